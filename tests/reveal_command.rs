@@ -92,21 +92,21 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
         assert_eq!((&reply["response"], &reply["said"]), (&told["response"], &told["said"]));
     }
     for (was, is, named) in [
-        ("smell of", "taste of", "told.jsonl, line 1: the question is none"),
-        ("\"view\":2", "\"view\":9", "no such picture"),
-        ("\"haystack\":[", "\"haystack\":[1000000,", "give a haystack of this memory"),
+        ("smell of", "taste of", "told.jsonl, line 1: the question is not"),
+        ("\"view\":2", "\"view\":9", "image not found"),
+        ("\"haystack\":[", "\"haystack\":[1000000,", "use a haystack of this memory"),
         (
             "\"haystack\":[",
             "\"haystack\":[1000000,",
             "told.jsonl, line 1: no entry has the id 1000000",
         ),
         ("\"haystack\":[", "\"haystack\":[],\"was\":[", "line 1: has no entries in `haystack`"),
-        ("\"haystack\":[", "\"haystack\":[7,7,", "told.jsonl, line 1: the entry 7 is twice"),
+        ("\"haystack\":[", "\"haystack\":[7,7,", "told.jsonl, line 1: the entry 7 occurs twice"),
         ("\"seed\":1", "\"seed\":7", "told.jsonl, line 1: is about the world of seed 7"),
         (
             "\"1-in-10-1\"",
             "\"1-in-10-0\"",
-            "told.jsonl, line 2: the id `1-in-10-0` is that of line 1",
+            "told.jsonl, line 2: the id `1-in-10-0` is already used in line 1",
         ),
     ] {
         fs::write(at.join("world/told.jsonl"), text.replace(was, is)).unwrap();
@@ -122,7 +122,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
         (r#"{"id": 1, "question": "What?"}"#, "image"),
         (r#"{"id": 1, "question": "What?", "image": "none.png"}"#, "none.png"),
         ("no json", "a line is"),
-        (r#"{"id": 1, "Question": "What?", "image": "v.png"}"#, "`question` is meant"),
+        (r#"{"id": 1, "Question": "What?", "image": "v.png"}"#, "did you mean `question`?"),
         (r#"{"id": 1, "question": " ", "image": "v.png"}"#, "has an empty question"),
         (r#"{"id": null, "question": "What?", "image": "v.png"}"#, "has no id"),
     ] {
@@ -163,7 +163,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let text = fs::read_to_string(&made_by).unwrap();
     let hash = text.split('"').find(|word| word.len() == 64).unwrap();
     fs::write(&made_by, text.replace(hash, &"0".repeat(64))).unwrap();
-    refused(at, &format!("{predict} x.jsonl"), "was made with another");
+    refused(at, &format!("{predict} x.jsonl"), "was built with another");
     fs::write(&made_by, text).unwrap();
     done(at, &format!("{predict} x.jsonl"));
 
@@ -172,7 +172,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     // A run whose memory was removed to save space makes it anew.
     fs::remove_dir_all(at.join("run/memory")).unwrap();
     let told = engram(at, &format!("{predict} anew.jsonl"));
-    assert!(String::from_utf8_lossy(&told.stderr).contains("is made anew"));
+    assert!(String::from_utf8_lossy(&told.stderr).contains("is built again"));
     assert_eq!(fs::read(at.join("anew.jsonl")).unwrap(), fs::read(at.join("x.jsonl")).unwrap());
 
     // Weights that were damaged.
@@ -196,7 +196,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     fs::write(&picture, whole).unwrap();
     // A memory that does not say whose it is, is not replaced without a word.
     fs::rename(&made_by, at.join("made-by.json")).unwrap();
-    refused(at, &format!("{predict} y.jsonl"), "remove it, and it is made anew");
+    refused(at, &format!("{predict} y.jsonl"), "remove it to build it again");
     fs::rename(at.join("made-by.json"), &made_by).unwrap();
 
     // A run that was stopped.
@@ -208,7 +208,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     // A memory of other widths.
     let world = "--keys world/keys.npy --values world/values.npy --entries world/entries.jsonl";
     done(at, &format!("memory build {world} --out other"));
-    refused(at, &format!("{predict} x.jsonl --memory other"), "give the memory of this run");
+    refused(at, &format!("{predict} x.jsonl --memory other"), "use the memory of this run");
 }
 
 #[test]

@@ -235,10 +235,10 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
         changed[field] = "0".repeat(64).into();
         fs::write(other.join("made-by.json"), changed.to_string()).unwrap();
         refused(at, &format!("{predict} x.jsonl --memory {field}"), named);
-        refused(at, &format!("{predict} x.jsonl --memory {field}"), "give the memory of this run");
+        refused(at, &format!("{predict} x.jsonl --memory {field}"), "use the memory of this run");
     }
     fs::remove_file(copied("nobody").join("made-by.json")).unwrap();
-    refused(at, &format!("{predict} x.jsonl --memory nobody"), "does not say which model");
+    refused(at, &format!("{predict} x.jsonl --memory nobody"), "has no made-by.json");
     // Its generation is gone.
     fs::remove_dir_all(copied("gone").join("gen-000001")).unwrap();
     refused(at, &format!("{predict} x.jsonl --memory gone"), "gen-000001 has vanished");
@@ -261,11 +261,11 @@ fn pictures_that_are_missing_are_left_out_of_every_phase() {
                     feed = { examples = \"pictures\", contrastive = 1 }\n\n[[phase]]";
     fs::write(at.join("recipe.toml"), recipe.replacen("[[phase]]", pictures, 1)).unwrap();
     let train = "train reveal --recipe recipe.toml --quiet --run";
-    refused(at, &format!("{train} run"), "7.jpg, which is not there");
+    refused(at, &format!("{train} run"), "7.jpg, which is missing");
     for bad in ["leave_out", "text_alone"] {
         let set = format!("data.bad_pictures=\"{bad}\"");
         let told = done(at, &format!("{train} {bad} --set {set}"));
-        let counted = "1 of 30 described pictures left out";
+        let counted = "1 of 30 described images skipped";
         assert!(told.contains("1 are missing") && told.contains(counted), "{told}");
     }
 }
@@ -280,7 +280,7 @@ fn settings_of_files_are_refused_with_their_line() {
         ("data.path=nowhere", "nowhere/captions.json: No such file"),
         ("data.test_share=1.5", "data.test_share"),
         ("data.validation_share=0.7", "data.test_share"),
-        ("data.test_share=0", "leave no example to test with"),
+        ("data.test_share=0", "have no example to test with"),
         ("data.bad_pictures=\"ignore\"", "bad_pictures"),
         ("data.colour=1", "colour"),
         ("model.frozen_image_share=2", "model.frozen_image_share"),

@@ -1,4 +1,4 @@
-//! The studies, one module each: what they feed, what they train, how they are judged.
+//! The studies, one module each: data, model, training and evaluation.
 
 pub mod avformer;
 pub mod clip;
@@ -8,7 +8,7 @@ pub mod speech;
 
 use crate::recipe::reference::{NoKeys, RecipeSchema};
 
-/// What the recipes of each study may say.
+/// The recipe keys of each study.
 pub fn recipe_schemas() -> Vec<RecipeSchema> {
     use avformer::settings::{AvformerData, AvformerFeed, AvformerModel};
     use clip::settings::{ClipData, ClipModel};

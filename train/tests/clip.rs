@@ -1,4 +1,4 @@
-//! The study of a small CLIP image encoder: it learns, resumes, and leaves an encoder's folder.
+//! The CLIP study: training, resuming, and the encoder folder.
 
 #![allow(clippy::unwrap_used)]
 
@@ -102,7 +102,7 @@ fn names_are_learnt_and_the_run_is_an_encoder_of_pictures() {
     let length: f32 = of_file.iter().map(|number| number * number).sum();
     assert!((length - 1.0).abs() < 1e-5, "{length}");
 
-    // The temperature is not a part of the published model.
+    // The temperature is not part of the published model.
     let weights = Weights::open(&run.join("model.safetensors")).unwrap();
     let get = |name: &str| {
         weights.get(name, &[], candle_core::DType::F32, &candle_core::Device::Cpu).map(drop)

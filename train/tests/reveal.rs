@@ -1,5 +1,5 @@
-//! The REVEAL study on a small world: a run that is stopped with a refresh under way, phases, models
-//! without memory or gate, evidence.
+//! The REVEAL study on a small world: a run stopped during a refresh, phases, models without memory
+//! or gate, evidence.
 
 #![allow(clippy::unwrap_used)]
 
@@ -96,7 +96,8 @@ fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
     let (whole, stopped) = (folder.path().join("whole"), folder.path().join("stopped"));
     let summary = run(&whole, &[], RunOptions::default()).unwrap();
     assert_eq!(summary.check_failures, Vec::<String>::new());
-    // Made before step 4, and anew from steps 6 and 12, each time adopted three steps later.
+    // Built before step 4, refreshed from steps 6 and 12; each refresh is adopted three steps
+    // later.
     let metrics = std::fs::read_to_string(whole.join("metrics.jsonl")).unwrap();
     let metrics =
         metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -106,8 +107,8 @@ fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
         })
         .collect();
     assert_eq!(staleness, [0.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 3.0]);
-    // The fine-tuning's checkpoint of step 7 has the refresh that started before step 6 and is
-    // adopted before step 9; step 11's has its successor's start behind it.
+    // The fine-tuning's checkpoint at step 7 is within the refresh that starts before step 6 and is
+    // adopted before step 9. Step 11's is before the next refresh.
     for stop in [4, 5, 8, 12] {
         let _ = std::fs::remove_dir_all(&stopped);
         let options = RunOptions { stop_after_steps: Some(stop), ..RunOptions::default() };
@@ -118,7 +119,7 @@ fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
             let read = |run: &Path| std::fs::read(run.join(file)).unwrap();
             assert!(read(&whole) == read(&stopped), "{file} differs after a stop at {stop}");
         }
-        // As text: a recall among ten of four entries is no number.
+        // Compared as text: recall@10 of four entries is NaN.
         let figures = [&resumed, &summary].map(|one| serde_json::to_string(&one.figures).unwrap());
         assert_eq!(figures[0], figures[1]);
     }
@@ -197,14 +198,14 @@ fn a_run_starts_from_the_weights_of_another() {
     assert_eq!(summary.steps, 12);
     let recipe = std::fs::read_to_string(after.join("recipe.toml")).unwrap();
     assert!(recipe.contains("sha256 = \"") && !recipe.contains("warm-start"), "{recipe}");
-    // No step at all: the same weights.
+    // With a negligible step, the weights stay equal.
     let still = [rest.as_slice(), &["optimiser.learning_rate=1e-30", "optimiser.weight_decay=0"]];
     let still_run = folder.path().join("still");
     run(&still_run, &still.concat(), RunOptions::default()).unwrap();
     let weights = |run: &Path| std::fs::read(run.join("model.safetensors")).unwrap();
     assert!(weights(&still_run) == weights(&before) && weights(&after) != weights(&before));
 
-    // The weights are the same, wherever they are said to lie.
+    // The weights are the same at another path.
     let moved = folder.path().join("moved");
     std::fs::rename(&before, &moved).unwrap();
     let again = format!("start.run={}", folder.path().join("./moved").display());
@@ -222,7 +223,7 @@ fn a_run_starts_from_the_weights_of_another() {
         ("start.sha256=abc", "does not match"),
         ("start.run=nowhere", "nowhere/model.safetensors"),
         ("model.value_tokens=3", "value_perceiver"),
-        ("data.vocabulary=280", "tokens are others"),
+        ("data.vocabulary=280", "has other tokens"),
         ("start.steps=3", "unknown key `steps`"),
     ] {
         let all = [rest.as_slice(), &[set]].concat().iter().map(|set| (*set).to_owned()).collect();
@@ -234,7 +235,7 @@ fn a_run_starts_from_the_weights_of_another() {
             recipe.and_then(|mut recipe| train_reveal(&mut recipe, &options_of_run)).unwrap_err();
         let told = told(&error);
         assert!(told.contains(named), "{told}");
-        // What is wrong with the file itself is found before there is a run.
+        // Faults of the file itself are found before the run folder is created.
         assert!(!set.starts_with("start.") || !run.exists(), "{set}");
         let _ = std::fs::remove_dir_all(&run);
     }
@@ -308,7 +309,8 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     let whole = grid(GRID).unwrap();
     let report: GridReport =
         run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
-    // Each seed: two sets of shared phases, one for the row without a gate, and four rows.
+    // Per seed: two sets of shared phases, one for the configuration without a gate, and four
+    // configurations.
     assert_eq!(begun.len(), 12);
     assert_eq!(begun.last().unwrap().steps_left, 7);
     assert_eq!(begun[0].steps_left, 2 * (2 * 3 + 4 * 7));
@@ -328,7 +330,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     assert!(main.iter().flat_map(|one| &one.read).filter_map(source_of).any(|one| one != "pairs"));
     assert!(tested("k-2").unwrap().iter().all(|one| one.read.len() == 2));
 
-    // Runs of other seeds are asked the same tasks.
+    // Runs with other seeds get the same tasks.
     let needles = |seed: u64| {
         let run = folder.path().join(format!("seed-{seed}/main"));
         RevealSummary::read(&run).unwrap().needles.remove(0)
@@ -344,7 +346,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     assert!(tasks[0].len() == 100 && tasks[0] == tasks[1]);
 
     let same = report.claim("test.same").unwrap();
-    // Two pictures allow no verdict, although the two answer alike.
+    // Two images allow no verdict, even for equal answers.
     assert_eq!(same.difference.value, 0.0);
     assert_eq!(same.verdict, Verdict::NotDecided, "{same:?}");
     let vqa = report.claim("test.vqa").unwrap();
@@ -362,7 +364,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     assert!(markdown.contains("| main | as it is |"), "{markdown}");
     assert!(report.to_html().contains("<svg"));
 
-    // Nothing is done twice, and nothing else is found.
+    // Nothing runs twice, and the results are the same.
     begun.clear();
     let again = run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
     let json = |report: &GridReport| serde_json::to_value(report).unwrap();
@@ -370,11 +372,11 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     assert!(json(&again)["rows"][3]["figures"][2]["value"].is_null());
     let read: GridReport = serde_json::from_value(json(&again)).unwrap();
     assert_eq!(json(&read), json(&again));
-    // However the folder is written.
+    // Under another spelling of the folder too.
     let spelled = GridOptions { out: folder.path().join("seed-1/.."), ..options.clone() };
     run_grid(&whole, &spelled, &mut |progress| panic!("{progress:?}")).unwrap();
 
-    // Nor what another program has made, unless that is asked for.
+    // Runs of another program are reused only on request.
     let k_2 = &json(&report)["rows"][3]["runs"];
     assert_eq!(k_2[0]["programs"][0], json(&report)["program"]);
     assert!(k_2[0]["recipe_hash"] != k_2[1]["recipe_hash"]);
@@ -439,13 +441,13 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
         (
             "source = \"vqa\"",
             "source = \"wiki\"",
-            "grid.toml:40: `wiki` is no source; known are kg",
+            "grid.toml:40: `wiki` is not a source; choose from kg",
         ),
         ("source = \"vqa\"", "part = \"all\"", "grid.toml:46: unknown variant `all`"),
         (
             "worse = \"only-pairs\"",
             "worse = \"k-2\"",
-            "grid.toml:40: claim `test.vqa`: row `k-2` reads 2",
+            "grid.toml:40: claim `test.vqa`: configuration `k-2` retrieves 2",
         ),
         ("memory.k=2", "data.entries=['x']", "grid.toml:21: configuration `k-2`: test.toml"),
     ] {
@@ -471,7 +473,7 @@ fn a_row_whose_memory_was_tidied_away_can_be_asked_later() {
     let seed = folder.path().join("seed-1");
     assert!(seed.join("main/memory").is_dir() && !seed.join("k-2/memory").exists());
     let weights = std::fs::read(seed.join("k-2/model.safetensors")).unwrap();
-    // A row is added; it asks a run that was finished before.
+    // An added configuration evaluates a run that finished earlier.
     let added = "[[row]]\nname = \"k-2-again\"\nof = \"k-2\"\nk = 2\n\n[[claim]]";
     let more = grid(&GRID.replacen("[[claim]]", added, 1)).unwrap().only(&["k-2-again"]);
     assert_eq!(more.rows().len(), 3);

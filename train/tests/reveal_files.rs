@@ -1,4 +1,4 @@
-//! The REVEAL study on files: what is held out stays out, and what is wrong with a file is said.
+//! The REVEAL study on files: held-out data stay out, and faults in files are reported.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
     let corpus = load(&data).unwrap();
     assert_eq!(corpus.sources, ["web", "captions", "questions"]);
     let count = |list: &[_]| list.len();
-    // A description and a question for each picture of a split.
+    // A description and a question for each image of a split.
     let counts = [count(&corpus.train), count(&corpus.validation), count(&corpus.test)];
     assert_eq!(counts, [20, 8, 12]);
     let of = |list: &[engram_train::studies::reveal::corpus::Example]| -> HashSet<String> {
@@ -47,7 +47,7 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
             assert!(!held_out.contains(known), "{:?}", item.entry);
         }
         assert_eq!(picture.is_some(), item.picture.is_some());
-        // What shows a picture belongs to it, and its example does not retrieve it.
+        // An entry belongs to its image, and the image's example does not retrieve it.
         let own = format!("entry {}", item.entry.id);
         assert_eq!(picture.is_none(), item.entry.document == Some(own), "{:?}", item.entry);
     }
@@ -67,7 +67,7 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
         );
     }
     assert!(matches!(corpus.judges[..], [Judge::Captions, Judge::Aokvqa(_)]));
-    // The same files and seed give the same splits, another seed others.
+    // The same files and seed give the same splits; another seed gives other splits.
     assert_eq!(of(&load(&data).unwrap().test), test);
     assert_ne!(of(&load(&RevealData { world_seed: 2, ..data }).unwrap().test), test);
 }
@@ -98,22 +98,22 @@ fn a_picture_that_is_missing_or_broken_is_named_and_counted() {
     data.entries.clear();
     fs::write(folder.path().join("pictures/3.png"), b"\x89PNG\r\n\x1a\n broken").unwrap();
     fs::remove_file(folder.path().join("pictures/5.png")).unwrap();
-    // A question whose picture does not decode.
+    // A question whose image does not decode.
     let told = load(&data).err().unwrap();
     for part in
         ["aokvqa.json, question q3", "3.png", "1 are missing, 1 do not decode", "text_alone"]
     {
         assert!(told.contains(part), "{part}: {told}");
     }
-    // A question without its picture.
+    // A question without its image.
     fs::copy(folder.path().join("pictures/4.png"), folder.path().join("pictures/3.png")).unwrap();
     let told = load(&data).err().unwrap();
-    assert!(told.contains("question q5") && told.contains("5.png, which is not there"), "{told}");
+    assert!(told.contains("question q5") && told.contains("5.png, which is missing"), "{told}");
 
     data.bad_pictures = BadPictures::LeaveOut;
     let corpus = load(&data).unwrap();
     assert_eq!(corpus.train.len() + corpus.validation.len() + corpus.test.len(), PICTURES - 1);
-    assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions left out")));
+    assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions skipped")));
     data.bad_pictures = BadPictures::TextAlone;
     let corpus = load(&data).unwrap();
     let all = corpus.train.iter().chain(&corpus.validation).chain(&corpus.test);
@@ -121,18 +121,18 @@ fn a_picture_that_is_missing_or_broken_is_named_and_counted() {
     assert_eq!(all.filter(|example| example.picture.is_none()).count(), 1);
     assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions asked without")));
 
-    // A picture that nothing but its captions names is described nowhere, and no split is drawn for it.
+    // An image named only by its captions is never described, and gets no split.
     let data = RevealData { bad_pictures: BadPictures::TextAlone, ..data_of(folder.path()) };
     let data = RevealData { questions: Vec::new(), ..data };
     fs::remove_file(folder.path().join("pictures/5.png")).unwrap();
     let corpus = load(&data).unwrap();
     let counts = [&corpus.train, &corpus.validation, &corpus.test].map(Vec::len);
     assert_eq!(counts, [9, 4, 6]);
-    let note = "1 of 20 described pictures left out";
+    let note = "1 of 20 described images skipped";
     assert!(corpus.notes.iter().any(|told| told == note), "{:?}", corpus.notes);
 }
 
-/// The documents of the examples of each split.
+/// The documents of the examples in each split.
 fn documents(corpus: &Corpus) -> [HashSet<String>; 3] {
     [&corpus.train, &corpus.validation, &corpus.test]
         .map(|list| list.iter().filter_map(|example| example.document.clone()).collect())
@@ -145,7 +145,7 @@ fn captions_that_are_not_asked_for_keep_to_the_split_of_their_file() {
     let mut data = data_of(folder.path());
     data.captions[0].asked = false;
     data.captions[0].split = Some(Split::Test);
-    // Other questions, about pictures of their own.
+    // Other questions, about other images.
     let questions: Vec<Value> = (0..10)
         .map(|i| {
             json!({"question_id": format!("q{i}"), "image_id": 100 + i, "question": "what?",
@@ -160,7 +160,7 @@ fn captions_that_are_not_asked_for_keep_to_the_split_of_their_file() {
     }
     data.captions[0].source = None;
     let corpus = load(&data).unwrap();
-    // Of all that is on the web only the text of no picture is left.
+    // Of the web entries, only the text without an image is left.
     let web = corpus.items.iter().filter(|item| item.entry.source == "web");
     assert_eq!(web.map(|item| item.text.as_str()).collect::<Vec<_>>(), ["of no picture"]);
     data.captions[0].split = None;
@@ -175,7 +175,7 @@ fn a_copy_of_a_picture_is_on_its_side() {
     let at = folder.path();
     let mut data = data_of(at);
     data.captions[0].source = None;
-    // Each even picture is a copy of the odd one behind it.
+    // Each even image is a copy of the next odd one.
     for i in (0..PICTURES).step_by(2) {
         let name = |i: usize| at.join(format!("pictures/{i}.png"));
         fs::copy(name(i + 1), name(i)).unwrap();
@@ -192,7 +192,7 @@ fn a_copy_of_a_picture_is_on_its_side() {
     }
     let [train, validation, test] = documents(&corpus);
     assert!(train.is_disjoint(&test) && train.is_disjoint(&validation));
-    // What is said of either is one document, which no example retrieves of itself.
+    // Entries about either are one document, which its examples do not retrieve.
     let own = corpus.train.iter().filter(|example| example.task == Task::Answer);
     for example in own {
         let item = &corpus.items[example.own.unwrap()];
@@ -201,7 +201,7 @@ fn a_copy_of_a_picture_is_on_its_side() {
     }
     assert_eq!(corpus.training_pictures.len(), 5);
 
-    // Other names of a file, as entries may have them.
+    // Other paths to a file, as entries may have them.
     let mut data = data_of(at);
     data.captions.clear();
     let absolute = at.canonicalize().unwrap().join("pictures");
@@ -214,7 +214,7 @@ fn a_copy_of_a_picture_is_on_its_side() {
     fs::write(at.join("entries.jsonl"), lines.collect::<String>()).unwrap();
     for missing in [false, true] {
         if missing {
-            // Pictures that are not there are known by their paths.
+            // Missing images are identified by their paths.
             fs::remove_file(at.join("pictures/0.png")).unwrap();
             data.bad_pictures = BadPictures::TextAlone;
         }
@@ -224,7 +224,7 @@ fn a_copy_of_a_picture_is_on_its_side() {
         assert_eq!(web.clone().count(), 2 * train.len());
         assert!(web.clone().all(|item| train.contains(item.entry.document.as_ref().unwrap())));
     }
-    // Two files must not give a picture's copies different splits.
+    // Two files must not give copies of an image different splits.
     let questions = json!([{"question_id": "q1", "image_id": 1, "question": "what?",
         "choices": ["a", "b"], "correct_choice_idx": 0, "difficult_direct_answer": false,
         "direct_answers": ["a"]}]);
@@ -249,7 +249,7 @@ fn ids_of_entries_do_not_run_over() {
     let ids: Vec<i64> = load(&data).unwrap().items.iter().map(|item| item.entry.id).collect();
     assert_eq!(ids[..4], [0, 1, 9, 10]);
     write("{\"id\": 9223372036854775807, \"text\": \"a\"}\n");
-    assert!(load(&data).err().unwrap().contains("the largest id that there is"));
+    assert!(load(&data).err().unwrap().contains("the largest possible id"));
     write("{\"id\": 9223372036854775807, \"text\": \"a\"}\n{\"text\": \"b\"}\n");
     assert!(load(&data).err().unwrap().contains("entries.jsonl:2: has no id"));
 }
@@ -268,7 +268,7 @@ fn training_reads_nothing_of_an_examples_own_document() {
     let all = load(&data).unwrap().items.len();
     let recipe = Recipe::parse(RECIPE, Path::new("recipe.toml"), &RecipeOptions::default());
     let batch = recipe.unwrap().batch().clone();
-    // Whatever it may read, it does.
+    // Retrieval returns everything that it may.
     let memory = RevealMemory { k: all, reencoded: 0.0, ..RevealMemory::default() };
     let settings = (data, RevealModel { image_size: 8, ..RevealModel::default() }, memory);
     let feed = RevealFeed::default();
@@ -294,7 +294,7 @@ fn training_reads_nothing_of_an_examples_own_document() {
     let found = losses.parts.iter().find(|(name, _)| name == "distinct_retrieved").unwrap().1;
     let own =
         corpus.items.iter().filter(|item| documents.contains(&item.entry.document.as_deref()));
-    // Both together read each entry twice, but what is about their own pictures once.
+    // Each entry is retrieved twice, and entries about the examples' own images once.
     assert_eq!(found, all as f64 / (2 * all - own.count()) as f64);
     assert!(found > 0.5);
 }
@@ -329,9 +329,9 @@ fn faults_of_entries_are_told_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     for (line, parts) in [
-        (r#"{"image": "pictures/99.png"}"#, ["line 2", "99.png, which is not there"]),
+        (r#"{"image": "pictures/99.png"}"#, ["line 2", "99.png, which is missing"]),
         (r#"{"source": "", "text": "x"}"#, [":2", "empty source"]),
-        (r#"{"source": "web"}"#, [":2", "says nothing"]),
+        (r#"{"source": "web"}"#, [":2", "has neither text nor image"]),
         (r#"{"id": 7, "text": "x"}"#, ["line 2", "has the id 7 of line 1"]),
         ("no json", [":2", "is no entry"]),
     ] {
@@ -345,15 +345,15 @@ fn faults_of_entries_are_told_with_their_line() {
             assert!(told.contains(part), "{part}: {told}");
         }
     }
-    // A source that has nothing.
+    // A source without entries.
     fs::write(folder.path().join("entries.jsonl"), "\n").unwrap();
     let told = load(&data).err().unwrap();
     assert!(told.contains("entries.jsonl: is an empty source"), "{told}");
     let mut other = data_of(folder.path());
     other.without_sources = vec!["wikidata".into()];
     let told = load(&other).err().unwrap();
-    assert!(told.contains("`wikidata`; the sources are web, captions, questions"), "{told}");
-    // All pictures of a source are held out.
+    assert!(told.contains("`wikidata`; choose from web, captions, questions"), "{told}");
+    // All images of a source are held out.
     other.without_sources.clear();
     other.questions[0].split = Some(engram_data::world::questions::Split::Test);
     let told = load(&other).err().unwrap();

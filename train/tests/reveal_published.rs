@@ -1,4 +1,4 @@
-//! The REVEAL study at published sizes and from published weights.
+//! The REVEAL study with published sizes and weights.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ fn the_recipes_of_published_sizes_are_those_sizes() {
         }
         let config = config_of(&model, &Published::default());
         assert_eq!(config, published, "{name}");
-        // Each pattern of each phase names parameters that there are.
+        // Each pattern of each phase matches parameters.
         for phase in recipe.phases() {
             let builder = ParameterBuilder::of_shapes();
             Reveal::new(&config, &builder).unwrap();
@@ -51,7 +51,7 @@ fn the_recipes_of_published_sizes_are_those_sizes() {
     }
 }
 
-/// Folders of a tiny T5 and a tiny ViT as they are published.
+/// Writes folders of a tiny T5 and a tiny ViT in the published form.
 fn published_folders(folder: &Path) {
     use engram_models::params::ParameterBuilder;
     use engram_models::t5::{T5, T5Config};
@@ -84,7 +84,7 @@ fn published_folders(folder: &Path) {
         let own = folder.join(kind);
         fs::create_dir(&own).unwrap();
         config["model_type"] = kind.into();
-        // Published files do not say it.
+        // Published files lack this key.
         config.as_object_mut().unwrap().remove("class_token");
         write(&own, "config.json", &config);
         let parameters = builder.finish().unwrap();
@@ -97,7 +97,7 @@ fn published_folders(folder: &Path) {
     write(&folder.join("vit"), "preprocessor_config.json", &processor);
 }
 
-/// A run by the recipe above with a T5 and a ViT.
+/// Trains by the recipe above with a T5 and a ViT.
 fn train_from(folder: &Path, t5: &str, vit: &str) -> Result<RevealSummary, String> {
     let set = [("data.path", ""), ("model.t5", t5), ("model.vit", vit)];
     let set = set.iter().map(|(key, name)| match name.starts_with("hf:") {
@@ -119,13 +119,13 @@ fn a_run_starts_from_folders_of_published_weights() {
     published_folders(at);
     let summary = train_from(at, "t5", "vit").unwrap();
     assert_eq!(summary.steps, 1);
-    // None says that anything starts afresh.
-    assert_eq!(summary.notes, ["6 entries about held-out pictures left out"]);
+    // No note says that a part starts from random weights.
+    assert_eq!(summary.notes, ["6 entries about held-out images skipped"]);
     let run = at.join("run");
     let read = |path: &Path| fs::read(path).unwrap();
     let processor = "preprocessor_config.json";
     assert_eq!(read(&run.join(processor)), read(&at.join("vit").join(processor)));
-    // The step is too short to move anything that is not 0.
+    // The step is too small to change any value other than 0.
     let weights = Weights::open(&run.join("model.safetensors")).unwrap();
     let of = |weights: &Weights, name: &str, shape: &[usize]| {
         let tensor = weights.get(name, shape, candle_core::DType::F32, &candle_core::Device::Cpu);
@@ -146,7 +146,7 @@ fn a_run_starts_from_folders_of_published_weights() {
         tokenizer(&at.join("t5/tokenizer.json"))["model"]
     );
 
-    // What is not there, or of another kind, is told with its file.
+    // A missing file, or a file of another kind, is named.
     fs::remove_dir_all(&run).unwrap();
     for (t5, vit, named) in [
         ("vit", "vit", "vit/config.json"),

@@ -1,5 +1,5 @@
-//! The speech study on the embedded world and on files: both phases, a run that is stopped, texts that
-//! cannot be learnt.
+//! The speech study on the embedded world and on files: both phases, a stopped run, and unusable
+//! texts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -108,7 +108,7 @@ fn a_run_stopped_in_either_phase_resumes_to_the_same_bytes() {
     }
 }
 
-/// Gives a run's model a head that writes letters of all kinds: after a few steps its own writes none.
+/// Sets a run's head to write all letters; after a few steps its own head writes none.
 fn talkative(run: &Path) {
     let path = run.join("model.safetensors");
     let mut tensors = candle_core::safetensors::load(&path, &Device::Cpu).unwrap();
@@ -149,7 +149,7 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
     let accuracy = |line: &Value| line["masked_accuracy"].as_f64();
     assert!(metrics(&first).iter().any(|line| accuracy(line).is_some()));
 
-    // By the recogniser that anybody opens.
+    // Opened as any ASR model.
     talkative(&both);
     let Listener::Conformer(recogniser) = Listener::open(both.to_str().unwrap()).unwrap() else {
         panic!("a run of this study is a Conformer");
@@ -168,7 +168,7 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
     }
     assert_eq!((together[0].text.as_str(), together[2].text.as_str()), ("", ""));
 
-    // With words to listen for in one of two clips, whatever the beams.
+    // With bias words for one of two clips, for any number of beams.
     let listener = Listener::Conformer(recogniser);
     for num_beams in [1, 4] {
         let options = RecogniseOptions { num_beams, ..options.clone() };
@@ -190,7 +190,7 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
     assert!(listener.check(&silence).unwrap_err().to_string().contains("--padding"));
 }
 
-/// Writes clips of a voice and their manifest, each line changed by `line`.
+/// Writes clips of a voice and their manifest; `line` changes each line.
 fn manifest(folder: &Path, line: impl Fn(usize, &mut Value)) -> String {
     let voice = voices().unwrap().remove(0);
     let spec = hound::WavSpec {
@@ -236,7 +236,7 @@ fn clips_of_files_are_learnt_and_those_too_short_for_their_texts_counted() {
         metrics(&run).iter().filter_map(|line| line["loss/too_short"].as_f64()).collect();
     // One of three clips, in one of the two batches of an epoch.
     assert_eq!((shares.len(), shares.iter().filter(|share| **share > 0.3).count()), (6, 3));
-    // A batch of nothing else moves on.
+    // A batch of only such clips does not stop training.
     set.extend(["batch.examples=1".into(), "phase.ctc.steps=12".into()]);
     let run = folder.path().join("one-by-one");
     try_run(&run, &set, RunOptions::default()).unwrap().unwrap();
@@ -287,7 +287,7 @@ fn texts_and_clips_that_cannot_be_are_named() {
     assert!(error(&keep, "data.spec_augment.time_share=2.0").contains("time_share"));
 }
 
-/// A run on sound alone, and one that begins with it under another seed: it keeps the quantiser.
+/// A run on audio alone, and a run that starts from it with another seed: it keeps the quantiser.
 #[test]
 fn sound_without_texts_is_a_start_for_another_run() {
     let folder = tempfile::tempdir().unwrap();
@@ -321,7 +321,7 @@ fn sound_without_texts_is_a_start_for_another_run() {
     assert!(error.unwrap_err().to_string().contains("tokens"));
 }
 
-/// Texts are compared as the tokens have them.
+/// Texts are compared as the tokenizer decodes them.
 #[test]
 fn capitals_of_a_data_set_are_no_errors() {
     let folder = tempfile::tempdir().unwrap();
@@ -336,7 +336,7 @@ fn capitals_of_a_data_set_are_no_errors() {
     assert!(said.starts_with("0\tabacus\n"), "{said}");
 }
 
-/// A recording of several windows has the text of its parts.
+/// A recording of several windows has the concatenated text of its parts.
 #[test]
 fn a_long_recording_is_heard_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
@@ -366,7 +366,7 @@ fn a_long_recording_is_heard_to_its_end() {
         let whole = recogniser.transcribe(&[&samples[..length]], &[], &options).unwrap().remove(0);
         assert_eq!(long.seconds, whole.seconds);
         assert_eq!(told.last(), Some(&long.seconds));
-        // Words are told where they are asked for.
+        // Words are returned only on request.
         assert!(long.words.is_empty() && whole.words.is_empty());
         let letters = |text: &str| text.chars().filter(|c| *c != ' ').count() as f64;
         let (found, want) = (letters(&long.text), letters(&whole.text));
@@ -374,7 +374,7 @@ fn a_long_recording_is_heard_to_its_end() {
         let starts: Vec<f64> = long.segments.iter().map(|segment| segment.start).collect();
         assert!(starts.is_sorted() && long.segments.iter().all(|s| s.start < s.end));
     }
-    // Words are listened for in each window.
+    // Bias words apply in each window.
     let mut unread = Some(&samples[..41 * SAMPLE_RATE as usize]);
     let read = |into: &mut Vec<f32>| -> Result<bool, TrainError> {
         into.extend_from_slice(unread.take().unwrap_or_default());
@@ -387,7 +387,8 @@ fn a_long_recording_is_heard_to_its_end() {
     }
 }
 
-/// In one chunk the text is the whole clip's; in many it is the same each time, and all is heard.
+/// With one chunk the text equals the whole clip's. With many chunks it is the same each time and
+/// complete.
 #[test]
 fn a_recording_that_comes_in_is_heard_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
@@ -419,7 +420,7 @@ fn a_recording_that_comes_in_is_heard_to_its_end() {
     let short = &samples[..8 * SAMPLE_RATE as usize];
     let whole = recogniser.transcribe(&[short], &[], &options).unwrap().remove(0);
     let (made, told, _) = stream(short, 8.0, 8.0).unwrap();
-    // One pass and the end, which makes all final.
+    // One pass and the end, which makes everything final.
     assert_eq!((made.passes, told), (1, vec![8.0, 8.0]));
     let words: Vec<_> = made.words.iter().map(|word| word.word.clone()).collect();
     assert!(words == whole.words && !words.is_empty());

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What each ingredient of minilm.toml is worth: one member of its first kind (fold 0 of 8) with and
-# without it, three seeds, two epochs each, predictions in one pass.
+# Ablation of minilm.toml: one member of its first variant (fold 0 of 8) with and without each ingredient.
+# Three seeds, two epochs each, predictions in one pass. About 70 minutes on 2 cores.
 #
 #   train/recipes/patent/ingredients.sh ../shared/data/patent runs/ingredients [SEED…]
 #
-# EPOCHS=6 ROWS="no-title mse" changes the length, and the rows of the table. Finished runs are
-# kept, so a stopped call goes on where it was. About 70 minutes on 2 cores.
+# EPOCHS=6 ROWS="no-title mse" changes the number of epochs and the rows of the table. Finished runs
+# are reused, so that a stopped call can be continued.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
@@ -37,7 +37,7 @@ for row in all $rows; do
         mse | bce) change=("model.loss=$row") ;;
         no-comparison) change=(model.compare_anchor=false) ;;
         words-trained) change=(group.0.rate=1.0) ;;
-        *) echo "no row $row" >&2; exit 2 ;;
+        *) echo "unknown row $row" >&2; exit 2 ;;
     esac
     for seed in "${seeds[@]}"; do
         train "$row" "$seed" "${change[@]}"
@@ -69,7 +69,7 @@ def spread(values):
     return f"{mean:+.4f} ± {half:.4f}"
 
 
-print(f"{'':16}{'held-out r':>12}{'validation r':>14}   held-out less `all`   validation less `all`")
+print(f"{'':16}{'held-out r':>12}{'validation r':>14}   held-out − `all`      validation − `all`")
 for name in names:
     held_out, validation = figures(name, "held_out"), figures(name, "validation")
     line = f"{name:16}{statistics.mean(held_out):12.4f}{statistics.mean(validation):14.4f}"
@@ -85,7 +85,7 @@ def scores(path):
         return {row["id"]: float(row["score"]) for row in csv.DictReader(file)}
 
 
-# The members of one fold that differ by their seed alone, together.
+# The ensemble of one fold's members that differ only in their seed.
 gold = {**scores(f"{data}/train.csv"), **scores(f"{data}/validation.csv")}
 for part in ("held_out", "validation"):
     runs = [scores(f"{out}/all-{epochs}-{seed}/{part}.csv") for seed in seeds]

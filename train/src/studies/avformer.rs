@@ -1,20 +1,20 @@
-//! AVFormer: pictures and adapters for a frozen recogniser of speech, learnt in a curriculum.
+//! AVFormer: adapters and visual tokens for a frozen ASR model, trained with a curriculum.
 //!
 //! | part | module |
 //! |---|---|
-//! | what a recipe says, the feeds of the curriculum's phases | [`settings`] |
-//! | sound with texts and frames; of the embedded world or from files | [`corpus`] |
-//! | each picture encoded once, for other runs too | [`gallery`], `embedding_store` |
-//! | the files of what is kept for other runs | `cache` |
+//! | recipe settings, and the feed of each curriculum phase | [`settings`] |
+//! | clips with audio, text and frames, from the embedded world or from files | [`corpus`] |
+//! | image embeddings, computed once and shared between runs | [`gallery`], `embedding_store` |
+//! | files of the cache that runs share | `cache` |
 //! | clips of a manifest | `manifest` |
-//! | what is heard; what is embedded once for each clip | `hearing` |
-//! | clean speech that is rehearsed | `rehearsal` |
-//! | the study as the trainer sees it | [`study`] |
-//! | what the frozen recogniser writes, kept for other runs | `frozen_texts` |
-//! | the test: frozen, and with right, wrong and no frames | [`evaluate`] |
-//! | a run | [`run`] |
-//! | what it brings to a grid of ablations | [`ablations`] |
-//! | what is saved by computing frozen parts once | [`timing`] |
+//! | transcription, and audio embeddings computed once per clip | `hearing` |
+//! | clean speech for rehearsal | `rehearsal` |
+//! | the [`Study`](crate::study::Study) implementation | [`study`] |
+//! | transcripts of the frozen ASR model, cached between runs | `frozen_texts` |
+//! | the test: the frozen model, and adapters with right, wrong and no frames | [`evaluate`] |
+//! | training and testing one run | [`run`] |
+//! | the ablation grid | [`ablations`] |
+//! | the time saved by computing frozen parts once | [`timing`] |
 
 pub mod ablations;
 mod cache;

@@ -1,16 +1,17 @@
-//! A small CLIP image encoder: the embedded world's pictures, each to be near the frozen vector of its name.
+//! A small CLIP image encoder, trained to map the embedded world's images to the frozen vectors of
+//! their names.
 //!
-//! As in CLIP (arXiv 2103.00020) a batch's pictures and texts are told apart in both directions, with a learned
-//! temperature; unlike there the text side does not move, and has no projection.
+//! As in CLIP (arXiv 2103.00020), a symmetric contrastive loss matches the images and texts of a
+//! batch, with a learned temperature. Unlike CLIP, the text side is frozen and has no projection.
 //!
 //! | part | module |
 //! |---|---|
-//! | what a recipe says | [`settings`] |
-//! | views of pictures as pixels | [`pictures`] |
-//! | names as vectors | [`names`] |
-//! | which name a view is nearest to | [`evaluation`] |
-//! | the study as the trainer sees it | [`study`] |
-//! | a run | [`run`] |
+//! | recipe settings | [`settings`] |
+//! | pixels of augmented views | [`pictures`] |
+//! | text vectors of the names | [`names`] |
+//! | nearest-name accuracy | [`evaluation`] |
+//! | the [`Study`](crate::study::Study) implementation | [`study`] |
+//! | training and testing one run | [`run`] |
 
 pub mod evaluation;
 pub mod names;

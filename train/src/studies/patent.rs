@@ -1,13 +1,13 @@
-//! Patent phrase similarity (arXiv 2208.01171): how alike are two phrases in a patent class?
+//! Patent phrase similarity (arXiv 2208.01171): how similar are two phrases in a patent class?
 //!
 //! | part | module |
 //! |---|---|
-//! | what a recipe says in `[data]` and `[model]` | [`settings`] |
-//! | rows, titles, folds | [`corpus`] |
-//! | rows laid out as token sequences, pair by pair or listwise | `sequences` |
+//! | recipe settings | [`settings`] |
+//! | phrase pairs, titles, folds | [`corpus`] |
+//! | token sequences, pair by pair or listwise | `sequences` |
 //! | encoder and head | `scorer` |
-//! | the study as the trainer sees it | [`study`] |
-//! | runs of several folds and variants; a finished member; what they come to; the ensemble's model card | [`run`], `member`, `results`, `card` |
+//! | the [`Study`](crate::study::Study) implementation | [`study`] |
+//! | training all folds and variants; one trained member; the results; the ensemble's model card | [`run`], `member`, `results`, `card` |
 //! | stacking of the members' scores | `stacking` |
 //! | prediction from a run | [`predict`] |
 //! | Pearson's r with its interval | [`figure`] |

@@ -1,26 +1,26 @@
-//! REVEAL (arXiv 2212.05221): answering questions about pictures out of a memory.
+//! REVEAL (arXiv 2212.05221): answering questions about images with a retrieval memory.
 //!
 //! | part | module |
 //! |---|---|
-//! | what a recipe says | [`settings`] |
-//! | entries, pictures, questions; from the embedded world or from files | [`corpus`] |
-//! | published weights to start from; the model's sizes | [`published`], [`sizes`] |
-//! | as token sequences | [`sequences`] |
-//! | the memory: made, searched, read | [`retriever`] |
+//! | recipe settings | [`settings`] |
+//! | entries, images and questions, from the embedded world or from files | [`corpus`] |
+//! | published weights; the model's sizes | [`published`], [`sizes`] |
+//! | token sequences | [`sequences`] |
+//! | building, searching and reading the memory | [`retriever`] |
 //! | the memory of a training run, and its refresh | [`run_memory`] |
-//! | pictures made of others, for the picture phase | [`alteration`] |
+//! | image augmentation in the image phase | [`alteration`] |
 //! | one forward pass and its losses | [`forward`] |
-//! | the study as the trainer sees it | [`study`] |
+//! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | answers; exact match and recall | [`answers`], [`figures`] |
-//! | figures by the rules of COCO, VQA and A-OKVQA | [`judge`] |
-//! | which model made a memory | [`identity`] |
-//! | removing what a run made | `own_memory` |
+//! | metrics of COCO, VQA and A-OKVQA | [`judge`] |
+//! | which model built a memory | [`identity`] |
+//! | safe removal of a run's memories | `own_memory` |
 //! | facts changed and deleted in the memory | [`swap`] |
-//! | the credit of entries for an answer | [`evidence`] |
+//! | attribution of an answer to entries | [`evidence`] |
 //! | needles in a haystack | [`needle`] |
 //! | answers of a finished run, with evidence | [`predict`] |
-//! | a run; asking it again | [`run`]; [`finished`] |
-//! | what it brings to a grid of ablations | [`ablations`] |
+//! | training and testing one run; evaluating it again | [`run`]; [`finished`] |
+//! | the ablation grid | [`ablations`] |
 
 pub mod ablations;
 pub mod alteration;

@@ -1,12 +1,12 @@
-//! A recogniser of speech: a Conformer that learns from sound alone (BEST-RQ), then from texts (CTC).
+//! A Conformer ASR model: pre-training on audio alone (BEST-RQ), then training on texts (CTC).
 //!
 //! | part | module |
 //! |---|---|
-//! | what a recipe says | [`settings`] |
-//! | sound with texts; from the embedded world or from files | [`corpus`] |
+//! | recipe settings | [`settings`] |
+//! | audio with texts, from the embedded world or from files | [`corpus`] |
 //! | the encoder with both heads | [`model`] |
-//! | the study as the trainer sees it | [`study`] |
-//! | a run | [`run`] |
+//! | the [`Study`](crate::study::Study) implementation | [`study`] |
+//! | training and testing one run | [`run`] |
 
 pub mod corpus;
 pub mod model;

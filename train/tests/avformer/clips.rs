@@ -1,4 +1,4 @@
-//! Clips that cannot be seen, settings that cannot be.
+//! Clips with faults, and invalid settings.
 
 use engram_data::speech::manifest::read_manifest;
 use engram_data::world::questions::Split;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::frozen::Frozen;
 
-/// Clips of manifests learn too; one that cannot be seen ends the run, or is left out and counted.
+/// Clips of manifests train too. A faulty clip ends the run, or is skipped and counted.
 #[test]
 fn clips_that_cannot_be_seen_are_named() {
     let frozen = Frozen::new();
@@ -54,10 +54,10 @@ fn clips_that_cannot_be_seen_are_named() {
             "outside the clip (0 to 0.85 s)",
         ),
         ("a.wav", "\"speaker\":\"s\"", "has no frames"),
-        ("gone.wav", framed, "no such sound file"),
+        ("gone.wav", framed, "audio file not found"),
         ("cut.wav", framed, "cut.wav"),
     ];
-    // What cannot be heard or written ends it in any case, before anything is trained.
+    // Audio or text that cannot be used ends the run in any case, before training.
     let max = "data.max_seconds=2";
     let long = ["cat"; 16].join(" ");
     for (audio, text, wanted) in [
@@ -77,7 +77,7 @@ fn clips_that_cannot_be_seen_are_named() {
         let file = format!("bad-{i}.jsonl");
         std::fs::write(frozen.path(&file), all.clone() + &line).unwrap();
         let bad = |key: &str| format!("data.{key}={}", frozen.text(&file));
-        // Wherever it stands it is found before anything is trained.
+        // It is found before training, in any manifest.
         for key in ["train", "validation", "test"] {
             let set = [&train, &validation, &test, quick[0], quick[1], &bad(key)];
             frozen.refused(&set, &[&file, "line 7", wanted, "data.on_error"]);
@@ -89,12 +89,12 @@ fn clips_that_cannot_be_seen_are_named() {
         let summary = frozen.run(&format!("skipped-{i}"), "whisper", &set);
         assert_eq!(summary.left_out.len(), 2);
         assert!(summary.left_out[0].contains(wanted), "{:?}", summary.left_out);
-        // Where nothing is seen as well: the same clips are compared.
+        // Also if no frames are shown, so that runs compare the same clips.
         let set = [&set[..], &["phase.projection.steps=0"]].concat();
         let alone = frozen.run(&format!("alone-{i}"), "whisper", &set);
         assert_eq!(alone.left_out, summary.left_out);
         std::fs::write(frozen.path(&file), &line).unwrap();
-        frozen.refused(&set, &[&file, "all 1 clips are left out", "line 1", wanted]);
+        frozen.refused(&set, &[&file, "all 1 clips are skipped", "line 1", wanted]);
     }
     let kept = format!("data.kept={}", frozen.text("kept.jsonl"));
     std::fs::write(frozen.path("kept.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")
@@ -102,7 +102,8 @@ fn clips_that_cannot_be_seen_are_named() {
     frozen.refused(&[&kept], &["kept.jsonl, line 1", "cut.wav"]);
 }
 
-/// Of a clip with many pictures validation and test see those that `engram predict` sees; training draws from more.
+/// For a clip with many images, validation and test show the frames that `engram predict` shows;
+/// training draws from more.
 #[test]
 fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
     let frozen = Frozen::new();
@@ -133,7 +134,7 @@ fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
     }
     assert_eq!(corpus.training(0, &AvformerFeed::default()).unwrap().frames.len(), 32);
 
-    // Which clips are left out does not depend on how many pictures are shown.
+    // The skipped clips do not depend on the number of frames shown.
     std::fs::write(frozen.path("6.png"), "no picture").unwrap();
     let left_out = [1, 2, 3, 8].map(|frames| {
         let data = AvformerData { frames, on_error: OnError::Skip, ..data.clone() };
@@ -159,7 +160,7 @@ fn settings_that_cannot_be_are_named() {
         ("phase.projection.feed.mismatched=1.5", "mismatched"),
         ("phase.adapters.feed.blanked=0.5", "blanked"),
         ("phase.adapters.feed.rehearsal=0.5", "data.rehearsal"),
-        ("phase.adapters.feed.distillation=-1", "no weight"),
+        ("phase.adapters.feed.distillation=-1", "not a valid weight"),
         ("data.rehearsal_speeds=[1.0, 3.0]", "data.rehearsal_speeds"),
         ("data.rehearsal_speeds=[]", "data.rehearsal_speeds"),
         ("batch.tokens=7", "batch.tokens"),
@@ -173,8 +174,8 @@ fn settings_that_cannot_be_are_named() {
         ("data.views=1000000000", "--set data.views"),
         ("data.frames=2305843009213693952", "--set data.frames"),
         ("data.test=x.jsonl", "--set data.test"),
-        ("data.test_snr_db=[-3300.0, -3300.0]", "within 100 dB"),
-        ("data.sweep_snr_db=[3e38]", "within 100 dB"),
+        ("data.test_snr_db=[-3300.0, -3300.0]", "from -100 to 100 dB"),
+        ("data.sweep_snr_db=[3e38]", "from -100 to 100 dB"),
         ("phase.adapters.feed.snr_db=[-3e38, 3e38]", "--set phase.adapters.feed.snr_db"),
         ("phase.adapters.feed.share=0", "--set phase.adapters.feed.share"),
         ("model.adapters.bottleneck=0", "--set model.adapters.bottleneck"),

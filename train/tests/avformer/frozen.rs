@@ -1,4 +1,4 @@
-//! Frozen models of random weights, and runs on them.
+//! Frozen models with random weights, and runs on them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ epochs = 1
 files = ["model.safetensors"]
 "#;
 
-/// Frozen models in a folder of their own.
+/// Frozen models in a temporary folder.
 pub struct Frozen {
     pub folder: tempfile::TempDir,
 }
@@ -110,7 +110,7 @@ impl Frozen {
         self.folder.path().join(name)
     }
 
-    /// A sound that changes.
+    /// Writes a tone that changes.
     pub fn write_sound(&self, name: &str, samples: usize) {
         let spec = hound::WavSpec {
             channels: 1,

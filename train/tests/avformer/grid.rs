@@ -111,7 +111,7 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     std::fs::remove_dir_all(frozen_models.path("whisper")).unwrap();
     write_whisper(&frozen_models.path("whisper"), 9);
     let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(told.contains("seed-1/") && told.contains("of other weights than"), "{told}");
+    assert!(told.contains("seed-1/") && told.contains("with different weights than"), "{told}");
 }
 
 #[test]

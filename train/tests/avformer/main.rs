@@ -1,4 +1,4 @@
-//! AVFormer's study on frozen recognisers of random weights.
+//! The AVFormer study on frozen ASR models with random weights.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Both phases, a run that is stopped, the finished run as adapters.
+//! Both phases, a stopped run, and the finished run as adapters.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ use serde_json::json;
 
 use crate::frozen::{Frozen, lines, tensor, train_image_encoder, write_whisper};
 
-/// Both phases of both recognisers: each moves its own parameters, and nothing of the frozen models.
+/// Both phases with both ASR models: each phase trains its own parameters, and the frozen models do
+/// not change.
 #[test]
 fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
     let frozen = Frozen::new();
@@ -52,7 +53,7 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
         }
         assert!(summary.test.put_in.is_some() && summary.test.rescued.is_some());
 
-        // The adapters are those of the first phase; the projection has not moved in it.
+        // The first phase trains the adapters and leaves the projection unchanged.
         let first = frozen.run(
             &format!("{recogniser}-first"),
             recogniser,
@@ -76,7 +77,7 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
     let kept = format!("data.cache={}", frozen.text("cache"));
     let set = ["data.sweep_clips=0", "model.first_token=mean", &kept];
     frozen.run("whole", "whisper", &set);
-    // The runs that follow read its embeddings and texts; damaged files are made anew.
+    // Later runs read the cached embeddings and texts. Damaged files are replaced.
     let stored = std::fs::read_dir(frozen.path("cache")).unwrap();
     let stored: Vec<PathBuf> = stored.map(|file| file.unwrap().path()).collect();
     assert_eq!(stored.len(), 2);
@@ -102,7 +103,7 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
     for (file, bytes) in stored.iter().zip(&bytes) {
         assert!(std::fs::read(file).unwrap() == *bytes, "{}", file.display());
     }
-    // The frozen recogniser is not asked again where its texts are known.
+    // Cached texts are not transcribed again.
     let texts = stored.iter().find(|file| file.extension().is_some_and(|end| end == "json"));
     let known: BTreeMap<String, Vec<String>> =
         serde_json::from_slice(&std::fs::read(texts.unwrap()).unwrap()).unwrap();
@@ -117,7 +118,7 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
     assert!(tensor(&frozen.path("whole"), "projection.bias").iter().any(|value| *value != 0.0));
 }
 
-/// In phases that alternate each moves its own, from where the one before left it.
+/// Alternating phases each train their own parameters, from the values of the previous phase.
 #[test]
 fn phases_may_alternate() {
     let frozen = Frozen::new();
@@ -141,8 +142,8 @@ fn phases_may_alternate() {
     assert!(first != second && map != second_map);
 }
 
-/// What the pictures show is computed once, before the first step: image encoder and picture files are not needed
-/// after it, not even where the sounds are embedded in each step.
+/// Images are encoded once, before the first step. Image encoder and image files are not needed
+/// later, even if audio is embedded in each step.
 #[test]
 fn no_picture_is_encoded_while_a_run_learns() {
     let frozen = Frozen::new();
@@ -189,7 +190,7 @@ fn no_picture_is_encoded_while_a_run_learns() {
     }
 }
 
-/// Clips that do not fit into memory are embedded in each step, to the same effect.
+/// Clips that do not fit into memory are embedded in each step, with the same result.
 #[test]
 fn clips_that_are_not_kept_are_embedded_in_each_step() {
     let frozen = Frozen::new();
@@ -204,8 +205,8 @@ fn clips_that_are_not_kept_are_embedded_in_each_step() {
     }
 }
 
-/// A finished run as adapters: the texts that its test has, from the files of sound and pictures; off
-/// again, the recogniser's own.
+/// A finished run as adapters transcribes files as in its test. Without adapters the transcripts
+/// are the ASR model's own.
 #[test]
 fn adapters_are_switched_on_and_off_by_name() {
     let frozen = Frozen::new();
@@ -274,7 +275,7 @@ fn adapters_are_switched_on_and_off_by_name() {
     assert!(none.contains("config.json") && none.contains("engram train avformer"), "{none}");
 }
 
-/// What was changed or damaged behind a run's back is told, not heard with.
+/// A changed or damaged run is refused.
 #[test]
 fn a_run_that_was_tampered_with_is_refused() {
     let frozen = Frozen::new();
@@ -312,7 +313,7 @@ fn a_run_that_was_tampered_with_is_refused() {
     assert!(told.contains("model.safetensors: `projection.bias` has values"), "{told}");
 }
 
-/// A run without frames needs no image encoder, and sees nothing as adapters either.
+/// A run without frames needs no image encoder, and ignores frames in use.
 #[test]
 fn adapters_alone_see_nothing() {
     let frozen = Frozen::new();
@@ -335,19 +336,19 @@ fn adapters_alone_see_nothing() {
     let clip = AdaptedClip { samples: vec![0.1; 8_000], embeddings: vec![0.0; 7] };
     let told = adapted.transcribe(&[clip]).unwrap_err().to_string();
     assert!(told.contains("not embeddings of up to 2 images"), "{told}");
-    // Nor does a run start from one of another recogniser.
+    // A run does not start from a run with another ASR model.
     write_whisper(&frozen.path("other"), 8);
     let start = format!("start.run={}", frozen.text("run"));
     let told = frozen.try_run("on", "other", &[&start], RunOptions::default()).unwrap_err();
-    assert!(told.to_string().contains("trained for another recogniser"), "{told}");
+    assert!(told.to_string().contains("trained with another ASR model"), "{told}");
     train_image_encoder(&frozen.path("other-clip"), 2);
     let other = format!("model.image_encoder={}", frozen.text("other-clip"));
     let told = frozen.try_run("on", "whisper", &[&start, &other], RunOptions::default());
     let told = told.unwrap_err().to_string();
-    assert!(told.contains("trained for another image encoder"), "{told}");
+    assert!(told.contains("trained with another image encoder"), "{told}");
 }
 
-/// Speech that is rehearsed and speech that is measured come from manifests.
+/// Rehearsal speech and unrelated speech come from manifests.
 #[test]
 fn clean_speech_is_rehearsed() {
     let frozen = Frozen::new();
@@ -369,7 +370,7 @@ fn clean_speech_is_rehearsed() {
     let kept: Vec<&str> = kept.map(|one| one.system.as_str()).collect();
     assert_eq!(kept, ["frozen", "nothing"]);
 
-    // The more the distance from the frozen states weighs, the nearer adapters stay.
+    // A larger weight of the state distance keeps adapters closer.
     let distance = |weight: &str| {
         let run = format!("distance-{weight}");
         let weight = format!("phase.adapters.feed.distillation={weight}");

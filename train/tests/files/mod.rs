@@ -9,7 +9,7 @@ use engram_train::studies::reveal::settings::RevealData;
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 
-/// Pictures `0.png` … in `pictures/`, two captions of each, and a question about each.
+/// Images `0.png` … in `pictures/`, with two captions and a question each.
 pub const PICTURES: usize = 20;
 
 /// Writes JSON.
@@ -17,7 +17,7 @@ pub fn write(folder: &Path, name: &str, value: &Value) {
     fs::write(folder.join(name), value.to_string()).unwrap();
 }
 
-/// Writes the files, and what a recipe says of them.
+/// Writes the files, and returns the recipe settings for them.
 pub fn data_of(folder: &Path) -> RevealData {
     fs::create_dir_all(folder.join("pictures")).unwrap();
     for i in 0..PICTURES {
@@ -67,7 +67,7 @@ pub fn data_of(folder: &Path) -> RevealData {
     RevealData { path: folder.display().to_string(), ..toml::from_str(toml).unwrap() }
 }
 
-/// One step on the captions, reading two entries.
+/// One step on the captions, with two entries to read.
 pub const RECIPE: &str = r#"
 study = "reveal"
 [data]

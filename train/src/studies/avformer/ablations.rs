@@ -1,4 +1,4 @@
-//! What AVFormer brings to a grid of its ablations.
+//! The ablation grid of AVFormer.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::recipe::Recipe;
 use crate::recognise::{AddedTo, Listener};
 use crate::trainer::RunOptions;
 
-/// What may be seen.
+/// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
 const SYSTEMS: [&str; 5] = ["frozen", "right", "wrong", "zero", "nothing"];
-/// What may be heard.
+/// The sets of test utterances.
 const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "kept"];
-/// The test's utterances: of the embedded world, and of files.
+/// The main test utterances: `noisy` in the embedded world, `test` for files.
 const MAIN: [&str; 2] = ["noisy", "test"];
-/// Settings without effect on adapters that have seen nothing, and on how they hear.
+/// Settings that do not affect adapters trained without frames.
 const OF_SIGHT: [&str; 9] = [
     "data.cache",
     "data.frames",
@@ -36,10 +36,10 @@ const OF_SIGHT: [&str; 9] = [
     "model.image_encoder",
     "model.projection",
 ];
-/// What a row is shown by: the right frames if it has learnt to see.
+/// The default system of a configuration: right frames if it was trained with frames.
 const OWN: [&str; 2] = ["right", "nothing"];
 
-/// AVFormer's ablations: word error rates of the test's utterances.
+/// The ablations of AVFormer, compared by word error rate on the test utterances.
 #[derive(Debug)]
 pub struct AvformerAblations;
 
@@ -53,8 +53,8 @@ impl Ablated for AvformerAblations {
     }
 
     fn about(&self) -> &'static str {
-        "Word error rates of the test's utterances, in noise where nothing else is said; rows that have learnt to see \
-         see the right frames."
+        "Word error rates on the test utterances, in noise unless stated otherwise. Configurations trained \
+         with frames see the right frames."
     }
 
     fn columns(&self) -> Vec<Column> {
@@ -88,15 +88,15 @@ impl Ablated for AvformerAblations {
 
     fn check_asked(&self, asked: &Asked) -> Result<(), String> {
         if asked.figure != Figure::Wer {
-            return Err("`figure` is of REVEAL; AVFormer has wer".into());
+            return Err("`figure` belongs to REVEAL; AVFormer reports only wer".into());
         }
         if asked.part.is_some() || asked.source.is_some() {
-            return Err("`part` and `source` are of REVEAL; AVFormer has `utterances`".into());
+            return Err("`part` and `source` belong to REVEAL; AVFormer has `utterances`".into());
         }
         let unknown = |value: &Option<String>, known: &[&str]| {
             let value = value.clone()?;
             let is_known = known.contains(&value.as_str());
-            (!is_known).then(|| format!("`{value}` is not known; known are {}", known.join(", ")))
+            (!is_known).then(|| format!("`{value}` is unknown; choose from {}", known.join(", ")))
         };
         let system =
             unknown(&asked.system, &SYSTEMS).map(|reason| format!("`ROW:SYSTEM`: {reason}"));
@@ -112,7 +112,8 @@ impl Ablated for AvformerAblations {
         let mut read = HashMap::new();
         for row in grid.rows() {
             if row.of.is_some() {
-                let reason = "`of` is of REVEAL; write `ROW:SYSTEM` in a claim for what is seen";
+                let reason =
+                    "`of` belongs to REVEAL; choose the frames in a claim, with `ROW:SYSTEM`";
                 return Err(grid.of_row(row, &reason));
             }
             let mut recipe = grid.recipe(row, 1, Phases::Whole)?;
@@ -121,7 +122,7 @@ impl Ablated for AvformerAblations {
             check_phases(grid, row, &recipe, &feeds)?;
             if let Some(others) = steps_of_main.filter(|others| *others != steps(&recipe)) {
                 let reason = format!(
-                    "is trained for {}, the main row for {}; rows are compared after as many",
+                    "trains for {}, the main configuration for {}; all must train equally long",
                     in_words(steps(&recipe)),
                     in_words(others)
                 );
@@ -135,7 +136,7 @@ impl Ablated for AvformerAblations {
             let changed = main.zip(own).and_then(|(main, own)| other_test(main, own));
             if let Some(key) = changed {
                 let reason =
-                    format!("has another `data.{key}` than the main row; they cannot be compared");
+                    format!("`data.{key}` differs from the main configuration; cannot compare");
                 return Err(grid.of_row(row, &reason));
             }
         }
@@ -143,7 +144,7 @@ impl Ablated for AvformerAblations {
             for (name, asked) in claim.rows().into_iter().zip(claim.asked(self)) {
                 let Some((data, feeds)) = read.get(name) else { continue };
                 if let Some(reason) = missing(&asked, data, feeds) {
-                    return Err(grid.of_claim(claim, &format!("row `{name}` {reason}")));
+                    return Err(grid.of_claim(claim, &format!("configuration `{name}` {reason}")));
                 }
             }
         }
@@ -154,7 +155,8 @@ impl Ablated for AvformerAblations {
         complete_settings(recipe).map(|_| ())
     }
 
-    /// Adapters that have seen nothing do not depend on how it would be seen; and nobody asks how well they hear.
+    /// Removes settings about frames, which adapters trained without frames do not use, and skips
+    /// the test.
     fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
         set.retain(|setting| !OF_SIGHT.iter().any(|key| is_below(setting, key)));
         let untested = ["data.frozen_baseline=false", "data.sweep_clips=0", "data.test_clips=1"];
@@ -181,7 +183,8 @@ impl Ablated for AvformerAblations {
             if !hashes.contains_key(weights) {
                 hashes.insert(weights.to_owned(), open(weights)?);
             }
-            let reason = format!("has a finished run of other weights than {weights} has now");
+            let reason =
+                format!("has a finished run with different weights than {weights} has now");
             Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
         };
         let of_recogniser = |weights: &str| Listener::open(weights)?.weights_sha256();
@@ -200,7 +203,8 @@ impl Ablated for AvformerAblations {
     }
 
     fn ask_again(&self, _: &RowSettings, run: &Path, _: &Path) -> Result<()> {
-        let (place, reason) = (run.display().to_string(), "is not asked again".to_owned());
+        let (place, reason) =
+            (run.display().to_string(), "AVFormer runs cannot be evaluated again".to_owned());
         Err(TrainError::Recipe { place, reason })
     }
 
@@ -218,20 +222,20 @@ impl Ablated for AvformerAblations {
         let Some(file) = files.iter().find(|file| file.is_file()) else {
             let systems = systems.join(", ");
             return Ok(Err(format!(
-                "undefined: {systems} of {} was not measured",
+                "undefined: {systems} on {} was not measured",
                 utterances.join(", ")
             )));
         };
         let items = Items::read(file).map_err(|error| TrainError::Study {
             study: "avformer".into(),
-            part: "reading the test's items",
+            part: "reading the test items",
             source: error.into(),
         })?;
         Ok(Ok(items.items))
     }
 }
 
-/// Checks a row's phases against what all rows share.
+/// Checks that a shared phase shows no frames, and that no `--set` is lost.
 fn check_phases(
     grid: &Grid,
     row: &RowSettings,
@@ -241,8 +245,8 @@ fn check_phases(
     for (phase, feed) in recipe.phases().iter().zip(feeds) {
         if feed.pictures && grid.is_shared(&phase.name) {
             let reason = format!(
-                "shows `pictures` in phase `{}`, which is shared: rows take over no more than \
-                 its adapters; leave it out of `shared`",
+                "shows `pictures` in phase `{}`, which is shared: configurations share only adapters; \
+                 leave it out of `shared`",
                 phase.name
             );
             return Err(grid.of_row(row, &reason));
@@ -252,14 +256,14 @@ fn check_phases(
         row.set.iter().any(|setting| is_below(setting, "phase") && !setting.starts_with("phase."));
     if let Some(setting) = grid.added().iter().find(|set| replaces && is_below(set, "phase")) {
         let reason = format!(
-            "has phases of its own, which `--set {setting}` does not reach; change the grid's file"
+            "defines its own phases, which `--set {setting}` does not change; edit the grid file"
         );
         return Err(grid.of_row(row, &reason));
     }
     Ok(())
 }
 
-/// The steps of all phases; `None` where one counts epochs.
+/// The steps of all phases; `None` if a phase counts epochs.
 fn steps(recipe: &Recipe) -> Option<u64> {
     recipe.phases().iter().map(|phase| phase.steps).sum()
 }
@@ -268,7 +272,7 @@ fn in_words(steps: Option<u64>) -> String {
     steps.map_or("epochs".to_owned(), |steps| format!("{steps} steps"))
 }
 
-/// What of the test is another's: a key of `[data]`.
+/// The key of `[data]` by which two tests differ.
 fn other_test(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
     let same = [
         ("test", main.test == own.test),
@@ -282,32 +286,34 @@ fn other_test(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
     same.iter().find(|(_, is_same)| !is_same).map(|(key, _)| *key)
 }
 
-/// Whether a setting is of this key, or of one below it.
+/// Whether a setting has this key, or one below it.
 fn is_below(setting: &str, key: &str) -> bool {
     let own = setting.split('=').next().unwrap_or_default().trim();
     own.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Why a row's test does not have what is asked.
+/// Returns the reason why a run lacks a claim's test result.
 fn missing(asked: &Asked, data: &AvformerData, feeds: &[AvformerFeed]) -> Option<&'static str> {
     let sees = feeds.iter().any(|feed| feed.pictures);
     let (utterances, system) = (asked.utterances.as_deref(), asked.system.as_deref());
     match (utterances, system) {
         (Some("noisy" | "clean"), _) if !data.is_world() => {
-            Some("hears clips of files: its utterances are `test`")
+            Some("uses clips from files: its utterances are `test`")
         }
         (Some("test"), _) if data.is_world() => {
-            Some("hears the embedded world: its utterances are `noisy` and `clean`")
+            Some("uses the embedded world: its utterances are `noisy` and `clean`")
         }
-        (Some("kept"), _) if data.kept.is_empty() => Some("keeps nothing: set data.kept=MANIFEST"),
+        (Some("kept"), _) if data.kept.is_empty() => {
+            Some("has no `kept` speech: set data.kept=MANIFEST")
+        }
         (_, Some("frozen")) if !data.frozen_baseline => {
-            Some("does not hear the frozen recogniser: set data.frozen_baseline=true")
+            Some("does not test the frozen model: set data.frozen_baseline=true")
         }
         (_, Some("right" | "wrong" | "zero")) if !sees => {
             Some("has no phase that shows `pictures`")
         }
-        (Some("kept"), Some("right" | "wrong" | "zero")) => Some("sees no frames of `kept`"),
-        (Some("clean"), Some("zero")) => Some("sees no zeros with clean speech"),
+        (Some("kept"), Some("right" | "wrong" | "zero")) => Some("tests `kept` without frames"),
+        (Some("clean"), Some("zero")) => Some("does not test clean speech with zeros"),
         _ => None,
     }
 }
@@ -371,7 +377,7 @@ utterances = "clean"
 
     #[test]
     fn what_shared_phases_leave_out_is_known_to_recipes() {
-        // The last two are not written down where they are as usual.
+        // The last two settings are written to the recipe only if they differ from the default.
         let set =
             ["model.recogniser=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
         let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
@@ -391,24 +397,28 @@ utterances = "clean"
             Grid::parse(shipped, Path::new("ablations.toml"), RECIPE, Path::new("tiny.toml"));
         assert!(shipped.expect("the grid of the repository").claims().len() > 20);
         for (was, is, named) in [
-            ("main:nothing", "main:blind", "grid.toml:19: `ROW:SYSTEM`: `blind` is not known"),
-            ("main:nothing", "audio-only:wrong", "claim `a`: row `audio-only` has no"),
-            ("main:nothing", "two:frozen", "claim `a`: row `two` does not hear"),
-            ("\"clean\"", "\"loud\"", "grid.toml:25: `utterances`: `loud` is not known"),
-            ("utterances", "part = \"seen\"\nutterances", "grid.toml:25: `part` and `source` are"),
-            ("utterances", "figure = \"recall_at_1\"\nutterances", "grid.toml:25: `figure` is of"),
-            ("data.frames=2", "data.test_clips=2", "row `two`: has another `data.test_clips`"),
-            ("data.frames=2", "data.names=0", "grid.toml:11: row `two`: "),
-            ("\"clean\"", "\"kept\"", "claim `b`: row `main` keeps nothing"),
-            ("\"clean\"", "\"test\"", "claim `b`: row `main` hears the embedded world"),
+            ("main:nothing", "main:blind", "grid.toml:19: `ROW:SYSTEM`: `blind` is unknown"),
+            ("main:nothing", "audio-only:wrong", "claim `a`: configuration `audio-only` has no"),
+            ("main:nothing", "two:frozen", "claim `a`: configuration `two` does not test"),
+            ("\"clean\"", "\"loud\"", "grid.toml:25: `utterances`: `loud` is unknown"),
             (
-                "adapters.steps=2400",
-                "adapters.steps=30",
-                "row `audio-only`: is trained for 30 steps",
+                "utterances",
+                "part = \"seen\"\nutterances",
+                "grid.toml:25: `part` and `source` belong",
             ),
+            (
+                "utterances",
+                "figure = \"recall_at_1\"\nutterances",
+                "grid.toml:25: `figure` belongs",
+            ),
+            ("data.frames=2", "data.test_clips=2", "row `two`: `data.test_clips` differs"),
+            ("data.frames=2", "data.names=0", "grid.toml:11: row `two`: "),
+            ("\"clean\"", "\"kept\"", "claim `b`: configuration `main` has no `kept`"),
+            ("\"clean\"", "\"test\"", "claim `b`: configuration `main` uses the embedded world"),
+            ("adapters.steps=2400", "adapters.steps=30", "row `audio-only`: trains for 30 steps"),
             ("[\"adapters\"]", "[\"projection\"]", "row `main`: shows `pictures` in phase"),
             ("data.frames=2\"", "study=\\\"clip\\\"\"", "is not `avformer`"),
-            ("set = [\"data.frames=2\"", "of = \"main\"\n# [", "row `two`: `of` is of REVEAL"),
+            ("set = [\"data.frames=2\"", "of = \"main\"\n# [", "row `two`: `of` belongs to REVEAL"),
         ] {
             assert!(GRID.contains(was), "{was}");
             let error = grid(&GRID.replacen(was, is, 1)).expect_err(is).to_string();

@@ -1,15 +1,15 @@
-//! Files of `data.cache`.
+//! Files in the folder `data.cache`.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Result, TrainError};
 use crate::log;
 
-/// The reason against a file whose bytes do not have its checksum.
+/// The error for a file that does not match its checksum.
 pub(super) const CHANGED: &str = "its checksum does not match";
 
-/// The path of a file in a folder, which is made, and what `read` makes of it; `None` where there is none yet. One that
-/// cannot be read is told, and `what` it has made anew.
+/// Returns the path of a cache file and its parsed content, and creates the folder. The content is
+/// `None` for a new or unreadable file. An unreadable file is replaced, with a warning.
 pub(super) fn open<T>(
     (folder, name): (&str, &str),
     what: &str,
@@ -25,7 +25,7 @@ pub(super) fn open<T>(
     match read(&bytes) {
         Ok(known) => Ok((file, Some(known))),
         Err(reason) => {
-            log::print(&format!("{}: {reason}; its {what} are made anew", file.display()));
+            log::print(&format!("{}: {reason}; recomputing its {what}", file.display()));
             Ok((file, None))
         }
     }

@@ -1,4 +1,4 @@
-//! Clips that are heard and seen: names of the embedded world, or the clips of manifests.
+//! Clips with audio and frames: names from the embedded world, or clips from manifests.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,27 +19,27 @@ use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::recognise::evenly;
 
-/// What draws which clips are without noise.
+/// Seeds the choice of clips without noise.
 const CLEAN_SEED: u64 = 0x0063_6c65_616e;
 
-/// A sound with its text and what is seen.
+/// An audio clip with its text and frames.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SeenClip {
-    /// Its name.
+    /// The id.
     pub id: String,
-    /// What is said.
+    /// The reference text.
     pub text: String,
-    /// At 16 kHz.
+    /// Audio samples at 16 kHz.
     pub samples: Vec<f32>,
-    /// The pictures that show it, by their places in [`Corpus::picture`].
+    /// The images that show the clip's content, as indices for [`Corpus::picture`].
     pub frames: Vec<usize>,
-    /// The name that is said, of the embedded world.
+    /// The spoken name, in the embedded world.
     pub name: Option<usize>,
-    /// Whether that is not heard.
+    /// Whether noise replaces the spoken name.
     pub blanked: bool,
 }
 
-/// Where clips come from.
+/// The source of the clips.
 pub struct Corpus {
     data: AvformerData,
     clips: Clips,
@@ -53,25 +53,26 @@ enum Clips {
         train: Manifest,
         validation: Manifest,
         test: Manifest,
-        /// The frames of all clips.
+        /// The frames of all clips, which [`SeenClip::frames`] index.
         pictures: Vec<Candidate>,
     },
 }
 
-/// A picture of a file that is chosen from.
+/// An image file that may serve as a frame.
 struct Candidate {
     file: PathBuf,
-    /// Whether any phase or test may show it.
+    /// Whether any phase or the test may show it.
     is_shown: bool,
 }
 
 impl Corpus {
-    /// Reads what `[data]` names, and each sound once; `fewest_samples` are those of the shortest clip that the recogniser
-    /// hears. Frames are looked for where `data.frames` wants some.
+    /// Reads the files named in `[data]`, and each audio file once. `fewest_samples` is the length
+    /// of the shortest clip that the ASR model accepts. Frames are searched only if `data.frames`
+    /// is above 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a manifest that cannot be read; [`TrainError::Recognise`] for a clip
-    /// without sound, text or frames, and for one that is too long or too short.
+    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Recognise`] for a clip
+    /// without audio, text or frames, and for a clip that is too long or too short.
     pub fn load(data: &AvformerData, fewest_samples: usize, quiet: bool) -> Result<Self> {
         let lengths = (fewest_samples, data.max_seconds);
         let read = |path: &str| Manifest::read(path, lengths, data.on_error, quiet);
@@ -101,7 +102,7 @@ impl Corpus {
         Ok(Self { data: data.clone(), clips, rehearsal, kept })
     }
 
-    /// The manifests, by what their clips are for.
+    /// The manifests, each with the name of its purpose.
     fn manifests(&self) -> impl Iterator<Item = (&'static str, &Manifest)> {
         let files = match &self.clips {
             Clips::World(_) => [None; 3],
@@ -114,23 +115,23 @@ impl Corpus {
         files.into_iter().flatten().chain(optional)
     }
 
-    /// Clips that were left out, each with its manifest, its line and the reason.
+    /// The skipped clips, each with its manifest, line and reason.
     pub fn left_out(&self) -> Vec<String> {
         self.manifests().flat_map(|(_, manifest)| manifest.left_out()).cloned().collect()
     }
 
-    /// The pictures of files that do not decode, by their places, each with the reason.
+    /// The image files that do not decode, by index, each with the error.
     pub fn broken_pictures(&self) -> Vec<(usize, TrainError)> {
         let Clips::Files { pictures, .. } = &self.clips else { return Vec::new() };
         let error = |place: usize| Some((place, self.picture(place).err()?));
         (0..pictures.len()).into_par_iter().filter_map(error).collect()
     }
 
-    /// Leaves clips out whose pictures do not decode.
+    /// Removes the clips whose images do not decode.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] naming the first of them, where `data.on_error` says so, or where a
-    /// manifest has no other; the reason itself for a picture of the embedded world.
+    /// [`TrainError::Recognise`] naming the first such clip, if `data.on_error` is `stop` or a
+    /// manifest has no other clip. For the embedded world, the error of its first image.
     pub fn refuse(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
         let Clips::Files { train, validation, test, .. } = &mut self.clips else {
             return broken.into_iter().next().map_or(Ok(()), |(_, error)| Err(error));
@@ -147,15 +148,15 @@ impl Corpus {
         Ok(())
     }
 
-    /// Whether a picture that does not decode ends the run.
+    /// Whether an image that does not decode ends the run.
     pub fn stops_at_errors(&self) -> bool {
         self.data.on_error == OnError::Stop || matches!(self.clips, Clips::World(_))
     }
 
-    /// Checks the texts of all clips of files that are learnt from.
+    /// Checks the texts of all training clips that come from files.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] naming the first clip that `is_wrong` gives a reason for.
+    /// [`TrainError::Recognise`] naming the first clip for which `is_wrong` returns a reason.
     pub fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
         let train = match &self.clips {
             Clips::World(_) => None,
@@ -172,11 +173,11 @@ impl Corpus {
         Ok(())
     }
 
-    /// What is read of the manifests, by name and SHA-256: what each clip is, and the bytes of its audio. Images are
-    /// known by their embeddings.
+    /// Names and SHA-256 digests of the clips' metadata and audio bytes. Images are covered by the
+    /// digest of their embeddings.
     ///
     /// # Errors
-    /// [`TrainError::Io`] for a file that cannot be read.
+    /// [`TrainError::Io`] if a file cannot be read.
     pub fn inputs(&self) -> Result<Vec<(String, String)>> {
         let mut inputs = Vec::new();
         for (name, manifest) in self.manifests() {
@@ -189,7 +190,7 @@ impl Corpus {
         Ok(inputs)
     }
 
-    /// How many clips there are to train on.
+    /// The number of training clips.
     pub fn training_len(&self) -> usize {
         match &self.clips {
             Clips::World(_) => self.data.clips,
@@ -197,11 +198,11 @@ impl Corpus {
         }
     }
 
-    /// A clip to train on, as a phase hears it.
+    /// Returns a training clip with the noise of a phase.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Recognise`] for one that is
-    /// too long.
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Recognise`] for a clip
+    /// that is too long.
     pub fn training(&self, number: usize, feed: &AvformerFeed) -> Result<SeenClip> {
         match &self.clips {
             Clips::World(world) => {
@@ -216,7 +217,7 @@ impl Corpus {
         }
     }
 
-    /// The same without its sound, which is not read.
+    /// Like [`Corpus::training`], without the audio, which is not read.
     ///
     /// # Errors
     /// As [`Corpus::training`].
@@ -227,7 +228,7 @@ impl Corpus {
         }
     }
 
-    /// The clips of validation or test; of the embedded world with noise or `clean`.
+    /// The clips of validation or test; in the embedded world with noise, or `clean`.
     ///
     /// # Errors
     /// As [`Corpus::training`].
@@ -246,7 +247,8 @@ impl Corpus {
         }
     }
 
-    /// Some clips of the embedded world's validation or test, with noise or `clean`; none of files.
+    /// A range of the embedded world's validation or test clips, with noise or `clean`; empty for
+    /// files.
     pub fn said(&self, split: Split, clean: bool, numbers: Range<usize>) -> Vec<SeenClip> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let data = &self.data;
@@ -256,7 +258,7 @@ impl Corpus {
         numbers.into_par_iter().map(clip).collect()
     }
 
-    /// The first clips of the test with noise at one ratio, in dB, or without; none of files.
+    /// The first test clips at one signal-to-noise ratio in dB, or without noise; empty for files.
     pub fn swept(&self, snr_db: Option<f32>) -> Vec<SeenClip> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let hearing = snr_db.map_or_else(Hearing::clean, |ratio| Hearing {
@@ -268,7 +270,7 @@ impl Corpus {
         (0..self.data.sweep_clips.min(self.data.test_clips)).into_par_iter().map(clip).collect()
     }
 
-    /// Clean speech to rehearse.
+    /// The clean speech for rehearsal.
     ///
     /// # Errors
     /// As [`Corpus::training`].
@@ -276,7 +278,7 @@ impl Corpus {
         self.rehearsal.as_ref().map_or(Ok(Vec::new()), Manifest::all)
     }
 
-    /// Other speech that is measured with and without adapters.
+    /// The unrelated speech that is measured with and without adapters.
     ///
     /// # Errors
     /// As [`Corpus::training`].
@@ -284,7 +286,7 @@ impl Corpus {
         self.kept.as_ref().map_or(Ok(Vec::new()), Manifest::all)
     }
 
-    /// How many pictures there are.
+    /// The number of images.
     pub fn pictures(&self) -> usize {
         match &self.clips {
             Clips::World(world) => world.names().len() * self.views_of_name(),
@@ -292,8 +294,8 @@ impl Corpus {
         }
     }
 
-    /// Whether a picture is ever shown. Of those that are chosen from all have to decode, so that clips do not depend on
-    /// how many are shown.
+    /// Whether an image can be shown. All candidate frames must decode, so that the set of clips
+    /// does not depend on the number of frames shown.
     pub fn is_shown(&self, place: usize) -> bool {
         match &self.clips {
             Clips::World(_) => true,
@@ -301,10 +303,10 @@ impl Corpus {
         }
     }
 
-    /// A picture, and its name in messages.
+    /// Returns an image, and its name for messages.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a file that is no picture.
+    /// [`TrainError::Data`] for a file that is not an image.
     pub fn picture(&self, place: usize) -> Result<(Picture, PathBuf)> {
         match &self.clips {
             Clips::World(world) => {
@@ -331,7 +333,7 @@ impl Corpus {
         }
     }
 
-    /// The names of the embedded world; none for clips of files.
+    /// The names of the embedded world; empty for clips from files.
     pub fn names(&self) -> Vec<&str> {
         match &self.clips {
             Clips::World(world) => world.names().collect(),
@@ -368,7 +370,7 @@ impl Corpus {
 }
 
 impl SeenClip {
-    /// What its frames show: clips of one name, or of one text, show the same.
+    /// What the frames show: equal for clips of one name, or with one text.
     pub fn topic(&self) -> String {
         self.name.map_or_else(|| self.text.clone(), |name| name.to_string())
     }

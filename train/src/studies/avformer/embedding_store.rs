@@ -1,4 +1,4 @@
-//! Embeddings of pictures in a file, so that the next run needs no image encoder for them.
+//! A file of image embeddings, so that later runs need not encode the images again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -14,22 +14,22 @@ use crate::digest;
 use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
 
-/// The entry of the file's metadata that holds the SHA-256 of all tensors.
+/// The metadata key with the SHA-256 of all tensors.
 const CHECKSUM: &str = "sha256";
 
-/// What a picture is known by: the SHA-256 of its pixels as the encoder takes them.
+/// The SHA-256 of an image's preprocessed pixels.
 pub(super) type ContentHash = [u8; 32];
 
-/// The embeddings that one encoder has made of pictures. Where several runs write the file, the last one counts.
+/// The image embeddings of one encoder. If several runs write the file, the last one wins.
 pub(super) struct EmbeddingStore {
-    /// `None` where nothing is to be kept.
+    /// `None` without a cache folder.
     file: Option<PathBuf>,
     width: usize,
     rows: BTreeMap<ContentHash, Vec<f32>>,
     fresh: usize,
 }
 
-/// The hash of pixels.
+/// The SHA-256 of preprocessed pixels.
 pub(super) fn content_hash(pixels: &[f32]) -> ContentHash {
     let mut hash = Sha256::new();
     digest::add_numbers(&mut hash, pixels);
@@ -37,8 +37,8 @@ pub(super) fn content_hash(pixels: &[f32]) -> ContentHash {
 }
 
 impl EmbeddingStore {
-    /// The file of an encoder in a folder, which is made; an empty path for none. A file that cannot be read is told
-    /// and made anew.
+    /// Opens an encoder's file in a folder, which is created; an empty path disables the cache. An
+    /// unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, encoder: &Encoder) -> Result<Self> {
         let width = encoder.width();
         let mut store = Self { file: None, width, rows: BTreeMap::new(), fresh: 0 };
@@ -51,23 +51,23 @@ impl EmbeddingStore {
         Ok(store)
     }
 
-    /// Whether a picture is known.
+    /// Whether the store has an image's embedding.
     pub(super) fn has(&self, hash: &ContentHash) -> bool {
         self.rows.contains_key(hash)
     }
 
-    /// The embedding of a picture, `[E]`.
+    /// The embedding of an image, `[E]`.
     pub(super) fn get(&self, hash: &ContentHash) -> Option<&[f32]> {
         self.rows.get(hash).map(Vec::as_slice)
     }
 
-    /// Adds what was encoded.
+    /// Adds an embedding.
     pub(super) fn insert(&mut self, hash: ContentHash, embedding: &[f32]) {
         self.rows.insert(hash, embedding.to_vec());
         self.fresh += 1;
     }
 
-    /// Writes the file, if there is anything new.
+    /// Writes the file if there are new embeddings.
     pub(super) fn save(&self) -> Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| self.fresh > 0) else { return Ok(()) };
         let hashes: Vec<u8> = self.rows.keys().flatten().copied().collect();
@@ -101,7 +101,7 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
         && hashes.shape() == [rows, 32]
         && values.shape() == [rows, width];
     if !fits {
-        return Err(format!("holds no hashes beside embeddings of {width} numbers"));
+        return Err(format!("does not hold hashes with embeddings of width {width}"));
     }
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
     let checksum = metadata.metadata().as_ref().and_then(|entries| entries.get(CHECKSUM));
@@ -113,11 +113,11 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
     };
     let rows = hashes.data().chunks_exact(32).zip(values.data().chunks_exact(4 * width.max(1)));
     let rows = rows.map(|(hash, row)| {
-        let hash = hash.try_into().map_err(|_| "holds no hashes".to_string())?;
+        let hash = hash.try_into().map_err(|_| "does not hold hashes".to_string())?;
         let row: Vec<f32> = numbers(row);
         match row.iter().all(|number| number.is_finite()) {
             true => Ok((hash, row)),
-            false => Err("holds numbers that are not finite".to_string()),
+            false => Err("holds values that are not finite".to_string()),
         }
     });
     rows.collect()

@@ -1,5 +1,5 @@
-//! The test: the same utterances by the frozen recogniser, and with adapters while the right frames, those
-//! of another clip, zeros or none are seen.
+//! The test: the same utterances with the frozen ASR model, and with adapters that see the right
+//! frames, the frames of another clip, zeros or no frames.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -33,14 +33,14 @@ use crate::recognise::Shown;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
-/// The share of clips that have a name which is shown and not said.
+/// The share of clips whose text contains a name that is shown but not said.
 const PUT_IN: MetricInfo =
     MetricInfo { name: "shown_name_in_text", version: 1, higher_is_better: Some(false) };
-/// Words that are told of a summary's most rescued.
+/// The number of most often rescued words in the summary.
 const MOST_RESCUED: usize = 10;
 /// The folder of references, hypotheses and items.
 pub const TEST: &str = "test";
-/// In it: of each clean clip whether its text has the name that the wrong frames show.
+/// Its file of one item per clean clip: whether the text contains the name in the wrong frames.
 pub const PUT_IN_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
 
 /// The word error rate of one system on one set of utterances.
@@ -48,98 +48,98 @@ pub const PUT_IN_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
 pub struct SystemFigures {
     /// The utterances: `noisy`, `clean`, `test`, `kept`.
     pub utterances: String,
-    /// `frozen`, or what was seen: `right`, `wrong`, `zero`, `nothing`.
+    /// `frozen`, or the frames shown: `right`, `wrong`, `zero`, `nothing`.
     pub system: String,
-    /// With its interval.
+    /// The word error rate, with its interval.
     pub wer: Measure,
-    /// Insertions among them.
+    /// The edit counts, among them insertions.
     pub counts: EditCounts,
 }
 
-/// One system less another, on the same utterances.
+/// The difference between two systems on the same utterances.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Difference {
     /// The utterances.
     pub utterances: String,
-    /// The first system less the second; below 0 the first has fewer errors.
+    /// The systems `a` and `b` of WER(a) − WER(b); below 0, `a` has fewer errors.
     pub systems: [String; 2],
-    /// As `engram eval compare` has it.
+    /// The comparison, as from `engram eval compare`.
     pub comparison: Comparison,
 }
 
-/// The word error rates at one ratio of speech over noise.
+/// The word error rates at one signal-to-noise ratio.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AtRatio {
-    /// In dB; `None` without noise.
+    /// The ratio in dB; `None` without noise.
     pub snr_db: Option<f32>,
     /// The word error rate without frames.
     pub nothing: Measure,
-    /// With the right ones.
+    /// The word error rate with the right frames.
     pub right: Measure,
-    /// With those of another clip.
+    /// The word error rate with the frames of another clip.
     pub wrong: Measure,
 }
 
-/// All that the test shows.
+/// All results of the test.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TestFigures {
     /// Each system on each set of utterances.
     pub systems: Vec<SystemFigures>,
     /// Paired comparisons.
     pub differences: Vec<Difference>,
-    /// Of clean clips that are seen with the frames of another: the share whose text has the name that
-    /// is shown.
+    /// On clean clips with the frames of another clip: the share whose text contains the name
+    /// shown.
     pub put_in: Option<Measure>,
-    /// Words that are heard with the right frames and not without, and the other way round.
+    /// The number of words that are right only with the right frames, and only without frames.
     pub rescued: Option<[usize; 2]>,
-    /// Those that are rescued most often, first; all of them stand in `test/rescued.jsonl`.
+    /// The most often rescued words, in descending order; `test/rescued.jsonl` has all of them.
     #[serde(default)]
     pub rescued_words: Vec<RescuedWord>,
     /// The noise sweep.
     pub sweep: Vec<AtRatio>,
 }
 
-/// A clip whose words the right frames have changed.
+/// A clip in which the right frames change correct words.
 #[derive(Serialize)]
 struct Rescued<'a> {
     id: &'a str,
     said: &'a str,
     without_frames: &'a str,
     with_frames: &'a str,
-    /// Words that only the text with frames has.
+    /// Words that are right only with frames.
     rescued: Vec<&'a str>,
-    /// Words that only the text without frames has.
+    /// Words that are right only without frames.
     lost: Vec<&'a str>,
-    /// These words, and what was heard in the place of each.
+    /// These words, and their counterparts in both hypotheses.
     aligned: Vec<HeardWord>,
 }
 
-/// A word that was said, and what was heard in its place: nothing where it is `None`.
+/// A reference word and its counterparts in two hypotheses; `None` is a deletion.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HeardWord {
-    /// The word.
+    /// The reference word.
     pub said: String,
-    /// Without frames.
+    /// Its counterpart without frames.
     pub without_frames: Option<String>,
-    /// With the right ones.
+    /// Its counterpart with the right frames.
     pub with_frames: Option<String>,
 }
 
-/// How often the right frames rescue a word from what is heard without.
+/// The number of clips in which the right frames rescue a word.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RescuedWord {
     /// The word.
     #[serde(flatten)]
     pub word: HeardWord,
-    /// In how many clips.
+    /// The number of clips.
     pub clips: usize,
 }
 
-/// A set of utterances and what systems heard in it.
+/// A set of utterances and the hypotheses of all systems.
 struct Heard<'a> {
     utterances: &'a str,
     clips: &'a [SeenClip],
-    /// Texts by system, normalised.
+    /// Normalised hypotheses by system.
     texts: Vec<(&'a str, Vec<String>)>,
     items: Vec<Items>,
 }
@@ -148,7 +148,7 @@ impl AvformerStudy {
     /// Measures a finished run, and writes texts and items into its folder.
     ///
     /// # Errors
-    /// Those of the models and of writing.
+    /// Errors of the models and of writing.
     pub fn test(&self, avformer: &Avformer, run: &Path) -> StudyResult<TestFigures> {
         let folder = run.join(TEST);
         durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
@@ -197,7 +197,8 @@ impl AvformerStudy {
         Ok(figures)
     }
 
-    /// Of these, what can be seen: nothing but that without frames, and nothing wrong where all clips show the same.
+    /// The testable ones of the `wanted` frames. Only `Nothing` needs no frames; wrong frames need
+    /// two clips that show different things.
     fn shown(&self, clips: &[SeenClip], wanted: &[Shown]) -> Vec<Shown> {
         let has_others = (0..clips.len()).all(|place| other(clips, place).is_some());
         let can_be_seen = |shown: &&Shown| match shown {
@@ -239,7 +240,7 @@ impl AvformerStudy {
         Ok(heard)
     }
 
-    /// What the recogniser writes as it was published.
+    /// The transcripts of the unmodified ASR model.
     fn hear_frozen(
         &self,
         frozen: &mut FrozenTexts,
@@ -251,7 +252,8 @@ impl AvformerStudy {
         Ok(frozen.of(self.listener(), &samples, |done| progress.count(done as u64))?)
     }
 
-    /// The share of clips in whose texts the name stands that the frames of another clip show; written item by item.
+    /// The share of clips whose text contains the name in the frames of another clip. Writes one
+    /// item per clip.
     fn put_in(&self, clips: &[SeenClip], texts: &[String], file: &Path) -> StudyResult<Measure> {
         let names = NORMALISER.normalise_all(&self.corpus().names());
         let value = |(place, text): (usize, &String)| {
@@ -274,7 +276,7 @@ impl AvformerStudy {
         Ok(Measure::new(&PUT_IN, values.len(), Ok(mean(&values)), interval))
     }
 
-    /// The first utterances of the test at several ratios, written item by item.
+    /// Measures the first test utterances at several ratios. Writes one item per clip.
     fn sweep(&self, avformer: &Avformer, folder: &Path) -> StudyResult<Vec<AtRatio>> {
         let mut figures = Vec::new();
         let ratios = self.data().sweep_snr_db.iter().map(|ratio| Some(*ratio));
@@ -307,7 +309,7 @@ impl<'a> Heard<'a> {
         self.texts.iter().find(|(name, _)| *name == system).map(|(_, texts)| texts)
     }
 
-    /// Measures the texts of a system.
+    /// Adds the error rate of a system.
     fn add(
         &mut self,
         system: &'a str,
@@ -326,7 +328,7 @@ impl<'a> Heard<'a> {
         Ok(SystemFigures { utterances, system, wer, counts })
     }
 
-    /// One system less another; `None` unless both were measured.
+    /// The difference between two systems; `None` unless both were measured.
     fn difference(&self, systems: [&str; 2]) -> StudyResult<Option<Difference>> {
         let items = |system: &str| self.items.iter().find(|items| items.file == system);
         let (Some(a), Some(b)) = (items(systems[0]), items(systems[1])) else { return Ok(None) };
@@ -338,7 +340,7 @@ impl<'a> Heard<'a> {
     }
 }
 
-/// The word error rate of texts; clips of one name are alike, and drawn together.
+/// The word error rate of hypotheses. Clips of one name are resampled together.
 fn report(clips: &[SeenClip], texts: &[String]) -> StudyResult<WerReport> {
     let pairs = Pairs {
         ids: clips.iter().map(|clip| Cow::Borrowed(clip.id.as_str())).collect(),
@@ -353,18 +355,18 @@ fn report(clips: &[SeenClip], texts: &[String]) -> StudyResult<WerReport> {
     Ok(evaluate(&pairs, &options)?)
 }
 
-/// The file of a system's items.
+/// The file name of a system's items.
 pub(super) fn items_file(utterances: &str, system: &str) -> String {
     format!("{utterances}.{system}.items.jsonl")
 }
 
-/// Whether a text has a name that was not said.
+/// Whether a text contains a name that was not said.
 fn is_put_in(text: &str, said: &str, name: &str) -> bool {
     let has = |text: &str| format!(" {text} ").contains(&format!(" {name} "));
     has(text) && !has(said)
 }
 
-/// What was seen, as files are named after it.
+/// The file name part for the frames shown.
 fn name(shown: Shown) -> &'static str {
     match shown {
         Shown::Right => "right",
@@ -374,7 +376,7 @@ fn name(shown: Shown) -> &'static str {
     }
 }
 
-/// `id`, tab, text.
+/// Writes lines of id, tab and text.
 fn write_texts<'t>(
     file: &Path,
     clips: &[SeenClip],
@@ -387,7 +389,7 @@ fn write_texts<'t>(
     Ok(write_file(file, lines.as_bytes())?)
 }
 
-/// Writes which words the frames have rescued and lost, and counts them.
+/// Writes the words that the frames rescued and lost, and counts them.
 fn write_rescued(
     folder: &Path,
     clips: &[SeenClip],
@@ -440,7 +442,7 @@ fn write_rescued(
     Ok((counts, words))
 }
 
-/// What was heard in the place of each word that was said.
+/// The hypothesis word aligned with each reference word.
 fn heard_as<'a>(said: &str, heard: &'a str) -> Vec<Option<&'a str>> {
     let mut words = heard.split_whitespace();
     let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! What the frozen recogniser writes, in a file, so that the next run of this program need not hear it again: with 30
-//! seconds of padding that takes longer than the rest of a test.
+//! A file of the frozen ASR model's transcripts, so that later runs of this program need not
+//! transcribe again. Whisper with 30 seconds of padding takes longer than the rest of the test.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,23 +15,24 @@ use crate::error::{Result, TrainError};
 use crate::program::Program;
 use crate::recognise::{Listener, RecogniseOptions};
 
-/// Clips that are heard at once.
+/// Clips per batch.
 const AT_ONCE: usize = 8;
-/// Batches that a run may lose that is stopped.
+/// Batches between two saves: the most that a stopped run loses.
 const SAVED_EVERY: usize = 16;
 
-/// The texts of a frozen recogniser. Where several runs write the file, the last one counts.
+/// The transcripts of a frozen ASR model. If several runs write the file, the last one wins.
 pub(super) struct FrozenTexts {
-    /// `None` where nothing is to be kept.
+    /// `None` without a cache folder.
     file: Option<PathBuf>,
-    /// By the SHA-256 of all samples of a batch: what is heard beside a clip may round its numbers otherwise.
+    /// Transcripts by the SHA-256 of a batch's samples. Rounding may depend on the other clips of
+    /// the batch.
     batches: BTreeMap<String, Vec<String>>,
     unsaved: usize,
 }
 
 impl FrozenTexts {
-    /// The file of a recogniser and of this program in a folder, which is made; an empty path for none. A file that
-    /// cannot be read is told and made anew.
+    /// Opens the file of an ASR model and this program in a folder, which is created; an empty path
+    /// disables the cache. An unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, listener: &Listener) -> Result<Self> {
         let mut store = Self { file: None, batches: BTreeMap::new(), unsaved: 0 };
         if folder.is_empty() {
@@ -45,11 +46,11 @@ impl FrozenTexts {
         Ok(store)
     }
 
-    /// The texts of clips at 16 kHz; batches that are not known are heard, as the recogniser was published.
-    /// `progress` is told how many clips are done.
+    /// Returns the transcripts of clips at 16 kHz. Batches not in the cache are transcribed by the
+    /// unmodified ASR model. `progress` receives the number of finished clips.
     ///
     /// # Errors
-    /// Those of the recogniser, and of writing the file.
+    /// Errors of the ASR model and of writing the file.
     pub(super) fn of(
         &mut self,
         listener: &Listener,
@@ -93,10 +94,10 @@ impl FrozenTexts {
     }
 }
 
-/// The file's content.
+/// The content of the file.
 #[derive(Serialize, Deserialize)]
 struct Stored {
-    /// Of the bytes of `batches`.
+    /// The SHA-256 of the bytes of `batches`.
     sha256: String,
     batches: Box<RawValue>,
 }
@@ -109,7 +110,7 @@ fn read(bytes: &[u8]) -> std::result::Result<BTreeMap<String, Vec<String>>, Stri
     serde_json::from_str(stored.batches.get()).map_err(|error| error.to_string())
 }
 
-/// Of the samples of all clips, and of how many each has.
+/// The SHA-256 of all clips' lengths and samples.
 fn sha256(clips: &[&[f32]]) -> String {
     let mut hash = Sha256::new();
     for clip in clips {

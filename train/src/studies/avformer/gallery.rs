@@ -1,4 +1,4 @@
-//! The pictures of a corpus as the frozen image encoder sees them: each is encoded once.
+//! The embeddings of a corpus's images by the frozen image encoder. Each image is encoded once.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,25 +15,24 @@ use crate::error::{Result, TrainError};
 use crate::log::Progress;
 use crate::recognise::embedding_scale;
 
-/// Pictures that are decoded and encoded together.
+/// Images that are decoded and encoded together.
 const AT_ONCE: usize = 64;
 
-/// The embeddings of pictures.
+/// The embeddings of images.
 pub struct Gallery {
     width: usize,
-    /// The row of each picture of the corpus: pictures of the same pixels share one.
+    /// The embedding row of each image of the corpus. Images with equal pixels share one.
     rows: Vec<usize>,
-    /// `[N, E]`.
+    /// Embeddings `[N, E]`.
     embeddings: Vec<f32>,
 }
 
 impl Gallery {
-    /// The embeddings of all pictures of a corpus that are shown: those of the store, and what is encoded now, each picture
-    /// once.
-    /// Pictures that do not decode are given back with the reason.
+    /// Returns the embeddings of all images of a corpus that can be shown, and the images that do
+    /// not decode. Embeddings missing in the store are computed.
     ///
     /// # Errors
-    /// Those of encoding a picture, and of writing the store.
+    /// Errors of encoding an image and of writing the store.
     pub(super) fn of(
         corpus: &Corpus,
         encoder: &Encoder,
@@ -71,11 +70,11 @@ impl Gallery {
                         if corpus.stops_at_errors() {
                             return Ok((gallery, broken));
                         }
-                        // Its clip is left out.
+                        // Its clip is skipped.
                         0
                     }
                     Err(error) => return Err(error),
-                    // It is never asked for.
+                    // It is never used.
                     Ok(_) if !corpus.is_shown(*place) => 0,
                     Ok((hash, _)) => *known.entry(hash).or_insert_with(|| {
                         gallery.embeddings.extend(store.get(&hash).unwrap_or_default());
@@ -95,7 +94,7 @@ impl Gallery {
         self.width
     }
 
-    /// The embeddings of pictures, `[N, E]`, as the projection takes them.
+    /// The embeddings of images, `[N, E]`, scaled for the projection.
     ///
     /// # Errors
     /// [`ModelError::Candle`]

@@ -1,4 +1,4 @@
-//! What is heard in clips, and what lies before the first block, once for each clip.
+//! Transcription of clips, and their input states to the first block, computed once per clip.
 
 use std::collections::BTreeSet;
 
@@ -20,32 +20,32 @@ use crate::recognise::{Shown, evenly};
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
-/// Clips in a forward pass that trains nothing.
+/// Clips per forward pass in evaluation.
 pub(super) const HEARD_AT_ONCE: usize = 16;
 
-/// A clip as the first block takes it.
+/// A clip as input to the first block.
 pub(super) struct Embedded {
-    /// Its place among those that the corpus trains on, or rehearses.
+    /// Its index among the corpus's training clips, or among the rehearsal clips.
     pub(super) number: usize,
-    /// Its sound, `[T, D]`; `None` where it is embedded in each step.
+    /// Its audio states, `[T, D]`; `None` if they are computed in each step.
     pub(super) states: Option<Tensor>,
-    /// What the frozen encoder makes of it, `[T, D]`, where that is to be kept.
+    /// The frozen encoder's output for it, `[T, D]`, if the loss needs it.
     pub(super) frozen: Option<Tensor>,
-    /// Its text.
+    /// The token ids of its text.
     pub(super) tokens: Vec<u32>,
-    /// The places of its frames.
+    /// The indices of its frames.
     pub(super) frames: Vec<usize>,
-    /// What they show.
+    /// What the frames show.
     pub(super) topic: String,
-    /// Whether its name is not heard.
+    /// Whether noise replaces its name.
     pub(super) blanked: bool,
 }
 
 impl AvformerStudy {
-    /// The texts that are heard in clips while each of these is seen. The sound of a clip is embedded once.
+    /// Transcribes clips once for each choice of frames. The audio of a clip is embedded once.
     ///
     /// # Errors
-    /// Those of the model.
+    /// Errors of the model.
     pub(super) fn hear(
         &self,
         avformer: &Avformer,
@@ -86,7 +86,7 @@ impl AvformerStudy {
         Ok(texts)
     }
 
-    /// `[N, E]`.
+    /// Image embeddings `[N, E]`.
     pub(super) fn embeddings(&self, frames: &[usize]) -> StudyResult<Tensor> {
         Ok(match self.gallery() {
             Some(gallery) => gallery.embeddings(frames)?,
@@ -94,14 +94,14 @@ impl AvformerStudy {
         })
     }
 
-    /// What lies before the first block, of clips in one pass.
+    /// The input states of the first block, for clips in one pass.
     pub(super) fn embed(&self, clips: &[SeenClip]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         let silence = samples_of(self.data().silence);
         Ok(self.listener().embed(self.recogniser(), &samples, silence)?)
     }
 
-    /// The states of each clip by themselves, `[T, D]`.
+    /// The input states of each clip alone, `[T, D]`.
     fn states_of_each(&self, clips: &[SeenClip]) -> StudyResult<Vec<Tensor>> {
         let mut all = Vec::with_capacity(clips.len());
         for clips in clips.chunks(HEARD_AT_ONCE) {
@@ -112,7 +112,7 @@ impl AvformerStudy {
         Ok(all)
     }
 
-    /// Clips with these numbers as the first block takes them.
+    /// Embeds clips with these indices.
     pub(super) fn embed_all(
         &self,
         clips: &[SeenClip],
@@ -126,8 +126,8 @@ impl AvformerStudy {
         .collect()
     }
 
-    /// The clips that a phase learns from, embedded when the first begins that hears them so; what no later one hears
-    /// is given up.
+    /// Prepares the clips of a phase. Clips are embedded at the first phase that uses them, and
+    /// dropped after the last one.
     pub(super) fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
         let feeds = self.feeds();
         let first = |phase: usize| {
@@ -144,7 +144,7 @@ impl AvformerStudy {
         let feed = &self.feeds()[phase];
         let all = self.corpus().training_len();
         let mut numbers: Vec<usize> = (0..all).collect();
-        // The same part of the clips in each epoch, phase and run.
+        // The same subset of clips in each epoch, phase and run.
         numbers.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data().world_seed));
         numbers.truncate(((all as f64 * feed.share).round() as usize).clamp(1, all));
         numbers.sort_unstable();
@@ -170,7 +170,7 @@ impl AvformerStudy {
         if anew > 0 {
             let (all, most) = (embedded.len(), self.data().states_gb);
             progress.note(&format!(
-                "{anew} of {all} are embedded in each step: data.states_gb = {most} are full"
+                "{anew} of {all} are embedded in each step: data.states_gb = {most} is full"
             ));
         }
         drop(progress);
@@ -178,12 +178,12 @@ impl AvformerStudy {
         Ok(())
     }
 
-    /// The clips of the phase that is under way.
+    /// The clips of the current phase.
     pub(super) fn clips(&self) -> &[Embedded] {
         self.embedded.get(&self.phase).map_or(&[], Vec::as_slice)
     }
 
-    /// A clip that is embedded in each step.
+    /// A clip whose audio is embedded in each step.
     pub(super) fn described(&self, clip: &SeenClip, number: usize) -> StudyResult<Embedded> {
         Ok(Embedded {
             number,
@@ -196,7 +196,7 @@ impl AvformerStudy {
         })
     }
 
-    /// The states of a batch; those that are not kept are made.
+    /// The states of a batch; missing ones are computed.
     pub(super) fn states(
         &self,
         batch: &[&Embedded],
@@ -211,18 +211,19 @@ impl AvformerStudy {
     }
 }
 
-/// So many of the first states of each clip by themselves, `[T, D]`.
+/// The first `counts` states of each clip, `[T, D]`.
 pub(super) fn first_states(audio: &AudioStates, counts: &[usize]) -> StudyResult<Vec<Tensor>> {
     let (mut each, mut start) = (Vec::with_capacity(counts.len()), 0);
     for (count, length) in counts.iter().zip(&audio.lengths) {
-        // A copy: the batch is not kept for it.
+        // A copy, so that the batch can be freed.
         each.push(audio.states.narrow(0, start, *count)?.detach().force_contiguous()?);
         start += length;
     }
     Ok(each)
 }
 
-/// Another clip that shows something else, the next but some; `None` where all show the same.
+/// The next clip, from a pseudo-random start, that shows something else; `None` if all show the
+/// same.
 pub(super) fn other(clips: &[SeenClip], place: usize) -> Option<&SeenClip> {
     let (step, topic) = (1 + place * 7 % 31, clips[place].topic());
     let mut others = (0..clips.len()).map(|i| &clips[(place + step + i) % clips.len()]);
@@ -241,7 +242,7 @@ mod tests {
             assert_ne!(other(&clips, place).expect("another").name, own.name, "{place}");
         }
         assert!((0..3).all(|place| other(&clips[..3], place).is_none()));
-        // Clips of files show the same where their texts are the same.
+        // Clips from files show the same if their texts are equal.
         let said = |text: &str| SeenClip { text: text.into(), ..SeenClip::default() };
         let clips = [said("an owl"), said("an owl"), said("a fox")];
         assert_eq!(other(&clips, 0).expect("another").text, "a fox");

@@ -1,4 +1,4 @@
-//! The clips of a manifest, with the pictures that show them.
+//! The clips of a manifest, with their frames.
 
 use std::path::{Path, PathBuf};
 
@@ -13,31 +13,32 @@ use crate::error::{Result, TrainError};
 use crate::log::Progress;
 use crate::recognise::{MOST_FRAMES, evenly};
 
-/// Sounds that are read together.
+/// Audio files that are read together.
 const READ_AT_ONCE: usize = 64;
 
-/// The clips of a file.
+/// The clips of a manifest file.
 pub(super) struct Manifest {
     path: String,
     clips: Vec<Listed>,
-    /// Clips that were left out, each with its line and the reason.
+    /// Skipped clips, each with its line and the reason.
     left_out: Vec<String>,
 }
 
-/// A clip of the file.
+/// A clip of a manifest.
 pub(super) struct Listed {
     pub(super) clip: Clip,
-    /// Of its sound.
+    /// The duration of its audio.
     seconds: f64,
-    /// The places of its frames.
+    /// The indices of its frames.
     pub(super) frames: Vec<usize>,
 }
 
-/// How long clips may be: the fewest samples, and the most seconds.
+/// Limits on the length of clips: fewest samples, and most seconds.
 pub(super) type Lengths = (usize, f64);
 
 impl Manifest {
-    /// Reads a manifest, and each of its sounds once: what cannot be heard is found before anything is trained.
+    /// Reads a manifest and each of its audio files once, so that bad clips are found before
+    /// training.
     pub(super) fn read(
         path: &str,
         lengths: Lengths,
@@ -60,9 +61,10 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Clips whose sound cannot be read are left out, or end it; those of another length end it in any case.
+    /// Reads all durations. Unreadable audio is skipped or is an error, by `on_error`; a wrong
+    /// length is always an error.
     fn read_sounds(&mut self, lengths: Lengths, on_error: OnError, quiet: bool) -> Result<()> {
-        let mut progress = Progress::new(quiet, "sounds", 0, self.clips.len() as u64);
+        let mut progress = Progress::new(quiet, "audio files", 0, self.clips.len() as u64);
         let mut seconds = Vec::with_capacity(self.clips.len());
         for clips in self.clips.chunks(READ_AT_ONCE) {
             let read = clips.par_iter().map(|one| self.seconds(&one.clip, lengths));
@@ -76,12 +78,12 @@ impl Manifest {
         })
     }
 
-    /// How long a clip's sound is, or why it cannot be read.
+    /// The duration of a clip's audio, or the reason why it cannot be read.
     fn seconds(&self, clip: &Clip, lengths: Lengths) -> Result<std::result::Result<f64, String>> {
         if !clip.audio.is_file() {
-            return Ok(Err(format!("{}: there is no such sound file", clip.audio.display())));
+            return Ok(Err(format!("audio file not found: {}", clip.audio.display())));
         }
-        // A file that says how long it is, and is too long, is not read.
+        // A file whose header gives too long a duration is not read.
         let told = clip.open(SAMPLE_RATE).map(|reader| reader.seconds());
         if let Ok(Some(seconds)) = told {
             self.check_length(clip, seconds, (0, lengths.1))?;
@@ -95,8 +97,8 @@ impl Manifest {
         Ok(Ok(seconds))
     }
 
-    /// Adds the pictures of all clips to `pictures`, of a clip with very many [`MOST_FRAMES`]; clips without them are left
-    /// out, or end it.
+    /// Adds the images of all clips to `pictures`, at most [`MOST_FRAMES`] per clip. A clip without
+    /// images is skipped or is an error, by `on_error`.
     pub(super) fn find_frames(
         &mut self,
         on_error: OnError,
@@ -111,8 +113,8 @@ impl Manifest {
         })
     }
 
-    /// Keeps the clips that nothing is wrong with; the others are left out and told, or end it, as it ends where no other
-    /// is left.
+    /// Keeps the clips without a fault. The others are skipped with a warning, or are an error. It
+    /// is also an error if no clip is left.
     pub(super) fn keep(
         &mut self,
         on_error: OnError,
@@ -126,7 +128,7 @@ impl Manifest {
                     self.left_out.push(self.bad(&one.clip, &reason).to_string());
                 }
                 (Err(reason), OnError::Stop) => {
-                    let remedy = "(data.on_error = \"skip\" leaves such clips out)";
+                    let remedy = "(data.on_error = \"skip\" skips such clips)";
                     return Err(self.bad(&one.clip, &format!("{reason} {remedy}")));
                 }
             }
@@ -135,7 +137,7 @@ impl Manifest {
             None => Ok(()),
             Some(first) => {
                 let (path, count) = (&self.path, self.left_out.len());
-                let reason = format!("{path}: all {count} clips are left out, the first: {first}");
+                let reason = format!("{path}: all {count} clips are skipped; the first: {first}");
                 Err(TrainError::Recognise { reason })
             }
         }
@@ -155,13 +157,13 @@ impl Manifest {
 
     pub(super) fn seen(&self, number: usize) -> Result<SeenClip> {
         let clip = &self.clips[number].clip;
-        // It was read before: what is wrong now has become so since.
+        // It was read before, so an error here is a file that changed since.
         let samples = clip.samples(SAMPLE_RATE);
         let samples = samples.map_err(|error| self.bad(clip, &error.to_string()))?;
         Ok(SeenClip { samples, ..self.described(number) })
     }
 
-    /// A clip without its sound.
+    /// A clip without its audio.
     pub(super) fn described(&self, number: usize) -> SeenClip {
         let Listed { clip, frames, .. } = &self.clips[number];
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
@@ -176,15 +178,15 @@ impl Manifest {
     ) -> Result<()> {
         if seconds > max_seconds {
             let reason = format!(
-                "{seconds:.1} s are more than data.max_seconds = {max_seconds}; cut it, leave it out, \
-                 or raise that"
+                "{seconds:.1} s are more than data.max_seconds = {max_seconds}; shorten the clip, \
+                 remove it, or raise the limit"
             );
             return Err(self.bad(clip, &reason));
         }
         let fewest = fewest_samples as f64 / f64::from(SAMPLE_RATE);
         match seconds < fewest {
             true => {
-                Err(self.bad(clip, &format!("has {seconds:.3} s, less than a token; leave it out")))
+                Err(self.bad(clip, &format!("{seconds:.3} s are less than one token; remove it")))
             }
             false => Ok(()),
         }

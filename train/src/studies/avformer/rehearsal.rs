@@ -1,5 +1,5 @@
-//! Clean speech that phases rehearse, so that adapters do not forget it: clips at several speeds, alone and in pairs, with
-//! the frozen recogniser's own texts, and the states that its encoder makes of them.
+//! Clean speech that phases rehearse, so that adapters do not forget it. Clips come at several
+//! speeds, alone and in pairs. Targets are the frozen ASR model's own texts and encoder states.
 
 use candle_core::Tensor;
 use engram_data::audio::at_speed;
@@ -16,15 +16,15 @@ use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
 use crate::study::StudyResult;
 
-/// Seconds between the clips of a pair.
+/// Seconds of silence between the clips of a pair.
 const PAUSE: f64 = 0.5;
 
 impl AvformerStudy {
-    /// The clips that are rehearsed: at each speed each by itself and before another, where that is no longer than clips
-    /// may be.
+    /// The rehearsal clips: each clip at each speed, alone and before another clip if the pair is
+    /// short enough.
     ///
     /// # Errors
-    /// Those of the clips; where none is left.
+    /// Errors of the clips; an error if no clip is left.
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
         let most = samples_of(self.data().max_seconds);
@@ -46,7 +46,7 @@ impl AvformerStudy {
         }
         if all.is_empty() {
             let (speeds, most) = (&self.data().rehearsal_speeds, self.data().max_seconds);
-            let reason = format!("leaves no clip of data.max_seconds = {most} at most");
+            let reason = format!("leaves no clip up to data.max_seconds = {most}");
             return Err(format!("data.rehearsal_speeds = {speeds:?} {reason}").into());
         }
         let numbers: Vec<usize> = (0..all.len()).collect();
@@ -60,8 +60,8 @@ impl AvformerStudy {
         Ok(embedded)
     }
 
-    /// What rehearsed clips of a batch add to its loss for having left the frozen encoder's states, and their mean
-    /// distance; `None` where none is kept near them.
+    /// The added loss for rehearsal clips whose states differ from the frozen encoder's, and the
+    /// mean distance; `None` if there is no such clip.
     pub(super) fn distance_loss(
         &self,
         heard: &[&Embedded],
@@ -79,8 +79,8 @@ impl AvformerStudy {
         Ok(Some(((distance * (feed.distillation / heard.len() as f64))?, mean)))
     }
 
-    /// What the frozen encoder makes of each clip while silence is behind it, as it was trained: so many states of
-    /// each, `[T, D]`.
+    /// The frozen encoder's states of each clip, with silence behind it as in its training: the
+    /// first `counts` of each, `[T, D]`.
     fn frozen_states(&self, clips: &[SeenClip], counts: &[usize]) -> StudyResult<Vec<Tensor>> {
         let (listener, own) = (self.listener(), samples_of(self.data().silence));
         let silence = listener.silence_behind().max(own);
@@ -95,7 +95,7 @@ impl AvformerStudy {
     }
 }
 
-/// A clip and, after a pause, another: what is quiet is not yet at its end.
+/// A clip, a pause, and another clip: the model learns that a pause is not the end.
 fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
     let pause = vec![0.0; samples_of(PAUSE)];
     SeenClip {
@@ -105,7 +105,7 @@ fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
     }
 }
 
-/// Whether a phase keeps states near those of the frozen encoder. Frames change them, and are to.
+/// Whether a phase keeps states near the frozen encoder's. Frames are meant to change the states.
 fn is_kept_near(feed: &AvformerFeed) -> bool {
     feed.distillation > 0.0 && !feed.pictures
 }

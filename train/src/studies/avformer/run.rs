@@ -1,8 +1,8 @@
-//! A run of the study.
+//! Training and testing one run.
 //!
-//! Its folder ends with what every run has, and beside the weights (adapters and projection alone)
-//! `config.json`, `test/` (references, texts and items of each system, for `engram eval`) and
-//! `summary.json`, written last.
+//! The run folder has the usual files. It also has `config.json` and `test/` (references, texts and
+//! items of each system, for `engram eval`). `summary.json` is written last. The weights are only
+//! adapters and projection.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::run_folder::{SUMMARY, read_summary};
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
-/// What a run of the study came to.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AvformerSummary {
     /// The recipe's hash.
@@ -30,41 +30,41 @@ pub struct AvformerSummary {
     pub seed: u64,
     /// Steps trained.
     pub steps: u64,
-    /// Numbers that were trained in any phase, or taken over from another run, and of the frozen
-    /// recogniser.
+    /// The number of values trained in any phase or taken from another run, and of the frozen ASR
+    /// model.
     pub parameters: [usize; 2],
-    /// The SHA-256 of the frozen recogniser's parameters, before training and after.
+    /// The SHA-256 of the frozen ASR model's parameters, before training and after.
     pub frozen: [String; 2],
-    /// Clips that were left out because they cannot be seen, each with the reason.
+    /// Skipped clips, each with the reason.
     pub left_out: Vec<String>,
-    /// What the test shows.
+    /// The test results.
     #[serde(flatten)]
     pub test: TestFigures,
-    /// What the recipe's `[check]` found wrong.
+    /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,
 }
 
 impl AvformerSummary {
-    /// The summary of a finished run.
+    /// Reads the summary of a finished run.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`TrainError::Data`] for one that is broken or of another version.
+    /// [`TrainError::Io`]; [`TrainError::Data`] for a summary that is broken or of another version.
     pub fn read(run: &Path) -> Result<Self> {
         read_summary(&run.join(SUMMARY))
     }
 }
 
-/// Trains by a recipe; `None` if the run was stopped before its end.
+/// Trains by a recipe; returns `None` if the run was stopped early.
 ///
 /// # Errors
-/// Those of reading the data and the frozen models, and of [`train`];
-/// [`TrainError::FrozenMoved`] if the recogniser did not stay as it was.
+/// Errors of reading the data and the frozen models, and of [`train`]; [`TrainError::FrozenMoved`]
+/// if the ASR model changed.
 pub fn train_avformer(
     recipe: &mut Recipe,
     options: &RunOptions,
 ) -> Result<Option<AvformerSummary>> {
     if recipe.study() != "avformer" {
-        return Err(recipe.error("study", "is not `avformer`, which is to be trained"));
+        return Err(recipe.error("study", "is not `avformer`"));
     }
     recipe.pin_start()?;
     let (data, model, feeds) = complete_settings(recipe)?;
@@ -89,11 +89,11 @@ pub fn train_avformer(
     Ok(Some(summary))
 }
 
-/// What a recipe says of the study: `[data]`, `[model]` and the feed of each phase.
+/// The study's part of a recipe: `[data]`, `[model]` and the feed of each phase.
 type Settings = (AvformerData, AvformerModel, Vec<AvformerFeed>);
 
-/// Reads what the recipe says of the study, which fills in the defaults; also which models stay as they are, that it
-/// may leave to `--set`.
+/// Reads the study's part of the recipe and fills in defaults. The frozen models must be named, in
+/// the recipe or by `--set`.
 pub(super) fn complete_settings(recipe: &mut Recipe) -> Result<Settings> {
     let (data, model, feeds) = settings(recipe)?;
     let wants = [
@@ -102,14 +102,14 @@ pub(super) fn complete_settings(recipe: &mut Recipe) -> Result<Settings> {
     ];
     for (key, value, is_needed) in wants {
         if is_needed && value.is_empty() {
-            let reason = "is missing: give hf://owner/name, or a folder";
+            let reason = "is missing: set hf://owner/name, or a folder";
             return Err(recipe.error(&format!("model.{key}"), reason));
         }
     }
     Ok((data, model, feeds))
 }
 
-/// Reads what the recipe says of the study, which fills in the defaults, and checks it.
+/// Reads and checks the study's part of the recipe, and fills in defaults.
 pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     let (data, model): (AvformerData, AvformerModel) = (recipe.data()?, recipe.model()?);
     let feeds: Vec<AvformerFeed> = recipe.feed()?;
@@ -126,25 +126,27 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
         }
     }
     if recipe.batch().tokens > 0 {
-        return Err(recipe.error("batch.tokens", "is not known to this study; give batch.examples"));
+        return Err(
+            recipe.error("batch.tokens", "is not supported by this study; set batch.examples")
+        );
     }
     Ok((data, model, feeds))
 }
 
-/// Fails if the run that this one starts from was trained for other frozen models.
+/// Returns an error if the starting run was trained with other frozen models.
 fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
     let before = AddedTo::read(&start.run)?;
     let encoder = study.encoder_sha256();
     let pairs = [
-        ("recogniser", before.recogniser_sha256.as_str(), &study.listener().weights_sha256()?[..]),
+        ("ASR model", before.recogniser_sha256.as_str(), &study.listener().weights_sha256()?[..]),
         ("image encoder", before.image_encoder_sha256.as_str(), encoder),
     ];
     for (what, theirs, own) in pairs {
-        // A run without frames has learnt no projection.
+        // A run without frames has no trained projection.
         if theirs != own && !theirs.is_empty() && !own.is_empty() {
             let reason = format!(
-                "names {}, which was trained for another {what}; give both the same",
+                "names {}, which was trained with another {what}; use the same for both",
                 start.run.display()
             );
             return Err(recipe.error("start.run", reason));
@@ -153,7 +155,7 @@ fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
-/// Writes what the weights belong to, and hears the test.
+/// Writes the configuration beside the weights, and runs the test.
 fn finish(
     study: &AvformerStudy,
     recipe: &Recipe,
@@ -165,7 +167,7 @@ fn finish(
     for phase in recipe.phases() {
         moved.extend(study.trainable(recipe.groups(phase))?);
     }
-    // What another run has trained counts as well.
+    // Parameters trained by the starting run count too.
     if let Some(start) = recipe.start() {
         let all = study.trainable(Vec::new())?;
         moved.extend(all.into_iter().filter(|(name, _)| start.takes_over(name)));

@@ -1,4 +1,4 @@
-//! The study as the trainer sees it.
+//! The [`Study`] of AVFormer.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,12 +33,12 @@ use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
-/// What texts are compared by: the recognisers differ in case and punctuation.
+/// The normaliser of all texts: ASR models differ in case and punctuation.
 pub const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
-/// How often another clip is drawn until it shows something else.
+/// Draws of another clip before a mismatch is given up.
 const TRIES: usize = 16;
 
-/// A frozen recogniser that learns to see.
+/// A frozen ASR model with trainable adapters and visual tokens.
 pub struct AvformerStudy {
     data: AvformerData,
     model: AvformerModel,
@@ -53,9 +53,9 @@ pub struct AvformerStudy {
     encoder_sha256: String,
     validation: Vec<SeenClip>,
     rehearsal: Vec<Embedded>,
-    /// The clips of phases that hear the same, by the place of the first of them.
+    /// The embedded clips, by the index of the first phase that uses them.
     pub(super) embedded: BTreeMap<usize, Vec<Embedded>>,
-    /// The phase that is under way.
+    /// The current phase.
     pub(super) phase: usize,
     avformer: Option<Avformer>,
 }
@@ -63,26 +63,26 @@ pub struct AvformerStudy {
 /// A clip of a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Drawn {
-    /// Its place among the phase's, or those that are rehearsed.
+    /// Its index among the phase's clips, or among the rehearsal clips.
     clip: usize,
     is_rehearsal: bool,
-    /// The clip whose frames are seen.
+    /// The clip whose frames are shown.
     seen: usize,
     seed: u64,
 }
 
 impl Drawn {
-    /// Its place among the clips of the phase.
+    /// Its index among the phase's clips.
     pub(super) fn clip(&self) -> usize {
         self.clip
     }
 }
 
 impl AvformerStudy {
-    /// The study of a recipe's settings: reads the data, and encodes all pictures.
+    /// Creates the study from a recipe's settings: reads the data and encodes all images.
     ///
     /// # Errors
-    /// Those of reading the data and the frozen models, and of a picture that does not decode.
+    /// Errors of reading the data and the frozen models, and of an image that does not decode.
     pub fn new(
         (data, model): (AvformerData, AvformerModel),
         feeds: Vec<AvformerFeed>,
@@ -92,14 +92,17 @@ impl AvformerStudy {
     ) -> StudyResult<Self> {
         let listener = Listener::open(&model.recogniser)?;
         let recogniser = listener.frozen()?;
-        // Without frames in any phase there is nothing to see in the test.
+        // If no phase shows frames, the test shows none either.
         let sees = feeds.iter().any(|feed| feed.pictures);
-        // Clips that cannot be seen are left out all the same: rows of a grid are to hear the same clips.
+        // Clips without usable frames are skipped in any case: all configurations of a grid must use
+        // the same clips.
         let looks = sees || data.on_error == OnError::Skip;
         let [looked_for, frames] = [looks, sees].map(|wanted| if wanted { data.frames } else { 0 });
         if data.max_seconds > listener.max_seconds() {
             let (asked, most) = (data.max_seconds, listener.max_seconds());
-            return Err(format!("data.max_seconds = {asked}: the recogniser hears {most} s").into());
+            return Err(
+                format!("data.max_seconds = {asked}: the ASR model accepts {most} s").into()
+            );
         }
         let data = AvformerData { frames: looked_for, ..data };
         let mut corpus = Corpus::load(&data, listener.fewest_samples(), quiet)?;
@@ -110,10 +113,10 @@ impl AvformerStudy {
             let encoder = Encoder::open(&model.image_encoder)?;
             if !encoder.reads().pictures {
                 let reason =
-                    format!("{} encodes texts alone; give CLIP or MobileNetV2", encoder.name());
+                    format!("{} encodes only text; use CLIP or MobileNetV2", encoder.name());
                 return Err(format!("model.image_encoder: {reason}").into());
             }
-            let mut progress = Progress::new(quiet, "pictures", 0, corpus.pictures() as u64);
+            let mut progress = Progress::new(quiet, "images", 0, corpus.pictures() as u64);
             let mut store = EmbeddingStore::open(&data.cache, &encoder)?;
             let (encoded, broken) = Gallery::of(&corpus, &encoder, &mut store, &mut progress)?;
             corpus.refuse(broken)?;
@@ -124,7 +127,7 @@ impl AvformerStudy {
             corpus.refuse(broken)?;
         }
         for told in corpus.left_out() {
-            log::print(&format!("left out: {told}"));
+            log::print(&format!("skipped: {told}"));
         }
         let mut study = Self {
             validation: corpus.evaluated(Split::Validation, false)?,
@@ -155,49 +158,49 @@ impl AvformerStudy {
         &self.corpus
     }
 
-    /// Progress of so many clips; none where the run is quiet.
+    /// A progress bar over clips; hidden if the run is quiet.
     pub(super) fn progress(&self, what: &str, clips: usize) -> Progress {
         Progress::new(self.quiet, what, 0, clips as u64)
     }
 
-    /// What the recipe says of the data.
+    /// The `[data]` settings.
     pub fn data(&self) -> &AvformerData {
         &self.data
     }
 
-    /// What the phases hear and see.
+    /// The feed of each phase.
     pub(super) fn feeds(&self) -> &[AvformerFeed] {
         &self.feeds
     }
 
-    /// The recogniser that stays as it is.
+    /// The frozen ASR model.
     pub fn listener(&self) -> &Listener {
         &self.listener
     }
 
-    /// It as the adapters are put in.
+    /// The frozen ASR model, in the form that takes adapters.
     pub(super) fn recogniser(&self) -> &FrozenRecogniser {
         &self.recogniser
     }
 
-    /// The pictures' embeddings; `None` where no frames are shown.
+    /// The image embeddings; `None` if no frames are shown.
     pub(super) fn gallery(&self) -> Option<&Gallery> {
         self.gallery.as_ref()
     }
 
-    /// What the recipe says of the model.
+    /// The `[model]` settings.
     pub fn model(&self) -> &AvformerModel {
         &self.model
     }
 
-    /// The SHA-256 of the image encoder's weights; empty where no frames are shown.
+    /// The SHA-256 of the image encoder's weights; empty if no frames are shown.
     pub fn encoder_sha256(&self) -> &str {
         &self.encoder_sha256
     }
 
-    /// The width `E` of the pictures' embeddings.
+    /// The width `E` of the image embeddings.
     pub fn image_width(&self) -> usize {
-        // The map is there, if only of one number, where there are no pictures.
+        // Without images the projection still exists, with an input width of 1.
         self.gallery.as_ref().map_or(1, Gallery::width)
     }
 
@@ -206,19 +209,20 @@ impl AvformerStudy {
         self.feeds.iter().any(|feed| feed.pictures)
     }
 
-    /// What a file's parameters make of the recogniser.
+    /// Loads trained parameters from a file into the frozen ASR model.
     ///
     /// # Errors
-    /// A file that cannot be read, is of another model, or has numbers that are none.
+    /// The file cannot be read, belongs to another model, or has values that are not finite.
     pub fn load(&self, weights: &Path) -> StudyResult<Avformer> {
         let config = self.model.avformer();
         Ok(open_avformer(self.recogniser.clone(), (&config, self.image_width()), weights)?)
     }
 
-    /// The names of the parameters that move in a phase with these groups, and how many numbers each has.
+    /// The names and element counts of the parameters that are trained in a phase with these
+    /// groups.
     ///
     /// # Errors
-    /// Those of building the model.
+    /// Errors of building the model.
     pub fn trainable(&self, groups: Vec<ParameterGroup>) -> StudyResult<BTreeMap<String, usize>> {
         let builder = ParameterBuilder::new(0, groups, DType::F32, &Device::Cpu);
         self.avformer(&builder)?;
@@ -232,7 +236,7 @@ impl AvformerStudy {
         Ok(Avformer::new(recogniser, &config, self.image_width(), builder)?)
     }
 
-    /// The bias of a fresh map, `[D]`.
+    /// The initial bias of the projection, `[D]`.
     fn first_token(&self) -> StudyResult<Option<Vec<f32>>> {
         let clips = match self.model.first_token {
             FirstToken::Zeros => return Ok(None),
@@ -257,7 +261,7 @@ impl AvformerStudy {
         }
     }
 
-    /// The places of the frames that are seen, in their order.
+    /// The indices of the frames to show, in ascending order.
     fn seen(&self, drawn: &Drawn) -> Vec<usize> {
         let frames = &self.clips()[drawn.seen].frames;
         let mut rng = ChaCha8Rng::seed_from_u64(drawn.seed);
@@ -340,7 +344,7 @@ impl Study for AvformerStudy {
         };
         let texts: Vec<Vec<u32>> = heard.iter().map(|clip| clip.tokens.clone()).collect();
         let losses = self.recogniser.text_losses(&audio, &texts, &mode)?;
-        // A Conformer's clips that are too short for their texts have no gradient.
+        // Conformer clips that are too short for their texts have no gradient.
         let kept: Vec<u32> = match &self.recogniser {
             FrozenRecogniser::Whisper { .. } => (0..batch.len() as u32).collect(),
             FrozenRecogniser::Conformer(_) => (0..batch.len() as u32)
@@ -375,7 +379,7 @@ impl Study for AvformerStudy {
             true => (&[Shown::Right, Shown::Nothing][..], &["wer", "wer_without_pictures"][..]),
         };
         let mut metrics = Vec::new();
-        // The trainer shows its own.
+        // The trainer shows its own progress.
         let mut none = Progress::new(true, "", 0, 0);
         let heard = self.hear(avformer, &self.validation, shown, (&mut none, context.stop))?;
         for (name, heard) in names.iter().zip(heard) {
@@ -409,8 +413,8 @@ impl Study for AvformerStudy {
         };
         vec![
             ("Trained on".into(), from),
-            ("Clips left out".into(), self.corpus.left_out().len().to_string()),
-            ("Frozen recogniser".into(), self.model.recogniser.clone()),
+            ("Skipped clips".into(), self.corpus.left_out().len().to_string()),
+            ("Frozen ASR model".into(), self.model.recogniser.clone()),
             ("Frozen image encoder".into(), self.model.image_encoder.clone()),
         ]
     }

@@ -1,4 +1,4 @@
-//! What a step takes, and what it would take without what is computed once.
+//! The time of a training step, with and without cached frozen computations.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -13,16 +13,16 @@ use crate::encode::{Encoder, Prepared};
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{StepContext, Study, StudyResult};
 
-/// Seconds of the same steps, in turn.
+/// Seconds per step, for the same steps in both ways.
 #[derive(Debug, Clone, Default)]
 pub struct StepTimes {
-    /// With the sound and the pictures that were embedded once.
+    /// With cached audio states and image embeddings.
     pub kept: Vec<f64>,
-    /// With frames, convolutions and image encoder in each step.
+    /// With the frozen front ends and the image encoder computed in each step.
     pub anew: Vec<f64>,
-    /// Of the second, those of the sound.
+    /// The audio part of [`StepTimes::anew`].
     pub sound: Vec<f64>,
-    /// Those of the pictures, which are decoded already.
+    /// The image part of it, without decoding.
     pub pictures: Vec<f64>,
 }
 
@@ -78,7 +78,7 @@ pub fn step_times(
         let started = Instant::now();
         study.loss(batch, &context)?.loss.backward()?;
         let kept = started.elapsed().as_secs_f64();
-        // The first step is not like the others.
+        // The first step is a warm-up.
         if round > 0 {
             times.kept.push(kept);
             times.anew.push(kept + both);

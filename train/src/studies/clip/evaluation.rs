@@ -1,4 +1,4 @@
-//! Which name a view is nearest to.
+//! Nearest-name accuracy of views.
 
 use candle_core::{D, Device, Tensor};
 use engram_data::world::questions::Split;
@@ -16,27 +16,27 @@ use super::pictures::ShownPictures;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
-/// Views in a forward pass.
+/// Views per forward pass.
 const BATCH_VIEWS: usize = 64;
 
-/// The nearest name is the picture's own.
+/// The share of views whose nearest name is the image's own.
 const ACCURACY: MetricInfo =
     MetricInfo { name: "accuracy", version: 1, higher_is_better: Some(true) };
 
-/// Views with the names that they are nearest to.
+/// The nearest name of each view.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// Of each view the picture, and the nearest of all names.
+    /// The image of each view, and the nearest of all names.
     all: Vec<(usize, usize)>,
-    /// The same of views of pictures with spoken names, among these names.
+    /// The same for images with spoken names, among spoken names only.
     spoken: Vec<(usize, usize)>,
 }
 
 impl Told {
-    /// Looks at `views` views of each picture in a split.
+    /// Predicts the names of `views` views of each image in a split.
     ///
     /// # Errors
-    /// Those of the model; [`Stopped`](crate::Stopped)
+    /// Errors of the model; [`Stopped`](crate::Stopped)
     pub fn of(
         vision: &ClipVision,
         (shown, names): (&ShownPictures, &NameVectors),
@@ -76,28 +76,28 @@ impl Told {
         Ok(told)
     }
 
-    /// The share of views whose nearest name is the right one. Intervals draw whole pictures.
+    /// The share of views whose nearest name is right. Intervals resample whole images.
     pub fn accuracy(&self) -> Measure {
         measure(&self.all)
     }
 
-    /// The same among spoken names; `None` where no name is spoken.
+    /// The accuracy among spoken names; `None` if no name is spoken.
     pub fn spoken_accuracy(&self) -> Option<Measure> {
         (!self.spoken.is_empty()).then(|| measure(&self.spoken))
     }
 }
 
-/// Unit vectors of pictures: pixels of `B` pictures → `[B, E]`.
+/// Computes unit vectors of `B` images: pixels → `[B, E]`.
 ///
 /// # Errors
-/// Those of the model.
+/// Errors of the model.
 pub fn embed(vision: &ClipVision, pixels: &[Vec<f32>], mode: &Mode) -> StudyResult<Tensor> {
     let size = vision.config().image_size;
     let pixels = Tensor::from_vec(pixels.concat(), (pixels.len(), 3, size, size), &Device::Cpu)?;
     Ok(normalise(&vision.forward(&pixels, mode)?.embeddings)?)
 }
 
-/// The row of `names` `[N, E]` that is nearest to each of `images` `[B, E]`.
+/// The index into `names` `[N, E]` of the nearest name to each of `images` `[B, E]`.
 fn nearest(images: &Tensor, names: &Tensor) -> StudyResult<Vec<u32>> {
     Ok(linear(images, names, None)?.argmax(D::Minus1)?.to_vec1()?)
 }

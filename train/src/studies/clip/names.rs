@@ -1,4 +1,4 @@
-//! Names of pictures as frozen unit vectors: what the encoder of pictures learns to come near to.
+//! Frozen unit vectors of image names: the targets of the image encoder.
 
 use std::collections::HashSet;
 
@@ -12,24 +12,25 @@ use crate::digest;
 use crate::encode::{Encoder, Item, Prepared};
 use crate::error::{Result, TrainError};
 
-/// The width of hashed words: that of the usual small sentence encoder.
+/// The width of hashed-word vectors, equal to that of common small sentence encoders.
 const HASHED_WIDTH: usize = 384;
 
-/// Names with their vectors.
+/// The vectors of names.
 pub struct NameVectors {
-    /// `[N, E]`, of unit length.
+    /// Unit vectors `[N, E]`.
     pub vectors: Tensor,
-    /// What made them.
+    /// The text encoder that made them.
     pub from: String,
     /// The SHA-256 of the vectors.
     pub sha256: String,
 }
 
 impl NameVectors {
-    /// Encodes names by the text encoder at a location, or by [`hashed_words`] if that is empty.
+    /// Encodes names with the text encoder at a location, or with [`hashed_words`] if the location
+    /// is empty.
     ///
     /// # Errors
-    /// Those of [`Encoder::open`]; [`TrainError::Encoder`] for a model that takes no texts.
+    /// Those of [`Encoder::open`]; [`TrainError::Encoder`] for a model without a text encoder.
     pub fn new(names: &[&str], text_encoder: &str) -> Result<Self> {
         let (vectors, width, from) = match text_encoder {
             "" => {
@@ -39,7 +40,7 @@ impl NameVectors {
             location => {
                 let encoder = Encoder::open(location)?;
                 if !encoder.reads().text {
-                    let (name, reason) = (location.to_owned(), "encodes no texts".to_owned());
+                    let (name, reason) = (location.to_owned(), "does not encode text".to_owned());
                     return Err(TrainError::Encoder { name, reason });
                 }
                 let prepare =
@@ -62,9 +63,9 @@ impl NameVectors {
     }
 }
 
-/// A unit vector of a name without a model: each of its words and each three characters in a row (spaces too, so that
-/// the order of words counts) has a random vector of its own, drawn from its hash. Words weigh as much together as all
-/// the threes. Names that share words are near each other; nothing is known of what words mean.
+/// Returns a unit vector of a name, without a model. Each word and each character trigram (with
+/// spaces, so that word order counts) has a random vector seeded by its hash. All words together
+/// weigh as much as all trigrams. Names with common words are close; word meanings are unknown.
 pub fn hashed_words(name: &str) -> Vec<f32> {
     let name = name.to_lowercase();
     let words: HashSet<String> = name.split_whitespace().map(str::to_owned).collect();
@@ -74,7 +75,7 @@ pub fn hashed_words(name: &str) -> Vec<f32> {
     for (kind, features) in [("word", words), ("three", threes)] {
         let weight = (features.len().max(1) as f64).powf(-0.5);
         let mut features: Vec<String> = features.into_iter().collect();
-        // Sums of floats depend on the order.
+        // Float sums depend on the order.
         features.sort_unstable();
         for feature in features {
             let hash = Sha256::digest(format!("{kind} {feature}"));
@@ -101,7 +102,7 @@ mod tests {
         assert!((cosine("red apple", "red apple") - 1.0).abs() < 1e-5);
         assert!(cosine("red apple", "red heart") > 0.3);
         assert!(cosine("red apple", "flag of Peru").abs() < 0.25);
-        // Other orders are other names.
+        // Another word order is another name.
         assert!(cosine("woman and man", "man and woman") < 0.99);
         let bits =
             |name: &str| -> Vec<u32> { hashed_words(name).into_iter().map(f32::to_bits).collect() };

@@ -1,4 +1,4 @@
-//! Views of the embedded world's pictures, as the encoder takes them.
+//! Views of the embedded world's images, as encoder input.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-/// The seed of the views of validation and test: they are the same for every run.
+/// The seed of the validation and test views, which are equal in every run.
 const EVALUATED_SEED: u64 = 1;
-/// Mean and deviation of each colour: pixels go from -1 to 1.
+/// Mean and standard deviation per colour channel: pixels range from -1 to 1.
 const HALF: [f32; 3] = [0.5; 3];
 
-/// The pictures that are learnt, no two of one name.
+/// The training images, each with a distinct name.
 pub struct ShownPictures {
     pictures: Vec<Picture>,
     spoken: Vec<usize>,
@@ -27,14 +27,15 @@ pub struct ShownPictures {
 }
 
 impl ShownPictures {
-    /// So many pictures of the embedded world, evenly from all, or all of them for 0; seen at `size` pixels each way.
+    /// Loads `count` images of the embedded world, evenly spaced, or all for 0. Views have `size` ×
+    /// `size` pixels.
     ///
     /// # Errors
-    /// [`DataError`] where the embedded files are damaged.
+    /// [`DataError`] if the embedded files are damaged.
     pub fn new(count: usize, size: u32) -> Result<Self, DataError> {
         let mut pictures = pictures()?;
         if count > 0 {
-            // One in each of as many equal stretches.
+            // One image from each of `count` equal stretches.
             let all = pictures.len();
             let stretch = |number: usize| number * count / all;
             pictures
@@ -54,27 +55,27 @@ impl ShownPictures {
         Ok(Self { pictures, spoken, size, preprocessing })
     }
 
-    /// How many there are.
+    /// The number of images.
     pub fn len(&self) -> usize {
         self.pictures.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.pictures.is_empty()
     }
 
-    /// Their names, in order.
+    /// The names of the images, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.pictures.iter().map(|picture| picture.name.as_str())
     }
 
-    /// The places of those whose names the voices of the embedded world say.
+    /// The indices of the images whose names the embedded world's voices say.
     pub fn spoken(&self) -> &[usize] {
         &self.spoken
     }
 
-    /// The pixels of a view to train on, `[3, S, S]`.
+    /// The pixels of a training view, `[3, S, S]`.
     ///
     /// # Errors
     /// [`DataError::OutOfRange`]
@@ -84,7 +85,7 @@ impl ShownPictures {
         self.pixels(augmentation.apply(&self.pictures[picture].image, &mut rng)?)
     }
 
-    /// The pixels of view `number` of a picture in validation or test, `[3, S, S]`.
+    /// The pixels of view `number` of an image in validation or test, `[3, S, S]`.
     ///
     /// # Errors
     /// [`DataError::OutOfRange`]
@@ -109,7 +110,7 @@ impl ShownPictures {
         self.preprocessing.apply(&picture, path)
     }
 
-    /// The picture processor's file, in the published form.
+    /// The content of `preprocessor_config.json`, in the published form.
     pub fn processor(&self) -> Value {
         json!({
             "image_processor_type": "CLIPImageProcessor",
@@ -127,7 +128,7 @@ impl ShownPictures {
         })
     }
 
-    /// How views become pixels.
+    /// The preprocessing of views.
     pub fn preprocessing(&self) -> &Preprocessing {
         &self.preprocessing
     }

@@ -1,8 +1,8 @@
-//! A run of the study.
+//! Training and testing one run.
 //!
-//! Its folder ends with what every run has, and beside the weights `config.json` and `preprocessor_config.json` in the
-//! published form of a `CLIPVisionModelWithProjection`, so that [`crate::encode::Encoder`] and `transformers` open it;
-//! and `summary.json`, written last.
+//! The run folder has the usual files. It also has `config.json` and `preprocessor_config.json`, in
+//! the published form of a `CLIPVisionModelWithProjection`, so that [`crate::encode::Encoder`] and
+//! `transformers` can open it. `summary.json` is written last.
 
 use engram_data::image::Preprocessing;
 use engram_eval::result::Measure;
@@ -21,7 +21,7 @@ use crate::recipe::Recipe;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
-/// What a run of the study came to.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClipSummary {
     /// The recipe's hash.
@@ -30,36 +30,36 @@ pub struct ClipSummary {
     pub seed: u64,
     /// Steps trained.
     pub steps: u64,
-    /// How many names there are to choose from.
+    /// The number of candidate names.
     pub names: usize,
-    /// The share of the test's views whose nearest name, of all, is the right one.
+    /// The share of test views whose nearest name, among all names, is right.
     pub accuracy: Measure,
-    /// How many of the names are spoken by the voices of the embedded world.
+    /// The number of names that the embedded world's voices say.
     pub spoken_names: usize,
-    /// The same share among these names alone; `None` where there is none.
+    /// The accuracy among spoken names only; `None` if there are none.
     pub spoken_accuracy: Option<Measure>,
-    /// What the recipe's `[check]` found wrong.
+    /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,
 }
 
-/// What the study reads of a phase: nothing.
+/// The feed of a phase, which has no keys.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoFeed {}
 
-/// Trains by a recipe; `None` if the run was stopped before its end.
+/// Trains by a recipe; returns `None` if the run was stopped early.
 ///
 /// # Errors
-/// [`TrainError::Recipe`] naming the setting that cannot be; those of [`train`].
+/// [`TrainError::Recipe`] naming the invalid setting; those of [`train`].
 pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<ClipSummary>> {
     if recipe.study() != "clip" {
-        return Err(recipe.error("study", "is not `clip`, which is to be trained"));
+        return Err(recipe.error("study", "is not `clip`"));
     }
     let (data, model) = settings(recipe)?;
     let size = u32::try_from(model.image_size).unwrap_or(u32::MAX);
     let shown = ShownPictures::new(data.pictures, size)?;
     if !(2..=shown.len()).contains(&recipe.batch().examples) {
-        let reason = format!("has to be 2 to {}, the number of pictures", shown.len());
+        let reason = format!("must be from 2 to {}, the number of images", shown.len());
         return Err(recipe.error("batch.examples", reason));
     }
     let names: Vec<&str> = shown.names().collect();
@@ -77,14 +77,14 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Cl
     Ok(Some(summary))
 }
 
-/// Reads what the recipe says of the study, which fills in the defaults, and checks it.
+/// Reads and checks the study's part of the recipe, and fills in defaults.
 fn settings(recipe: &mut Recipe) -> Result<(ClipData, ClipModel)> {
     let (data, model): (ClipData, ClipModel) = (recipe.data()?, recipe.model()?);
     recipe.feed::<NoFeed>()?;
     if let Some((key, reason)) = data.conflict() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
-    // The width of the text vectors is not a setting: any will do to check the others.
+    // The width comes from the text encoder; here any width serves to check the other settings.
     match model.vision(1).validate() {
         Err(ModelError::BadConfig { what, reason }) => {
             return Err(recipe.error(&format!("model.{what}"), reason));
@@ -92,20 +92,22 @@ fn settings(recipe: &mut Recipe) -> Result<(ClipData, ClipModel)> {
         checked => checked?,
     }
     if !(0.0..=100f64.ln()).contains(&model.logit_scale_init_value) {
-        let reason = "has to be 0 to 4.605, the logarithm of 100";
+        let reason = "must be from 0 to 4.605, the logarithm of 100";
         return Err(recipe.error("model.logit_scale_init_value", reason));
     }
     if recipe.batch().tokens > 0 {
-        return Err(recipe.error("batch.tokens", "is not known to this study; give batch.examples"));
+        return Err(
+            recipe.error("batch.tokens", "is not supported by this study; set batch.examples")
+        );
     }
     if recipe.start().is_some() {
-        let reason = "is not known to this study: a finished run's weights lack the temperature";
+        let reason = "is not supported by this study: a finished run lacks the temperature";
         return Err(recipe.error("start", reason));
     }
     Ok((data, model))
 }
 
-/// Makes the run an encoder's folder and looks at the test.
+/// Writes the encoder's files into the run folder, and runs the test.
 fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResult<ClipSummary> {
     let mut config = serde_json::to_value(study.vision_config())?;
     config["model_type"] = CLIP_VISION.into();
@@ -118,7 +120,9 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
     write("config.json", &config)?;
     let processor = write("preprocessor_config.json", &study.shown().processor())?;
     if Preprocessing::read(&processor)? != *study.shown().preprocessing() {
-        return Err(format!("{}: is not what was trained with", processor.display()).into());
+        return Err(
+            format!("{}: differs from the file used in training", processor.display()).into()
+        );
     }
     let vision = study.publish(&trained.weights)?;
     let told = study.test(&vision)?;

@@ -1,22 +1,23 @@
-//! What a recipe of the study says in `[data]` and `[model]`.
+//! Settings of the study: `[data]` and `[model]`.
 
 use engram_data::world::PICTURES;
 use engram_models::clip::ClipVisionConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[data]`: pictures of the embedded world, and their names.
+/// `[data]`: the embedded world's images and their names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClipData {
-    /// Pictures of the embedded world, evenly from all; 0 for all of them.
+    /// Images of the embedded world, evenly spaced; 0 for all.
     pub pictures: usize,
-    /// Whether a picture's text is told apart from the names of all pictures, as it is when it is measured, and not from
-    /// those of the batch alone, as in CLIP: frozen vectors cost nothing.
+    /// Whether an image is contrasted with the names of all images, as in evaluation, or only with
+    /// those of the batch, as in CLIP. All names cost no extra time, because the text vectors are
+    /// frozen.
     pub all_names: bool,
-    /// Views of each picture that choose the checkpoint.
+    /// Validation views per image, which select the checkpoint.
     pub validation_views: usize,
-    /// Views of each picture that are measured at the end.
+    /// Test views per image.
     pub test_views: usize,
 }
 
@@ -27,38 +28,40 @@ impl Default for ClipData {
 }
 
 impl ClipData {
-    /// A value that cannot be, and why.
+    /// The first invalid key, with the reason.
     pub fn conflict(&self) -> Option<(&'static str, String)> {
         if self.pictures == 1 || self.pictures > PICTURES {
-            let reason = format!("is {}; give 2 to {PICTURES}, or 0 for all", self.pictures);
+            let reason =
+                format!("is {}; must be from 2 to {PICTURES}, or 0 for all", self.pictures);
             return Some(("pictures", reason));
         }
         [("validation_views", self.validation_views), ("test_views", self.test_views)]
             .into_iter()
             .find(|(_, views)| !(1..=1000).contains(views))
-            .map(|(key, views)| (key, format!("is {views}; give 1 to 1000")))
+            .map(|(key, views)| (key, format!("is {views}; must be from 1 to 1000")))
     }
 }
 
-/// `[model]`: the encoder of pictures. The sizes have the names of the published `config.json`.
+/// `[model]`: the image encoder. Sizes are named as in the published `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClipModel {
-    /// The frozen encoder of the names: a folder or `hf://owner/name`; empty for hashed words, which need no weights.
+    /// The frozen text encoder: a folder or `hf://owner/name`; empty for hashed words, which need
+    /// no weights.
     pub text_encoder: String,
-    /// Pixels of an edge of the picture.
+    /// Edge of the image, in pixels.
     pub image_size: usize,
-    /// Pixels of an edge of a patch.
+    /// Edge of a patch, in pixels.
     pub patch_size: usize,
     /// Width `D` of the blocks.
     pub hidden_size: usize,
-    /// Width of their feed-forward part.
+    /// Width of the feed-forward layers.
     pub intermediate_size: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub num_hidden_layers: usize,
-    /// Heads `H`.
+    /// Number of heads `H`.
     pub num_attention_heads: usize,
-    /// The logarithm of the temperature at the start.
+    /// The initial logarithm of the temperature.
     pub logit_scale_init_value: f64,
 }
 

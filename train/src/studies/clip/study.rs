@@ -1,4 +1,4 @@
-//! The study as the trainer sees it.
+//! The [`Study`] of the CLIP image encoder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
-/// The parameter of the temperature's logarithm.
+/// The parameter with the temperature's logarithm.
 const LOGIT_SCALE: &str = "logit_scale";
-/// Its highest value, as in CLIP: ln 100.
+/// Its maximum, as in CLIP: ln 100.
 const HIGHEST_LOGIT_SCALE: f32 = 4.605_17;
 
-/// An encoder of pictures on the embedded world.
+/// Trains an image encoder on the embedded world.
 pub struct ClipStudy {
     data: ClipData,
     model: ClipModel,
@@ -41,10 +41,10 @@ pub struct ClipStudy {
     tower: Option<Tower>,
 }
 
-/// Pictures that are learnt together, no two the same: the place of each, and what draws its view.
+/// A batch of distinct images: each one's index, and the seed of its view.
 pub type Batch = Vec<(usize, u64)>;
 
-/// What is trained.
+/// The trained parts.
 struct Tower {
     vision: ClipVision,
     /// The logarithm of the temperature, a scalar.
@@ -52,7 +52,7 @@ struct Tower {
 }
 
 impl ClipStudy {
-    /// The study of a recipe's settings, with vectors of the names of the pictures.
+    /// Creates the study from a recipe's settings, the images and the vectors of their names.
     pub fn new(
         (data, model): (ClipData, ClipModel),
         (shown, names): (ShownPictures, NameVectors),
@@ -67,15 +67,16 @@ impl ClipStudy {
         self.model.vision(self.names.width())
     }
 
-    /// The pictures.
+    /// The images.
     pub fn shown(&self) -> &ShownPictures {
         &self.shown
     }
 
-    /// Leaves in a file of weights the encoder's parameters alone, as published; gives the encoder.
+    /// Reduces a weights file to the encoder's parameters, in the published form, and returns the
+    /// encoder.
     ///
     /// # Errors
-    /// A file that cannot be read or written, or is of another model.
+    /// The file cannot be read or written, or belongs to another model.
     pub fn publish(&self, path: &Path) -> StudyResult<ClipVision> {
         let source = Arc::new(Weights::open(path)?);
         let frozen = vec![ParameterGroup::all_frozen()];
@@ -86,10 +87,10 @@ impl ClipStudy {
         Ok(vision)
     }
 
-    /// The names that views of the test are nearest to.
+    /// Predicts the names of the test views.
     ///
     /// # Errors
-    /// Those of the model.
+    /// Errors of the model.
     pub fn test(&self, vision: &ClipVision) -> StudyResult<Told> {
         Told::of(
             vision,
@@ -126,7 +127,7 @@ impl Study for ClipStudy {
         Ok(builder.finish()?)
     }
 
-    /// Each picture once, in another view and place every epoch.
+    /// Each image once per epoch, in a new order and with a new view.
     fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Batch>> {
         let mut hash = Sha256::new();
         for number in [self.seed, phase.index as u64, epoch as u64] {
@@ -136,11 +137,11 @@ impl Study for ClipStudy {
         let mut drawn: Batch =
             (0..self.shown.len()).map(|picture| (picture, rng.random())).collect();
         drawn.shuffle(&mut rng);
-        // What does not fill a batch is left out: the temperature depends on how many are told apart.
+        // An incomplete batch is dropped: the temperature depends on the number of candidates.
         Ok(drawn.chunks_exact(self.batch.examples).map(<[_]>::to_vec).collect())
     }
 
-    /// Brings the temperature back to 100 where the step before went beyond.
+    /// Limits the temperature to 100 after a step.
     fn before_step(&mut self, _: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
         if let Some(scale) = parameters.get(LOGIT_SCALE) {
             let limit = |value: &mut f32| *value = value.min(HIGHEST_LOGIT_SCALE);
@@ -197,7 +198,7 @@ impl Study for ClipStudy {
         let pictures = format!("{} of the embedded world (Twemoji, CC-BY 4.0)", self.shown.len());
         vec![
             ("Pictures".into(), pictures),
-            ("Vectors of their names".into(), self.names.from.clone()),
+            ("Text vectors of their names".into(), self.names.from.clone()),
         ]
     }
 }

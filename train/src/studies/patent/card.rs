@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::recipe::Recipe;
 use crate::study::Inputs;
 
-/// The card's text: `README.md` of a run with folds.
+/// The text of the card, which is `README.md` in a run with folds.
 pub(super) fn of_ensemble(
     summary: &PatentSummary,
     recipe: &Recipe,
@@ -28,9 +28,9 @@ pub(super) fn of_ensemble(
     }
     if let Some(mean) = &summary.mean {
         card.row("combination", "stacked on the held-out rows");
-        card.row("held-out rows: Pearson's r of the mean instead", &in_words(&mean.held_out));
+        card.row("held-out rows: Pearson's r of the weighted mean", &in_words(&mean.held_out));
         if let Some(validation) = &mean.validation {
-            card.row("validation rows: Pearson's r of the mean instead", &in_words(validation));
+            card.row("validation rows: Pearson's r of the weighted mean", &in_words(validation));
         }
     }
     for variant in &summary.variants {
@@ -60,8 +60,8 @@ pub(super) fn of_ensemble(
     }
     card.append(&members);
     card.append(
-        "\nEach member's held-out rows are those of its fold; the scores of all are in \
-         `held_out.csv`, the ensemble's of the validation rows in `validation.csv`.\n",
+        "\nA member's held-out rows are those of its fold. `held_out.csv` has the scores of all \
+         held-out rows, `validation.csv` the ensemble's scores of the validation rows.\n",
     );
     let commands = "engram train patent --recipe recipe.toml --run AGAIN\n\
                     engram predict AGAIN --input pairs.csv --output scores.csv";

@@ -1,4 +1,4 @@
-//! Rows, titles and folds of the patent study.
+//! Rows (phrase pairs), class titles and folds of the patent study.
 
 use std::path::{Path, PathBuf};
 
@@ -15,12 +15,12 @@ use super::settings::PatentData;
 use crate::digest;
 use crate::study::{Inputs, StudyResult};
 
-/// The rows of a recipe.
+/// The data of a recipe. A row is a phrase pair with its class.
 #[derive(Debug, Clone)]
 pub struct Corpus {
-    /// Rows to train on, all with scores.
+    /// Training rows, all with scores.
     pub train: Vec<PhrasePair>,
-    /// Rows that are measured at the end.
+    /// Validation rows, measured at the end.
     pub validation: Vec<PhrasePair>,
     /// Titles of the classes.
     pub titles: ClassTitles,
@@ -29,7 +29,7 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Reads the files that `[data]` names, or builds the embedded set.
+    /// Reads the files named in `[data]`, or builds the embedded set.
     ///
     /// # Errors
     /// Those of [`read_pairs_with_titles`] and of the folds.
@@ -58,31 +58,32 @@ impl Corpus {
         Ok(Self { train, validation, titles, fold_of_row })
     }
 
-    /// What a reader must know before citing figures of the validation rows; `folds` says whether
-    /// other rows choose the checkpoint.
+    /// Caveats about the validation metrics; `folds` is false if the validation rows select the
+    /// checkpoint.
     pub fn warnings(&self, folds: bool) -> Vec<String> {
         let mut warnings = Vec::new();
         let shared = shared_anchors(&self.train, &self.validation);
         if let Some(first) = shared.first() {
             warnings.push(format!(
                 "{} anchors of the validation rows are in the training rows too, such as \
-                 {first:?}: figures of these rows say nothing about new anchors",
+                 {first:?}: metrics of these rows say nothing about new anchors",
                 shared.len()
             ));
         }
         if !folds {
             warnings.push(
-                "without folds the validation rows choose the checkpoint, if one is chosen".into(),
+                "without folds the validation rows select the checkpoint, if one is selected"
+                    .into(),
             );
         }
         warnings
     }
 
-    /// Refuses a split that nothing can be learnt from or measured on.
+    /// Refuses a split that is too small for training or evaluation.
     ///
     /// # Errors
-    /// If training, held-out or validation rows do not have at least two different scores, or the
-    /// rows held out in a fold do not have two anchors.
+    /// If training, held-out or validation rows have fewer than two different scores, or if the
+    /// held-out rows of a fold have fewer than two anchors.
     pub fn check_split(&self, fold: Option<usize>) -> StudyResult<()> {
         let (train, held_out) = self.split(fold);
         let parts =
@@ -91,8 +92,8 @@ impl Corpus {
             if rows.windows(2).all(|pair| pair[0].score == pair[1].score) {
                 let count = rows.len();
                 return Err(format!(
-                    "the {count} {part} rows do not have two different scores; give more rows, or \
-                     other folds"
+                    "the {count} {part} rows do not have two different scores; add rows, or \
+                     change the folds"
                 )
                 .into());
             }
@@ -100,7 +101,7 @@ impl Corpus {
         if fold.is_some() && held_out.windows(2).all(|pair| pair[0].anchor == pair[1].anchor) {
             let anchor = &held_out[0].anchor;
             return Err(format!(
-                "all rows held out in a fold are of the anchor {anchor:?}; give more anchors, or \
+                "all held-out rows of a fold have the anchor {anchor:?}; add anchors, or use \
                  fewer folds"
             )
             .into());
@@ -108,7 +109,7 @@ impl Corpus {
         Ok(())
     }
 
-    /// What the corpus is, by name and SHA-256.
+    /// Names and SHA-256 digests of the data.
     pub fn inputs(&self) -> Inputs {
         Inputs::from([
             ("training rows".into(), hash_of_rows(&self.train)),
@@ -117,8 +118,8 @@ impl Corpus {
         ])
     }
 
-    /// The rows that member `fold` trains on, and those that choose its checkpoint. `None` is the
-    /// only model of a recipe without folds.
+    /// The rows that member `fold` trains on, and the rows that select its checkpoint. `None`
+    /// stands for the only model of a recipe without folds.
     pub fn split(&self, fold: Option<usize>) -> (Vec<PhrasePair>, Vec<PhrasePair>) {
         let Some(fold) = fold else {
             return (self.train.clone(), self.validation.clone());
@@ -129,7 +130,7 @@ impl Corpus {
     }
 }
 
-/// SHA-256 of rows in their order.
+/// The SHA-256 of rows in their order.
 pub(super) fn hash_of_rows(rows: &[PhrasePair]) -> String {
     let mut hash = Sha256::new();
     for row in rows {

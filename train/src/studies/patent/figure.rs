@@ -1,11 +1,11 @@
-//! Pearson's r of scored rows with its interval, as `engram eval phrase` computes it.
+//! Pearson's r of scored rows with its interval, as in `engram eval phrase`.
 
 use engram_data::patent::PhrasePair;
 use engram_eval::EvalError;
 use engram_eval::phrase::{GoldRow, PhraseOptions, Prediction, measure};
 use engram_eval::result::Measure;
 
-/// Pearson's r of `scores` with the rows' own scores; the interval draws whole anchors.
+/// Pearson's r between `scores` and the rows' gold scores. The interval resamples whole anchors.
 ///
 /// # Errors
 /// [`EvalError`] if there are fewer than two rows, or a row has no score.
@@ -31,7 +31,7 @@ pub fn figure(rows: &[PhrasePair], scores: &[f64]) -> Result<Measure, EvalError>
     measure(&gold, &predictions, &PhraseOptions::default())
 }
 
-/// A figure as `0.7656 [0.7291, 0.7980]`.
+/// Formats a metric as `0.7656 [0.7291, 0.7980]`.
 pub fn in_words(measure: &Measure) -> String {
     match measure.ci95 {
         Some([Some(low), Some(high)]) => format!("{:.4} [{low:.4}, {high:.4}]", measure.value),

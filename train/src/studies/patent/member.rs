@@ -1,4 +1,4 @@
-//! One trained model of a run: what it leaves beside its weights, and scores from it.
+//! One trained model of a run: its files beside the weights, and its predictions.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const TOKENIZER: &str = "tokenizer.json";
 const TITLES: &str = "titles.tsv";
 pub(super) const CALIBRATION: &str = "calibration.json";
 
-/// A finished member in memory.
+/// A trained member in memory.
 pub(super) struct Member {
     study: PatentStudy,
     calibration: Calibration,
@@ -31,16 +31,16 @@ pub(super) struct Member {
 
 /// A member's scores of its held-out rows.
 pub(super) struct HeldOutScores {
-    /// As the model gives them, on a scale of its own.
+    /// The model's raw scores, on its own scale.
     pub(super) raw: Vec<f64>,
-    /// Each on the gold scale, which the *other* half of the anchors gives: to be pooled with
-    /// other members'.
+    /// Scores on the gold scale, for pooling with other members. The calibration of a row is fitted
+    /// on the *other* half of the anchors.
     pub(super) on_scale: Vec<f64>,
 }
 
 impl Member {
-    /// Loads the chosen weights of a run that has just ended, fits the calibration, and writes
-    /// what prediction needs beside the weights. Also returns the held-out rows' scores.
+    /// Loads the selected weights of a finished run, fits the calibration, and writes the files
+    /// that prediction needs. Also returns the held-out scores.
     pub(super) fn finish(
         mut study: PatentStudy,
         recipe: &Recipe,
@@ -65,7 +65,7 @@ impl Member {
     /// Loads a member from its folder.
     ///
     /// # Errors
-    /// [`TrainError::Io`] for a file that the folder does not have, [`TrainError::BadChecksum`] for one that is damaged.
+    /// [`TrainError::Io`] for a missing file; [`TrainError::BadChecksum`] for a damaged file.
     pub(super) fn load(folder: &Path) -> Result<Self> {
         check_checksums(folder)?;
         let mut recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default())?;
@@ -87,7 +87,7 @@ impl Member {
         Ok(Self { study, calibration })
     }
 
-    /// Similarities of rows; `progress` is told of each score.
+    /// Similarities of rows; `progress` is called after each score.
     pub(super) fn predict(
         &self,
         rows: &[PhrasePair],
@@ -97,25 +97,25 @@ impl Member {
         Ok(raw.into_iter().map(|score| self.calibration.apply(score)).collect())
     }
 
-    /// The rows that were held out of its training.
+    /// The rows held out of its training.
     pub(super) fn held_out(&self) -> &[PhrasePair] {
         self.study.held_out()
     }
 }
 
-/// The class titles that a member was trained with.
+/// The class titles used in the member's training.
 pub(super) fn titles(folder: &Path) -> Result<ClassTitles> {
     ClassTitles::read(folder.join(TITLES)).map_err(in_study("reading titles"))
 }
 
-/// Builds the study's model with every parameter plain and sets its values from a file.
+/// Builds the model with all parameters frozen, and loads their values from a file.
 fn load_weights(study: &mut PatentStudy, seed: u64, path: &Path) -> Result<()> {
     let frozen = vec![ParameterGroup::all_frozen()];
     study.build(frozen, seed).map_err(study_error("build"))?.load(path)?;
     Ok(())
 }
 
-/// The line that turns a member's scores into similarities, fitted on its held-out rows.
+/// A linear calibration from scores to similarities, fitted on held-out rows.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Calibration {
     slope: f64,
@@ -123,7 +123,7 @@ struct Calibration {
 }
 
 impl Calibration {
-    /// The least-squares line from scores to gold; flat where the scores are constant.
+    /// Fits the least-squares line from scores to gold; flat if the scores are constant.
     fn fit(scores: &[f64], gold: &[f64]) -> Self {
         let count = scores.len().max(1) as f64;
         let mean = |values: &[f64]| values.iter().sum::<f64>() / count;
@@ -142,8 +142,8 @@ impl Calibration {
     }
 }
 
-/// Scores on the gold scale, where no row's own gold has a part in its scale: the anchors are
-/// divided into two halves, and each is given the other's line.
+/// Calibrates scores without using a row's own gold score: each half of the anchors is calibrated
+/// by a line fitted on the other half.
 fn cross_fitted(rows: &[PhrasePair], scores: &[f64], gold: &[f64]) -> Vec<f64> {
     let mut anchors: Vec<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
     anchors.sort_unstable();
@@ -189,7 +189,7 @@ mod tests {
         let scores = [0.0, 0.0, 1.0, 1.0, 2.0, 2.0];
         let gold = [0.0, 10.0, 1.0, 12.0, 2.0, 14.0];
         let found = cross_fitted(&rows, &scores, &gold);
-        // Anchor `a` gets the line of `b`, 2 s + 10, and `b` that of `a`.
+        // Anchor `a` is calibrated by the line of `b`, 2 s + 10, and `b` by that of `a`.
         for (found, wanted) in found.iter().zip([10.0, 0.0, 12.0, 1.0, 14.0, 2.0]) {
             assert!((found - wanted).abs() < 1e-12);
         }

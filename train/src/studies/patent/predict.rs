@@ -1,4 +1,4 @@
-//! Prediction from a finished run.
+//! Prediction with a finished run.
 
 use std::path::{Path, PathBuf};
 
@@ -15,12 +15,12 @@ use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::SUMMARY;
 
-/// Similarities of rows by a finished run: its members' calibrated scores, combined as its recipe says.
+/// Predicts similarities of rows: the members' calibrated scores, combined as the recipe says.
 ///
-/// `progress` is told how many of the `members × passes × rows` scores are done.
+/// `progress` receives the number of finished scores, of `members × passes × rows`.
 ///
 /// # Errors
-/// [`TrainError::Io`] for a file that the run does not have.
+/// [`TrainError::Io`] if the run lacks a file.
 pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Result<Vec<f64>> {
     let ensemble = Ensemble::read(run)?;
     let mut of_variants: Vec<Vec<f64>> = vec![Vec::new(); ensemble.weights.len()];
@@ -38,7 +38,7 @@ pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Res
     })
 }
 
-/// The class titles that a finished run was trained with.
+/// The class titles used in the training of a finished run.
 ///
 /// # Errors
 /// As [`predict`].
@@ -46,7 +46,7 @@ pub fn titles(run: &Path) -> Result<ClassTitles> {
     member::titles(&Ensemble::read(run)?.members[0].0)
 }
 
-/// How many scores a prediction of `rows` rows computes, for a progress bar.
+/// The number of scores in a prediction of `rows` rows, for a progress bar.
 ///
 /// # Errors
 /// As [`predict`].
@@ -61,15 +61,15 @@ pub fn prediction_work(run: &Path, rows: usize) -> Result<usize> {
 
 /// The parts of a finished run.
 struct Ensemble {
-    /// Each member's folder and the number of its variant.
+    /// Each member's folder and the index of its variant.
     members: Vec<(PathBuf, usize)>,
-    /// What each variant counts in a mean.
+    /// The weight of each variant in a mean.
     weights: Vec<f64>,
     stacking: Option<Stacking>,
 }
 
 impl Ensemble {
-    /// Reads the summary that a run writes last; a member is a run by itself.
+    /// Reads the summary, which a run writes last. A single member is a run too.
     fn read(run: &Path) -> Result<Self> {
         let path = run.join(SUMMARY);
         let alone =
@@ -79,8 +79,8 @@ impl Ensemble {
         }
         let unfinished = |source: std::io::Error| {
             let kind = source.kind();
-            let remedy = "no finished run of the patent study is here; train one, or go on with \
-                          one, with `engram train patent` and --resume";
+            let remedy = "no finished run of the patent study is here; train one with `engram \
+                          train patent`, or continue one with --resume";
             TrainError::io(run)(std::io::Error::new(kind, format!("{remedy} ({source})")))
         };
         let text = std::fs::read(&path).map_err(unfinished)?;

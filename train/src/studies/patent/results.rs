@@ -1,4 +1,4 @@
-//! What the scores of a run's members come to, alone and together.
+//! The results of a run: members alone and combined.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::checkpoint::write_file;
 use crate::error::Result;
 use crate::recipe::{Recipe, Variant};
 
-/// The scores so far. The rows are those of the folds in their order, whatever the variant.
+/// The scores so far. Held-out rows are in the order of the folds, for every variant.
 pub(super) struct Results {
     members: Vec<MemberSummary>,
     held_out_rows: Vec<PhrasePair>,
@@ -23,21 +23,21 @@ pub(super) struct Results {
     failures: Vec<String>,
 }
 
-/// Where a run keeps its fitted stacking.
+/// The file of the fitted stacking.
 pub(super) const STACKING: &str = "stacking.json";
 
 /// The scores of one variant's members.
 struct OfVariant {
     name: Option<String>,
     weight: f64,
-    /// Of each held-out row, by the member that was not trained on it.
+    /// The score of each held-out row, by the member not trained on it.
     held_out: Vec<f64>,
-    /// Of each validation row, the sum over `members`; empty for a run without folds.
+    /// The sum of the members' scores of each validation row; empty for a run without folds.
     validation: Vec<f64>,
     members: usize,
 }
 
-/// Scores of the held-out and of the validation rows; the latter may be none.
+/// Scores of the held-out rows and of the validation rows (may be empty).
 struct Scores {
     held_out: Vec<f64>,
     validation: Vec<f64>,
@@ -46,15 +46,15 @@ struct Scores {
 /// The ensemble's scores.
 pub(super) struct Combined {
     scores: Scores,
-    /// The regression they are of, and what the mean would be; `None` where they are means.
+    /// The fitted regression and the scores of the plain mean; `None` without stacking.
     stacked: Option<(Stacking, Scores)>,
 }
 
-/// One member's part.
+/// The results of one member.
 pub(super) struct MemberScores<'a> {
-    /// Its folder within the run's.
+    /// Its folder, relative to the run's.
     pub(super) run: PathBuf,
-    /// The number of its variant.
+    /// The index of its variant.
     pub(super) variant: usize,
     pub(super) steps: u64,
     pub(super) member: &'a Member,
@@ -78,12 +78,12 @@ impl Results {
         Self { members, held_out_rows, of_variants, combine, failures }
     }
 
-    /// What a member's recipe found wrong with it.
+    /// Adds failures of a member's `[check]`.
     pub(super) fn add_failures(&mut self, failures: impl Iterator<Item = String>) {
         self.failures.extend(failures);
     }
 
-    /// Measures a member; on the validation rows too where `corpus` is given.
+    /// Measures a member on its held-out rows, and on the validation rows if `corpus` is given.
     pub(super) fn add(&mut self, scores: MemberScores<'_>, corpus: Option<&Corpus>) -> Result<()> {
         let MemberScores { run, variant, steps, member, held_out } = scores;
         let of_variant = &mut self.of_variants[variant];
@@ -103,7 +103,7 @@ impl Results {
         if variant == 0 {
             self.held_out_rows.extend_from_slice(rows);
         }
-        // A single model's r needs no scale, and its rows may all be of one anchor.
+        // A single model needs no calibration for its r, and its rows may all have one anchor.
         of_variant.held_out.extend(match corpus {
             Some(_) => held_out.on_scale,
             None => held_out.raw,
@@ -111,17 +111,17 @@ impl Results {
         Ok(())
     }
 
-    /// Whether scores are stacked: if the recipe says so and there are rows to fit on.
+    /// Whether scores are stacked: the recipe says so and there are enough rows to fit.
     fn stacks(&self) -> bool {
         self.combine == Combination::Stacked && self.held_out_rows.len() >= FEWEST_ROWS
     }
 
-    /// The scores of all held-out rows, of each variant.
+    /// The scores of all held-out rows, by variant.
     fn held_out(&self) -> Vec<Vec<f64>> {
         self.of_variants.iter().map(|variant| variant.held_out.clone()).collect()
     }
 
-    /// The scores of all validation rows, of each variant.
+    /// The scores of all validation rows, by variant.
     fn validation(&self) -> Vec<Vec<f64>> {
         self.of_variants.iter().map(OfVariant::validation_scores).collect()
     }
@@ -132,7 +132,7 @@ impl Results {
         weighted_mean(weights.zip(scores.iter().cloned()))
     }
 
-    /// The scores of the ensemble.
+    /// Computes the ensemble's scores.
     pub(super) fn combined(&self, corpus: &Corpus) -> Combined {
         let (held_out, validation) = (self.held_out(), self.validation());
         let mean = Scores { held_out: self.mean(&held_out), validation: self.mean(&validation) };
@@ -210,14 +210,14 @@ impl Results {
         let mut warnings = corpus.warnings(folds);
         if self.combine == Combination::Stacked && !self.stacks() {
             warnings.push(format!(
-                "{} held-out rows are too few to stack ({FEWEST_ROWS} are needed): scores are means",
+                "{} held-out rows are too few for stacking ({FEWEST_ROWS} needed); using the mean",
                 self.held_out_rows.len()
             ));
         }
         warnings
     }
 
-    /// Writes the scores that the figures are of, and the stacking.
+    /// Writes the scores behind the metrics, and the stacking.
     pub(super) fn write(&self, run: &Path, corpus: &Corpus, combined: &Combined) -> Result<()> {
         let write = |name: &str, suffix: &str, rows: &[PhrasePair], scores: &[f64]| {
             let path = run.join(format!("{name}{suffix}.csv"));
@@ -252,13 +252,13 @@ impl OfVariant {
     }
 }
 
-/// Adds scores times `weight`; the first ones make the sums.
+/// Adds `weight` times the scores to the sums.
 pub(super) fn add_to(sums: &mut Vec<f64>, scores: &[f64], weight: f64) {
     sums.resize(scores.len(), 0.0);
     sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += weight * score);
 }
 
-/// The mean of scores, each list with its weight.
+/// The weighted mean of score lists.
 pub(super) fn weighted_mean(parts: impl Iterator<Item = (f64, Vec<f64>)>) -> Vec<f64> {
     let (mut sums, mut total) = (Vec::new(), 0.0);
     for (weight, scores) in parts {

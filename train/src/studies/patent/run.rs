@@ -1,11 +1,13 @@
-//! Runs of the patent study: the members of an ensemble.
+//! Training of the patent study: one run, or the members of an ensemble.
 //!
-//! A run with folds has one folder for each member (`fold-0`, `fold-1`, …; `fold-0-NAME` where the
-//! recipe has variants, each of which is trained on every fold), each a run of the trainer of its
-//! own that can be resumed; a run without folds is its only member. Beside a member's weights lie `config.json`, `tokenizer.json`, `titles.tsv` and `calibration.json`, so
-//! that it can predict on another machine. The run's own folder ends with `summary.json`, the
-//! model card `README.md`, and the predictions that its figures are of, `held_out.csv` and
-//! `validation.csv` (and those of each variant), and where scores are stacked `stacking.json`.
+//! A run with folds has one folder per member: `fold-0`, `fold-1`, …, or `fold-0-NAME` if the
+//! recipe has variants, each trained on every fold. Each member is a training run that can be
+//! resumed. A run without folds is its only member.
+//!
+//! Beside a member's weights are `config.json`, `tokenizer.json`, `titles.tsv` and
+//! `calibration.json`, so that it can predict on another machine. The main folder has
+//! `summary.json`, the model card `README.md`, and the predictions behind the metrics:
+//! `held_out.csv` and `validation.csv`, also per variant. With stacking it has `stacking.json`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,50 +33,50 @@ use crate::run_folder::RunFolder;
 use crate::study::StudyError;
 use crate::trainer::{RunOptions, train, train_in};
 
-/// What a run of the study came to.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PatentSummary {
     /// The recipe's hash.
     pub recipe_hash: String,
     /// The seed.
     pub seed: u64,
-    /// How the members' scores became one.
+    /// How the members' scores are combined.
     pub combine: Combination,
-    /// Each member's figures.
+    /// The metrics of each member.
     pub members: Vec<MemberSummary>,
-    /// The figures of each of the recipe's variants, if it has any.
+    /// The metrics of each of the recipe's variants, if it has any.
     pub variants: Vec<VariantSummary>,
-    /// Pearson's r over the held-out rows of all members together, each scored by the member that
-    /// was not trained on it, on a scale that its own score has no part in. Somewhat optimistic
-    /// where `evaluation.keep_best` lets these rows choose the checkpoint.
+    /// Pearson's r over the held-out rows of all members. Each row is scored by the member not
+    /// trained on it, with a calibration that does not use its own gold score. Somewhat optimistic
+    /// if `evaluation.keep_best` selects the checkpoint on these rows.
     pub held_out: Measure,
-    /// Pearson's r of the ensemble on the validation rows, which no fold has seen; `None` for a
-    /// run without folds, where they are the held-out rows.
+    /// Pearson's r of the ensemble on the validation rows, which no fold uses; `None` without
+    /// folds, where they are the held-out rows.
     pub validation: Option<Measure>,
-    /// Where scores are stacked: the figures of their mean instead.
+    /// With stacking: the metrics of the plain mean.
     pub mean: Option<CombinedSummary>,
-    /// What a reader must know before citing the figures; empty when all is well.
+    /// Caveats about the metrics; empty if there are none.
     pub warnings: Vec<String>,
-    /// What the recipe's `[check]` found wrong.
+    /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,
 }
 
-/// One member's figures.
+/// The metrics of one member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MemberSummary {
-    /// Its folder within the run's.
+    /// Its folder, relative to the run's.
     pub run: PathBuf,
-    /// The number of its variant, from 0.
+    /// The index of its variant, from 0.
     pub variant: usize,
     /// Steps trained.
     pub steps: u64,
     /// Pearson's r on its held-out rows.
     pub held_out: Measure,
-    /// Pearson's r on the validation rows; `None` where they are the held-out rows.
+    /// Pearson's r on the validation rows; `None` if they are the held-out rows.
     pub validation: Option<Measure>,
 }
 
-/// The figures of another way to combine the members.
+/// The metrics of another combination of the members.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CombinedSummary {
     /// As [`PatentSummary::held_out`].
@@ -83,12 +85,12 @@ pub struct CombinedSummary {
     pub validation: Option<Measure>,
 }
 
-/// What the members of one variant come to together.
+/// The metrics of all members of one variant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VariantSummary {
     /// Its name.
     pub name: String,
-    /// What its scores count in the ensemble's mean.
+    /// Its weight in the ensemble's mean.
     pub weight: f64,
     /// As [`PatentSummary::held_out`].
     pub held_out: Measure,
@@ -96,20 +98,20 @@ pub struct VariantSummary {
     pub validation: Option<Measure>,
 }
 
-/// Trains all members of a recipe. `None` if the run was stopped before its end.
+/// Trains all members of a recipe; returns `None` if the run was stopped early.
 ///
 /// # Errors
-/// Those of reading the data and weights, and of [`train`].
+/// Errors of reading the data and weights, and of [`train`].
 pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<PatentSummary>> {
     let (data, _) = settings(recipe)?;
     let corpus = Corpus::load(&data).map_err(|error| match error {
         DataError::TooFewGroups { .. } => {
-            recipe.error("data.folds", format!("is too many: {error}"))
+            recipe.error("data.folds", format!("is too large: {error}"))
         }
         error => in_study("reading the data")(error),
     })?;
     for warning in corpus.warnings(true) {
-        // Before the hours that a mistake in the data may cost.
+        // Warn before hours of training.
         log::print(&format!("warning: {warning}"));
     }
     let variants = variants(recipe, &data)?;
@@ -125,7 +127,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         }
     }
     let folds = folds(&data);
-    // Whatever can be refused is refused before the first of the members is trained.
+    // All checks run before the first member is trained.
     for fold in &folds {
         corpus.check_split(*fold).map_err(study_error("splitting the data"))?;
     }
@@ -180,10 +182,10 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     Ok(Some(summary))
 }
 
-/// What the recipe says, as far as it fits together.
+/// Reads and checks the study's part of the recipe.
 fn settings(recipe: &mut Recipe) -> Result<(PatentData, PatentModel)> {
     if recipe.study() != "patent" {
-        return Err(recipe.error("study", "is not `patent`, which is to be trained"));
+        return Err(recipe.error("study", "is not `patent`"));
     }
     let data: PatentData = recipe.data()?;
     let model: PatentModel = recipe.model()?;
@@ -191,18 +193,18 @@ fn settings(recipe: &mut Recipe) -> Result<(PatentData, PatentModel)> {
         return Err(recipe.error(&format!("model.{key}"), reason));
     }
     if data.folds == 1 {
-        return Err(recipe.error("data.folds", "is 1; give 0, or at least 2"));
+        return Err(recipe.error("data.folds", "is 1; must be 0, or at least 2"));
     }
     if data.combine == Combination::Stacked && data.folds == 0 {
         return Err(recipe.error("data.combine", "is `stacked`, which needs `data.folds`"));
     }
     if data.members > data.folds {
-        return Err(recipe.error("data.members", "is more than there are folds"));
+        return Err(recipe.error("data.members", "exceeds the number of folds"));
     }
     Ok((data, model))
 }
 
-/// One variant, and what it starts from.
+/// One variant, with its initial files.
 struct PatentVariant {
     variant: Variant,
     model: PatentModel,
@@ -227,7 +229,7 @@ fn variants(recipe: &Recipe, data: &PatentData) -> Result<Vec<PatentVariant>> {
     Ok(variants)
 }
 
-/// The folder of a member within the run's.
+/// The folder of a member, relative to the run's.
 fn member_name(fold: Option<usize>, variant: &Variant) -> String {
     match (fold, &variant.name) {
         (None, _) => ".".into(),

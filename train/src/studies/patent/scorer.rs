@@ -1,4 +1,4 @@
-//! Encoder and head of the patent study: from a recipe's `[model]` to scores.
+//! Encoder and head of the patent study, built from `[model]`.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::settings::{Layout, PatentModel};
 use crate::encode::EncoderFiles;
 use crate::study::StudyResult;
 
-/// The files of the encoder that `[model]` names, or of a fresh one.
+/// The files of the encoder named in `[model]`, or of a fresh one.
 pub fn find_files(model: &PatentModel) -> StudyResult<EncoderFiles> {
     if model.weights.is_empty() {
         let tokenizer_json = phrase_tokenizer();
@@ -27,18 +27,18 @@ pub fn find_files(model: &PatentModel) -> StudyResult<EncoderFiles> {
     fitted(EncoderFiles::find(&model.weights)?, model)
 }
 
-/// The files that a finished run keeps in its folder.
+/// The encoder files in the folder of a finished run.
 pub fn files_of_run(run: &Path, model: &PatentModel) -> StudyResult<EncoderFiles> {
     fitted(EncoderFiles::of_folder(run)?, model)
 }
 
-/// The files with the recipe's dropout, if the encoder takes as many tokens as the recipe wants.
+/// Sets the recipe's dropout, and checks that the encoder accepts `max_tokens` tokens.
 fn fitted(mut files: EncoderFiles, model: &PatentModel) -> StudyResult<EncoderFiles> {
     let (asked, longest) = (model.max_tokens, files.config.max_length());
     if asked > longest {
         let name = &files.name;
         return Err(format!(
-            "model.max_tokens is {asked}, but {name} takes at most {longest} tokens"
+            "model.max_tokens is {asked}, but {name} accepts at most {longest} tokens"
         )
         .into());
     }
@@ -48,9 +48,9 @@ fn fitted(mut files: EncoderFiles, model: &PatentModel) -> StudyResult<EncoderFi
 
 /// A model that scores rows.
 pub enum Scorer {
-    /// Both phrases are read together.
+    /// Encodes both phrases together.
     Cross(CrossEncoder),
-    /// Each phrase alone.
+    /// Encodes each phrase alone.
     Bi(BiEncoder),
 }
 
@@ -78,7 +78,7 @@ impl Scorer {
         Ok((scorer, builder.finish()?))
     }
 
-    /// One score for each row of the input: `[N]`.
+    /// One score per row of the input: `[N]`.
     pub fn score(&self, input: &Input, mode: &Mode) -> StudyResult<Tensor> {
         match (self, input) {
             (Self::Cross(model), Input::Spans(tokens, spans)) => {
@@ -87,7 +87,7 @@ impl Scorer {
             (Self::Bi(model), Input::Phrases(tokens, pairs)) => {
                 Ok(model.score(tokens, pairs, mode)?)
             }
-            _ => Err("the input is laid out for another kind of model".into()),
+            _ => Err("the input layout does not match the model".into()),
         }
     }
 }

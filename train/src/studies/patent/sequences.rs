@@ -1,4 +1,4 @@
-//! Rows laid out as token sequences.
+//! Token sequences of rows.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ use rand_chacha::ChaCha8Rng;
 
 use super::settings::{Layout, PatentModel};
 
-/// One sequence and the rows that are scored in it.
+/// One sequence and the rows scored in it.
 #[derive(Debug, Clone)]
 pub struct Sequence {
     ids: Vec<u32>,
-    /// The branch of each token where targets do not see each other; empty elsewhere.
+    /// The branch of each token, if targets do not attend to each other; otherwise empty.
     branches: Vec<u32>,
     scored: Vec<Scored>,
 }
@@ -30,7 +30,7 @@ impl Sequence {
     }
 }
 
-/// A row and its tokens within the sequence.
+/// A row and its token spans in the sequence.
 #[derive(Debug, Clone)]
 struct Scored {
     row: usize,
@@ -38,21 +38,21 @@ struct Scored {
     anchor: Span,
 }
 
-/// What one forward pass of a scorer takes.
+/// The input of one forward pass.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// A cross-encoder's: scored spans of packed sequences.
+    /// For a cross-encoder: scored spans of packed sequences.
     Spans(PackedTokens, ScoredSpans),
-    /// A bi-encoder's: packed phrases and pairs of them.
+    /// For a bi-encoder: packed phrases, and pairs of their indices.
     Phrases(PackedTokens, Vec<(u32, u32)>),
 }
 
-/// An input with the rows that its scores belong to.
+/// An input, and the rows of its scores.
 #[derive(Debug, Clone)]
 pub struct RowBatch {
-    /// What the scorer takes.
+    /// The input of the scorer.
     pub input: Input,
-    /// For each score, its row.
+    /// The row of each score.
     pub rows: Vec<usize>,
 }
 
@@ -65,7 +65,7 @@ impl RowBatch {
     }
 }
 
-/// Lays rows out in the way that a recipe's `[model]` says.
+/// Turns rows into token sequences, as the recipe's `[model]` says.
 pub struct Sequencer<'a> {
     tokeniser: &'a Tokeniser,
     titles: &'a ClassTitles,
@@ -73,14 +73,13 @@ pub struct Sequencer<'a> {
 }
 
 impl<'a> Sequencer<'a> {
-    /// A sequencer of these settings.
+    /// Creates a sequencer.
     pub fn new(tokeniser: &'a Tokeniser, titles: &'a ClassTitles, model: &'a PatentModel) -> Self {
         Self { tokeniser, titles, model }
     }
 
-    /// All rows in batches of at most about `examples` rows and `tokens` tokens (0 for no limit):
-    /// in random order where `shuffled`, in order elsewhere. The targets that share a sequence are
-    /// shuffled either way.
+    /// Batches all rows, with at most about `examples` rows and `tokens` tokens each (0 for no
+    /// limit), in random order if `shuffled`. Targets that share a sequence are always shuffled.
     pub fn batches(
         &self,
         rows: &[PhrasePair],
@@ -116,7 +115,7 @@ impl<'a> Sequencer<'a> {
         Ok(batches)
     }
 
-    /// Puts sequences one after the other.
+    /// Concatenates sequences.
     fn pack(&self, sequences: Vec<Sequence>) -> RowBatch {
         let ids: Vec<&[u32]> = sequences.iter().map(|s| s.ids.as_slice()).collect();
         if self.model.layout == Layout::BiEncoder {
@@ -140,9 +139,8 @@ impl<'a> Sequencer<'a> {
         RowBatch { input: Input::Spans(packed, spans), rows }
     }
 
-    /// `[CLS] anchor [SEP] title [SEP] target [SEP] target [SEP] …`: the rows of a group in one
-    /// sequence, or in several where they are too long. A title stands before the targets of its
-    /// class.
+    /// Builds `[CLS] anchor [SEP] title [SEP] target [SEP] target [SEP] …`: one sequence per group
+    /// of rows, or several if the group is too long. A title precedes the targets of its class.
     fn listwise(
         &self,
         rows: &[PhrasePair],
@@ -196,8 +194,8 @@ impl<'a> Sequencer<'a> {
         Ok(sequences)
     }
 
-    /// `[CLS] anchor [SEP] target [SEP] title [SEP] other; other; … [SEP]` for each row; scored
-    /// from the whole sequence.
+    /// Builds `[CLS] anchor [SEP] target [SEP] title [SEP] other; other; … [SEP]` for each row. The
+    /// score is of the whole sequence.
     fn pairs(&self, rows: &[PhrasePair], rng: &mut ChaCha8Rng) -> Result<Vec<Sequence>, DataError> {
         let special = self.tokeniser.special();
         let separator = self.tokeniser.encode_piece(";")?;
@@ -250,8 +248,8 @@ impl<'a> Sequencer<'a> {
         Ok(sequences)
     }
 
-    /// `[CLS] anchor [SEP]` and `[CLS] target [SEP]` of each row, in one sequence until they are
-    /// packed.
+    /// Builds `[CLS] anchor [SEP]` and `[CLS] target [SEP]` for each row, as one sequence until
+    /// packing.
     fn phrases(&self, rows: &[PhrasePair]) -> Result<Vec<Sequence>, DataError> {
         let special = self.tokeniser.special();
         let mut sequences = Vec::with_capacity(rows.len());
@@ -274,7 +272,7 @@ impl<'a> Sequencer<'a> {
         Ok(sequences)
     }
 
-    /// Tokens of a phrase, cut after `longest`; a padding token where there is none at all.
+    /// The tokens of a phrase, truncated to `longest`; a padding token if there are none.
     fn piece(&self, text: &str, longest: usize) -> Result<Vec<u32>, DataError> {
         let ids = self.tokeniser.encode_piece(text)?;
         if ids.is_empty() {
@@ -283,7 +281,7 @@ impl<'a> Sequencer<'a> {
         Ok(ids[..ids.len().min(longest.max(1))].to_vec())
     }
 
-    /// Tokens of a class title and a separator; nothing where titles are not read.
+    /// The tokens of a class title and a separator; empty if titles are not used.
     fn title(&self, context: &str, longest: usize) -> Result<Vec<u32>, DataError> {
         match self.titles.title(context) {
             Some(title) if self.model.context_title => {
@@ -296,10 +294,10 @@ impl<'a> Sequencer<'a> {
     }
 }
 
-/// Class titles are lists of headings, most general first; the first words say what is needed.
+/// Class titles are lists of headings, from general to specific; their first words suffice.
 const TITLE_TOKENS: usize = 24;
 
-/// Packs the phrases of bi-encoder rows, each distinct one once.
+/// Packs the phrases of bi-encoder rows, without duplicates.
 fn pack_phrases(sequences: &[Sequence]) -> RowBatch {
     let mut index: HashMap<&[u32], u32> = HashMap::new();
     let mut phrases: Vec<&[u32]> = Vec::new();

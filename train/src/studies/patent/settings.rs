@@ -1,4 +1,4 @@
-//! What a recipe of the patent study says in `[data]` and `[model]`.
+//! Settings of the patent study: `[data]` and `[model]`.
 
 use engram_data::groups::Grouping;
 use engram_models::similarity::{PairLoss, Pooling};
@@ -6,39 +6,42 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// `[data]`: the rows, and how they are divided.
+/// `[data]`: the rows (phrase pairs) and their folds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PatentData {
-    /// The folder of the files below; empty for the embedded phrase set.
+    /// Folder of the files below; empty for the embedded phrase set.
     pub dir: String,
-    /// Rows to train on.
+    /// File of training rows.
     pub train: String,
-    /// Rows that are measured at the end. With folds they choose nothing.
+    /// File of validation rows, measured at the end. With folds they are not used for model
+    /// selection.
     pub validation: String,
-    /// Titles of the classes: our `ipc_class_titles.tsv`, Kaggle's `titles.csv` or the CPC list.
+    /// File of class titles: Engram's `ipc_class_titles.tsv`, Kaggle's `titles.csv` or the CPC
+    /// list.
     pub titles: String,
-    /// Grouped, stratified folds of the training rows. Each fold trains a member on the other
-    /// folds' rows and is measured on its own; 0 trains one model on all rows and measures it on
-    /// the validation rows. Where `evaluation.keep_best` is set, these rows choose the checkpoint.
+    /// Number of grouped, stratified folds of the training rows. Each fold's member trains on the
+    /// other folds and is measured on its own, its held-out rows. 0 trains one model on all rows
+    /// and measures it on the validation rows. If `evaluation.keep_best` is set, the measured rows
+    /// select the checkpoint.
     pub folds: usize,
-    /// How many of the folds are trained; 0 for all.
+    /// Number of folds to train; 0 for all.
     pub members: usize,
-    /// The seed of the folds (and of the embedded set), apart from the run's.
+    /// The seed of the folds and of the embedded set, separate from the run's seed.
     pub fold_seed: u64,
-    /// How the members' scores become one.
+    /// How to combine the members' scores.
     pub combine: Combination,
 }
 
-/// How the scores of an ensemble's members become one.
+/// How the scores of an ensemble's members are combined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Combination {
     /// Their weighted mean.
     #[default]
     Mean,
-    /// A ridge regression on the variants' means and the overlap of the phrases, fitted on the
-    /// held-out rows.
+    /// Ridge regression on the variants' mean scores and the word overlap of the phrases, fitted on
+    /// the held-out rows.
     Stacked,
 }
 
@@ -57,7 +60,7 @@ impl Default for PatentData {
     }
 }
 
-/// What reads the phrases.
+/// The kind of model that scores phrase pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
@@ -65,11 +68,11 @@ pub enum Layout {
     Listwise,
     /// A cross-encoder over `anchor, target, title, other targets`: one row at a time.
     Pairs,
-    /// A bi-encoder: each phrase alone, scored by the cosine.
+    /// A bi-encoder: each phrase is encoded alone; the score is the cosine.
     BiEncoder,
 }
 
-/// The architecture of an encoder that starts from random weights.
+/// The architecture of a randomly initialised encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Architecture {
@@ -79,19 +82,19 @@ pub enum Architecture {
     Deberta,
 }
 
-/// The shape of an encoder that starts from random weights.
+/// The size of a randomly initialised encoder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FreshEncoder {
-    /// Its kind.
+    /// Its architecture.
     pub architecture: Architecture,
-    /// Width.
+    /// Width of the blocks.
     pub hidden_size: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub num_layers: usize,
-    /// Heads.
+    /// Number of attention heads.
     pub num_heads: usize,
-    /// Width of the feed-forward block.
+    /// Width of the feed-forward layers.
     pub intermediate_size: usize,
 }
 
@@ -108,7 +111,7 @@ impl Default for FreshEncoder {
 }
 
 impl FreshEncoder {
-    /// The `config.json` of an encoder of this shape.
+    /// The `config.json` of this encoder.
     pub fn config(&self, vocab_size: usize, max_tokens: usize) -> Value {
         let mut config = json!({
             "model_type": "bert",
@@ -135,32 +138,32 @@ impl FreshEncoder {
     }
 }
 
-/// `[model]`: the encoder, what it reads, and the loss.
+/// `[model]`: the encoder, its input, and the loss.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PatentModel {
-    /// Published weights, `hf://owner/name[@revision]` or a folder; empty starts afresh.
+    /// Published weights, `hf://owner/name[@revision]` or a folder; empty for random weights.
     pub weights: String,
-    /// The encoder to start afresh where `weights` is empty.
+    /// The encoder to initialise at random if `weights` is empty.
     pub fresh: FreshEncoder,
-    /// What reads the phrases.
+    /// The kind of model that scores phrase pairs.
     pub layout: Layout,
-    /// Rows that see each other's targets.
+    /// Rows whose targets share an input.
     pub group: Grouping,
-    /// Whether the targets of a group share a sequence without seeing each other: each is scored as
-    /// if it were alone, but anchor and title are read once for all (listwise only).
+    /// Whether the targets of a group share a sequence without attending to each other. Each target
+    /// is scored as if alone, but anchor and title are encoded once (listwise only).
     pub targets_apart: bool,
-    /// Whether the class title is read (not by a bi-encoder).
+    /// Whether the class title is part of the input (not for a bi-encoder).
     pub context_title: bool,
-    /// How many other targets of the group a pair sees.
+    /// Number of other targets of the group in the input of a pair.
     pub other_targets: usize,
-    /// The longest sequence; what is longer is cut or divided.
+    /// The longest sequence, in tokens; longer inputs are truncated or split.
     pub max_tokens: usize,
     /// The loss.
     pub loss: PairLoss,
-    /// How states become one vector.
+    /// How token states are pooled into one vector.
     pub pooling: Pooling,
-    /// Whether the head sees how target and anchor compare (listwise only).
+    /// Whether the head also gets a comparison of target and anchor (listwise only).
     pub compare_anchor: bool,
     /// Dropout before the head.
     pub head_dropout: f64,
@@ -168,7 +171,7 @@ pub struct PatentModel {
     pub hidden_dropout: f64,
     /// Dropout of attention weights.
     pub attention_dropout: f64,
-    /// Predictions are means over so many shuffles of the targets.
+    /// Number of shuffles of the targets to average predictions over.
     pub passes: usize,
 }
 
@@ -195,7 +198,7 @@ impl Default for PatentModel {
 }
 
 impl PatentModel {
-    /// What does not fit together, as the key and the reason.
+    /// The first conflict between keys, as key and reason.
     pub fn conflict(&self) -> Option<(&'static str, String)> {
         let of_cosines = self.loss.is_of_cosines();
         let bi_encoder = self.layout == Layout::BiEncoder;
@@ -219,7 +222,10 @@ impl PatentModel {
             return Some(("targets_apart", reason.into()));
         }
         if !(16..=65_536).contains(&self.max_tokens) {
-            return Some(("max_tokens", format!("is {}; give 16 to 65536", self.max_tokens)));
+            return Some((
+                "max_tokens",
+                format!("is {}; must be from 16 to 65536", self.max_tokens),
+            ));
         }
         let fresh = &self.fresh;
         let shape = [fresh.hidden_size, fresh.num_layers, fresh.num_heads, fresh.intermediate_size];
@@ -228,10 +234,13 @@ impl PatentModel {
         }
         if !fresh.hidden_size.is_multiple_of(fresh.num_heads) {
             let (width, heads) = (fresh.hidden_size, fresh.num_heads);
-            return Some(("fresh", format!("{width} channels cannot be divided by {heads} heads")));
+            return Some((
+                "fresh",
+                format!("hidden_size {width} is not divisible by num_heads {heads}"),
+            ));
         }
         if self.passes == 0 {
-            return Some(("passes", "has to be at least 1".into()));
+            return Some(("passes", "must be at least 1".into()));
         }
         for (key, p) in [
             ("head_dropout", self.head_dropout),
@@ -239,7 +248,7 @@ impl PatentModel {
             ("attention_dropout", self.attention_dropout),
         ] {
             if !(0.0..1.0).contains(&p) {
-                return Some((key, format!("is {p}; give a probability below 1")));
+                return Some((key, format!("is {p}; must be a probability below 1")));
             }
         }
         None

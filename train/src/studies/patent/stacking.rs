@@ -1,21 +1,23 @@
-//! Stacking: a ridge regression from the variants' scores and the overlap of the phrases to the gold score.
+//! Stacking: ridge regression from the variants' scores and the overlap of the phrases to the gold
+//! score.
 //!
-//! The members are trained for a correlation, so their means bend against the gold scale, and each variant is wrong in
-//! its own way where phrases share many words or few. The regression is fitted on the held-out rows, which none of the
-//! scores has seen, and takes each feature, its square and all products of two.
+//! The members are trained for correlation, so their mean is not linear in the gold score. Each
+//! variant also errs differently on phrases with many or few common words. The regression is fitted
+//! on the held-out rows, which were not used to train their scores. Terms are each feature, its
+//! square and all products of two features.
 
 use std::collections::BTreeSet;
 
 use engram_data::patent::PhrasePair;
 use serde::{Deserialize, Serialize};
 
-/// Held-out rows below which nothing is fitted: about ten for each coefficient.
+/// The fewest held-out rows for a fit: about ten per coefficient.
 pub(super) const FEWEST_ROWS: usize = 700;
 
-/// The weight of the penalty on the coefficients, whose features have unit variance.
+/// The ridge penalty on coefficients of unit-variance terms.
 const RIDGE: f64 = 10.0;
 
-/// Parts of the anchors; the rows of each are predicted by a fit on the others.
+/// Groups of anchors for cross-fitting.
 const PARTS: usize = 5;
 
 /// A fitted regression.
@@ -35,18 +37,18 @@ struct Moments {
 }
 
 impl Stacking {
-    /// Fits the regression on rows with gold scores; `scores` has a list for each variant.
+    /// Fits the regression on rows with gold scores; `scores` has one list per variant.
     pub(super) fn fit(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Self {
         let all: Vec<usize> = (0..rows.len()).collect();
         Self::fit_on(&all, &features(rows, scores), &gold(rows))
     }
 
-    /// The regression's scores of rows.
+    /// Predicts the scores of rows.
     pub(super) fn predict(&self, rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<f64> {
         features(rows, scores).iter().map(|features| self.value(features)).collect()
     }
 
-    /// The scores of the rows it could be fitted on, each by a fit on other anchors.
+    /// Cross-fitted scores of the training rows: each row is predicted by a fit on other anchors.
     pub(super) fn cross_fitted(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<f64> {
         let anchors: BTreeSet<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
         let anchors: Vec<&str> = anchors.into_iter().collect();
@@ -121,7 +123,7 @@ impl Moments {
     }
 }
 
-/// Each standardised feature, then each product of two.
+/// The standardised features, followed by all products of two.
 fn products(features: &[f64], moments: &[Moments]) -> Vec<f64> {
     let values: Vec<f64> =
         features.iter().zip(moments).map(|(value, m)| m.standardise(*value)).collect();
@@ -132,7 +134,7 @@ fn products(features: &[f64], moments: &[Moments]) -> Vec<f64> {
     products
 }
 
-/// Solves `A x = b` for a symmetric positive definite `A`, of which the lower triangle is given (Cholesky).
+/// Solves `A x = b` by Cholesky for a symmetric positive definite `A`, given by its lower triangle.
 fn solve(mut a: Vec<f64>, mut b: Vec<f64>) -> Vec<f64> {
     let n = b.len();
     for j in 0..n {
@@ -157,7 +159,7 @@ fn gold(rows: &[PhrasePair]) -> Vec<f64> {
     rows.iter().map(|row| f64::from(row.score.unwrap_or(0.0))).collect()
 }
 
-/// The variants' scores of each row, and how anchor and target overlap.
+/// The variants' scores of each row, and the overlap of anchor and target.
 fn features(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let of_row = |(index, row): (usize, &PhrasePair)| {
         let own = scores.iter().map(|scores| scores[index]);
@@ -166,8 +168,9 @@ fn features(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<Vec<f64>> {
     rows.iter().enumerate().map(of_row).collect()
 }
 
-/// The shared words as a share of the anchor's, of the target's and of both; the shared character trigrams as a share
-/// of both; the numbers of words; whether the last words and the first words are the same.
+/// Shared words as a fraction of the anchor's words, the target's words and their union; shared
+/// character trigrams as a fraction of the union; both word counts; whether the last words are
+/// equal, and the first words.
 fn overlap(anchor: &str, target: &str) -> [f64; 8] {
     let (a, t): (Vec<&str>, Vec<&str>) =
         (anchor.split_whitespace().collect(), target.split_whitespace().collect());
@@ -226,7 +229,7 @@ mod tests {
     #[test]
     fn a_bent_scale_is_straightened() {
         let rows = rows(900);
-        // Scores that are the gold's square root: their squares are the gold.
+        // The scores are the square roots of the gold scores, so their squares are the gold scores.
         let scores = vec![gold(&rows).iter().map(|gold| gold.sqrt()).collect::<Vec<f64>>()];
         let stacking = Stacking::fit(&rows, &scores);
         for found in [stacking.predict(&rows, &scores), Stacking::cross_fitted(&rows, &scores)] {

@@ -1,4 +1,4 @@
-//! The patent study as the trainer sees it: one model on one split of the rows.
+//! The [`Study`] of patent phrases: one model on one split of the rows.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
-/// Tokens in a forward pass that trains nothing.
+/// Tokens per forward pass in evaluation.
 const PREDICT_TOKENS: usize = 2048;
 
-/// One model on one split.
+/// Trains one model on one split.
 pub struct PatentStudy {
     model: PatentModel,
     batch: BatchSettings,
@@ -42,7 +42,7 @@ pub struct PatentStudy {
 }
 
 impl PatentStudy {
-    /// A study that trains on `train` and is measured on `held_out`.
+    /// Creates a study that trains on `train` and is measured on `held_out`.
     pub fn new(
         model: PatentModel,
         batch: BatchSettings,
@@ -55,12 +55,12 @@ impl PatentStudy {
         Self { model, batch, titles, train, held_out, files, seed, scorer, warnings }
     }
 
-    /// The files that a run keeps beside its weights.
+    /// The encoder files that a run saves beside its weights.
     pub fn files(&self) -> &EncoderFiles {
         &self.files
     }
 
-    /// What the model card has to warn of.
+    /// Sets the warnings of the model card.
     pub fn set_warnings(&mut self, warnings: Vec<String>) {
         self.warnings = warnings;
     }
@@ -70,22 +70,21 @@ impl PatentStudy {
         &self.titles
     }
 
-    /// The rows that are measured, and that choose the checkpoint where one is chosen.
+    /// The held-out rows, which are measured and may select the checkpoint.
     pub fn held_out(&self) -> &[PhrasePair] {
         &self.held_out
     }
 
-    /// Scores of rows: probabilities, cosines, or for the Pearson loss numbers on no particular
-    /// scale. The mean over the recipe's passes. Rows may see each other's targets (and nothing
-    /// else of each other).
+    /// Predicts scores, as the mean over the recipe's passes: probabilities, cosines, or unscaled
+    /// values for the Pearson loss. Scores depend on which targets share an anchor.
     ///
     /// # Errors
-    /// If the model has not been built, or a phrase cannot be tokenised.
+    /// If the model is not built, or a phrase cannot be tokenised.
     pub fn predict(&self, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> StudyResult<Vec<f64>> {
         self.predict_unless(&Stop::default(), rows, progress)
     }
 
-    /// As [`predict`](Self::predict); ends with [`Stopped`](crate::Stopped) where that is asked for.
+    /// Like [`predict`](Self::predict); returns [`Stopped`](crate::Stopped) if a stop is requested.
     fn predict_unless(
         &self,
         stop: &Stop,
@@ -111,7 +110,7 @@ impl PatentStudy {
         Ok(sums.into_iter().map(|sum| sum / passes).collect())
     }
 
-    /// A logit that was trained as one, as a probability.
+    /// Converts a logit to a probability, if the loss is of logits.
     fn on_scale(&self, score: f64) -> f64 {
         match self.model.loss {
             PairLoss::Mse | PairLoss::Bce => 1.0 / (1.0 + (-score).exp()),

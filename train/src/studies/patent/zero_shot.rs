@@ -1,4 +1,4 @@
-//! Baselines that train nothing: word vectors, and the cosine of a sentence encoder.
+//! Baselines without training: word overlap, word vectors, and sentence embeddings.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -10,14 +10,14 @@ use engram_data::vectors::WordVectors;
 use crate::encode::{Encoder, Item, PromptChoice};
 use crate::error::{Result, TrainError};
 
-/// Phrases that are encoded together.
+/// Phrases per batch.
 const BATCH: usize = 256;
 
-/// Cosines of sentence embeddings, as `sentence-transformers` computes them: with the modules of the model's folder and
-/// the chosen prompt. `progress` receives the number of each further score.
+/// Cosines of sentence embeddings, equal to those of `sentence-transformers`: with the modules in
+/// the model's folder and the chosen prompt. `progress` receives the number of new scores.
 ///
 /// # Errors
-/// As [`Encoder::with_prompt`]; [`TrainError::Encoder`] for a model that takes no texts.
+/// As [`Encoder::with_prompt`]; [`TrainError::Encoder`] for a model without a text encoder.
 pub fn encoder_cosines(
     weights: &str,
     prompt: &PromptChoice,
@@ -26,7 +26,7 @@ pub fn encoder_cosines(
 ) -> Result<Vec<f64>> {
     let encoder = Encoder::with_prompt(weights, prompt)?;
     if !encoder.reads().text {
-        let reason = "encodes no texts; take a text encoder or CLIP".to_owned();
+        let reason = "does not encode text; use a text encoder or CLIP".to_owned();
         return Err(TrainError::Encoder { name: weights.to_owned(), reason });
     }
     let phrases: BTreeSet<&str> =
@@ -48,7 +48,7 @@ pub fn encoder_cosines(
     Ok(rows.iter().map(cosine).collect())
 }
 
-/// The share of words that two phrases have in common (Jaccard): what spelling alone tells.
+/// The fraction of words that two phrases share (Jaccard similarity).
 pub fn word_overlap(rows: &[PhrasePair]) -> Vec<f64> {
     let words = |phrase: &str| -> HashSet<String> {
         phrase.split_whitespace().map(str::to_lowercase).collect()

@@ -1,4 +1,4 @@
-//! What REVEAL brings to a grid of its ablations.
+//! The ablation grid of REVEAL.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,12 +24,13 @@ use crate::program::Program;
 use crate::recipe::Recipe;
 use crate::trainer::RunOptions;
 
-/// What a row that only asks was made of; written last.
+/// The origin of a configuration that evaluates another run; written last.
 const ASKED: &str = "asked.json";
-/// The part of the test questions that rows are shown by.
+/// The part of the test questions that the tables report.
 const SHOWN: Part = Part::HeldOut;
 
-/// REVEAL's ablations: exact match and recall of questions about facts that are nowhere but in the memory.
+/// The ablations of REVEAL, compared by exact match and recall on facts that only the memory
+/// contains.
 #[derive(Debug)]
 pub struct RevealAblations;
 
@@ -43,7 +44,7 @@ impl Ablated for RevealAblations {
     }
 
     fn about(&self) -> &'static str {
-        "Held-out questions about facts that are nowhere but in the memory."
+        "Held-out questions about facts that only the memory contains."
     }
 
     fn columns(&self) -> Vec<Column> {
@@ -78,19 +79,21 @@ impl Ablated for RevealAblations {
     fn check_asked(&self, asked: &Asked) -> Result<(), String> {
         if asked.figure == Figure::Wer {
             return Err(
-                "`figure` is of speech; REVEAL has exact_match, recall_at_1 and recall_at_10"
+                "`figure` belongs to speech; REVEAL reports exact_match, recall_at_1 and recall_at_10"
                     .into(),
             );
         }
         if asked.utterances.is_some() || asked.system.is_some() {
             return Err(
-                "`utterances` and `ROW:SYSTEM` are of AVFormer; REVEAL has `part` and `source`"
+                "`utterances` and `ROW:SYSTEM` belong to AVFormer; REVEAL has `part` and `source`"
                     .into(),
             );
         }
         let sources = Source::ALL.map(Source::name);
         match asked.source.as_ref().filter(|name| !sources.contains(&name.as_str())) {
-            Some(name) => Err(format!("`{name}` is no source; known are {}", sources.join(", "))),
+            Some(name) => {
+                Err(format!("`{name}` is not a source; choose from {}", sources.join(", ")))
+            }
             None => Ok(()),
         }
     }
@@ -103,7 +106,7 @@ impl Ablated for RevealAblations {
         settings(recipe).map(|_| ())
     }
 
-    /// The memory is first read behind the shared phases.
+    /// Removes the memory settings, because the shared phases do not read the memory.
     fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
         set.retain(|setting| !setting.starts_with("memory."));
         set
@@ -129,7 +132,7 @@ impl Ablated for RevealAblations {
         ask_again(row, run, folder)
     }
 
-    /// Where another call asks a memory that no row here asks, it is encoded again.
+    /// Removes the memory unless it is evaluated again; a later call can encode it again.
     fn tidy(&self, run: &Path, is_asked_again: bool) -> Result<()> {
         checkpoint::remove_all(run)?;
         if !is_asked_again {
@@ -143,7 +146,7 @@ impl Ablated for RevealAblations {
     }
 }
 
-/// How many entries have to be read for a figure.
+/// The number of retrieved entries that a metric needs.
 fn entries(figure: Figure) -> usize {
     match figure {
         Figure::RecallAt1 => 1,
@@ -152,7 +155,8 @@ fn entries(figure: Figure) -> usize {
     }
 }
 
-/// The questions that are asked of; a recall among entries of which some were not even read is none.
+/// The items of the selected questions. A recall@k is undefined if fewer than k entries were
+/// retrieved.
 fn items(tested: &[Tested], asked: &Asked) -> Result<Vec<Item>, String> {
     let part = asked.part.map(Part::name);
     let questions: Vec<&Tested> = tested
@@ -162,7 +166,7 @@ fn items(tested: &[Tested], asked: &Asked) -> Result<Vec<Item>, String> {
         .collect();
     let wanted = entries(asked.figure);
     if questions.iter().any(|question| question.read.len() < wanted) {
-        return Err(format!("undefined: fewer than {wanted} entries are read"));
+        return Err(format!("undefined: fewer than {wanted} entries are retrieved"));
     }
     if questions.is_empty() {
         return Err("undefined: no such questions".to_owned());
@@ -187,14 +191,14 @@ fn items(tested: &[Tested], asked: &Asked) -> Result<Vec<Item>, String> {
     Ok(questions.iter().map(item).collect())
 }
 
-/// What a row reads from.
+/// The number of retrieved entries and the sources of a configuration.
 struct Reads {
     k: usize,
     sources: Vec<&'static str>,
     world: Option<WorldName>,
 }
 
-/// The recipes of all rows, what rows that ask leave out, and whether claims can be measured.
+/// Checks all configurations, including those that evaluate another run, and the claims.
 fn check(grid: &Grid) -> Result<()> {
     let mut read: HashMap<&str, Reads> = HashMap::new();
     for row in grid.rows() {
@@ -204,14 +208,14 @@ fn check(grid: &Grid) -> Result<()> {
             }
             None => trained(grid, row)?,
         };
-        // The main row is the first one whose questions the others are compared by.
+        // All configurations must answer the questions of the main configuration.
         let world = read.get(grid.main()).map_or(reads.world, |main| main.world);
         if let (Some(own), Some(main)) = (reads.world, world)
             && own != main
         {
             let reason = format!(
-                "is about the world of {own}, the main row about that of {main}; their answers \
-                 cannot be compared"
+                "is about the world of {own}, the main configuration about that of {main}; their \
+                 answers cannot be compared"
             );
             return Err(grid.of_row(row, &reason));
         }
@@ -224,8 +228,8 @@ fn check(grid: &Grid) -> Result<()> {
             let k = read.get(name).map_or(0, |reads| reads.k);
             if k < wanted {
                 let reason = format!(
-                    "row `{name}` reads {k} entries, which is too few for a recall among {wanted}; \
-                     compare another figure, or rows that read as many"
+                    "configuration `{name}` retrieves {k} entries, too few for recall at {wanted}; \
+                     choose another metric or another configuration"
                 );
                 return Err(grid.of_claim(claim, &reason));
             }
@@ -234,13 +238,13 @@ fn check(grid: &Grid) -> Result<()> {
     Ok(())
 }
 
-/// What a row that is trained reads from.
+/// The retrieval of a trained configuration.
 fn trained(grid: &Grid, row: &RowSettings) -> Result<Reads> {
     let mut recipe = grid.recipe(row, 1, Phases::Whole)?;
     let (data, _, memory, _) = settings(&mut recipe).map_err(|error| grid.of_row(row, &error))?;
     if !data.is_world() {
-        let reason = "names files; a grid compares answers about the embedded world: leave out \
-                      what names files";
+        let reason = "names files; a grid compares answers about the embedded world: remove the \
+                      file keys";
         return Err(grid.of_row(row, &recipe.error("data", reason)));
     }
     let mut sources = Source::ALL.map(Source::name).to_vec();
@@ -249,7 +253,7 @@ fn trained(grid: &Grid, row: &RowSettings) -> Result<Reads> {
 }
 
 impl Reads {
-    /// What a row reads from that asks this one's run again.
+    /// The retrieval of a configuration that evaluates this run again.
     fn asked_again(&self, row: &RowSettings) -> Result<Self, String> {
         let left_out = &row.without_sources;
         if let Some(name) = left_out.iter().find(|name| !self.sources.contains(&name.as_str())) {
@@ -259,13 +263,13 @@ impl Reads {
         let mut sources = self.sources.clone();
         sources.retain(|name| left_out.iter().all(|out| out != name));
         if sources.is_empty() {
-            return Err("`without_sources` leaves nothing to read; say `k = 0`".to_owned());
+            return Err("`without_sources` leaves no source; set `k = 0` instead".to_owned());
         }
         Ok(Self { k: row.k.unwrap_or(self.k), sources, world: self.world })
     }
 }
 
-/// What a row that only asks was made of.
+/// The origin of a configuration that evaluates another run.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct MadeOf {
     row: RowSettings,
@@ -273,7 +277,7 @@ struct MadeOf {
     program: Program,
 }
 
-/// Asks a finished run again, unless that was done.
+/// Evaluates a finished run again, unless that is done already.
 fn ask_again(row: &RowSettings, run: &Path, folder: &Path) -> Result<()> {
     let recipe_hash = RevealSummary::read(run)?.recipe_hash;
     let asked = MadeOf { row: row.clone(), recipe_hash, program: Program::running()? };
@@ -285,14 +289,14 @@ fn ask_again(row: &RowSettings, run: &Path, folder: &Path) -> Result<()> {
     let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
-    // First: answers must not lie beside what others were made of.
+    // Removed first, so that answers never lie beside the record of another origin.
     durable::remove_file(&made_of).map_err(TrainError::io(&made_of))?;
     let answers = FinishedRun::open(run)?.ask(row.k, &row.without_sources)?;
     write_file(&tested, &Tested::to_lines(&answers).map_err(json)?)?;
     write_file(&made_of, &serde_json::to_vec_pretty(&asked).map_err(json)?)
 }
 
-/// Fails for a folder with anything that asking a run again does not write.
+/// Returns an error if a folder has files that this evaluation does not write.
 fn refuse_other_files(folder: &Path) -> Result<()> {
     let found = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -314,7 +318,7 @@ fn refuse_other_files(folder: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Questions of which every third is of the triples, and whose entry is read second.
+    /// Questions of which every third is about triples, with their entry ranked second.
     fn tested() -> Vec<Tested> {
         let question = |id: usize| Tested {
             id: id as i64,
@@ -351,12 +355,12 @@ mod tests {
         assert_eq!(ones(&all, Figure::ExactMatch, Some("kg")).unwrap().len(), 4);
         assert!(ones(&all, Figure::RecallAt1, None).unwrap().iter().all(|one| *one == 0.0));
         assert!(ones(&all, Figure::RecallAt10, None).unwrap().iter().all(|one| *one == 1.0));
-        // Of fewer entries there is no recall among ten.
+        // With fewer than ten entries, recall@10 is undefined.
         all[5].read.pop();
         let reason = ones(&all, Figure::RecallAt10, None).unwrap_err();
-        assert_eq!(reason, "undefined: fewer than 10 entries are read");
+        assert_eq!(reason, "undefined: fewer than 10 entries are retrieved");
         assert!(ones(&all, Figure::RecallAt1, None).is_ok());
-        // Neither facts that are true elsewhere nor other parts.
+        // Facts known outside the memory and other parts are excluded.
         all[0].made_up = false;
         all[1].part = Part::Seen.name().to_owned();
         assert_eq!(ones(&all, Figure::ExactMatch, None).unwrap().len(), 10);

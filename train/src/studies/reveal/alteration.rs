@@ -1,8 +1,8 @@
-//! Pictures that are made of others, for an image encoder that has to tell apart what it never saw.
+//! Image augmentation for the contrastive training of the image encoder.
 //!
-//! All pictures of a batch are turned by quarters, mirrored, or have their colours exchanged in the same
-//! way, those of queries and those of entries: they are as hard to tell from each other as before, and
-//! the same pictures make many times as many to learn from.
+//! All images of a batch, of queries and entries alike, get the same rotation by quarter turns,
+//! mirroring and permutation of colour channels. Discrimination stays as hard as before, and the
+//! same images give many times more training data.
 
 use candle_core::{Device, Tensor};
 use engram_models::reveal::RevealInput;
@@ -12,18 +12,18 @@ use rayon::prelude::*;
 
 use crate::study::StudyResult;
 
-/// Each order of three colours; the first leaves them as they are.
+/// All permutations of the colour channels; the first is the identity.
 const COLOURS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-/// Quarter turns, each with its mirror image.
+/// The number of quarter turns, with and without mirroring.
 const TURNS: usize = 8;
 
-/// What becomes of pictures: one of 48 alterations, of which the first leaves them as they are.
+/// An augmentation of images: one of 48, of which the first is the identity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Alteration(usize);
 
 impl Alteration {
-    /// With probability `share` an alteration that changes pictures.
+    /// Draws an augmentation other than the identity with probability `share`.
     pub fn draw(share: f64, rng: &mut ChaCha8Rng) -> Self {
         match rng.random_bool(share) {
             true => Self(rng.random_range(1..COLOURS.len() * TURNS)),
@@ -31,7 +31,7 @@ impl Alteration {
         }
     }
 
-    /// Alters the pictures of queries or entries.
+    /// Augments the images of queries or entries.
     pub fn of(self, input: RevealInput) -> StudyResult<RevealInput> {
         let Some(pixels) = input.pixels.as_ref().filter(|_| self.0 > 0) else { return Ok(input) };
         let (shape, edge) = (pixels.shape().clone(), pixels.dim(3)?);
@@ -41,7 +41,7 @@ impl Alteration {
         Ok(RevealInput { pixels, ..input })
     }
 
-    /// Alters the pixels `[3, edge, edge]` of a picture.
+    /// Augments the pixels `[3, edge, edge]` of an image.
     fn apply(self, pixels: &mut [f32], edge: usize) {
         let before = pixels.to_vec();
         let (colours, turn) = (COLOURS[self.0 / TURNS], self.0 % TURNS);

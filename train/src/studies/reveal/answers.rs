@@ -1,4 +1,4 @@
-//! Answers to questions, and what was read for them.
+//! Generated answers, with the retrieved entries.
 
 use engram_models::kernels::Mode;
 
@@ -7,22 +7,22 @@ use super::forward::Forward;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
-/// Questions that are answered at a time.
+/// Questions per batch.
 const ASKED_AT_A_TIME: usize = 64;
 
-/// What a model answered.
+/// The answers of a model.
 pub struct Answers {
     /// The answer to each question.
     pub texts: Vec<String>,
-    /// The ids of the entries that it read, the best first.
+    /// The ids of the retrieved entries, best first.
     pub read: Vec<Vec<i64>>,
 }
 
 impl Answers {
-    /// Asks a model.
+    /// Answers examples with a model.
     ///
     /// # Errors
-    /// Those of the model; [`Stopped`](crate::Stopped)
+    /// Errors of the model; [`Stopped`](crate::Stopped)
     pub fn of(forward: &Forward<'_>, asked: &[&Example], stop: &Stop) -> StudyResult<Self> {
         let mut answers = Self { texts: Vec::new(), read: Vec::new() };
         for asked in asked.chunks(ASKED_AT_A_TIME) {

@@ -1,12 +1,12 @@
-//! Entries, pictures and examples of the study.
+//! Entries, images and examples of the study.
 //!
 //! | part | module |
 //! |---|---|
 //! | the embedded world | `world` |
 //! | captions, questions and entries in files | `read`, `files` |
-//! | documents and pictures that belong together | `components` |
-//! | which pictures are for training, validation and test | `split` |
-//! | decoded pictures and their views | [`pictures`] |
+//! | connected documents and images | `components` |
+//! | the split into training, validation and test images | `split` |
+//! | decoded images and their views | [`pictures`] |
 
 mod components;
 mod files;
@@ -26,101 +26,101 @@ pub use self::pictures::{PictureFiles, Pictures};
 use super::settings::RevealData;
 use crate::study::StudyResult;
 
-/// A piece of knowledge of the memory.
+/// An entry of the memory with its encoder input.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// What the memory keeps.
+    /// The entry, as the memory stores it.
     pub entry: Entry,
-    /// What an encoder reads.
+    /// The text for the encoder.
     pub text: String,
-    /// The place of its picture in [`Corpus::pictures`].
+    /// The index of its image in [`Corpus::pictures`].
     pub picture: Option<usize>,
-    /// Whether training may see it outside the memory.
+    /// Whether training may use it outside the memory.
     pub training: bool,
 }
 
-/// What is asked of the model.
+/// The task of an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// The answer to a question.
+    /// Answer a question.
     Answer,
-    /// The caption of a picture.
+    /// Describe an image.
     Describe,
 }
 
-/// Where the figures of examples come from.
+/// The metrics that apply to an example.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Judge {
-    /// Exact match and recall, as of the embedded world.
+    /// Exact match and recall, as for the embedded world.
     Entries,
-    /// The captions of people, in COCO's form.
+    /// Caption metrics, with human captions in COCO's format.
     Captions,
-    /// The annotations of VQA or OK-VQA in this file.
+    /// VQA accuracy, with the VQA or OK-VQA annotations in this file.
     Vqa(PathBuf),
-    /// The questions of A-OKVQA in this file.
+    /// A-OKVQA metrics, with the questions in this file.
     Aokvqa(PathBuf),
 }
 
-/// A question, a picture to describe, or a text to be continued.
+/// A question, an image to describe, or a text to continue.
 #[derive(Debug, Clone)]
 pub struct Example {
     /// Its id in results.
     pub id: i64,
-    /// What is asked.
+    /// The task.
     pub task: Task,
-    /// The id that its data set has for it: of a question, or of a picture to describe.
+    /// Its id in the data set: of a question, or of an image to describe.
     pub name: String,
-    /// The document that it may retrieve nothing of: its own, with all that belongs to it.
+    /// Its own document: retrieval excludes all entries of this document.
     pub document: Option<String>,
-    /// The place of the file that it is judged by among [`Corpus::judges`].
+    /// The index of its metrics in [`Corpus::judges`].
     pub judge: usize,
     /// The question.
     pub text: String,
-    /// The place of its picture.
+    /// The index of its image.
     pub picture: Option<usize>,
-    /// The view of the picture.
+    /// The view of the image.
     pub view: u32,
-    /// All right answers.
+    /// All reference answers.
     pub answers: Vec<String>,
-    /// The place of the entry that has the answer, if it is known.
+    /// The index of the entry with the answer, if known.
     pub own: Option<usize>,
-    /// What training has seen of it.
+    /// How much of it training has seen.
     pub part: Part,
-    /// Whether the answer is nowhere but in the memory.
+    /// Whether only the memory contains the answer.
     pub made_up: bool,
 }
 
-/// All that the study reads.
+/// The data of the study.
 pub struct Corpus {
-    /// The names of the sources in the order in which entries bring them, which is the memory's, and
-    /// that of the gate's columns.
+    /// The names of the sources, in the order of their first entries. The memory and the gate's
+    /// columns use this order.
     pub sources: Vec<String>,
-    /// All pieces of knowledge.
+    /// All memory entries.
     pub items: Vec<Item>,
-    /// The pictures.
+    /// The images.
     pub pictures: Pictures,
-    /// The pictures that training may see outside the memory.
+    /// The images that training may use outside the memory.
     pub training_pictures: Vec<usize>,
-    /// Questions to train on.
+    /// Training examples.
     pub train: Vec<Example>,
-    /// Questions to choose a model by.
+    /// Validation examples.
     pub validation: Vec<Example>,
-    /// Questions to judge a model by.
+    /// Test examples.
     pub test: Vec<Example>,
-    /// What examples are judged by.
+    /// The kinds of metrics.
     pub judges: Vec<Judge>,
-    /// What a reader of the figures has to know of the data: what was left out, and why.
+    /// Notes about the data for the report, such as skipped files and the reasons.
     pub notes: Vec<String>,
-    /// The SHA-256 of what was read beside entries and examples: pictures.
+    /// SHA-256 digests of further input, such as images.
     pub digests: Vec<(String, String)>,
 }
 
 impl Corpus {
-    /// What `[data]` names: files, or the embedded world. Pictures are brought to the size of an image
-    /// encoder by `preprocessing`.
+    /// Loads the data named in `[data]`: files, or the embedded world. `preprocessing` resizes
+    /// images for the image encoder.
     ///
     /// # Errors
-    /// Those of reading the data; the first fault is named with its file.
+    /// Errors of reading the data; the first fault is named with its file.
     pub fn load(
         data: &RevealData,
         image_size: usize,
@@ -132,9 +132,9 @@ impl Corpus {
         }
     }
 
-    /// Pictures alone, for questions to a memory that is there.
+    /// A corpus of images only, for questions to an existing memory.
     pub fn of_pictures(paths: Vec<PathBuf>, size: usize, preprocessing: Preprocessing) -> Self {
-        // Each is looked at once.
+        // Each image is read once, so there is no cache.
         let files = PictureFiles::new(paths, size, preprocessing, (0, 0));
         Self {
             sources: Vec::new(),
@@ -150,14 +150,14 @@ impl Corpus {
         }
     }
 
-    /// The pictures of questions to choose a model by that no training example shows.
+    /// The images of validation questions that no training example shows.
     pub fn held_out_pictures(&self) -> Vec<usize> {
         let held_out = self.validation.iter().filter(|example| example.part == Part::HeldOut);
         let pictures: BTreeSet<usize> = held_out.filter_map(|example| example.picture).collect();
         pictures.into_iter().collect()
     }
 
-    /// What the tokenizer of a model that starts from nothing is made from: nothing that is held out.
+    /// The texts from which a fresh tokenizer is built, without held-out texts.
     pub fn training_texts(&self) -> Vec<String> {
         let items = self.items.iter().filter(|item| item.training).map(|item| item.text.clone());
         let questions = self.train.iter().map(|example| example.text.clone());
@@ -166,21 +166,21 @@ impl Corpus {
         items.chain(questions).chain(answers).collect()
     }
 
-    /// The place of an entry among the items, by its id.
+    /// The index of an entry among the items, by its id.
     pub fn place_of(&self, id: i64) -> Option<usize> {
         self.items.binary_search_by_key(&id, |item| item.entry.id).ok()
     }
 
-    /// The place of an item's source.
+    /// The index of an item's source.
     pub fn source_of(&self, place: usize) -> u32 {
         let source = &self.items[place].entry.source;
         self.sources.iter().position(|name| name == source).unwrap_or(0) as u32
     }
 
-    /// Examples out of the entries that training may see: the text of each is to be continued.
+    /// Creates examples from training entries: the text of each is to be continued.
     pub fn continuations(&self) -> Vec<Example> {
         let items = self.items.iter().enumerate();
-        // In a file, what is known of a text's picture would give its end away.
+        // In files, entries of the text's own image would reveal its continuation.
         let in_files = self.judges != [Judge::Entries];
         items
             .filter(|(_, item)| item.training && !item.text.is_empty())
@@ -202,7 +202,7 @@ impl Corpus {
     }
 }
 
-/// The sources of entries, in the order in which entries bring them.
+/// The sources of entries, in the order of their first entries.
 fn sources_of(items: &[Item]) -> Vec<String> {
     let mut sources: Vec<String> = Vec::new();
     for item in items {

@@ -1,13 +1,13 @@
-//! Which entry an answer came from: the credit of each retrieved entry for each generated token.
+//! Attribution of an answer: the credit of each retrieved entry for each generated token.
 //!
-//! - **Exact**: by how much the token's log-probability falls when the entry is left out of what is
-//!   read, as though it had not been retrieved (leave one out; a fused pass for each entry).
-//! - **Gradient**: what the derivative with respect to the entry's weight in the fusion says of that
-//!   fall, to first order (one backward pass for each token, whatever the number of entries).
+//! - **Exact**: the fall of the token's log-probability if the entry had not been retrieved
+//!   (leave-one-out; one fused pass per entry).
+//! - **Gradient**: a first-order estimate of that fall, from the derivative with respect to the
+//!   entry's fusion weight (one backward pass per token, for any number of entries).
 //!
-//! The paper names attribution as future work. Whether a credit is any good is measured by deletion
-//! and insertion curves (Petsiuk et al., arXiv 1806.07421): entries are taken away, or given back, in
-//! the order of their credit; the better the order, the sooner the answer's log-probability moves.
+//! The paper names attribution as future work. Deletion and insertion curves (Petsiuk et al., arXiv
+//! 1806.07421) measure how good a credit is: entries are removed, or added, in the order of their
+//! credit. The better the order, the sooner the answer's log-probability changes.
 
 use candle_core::{DType, Tensor, Var};
 use engram_eval::metric::spearman::spearman;
@@ -25,17 +25,17 @@ use crate::study::StudyResult;
 pub struct Credit {
     /// The log-probability of each token with all entries.
     pub log_probabilities: Vec<f64>,
-    /// For each entry and token, how much the log-probability falls without the entry.
+    /// For each entry and token, the fall of the log-probability without the entry.
     pub exact: Vec<Vec<f64>>,
-    /// The same, estimated from the gradient.
+    /// The first-order estimate of `exact`, from the gradient.
     pub gradient: Vec<Vec<f64>>,
-    /// Spearman's correlation of both over the entries, for the answer as a whole; `None` where all
-    /// are alike.
+    /// Spearman's correlation between the exact and estimated credits of entries, summed over the
+    /// answer; `None` if all are equal.
     pub rank_correlation: Option<f64>,
 }
 
-/// The answer's log-probability as entries are deleted or inserted one after the other: a number for
-/// each count of moved entries, from none to all.
+/// The answer's log-probability as entries are deleted or inserted one by one. Each curve has one
+/// value per number of moved entries, from none to all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Curves {
     /// From all entries to none.
@@ -44,25 +44,25 @@ pub struct Curves {
     pub insertion: Vec<f64>,
 }
 
-/// One query, what was retrieved for it, and the answer whose evidence is asked for.
+/// A query, its retrieved entries, and the answer to attribute.
 pub struct Case<'a> {
-    /// The passes to make.
+    /// The forward passes.
     pub forward: Forward<'a>,
-    /// The base encoder's states of the query alone.
+    /// The base encoder's states of the query.
     pub base: BaseStates,
-    /// Its vector, `[1, key_dim]`.
+    /// The query vector, `[1, key_dim]`.
     pub query: Tensor,
-    /// The entries that it reads.
+    /// The retrieved entries.
     pub reading: Reading,
     /// The answer.
     pub target: Target,
 }
 
 impl Case<'_> {
-    /// The credit of each entry.
+    /// Computes the credit of each entry.
     pub fn credit(&self) -> StudyResult<Credit> {
         let entries = self.reading[0].len();
-        // All of them, and then all but one.
+        // All entries, then all but one.
         let all: Vec<usize> = (0..entries).collect();
         let mut subsets = vec![all.clone()];
         subsets.extend((0..entries).map(|left_out| {
@@ -84,7 +84,7 @@ impl Case<'_> {
         Ok(Credit { log_probabilities, exact, gradient, rank_correlation })
     }
 
-    /// Deletion and insertion in an order of the entries, those of most credit first.
+    /// Deletes and inserts entries in an order, highest credit first.
     pub fn curves(&self, order: &[usize]) -> StudyResult<Curves> {
         let count = order.len();
         let deleted = (0..=count).map(|moved| order[moved..].to_vec());
@@ -95,7 +95,7 @@ impl Case<'_> {
         Ok(Curves { deletion: sums.by_ref().take(count + 1).collect(), insertion: sums.collect() })
     }
 
-    /// The log-probability of each token of the answer, for each subset of entries that is read.
+    /// The log-probability of each answer token, for each subset of the entries.
     fn log_probabilities(&self, subsets: &[Vec<usize>]) -> StudyResult<Vec<Vec<f64>>> {
         let mode = Mode::predict();
         let all = &self.reading[0];
@@ -105,7 +105,7 @@ impl Case<'_> {
             .iter()
             .map(|subset| {
                 let mut subset = subset.clone();
-                // As they were ranked.
+                // In the order of retrieval.
                 subset.sort_unstable();
                 subset.into_iter().map(|entry| all[entry]).collect()
             })
@@ -117,7 +117,7 @@ impl Case<'_> {
         Ok(of_subset.map(|losses| losses.iter().map(|loss| -f64::from(*loss)).collect()).collect())
     }
 
-    /// For each entry and token, the weight times the derivative with respect to it.
+    /// For each entry and token, the fusion weight times the derivative with respect to it.
     fn gradient(&self) -> StudyResult<Vec<Vec<f64>>> {
         let mode = Mode::evaluate();
         let entries = self.reading[0].len();
@@ -135,7 +135,7 @@ impl Case<'_> {
                 Some(gradient) => gradient.to_vec1::<f32>()?,
                 None => vec![0.0; entries],
             };
-            // The loss falls as the log-probability rises; without the entry its weight is 0.
+            // The loss is the negative log-probability. Removing an entry sets its weight to 0.
             for ((credit, gradient), prior) in credit.iter_mut().zip(gradient).zip(&prior) {
                 credit.push(-f64::from(gradient) * f64::from(*prior));
             }
@@ -143,7 +143,8 @@ impl Case<'_> {
         Ok(credit)
     }
 
-    /// The negative log-probability of each token, for each of `copies` fused queries: `[copies L]`.
+    /// The negative log-probability of each token, for each of `copies` fused queries: `[copies
+    /// L]`.
     fn losses(&self, states: &BaseStates, copies: usize) -> StudyResult<Tensor> {
         let inputs = vec![self.target.input.as_slice(); copies];
         let mode = Mode::evaluate();
@@ -154,7 +155,7 @@ impl Case<'_> {
     }
 }
 
-/// Entries by falling credit for the whole answer.
+/// Entries by descending credit for the whole answer.
 pub fn order(credit: &[Vec<f64>]) -> Vec<usize> {
     let sum = |entry: &usize| credit[*entry].iter().sum::<f64>();
     let mut order: Vec<usize> = (0..credit.len()).collect();
@@ -162,7 +163,7 @@ pub fn order(credit: &[Vec<f64>]) -> Vec<usize> {
     order
 }
 
-/// The mean of a curve over its steps: the area below it, of width 1.
+/// The area under a curve over a width of 1: its mean over the steps.
 pub fn area(curve: &[f64]) -> f64 {
     let pairs = curve.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
     pairs.sum::<f64>() / curve.len().saturating_sub(1).max(1) as f64

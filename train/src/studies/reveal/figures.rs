@@ -1,4 +1,4 @@
-//! What answers come to: exact match and recall, with intervals over pictures.
+//! Exact match and recall of answers, with intervals over images.
 
 use std::collections::BTreeMap;
 
@@ -12,41 +12,41 @@ use super::answers::Answers;
 use super::corpus::{Corpus, Example};
 use crate::study::Evaluation;
 
-/// The answer equals one of the right ones, in lower case.
+/// The lower-cased answer equals a reference answer.
 const EXACT_MATCH: MetricInfo =
     MetricInfo { name: "exact_match", version: 1, higher_is_better: Some(true) };
-/// The entry that has the answer is the first of those retrieved.
+/// The entry with the answer is retrieved first.
 const RECALL_AT_1: MetricInfo =
     MetricInfo { name: "recall_at_1", version: 1, higher_is_better: Some(true) };
-/// It is among the first ten.
+/// The entry with the answer is among the first ten.
 const RECALL_AT_10: MetricInfo =
     MetricInfo { name: "recall_at_10", version: 1, higher_is_better: Some(true) };
 
-/// The figures of some questions.
+/// The metrics of a set of questions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Which questions: `held_out`, or `held_out, kg` for those about one source.
+    /// The set: `held_out`, or `held_out, kg` for questions about one source.
     pub questions: String,
-    /// The share of answers that are right.
+    /// The fraction of correct answers.
     pub exact_match: Measure,
-    /// The share of questions whose entry is found first.
+    /// The fraction of questions whose entry is retrieved first.
     pub recall_at_1: Measure,
-    /// The share of questions whose entry is among the first ten found.
+    /// The fraction of questions whose entry is among the first ten.
     pub recall_at_10: Measure,
 }
 
-/// The questions of all parts.
+/// The set of all questions.
 pub const ALL: &str = "all";
 
-/// Whether an answer is one of the right ones.
+/// Whether an answer equals one of the reference answers.
 pub fn is_right(said: &str, answers: &[String]) -> bool {
     let said = said.trim().to_lowercase();
     answers.iter().any(|answer| answer.trim().to_lowercase() == said)
 }
 
 impl Figures {
-    /// Of questions about facts that are nowhere but in the memory: of all, of each part, and of each
-    /// part and source. Intervals draw whole pictures.
+    /// Measures questions about facts that only the memory contains: all, by part, and by part and
+    /// source. Intervals resample whole images.
     pub fn of_parts(corpus: &Corpus, asked: &[&Example], answers: &Answers) -> Vec<Self> {
         let mut parts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, example) in asked.iter().enumerate().filter(|(_, example)| example.made_up) {
@@ -64,7 +64,7 @@ impl Figures {
             .collect()
     }
 
-    /// The figures as the trainer takes them: `exact_match` of all, `exact_match/held_out`, ….
+    /// The metrics for the trainer: `exact_match` of all questions, `exact_match/held_out`, ….
     pub fn evaluation(figures: &[Self]) -> Evaluation {
         let (mut metrics, mut counts) = (Vec::new(), Vec::new());
         for of_part in figures {
@@ -82,7 +82,7 @@ impl Figures {
         Evaluation { metrics, counts }
     }
 
-    /// Of the questions at some places.
+    /// Measures the questions at the given indices.
     pub fn of(
         questions: String,
         corpus: &Corpus,
@@ -93,14 +93,14 @@ impl Figures {
         let pictures: Vec<Option<usize>> = rows.iter().map(|row| asked[*row].picture).collect();
         let resampling = Resampling::by_group("picture", &pictures);
         let options = BootstrapOptions::default();
-        // Without a memory nothing is found, and a recall among ten needs ten.
+        // Recall is undefined without a memory, and recall@10 with fewer than ten entries.
         let read = rows.iter().map(|row| answers.read[*row].len()).max().unwrap_or(0);
         let measure = |info: &MetricInfo, k: usize, holds: &dyn Fn(usize) -> bool| {
             let values: Vec<f64> =
                 rows.iter().map(|row| if holds(*row) { 1.0 } else { 0.0 }).collect();
             let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
             let value = match read < k {
-                true => Err(format!("{read} entries are read, and not {k}")),
+                true => Err(format!("only {read} entries are retrieved, not {k}")),
                 false => Ok(mean(&values)),
             };
             Measure::new(info, values.len(), value, interval)

@@ -1,4 +1,4 @@
-//! A finished run on its own data: its test questions asked again, and what the credit of entries is worth.
+//! A finished run on its own data: evaluating its test questions again, and measuring attribution.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::stop::Stop;
 use crate::study::{Study, StudyError, StudyResult};
 use crate::trainer::WEIGHTS;
 
-/// A finished run with its data and its weights.
+/// A finished run with its data and weights.
 pub struct FinishedRun {
     run: PathBuf,
     study: RevealStudy,
@@ -34,15 +34,15 @@ pub struct FinishedRun {
     model: Reveal,
 }
 
-/// The mean log-probability of an answer, in nats, while entries are deleted by two orders: the lower, the better the
-/// order.
+/// The mean log-probability of an answer, in nats, during deletion of entries in three orders.
+/// Lower values mean a better order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeletionAreas {
-    /// The place of the question's picture.
+    /// The index of the question's image.
     pub picture: Option<usize>,
-    /// By falling credit, leave one out: what each step does to the answer has been measured.
+    /// By descending exact credit (leave-one-out).
     pub exact: f64,
-    /// By falling credit, estimated from the gradient.
+    /// By descending credit estimated from the gradient.
     pub gradient: f64,
     /// In random order.
     pub random: f64,
@@ -52,7 +52,7 @@ impl FinishedRun {
     /// Opens a run.
     ///
     /// # Errors
-    /// Those of its recipe, its data, which have to be those that it was trained on, and its weights.
+    /// Errors of its recipe and its weights; an error if the data are not those of its training.
     pub fn open(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
@@ -66,8 +66,8 @@ impl FinishedRun {
         for (file, made) in encoding.files().map_err(in_study("opening the run"))? {
             let path = run.join(file);
             if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != made {
-                let reason = "is not what this program makes of the run's recipe and data; ask the run \
-                              with the build that trained it";
+                let reason = "differs from the file that this program derives from the run's recipe and \
+                              data; use the build that trained the run";
                 let told = format!("{}: {reason}", path.display());
                 return Err(in_study("opening the run")(told.into()));
             }
@@ -77,10 +77,10 @@ impl FinishedRun {
         Ok(Self { run: run.to_path_buf(), study, encoding, model })
     }
 
-    /// Asks the test questions again, with another `k`, or without the entries of some sources.
+    /// Answers the test questions again, with another `k`, or without some sources.
     ///
     /// # Errors
-    /// Those of opening the memory, and a source that it does not have.
+    /// Errors of opening the memory; an error for a source that it does not have.
     pub fn ask(&self, k: Option<usize>, without_sources: &[String]) -> Result<Vec<Tested>> {
         let ask = || -> StudyResult<Vec<Tested>> {
             let k = k.unwrap_or(self.study.forward(&self.model, None).k);
@@ -90,14 +90,15 @@ impl FinishedRun {
             let answers = Answers::of(&forward, &asked, &Stop::default())?;
             Ok(tested(&self.encoding.corpus, &asked, &answers))
         };
-        ask().map_err(in_study("asking a finished run"))
+        ask().map_err(in_study("evaluating a finished run again"))
     }
 
-    /// Deletes the entries that test questions read, by credit and at random. The questions, so many or all there are,
-    /// lie evenly among those about facts that are nowhere but in the memory; `seed` draws the random orders.
+    /// Deletes retrieved entries of test questions, by credit and at random. `questions` questions,
+    /// or all if there are fewer, are spread evenly over those about facts that only the memory
+    /// contains. `seed` draws the random orders.
     ///
     /// # Errors
-    /// Those of opening the memory.
+    /// Errors of opening the memory.
     pub fn deletion_areas(&self, questions: usize, seed: u64) -> Result<Vec<DeletionAreas>> {
         let measure = || -> StudyResult<Vec<DeletionAreas>> {
             let retriever = self.retriever(self.study.forward(&self.model, None).k, &[])?;
@@ -108,27 +109,27 @@ impl FinishedRun {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             (0..count).map(|i| deleted(&forward, all[i * all.len() / count], &mut rng)).collect()
         };
-        measure().map_err(in_study("judging the credit of entries"))
+        measure().map_err(in_study("measuring the credit of entries"))
     }
 
-    /// Makes the run's memory anew where it was removed.
+    /// Builds the run's memory again if it was removed.
     ///
     /// # Errors
-    /// A folder that cannot be written, or that another process writes to.
+    /// The folder cannot be written, or another process writes to it.
     pub fn restore_memory(&self) -> Result<()> {
         let _lock = lock(&self.run)?;
         let k = self.study.forward(&self.model, None).k;
-        self.retriever(k, &[]).map(drop).map_err(in_study("making the memory anew"))
+        self.retriever(k, &[]).map(drop).map_err(in_study("building the memory again"))
     }
 
-    /// The run's memory; encoded anew with the final weights where it was removed.
+    /// Opens the run's memory; builds it again with the final weights if it was removed.
     fn retriever(&self, k: usize, without_sources: &[String]) -> StudyResult<Option<Retriever>> {
         if k == 0 {
             return Ok(None);
         }
         let folder = self.run.join("memory");
         let made_by = Identity::of(&self.run.join(WEIGHTS), &self.run.join(TOKENIZER))?;
-        // A memory that says whose it is was written to its end.
+        // A memory with an identity file was written completely.
         let retriever = if Identity::is_in(&folder) {
             made_by.check(&folder, &folder)?;
             Retriever::open(&folder)?
@@ -144,7 +145,7 @@ impl FinishedRun {
     }
 }
 
-/// The areas of one question, of the answer that the model gives.
+/// The deletion areas of one question, for the model's own answer.
 fn deleted(
     forward: &Forward<'_>,
     example: &Example,

@@ -1,4 +1,4 @@
-//! One forward pass: queries, what they are given to read, the answer's logits, the losses.
+//! One forward pass: queries, entries, the answer's logits, and the losses.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,65 +19,65 @@ use super::sequences::{Sequencer, Target};
 use super::settings::{Knowledge, RevealFeed};
 use crate::study::StudyResult;
 
-/// What a forward pass works with.
+/// The parts of a forward pass.
 #[derive(Clone, Copy)]
 pub struct Forward<'a> {
     /// The model.
     pub model: &'a Reveal,
-    /// Its data.
+    /// The data.
     pub corpus: &'a Corpus,
-    /// Texts as sequences.
+    /// Token sequences of the texts.
     pub sequencer: &'a Sequencer,
     /// The memory, if there is one.
     pub retriever: Option<&'a Retriever>,
-    /// Entries that are retrieved for a query.
+    /// The number of entries to retrieve per query.
     pub k: usize,
-    /// How many of them are encoded anew.
+    /// The number of these to re-encode.
     pub reencoded: usize,
-    /// What becomes of the pictures of entries that are encoded anew.
+    /// The augmentation of re-encoded entries' images.
     pub alteration: Alteration,
 }
 
-/// Where an entry that is read comes from.
+/// An entry to read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Read {
-    /// The item of the corpus at this place, encoded with the present weights.
+    /// The item with this index in the corpus, encoded with the current weights.
     Fresh(usize),
     /// A row of the memory.
     Stored(Row),
 }
 
-/// What each query is given to read: an entry and the place of its source.
+/// The entries of each query, each with the index of its source.
 pub type Reading = Vec<Vec<(Read, u32)>>;
 
-/// Queries with what they read, fused.
+/// Queries fused with their entries.
 pub struct Fused {
-    /// For the decoder.
+    /// The input of the decoder.
     pub states: BaseStates,
-    /// Keys and values of the entries that were encoded anew, and their places in the corpus.
+    /// Keys and values of the re-encoded entries, and their indices in the corpus.
     fresh: Option<Fresh>,
 }
 
 struct Fresh {
     places: HashMap<usize, u32>,
-    /// `[N, key_dim]`, of what is read and then of what is only to be found.
+    /// Keys `[N, key_dim]`: of entries to read, then of entries for the contrastive loss only.
     keys: Tensor,
-    /// `[R M, D]`, of what is read.
+    /// Values `[R M, D]` of the entries to read.
     values: Tensor,
-    /// How many are read.
+    /// The number of entries to read.
     read: usize,
 }
 
-/// What is known of each query of a batch.
+/// The targets and entries of each query of a batch.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
-    /// What is to be generated.
+    /// The token sequences to generate.
     pub targets: &'a [Target],
-    /// The item that has the answer, with the place of its source, if it is in the memory.
+    /// The item with the answer and the index of its source, if it is in the memory.
     pub own: &'a [Option<(usize, u32)>],
-    /// Whether it reads its own entry in the place of those that are encoded anew.
+    /// Whether the query reads its own entry in place of the re-encoded ones.
     pub replaced: &'a [bool],
-    /// The document of which it may retrieve nothing.
+    /// The document to exclude from retrieval.
     pub documents: &'a [Option<&'a str>],
 }
 
@@ -85,12 +85,12 @@ pub struct Known<'a> {
 pub struct Losses {
     /// Their weighted sum.
     pub total: Tensor,
-    /// Each by its name.
+    /// Each loss by name.
     pub parts: Vec<(String, f64)>,
 }
 
 impl Forward<'_> {
-    /// How answers are searched: greedily, up to the recipe's length.
+    /// The options of answer generation: greedy, up to the recipe's length.
     pub fn generation(&self) -> GenerateOptions {
         let max_new_tokens = self.sequencer.max_answer_tokens() + 1;
         let t5 = &self.model.config().t5;
@@ -98,8 +98,8 @@ impl Forward<'_> {
         GenerateOptions { max_new_tokens, ..greedy }
     }
 
-    /// The best entries of each query `[B, key_dim]`, none of them of its own document; none at all
-    /// without a memory. No gradient follows.
+    /// Retrieves the best entries of each query `[B, key_dim]`, excluding its own document; none
+    /// without a memory. Queries are detached.
     pub fn search(&self, queries: &Tensor, own: &[Option<&str>]) -> StudyResult<Vec<Vec<Hit>>> {
         let queries = queries.detach();
         match self.retriever.filter(|_| self.k > 0) {
@@ -110,7 +110,7 @@ impl Forward<'_> {
         }
     }
 
-    /// What was found as what is read: the first are to be encoded anew.
+    /// Turns hits into entries to read, of which the first are re-encoded.
     pub fn reading(&self, hits: &[Vec<Hit>]) -> Reading {
         let of_query = hits.iter().map(|hits| {
             let ranked = hits.iter().enumerate();
@@ -123,7 +123,7 @@ impl Forward<'_> {
         of_query.collect()
     }
 
-    /// Fuses queries with what they read. `also` are items to encode beside those that are read.
+    /// Fuses queries with their entries. `also` are further items to encode.
     pub fn fuse(
         &self,
         base: &BaseStates,
@@ -144,14 +144,14 @@ impl Forward<'_> {
         Ok(Fused { states, fresh })
     }
 
-    /// The prior `[ΣK]` and the values `[ΣK M, D]` of what queries read from the memory.
+    /// The prior `[ΣK]` and the values `[ΣK M, D]` of the memory entries that queries read.
     pub fn read(&self, queries: &Tensor, reading: &Reading) -> StudyResult<(Tensor, Tensor)> {
         let fresh = self.encode_fresh(reading, &[], &Mode::predict())?;
         let (prior, values) = self.weigh(queries, reading, fresh.as_ref())?;
         Ok((prior.detach(), values.detach()))
     }
 
-    /// Encodes with the present weights what is to be read fresh, and `also`, each item once.
+    /// Encodes fresh entries and `also` with the current weights, each item once.
     fn encode_fresh(
         &self,
         reading: &Reading,
@@ -173,7 +173,7 @@ impl Forward<'_> {
         let states = self.model.encode(&entries, mode)?;
         let keys = self.model.key(&states, mode)?;
         let values = match (read.len(), others.len()) {
-            // Nothing is read: the table of values stays empty.
+            // With nothing to read, the value table is empty.
             (0, _) => {
                 let width = self.model.config().t5.d_model;
                 Tensor::zeros((0, width), keys.dtype(), keys.device())?
@@ -189,7 +189,7 @@ impl Forward<'_> {
         Ok(Some(Fresh { places, keys, values, read: read.len() }))
     }
 
-    /// The prior `[ΣK]` and the values `[ΣK M, D]` of what queries read.
+    /// The prior `[ΣK]` and the values `[ΣK M, D]` of the entries that queries read.
     fn weigh(
         &self,
         queries: &Tensor,
@@ -201,7 +201,7 @@ impl Forward<'_> {
             Read::Stored(row) => Some(*row),
             Read::Fresh(_) => None,
         });
-        // Fresh entries lie before the stored ones in both tables.
+        // Fresh entries precede stored entries in both tables.
         let (key_table, value_table) = self.tables(fresh, &stored.collect::<Vec<Row>>())?;
         let mut next_stored = fresh.map_or(0, |fresh| fresh.read) as u32;
         let place = |(read, _): &(Read, u32)| match read {
@@ -235,7 +235,7 @@ impl Forward<'_> {
         Ok((prior, embedding_sum(&[(&value_table, value_rows)])?))
     }
 
-    /// Keys and values, of fresh entries and then of stored ones.
+    /// Keys and values of the fresh, then of the stored entries.
     fn tables(&self, fresh: Option<&Fresh>, rows: &[Row]) -> StudyResult<(Tensor, Tensor)> {
         let config = self.model.config();
         let stored = match (self.retriever, rows.is_empty()) {
@@ -295,7 +295,7 @@ impl Forward<'_> {
         let generation = self.generation_loss(&fused.states, targets, feed, mode)?;
         total.add("generation", generation, 1.0 - feed.contrastive)?;
         if let Some(fresh) = &fused.fresh {
-            // Examples whose entry is not in the memory have nothing to find.
+            // Examples whose entry is not in the memory have no contrastive loss.
             if !also.is_empty() {
                 let loss = own_contrastive(&queries, fresh, own, feed.temperature)?;
                 total.add("contrastive", loss, feed.contrastive)?;
@@ -313,7 +313,7 @@ impl Forward<'_> {
         total.losses()
     }
 
-    /// The mean cross-entropy of all tokens that are to be generated, in nats.
+    /// The mean cross-entropy of all target tokens, in nats.
     fn generation_loss(
         &self,
         states: &BaseStates,
@@ -330,7 +330,7 @@ impl Forward<'_> {
         Ok(cross_entropy(&logits, options)?.mean_all()?)
     }
 
-    /// The contrastive loss alone: each query is to find the entry at its own place.
+    /// The contrastive loss alone: query `i` matches entry `i`.
     pub fn contrast(
         &self,
         queries: &RevealInput,
@@ -346,11 +346,11 @@ impl Forward<'_> {
         total.losses()
     }
 
-    /// How often the entry with the answer is found first, and at all; and the share of what was found
-    /// that is distinct.
+    /// The rates at which the entry with the answer is retrieved first, and at all; and the
+    /// fraction of retrieved entries that are distinct.
     fn retrieval(&self, hits: &[Vec<Hit>], examples: Known<'_>) -> Vec<(String, f64)> {
         let id = |place: usize| self.corpus.items[place].entry.id;
-        // What an example may not retrieve it cannot find.
+        // Examples that exclude their own document cannot retrieve their entry, so they are not counted.
         let known = examples.own.iter().zip(examples.documents);
         let known = known.map(|(own, document)| own.filter(|_| document.is_none()));
         let asked = hits.iter().zip(known).filter_map(|(hits, own)| Some((hits, id(own?.0))));
@@ -373,10 +373,10 @@ impl Forward<'_> {
     }
 }
 
-/// Each example's own entry, and that of the next one as a negative.
+/// Each example reads its own entry, and the next example's as a negative.
 fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<Reading> {
     let known: Option<Vec<(usize, u32)>> = own.iter().copied().collect();
-    let known = known.ok_or("an example without an entry of its own cannot warm up")?;
+    let known = known.ok_or("a warm-start example needs its own entry")?;
     let count = known.len();
     let read = |i: usize| {
         let (own, next) = (known[i], known[(i + 1) % count]);
@@ -389,7 +389,7 @@ fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<Reading> {
     Ok((0..count).map(read).collect())
 }
 
-/// Where it was drawn, an example reads its own entry in the place of those encoded anew.
+/// If drawn, an example reads its own entry in place of its re-encoded entries.
 fn replace_by_own(reading: &mut Reading, examples: Known<'_>) {
     for ((read, own), replaced) in reading.iter_mut().zip(examples.own).zip(examples.replaced) {
         if let (Some((place, source)), true) = (own, replaced) {
@@ -399,8 +399,8 @@ fn replace_by_own(reading: &mut Reading, examples: Known<'_>) {
     }
 }
 
-/// The contrastive loss of the examples whose entries are known, among all entries that were encoded:
-/// their own ones, and the best of what was retrieved, which are the hardest negatives.
+/// The contrastive loss of the examples with known entries, over all fresh entries: their own
+/// entries, and the top retrieved ones, which are the hardest negatives.
 fn own_contrastive(
     queries: &Tensor,
     fresh: &Fresh,
@@ -414,14 +414,14 @@ fn own_contrastive(
     Ok(contrastive(&queries, &fresh.keys, of_key.into(), temperature)?)
 }
 
-/// A weighted sum under way.
+/// A running weighted sum of losses.
 struct Total {
     parts: Vec<(String, f64)>,
     sum: Option<Tensor>,
 }
 
 impl Total {
-    /// Adds a scalar by its weight, and notes it under its name.
+    /// Adds a scalar loss with its weight, and records it by name.
     fn add(&mut self, name: &str, loss: Tensor, weight: f64) -> StudyResult<()> {
         self.parts.push((name.to_owned(), f64::from(loss.to_scalar::<f32>()?)));
         let weighted = (loss * weight)?;

@@ -1,4 +1,5 @@
-//! Which model made a memory: keys and values of another one fit by their widths and mean nothing.
+//! The model that built a memory. Keys and values of another model may have the same widths, but
+//! they are useless.
 
 use std::path::Path;
 
@@ -8,24 +9,24 @@ use crate::checkpoint::write_file;
 use crate::digest;
 use crate::study::StudyResult;
 
-/// The file in a memory's folder that says it; a copy of the memory keeps it.
+/// The identity file in a memory's folder; copies of the memory include it.
 pub(super) const FILE: &str = "made-by.json";
 
-/// What makes keys and values.
+/// The model and tokenizer that produced keys and values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// The SHA-256 of the weights' file.
+    /// The SHA-256 of the weights file.
     pub weights_sha256: String,
-    /// That of the tokenizer's.
+    /// The SHA-256 of the tokenizer file.
     pub tokenizer_sha256: String,
 }
 
 impl Identity {
-    /// That of files.
+    /// Hashes the files of a model.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// The file cannot be read.
     pub fn of(weights: &Path, tokenizer: &Path) -> StudyResult<Self> {
         let hash = |path: &Path| match digest::of_file(path) {
             Ok((_, hash)) => Ok(hash),
@@ -34,33 +35,33 @@ impl Identity {
         Ok(Self { weights_sha256: hash(weights)?, tokenizer_sha256: hash(tokenizer)? })
     }
 
-    /// Writes it into a memory's folder.
+    /// Writes the identity file into a memory's folder.
     ///
     /// # Errors
-    /// A folder that cannot be written.
+    /// The folder cannot be written.
     pub fn write(&self, memory: &Path) -> StudyResult<()> {
         Ok(write_file(&memory.join(FILE), &serde_json::to_vec_pretty(self)?)?)
     }
 
-    /// Whether a memory's folder says whose it is.
+    /// Whether a memory's folder has an identity file.
     pub fn is_in(memory: &Path) -> bool {
         memory.join(FILE).is_file()
     }
 
-    /// Fails unless a memory was made by this model and this tokenizer.
+    /// Checks that this model and this tokenizer built a memory.
     ///
     /// # Errors
-    /// A memory of another model or tokenizer, or one that does not say whose it is; `own` is where the
-    /// right one lies.
+    /// The memory belongs to another model or tokenizer, or has no identity file. The message names
+    /// `own`, the right memory.
     pub fn check(&self, memory: &Path, own: &Path) -> StudyResult<()> {
         let path = memory.join(FILE);
         let remedy = match memory == own {
-            true => "remove it, and it is made anew".to_owned(),
-            false => format!("give the memory of this run, {}, or a copy of it", own.display()),
+            true => "remove it to build it again".to_owned(),
+            false => format!("use the memory of this run, {}, or a copy of it", own.display()),
         };
         let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => format!(
-                "{}: does not say which model made its keys and values; {remedy}",
+                "{}: has no {FILE}, so the model that built it is unknown; {remedy}",
                 memory.display()
             ),
             _ => format!("{}: {error}; {remedy}", path.display()),
@@ -72,6 +73,6 @@ impl Identity {
             () if found.weights_sha256 != self.weights_sha256 => "model",
             () => return Ok(()),
         };
-        Err(format!("{}: was made with another {other}; {remedy}", memory.display()).into())
+        Err(format!("{}: was built with another {other}; {remedy}", memory.display()).into())
     }
 }

@@ -1,9 +1,9 @@
-//! Examples of files judged by the rules of their data sets, and the files that tell both sides.
+//! Metrics of examples from files, by the rules of their data sets.
 //!
-//! A run's `test/` has for each judge what people said of the test examples, in their data set's form, and
-//! what the model said, in the form of its results: `engram eval` gives the same figures of them.
+//! A run's `test/` has two files per data set: the human references in the data set's format, and
+//! the model's answers in its results format. `engram eval` computes the same metrics from them.
 //!
-//! | judge | people | model | command |
+//! | data set | references | answers | command |
 //! |---|---|---|---|
 //! | captions | `captions-references.json` | `captions-results.json` | `engram eval caption` |
 //! | VQA, OK-VQA | `vqa-annotations.json` | `vqa-results.json` | `engram eval vqa` |
@@ -23,28 +23,28 @@ use serde_json::{Map, Value, json};
 use super::corpus::{Corpus, Example, Judge};
 use crate::study::StudyResult;
 
-/// The figures of the examples of one judge.
+/// The metrics of the examples with one kind of metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// `captions`, `vqa` or `aokvqa`, with a number where there are several files of a kind.
+    /// `captions`, `vqa` or `aokvqa`, numbered if there are several files of a kind.
     pub name: String,
     /// The measures, the primary one first.
     pub measures: Vec<Measure>,
 }
 
-/// What people and model said, as the files of a data set.
+/// References and answers, as files in the data set's formats.
 pub struct Sides {
-    /// `captions`, `vqa` or `aokvqa`, with a number where there are several files of a kind.
+    /// `captions`, `vqa` or `aokvqa`, numbered if there are several files of a kind.
     pub name: String,
-    /// What people said: the file's name and content.
+    /// The human references: the file's name and content.
     pub people: (String, String),
-    /// What the model said.
+    /// The model's answers: the file's name and content.
     pub model: (String, String),
     judge: Judge,
 }
 
 impl Judge {
-    /// The metric that chooses a model; none where it is judged by entries.
+    /// The metric for model selection; `None` for exact match and recall.
     pub fn primary_metric(&self) -> Option<&'static str> {
         match self {
             Self::Entries => None,
@@ -64,10 +64,10 @@ impl Judge {
     }
 }
 
-/// Both sides of each judge that has any of the examples.
+/// References and answers for each kind of metrics that has examples.
 ///
 /// # Errors
-/// Those of reading a data set's file again.
+/// Errors of reading a data set's file again.
 pub fn sides(corpus: &Corpus, asked: &[&Example], said: &[String]) -> StudyResult<Vec<Sides>> {
     let mut sides = Vec::new();
     for (place, judge) in corpus.judges.iter().enumerate() {
@@ -96,10 +96,10 @@ pub fn sides(corpus: &Corpus, asked: &[&Example], said: &[String]) -> StudyResul
     Ok(sides)
 }
 
-/// Fails for what people said of the examples where the evaluation at the end of a run would.
+/// Checks that the references can be evaluated at the end of the run.
 ///
 /// # Errors
-/// Those of the evaluation, with the data set's file.
+/// Errors of the evaluation, with the data set's file.
 pub fn check(corpus: &Corpus) -> StudyResult<()> {
     let asked: Vec<&Example> = corpus.validation.iter().chain(&corpus.test).collect();
     for Sides { judge, people, .. } in sides(corpus, &asked, &vec![String::new(); asked.len()])? {
@@ -117,14 +117,14 @@ pub fn check(corpus: &Corpus) -> StudyResult<()> {
 }
 
 impl Sides {
-    /// The figures, as `engram eval` gives them of the two files.
+    /// Computes the metrics, as `engram eval` does from the two files.
     ///
     /// # Errors
-    /// Those of the evaluation.
+    /// Errors of the evaluation.
     pub fn measure(&self) -> StudyResult<Judged> {
         let ((people_name, people), (model_name, model)) = (&self.people, &self.model);
         let evaluation = match self.judge {
-            Judge::Entries => return Err("entries have no sides".into()),
+            Judge::Entries => return Err("entries have no reference files".into()),
             Judge::Captions => {
                 let annotations = caption::parse_annotations(people_name, people.as_bytes())?;
                 let results = caption::parse_results(model_name, model.as_bytes())?;
@@ -167,7 +167,7 @@ fn captions(own: &[(&Example, &str)]) -> (Value, Value) {
     (people, results.collect())
 }
 
-/// The items of a list that are about the questions asked, in their order, each as it stands in the file.
+/// The items of a list about the given questions, in their order and unchanged.
 fn of_questions(
     file: &Path,
     own: &[(&Example, &str)],
@@ -189,7 +189,7 @@ fn of_questions(
     let found = own.iter().map(|(example, _)| {
         let missing = || {
             let name = &example.name;
-            format!("{}: question {name} is no longer there; put the file back", file.display())
+            format!("{}: question {name} is missing now; restore the file", file.display())
         };
         by_id.get(&example.name).map(|item| (*item).clone()).ok_or_else(|| missing().into())
     });

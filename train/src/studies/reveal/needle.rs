@@ -1,9 +1,10 @@
-//! Needles in a haystack: yes-or-no questions about a few pictures, whose answers stand among many other entries.
+//! Needles in a haystack: yes-or-no questions about a few images, whose answers are among many
+//! other entries.
 //!
-//! The model is never taught to say yes or no. What it says follows from what it was taught, by a rule with nothing to
-//! choose: for each picture it is asked the question that it knows ("Which spice does this smell of?") while the memory
-//! holds the task's entries alone, and the reply is yes if it gives the answer in question for every picture. Neither
-//! the needles nor the right answer are looked at. A model that answers at random says no nearly always, and is right
+//! The model is not trained to answer yes or no. For each image it answers the question that it
+//! knows ("Which spice does this smell of?"), with only the task's entries in the memory. The reply
+//! is yes if it gives the expected answer for every image. The reply uses neither the needles nor
+//! the label. A random model nearly always says no, and is right half of the time.
 //! half of the time.
 
 use std::collections::{HashMap, HashSet};
@@ -25,64 +26,64 @@ use super::forward::Forward;
 use crate::error::Result;
 use crate::study::StudyResult;
 
-/// Tasks that are asked at a time.
+/// Tasks per batch.
 const ASKED_AT_A_TIME: usize = 32;
 
-/// A task with its pictures' places in the corpus.
+/// A task with the indices of its images.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// File and line, or its name; for messages.
+    /// File and line, or the task's name; for messages.
     pub place: String,
-    /// The world that it is about, where the task says so.
+    /// The embedded world of the task, if given.
     pub world: Option<WorldName>,
-    /// What is asked of each picture.
+    /// The question about each image.
     pub asked: AskedOfEach,
-    /// Place and view of each picture.
+    /// Index and view of each image.
     pub pictures: Vec<(usize, u32)>,
-    /// The ids of the entries that may be read.
+    /// The ids of the entries that may be retrieved.
     pub haystack: Vec<i64>,
 }
 
-/// What a model says to a task, and why.
+/// The reply to a task, with the reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reply {
     /// `yes` or `no`.
     pub response: &'static str,
-    /// The model's answer for each picture.
+    /// The answer for each image.
     pub said: Vec<String>,
-    /// For each picture the ids of the entries that were read, the best first.
+    /// The ids of the retrieved entries for each image, best first.
     pub read: Vec<Vec<i64>>,
 }
 
-/// The accuracy of one size of haystack.
+/// The accuracy at one haystack size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NeedleFigures {
-    /// Pictures that are asked about in each task.
+    /// Images per task.
     pub needles: usize,
-    /// Entries of other pictures in each task.
+    /// Entries of other images per task.
     pub others: usize,
-    /// The share of replies that are right; chance is 0.5.
+    /// The fraction of correct replies; chance is 0.5.
     pub accuracy: Measure,
-    /// The tasks one by one; runs on the same world are asked the same ones.
+    /// The result of each task; all runs on one world get the same tasks.
     #[serde(default)]
     pub tasks: Vec<NeedleOutcome>,
 }
 
-/// What a reply to a task came to.
+/// The result of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeedleOutcome {
     /// The task's name.
     pub id: String,
-    /// The ids of the entries that have the answer.
+    /// The ids of the entries with the answer.
     pub needles: Vec<i64>,
-    /// Whether the reply is right.
+    /// Whether the reply is correct.
     pub correct: bool,
 }
 
 /// Replies to tasks.
 ///
 /// # Errors
-/// Those of the memory: for entries that it does not have, with the task's place.
+/// Errors of the memory; an id that it does not have, with the task's place.
 pub fn replies(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     let mut replies = Vec::with_capacity(tasks.len());
     for tasks in tasks.chunks(ASKED_AT_A_TIME) {
@@ -114,7 +115,7 @@ fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
                 let found = retriever.search_among(&queries, &gates, forward.k, &task.haystack);
                 let found = found.map_err(|error| {
                     let remedy = match error.downcast_ref() {
-                        Some(MemoryError::UnknownId { .. }) => "; give a haystack of this memory",
+                        Some(MemoryError::UnknownId { .. }) => "; use a haystack of this memory",
                         _ => "",
                     };
                     format!("{}: {error}{remedy}", task.place)
@@ -144,7 +145,7 @@ fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     Ok(tasks.iter().map(reply).collect())
 }
 
-/// Yes if every answer is the one in question.
+/// `yes` if every answer is the expected one.
 fn response(said: &[String], wanted: &str) -> &'static str {
     let wanted = [wanted.to_owned()];
     match said.iter().all(|said| is_right(said, &wanted)) {
@@ -153,9 +154,9 @@ fn response(said: &[String], wanted: &str) -> &'static str {
     }
 }
 
-/// Asks tasks of all sizes about the world's test pictures, and measures each size; tasks about a source that is left
-/// out of the memory are left out as well. `seed` draws the tasks: with the world's own they are those of
-/// `engram data world`.
+/// Replies to tasks of all sizes about the world's test images, and measures each size. Tasks about
+/// a source that is not in the memory are skipped. `seed` draws the tasks; the world's own seed
+/// gives the tasks of `engram data world`.
 pub fn needle_figures(
     forward: &Forward<'_>,
     world: &World,
@@ -184,7 +185,7 @@ pub fn needle_figures(
                     place: format!("task `{}`", task.id),
                     world: Some(task.world),
                     asked: asked_of_each(&task.question)?,
-                    pictures: pictures.ok_or("a picture that the world does not have")?,
+                    pictures: pictures.ok_or("the world does not have this image")?,
                     haystack: task.haystack.clone(),
                 })
             })
@@ -216,10 +217,10 @@ pub fn needle_figures(
 
 fn asked_of_each(question: &str) -> Result<AskedOfEach, &'static str> {
     AskedOfEach::of(question)
-        .ok_or("the question is none that `engram data world` asks of a haystack")
+        .ok_or("the question is not a haystack question of `engram data world`")
 }
 
-/// What is read of a line; what is right need not be there, and is not looked at.
+/// The fields of a line, without the label.
 #[derive(Deserialize)]
 struct Line {
     id: String,
@@ -230,21 +231,22 @@ struct Line {
     haystack: Vec<i64>,
 }
 
-/// Tasks of a file, and the pictures that they are about, each once.
+/// The tasks of a file, and their distinct images.
 #[derive(Debug, Clone, Default)]
 pub struct Haystacks {
     /// The tasks.
     pub tasks: Vec<Task>,
-    /// The line of each, as it was read.
+    /// The original line of each task.
     pub lines: Vec<Map<String, Value>>,
-    /// The files of the pictures.
+    /// The image files.
     pub pictures: Vec<PathBuf>,
 }
 
-/// Reads the `haystack.jsonl` of `engram data world`; the pictures are in `views` beside it.
+/// Reads the `haystack.jsonl` of `engram data world`; the images are in `views` beside it.
 ///
 /// # Errors
-/// [`DataError::Malformed`] naming the file and line of what is no task, or whose pictures are not there.
+/// [`DataError::Malformed`] naming the file and line of an invalid task, or of a task without its
+/// images.
 pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
     let text = read_text(path)?;
     let views = path.parent().unwrap_or(Path::new("")).join("views");
@@ -256,11 +258,11 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             path: path.into(),
             place: Some(format!("line {}", number + 1)),
             reason,
-            remedy: "give the haystack.jsonl that `engram data world` wrote, in its folder",
+            remedy: "use the haystack.jsonl that `engram data world` wrote, in its folder",
         };
         let mut line: Map<String, Value> =
             serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
-        // Those of another model, where its replies are read.
+        // Drops the fields of another model's replies.
         for key in ["response", "said", "read"] {
             line.shift_remove(key);
         }
@@ -271,27 +273,29 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
         }
         let mut ids = HashSet::new();
         if let Some(id) = task.haystack.iter().find(|id| !ids.insert(**id)) {
-            return Err(wrong(format!("the entry {id} is twice in `haystack`")).into());
+            return Err(wrong(format!("the entry {id} occurs twice in `haystack`")).into());
         }
         if let Some(first) = line_of.insert(task.id.clone(), number + 1) {
-            return Err(wrong(format!("the id `{}` is that of line {first}", task.id)).into());
+            return Err(
+                wrong(format!("the id `{}` is already used in line {first}", task.id)).into()
+            );
         }
         let mut pictures = Vec::new();
         for slug in &task.pictures {
             let file = views.join(format!("{slug}-{}.png", task.view));
             if !file.is_file() {
-                return Err(wrong(format!("{}: no such picture", file.display())).into());
+                return Err(wrong(format!("image not found: {}", file.display())).into());
             }
             let next = place_of.len();
             let place = *place_of.entry(file.clone()).or_insert(next);
             if place == next {
                 haystacks.pictures.push(file);
             }
-            // A file has one view.
+            // An image file has one view.
             pictures.push((place, 0));
         }
         if pictures.is_empty() {
-            return Err(wrong("asks about no picture".to_owned()).into());
+            return Err(wrong("has no images".to_owned()).into());
         }
         let asked = asked_of_each(&task.question).map_err(|reason| wrong(reason.to_owned()))?;
         let place = format!("{}, line {}", path.display(), number + 1);
@@ -304,7 +308,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             path: path.into(),
             place: None,
             reason: "has no tasks".to_owned(),
-            remedy: "give the haystack.jsonl that `engram data world` wrote",
+            remedy: "use the haystack.jsonl that `engram data world` wrote",
         }
         .into());
     }

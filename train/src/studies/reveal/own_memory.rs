@@ -1,4 +1,4 @@
-//! Removing the memories and snapshots that a run made, and nothing else.
+//! Removal of the memories and snapshots that a run created, and of nothing else.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,17 +12,17 @@ use crate::error::TrainError;
 use crate::run_folder::sweep_names;
 use crate::study::StudyResult;
 
-/// The file that names the current generation, and the lock.
+/// The file that names the current generation, and the lock file.
 const CURRENT: &str = "CURRENT";
 const LOCK: &str = "LOCK";
-/// The current generation of a memory that nobody changed since it was made.
+/// The current generation of a memory that was not changed since it was built.
 const FIRST: &str = "gen-000001";
 
-/// Removes a memory that a run made; a missing one is fine.
+/// Removes a memory that a run created; does nothing if it is missing.
 ///
 /// # Errors
-/// [`TrainError::OtherFile`] where the folder has other files, and an error where the memory was changed after its run
-/// ended: both stay as they are.
+/// [`TrainError::OtherFile`] if the folder has other files; an error if the memory was changed
+/// after its run ended. In both cases nothing is removed.
 pub(super) fn remove_memory(folder: &Path) -> StudyResult<()> {
     for path in entries(folder)? {
         let is_own = path.file_name().is_some_and(is_of_memory)
@@ -35,7 +35,7 @@ pub(super) fn remove_memory(folder: &Path) -> StudyResult<()> {
     let is_changed = current.split_whitespace().next().is_some_and(|name| name != FIRST);
     if Identity::is_in(folder) && is_changed {
         return Err(format!(
-            "{}: was changed after its run ended, and would be made anew; move it elsewhere first",
+            "{}: was changed after its run ended, and would be overwritten; move it elsewhere first",
             folder.display()
         )
         .into());
@@ -43,7 +43,7 @@ pub(super) fn remove_memory(folder: &Path) -> StudyResult<()> {
     Ok(durable::remove_folder(folder).map_err(TrainError::io(folder))?)
 }
 
-/// Removes the snapshots of a run that are not `needed`, and the folder if nothing is left in it.
+/// Removes the snapshots of a run that are not `needed`, and the folder if it is then empty.
 ///
 /// # Errors
 /// [`TrainError::Io`]
@@ -61,7 +61,7 @@ pub(super) fn remove_snapshots(folder: &Path, needed: &[String]) -> StudyResult<
     Ok(())
 }
 
-/// The name of the snapshot of a step.
+/// The file name of a step's snapshot.
 pub(super) fn snapshot_name(step: u64) -> String {
     format!("memory-{step:08}.safetensors")
 }
@@ -71,7 +71,7 @@ fn is_snapshot(name: &str) -> bool {
     step.and_then(|step| step.parse().ok()).is_some_and(|step| snapshot_name(step) == name)
 }
 
-/// Whether a memory's folder has files of this name, beside its generations.
+/// Whether a name belongs to a memory's folder, apart from generations.
 fn is_of_memory(name: &OsStr) -> bool {
     let is_own = |name: &str| [CURRENT, LOCK, identity::FILE].contains(&name);
     name.to_str().is_some_and(|text| {
@@ -113,10 +113,10 @@ mod tests {
         fs::create_dir_all(folder.join("gen-000002")).expect("made");
         fs::write(folder.join(CURRENT), "gen-000002 0123\n").expect("written");
         fs::write(folder.join(".CURRENT.engram-Ab12Cd"), "gen").expect("written");
-        // What a build leaves that is killed.
+        // Left by a build that was killed.
         fs::create_dir_all(folder.join("gen-000003.partial")).expect("made");
         fs::write(folder.join("gen-000003.partial/UNFINISHED"), "").expect("written");
-        // Refreshed while its run goes on.
+        // Refreshed during its run.
         remove_memory(&folder).expect("removed");
         assert!(!folder.exists());
         for other in ["notes.txt", ".CURRENT.Ab12Cd", "gen-old"] {
@@ -131,7 +131,7 @@ mod tests {
         fs::write(&notes, "precious").expect("written");
         assert!(remove_memory(&folder).expect_err("refused").to_string().contains("gen-000001"));
         fs::remove_file(notes).expect("removed");
-        // Entries were added after the end.
+        // Entries were added after the run.
         fs::write(folder.join(CURRENT), "gen-000002 0123\n").expect("written");
         fs::write(folder.join(identity::FILE), "{}").expect("written");
         let error = remove_memory(&folder).expect_err("refused").to_string();

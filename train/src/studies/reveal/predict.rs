@@ -37,82 +37,81 @@ use crate::recipe::{Recipe, RecipeOptions};
 use crate::study::StudyResult;
 use crate::trainer::WEIGHTS;
 
-/// A question, or a picture alone that is to be described: a line of the input.
+/// A line of the input: a question about an image, or an image to describe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
-    /// Its id, which the answer has too.
+    /// The id, copied to the answer.
     pub id: Value,
-    /// What is asked; without it the picture is to be described.
+    /// The question; without it, the image is described.
     #[serde(default, alias = "text")]
     pub question: Option<String>,
-    /// The picture, relative to the file of questions.
+    /// The image, relative to the file of questions.
     pub image: PathBuf,
-    /// The picture's place among all that are asked about.
+    /// The index of the image.
     #[serde(skip)]
     pub place: usize,
-    /// The line of the file, from 1 on.
+    /// The line of the file, from 1.
     #[serde(skip)]
     pub line: usize,
 }
 
-/// Questions, and the pictures that they are about, each once.
+/// Questions, and their distinct images.
 #[derive(Debug, Clone, Default)]
 pub struct Questions {
     /// The questions.
     pub list: Vec<Question>,
-    /// The files of the pictures.
+    /// The image files.
     pub pictures: Vec<PathBuf>,
 }
 
-/// An answer and where it came from.
+/// An answer with its evidence.
 #[derive(Debug, Clone, Serialize)]
 pub struct Answer {
     /// The question's id.
     pub id: Value,
-    /// The question; none where the picture was to be described.
+    /// The question; `None` for a description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    /// Whether the question has more tokens than `data.max_query_tokens` of the run's recipe: its end was not
-    /// read.
+    /// Whether the question was truncated to the recipe's `data.max_query_tokens`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub question_cut: bool,
     /// The answer.
     pub answer: String,
     /// Its log-probability, in nats.
     pub log_probability: f64,
-    /// What was read, the best first.
+    /// The retrieved entries, best first.
     pub evidence: Vec<Evidence>,
-    /// The answer's tokens, for the credit's columns; its end is the last.
+    /// The answer's tokens, which label the columns of the credit; the end token is last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<String>,
-    /// Spearman's correlation of the exact credit and the estimate, over entries.
+    /// Spearman's correlation between exact and estimated credit, over entries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank_correlation: Option<f64>,
-    /// The answer's log-probability as entries go and come, by different orders.
+    /// The answer's log-probability during deletion and insertion of entries, in several orders.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub curves: Vec<OrderedCurves>,
 }
 
-/// An entry that was read.
+/// A retrieved entry.
 #[derive(Debug, Clone, Serialize)]
 pub struct Evidence {
     /// Its id.
     pub id: i64,
     /// Its source.
     pub source: String,
-    /// What it says.
+    /// Its text.
     pub text: String,
-    /// Its picture.
+    /// Its image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// The cosine of query and key, times the gate.
     pub score: f64,
-    /// The weight of its source for this query.
+    /// The gate of its source for this query.
     pub gate: f64,
-    /// Its weight in the fusion; 1 on average. None where it was found and nothing answered.
+    /// Its weight in the fusion, 1 on average; `None` in search results without an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prior: Option<f64>,
-    /// By how much each token's log-probability falls without it, in nats.
+    /// The fall of each token's log-probability without the entry, in nats.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub credit: Vec<f64>,
     /// The same, estimated from the gradient.
@@ -121,7 +120,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// An entry that was found by a query of these gates.
+    /// Creates the evidence of a search result; `gates` are the query's.
     fn of(entry: Entry, hit: &Hit, gates: &[f32]) -> Self {
         Self {
             id: hit.id,
@@ -137,17 +136,17 @@ impl Evidence {
     }
 }
 
-/// Curves by one order of the entries.
+/// The curves of one order of the entries.
 #[derive(Debug, Clone, Serialize)]
 pub struct OrderedCurves {
-    /// What orders them: `credit`, `gradient`, `score` or `reversed score`.
+    /// The order: by `credit`, `gradient`, `score` or `reversed score`.
     pub order: &'static str,
     /// The curves.
     #[serde(flatten)]
     pub curves: Curves,
 }
 
-/// What is to be told of an answer beside what was read.
+/// The optional parts of an answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Detail {
     /// The credit of each entry.
@@ -156,23 +155,23 @@ pub struct Detail {
     pub curves: bool,
 }
 
-/// A finished run, ready to answer.
+/// A finished run that answers questions.
 pub struct Answerer {
     model: Reveal,
     encoding: Arc<Encoding>,
     retriever: Option<Retriever>,
     k: usize,
     world: Option<WorldName>,
-    /// For pictures that come later.
+    /// For images that are added later.
     preprocessing: Preprocessing,
 }
 
 impl Answerer {
-    /// Opens a run for questions about these pictures. `memory` replaces the run's own memory, `k`
-    /// the number of entries that are read.
+    /// Opens a run for questions about these images. `memory` replaces the run's own memory, `k`
+    /// the number of retrieved entries.
     ///
     /// # Errors
-    /// [`TrainError`] for a run that is not finished, or whose files do not belong together.
+    /// [`TrainError`] if the run is not finished, or its files do not belong together.
     pub fn open(
         run: &Path,
         memory: Option<&Path>,
@@ -200,7 +199,7 @@ impl Answerer {
         let size = config.image.image_size;
         let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
         let preprocessing = preprocessing(processor.as_deref(), size)
-            .map_err(wrong("reading the picture processor"))?;
+            .map_err(wrong("reading the image processor"))?;
         let corpus = Corpus::of_pictures(pictures, size, preprocessing.clone());
         let sequencer = Sequencer::new(tokens, &corpus, &data, config.image.image_size)
             .map_err(wrong("reading the tokenizer"))?;
@@ -214,15 +213,15 @@ impl Answerer {
                 let own = run.join("memory");
                 let folder = memory.unwrap_or(&own);
                 if settings.k == 0 {
-                    let reason = "the run was trained without a memory; leave out -k and --memory";
+                    let reason = "the run was trained without a memory; omit -k and --memory";
                     return Err(wrong("opening the memory")(reason.into()));
                 }
                 if memory.is_none() && !folder.exists() {
-                    log::print(&format!("{}: is not there and is made anew", folder.display()));
+                    log::print(&format!("{}: is missing and is built again", folder.display()));
                     FinishedRun::open(run)?.restore_memory()?;
                 }
                 if !folder.is_dir() {
-                    let remedy = "give the folder of this run's memory, or a copy of it";
+                    let remedy = "use the folder of this run's memory, or a copy of it";
                     let reason = format!("{}: no such folder; {remedy}", folder.display());
                     return Err(wrong("opening the memory")(reason.into()));
                 }
@@ -250,22 +249,22 @@ impl Answerer {
         }
     }
 
-    /// How many entries are read for an answer.
+    /// The number of entries retrieved per answer.
     pub fn k(&self) -> usize {
         self.k
     }
 
-    /// The first picture that does not decode, by its place.
+    /// The first image that does not decode, with its index.
     pub fn bad_picture(&self) -> Option<(usize, DataError)> {
         let Pictures::Files(files) = &self.encoding.corpus.pictures else { return None };
         let checked = files.check().into_iter().enumerate();
         checked.into_iter().find_map(|(place, checked)| Some((place, checked.err()?)))
     }
 
-    /// Replies to tasks about the pictures, each out of its own entries of the memory.
+    /// Replies to haystack tasks about the images, each with its own entries of the memory.
     ///
     /// # Errors
-    /// Those of [`needle::replies`], and tasks about another world than the run's.
+    /// Those of [`needle::replies`]; an error for a task about another world than the run's.
     pub fn reply(&self, tasks: &[needle::Task]) -> StudyResult<Vec<needle::Reply>> {
         for task in tasks {
             if let Some(asked) = task.world.filter(|asked| Some(*asked) != self.world) {
@@ -274,7 +273,7 @@ impl Answerer {
                     Some(known) => format!(
                         "the run knows that of {known}: make its tasks with `engram data world`"
                     ),
-                    None => "the run is about pictures from files: ask it questions".to_owned(),
+                    None => "the run uses images from files: ask it questions".to_owned(),
                 };
                 return Err(format!("{place}: is about the world of {asked}, but {known}").into());
             }
@@ -285,12 +284,12 @@ impl Answerer {
     /// Answers questions.
     ///
     /// # Errors
-    /// Pictures that cannot be read, and a memory that is damaged.
+    /// An image cannot be read, or the memory is damaged.
     pub fn answer(&self, questions: &[Question], detail: Detail) -> StudyResult<Vec<Answer>> {
         self.answer_about(&self.encoding.corpus, questions, detail, &[])
     }
 
-    /// The same about the pictures of a corpus, as if the memory did not hold some entries.
+    /// Answers questions about the images of a corpus, ignoring the entries in `without`.
     fn answer_about(
         &self,
         corpus: &Corpus,
@@ -299,7 +298,7 @@ impl Answerer {
         without: &[i64],
     ) -> StudyResult<Vec<Answer>> {
         let sequencer = &self.encoding.sequencer;
-        // Others come in the place of those that are left out.
+        // The next-ranked entries replace ignored ones.
         let k = if self.k == 0 { 0 } else { self.k + without.len() };
         let forward = Forward { corpus, k, ..self.forward() };
         let mode = Mode::predict();
@@ -386,11 +385,11 @@ fn explain(case: &Case<'_>, detail: Detail, answer: &mut Answer) -> StudyResult<
     Ok(())
 }
 
-/// Reads questions of JSON lines.
+/// Reads questions from JSON lines.
 ///
 /// # Errors
-/// [`DataError::Malformed`] naming the file and line of what is no question, has no picture, or whose id
-/// came before.
+/// [`DataError::Malformed`] naming the file and line of an invalid question, a missing image or a
+/// repeated id.
 pub fn read_questions(path: &Path) -> Result<Questions> {
     let text = read_text(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -403,16 +402,16 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
             place: Some(format!("line {}", number + 1)),
             reason,
             remedy: "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's folder}, \
-                     without a question to have the picture described",
+                     or without a question, for a description of the image",
         };
         let mut question = parse_question(line).map_err(wrong)?;
         if let Some(first) = seen.insert(question.id.to_string(), number + 1) {
             let id = &question.id;
-            return Err(wrong(format!("the id {id} is that of line {first} as well")).into());
+            return Err(wrong(format!("the id {id} is already used in line {first}")).into());
         }
         let file = folder.join(&question.image);
         if !file.is_file() {
-            return Err(wrong(format!("{}: no such picture", file.display())).into());
+            return Err(wrong(format!("image not found: {}", file.display())).into());
         }
         question.place = *place_of.entry(file.clone()).or_insert_with(|| {
             questions.pictures.push(file);
@@ -423,23 +422,23 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
     }
     if questions.list.is_empty() {
         let reason = "has no questions".to_owned();
-        let remedy = "give JSON lines, each with `id`, `question` and `image`";
+        let remedy = "write JSON lines, each with `id`, `question` and `image`";
         return Err(DataError::Malformed { path: path.into(), place: None, reason, remedy }.into());
     }
     Ok(questions)
 }
 
-/// A question out of its line, or what is wrong with it.
+/// Parses a question, or returns the fault.
 fn parse_question(line: &str) -> std::result::Result<Question, String> {
     let without_line = |error: serde_json::Error| error.to_string().replace(" at line 1 ", " at ");
     let fields: Map<String, Value> = serde_json::from_str(line).map_err(without_line)?;
-    // Other fields are welcome, but a question that is not taken for one would have its picture described.
+    // Other fields are allowed, but a misspelt `question` would turn the line into a description.
     for key in fields.keys() {
         let known = ["id", "question", "text", "image"];
         if let Some(meant) = known.into_iter().find(|known| key.trim().eq_ignore_ascii_case(known))
             && key != meant
         {
-            return Err(format!("has `{key}` where `{meant}` is meant"));
+            return Err(format!("has `{key}`; did you mean `{meant}`?"));
         }
     }
     let question: Question = serde_json::from_value(Value::Object(fields)).map_err(without_line)?;
@@ -447,7 +446,7 @@ fn parse_question(line: &str) -> std::result::Result<Question, String> {
         return Err("has no id".to_owned());
     }
     if question.question.as_ref().is_some_and(|text| text.trim().is_empty()) {
-        return Err("has an empty question; leave it out to have the picture described".to_owned());
+        return Err("has an empty question; remove it for a description of the image".to_owned());
     }
     Ok(question)
 }

@@ -1,4 +1,4 @@
-//! The published models that a recipe's `[model]` names: their sizes, weights, tokenizer and pictures.
+//! Published models named in `[model]`: their sizes, weights, tokenizer and image preprocessing.
 
 use std::path::{Path, PathBuf};
 
@@ -14,37 +14,40 @@ use crate::digest;
 use crate::published::PublishedFolder;
 use crate::study::StudyResult;
 
-/// The picture processor's file, in a model's folder and in a run's.
+/// The image processor's file, in the folder of a model or a run.
 pub const PROCESSOR: &str = "preprocessor_config.json";
 
-/// What was found of the published models.
+/// The files of the published models.
 #[derive(Default)]
 pub struct Published {
-    /// The sizes of the texts' model.
+    /// The T5 configuration.
     pub t5: Option<T5Config>,
-    /// Its tokenizer.
+    /// The T5 tokenizer.
     pub tokens: Option<TextToText>,
-    /// The sizes of the pictures' model, without its class token.
+    /// The ViT configuration, without the class token.
     pub vit: Option<ViTConfig>,
-    /// How pictures become its input, if its folder says so.
+    /// The ViT's image processor file, if there is one.
     pub processor: Option<PathBuf>,
-    /// The files of weights.
+    /// The weights files.
     pub weights: PublishedWeights,
     /// The SHA-256 of each file that was read.
     pub digests: Vec<(String, String)>,
-    /// What starts afresh, for the reader of the figures.
+    /// Notes for the report about parts that start from random weights.
     pub notes: Vec<String>,
 }
 
 impl Published {
-    /// Finds the files of `model.t5` and `model.vit` in their folders, in the hub's cache, or on the hub.
+    /// Finds the files of `model.t5` and `model.vit` in a folder, in the hub's cache, or on the
+    /// hub.
     ///
     /// # Errors
-    /// Files that are missing, and configurations of other models; each names its file.
+    /// A missing file, or a configuration of another model; the error names the file.
     pub fn find(model: &RevealModel) -> StudyResult<Self> {
         let mut found = Self::default();
         if model.t5.is_empty() {
-            found.notes.push("texts start from fresh weights: `model.t5` names none".to_owned());
+            found
+                .notes
+                .push("the text model starts from random weights: `model.t5` is empty".to_owned());
         } else {
             let folder = PublishedFolder::open(&model.t5)?;
             let sizes = folder.file("config.json")?;
@@ -62,7 +65,7 @@ impl Published {
             (found.t5, found.tokens) = (Some(config), Some(tokens));
         }
         if model.vit.is_empty() {
-            let note = "the image encoder starts from fresh weights: `model.vit` names none";
+            let note = "the image encoder starts from random weights: `model.vit` is empty";
             found.notes.push(note.to_owned());
         } else {
             let folder = PublishedFolder::open(&model.vit)?;
@@ -81,7 +84,7 @@ impl Published {
         Ok(found)
     }
 
-    /// Whether nothing is published of what the model starts from.
+    /// Whether no published weights are used.
     pub fn is_none(&self) -> bool {
         self.weights == PublishedWeights::default()
     }
@@ -93,19 +96,19 @@ impl Published {
         Ok(())
     }
 
-    /// How pictures become `size` pixels square.
+    /// The preprocessing of images to `size` × `size` pixels.
     ///
     /// # Errors
-    /// A processor's file that makes pictures of another size.
+    /// The processor file gives another image size.
     pub fn preprocessing(&self, size: usize) -> StudyResult<Preprocessing> {
         preprocessing(self.processor.as_deref(), size)
     }
 }
 
-/// How pictures become `size` pixels square, by a published file if there is one.
+/// The preprocessing of images to `size` × `size` pixels, from a published file if there is one.
 ///
 /// # Errors
-/// A file that makes pictures of another size.
+/// The file gives another image size.
 pub fn preprocessing(processor: Option<&Path>, size: usize) -> StudyResult<Preprocessing> {
     let Some(path) = processor else { return Ok(squared(size)) };
     let preprocessing = Preprocessing::read(path)?;
@@ -113,7 +116,7 @@ pub fn preprocessing(processor: Option<&Path>, size: usize) -> StudyResult<Prepr
     match preprocessing.output_size() {
         Some(found) if found == (edge, edge) => Ok(preprocessing),
         _ => Err(format!(
-            "{}: does not make pictures of {size} x {size} pixels, which config.json asks for; take \
+            "{}: does not give images of {size} x {size} pixels, which config.json requires; use \
              both files from one model",
             path.display()
         )

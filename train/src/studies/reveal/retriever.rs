@@ -1,4 +1,4 @@
-//! The memory of a run: made from the corpus by the model, searched, read, made anew.
+//! The memory of a run: building it from the corpus, searching and reading it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,25 +19,25 @@ use super::sequences::Sequencer;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
-/// Entries that are encoded at a time.
+/// Entries per encoding batch.
 const ENCODED_AT_A_TIME: usize = 256;
 
-/// A memory that is open for reading.
+/// A memory opened for reading.
 pub struct Retriever {
     memory: Memory,
-    /// The sources that are searched; all of them where it is `None`.
+    /// The sources to search; `None` for all.
     sources: Option<Vec<String>>,
-    /// What was retrieved since the last look.
+    /// Retrieval statistics since the last check.
     log: Mutex<RetrievalLog>,
 }
 
 impl Retriever {
-    /// Encodes all items of the corpus into a new memory, in the place of one that a run made; also
-    /// its writer.
+    /// Encodes all items of the corpus into a new memory, which replaces the run's memory. Also
+    /// returns its writer.
     ///
     /// # Errors
-    /// A folder with anything else, or with a memory that was changed after its run; those of the
-    /// model and of writing; [`Stopped`](crate::Stopped)
+    /// The folder has other files, or a memory that was changed after its run; errors of the model
+    /// and of writing; [`Stopped`](crate::Stopped)
     pub fn build(
         folder: &Path,
         model: &Reveal,
@@ -69,12 +69,12 @@ impl Retriever {
         Ok((Self::open(folder)?, writer))
     }
 
-    /// The memory itself.
+    /// The memory.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Changes the memory, and reads what it is then.
+    /// Changes the memory and reloads it.
     pub fn edit(
         &mut self,
         change: impl FnOnce(&mut Writer) -> Result<(), MemoryError>,
@@ -84,12 +84,13 @@ impl Retriever {
         Ok(())
     }
 
-    /// Opens a memory that is there.
+    /// Opens an existing memory.
     pub fn open(folder: &Path) -> StudyResult<Self> {
         Ok(Self { memory: Memory::open(folder)?, sources: None, log: Mutex::default() })
     }
 
-    /// The same memory without the entries of some sources; fails for one that it does not have, and without any left.
+    /// Excludes some sources from search. Returns an error for an unknown source, or if no source
+    /// is left.
     pub fn without_sources(mut self, left_out: &[String]) -> StudyResult<Self> {
         let known = self.generation().manifest().sources.clone();
         if let Some(name) = left_out.iter().find(|name| !known.contains(name)) {
@@ -99,13 +100,13 @@ impl Retriever {
         }
         let kept: Vec<String> = known.into_iter().filter(|name| !left_out.contains(name)).collect();
         if kept.is_empty() {
-            return Err("no source is left; ask with `k` of 0 instead".into());
+            return Err("no source is left; use `k` 0 instead".into());
         }
         self.sources = (!left_out.is_empty()).then_some(kept);
         Ok(self)
     }
 
-    /// Fails unless keys and values have the model's widths.
+    /// Checks that keys and values have the model's widths.
     pub fn check_fits(&self, config: &RevealConfig) -> StudyResult<()> {
         let generation = self.generation();
         let (manifest, folder) = (generation.manifest(), self.memory.folder().display());
@@ -114,15 +115,15 @@ impl Retriever {
         if manifest.width != config.key_dim || found != Some(wanted) {
             let found = found.map_or("none".to_owned(), |(m, d)| format!("{m} tokens of {d}"));
             return Err(format!(
-                "{folder}: keys of {} numbers and values of {found}, but the model makes keys of \
-                 {} and values of {} tokens of {}; give the memory of this run",
+                "{folder}: keys of width {} and values of {found}, but the model has keys of width \
+                 {} and values of {} tokens of {}; use the memory of this run",
                 manifest.width, config.key_dim, wanted.0, wanted.1
             )
             .into());
         }
         if manifest.sources.len() > config.sources {
             return Err(format!(
-                "{folder}: {} sources ({}), but the model's gate knows {}; give the memory of this \
+                "{folder}: {} sources ({}), but the model's gate has {}; use the memory of this \
                  run",
                 manifest.sources.len(),
                 manifest.sources.join(", "),
@@ -133,13 +134,13 @@ impl Retriever {
         Ok(())
     }
 
-    /// The present generation.
+    /// The current generation.
     pub fn generation(&self) -> Arc<Generation> {
         self.memory.generation()
     }
 
-    /// The best `k` entries of each query by gated scores, without those of the document that is its
-    /// own (`own` may be empty, where none has one).
+    /// Retrieves the best `k` entries of each query by gated scores, excluding its own document
+    /// (`own` may be empty).
     pub fn search(
         &self,
         queries: &Tensor,
@@ -156,7 +157,7 @@ impl Retriever {
         self.filtered(queries, gates, k, Filter { excluded_documents, ..Filter::default() })
     }
 
-    /// The best `k` entries of each query among those with these ids.
+    /// Retrieves the best `k` entries of each query among those with these ids.
     pub fn search_among(
         &self,
         queries: &Tensor,
@@ -167,8 +168,8 @@ impl Retriever {
         self.filtered(queries, gates, k, Filter { ids: Some(ids.to_vec()), ..Filter::default() })
     }
 
-    /// The best `k` entries of each query among those that a filter lets through; of a filter without sources, those of
-    /// [`Retriever::without_sources`].
+    /// Retrieves the best `k` entries of each query among those that pass a filter. A filter
+    /// without sources uses those of [`Retriever::without_sources`].
     pub fn filtered(
         &self,
         queries: &Tensor,
@@ -185,18 +186,18 @@ impl Retriever {
         Ok(found)
     }
 
-    /// What was retrieved since the last look.
+    /// The retrieval statistics since the last check.
     pub fn log(&self) -> RetrievalLog {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Goes on with what was retrieved before a run was stopped.
+    /// Restores the retrieval statistics of a stopped run.
     pub fn set_log(&self, log: RetrievalLog) {
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
     }
 
-    /// Fails if nearly all queries since the last call got the same entry: the retriever has
-    /// collapsed.
+    /// Returns an error if the retriever has collapsed: nearly all queries since the last call got
+    /// the same entry.
     pub fn check_spread(&self, k: usize) -> StudyResult<()> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.check(CollapseLimit::default(), k, self.generation().len())?;
@@ -204,7 +205,7 @@ impl Retriever {
         Ok(())
     }
 
-    /// The stored keys `[N, key_dim]` and values `[N M, D]`, flat, of rows.
+    /// The stored keys `[N, key_dim]` and values `[N M, D]` of rows, flattened.
     pub fn read(&self, rows: &[Row]) -> StudyResult<(Vec<f32>, Vec<f32>)> {
         let generation = self.generation();
         let mut keys = Vec::new();
@@ -215,7 +216,7 @@ impl Retriever {
     }
 }
 
-/// Keys and values of entries, flat.
+/// The keys and values of entries, flattened.
 pub fn encode(model: &Reveal, entries: &RevealInput) -> StudyResult<(Vec<f32>, Vec<f32>)> {
     let mode = Mode::predict();
     let states = model.encode(entries, &mode)?;
@@ -224,25 +225,25 @@ pub fn encode(model: &Reveal, entries: &RevealInput) -> StudyResult<(Vec<f32>, V
     Ok((keys, values))
 }
 
-/// Encodes items in chunks that do not depend on which ones are asked for together: products of
-/// matrices may differ in their last bits with the number of rows.
+/// Encodes items in fixed chunks, whatever items are requested. The last bits of a matrix product
+/// may depend on the number of rows.
 pub struct ItemEncoder<'a> {
     model: &'a Reveal,
     corpus: &'a Corpus,
     sequencer: &'a Sequencer,
-    /// The chunk whose keys and values are at hand.
+    /// The chunk whose keys and values are cached.
     chunk: Option<usize>,
     keys: Vec<f32>,
     values: Vec<f32>,
 }
 
 impl<'a> ItemEncoder<'a> {
-    /// An encoder of the corpus's items.
+    /// Creates an encoder of the corpus's items.
     pub fn new(model: &'a Reveal, corpus: &'a Corpus, sequencer: &'a Sequencer) -> Self {
         Self { model, corpus, sequencer, chunk: None, keys: Vec::new(), values: Vec::new() }
     }
 
-    /// Keys and values of items, flat; quickest in the order of the corpus.
+    /// The keys and values of items, flattened; fastest in the order of the corpus.
     pub fn encode(&mut self, places: &[usize]) -> StudyResult<(Vec<f32>, Vec<f32>)> {
         let config = self.model.config();
         let (width, size) = (config.key_dim, config.value_tokens * config.t5.d_model);

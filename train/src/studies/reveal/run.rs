@@ -1,9 +1,9 @@
-//! A run of the study.
+//! Training and testing one run.
 //!
-//! Its folder ends with what every run has, and beside the weights `tokenizer.json`, `model.json`
-//! (the sizes), `memory/` (encoded with the final weights), `test.jsonl` (each test question with its
-//! answer and what was read for it), for questions from files `test/` (what `engram eval` takes; see
-//! [`super::judge`]) and `summary.json`, written last.
+//! The run folder has the usual files. It also has `tokenizer.json`, `model.json` (the sizes),
+//! `memory/` (encoded with the final weights) and `test.jsonl` (each test question with its answer
+//! and retrieved entries). For questions from files, `test/` has the input of `engram eval` (see
+//! [`super::judge`]). `summary.json` is written last.
 
 use std::path::Path;
 
@@ -36,16 +36,16 @@ use crate::stop::Stop;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
-/// The model's sizes.
+/// The file of the model's sizes.
 pub const MODEL: &str = "model.json";
-/// Its tokenizer.
+/// The file of the tokenizer.
 pub const TOKENIZER: &str = "tokenizer.json";
-/// Its test questions with their answers.
+/// The file of the test questions with their answers.
 pub const TESTED: &str = "test.jsonl";
-/// Facts that are changed in the memory.
+/// The number of facts to change in the memory.
 const SWAPPED: usize = 100;
 
-/// What a run of the study came to.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RevealSummary {
     /// The recipe's hash.
@@ -54,63 +54,63 @@ pub struct RevealSummary {
     pub seed: u64,
     /// Steps trained.
     pub steps: u64,
-    /// Figures of the test questions, by part and source.
+    /// The metrics of the test questions, by part and source.
     pub figures: Vec<Figures>,
-    /// Figures of the test examples of files, by the rules of their data sets.
+    /// The metrics of test examples from files, by the rules of their data sets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judged: Vec<Judged>,
-    /// What was left out of the files, and what started afresh.
+    /// Notes about skipped data and parts that start from random weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What changing facts in the memory came to; `None` without a memory.
+    /// The results of changing facts in the memory; `None` without a memory.
     pub swap: Option<SwapReport>,
     /// The accuracy of needles in a haystack, by size; empty without a memory.
     #[serde(default)]
     pub needles: Vec<NeedleFigures>,
-    /// What the recipe's `[check]` found wrong.
+    /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,
 }
 
-/// A test question with what a model answered: a line of `test.jsonl`.
+/// A test question with the model's answer: a line of `test.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tested {
     /// The question's id.
     pub id: i64,
-    /// The id that its data set has for it, where the example is from a file.
+    /// The id in its data set, for an example from a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The question.
     pub question: String,
-    /// What training has seen of it: `seen`, `unasked` or `held_out`.
+    /// How much of it training has seen: `seen`, `unasked` or `held_out`.
     pub part: String,
-    /// The place of its picture.
+    /// The index of its image.
     pub picture: Option<usize>,
-    /// Whether the answer is nowhere but in the memory.
+    /// Whether only the memory contains the answer.
     pub made_up: bool,
     /// The answer.
     pub answer: String,
-    /// All right answers.
+    /// All reference answers.
     pub right: Vec<String>,
-    /// Whether it is one of them.
+    /// Whether the answer is one of them.
     pub correct: bool,
-    /// The source that has the answer; `None` where it is left out of the run's data.
+    /// The source with the answer; `None` if the run's data exclude it.
     pub source: Option<String>,
-    /// The id of the entry that has the answer.
+    /// The id of the entry with the answer.
     pub entry: Option<i64>,
-    /// The ids of what was read, the best first.
+    /// The ids of the retrieved entries, best first.
     pub read: Vec<i64>,
 }
 
-/// What a recipe says of the study: `[data]`, `[model]`, `[memory]` and the feed of each phase.
+/// The study's part of a recipe: `[data]`, `[model]`, `[memory]` and the feed of each phase.
 type Settings = (RevealData, RevealModel, RevealMemory, Vec<RevealFeed>);
 
-/// Trains by a recipe; `None` if the run was stopped before its end.
+/// Trains by a recipe; returns `None` if the run was stopped early.
 ///
 /// # Errors
-/// Those of reading the data, and of [`train`].
+/// Errors of reading the data, and of [`train`].
 pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RevealSummary>> {
     if recipe.study() != "reveal" {
-        return Err(recipe.error("study", "is not `reveal`, which is to be trained"));
+        return Err(recipe.error("study", "is not `reveal`"));
     }
     recipe.pin_start()?;
     let (data, model, memory, feeds) = settings(recipe)?;
@@ -126,7 +126,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     check_start(&study, recipe)?;
     if memory_k > 0 && study.corpus().items.is_empty() {
         let reason = "is above 0, but the data have no entries for a memory; give a file a `source`, \
-                      or set `memory.k` to 0 for a model without one";
+                      or set `memory.k` to 0 for a model without memory";
         return Err(recipe.error("memory.k", reason));
     }
     for note in study.notes() {
@@ -142,7 +142,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     Ok(Some(summary))
 }
 
-/// Reads what the recipe says of the study, which fills in the defaults, and checks it.
+/// Reads and checks the study's part of the recipe, and fills in defaults.
 pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     let data: RevealData = recipe.data()?;
     let model: RevealModel = recipe.model()?;
@@ -168,7 +168,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     Ok((data, model, memory, feeds))
 }
 
-/// Fails unless the run that this one starts from has the same tokens: their numbers mean something else otherwise.
+/// Returns an error unless the starting run has the same tokens. Otherwise token ids differ.
 fn check_start(study: &RevealStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
     let path = start.run.join(TOKENIZER);
@@ -177,25 +177,25 @@ fn check_start(study: &RevealStudy, recipe: &Recipe) -> Result<()> {
         return Ok(());
     }
     let run = start.run.display();
-    let reason = format!("names {run}, whose tokens are others; start from a run with this [data]");
+    let reason = format!("names {run}, which has other tokens; start from a run with this [data]");
     Err(recipe.error("start.run", reason))
 }
 
-/// Fails for sources that the embedded world does not have, or where none is left that is read.
+/// Returns an error for unknown sources, or if no source is left to read.
 fn check_sources(recipe: &Recipe, data: &RevealData, memory: &RevealMemory) -> Result<()> {
     let sources = Source::ALL.map(Source::name);
     let is_left_out = |name: &&str| data.without_sources.iter().any(|out| out == name);
     let reason = match data.without_sources.iter().find(|name| !sources.contains(&name.as_str())) {
-        Some(name) => format!("names `{name}`; the sources are {}", sources.join(", ")),
+        Some(name) => format!("names `{name}`; choose from {}", sources.join(", ")),
         None if memory.k > 0 && sources.iter().all(is_left_out) => {
-            "leaves no source for the memory; set `memory.k` to 0 for a model without one".into()
+            "leaves no source for the memory; set `memory.k` to 0 for a model without memory".into()
         }
         None => return Ok(()),
     };
     Err(recipe.error("data.without_sources", reason))
 }
 
-/// Asks the finished model all test questions.
+/// Answers all test questions with the finished model.
 fn finish(
     study: &mut RevealStudy,
     recipe: &Recipe,
@@ -241,7 +241,7 @@ fn finish(
     let swapped = match (&corpus.pictures, k) {
         (_, 0) | (Pictures::Files { .. }, _) => None,
         (Pictures::World { world, .. }, _) => {
-            // In a memory of its own: the run's stays what it is.
+            // In a separate memory, so that the run's memory stays unchanged.
             let folder = trained.run.join("memory-swapped");
             let mut retriever =
                 Retriever::build(&folder, &model, (corpus, sequencer), &Stop::default())?.0;
@@ -252,7 +252,7 @@ fn finish(
             Some(report)
         }
     };
-    // What only training needs: checkpoints have the snapshots that a resumed run starts from.
+    // Only training needs these; checkpoints contain the snapshots for resuming.
     remove_memory(&trained.run.join(EVALUATED))?;
     remove_snapshots(&trained.run.join(SNAPSHOTS), &[])?;
     Ok(RevealSummary {
@@ -268,7 +268,8 @@ fn finish(
     })
 }
 
-/// Judges the answers by the rules of their data sets, and writes both sides of it into `test/`.
+/// Measures the answers by the rules of their data sets, and writes references and answers into
+/// `test/`.
 fn judge_test(
     run: &Path,
     corpus: &Corpus,
@@ -284,20 +285,20 @@ fn judge_test(
         }
         judged.push(sides.measure()?);
     }
-    // Questions that lack their picture are others: those with one are told apart.
+    // Questions with their image are also measured alone, because many lack it.
     let shown = asked.iter().zip(&answers.texts).filter(|(example, _)| example.picture.is_some());
     let (shown, texts): (Vec<&Example>, Vec<String>) =
         shown.map(|(example, text)| (*example, text.clone())).unzip();
     if shown.len() < asked.len() {
         for sides in judge::sides(corpus, &shown, &texts)? {
             let Judged { name, measures } = sides.measure()?;
-            judged.push(Judged { name: format!("{name}, with their picture"), measures });
+            judged.push(Judged { name: format!("{name}, with their image"), measures });
         }
     }
     Ok(judged)
 }
 
-/// Questions with their answers.
+/// The questions with their answers.
 pub(super) fn tested(corpus: &Corpus, asked: &[&Example], answers: &Answers) -> Vec<Tested> {
     let of_question = |(i, example): (usize, &&Example)| {
         let own = example.own.map(|own| &corpus.items[own].entry);
@@ -320,7 +321,7 @@ pub(super) fn tested(corpus: &Corpus, asked: &[&Example], answers: &Answers) -> 
 }
 
 impl Tested {
-    /// Questions as JSON lines.
+    /// Writes questions as JSON lines.
     pub fn to_lines(questions: &[Self]) -> serde_json::Result<Vec<u8>> {
         let mut lines = Vec::new();
         for question in questions {
@@ -342,29 +343,30 @@ impl Tested {
                     path: path.into(),
                     place: Some(format!("line {}", number + 1)),
                     reason: error.to_string(),
-                    remedy: "give the test.jsonl of a run of this version",
+                    remedy: "use the test.jsonl of a run of this version",
                 })
             })
         };
         text.lines().enumerate().map(line).collect()
     }
 
-    /// Whether the entry with the answer is among the first `k` that were read.
+    /// Whether the entry with the answer is among the first `k` retrieved.
     pub fn found(&self, k: usize) -> bool {
         self.read.iter().take(k).any(|id| Some(*id) == self.entry)
     }
 }
 
 impl RevealSummary {
-    /// The summary of a finished run.
+    /// Reads the summary of a finished run.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`DataError::Malformed`] for one that is broken or of another version.
+    /// [`TrainError::Io`]; [`DataError::Malformed`] for a summary that is broken or of another
+    /// version.
     pub fn read(run: &Path) -> Result<Self> {
         read_summary(&run.join(SUMMARY))
     }
 
-    /// The exact match of a part of the questions.
+    /// The exact match of a set of questions.
     pub fn exact_match(&self, questions: &str) -> Option<&Measure> {
         let figures = self.figures.iter().find(|figures| figures.questions == questions)?;
         Some(&figures.exact_match)
@@ -376,7 +378,7 @@ pub fn is_run(folder: &Path) -> bool {
     folder.join(MODEL).is_file() && folder.join(SUMMARY).is_file()
 }
 
-/// Whether a folder has a run of this study that was begun and not finished.
+/// Whether a folder has an unfinished run of this study.
 pub fn is_unfinished(folder: &Path) -> bool {
     let recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default());
     !is_run(folder) && recipe.is_ok_and(|recipe| recipe.study() == "reveal")

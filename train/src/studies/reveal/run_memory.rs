@@ -1,9 +1,9 @@
-//! The memory of a training run: made when it is first read, and made anew while training goes on.
+//! The memory of a training run: built when it is first read, and refreshed during training.
 //!
-//! A refresh encodes all entries with the parameters of the step at which it starts, on a thread of
-//! its own, and is adopted at a fixed later step, so that a run does not depend on how quick the
-//! thread is. What it encodes with is kept as a file, the *snapshot*, of which every checkpoint has
-//! the ones that it needs: a resumed run encodes with them again and gets the same memory.
+//! A refresh encodes all entries on its own thread, with the parameters of the step at which it
+//! starts. It is adopted at a fixed later step, so that results do not depend on the speed of the
+//! thread. The parameters are saved in a file, the *snapshot*. Every checkpoint contains the
+//! snapshots that it needs: a resumed run encodes with them again and gets the same memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,12 +29,12 @@ use crate::error::TrainError;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
-/// The folder of snapshots in a run's.
+/// The folder of snapshots in a run's folder.
 pub const SNAPSHOTS: &str = "memory-snapshots";
-/// The file of a checkpoint that says where the memory stands.
+/// The checkpoint file with the state of the memory.
 const STATE: &str = "memory.json";
 
-/// What entries are encoded with and from; shared with the thread of a refresh.
+/// The model sizes, entries and sequences for encoding; shared with the refresh thread.
 pub struct Encoding {
     /// The model's sizes.
     pub config: RevealConfig,
@@ -44,7 +44,7 @@ pub struct Encoding {
     pub sequencer: Sequencer,
 }
 
-/// The memory, and a refresh if one is under way.
+/// The memory, and its running refresh.
 pub struct RunMemory {
     folder: PathBuf,
     snapshots: PathBuf,
@@ -56,57 +56,57 @@ pub struct RunMemory {
     writer: Option<Writer>,
 }
 
-/// Where the memory stands.
+/// The state of the memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 struct State {
-    /// The phase that reads it.
+    /// The phase that reads the memory.
     phase: usize,
-    /// The step of whose parameters the present memory is.
+    /// The step whose parameters encoded the current memory.
     made_at: Option<u64>,
-    /// The step at which the refresh under way started.
+    /// The step at which the running refresh started.
     next: Option<u64>,
-    /// How far keys moved on average by the last refresh, as 1 − cosine.
+    /// The mean change of keys by the last refresh, as 1 − cosine.
     mean_drift: f64,
 }
 
-/// What a checkpoint says of the memory.
+/// The memory's part of a checkpoint.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     state: State,
-    /// What was retrieved since the last refresh started.
+    /// Retrieval statistics since the last refresh started.
     log: RetrievalLog,
 }
 
 impl Encoding {
-    /// What a run's folder keeps of it: names and contents of the files of sizes and tokenizer.
+    /// The names and contents of the files of sizes and tokenizer in a run's folder.
     ///
     /// # Errors
-    /// Those of the tokenizer.
+    /// Errors of the tokenizer.
     pub fn files(&self) -> StudyResult<[(&'static str, String); 2]> {
         let tokens = self.sequencer.tokens().json()?;
         Ok([(MODEL, serde_json::to_string_pretty(&self.config)?), (TOKENIZER, tokens)])
     }
 
-    /// A frozen model of a finished run's parameters, each of them finite.
+    /// Loads the frozen model of a finished run, and checks that all parameters are finite.
     ///
     /// # Errors
-    /// Those of [`Self::load`], and the name of a parameter that is not finite.
+    /// Those of [`Self::load`]; a parameter that is not finite, by name.
     pub fn load_checked(&self, weights: &Path) -> StudyResult<Reveal> {
         let (model, parameters) = self.model_of(weights)?;
         for parameter in parameters.iter() {
             if parameter.to_vec()?.iter().any(|number| !number.is_finite()) {
                 let (file, name) = (weights.display(), parameter.name());
-                let remedy = "the file is damaged: take it from a copy, or train the run again";
+                let remedy = "the file is damaged: restore a copy, or train the run again";
                 return Err(format!("{file}: `{name}` is not finite; {remedy}").into());
             }
         }
         Ok(model)
     }
 
-    /// A frozen model of a file's parameters.
+    /// Loads a frozen model from a file.
     ///
     /// # Errors
-    /// A file that cannot be read, or is of another model.
+    /// The file cannot be read, or belongs to another model.
     pub fn load(&self, weights: &Path) -> StudyResult<Reveal> {
         Ok(self.model_of(weights)?.0)
     }
@@ -121,7 +121,7 @@ impl Encoding {
 }
 
 impl RunMemory {
-    /// No memory yet; it will lie in the run's folder.
+    /// Creates the state without a memory, which will be in the run's folder.
     pub fn new(run: &Path, settings: RevealMemory, encoding: Arc<Encoding>) -> Self {
         Self {
             folder: run.join("memory"),
@@ -135,12 +135,12 @@ impl RunMemory {
         }
     }
 
-    /// The memory, open for reading.
+    /// The memory, opened for reading.
     pub fn retriever(&self) -> Option<&Retriever> {
         self.open.as_ref()
     }
 
-    /// Steps since the parameters that the memory is of, and how far the last refresh moved keys.
+    /// The memory's age in steps, and the mean change of keys by the last refresh.
     pub fn figures(&self, step: u64) -> Vec<(String, f64)> {
         let Some(made_at) = self.state.made_at else { return Vec::new() };
         vec![
@@ -149,14 +149,14 @@ impl RunMemory {
         ]
     }
 
-    /// Makes the memory, starts a refresh, or adopts one, as is due before this step.
+    /// Builds the memory, starts a refresh or adopts one, if due before this step.
     pub fn before_step(
         &mut self,
         (phase, step): (usize, u64),
         parameters: &Parameters,
     ) -> StudyResult<()> {
         if self.open.is_none() || self.state.phase != phase {
-            // What a phase begins to read is of the parameters that it begins with.
+            // A phase that starts reading uses a memory encoded with its initial parameters.
             self.settle()?;
             write_parameters(&self.snapshot(step)?, parameters)?;
             self.build(step)?;
@@ -176,12 +176,12 @@ impl RunMemory {
         Ok(())
     }
 
-    /// Waits for a refresh under way and forgets it, so that nothing writes to the memory.
+    /// Waits for the running refresh and adopts it. Afterwards nothing writes to the memory.
     pub fn settle(&mut self) -> StudyResult<()> {
         self.adopt(u64::MAX)
     }
 
-    /// Writes what a resumed run needs into a checkpoint's folder.
+    /// Writes the memory's part of a checkpoint into its folder.
     pub fn save(&self, folder: &Path) -> StudyResult<()> {
         for step in [self.state.made_at, self.state.next].into_iter().flatten() {
             link(&self.snapshots.join(snapshot_name(step)), &folder.join(snapshot_name(step)))?;
@@ -192,13 +192,13 @@ impl RunMemory {
         Ok(write_file(&path, &state)?)
     }
 
-    /// Makes the memory what it was at a checkpoint.
+    /// Restores the memory to its state at a checkpoint.
     pub fn restore(&mut self, folder: &Path) -> StudyResult<()> {
         let path = folder.join(STATE);
         let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
         let Saved { state, log } = serde_json::from_slice(&bytes)
             .map_err(|error| format!("{}: {error}", path.display()))?;
-        // One after the other: the making of the memory sweeps away what it does not need.
+        // Linked one by one: building the memory removes snapshots that it does not need.
         if let Some(step) = state.made_at {
             link(&folder.join(snapshot_name(step)), &self.snapshot(step)?)?;
             self.build(step)?;
@@ -231,7 +231,7 @@ impl RunMemory {
         let model = self.encoding.load(&self.snapshot(step)?)?;
         let encoding = Arc::clone(&self.encoding);
         let steps = RefreshSteps { start: step, lag: self.settings.refresh_lag };
-        // Of each batch of rows, what is encoded together is the same as when the memory was made.
+        // Items are encoded in the same chunks as when the memory was built.
         self.refresh = Some(Refresh::start(writer, steps, move |batch| {
             let Encoding { corpus, sequencer, .. } = encoding.as_ref();
             let place =
@@ -246,7 +246,7 @@ impl RunMemory {
         Ok(())
     }
 
-    /// Adopts the refresh under way, if it is time.
+    /// Adopts the running refresh if it is due.
     fn adopt(&mut self, step: u64) -> StudyResult<()> {
         let (Some(refresh), Some(open)) = (self.refresh.take(), &self.open) else {
             return Ok(());
@@ -267,7 +267,7 @@ impl RunMemory {
         Ok(())
     }
 
-    /// Where the snapshot of a step lies.
+    /// The path of a step's snapshot.
     fn snapshot(&self, step: u64) -> StudyResult<PathBuf> {
         durable::create_folder(&self.snapshots).map_err(TrainError::io(&self.snapshots))?;
         Ok(self.snapshots.join(snapshot_name(step)))
@@ -281,7 +281,7 @@ impl RunMemory {
     }
 }
 
-/// The same file at another place, without a copy where the system can.
+/// Links a file to another path, or copies it if the system cannot link.
 fn link(from: &Path, to: &Path) -> StudyResult<()> {
     Ok(durable::link_file(from, to).map_err(TrainError::io(from))?)
 }

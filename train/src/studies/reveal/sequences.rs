@@ -1,4 +1,4 @@
-//! Examples and entries as the token sequences and pictures that the model reads.
+//! Token sequences and images of examples and entries, as model input.
 
 use candle_core::{Device, Tensor};
 use engram_data::text_to_text::TextToText;
@@ -9,7 +9,7 @@ use super::corpus::{Corpus, Example, Item, Task};
 use super::settings::{Prompts, RevealData};
 use crate::study::StudyResult;
 
-/// Texts to sequences, by the recipe's prompts and limits.
+/// Turns texts into sequences, with the recipe's prompts and limits.
 pub struct Sequencer {
     tokens: TextToText,
     caption: Vec<u32>,
@@ -17,7 +17,7 @@ pub struct Sequencer {
     knowledge: Vec<u32>,
     /// The sequence of each item of the corpus.
     items: Vec<Vec<u32>>,
-    /// How many of them are cut off before their end.
+    /// The number of truncated items.
     items_cut: usize,
     max_entry_tokens: usize,
     max_query_tokens: usize,
@@ -25,17 +25,17 @@ pub struct Sequencer {
     image_size: usize,
 }
 
-/// What is to be generated: the decoder's input and, for each place, the token that follows.
+/// The decoder's input and its target: the next token at each position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Begins with the begin token.
+    /// Starts with the begin token.
     pub input: Vec<u32>,
     /// Ends with the end token.
     pub output: Vec<u32>,
 }
 
 impl Sequencer {
-    /// Tokenises the items once.
+    /// Tokenizes all items once.
     pub fn new(
         tokens: TextToText,
         corpus: &Corpus,
@@ -62,7 +62,7 @@ impl Sequencer {
         Ok(made)
     }
 
-    /// The sequence of an entry's text, and whether it is cut off before its end.
+    /// The sequence of an entry's text, and whether it was truncated.
     pub fn entry(&self, text: &str) -> StudyResult<(Vec<u32>, bool)> {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.knowledge);
@@ -72,10 +72,10 @@ impl Sequencer {
         Ok((ids, cut))
     }
 
-    /// What is longer than the recipe lets the model read or say: kind, key and limit, how many of how many.
+    /// Warnings about truncated texts: kind, key and limit, and how many of how many.
     ///
     /// # Errors
-    /// Those of the tokenizer.
+    /// Errors of the tokenizer.
     pub fn cut_off(&self, corpus: &Corpus) -> StudyResult<Vec<String>> {
         let (mut questions, mut answers, mut asked) = (0, 0, 0);
         for example in [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten() {
@@ -97,13 +97,11 @@ impl Sequencer {
                 self.max_entry_tokens,
             ),
             ("questions", questions, asked, "max_query_tokens", self.max_query_tokens),
-            ("questions' answers", answers, asked, "max_answer_tokens", self.max_answer_tokens),
+            ("answers", answers, asked, "max_answer_tokens", self.max_answer_tokens),
         ];
         let told = counts.into_iter().filter(|(_, cut, ..)| *cut > 0);
         let told = told.map(|(kind, cut, all, key, limit)| {
-            format!(
-                "{cut} of {all} {kind} are longer than `data.{key}`, {limit}, and are cut off there"
-            )
+            format!("{cut} of {all} {kind} are truncated to `data.{key}` = {limit}")
         });
         Ok(told.collect())
     }
@@ -113,12 +111,12 @@ impl Sequencer {
         &self.tokens
     }
 
-    /// Tokens of an answer, at most.
+    /// The largest number of answer tokens.
     pub fn max_answer_tokens(&self) -> usize {
         self.max_answer_tokens
     }
 
-    /// The sequence of a question, and whether it is cut off before its end.
+    /// The sequence of a question, and whether it was truncated.
     pub fn question(&self, text: &str) -> StudyResult<(Vec<u32>, bool)> {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.question);
@@ -128,7 +126,7 @@ impl Sequencer {
         Ok((ids, cut))
     }
 
-    /// The sequence that asks for a picture's caption.
+    /// The sequence that requests a caption of an image.
     pub fn describe(&self) -> Vec<u32> {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.caption);
@@ -136,7 +134,7 @@ impl Sequencer {
         ids
     }
 
-    /// The sequence of what an example asks.
+    /// The query sequence of an example.
     pub fn asked(&self, example: &Example) -> StudyResult<Vec<u32>> {
         match example.task {
             Task::Answer => Ok(self.question(&example.text)?.0),
@@ -144,7 +142,7 @@ impl Sequencer {
         }
     }
 
-    /// What is to be generated for a text.
+    /// The decoder target of a text.
     pub fn target(&self, text: &[u32]) -> Target {
         let text = &text[..text.len().min(self.max_answer_tokens)];
         let mut input = vec![self.tokens.begin];
@@ -154,15 +152,15 @@ impl Sequencer {
         Target { input, output }
     }
 
-    /// An answer that was generated, its end with it if it has one, as what is to be generated.
+    /// The decoder target of generated tokens, with the end token if it was generated.
     pub fn generated(&self, tokens: &[u32]) -> Target {
         let (output, mut input) = (tokens.to_vec(), vec![self.tokens.begin]);
         input.extend(&tokens[..tokens.len().saturating_sub(1)]);
         Target { input, output }
     }
 
-    /// A text cut in two at a share of its length: the beginning as a query that asks for the rest,
-    /// and the rest (prefix language modelling).
+    /// Splits a text at a fraction of its length: the beginning is the query, the rest is the
+    /// target (prefix language modelling).
     pub fn continuation(&self, text: &str, share: f64) -> StudyResult<(Vec<u32>, Target)> {
         let ids = self.tokens.encode(text)?;
         let longest = ids.len().saturating_sub(1).min(self.max_query_tokens.saturating_sub(2));
@@ -174,7 +172,7 @@ impl Sequencer {
         Ok((query, self.target(&ids[cut..])))
     }
 
-    /// Entries as the model reads them; entries with the same picture share it.
+    /// The model input of entries; entries with the same image share it.
     pub fn entries(&self, corpus: &Corpus, places: &[usize]) -> StudyResult<RevealInput> {
         let texts: Vec<&[u32]> = places.iter().map(|place| self.items[*place].as_slice()).collect();
         let views: Vec<Option<(usize, u32)>> =
@@ -182,7 +180,7 @@ impl Sequencer {
         self.input(corpus, &texts, &views)
     }
 
-    /// Texts, each with a view of a picture.
+    /// The model input of texts, each with a view of an image.
     pub fn input<T: AsRef<[u32]>>(
         &self,
         corpus: &Corpus,

@@ -1,4 +1,4 @@
-//! What a recipe of the REVEAL study says in `[data]`, `[model]`, `[memory]` and a phase's `feed`.
+//! Settings of the study: `[data]`, `[model]`, `[memory]` and the feed of a phase.
 
 mod files;
 
@@ -7,52 +7,52 @@ use serde::{Deserialize, Serialize};
 
 pub use files::{BadPictures, CaptionFile, QuestionFile};
 
-/// `[data]`: where entries, pictures and questions come from.
+/// `[data]`: entries, images and questions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealData {
     /// The seed of the embedded world.
     pub world_seed: u64,
-    /// How many pictures, of the world or of those that files ask about; 0 for all.
+    /// Number of images, from the world or with examples in files; 0 for all.
     pub pictures: usize,
-    /// The folder that files are in; empty for the embedded world.
+    /// Folder of the files; empty for the embedded world.
     pub path: String,
-    /// Files of captions.
+    /// Caption files.
     pub captions: Vec<CaptionFile>,
-    /// Files of questions.
+    /// Question files.
     pub questions: Vec<QuestionFile>,
-    /// Files of further entries, in `path`, as `engram data entries` writes them; their pictures are
+    /// Files of further entries, in `path`, as written by `engram data entries`; their images are
     /// in `path` too.
     pub entries: Vec<String>,
-    /// The share of pictures that is drawn for validation, of those that no file gives a split.
+    /// Fraction of images drawn for validation, among images without a given split.
     pub validation_share: f64,
-    /// The share that is drawn for the test.
+    /// Fraction of images drawn for the test.
     pub test_share: f64,
-    /// What is done about pictures that are missing or do not decode.
+    /// What to do with images that are missing or do not decode.
     pub bad_pictures: BadPictures,
-    /// MiB of decoded pictures that are kept in main memory.
+    /// MiB of main memory for decoded images.
     pub cached_pictures_mib: u64,
-    /// Sources whose entries are left out of the memory.
+    /// Sources whose entries are excluded from the memory.
     pub without_sources: Vec<String>,
-    /// Words of the tokenizer that is made from the training texts.
+    /// Vocabulary size of a tokenizer built from the training texts.
     pub vocabulary: usize,
-    /// Put before the text of a query and of an entry.
+    /// Prompts before the texts of queries and entries.
     pub prompts: Prompts,
-    /// Tokens of an entry, at most.
+    /// Maximum number of tokens of an entry.
     pub max_entry_tokens: usize,
-    /// Tokens of a query, at most.
+    /// Maximum number of tokens of a query.
     pub max_query_tokens: usize,
-    /// Tokens of an answer, at most.
+    /// Maximum number of tokens of an answer.
     pub max_answer_tokens: usize,
-    /// Validation questions that an evaluation asks, at most; 0 for all.
+    /// Maximum number of validation questions in an evaluation; 0 for all.
     pub evaluated_questions: usize,
 }
 
-/// `[data.prompts]`: what is put before texts.
+/// `[data.prompts]`: prompts before texts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Prompts {
-    /// Before a text that is to be continued; published: "Please describe this image:".
+    /// Before a text to continue; published: "Please describe this image:".
     pub caption: String,
     /// Before a question; published: "Please based on this image to answer the question:".
     pub question: String,
@@ -84,11 +84,11 @@ impl Default for RevealData {
     }
 }
 
-/// Where the sizes of a model come from.
+/// The source of the model's sizes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// The recipe.
+    /// The sizes in the recipe.
     #[default]
     Own,
     /// REVEAL-base: T5 base and ViT-B/16.
@@ -97,64 +97,64 @@ pub enum Size {
     Large,
 }
 
-/// `[model]`: the sizes of the model, and what it starts from.
+/// `[model]`: the sizes of the model, and its initial weights.
 ///
-/// A published `size` counts in the place of the numbers from `d_model` to `score_ceiling`; the
-/// configuration of published weights counts before both.
+/// A published `size` replaces the values from `d_model` to `score_ceiling`. The configuration of
+/// published weights overrides both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealModel {
-    /// Where the sizes come from.
+    /// The source of the sizes.
     pub size: Size,
-    /// A T5 v1.1 to start from, with its tokenizer: a folder, or `hf://owner/name`; empty for fresh
-    /// weights.
+    /// A T5 v1.1 to start from, with its tokenizer: a folder, or `hf://owner/name`; empty for
+    /// random weights.
     pub t5: String,
-    /// A ViT to start from: a folder, or `hf://owner/name`; empty for fresh weights.
+    /// A ViT to start from: a folder, or `hf://owner/name`; empty for random weights.
     pub vit: String,
-    /// The share of the image encoder's blocks that a stop-gradient is put behind.
+    /// Fraction of the image encoder's blocks before a stop-gradient.
     pub frozen_image_share: f64,
-    /// The share of the text encoder's layers below the fusion that a stop-gradient is put behind.
+    /// Fraction of the text encoder's layers below the fusion before a stop-gradient.
     pub frozen_text_share: f64,
     /// Width `D` of texts, values and the decoder.
     pub d_model: usize,
-    /// Heads of T5's layers.
+    /// Number of T5's attention heads.
     pub num_heads: usize,
-    /// Width of a head.
+    /// Width of an attention head.
     pub d_kv: usize,
-    /// Width of T5's feed-forward parts.
+    /// Width of T5's feed-forward layers.
     pub d_ff: usize,
-    /// Layers of the text encoder below the fusion.
+    /// Number of text encoder layers below the fusion.
     pub text_layers: usize,
-    /// Layers of the fusion.
+    /// Number of fusion layers.
     pub fusion_layers: usize,
-    /// Layers of the query head, the key head and the Perceiver.
+    /// Number of layers in the query head, the key head and the Perceiver.
     pub head_layers: usize,
-    /// Layers of the decoder.
+    /// Number of decoder layers.
     pub decoder_layers: usize,
-    /// Pixels of a picture's edge.
+    /// Edge of an image, in pixels.
     pub image_size: usize,
-    /// Pixels of a patch's edge.
+    /// Edge of a patch, in pixels.
     pub patch_size: usize,
-    /// Channels of convolutions with stride 2, what they leave of each patch being added to the map
-    /// of patches; empty for none.
+    /// Channels of stride-2 convolutions whose output for each patch is added to the patch
+    /// embedding; empty for none.
     pub stem_channels: Vec<usize>,
     /// Width of the image encoder.
     pub image_width: usize,
-    /// Heads of the image encoder.
+    /// Number of attention heads of the image encoder.
     pub image_heads: usize,
-    /// Width of its feed-forward parts.
+    /// Width of the image encoder's feed-forward layers.
     pub image_ff: usize,
-    /// Its blocks.
+    /// Number of image encoder blocks.
     pub image_layers: usize,
-    /// Tokens of a value.
+    /// Number of tokens per value.
     pub value_tokens: usize,
     /// Width of queries and keys.
     pub key_dim: usize,
-    /// Whether sources are weighed.
+    /// Whether a gate weighs the sources.
     pub gate: bool,
-    /// What a score is multiplied by at most; 5 as published.
+    /// Upper limit of the learned score scale; 5 as published.
     pub score_ceiling: f64,
-    /// What patches and value tokens are multiplied by; 4 as published.
+    /// Scale of patches and value tokens; 4 as published.
     pub token_scale: f64,
     /// Dropout of T5's layers.
     pub dropout: f64,
@@ -197,13 +197,13 @@ impl Default for RevealModel {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealMemory {
-    /// Entries that are retrieved for a query; 0 for a model without memory.
+    /// Number of entries to retrieve per query; 0 for a model without memory.
     pub k: usize,
-    /// The share of them, the best ones, that is encoded anew with the present weights.
+    /// Fraction of the retrieved entries, from the top, to re-encode with the current weights.
     pub reencoded: f64,
-    /// Steps from one refresh of the memory to the next; 0 for never.
+    /// Steps between refreshes of the memory; 0 for no refresh.
     pub refresh_every: u64,
-    /// Steps that a refresh may take while training goes on.
+    /// Steps between the start and the adoption of a refresh, during which training continues.
     pub refresh_lag: u64,
 }
 
@@ -213,58 +213,58 @@ impl Default for RevealMemory {
     }
 }
 
-/// What the examples of a phase are made of.
+/// The examples of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Examples {
-    /// Training pictures alone: another view of each is to find the one of the memory. There is
-    /// nothing to generate; it stands for the published image encoder's own pre-training.
+    /// Training images alone: another view of each must match its view in the memory. Nothing is
+    /// generated. This phase replaces the published image encoder's own pre-training.
     Pictures,
-    /// The entries about training pictures: the beginning of a text, to be continued.
+    /// Entries about training images: the beginning of a text, to be continued.
     Entries,
     /// Training questions with their answers.
     Questions,
 }
 
-/// What an example is given to read beside its query.
+/// The entries that an example reads beside its query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Knowledge {
-    /// Nothing.
+    /// No entries.
     None,
-    /// Its own entry and that of another example (the warm start's pseudo ground truth).
+    /// Its own entry and another example's (the warm start's pseudo ground truth).
     Own,
-    /// What is retrieved.
+    /// Retrieved entries.
     Retrieved,
 }
 
-/// `[phase.feed]`: what a phase is fed.
+/// `[phase.feed]`: the training examples of a phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealFeed {
-    /// What the examples are made of.
+    /// The kind of examples.
     pub examples: Examples,
-    /// What they are given to read.
+    /// The entries that they read.
     pub knowledge: Knowledge,
-    /// The weight of the contrastive loss; the generator's has the rest.
+    /// The weight of the contrastive loss; the generation loss has the rest.
     pub contrastive: f64,
     /// The temperature of the contrastive loss.
     pub temperature: f64,
-    /// The weight of the decorrelation of value tokens.
+    /// The weight of the decorrelation loss of value tokens.
     pub decorrelation: f64,
-    /// The weight of the alignment of value and query tokens.
+    /// The weight of the alignment loss between value and query tokens.
     pub alignment: f64,
-    /// The label smoothing of the generator's loss.
+    /// The label smoothing of the generation loss.
     pub label_smoothing: f32,
-    /// Examples in a batch, where it is not `batch.examples`.
+    /// Batch size, if not `batch.examples`.
     pub batch: Option<usize>,
-    /// How many examples that stand one after the other in the data come into one batch together:
-    /// facts about a picture and its look-alikes are each other's hardest negatives. 1 for none.
+    /// Number of consecutive examples of the data to put into one batch. Facts about an image and
+    /// its look-alikes are each other's hardest negatives. 1 for none.
     pub neighbours: usize,
-    /// How often the pictures of a batch are shown as others: all turned, mirrored or with their
-    /// colours exchanged in one way. Not where the memory is read, which has them as they are.
+    /// Fraction of batches whose images are all rotated, mirrored or colour-permuted in the same
+    /// way. Not allowed if the memory is read, which has the original images.
     pub altered: f64,
-    /// How often an example's re-encoded entries are replaced by its own.
+    /// Probability that an example's re-encoded entries are replaced by its own.
     pub own_knowledge: f64,
 }
 
@@ -274,7 +274,7 @@ impl RevealFeed {
         self.knowledge == Knowledge::Retrieved && self.examples != Examples::Pictures
     }
 
-    /// The first setting that no run can work with, and why.
+    /// The first invalid key, with the reason.
     pub fn conflict(&self) -> Option<(&'static str, String)> {
         let shares = [
             ("contrastive", self.contrastive),
@@ -283,25 +283,25 @@ impl RevealFeed {
         ];
         for (key, share) in shares {
             if !(0.0..=1.0).contains(&share) {
-                return Some((key, format!("is {share}; give a share from 0 to 1")));
+                return Some((key, format!("is {share}; must be from 0 to 1")));
             }
         }
         if self.altered > 0.0 && self.retrieves() {
-            let reason = "is above 0, but the memory that is read has pictures as they are; give 0";
+            let reason = "is above 0, but the memory has the original images; must be 0";
             return Some(("altered", reason.to_owned()));
         }
         for (key, weight) in [("decorrelation", self.decorrelation), ("alignment", self.alignment)]
         {
             if !(weight >= 0.0 && weight.is_finite()) {
-                return Some((key, format!("is {weight}; give a weight from 0 up")));
+                return Some((key, format!("is {weight}; must be 0 or above")));
             }
         }
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
-            let reason = format!("is {}; give a number above 0", self.temperature);
+            let reason = format!("is {}; must be above 0", self.temperature);
             return Some(("temperature", reason));
         }
         if !(0.0..1.0).contains(&self.label_smoothing) {
-            let reason = format!("is {}; give a share from 0 to below 1", self.label_smoothing);
+            let reason = format!("is {}; must be from 0 to below 1", self.label_smoothing);
             return Some(("label_smoothing", reason));
         }
         if self.batch.is_some_and(|batch| batch < 2) {
@@ -315,14 +315,14 @@ impl RevealFeed {
 }
 
 impl RevealModel {
-    /// The first setting that no run can work with, and why.
+    /// The first invalid key, with the reason.
     pub fn conflict(&self) -> Option<(&'static str, String)> {
         let shares = [
             ("frozen_image_share", self.frozen_image_share),
             ("frozen_text_share", self.frozen_text_share),
         ];
         if let Some((key, share)) = shares.into_iter().find(|(_, s)| !(0.0..=1.0).contains(s)) {
-            return Some((key, format!("is {share}; give a share from 0 to 1")));
+            return Some((key, format!("is {share}; must be from 0 to 1")));
         }
         let numbers = [
             ("d_model", self.d_model),
@@ -339,13 +339,13 @@ impl RevealModel {
             ("head_layers", self.head_layers),
         ];
         if let Some((key, _)) = numbers.into_iter().find(|(_, number)| *number == 0) {
-            return Some((key, "is 0; give 1 or more".to_owned()));
+            return Some((key, "is 0; must be at least 1".to_owned()));
         }
         if self.stem_channels.contains(&0) {
-            return Some(("stem_channels", "has a 0; give each 1 or more".to_owned()));
+            return Some(("stem_channels", "has a 0; each must be at least 1".to_owned()));
         }
         if !(self.score_ceiling > 0.0 && self.score_ceiling.is_finite()) {
-            let reason = format!("is {}; give a number above 0", self.score_ceiling);
+            let reason = format!("is {}; must be above 0", self.score_ceiling);
             return Some(("score_ceiling", reason));
         }
         let fresh = Self::default();
@@ -366,18 +366,17 @@ impl RevealModel {
             ("image_ff", self.image_ff != fresh.image_ff),
             ("image_layers", self.image_layers != fresh.image_layers),
         ];
-        // The configuration of published weights counts before these.
+        // The configuration of published weights overrides these keys.
         for (name, weights, keys) in
             [("model.t5", &self.t5, &of_t5[..]), ("model.vit", &self.vit, &of_vit[..])]
         {
             let given = keys.iter().find(|(_, given)| *given && !weights.is_empty());
             if let Some((key, _)) = given {
-                let reason =
-                    format!("counts for nothing beside `{name}`, which has its own; leave it out");
+                let reason = format!("has no effect beside `{name}`, which has its own; remove it");
                 return Some((key, reason));
             }
         }
-        // What a published size has in its place would be ignored without a word.
+        // Keys that a published size overrides would be ignored silently.
         let free = Self {
             size: Size::Own,
             t5: self.t5.clone(),
@@ -391,18 +390,18 @@ impl RevealModel {
         };
         let own = Self { size: Size::Own, ..self.clone() };
         (self.size != Size::Own && own != free).then(|| {
-            let reason = "is a published one, but another key gives a number of its own; leave out \
-                          those, or take `size = \"own\"`";
+            let reason = "is a published size, but another key sets a value of its own; remove \
+                          those keys, or use `size = \"own\"`";
             ("size", reason.to_owned())
         })
     }
 }
 
 impl RevealMemory {
-    /// The first setting that no run can work with, and why.
+    /// The first invalid key, with the reason.
     pub fn conflict(&self) -> Option<(&'static str, String)> {
         if !(0.0..=1.0).contains(&self.reencoded) {
-            let reason = format!("is {}; give a share from 0 to 1", self.reencoded);
+            let reason = format!("is {}; must be from 0 to 1", self.reencoded);
             return Some(("reencoded", reason));
         }
         if self.refresh_every > 0 && self.refresh_lag >= self.refresh_every {
@@ -452,7 +451,7 @@ mod tests {
         assert_eq!(conflict(RevealModel { head_layers: 0, ..fresh() }), Some("head_layers"));
         let none = f64::NAN;
         assert_eq!(conflict(RevealModel { score_ceiling: none, ..fresh() }), Some("score_ceiling"));
-        // The fusion and the memory have sizes of their own.
+        // The fusion and the memory have their own sizes.
         assert_eq!(conflict(RevealModel { fusion_layers: 1, key_dim: 8, ..t5 }), None);
     }
 

@@ -1,4 +1,4 @@
-//! The sizes of the model: the recipe's, the published ones, or those of published weights.
+//! The sizes of the model, from the recipe, a published size or published weights.
 
 use engram_data::text_to_text::TextToText;
 use engram_models::reveal::RevealConfig;
@@ -9,7 +9,7 @@ use super::corpus::Corpus;
 use super::published::Published;
 use super::settings::{RevealModel, Size};
 
-/// The configuration, as far as it does not depend on the data.
+/// The configuration, without its data-dependent parts.
 pub fn config_of(model: &RevealModel, published: &Published) -> RevealConfig {
     let mut config = match model.size {
         Size::Own => own(model),
@@ -25,7 +25,7 @@ pub fn config_of(model: &RevealModel, published: &Published) -> RevealConfig {
     config.t5.dropout_rate = model.dropout;
     config.gate = model.gate;
     config.token_scale = model.token_scale;
-    // Rounded down, as released; a share such as 0.8333 of 24 stands for 20.
+    // Rounded down, as released; a fraction such as 0.8333 of 24 stands for 20.
     let count = |share: f64, layers: usize| (share * layers as f64 + 0.01).floor() as usize;
     config.frozen_image_layers = count(model.frozen_image_share, config.image.num_hidden_layers);
     config.frozen_text_layers = count(model.frozen_text_share, config.text_layers());
@@ -66,8 +66,8 @@ fn own(model: &RevealModel) -> RevealConfig {
     }
 }
 
-/// Fits the configuration to the data: its sources, and the tokenizer's ids. A published size keeps its
-/// vocabulary, which is larger than its tokenizer's.
+/// Fits the configuration to the data: the number of sources, and the tokenizer's ids. A published
+/// size keeps its vocabulary, which is larger than its tokenizer's.
 pub fn fit(config: &mut RevealConfig, model: &RevealModel, corpus: &Corpus, tokens: &TextToText) {
     let vocabulary = tokens.vocabulary();
     config.t5.vocab_size = match model.size == Size::Own && model.t5.is_empty() {
@@ -77,6 +77,6 @@ pub fn fit(config: &mut RevealConfig, model: &RevealModel, corpus: &Corpus, toke
     config.t5.eos_token_id = tokens.end;
     config.t5.pad_token_id = tokens.pad;
     config.t5.decoder_start_token_id = tokens.begin;
-    // Without a memory nothing is weighed, but the gate has a column all the same.
+    // The gate has a column even without a memory.
     config.sources = corpus.sources.len().max(1);
 }

@@ -1,4 +1,4 @@
-//! The study as the trainer sees it.
+//! The [`Study`] of REVEAL.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -36,22 +36,22 @@ use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
-/// The memory of an evaluation while training goes on, in the run's folder.
+/// The folder of the memory for evaluations during training, in the run's folder.
 pub const EVALUATED: &str = "memory-evaluation";
 
-/// Views that training shows are counted from here: none of them is a question's in the evaluation.
+/// The first view number of training; evaluation questions use lower numbers.
 const FIRST_TRAINING_VIEW: u32 = 16;
 
-/// Views of each picture that [`RevealStudy::picture_recall`] asks with.
+/// Views per image in [`RevealStudy::picture_recall`].
 const ASKED_VIEWS: u32 = 4;
 
-/// Pictures that are encoded at a time there.
+/// Images per batch there.
 const PICTURES_AT_A_TIME: usize = 256;
 
 /// [`Reveal::query`] or [`Reveal::key`].
 type Head = fn(&Reveal, &BaseStates, &Mode) -> engram_models::Result<Tensor>;
 
-/// REVEAL on a corpus.
+/// Trains REVEAL on a corpus.
 pub struct RevealStudy {
     data: RevealData,
     memory: RevealMemory,
@@ -68,15 +68,15 @@ pub struct RevealStudy {
     run_memory: RunMemory,
 }
 
-/// Examples that are learnt from together.
+/// A batch of examples.
 #[derive(Debug, Clone)]
 pub struct Batch {
     examples: Vec<Drawn>,
-    /// What becomes of all their pictures.
+    /// The augmentation of all their images.
     alteration: Alteration,
 }
 
-/// One example of a batch, with what is drawn for it.
+/// One example of a batch, with its random choices.
 #[derive(Debug, Clone, Copy)]
 pub struct Drawn {
     place: usize,
@@ -86,7 +86,7 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// What the example is to be answered with: of several captions one that is drawn.
+    /// The target text: for several captions, a random one.
     fn answer<'a>(&self, example: &'a Example) -> &'a str {
         let place = match example.task {
             Task::Answer => 0,
@@ -97,15 +97,15 @@ impl Drawn {
 }
 
 impl RevealStudy {
-    /// What draws the world, and the tasks that every run on it is asked.
+    /// The seed of the world, and of the tasks that all runs on it share.
     pub fn world_seed(&self) -> u64 {
         self.data.world_seed
     }
 
-    /// The study of a recipe's settings; its memory lies in `run`.
+    /// Creates the study from a recipe's settings; its memory is in `run`.
     ///
     /// # Errors
-    /// Those of reading the data.
+    /// Errors of reading the data.
     pub fn new(
         (data, model, memory): (RevealData, RevealModel, RevealMemory),
         feeds: Vec<RevealFeed>,
@@ -149,16 +149,16 @@ impl RevealStudy {
         &self.encoding.corpus
     }
 
-    /// The data, the sizes of the model and its sequences.
+    /// The data, the model's sizes and the sequences.
     pub fn encoding(&self) -> Arc<Encoding> {
         Arc::clone(&self.encoding)
     }
 
-    /// What a reader of the figures has to know: what was left out or cut off, and what starts afresh.
+    /// Notes for the report: skipped or truncated data, and parts that start from random weights.
     pub fn notes(&self) -> Vec<String> {
         let corpus = &self.encoding.corpus;
         let mut notes = match corpus.pictures {
-            // A small model on the embedded world starts from nothing as a matter of course.
+            // A small model on the embedded world always starts from random weights.
             Pictures::World { .. } if self.size == Size::Own && self.published.is_none() => {
                 Vec::new()
             }
@@ -168,20 +168,20 @@ impl RevealStudy {
         notes
     }
 
-    /// The file that says how pictures become the image encoder's input, if it was published with one.
+    /// The image processor's file, if one was published.
     pub fn processor(&self) -> Option<&Path> {
         self.published.processor.as_deref()
     }
 
-    /// Waits for a refresh under way.
+    /// Waits for the running refresh.
     ///
     /// # Errors
-    /// Those of the refresh.
+    /// Errors of the refresh.
     pub fn settle(&mut self) -> StudyResult<()> {
         self.run_memory.settle()
     }
 
-    /// What forward passes work with.
+    /// The parts of forward passes.
     pub fn forward<'a>(
         &'a self,
         model: &'a Reveal,
@@ -203,7 +203,7 @@ impl RevealStudy {
         Ok(self.model.as_ref().ok_or("the model is not built yet")?)
     }
 
-    /// Views of pictures that are to find the pictures of the memory.
+    /// The loss of views of images that must match the memory's images.
     fn picture_losses(
         &self,
         batch: &Batch,
@@ -224,8 +224,8 @@ impl RevealStudy {
         Ok((losses, 2 * examples.len()))
     }
 
-    /// How often views of pictures that training has not seen find the right one among those of the
-    /// memory and their own: first, and among the first ten.
+    /// The recall of images that training has not seen: how often their views match the right image
+    /// among the memory's images and their own, first and among the first ten.
     fn picture_recall(&self, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
         let (model, mode) = (self.model()?, Mode::predict());
@@ -241,7 +241,7 @@ impl RevealStudy {
             Ok(vectors)
         };
         let held_out = corpus.held_out_pictures();
-        // Files may show pictures that no entry has, and some that are missing.
+        // Files may have images without entries, and entries with missing images.
         let shown = corpus.items.iter().filter_map(|item| item.picture);
         let all: BTreeSet<usize> = shown.chain(held_out.iter().copied()).collect();
         let clean: Vec<(usize, u32)> = all.iter().map(|place| (*place, 0)).collect();
@@ -291,7 +291,7 @@ impl Study for RevealStudy {
     }
 
     fn primary_metric(&self) -> MetricSpec {
-        // That of the first validation example, which every evaluation asks.
+        // The metric of the first validation example, which every evaluation answers.
         let Encoding { corpus, .. } = self.encoding.as_ref();
         let judge = corpus.validation.first().and_then(|example| corpus.judges.get(example.judge));
         MetricSpec::higher(judge.and_then(Judge::primary_metric).unwrap_or("exact_match"))
@@ -332,7 +332,7 @@ impl Study for RevealStudy {
             Examples::Pictures => self.encoding.corpus.training_pictures.len(),
             _ => examples.len(),
         };
-        // Where an example reads its own entry, it has to be in the memory.
+        // An example that reads its own entry needs one in the memory.
         let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Pictures;
         let wanted = |place: &usize| !reads_own || examples[*place].own.is_some();
         let places: Vec<usize> = (0..count).filter(wanted).collect();
@@ -353,7 +353,7 @@ impl Study for RevealStudy {
                     replaced: rng.random_bool(feed.own_knowledge),
                 })
                 .collect();
-            // A lone last example has no negative.
+            // A last example alone has no negative.
             if examples.len() < 2 {
                 return Ok(batches);
             }
@@ -437,7 +437,7 @@ impl Study for RevealStudy {
         let data = match corpus.pictures {
             Pictures::World { .. } => {
                 "the embedded world (graphics: Twemoji, CC-BY 4.0): it shows \
-                mechanisms, not the paper's figures"
+                mechanisms, not the paper's results"
                     .to_owned()
             }
             Pictures::Files(_) => {
@@ -469,14 +469,14 @@ impl Study for RevealStudy {
             0 => all.len(),
             most => most.min(all.len()),
         };
-        // Evenly spread over the pictures.
+        // Evenly spread over the images.
         let asked: Vec<&Example> = (0..wanted).map(|i| &all[i * all.len() / wanted]).collect();
         let answers = Answers::of(&forward, &asked, context.stop)?;
         let corpus = &self.encoding.corpus;
         let mut evaluation = Figures::evaluation(&Figures::of_parts(corpus, &asked, &answers));
         for sides in judge::sides(corpus, &asked, &answers.texts)? {
             for measure in sides.measure()?.measures {
-                // Where two judges give one metric, the first is the primary one.
+                // If two kinds of metrics share a name, the first is reported.
                 if evaluation.get(&measure.metric).is_none() {
                     evaluation.metrics.push((measure.metric, measure.value));
                 }

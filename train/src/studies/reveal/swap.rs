@@ -1,5 +1,5 @@
-//! Facts changed in the memory, and then deleted, with nothing else changed: does the model read its
-//! answers there?
+//! Facts changed in the memory, and then deleted, with nothing else changed: does the model take
+//! its answers from the memory?
 
 use engram_data::world::World;
 use engram_eval::result::Measure;
@@ -14,42 +14,44 @@ use super::retriever::{Retriever, encode};
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
-/// What a swap came to.
+/// The results of a swap.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SwapReport {
-    /// Facts that were changed.
+    /// The number of changed facts.
     pub facts: usize,
-    /// Answers that were right before.
+    /// The fraction of correct answers before.
     pub before: Measure,
-    /// Answers that are the new ones, once the memory says so.
+    /// The fraction of answers that are the new ones after the change.
     pub follow: Measure,
-    /// Answers that are still the old ones then.
+    /// The fraction of answers that are still the old ones after the change.
     pub stay: Measure,
-    /// Answers that are the old or the new ones once the entries are deleted.
+    /// The fraction of answers that are the old or the new ones after the deletion.
     pub deleted: Measure,
-    /// The questions, one by one.
+    /// The results of each question.
     pub questions: Vec<SwappedQuestion>,
 }
 
-/// One question about a fact that was changed.
+/// One question about a changed fact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SwappedQuestion {
     /// The question's id.
     pub question: i64,
-    /// The entry's.
+    /// The entry's id.
     pub entry: i64,
-    /// The place of its picture.
+    /// The index of its image.
     pub picture: Option<usize>,
-    /// What was right before, and what is right after the change.
+    /// The correct answer before, and after the change.
     pub right: [String; 2],
-    /// The answers before, after the change, and after the deletion.
+    /// The model's answers before, after the change, and after the deletion.
     pub said: [String; 3],
-    /// Whether the answer followed the change, and was neither the old nor the new one after the deletion.
+    /// Whether the answer followed the change, and was neither the old nor the new one after the
+    /// deletion.
     pub fell_back: bool,
 }
 
-/// Changes `count` facts in the memory (fewer where the test questions ask for fewer, or their source
-/// is not in the memory), asks, deletes them, and asks again. The memory is left without them.
+/// Changes `count` facts in the memory, answers, deletes them, and answers again. Fewer facts are
+/// changed if the test questions have fewer, or their source is not in the memory. The memory is
+/// left without them.
 pub fn swap(
     forward: &Forward<'_>,
     retriever: &mut Retriever,

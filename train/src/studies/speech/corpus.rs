@@ -1,4 +1,4 @@
-//! Sound with texts: sentences of the embedded world's voices, or the clips of manifests.
+//! Audio with texts: sentences of the embedded world's voices, or clips from manifests.
 
 use std::path::Path;
 
@@ -19,28 +19,28 @@ use super::settings::SpeechData;
 use crate::digest;
 use crate::error::{Result, TrainError};
 
-/// Voices that speak at once in a babble, at least and at most.
+/// The number of voices that speak at once in babble noise.
 const TALKERS: std::ops::RangeInclusive<usize> = 2..=5;
-/// The seed of the first sentence of training voices that is written rather than trained on; those of validation and test
-/// begin at 0 and 1.
+/// The seed of the first sentence of training voices that is exported, not trained on. Validation
+/// starts at 0, the test at 1.
 const TRAIN_SEED: u64 = 1 << 32;
 
-/// A sound with its text.
+/// An audio clip with its text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Utterance {
-    /// Its name.
+    /// The id.
     pub id: String,
-    /// What is said.
+    /// The reference text.
     pub text: String,
-    /// At 16 kHz.
+    /// Audio samples at 16 kHz.
     pub samples: Vec<f32>,
-    /// The samples before noise was added; `None` where none was.
+    /// The samples before noise was added; `None` if no noise was added.
     pub before_noise: Option<Vec<f32>>,
-    /// Names of pictures in the text; empty for clips of files.
+    /// Image names in the text; empty for clips from files.
     pub names: Vec<&'static str>,
 }
 
-/// Where utterances come from.
+/// The source of the utterances.
 pub struct Corpus {
     data: SpeechData,
     sounds: Sounds,
@@ -48,7 +48,7 @@ pub struct Corpus {
 
 enum Sounds {
     World {
-        /// The voices to train on, at each speed.
+        /// The training voices, at each speed.
         train: Vec<Vec<Voice>>,
         validation: Vec<Voice>,
         test: Vec<Voice>,
@@ -60,7 +60,7 @@ enum Sounds {
     },
 }
 
-/// The clips of a file.
+/// The clips of a manifest file.
 struct Manifest {
     path: String,
     clips: Vec<Clip>,
@@ -79,10 +79,10 @@ impl Utterance {
 }
 
 impl Corpus {
-    /// Reads what `[data]` names.
+    /// Reads the data named in `[data]`.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a manifest that cannot be read, or names a sound file that is not there.
+    /// [`TrainError::Data`] for a manifest that cannot be read, or that names a missing audio file.
     pub fn load(data: &SpeechData) -> Result<Self> {
         let sounds = if data.is_world() {
             let (mut train, mut validation, mut test) = (Vec::new(), Vec::new(), Vec::new());
@@ -105,10 +105,10 @@ impl Corpus {
         Ok(Self { data: data.clone(), sounds })
     }
 
-    /// What is read of the files to train and to test on, by name and SHA-256: manifests and audio.
+    /// Names and SHA-256 digests of the training and test files: manifests and audio.
     ///
     /// # Errors
-    /// [`TrainError::Io`] for a file that cannot be read.
+    /// [`TrainError::Io`] if a file cannot be read.
     pub fn inputs(&self) -> Result<Vec<(String, String)>> {
         let Sounds::Files { train, test, .. } = &self.sounds else { return Ok(Vec::new()) };
         let mut inputs = Vec::new();
@@ -121,7 +121,7 @@ impl Corpus {
         Ok(inputs)
     }
 
-    /// How many utterances an epoch has.
+    /// The number of utterances in an epoch.
     pub fn epoch_len(&self) -> usize {
         match &self.sounds {
             Sounds::World { .. } => self.data.sentences,
@@ -129,7 +129,7 @@ impl Corpus {
         }
     }
 
-    /// Checks that the clips of files have texts, and that these are made of known tokens.
+    /// Checks that clips from files have texts, and that the vocabulary covers them.
     ///
     /// # Errors
     /// [`TrainError::Recognise`] naming the manifest and the line.
@@ -138,11 +138,11 @@ impl Corpus {
         for manifest in [train, validation, test] {
             for clip in &manifest.clips {
                 let Some(text) = &clip.text else {
-                    let reason = "has no `text`; without one sound is learnt by `best_rq` alone";
+                    let reason = "has no `text`; only `best_rq` can train without one";
                     return Err(manifest.bad(clip, reason));
                 };
                 tokeniser.encode_known(text).map_err(|error| {
-                    let remedy = "write it out in known letters, or give `data.tokenizer`";
+                    let remedy = "spell it with known letters, or set `data.tokenizer`";
                     manifest.bad(clip, &format!("{error}; {remedy}"))
                 })?;
             }
@@ -150,12 +150,12 @@ impl Corpus {
         Ok(())
     }
 
-    /// An utterance to train on, at a speed and with noise that are drawn. Of the embedded world `clip`
-    /// means nothing, and the first `voices` of the voices speak, or all if that is 0.
+    /// Returns a training utterance, at a random speed and with random noise. In the embedded world
+    /// `clip` has no effect, and the first `voices` voices speak, or all for 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Recognise`] for one that is
-    /// too long or has no frame.
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Recognise`] for a clip
+    /// that is too long or shorter than one frame.
     pub fn training(&self, clip: usize, voices: usize, rng: &mut ChaCha8Rng) -> Result<Utterance> {
         let speed = rng.random_range(0..self.data.speeds.len());
         let utterance = match &self.sounds {
@@ -174,7 +174,7 @@ impl Corpus {
         Ok(utterance.with_noise(&noise, ratio))
     }
 
-    /// Other voices, or noise of any kind.
+    /// Babble, or noise of any kind.
     fn noise(&self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         let talking = match &self.sounds {
             Sounds::World { train, .. } if rng.random_bool(self.data.babble) => Some(train),
@@ -195,8 +195,9 @@ impl Corpus {
         babble(&talkers, samples, rng)
     }
 
-    /// The utterances of validation or test; of the embedded world the same for every run. Of training: clips of files, or as
-    /// many sentences of the training voices, at the first of `data.speeds`.
+    /// The utterances of validation or test; in the embedded world equal in every run. For the
+    /// training split: all clips from files, or as many sentences of the training voices, at the
+    /// first of `data.speeds`.
     ///
     /// # Errors
     /// As [`Corpus::training`].
@@ -210,7 +211,7 @@ impl Corpus {
                 };
                 let make = |i: usize| {
                     let voice = &voices[i % voices.len().max(1)];
-                    // The voices know the same names: with one seed they would say the same sentences.
+                    // Every voice knows the same names: equal seeds would give equal sentences.
                     let mut rng = ChaCha8Rng::seed_from_u64(2 * i as u64 + first_seed);
                     let id = format!("{}-{i:04}", voice.name);
                     let utterance = spoken(voice.sentence(&mut rng), id);
@@ -241,26 +242,26 @@ impl Manifest {
             }
             None => Ok(manifest),
             Some(clip) => {
-                let reason = format!("{}: there is no such sound file", clip.audio.display());
+                let reason = format!("audio file not found: {}", clip.audio.display());
                 Err(manifest.bad(clip, &reason))
             }
         }
     }
 
-    /// A clip at a speed.
+    /// Reads a clip at a speed.
     fn utterance(&self, clip: &Clip, speed: f64, data: &SpeechData) -> Result<Utterance> {
         let samples = clip.samples(SAMPLE_RATE)?;
         let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
         if seconds > data.max_seconds {
             let most = data.max_seconds;
             let reason = format!(
-                "{seconds:.1} s are more than data.max_seconds = {most}; cut it, leave it out, or raise that"
+                "{seconds:.1} s are more than data.max_seconds = {most}; shorten or remove the clip, or raise the limit"
             );
             return Err(self.bad(clip, &reason));
         }
         let samples = if speed == 1.0 { samples } else { at_speed(&samples, SAMPLE_RATE, speed)? };
         if samples.len() < HOP {
-            return Err(self.bad(clip, "is shorter than a frame of 10 ms; leave it out"));
+            return Err(self.bad(clip, "is shorter than one frame (10 ms); remove it"));
         }
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
         Ok(Utterance { id, text, samples, ..Utterance::default() })
@@ -303,7 +304,7 @@ mod tests {
         Corpus::load(&SpeechData { speeds: vec![1.0], evaluated: 60, ..SpeechData::default() })
     }
 
-    /// What chooses a checkpoint is not what it is measured on.
+    /// The test must not repeat the sentences that select the checkpoint.
     #[test]
     fn the_test_says_other_sentences_than_validation() -> Result<()> {
         let corpus = world()?;

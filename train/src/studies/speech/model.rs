@@ -1,4 +1,4 @@
-//! The encoder with both heads: that of CTC, and that of BEST-RQ.
+//! The encoder with its two heads, for CTC and for BEST-RQ.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::best_rq::{BestRq, BestRqConfig};
 use engram_models::weights::Weights;
 
-/// What the study trains.
+/// The modules that the study trains.
 #[derive(Debug, Clone)]
 pub struct SpeechModules {
-    /// Below `encoder` and `ctc_head`, as published.
+    /// Parameters below `encoder` and `ctc_head`, as published.
     pub recogniser: ConformerCtc,
-    /// Below `best_rq`.
+    /// Parameters below `best_rq`.
     pub best_rq: BestRq,
 }
 
 impl SpeechModules {
-    /// Builds the model afresh for a vocabulary to which the blank is added.
+    /// Builds a fresh model. The blank is added to the vocabulary.
     ///
     /// # Errors
-    /// Those of the parts; a group whose pattern names nothing.
+    /// Errors of the modules; a group whose pattern matches no parameter.
     pub fn build(
         configs: (&ConformerConfig, &BestRqConfig),
         vocabulary: usize,
@@ -34,10 +34,10 @@ impl SpeechModules {
         Ok((Self::new(configs, vocabulary, &builder)?, builder.finish()?))
     }
 
-    /// The model of a file's parameters, frozen.
+    /// Loads a model from a file, frozen.
     ///
     /// # Errors
-    /// A file that cannot be read, or is of another model.
+    /// The file cannot be read, or belongs to another model.
     pub fn load(
         configs: (&ConformerConfig, &BestRqConfig),
         vocabulary: usize,
@@ -62,7 +62,7 @@ impl SpeechModules {
     }
 }
 
-/// A recogniser of a vocabulary of so many tokens; the blank is the last entry.
+/// The configuration of an ASR model with `vocabulary` tokens; the blank is the last class.
 pub fn ctc_config(encoder: &ConformerConfig, vocabulary: usize) -> ConformerCtcConfig {
     ConformerCtcConfig {
         encoder_config: encoder.clone(),

@@ -1,9 +1,8 @@
-//! A run of the study.
+//! Training and testing one run.
 //!
-//! Its folder ends with what every run has, and beside the weights `config.json` and
-//! `tokenizer.json` (in the published form, so that it is a recogniser's folder), `ref.tsv` and
-//! `hyp.tsv` (the texts of the test and what was heard, for `engram eval wer`) and `summary.json`,
-//! written last.
+//! The run folder has the usual files. It also has `config.json` and `tokenizer.json` in the
+//! published form, so that the folder opens as an ASR model. `ref.tsv` and `hyp.tsv` are the test's
+//! references and hypotheses, for `engram eval wer`. `summary.json` is written last.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -26,10 +25,10 @@ use crate::stop::Stop;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
-/// Its tokenizer.
+/// The tokenizer's file name.
 const TOKENIZER: &str = "tokenizer.json";
 
-/// What a run of the study came to.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SpeechSummary {
     /// The recipe's hash.
@@ -38,31 +37,31 @@ pub struct SpeechSummary {
     pub seed: u64,
     /// Steps trained.
     pub steps: u64,
-    /// The word error rate of the test, against its texts as the tokens have them; `None` where no phase
-    /// has learnt texts.
+    /// The word error rate on the test, against references spelled in the model's tokens; `None` if
+    /// no phase trains on texts.
     pub wer: Option<Measure>,
-    /// Of the embedded world: the error rates of names of pictures and of the other words.
+    /// Embedded world: the error rates of image names and of all other words.
     pub names: Option<NameErrors>,
-    /// What the recipe's `[check]` found wrong.
+    /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,
 }
 
-/// The word error rates of names of pictures and of what is said around them.
+/// The word error rates of image names and of all other words.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct NameErrors {
-    /// Of names.
+    /// The error rate of names.
     pub names: f64,
-    /// Of other words.
+    /// The error rate of other words.
     pub others: f64,
 }
 
-/// Trains by a recipe; `None` if the run was stopped before its end.
+/// Trains by a recipe; returns `None` if the run was stopped early.
 ///
 /// # Errors
-/// Those of reading the data, and of [`train`].
+/// Errors of reading the data, and of [`train`].
 pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<SpeechSummary>> {
     if recipe.study() != "speech" {
-        return Err(recipe.error("study", "is not `speech`, which is to be trained"));
+        return Err(recipe.error("study", "is not `speech`"));
     }
     recipe.pin_start()?;
     let (data, model, feeds) = settings(recipe)?;
@@ -72,8 +71,8 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     check_start(&study, recipe)?;
     let mixed = recipe.phases().len() > 1 && study.learns_texts();
     if recipe.evaluation().early_stop > 0 && mixed {
-        let reason = "would end a phase of `best_rq`, whose word error rate does not move; train the \
-                      phases as two runs, the second with [start]";
+        let reason = "would end a phase of `best_rq`, whose word error rate does not change; train \
+                      the phases as two runs, the second with [start]";
         return Err(recipe.error("evaluation.early_stop", reason));
     }
     let trained = train(&mut study, recipe, options)?;
@@ -86,7 +85,7 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     Ok(Some(summary))
 }
 
-/// Reads what the recipe says of the study, which fills in the defaults, and checks it.
+/// Reads and checks the study's part of the recipe, and fills in defaults.
 fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechFeed>)> {
     let (data, model): (SpeechData, SpeechModel) = (recipe.data()?, recipe.model()?);
     let feeds = recipe.feed()?;
@@ -94,7 +93,9 @@ fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechF
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
     if recipe.batch().tokens > 0 {
-        return Err(recipe.error("batch.tokens", "is not known to this study; give batch.examples"));
+        return Err(
+            recipe.error("batch.tokens", "is not supported by this study; set batch.examples")
+        );
     }
     data.spec_augment.validate().map_err(|error| recipe.error("data.spec_augment", error))?;
     model.encoder().validate().map_err(|error| recipe.error("model", error))?;
@@ -102,8 +103,8 @@ fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechF
     Ok((data, model, feeds))
 }
 
-/// Fails unless the run that this one starts from has the same tokens: the head's classes mean
-/// something else otherwise.
+/// Returns an error unless the starting run has the same tokens. Otherwise the classes of the head
+/// differ.
 fn check_start(study: &SpeechStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
     let path = start.run.join(TOKENIZER);
@@ -112,11 +113,12 @@ fn check_start(study: &SpeechStudy, recipe: &Recipe) -> Result<()> {
         return Ok(());
     }
     let run = start.run.display();
-    let reason = format!("names {run}, whose tokens are others; give both the same data.tokenizer");
+    let reason =
+        format!("names {run}, which has other tokens; use the same data.tokenizer for both");
     Err(recipe.error("start.run", reason))
 }
 
-/// Writes the recogniser's folder and hears the test.
+/// Writes the ASR model's files into the run folder, and runs the test.
 fn finish(
     study: &SpeechStudy,
     recipe: &Recipe,

@@ -1,4 +1,4 @@
-//! What a recipe of the study says in `[data]`, `[model]` and in the feed of a phase.
+//! Settings of the study: `[data]`, `[model]` and the feed of a phase.
 
 use engram_data::speech::spec_augment::SpecAugment;
 use engram_models::conformer::ConformerConfig;
@@ -6,37 +6,38 @@ use engram_models::speech::best_rq::BestRqConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[data]`: clips of speech.
+/// `[data]`: speech clips.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpeechData {
-    /// A manifest (JSON lines) of clips to train on; empty for the embedded world.
+    /// Manifest (JSON lines) of training clips; empty for the embedded world.
     pub train: String,
-    /// A manifest of clips that choose the checkpoint.
+    /// Manifest of validation clips, which select the checkpoint.
     pub validation: String,
-    /// A manifest of clips that are measured at the end.
+    /// Manifest of test clips, measured at the end.
     pub test: String,
-    /// A `tokenizer.json`; empty for the letters.
+    /// A `tokenizer.json`; empty for single letters.
     pub tokenizer: String,
-    /// Of the embedded world: sentences of an epoch.
+    /// Embedded world: sentences per epoch.
     pub sentences: usize,
-    /// Of the embedded world: sentences of validation and of the test, each.
+    /// Embedded world: sentences in validation, and in the test.
     pub evaluated: usize,
-    /// In training each clip, of files too, is played at one of these speeds.
+    /// Speeds for training clips, also from files; each clip is played at one of them.
     pub speeds: Vec<f64>,
-    /// In training noise is added at a ratio between these, in dB; empty for none.
+    /// The lowest and highest signal-to-noise ratio of noise added in training, in dB; empty for no
+    /// noise.
     pub snr_db: Vec<f32>,
-    /// Of the embedded world: the ratio in validation and test, in dB.
+    /// Embedded world: the signal-to-noise ratio in validation and test, in dB.
     pub evaluated_snr_db: f32,
-    /// Of the embedded world: the share of the added noises that are other voices. The rest is white,
-    /// of another colour or in bands, as all noise is that is added to clips of files.
+    /// Embedded world: the share of added noises that are babble (other voices). All other noise,
+    /// also for clips from files, is white, coloured or band-limited.
     pub babble: f64,
-    /// Where texts are learnt, the share of the clips that noise alone takes the place of, with an empty
+    /// In phases that train on texts, the share of clips replaced by noise alone, with an empty
     /// text.
     pub noise_alone: f64,
-    /// The longest clip that is learnt from or measured, in seconds: memory grows with its square.
+    /// The longest clip in training or test, in seconds; memory grows with its square.
     pub max_seconds: f64,
-    /// What of the frames is masked where texts are learnt.
+    /// The masking of frames in phases that train on texts.
     pub spec_augment: SpecAugment,
 }
 
@@ -61,12 +62,12 @@ impl Default for SpeechData {
 }
 
 impl SpeechData {
-    /// Whether the embedded world is what is learnt.
+    /// Whether the data are the embedded world.
     pub fn is_world(&self) -> bool {
         self.train.is_empty()
     }
 
-    /// A value that cannot be, and why.
+    /// The first invalid key, with the reason.
     pub fn conflict(&self) -> Option<(&'static str, String)> {
         if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
             return Some(("train", "needs `validation` and `test` beside it".into()));
@@ -75,39 +76,39 @@ impl SpeechData {
             return Some(("train", "is empty, but `validation` or `test` is not".into()));
         }
         if self.speeds.is_empty() || self.speeds.iter().any(|s| !(0.5..=2.0).contains(s)) {
-            return Some(("speeds", "wants speeds between 0.5 and 2, one at least".into()));
+            return Some(("speeds", "needs at least one speed, each between 0.5 and 2".into()));
         }
         let ordered = |range: &[f32]| range[0] <= range[1] && range.iter().all(|r| r.is_finite());
         if !(self.snr_db.is_empty() || self.snr_db.len() == 2 && ordered(&self.snr_db)) {
-            return Some(("snr_db", "wants the lowest and the highest ratio, or nothing".into()));
+            return Some(("snr_db", "needs the lowest and the highest ratio, or nothing".into()));
         }
         for (key, share) in [("babble", self.babble), ("noise_alone", self.noise_alone)] {
             if !(0.0..=1.0).contains(&share) {
-                return Some((key, format!("{share} is no share")));
+                return Some((key, format!("{share} is not between 0 and 1")));
             }
         }
         if !self.evaluated_snr_db.is_finite() {
-            return Some(("evaluated_snr_db", "is no ratio in dB".into()));
+            return Some(("evaluated_snr_db", "is not a valid ratio in dB".into()));
         }
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
-            return Some(("max_seconds", format!("{} is no length", self.max_seconds)));
+            return Some(("max_seconds", format!("{} is not a valid length", self.max_seconds)));
         }
         if self.is_world() && (self.sentences == 0 || self.evaluated == 0) {
-            return Some(("sentences", "and `evaluated` have to be 1 at least".into()));
+            return Some(("sentences", "and `evaluated` must be at least 1".into()));
         }
         None
     }
 }
 
-/// A Conformer's size.
+/// The size of a Conformer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// 4 blocks of width 144: the small encoder that trains on two cores.
+    /// 4 blocks of width 144: small enough to train on two cores.
     Tiny,
     /// 17 blocks of width 512: Conformer L (arXiv 2005.08100, table 1).
     Large,
-    /// 24 blocks of width 1024: the 0.6 billion parameters of BEST-RQ (arXiv 2202.01855).
+    /// 24 blocks of width 1024: the 0.6-billion-parameter model of BEST-RQ (arXiv 2202.01855).
     ExtraLarge,
 }
 
@@ -117,13 +118,13 @@ pub enum Size {
 pub struct SpeechModel {
     /// The encoder's size.
     pub size: Size,
-    /// Its blocks, where there are to be others than the size has; 0 for those.
+    /// The number of blocks; 0 for the number that belongs to `size`.
     pub layers: usize,
-    /// Dropout of what a block's parts add.
+    /// Dropout in residual branches.
     pub dropout: f64,
     /// Dropout of attention weights.
     pub attention_dropout: f64,
-    /// The quantiser of BEST-RQ and its masks.
+    /// The quantiser and the masking of BEST-RQ.
     pub best_rq: BestRqConfig,
 }
 
@@ -160,24 +161,23 @@ impl SpeechModel {
     }
 }
 
-/// What a phase learns.
+/// The training objective of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
-    /// The codes of masked sound; no text is read.
+    /// BEST-RQ: predict the codes of masked audio, without texts.
     BestRq,
-    /// Texts, by connectionist temporal classification.
+    /// CTC: predict texts by connectionist temporal classification.
     Ctc,
 }
 
-/// `[phase.feed]`: what a phase is fed.
+/// `[phase.feed]`: the training objective of a phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SpeechFeed {
-    /// What it learns.
+    /// The objective.
     pub objective: Objective,
-    /// Of the embedded world: who speaks, the first so many of the voices to train on; 0 for all of
-    /// them. (All are heard in the babble.)
+    /// Embedded world: the number of training voices, from the first; 0 for all. Babble uses all.
     #[serde(default)]
     pub voices: usize,
 }

@@ -1,4 +1,4 @@
-//! The study as the trainer sees it.
+//! The [`Study`] of the Conformer ASR model.
 
 use candle_core::{Device, Tensor};
 use engram_data::audio::noise::NoiseKind;
@@ -30,16 +30,16 @@ use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
-/// Utterances in a forward pass that trains nothing.
+/// Utterances per forward pass in evaluation.
 const HEARD_AT_ONCE: usize = 16;
-/// The length of noise alone, in samples: half a second to six.
+/// The length of noise-only clips, in samples: half a second to six seconds.
 const NOISE_ALONE: std::ops::Range<usize> = SAMPLE_RATE as usize / 2..6 * SAMPLE_RATE as usize;
-/// The seed of the masks of an evaluation.
+/// The seed of the evaluation masks.
 const MASK_SEED: u64 = 1;
-/// The share of masked states whose code is told right.
+/// The share of masked states whose code is predicted correctly.
 const MASKED_ACCURACY: &str = "masked_accuracy";
 
-/// A recogniser on a corpus.
+/// Trains an ASR model on a corpus.
 pub struct SpeechStudy {
     data: SpeechData,
     model: SpeechModel,
@@ -53,24 +53,24 @@ pub struct SpeechStudy {
     modules: Option<SpeechModules>,
 }
 
-/// Utterances that are learnt from together: the clip of each, and what draws the rest.
+/// A batch of utterances: each one's clip index, and the seed of its augmentation.
 pub type Batch = Vec<(usize, u64)>;
 
 /// The frames of a clip, with the codes of its states or the tokens of its text.
 type Heard = (Frames, Vec<u32>);
 
-/// Frames of packed clips.
+/// The frames of several clips, concatenated.
 struct Packed {
-    /// `[F, M]`.
+    /// Frames `[F, M]`.
     frames: Tensor,
     lengths: Vec<usize>,
 }
 
 impl SpeechStudy {
-    /// The study of a recipe's settings.
+    /// Creates the study from a recipe's settings.
     ///
     /// # Errors
-    /// Those of reading the data; where texts are learnt, a text with a character that is not in the
+    /// Errors of reading the data; in phases with texts, a text with a character that is not in the
     /// vocabulary.
     pub fn new(
         (data, model): (SpeechData, SpeechModel),
@@ -94,13 +94,14 @@ impl SpeechStudy {
         Ok(study)
     }
 
-    /// Whether any phase reads texts; else clips need none, and there is no word error rate.
+    /// Whether any phase trains on texts. Otherwise clips need no texts, and there is no word error
+    /// rate.
     pub fn learns_texts(&self) -> bool {
         self.feeds.iter().any(|feed| feed.objective == Objective::Ctc)
     }
 
-    /// The utterances of validation or test, with their texts as the tokens have them: a recogniser
-    /// without capitals is not to be blamed for those of the data.
+    /// The utterances of validation or test, with texts as the tokenizer decodes them. An ASR model
+    /// without capitals is not penalised for capitals in the data.
     ///
     /// # Errors
     /// As [`Corpus::evaluated`].
@@ -114,12 +115,12 @@ impl SpeechStudy {
         Ok(utterances)
     }
 
-    /// The tokens.
+    /// The tokenizer.
     pub fn tokeniser(&self) -> &SpeechTokeniser {
         &self.tokeniser
     }
 
-    /// What the recipe says of the model.
+    /// The `[model]` settings.
     pub fn model(&self) -> &SpeechModel {
         &self.model
     }
@@ -128,7 +129,7 @@ impl SpeechStudy {
         Ok(self.modules.as_ref().ok_or("the model is not built yet")?)
     }
 
-    /// What a clip of a batch is learnt from.
+    /// The frames and the target of a clip of a batch.
     fn heard(&self, (clip, seed): (usize, u64), feed: &SpeechFeed) -> StudyResult<Heard> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         if feed.objective == Objective::Ctc && rng.random_bool(self.data.noise_alone) {
@@ -149,15 +150,15 @@ impl SpeechStudy {
         Ok((frames, targets))
     }
 
-    /// The codes of an utterance's sound, as it was before noise was added.
+    /// The codes of an utterance's audio, before noise was added.
     fn codes(&self, utterance: &Utterance) -> StudyResult<Vec<u32>> {
         Ok(self.modules()?.best_rq.codes(&self.mel.frames(utterance.clean(), 0))?)
     }
 
-    /// The texts that a model hears.
+    /// Transcribes utterances with a model.
     ///
     /// # Errors
-    /// [`engram_models::ModelError::BadInput`] for a clip that is shorter than a frame.
+    /// [`engram_models::ModelError::BadInput`] for a clip that is shorter than one frame.
     pub fn hear(
         &self,
         modules: &SpeechModules,
@@ -179,7 +180,7 @@ impl SpeechStudy {
         Ok(texts)
     }
 
-    /// The share of masked states whose code is told right, on validation.
+    /// The share of masked states whose code is predicted correctly, on validation.
     fn masked_accuracy(&self, modules: &SpeechModules, stop: &Stop) -> StudyResult<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(MASK_SEED);
         let (mut right, mut all) = (0, 0);
@@ -221,7 +222,8 @@ impl SpeechStudy {
         })
     }
 
-    /// The mean of the clips that are long enough for their texts; the share of the others is told.
+    /// The mean loss of the clips that are long enough for their texts. The share of the others is
+    /// logged.
     fn ctc_batch_loss(
         &self,
         frames: &[Frames],
@@ -239,7 +241,7 @@ impl SpeechStudy {
         let audio = encode(modules, &pack(frames)?, mode)?;
         let logits = modules.recogniser.logits(&audio)?;
         let loss = if kept.is_empty() {
-            // A step that moves nothing by its own gradient.
+            // A loss with zero gradient.
             (logits.sum_all()? * 0.0)?
         } else {
             let lengths = audio.lengths.clone();
@@ -257,7 +259,7 @@ impl SpeechStudy {
     }
 }
 
-/// The likeliest code of each row.
+/// The argmax of each row.
 fn told(logits: &Tensor) -> StudyResult<Vec<u32>> {
     Ok(logits.argmax(candle_core::D::Minus1)?.to_vec1()?)
 }
@@ -307,7 +309,7 @@ impl Study for SpeechStudy {
         let mut clips: Vec<usize> = (0..self.corpus.epoch_len()).collect();
         clips.shuffle(&mut rng);
         let drawn: Vec<(usize, u64)> = clips.into_iter().map(|clip| (clip, rng.random())).collect();
-        // What does not fill a batch is left out: each epoch has another order.
+        // An incomplete batch is dropped; each epoch has another order.
         let size = self.batch.examples.max(1).min(drawn.len());
         Ok(drawn.chunks_exact(size).map(<[_]>::to_vec).collect())
     }

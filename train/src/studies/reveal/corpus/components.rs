@@ -1,18 +1,20 @@
-//! What belongs together: documents and pictures that one caption, question or entry names at once.
+//! Connected components of documents and images, linked by captions, questions and entries that
+//! name both.
 //!
-//! A picture is known by its bytes, so that a copy of it, or another document that shows it, is on its side.
+//! Images are identified by their bytes, so that copies of an image, and all documents that show
+//! it, get the same split.
 
 use std::collections::HashMap;
 
 use engram_data::groups::DisjointSets;
 
-/// The component of each document and of each picture.
+/// The component of each document and of each image.
 pub(super) struct Components {
     of_document: HashMap<String, String>,
     of_picture: HashMap<usize, String>,
 }
 
-/// A picture: its name in `data.path`, and its place.
+/// An image: its name in `data.path`, and its index.
 pub(super) type Shown<'a> = (&'a str, usize);
 
 #[derive(PartialEq, Eq, Hash)]
@@ -22,12 +24,12 @@ enum Node<'a> {
 }
 
 impl Components {
-    /// Joins the document and the picture of each pair.
+    /// Connects the document and the image of each pair.
     pub(super) fn new<'a>(
         pairs: impl Iterator<Item = (Option<&'a str>, Option<Shown<'a>>)>,
     ) -> Self {
         let mut places: HashMap<Node<'a>, usize> = HashMap::new();
-        // Documents before pictures, by their names.
+        // Documents before images, sorted by name.
         let mut names: Vec<(bool, &str)> = Vec::new();
         let mut joined = Vec::new();
         for (document, picture) in pairs {
@@ -64,8 +66,8 @@ impl Components {
         Self { of_document, of_picture }
     }
 
-    /// The component of a document or a picture: the name of its first document in the order of texts, or of
-    /// its first picture where it has none.
+    /// The component of a document or an image. A component is named after its first document in
+    /// alphabetical order, or its first image if it has no document.
     pub(super) fn of(&self, document: Option<&str>, picture: Option<usize>) -> Option<&str> {
         let of_document = document.and_then(|document| self.of_document.get(document));
         let of_picture = || picture.and_then(|picture| self.of_picture.get(&picture));

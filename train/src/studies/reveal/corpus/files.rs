@@ -1,7 +1,7 @@
-//! Captions, questions and entries in files as a corpus.
+//! A corpus from files of captions, questions and entries.
 //!
-//! A picture with all that is known of it is on one side: what is said of a picture that is held out is in
-//! no entry, and an example retrieves nothing of its own picture, in training as little as in the test.
+//! An image and all texts about it get the same split. The memory has no entries about held-out
+//! images. An example never retrieves entries of its own image, in training or in the test.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -21,11 +21,11 @@ use crate::digest;
 use crate::studies::reveal::settings::{BadPictures, RevealData};
 use crate::study::StudyResult;
 
-/// Bytes of a MiB.
+/// Bytes per MiB.
 const MIB: u64 = 1 << 20;
-const REMEDY: &str = "put it there, or set `data.bad_pictures` to \"leave_out\" or \"text_alone\"";
+const REMEDY: &str = "add the file, or set `data.bad_pictures` to \"leave_out\" or \"text_alone\"";
 
-/// The pictures, each once whatever it is called, and which of them can be used.
+/// The images, each once even under several names, and whether they are usable.
 struct Table {
     places: HashMap<String, usize>,
     usable: Vec<bool>,
@@ -49,7 +49,7 @@ pub(super) fn load(
 ) -> StudyResult<Corpus> {
     let mut read = Read::all(data)?;
     let (pictures, table, digest) = pictures(data, image_size, preprocessing, &mut read)?;
-    // Before any is left out: what belongs together does so through a picture that is missing, too.
+    // Computed before skipping, because a missing image also connects its documents.
     let components = components(&table, &read);
     if data.bad_pictures != BadPictures::Refuse {
         leave_out_bad(data, &table, &mut read);
@@ -76,15 +76,15 @@ pub(super) fn load(
         ("test with", &corpus.test),
     ] {
         if examples.is_empty() {
-            let reason = "give a file with that `split`, or change `data.validation_share`, \
+            let reason = "provide a file with that `split`, or change `data.validation_share`, \
                           `data.test_share` or `data.pictures`";
-            return Err(format!("the files leave no example to {split}; {reason}").into());
+            return Err(format!("the files have no example to {split}; {reason}").into());
         }
     }
     Ok(corpus)
 }
 
-/// All pictures, decoded once, and the SHA-256 of their files.
+/// Decodes all images once, and returns the SHA-256 of their files.
 fn pictures(
     data: &RevealData,
     size: usize,
@@ -111,23 +111,23 @@ fn pictures(
     let (missing, all) = (faults.clone().filter(|fault| is_missing(fault)).count(), checked.len());
     let broken = faults.clone().count() - missing;
     if missing + broken > 0 {
-        let counted = format!("of {all} pictures {missing} are missing, {broken} do not decode");
+        let counted = format!("of {all} images {missing} are missing, {broken} do not decode");
         let told = read.shown(data).find_map(|(image, file, place)| {
             Some((checked[*places.get(image)?].as_ref().err()?, file, place))
         });
         if let (BadPictures::Refuse, Some((fault, file, place))) = (data.bad_pictures, told) {
             let reason = match fault {
                 DataError::Io { path, .. } if is_missing(fault) => {
-                    format!("shows {}, which is not there", path.display())
+                    format!("shows {}, which is missing", path.display())
                 }
-                fault => format!("shows what does not decode: {fault}"),
+                fault => format!("shows an image that does not decode: {fault}"),
             };
             let (path, reason) = (folder.join(file), format!("{reason} ({counted})"));
             return Err(
                 DataError::Malformed { path, place: Some(place), reason, remedy: REMEDY }.into()
             );
         }
-        // A broken file is worth its name, a missing one is most often meant.
+        // A broken file is named, rather than a missing one, which is often intended.
         let first = faults.clone().find(|fault| !is_missing(fault));
         let first = first.map_or_else(String::new, |fault| format!(", the first: {fault}"));
         read.notes.push(format!("{counted}{first}"));
@@ -144,19 +144,19 @@ fn pictures(
     places.values_mut().for_each(|place| *place = first_of[*place]);
     let usable = checked.iter().map(Result::is_ok).collect();
     let hashes: Vec<String> = checked.into_iter().map(Result::unwrap_or_default).collect();
-    // By their names in `data.path`: a data set that was moved is the same.
+    // Hashed by their names in `data.path`, so that a moved data set counts as the same.
     let lines = names.iter().zip(&hashes).map(|(name, hash)| format!("{name} {hash}"));
     let lines: Vec<String> = lines.collect();
     Ok((files, Table { places, usable }, digest::of_bytes(lines.join("\n"))))
 }
 
-/// A path without detours; where the file is not there, that of its folder.
+/// The canonical path; for a missing file, the canonical path of its folder.
 fn canonical(path: &Path) -> PathBuf {
     let of_folder = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
     path.canonicalize().ok().or_else(of_folder).unwrap_or_else(|| path.components().collect())
 }
 
-/// What belongs together.
+/// The connected components of documents and images.
 fn components(table: &Table, read: &Read) -> Components {
     let shown = |image| Some((image, table.place(image)?));
     let described = read.described.iter().map(|one| (Some(&*one.document), shown(&*one.image)));
@@ -168,14 +168,14 @@ fn components(table: &Table, read: &Read) -> Components {
     Components::new(described.chain(asked).chain(listed))
 }
 
-/// Which component each document and picture is of, and which split each component is in.
+/// The component of each document and image, and the split of each component.
 struct Sides {
     components: Components,
     split_of: HashMap<String, Split>,
 }
 
 impl Sides {
-    /// The component of what names a document; it has one.
+    /// The component of a document.
     fn component<'a>(&'a self, document: &'a str) -> &'a str {
         self.components.of(Some(document), None).unwrap_or(document)
     }
@@ -185,7 +185,7 @@ impl Sides {
     }
 }
 
-/// Leaves out what shows no picture that can be used, and counts it.
+/// Skips and counts the examples and captions without a usable image.
 fn leave_out_bad(data: &RevealData, table: &Table, read: &mut Read) {
     let usable = |image: &str| table.usable(image).is_some();
     let texts = data.bad_pictures == BadPictures::TextAlone;
@@ -198,25 +198,25 @@ fn leave_out_bad(data: &RevealData, table: &Table, read: &mut Read) {
         Some(image) => usable(image) || texts && !one.entry.text().trim().is_empty(),
         None => true,
     });
-    // A caption of what cannot be seen is text for the memory, but nothing to ask for.
+    // A caption of an unusable image can be in the memory, but not a target.
     let unseen = |one: &&Described| data.captions[one.file].asked && !usable(&one.image);
     let unseen = read.described.iter().filter(unseen).count();
     let alone = read.asked.iter().filter(|one| !usable(&one.image)).count();
     for (what, before, now) in [
-        ("described pictures", described, read.described.len() - unseen),
+        ("described images", described, read.described.len() - unseen),
         ("questions", asked, read.asked.len()),
         ("entries", listed, read.listed.len()),
     ] {
         if now < before {
-            read.notes.push(format!("{} of {before} {what} left out", before - now));
+            read.notes.push(format!("{} of {before} {what} skipped", before - now));
         }
     }
     if alone > 0 {
-        read.notes.push(format!("{alone} of {asked} questions asked without their picture"));
+        read.notes.push(format!("{alone} of {asked} questions asked without their image"));
     }
 }
 
-/// The split of each component that is asked about, or that a file gives one.
+/// The split of each component with a question, or with a split in a file.
 fn draw(
     data: &RevealData,
     table: &Table,
@@ -247,14 +247,14 @@ fn draw(
     Ok(splits(described.chain(asked), &draw)?)
 }
 
-/// The memory: what is said of pictures that are not held out.
+/// The memory entries: all texts about images that are not held out.
 fn items(
     data: &RevealData,
     table: &Table,
     sides: &Sides,
     read: &mut Read,
 ) -> StudyResult<Vec<Item>> {
-    // Where only some pictures are wanted, what is said of the others is not read either.
+    // If `data.pictures` limits the images, texts about other images are skipped too.
     let kept = |component: &str| data.pictures == 0 || sides.split_of.contains_key(component);
     let described = read.described.iter().filter(|one| data.captions[one.file].asked);
     let asked = read.asked.iter().map(|one| &one.question.image_id);
@@ -268,7 +268,7 @@ fn items(
     let (mut items, mut next_id, mut left_out, mut unwanted) = (Vec::new(), Some(0), 0, 0);
     for Listed { mut entry, image, .. } in std::mem::take(&mut read.listed) {
         next_id = next_id.zip(entry.id.checked_add(1)).map(|(a, b): (i64, i64)| a.max(b));
-        // An entry may name a picture by its file alone: it belongs to what is known of that picture.
+        // An entry that names only an image file belongs to that image's component.
         let place = image.as_ref().and_then(|image| table.place(image));
         entry.document = match sides.components.of(entry.document.as_deref(), place) {
             Some(component) if sides.held_out(component) => {
@@ -280,7 +280,7 @@ fn items(
                 continue;
             }
             Some(component) => Some(component.to_owned()),
-            // Of its own, so that the beginning of its text does not find the end in the memory.
+            // Its own document, so that a text's beginning cannot retrieve its end.
             None => Some(format!("entry {}", entry.id)),
         };
         let picture = image.and_then(|image| table.usable(&image));
@@ -288,16 +288,16 @@ fn items(
     }
     items.sort_by_key(|item| item.entry.id);
     if left_out > 0 {
-        read.notes.push(format!("{left_out} entries about held-out pictures left out"));
+        read.notes.push(format!("{left_out} entries about held-out images skipped"));
     }
     if unwanted > 0 {
-        let told = format!("{unwanted} entries about pictures beyond `data.pictures` left out");
+        let told = format!("{unwanted} entries about images beyond `data.pictures` skipped");
         read.notes.push(told);
     }
     let mut add = |source: &str, component: &str, image: &str, content| -> StudyResult<()> {
         let picture = table.usable(image);
         let knowledge = Knowledge::new(source, content).of_document(component);
-        let reason = "`data.entries` has the largest id that there is, and none is left for captions \
+        let reason = "`data.entries` uses the largest possible id, so that none is left for captions \
                       and questions; number entries from 0";
         let id = next_id.ok_or(reason)?;
         let knowledge = Knowledge { id: Some(id), ..knowledge };
@@ -336,7 +336,7 @@ fn items(
         .find(|name| !items.iter().any(|item| item.entry.source == **name));
     if let Some(name) = unknown {
         let known = sources_of(&items).join(", ");
-        let reason = format!("`data.without_sources` names `{name}`; the sources are {known}");
+        let reason = format!("`data.without_sources` names `{name}`; choose from {known}");
         return Err(reason.into());
     }
     items.retain(|item| !data.without_sources.contains(&item.entry.source));
@@ -345,15 +345,15 @@ fn items(
     let named = captions.chain(questions).chain(&listed_sources);
     for name in named.filter(|name| !data.without_sources.contains(name)) {
         if !items.iter().any(|item| item.entry.source == *name) {
-            let remedy = "give more pictures, or leave `source` out there";
-            let reason = "is an empty source: all its pictures are held out or left out";
+            let remedy = "add images, or remove `source` there";
+            let reason = "is an empty source: all its images are held out or skipped";
             return Err(format!("the source `{name}` {reason}; {remedy}").into());
         }
     }
     Ok(items)
 }
 
-/// The examples of all splits, and what they are judged by.
+/// The examples of all splits, and their metrics.
 fn examples(
     data: &RevealData,
     table: &Table,
@@ -370,7 +370,7 @@ fn examples(
             own_of.entry(key).or_insert(place);
         }
     }
-    // Of several pictures of a component, the example's own; a text may have none.
+    // If a component has several images, take the example's own image; a text may have none.
     let own = |component: &str, picture: Option<usize>, question: &str| {
         let keys = [(picture, question), (picture, ""), (None, "")];
         let find = |(picture, question)| own_of.get(&(component, picture, question)).copied();

@@ -1,4 +1,4 @@
-//! The pictures of a corpus: those of the embedded world, or files.
+//! The images of a corpus, from the embedded world or from files.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -16,34 +16,34 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-/// Where pictures come from.
+/// The source of images.
 pub enum Pictures {
-    /// The embedded world's, with other views of each.
+    /// The embedded world's images, rendered in any view.
     World {
         /// The world.
         world: Box<World>,
-        /// The bytes of each picture's clean view, once it was asked for.
+        /// The bytes of each image's clean view, cached on first use.
         clean: Vec<OnceLock<Vec<u8>>>,
     },
-    /// Files.
+    /// Image files.
     Files(PictureFiles),
 }
 
-/// Pictures in files: view 0 as the image encoder was published with, all others augmented.
+/// Images in files: view 0 is preprocessed as published, all other views are augmented.
 pub struct PictureFiles {
     paths: Vec<PathBuf>,
-    /// Where each view's random numbers begin.
+    /// The seed of all views.
     seed: u64,
     preprocessing: Preprocessing,
     augmentation: Augmentation,
     cache: Cache<usize, Arc<Decoded>, Bytes>,
 }
 
-/// A picture as it is kept in main memory.
+/// A decoded image in the cache.
 struct Decoded {
     /// View 0, `[3, S, S]`.
     clean: Vec<f32>,
-    /// What other views are cut from.
+    /// The source of all other views.
     reduced: RgbaImage,
 }
 
@@ -56,8 +56,8 @@ impl Weighter<usize, Arc<Decoded>> for Bytes {
     }
 }
 
-/// How a picture becomes `size` pixels square where no published file says it: the whole of it, by the
-/// bilinear filter, from -1 to 1. ViT is published with the same.
+/// The default preprocessing: resize the whole image to `size` × `size` with the bilinear filter,
+/// and scale pixels to `[-1, 1]`. ViT is published with the same.
 pub fn squared(size: usize) -> Preprocessing {
     let edge = size as u32;
     Preprocessing {
@@ -70,9 +70,9 @@ pub fn squared(size: usize) -> Preprocessing {
     }
 }
 
-/// Other views of photographs.
+/// The augmented views of photographs.
 ///
-/// # Source   REVEAL's warm start crops 10 to 80 % of a picture; small pictures keep more of it here
+/// # Source   REVEAL's warm start crops 10 to 80 % of an image; small images keep more of it here
 fn photograph_views(size: u32) -> Augmentation {
     Augmentation {
         area: [0.3, 1.0],
@@ -85,7 +85,7 @@ fn photograph_views(size: u32) -> Augmentation {
 }
 
 impl PictureFiles {
-    /// Pictures of `paths`, `size` pixels square, of which `cached_bytes` are kept decoded.
+    /// Images of `paths`, resized to `size` × `size`; `cached_bytes` are kept decoded.
     pub fn new(
         paths: Vec<PathBuf>,
         size: usize,
@@ -97,7 +97,7 @@ impl PictureFiles {
         Self { paths, seed, preprocessing, augmentation, cache }
     }
 
-    /// Decodes every picture once: what is wrong with each, and the SHA-256 of its file.
+    /// Decodes every image once; returns its error, or the SHA-256 of its file.
     pub fn check(&self) -> Vec<Result<String, DataError>> {
         let checked = |place: usize| {
             self.decoded(place)?;
@@ -111,9 +111,9 @@ impl PictureFiles {
 
     fn path(&self, place: usize) -> Result<&Path, DataError> {
         self.paths.get(place).map(PathBuf::as_path).ok_or_else(|| DataError::OutOfRange {
-            what: "the picture's place",
+            what: "the index of the image",
             value: place.to_string(),
-            wanted: "give a place below the number of pictures",
+            wanted: "use an index below the number of images",
         })
     }
 
@@ -124,13 +124,13 @@ impl PictureFiles {
         }
         let picture = Picture::open(path)?;
         let clean = self.preprocessing.apply(&picture, path)?;
-        // Two threads that miss it at once both decode it: the same bytes.
+        // Two threads may decode it at once; both get the same bytes.
         let decoded = Arc::new(Decoded { clean, reduced: self.reduced(&picture) });
         self.cache.insert(place, Arc::clone(&decoded));
         Ok(decoded)
     }
 
-    /// The picture with twice as many pixels in its shorter edge as a view has, if it has more.
+    /// Reduces an image to a shorter edge of twice the view size, if it is larger.
     fn reduced(&self, picture: &Picture) -> RgbaImage {
         let whole = picture.to_rgba();
         let most = 2 * self.augmentation.size;
@@ -162,13 +162,13 @@ impl PictureFiles {
 }
 
 impl Pictures {
-    /// The embedded world's.
+    /// The images of the embedded world.
     pub fn of_world(world: World) -> Self {
         let clean = world.pictures.iter().map(|_| OnceLock::new()).collect();
         Self::World { world: Box::new(world), clean }
     }
 
-    /// How many there are.
+    /// The number of images.
     pub fn len(&self) -> usize {
         match self {
             Self::World { clean, .. } => clean.len(),
@@ -176,12 +176,12 @@ impl Pictures {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Pixels `[3, S, S]` of pictures, in `[-1, 1]`, one after the other; each with its view.
+    /// The concatenated pixels `[3, S, S]` of images in `[-1, 1]`, each in its view.
     ///
     /// # Errors   [`DataError::OutOfRange`]; those of [`Picture::open`]
     pub fn pixels(&self, wanted: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
@@ -190,7 +190,7 @@ impl Pictures {
                 Self::Files(files) => return files.view(*place, *view),
                 Self::World { world, clean } => (world, clean),
             };
-            // The clean view is what every entry shows.
+            // All entries use the clean view.
             match clean.get(*place).filter(|_| *view == 0) {
                 None => Ok(planes(world.view(*place, *view)?.as_raw())),
                 Some(cell) => match cell.get() {
@@ -207,7 +207,7 @@ impl Pictures {
     }
 }
 
-/// `[H, W, 3]` bytes as `[3, H, W]` numbers in `[-1, 1]`.
+/// Converts `[H, W, 3]` bytes to `[3, H, W]` values in `[-1, 1]`.
 fn planes(pixels: &[u8]) -> Vec<f32> {
     let size = pixels.len() / 3;
     let mut planes = vec![0.0; 3 * size];

@@ -1,4 +1,4 @@
-//! What the files of a recipe's `[data]` say, before anything is made of it.
+//! The parsed files of a recipe's `[data]`, before they become a corpus.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,23 +13,23 @@ use engram_memory::{Entry, Kind};
 use crate::studies::reveal::settings::RevealData;
 use crate::study::StudyResult;
 
-/// A picture with its captions.
+/// An image with its captions.
 pub(super) struct Described {
     pub(super) document: String,
     pub(super) image: String,
     pub(super) captions: Vec<String>,
-    /// Its file among the recipe's.
+    /// The index of its file in the recipe.
     pub(super) file: usize,
 }
 
-/// A question about a picture.
+/// A question about an image.
 pub(super) struct Asked {
     pub(super) question: VisualQuestion,
     pub(super) image: String,
     pub(super) file: usize,
 }
 
-/// An entry of a file, with its line there.
+/// An entry from a file, with its line.
 pub(super) struct Listed {
     pub(super) entry: Entry,
     pub(super) image: Option<String>,
@@ -37,7 +37,7 @@ pub(super) struct Listed {
     pub(super) line: u64,
 }
 
-/// What the recipe's files say.
+/// The content of the recipe's files.
 #[derive(Default)]
 pub(super) struct Read {
     pub(super) described: Vec<Described>,
@@ -56,7 +56,7 @@ impl Read {
         Ok(read)
     }
 
-    /// Captions; those of a picture that is asked for stand in one file.
+    /// Reads captions; all captions of an image to describe must be in one file.
     fn captions(&mut self, data: &RevealData) -> StudyResult<()> {
         let folder = Path::new(&data.path);
         for (file, settings) in data.captions.iter().enumerate() {
@@ -95,8 +95,8 @@ impl Read {
                 return Err(DataError::Malformed {
                     path: folder.join(&settings.file),
                     place: Some(format!("image {}", one.document)),
-                    reason: format!("is asked for in {first} already"),
-                    remedy: "give the captions of a picture once",
+                    reason: format!("is already to be described in {first}"),
+                    remedy: "list the captions of an image once",
                 }
                 .into());
             }
@@ -104,7 +104,7 @@ impl Read {
         Ok(())
     }
 
-    /// Questions with their answers.
+    /// Reads questions with their answers.
     fn questions(&mut self, data: &RevealData) -> StudyResult<()> {
         let folder = Path::new(&data.path);
         for (file, settings) in data.questions.iter().enumerate() {
@@ -126,12 +126,13 @@ impl Read {
             self.note(settings.name(), &counts);
             for question in questions {
                 let Some(image) = name.of(&question.image_id) else {
-                    let reason = format!("has the image {}, which is no number", question.image_id);
+                    let reason =
+                        format!("has the image {}, which is not a number", question.image_id);
                     return Err(DataError::Malformed {
                         path: folder.join(settings.name()),
                         place: Some(format!("question {}", question.id)),
                         reason,
-                        remedy: "write %s in `image_name` for ids of any kind",
+                        remedy: "use %s in `image_name` for other ids",
                     }
                     .into());
                 };
@@ -141,7 +142,7 @@ impl Read {
         Ok(())
     }
 
-    /// Entries, each with an id of its own.
+    /// Reads entries, and numbers those without an id.
     fn entries(&mut self, data: &RevealData) -> StudyResult<()> {
         let folder = Path::new(&data.path);
         let mut next_id = 0;
@@ -153,8 +154,8 @@ impl Read {
                 let entry = entry?;
                 let image = entry.image().map(str::to_owned);
                 if image.is_none() && entry.text().trim().is_empty() {
-                    let remedy = "give it a text or an `image`, or leave the line out";
-                    return Err(lines.fault("says nothing", remedy).into());
+                    let remedy = "add a text or an `image`, or remove the line";
+                    return Err(lines.fault("has neither text nor image", remedy).into());
                 }
                 let empty = ["subject", "relation", "object"].into_iter().find(|field| {
                     let text = entry.payload.get(*field).and_then(|text| text.as_str());
@@ -162,13 +163,13 @@ impl Read {
                 });
                 if let Some(field) = empty {
                     let reason = format!("is a triple with an empty {field}");
-                    return Err(lines.fault(reason, "name it, or leave the line out").into());
+                    return Err(lines.fault(reason, "fill it in, or remove the line").into());
                 }
                 next_id = next_id.max(entry.id.saturating_add(1));
                 self.listed.push(Listed { entry, image, file, line: lines.line() });
             }
             if self.listed.len() == before {
-                let remedy = "leave the file out of `data.entries`, or write it anew with \
+                let remedy = "remove the file from `data.entries`, or write it again with \
                               `engram data entries`";
                 return Err(format!(
                     "{}: is an empty source: it has no entries; {remedy}",
@@ -185,7 +186,7 @@ impl Read {
                     path: folder.join(name),
                     place: Some(format!("line {line}")),
                     reason: format!("has the id {} of line {at} of {first}", entry.id),
-                    remedy: "give each entry its own id, or none",
+                    remedy: "use unique ids, or no ids",
                 }
                 .into());
             }
@@ -195,11 +196,11 @@ impl Read {
 
     fn note(&mut self, file: &str, counts: &Counts) {
         for (reason, count) in &counts.left_out {
-            self.notes.push(format!("{file}: {count} left out: {reason}"));
+            self.notes.push(format!("{file}: {count} skipped: {reason}"));
         }
     }
 
-    /// The pictures that are shown anywhere, each with what shows it, for messages.
+    /// All images that are used, each with its place in the files for messages.
     pub(super) fn shown<'a>(
         &'a self,
         data: &'a RevealData,

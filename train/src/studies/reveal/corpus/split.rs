@@ -1,4 +1,5 @@
-//! Which pictures are trained on, and which are held out: whole pictures, with all that is asked about them.
+//! The split of images into training, validation and test. An image and all examples about it get
+//! one split.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,33 +8,33 @@ use engram_data::DataError;
 use engram_data::world::questions::Split;
 use sha2::{Digest, Sha256};
 
-/// A picture that a file asks about.
+/// An image that a file has examples about.
 pub(super) struct AskedPicture<'a> {
-    /// What it belongs to: all of it gets one split.
+    /// Its component, which gets one split.
     pub(super) component: &'a str,
-    /// The id of the picture.
+    /// The id of the image.
     pub(super) document: &'a str,
-    /// The split that its file gives to all its pictures.
+    /// The split that the file gives to all its images.
     pub(super) split: Option<Split>,
     /// The file.
     pub(super) file: &'a str,
 }
 
-/// How pictures are drawn that no file gives a split.
+/// How to split images without a given split.
 pub(super) struct Draw<'a> {
     /// The folder of the files.
     pub(super) folder: &'a Path,
     pub(super) seed: u64,
     pub(super) validation_share: f64,
     pub(super) test_share: f64,
-    /// How many pictures are kept, given splits or not; 0 for all.
+    /// The number of images to keep, with or without a given split; 0 for all.
     pub(super) most: usize,
 }
 
-/// The split of each component; those that are not kept have none.
+/// Computes the split of each component; dropped components have none.
 ///
 /// # Errors
-/// [`DataError::Malformed`] for a picture that two files give different splits.
+/// [`DataError::Malformed`] for an image with different splits in two files.
 pub(super) fn splits<'a>(
     asked: impl Iterator<Item = AskedPicture<'a>>,
     draw: &Draw<'_>,
@@ -56,7 +57,7 @@ pub(super) fn splits<'a>(
                         },
                         before.name()
                     ),
-                    remedy: "give all files about a picture one split, or leave `split` out",
+                    remedy: "use one split for all files about an image, or remove `split`",
                 });
             }
             (None, Some(_)) => *known = (split, file, document),
@@ -131,7 +132,7 @@ mod tests {
         };
         let drawn = with(Some(Split::Test))?;
         assert!(documents[..4].iter().all(|document| drawn[document] == Split::Test));
-        // Of the six others two are for the test.
+        // Two of the six others are in the test.
         assert_eq!(drawn.values().filter(|split| **split == Split::Test).count(), 6);
         let clash = asked(&documents[..1], Some(Split::Train), "a");
         let clash = clash.chain(asked(&documents[..1], Some(Split::Test), "b"));

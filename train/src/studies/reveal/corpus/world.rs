@@ -10,7 +10,7 @@ use super::{Corpus, Example, Item, Judge, Pictures, Task, sources_of};
 use crate::studies::reveal::settings::RevealData;
 use crate::study::StudyResult;
 
-/// Builds the world that `[data]` asks for.
+/// Builds the world described in `[data]`.
 pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> {
     let mut options = WorldOptions { seed: data.world_seed, ..WorldOptions::default() };
     options.view.size = image_size as u32;

@@ -1,4 +1,4 @@
-//! One question at a time, about any picture: for who looks into a model and its memory.
+//! Answers, searches and edits for one question or entry at a time, for interactive use.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ use crate::study::StudyResult;
 const NO_MEMORY: &str = "the run was trained without a memory";
 
 impl Answerer {
-    /// The embedded world that the run was trained on, in views as large as the model's pictures; none of a run on
-    /// pictures from files.
+    /// The embedded world that the run was trained on, with views of the model's image size; `None`
+    /// for a run on images from files.
     ///
     /// # Errors
     /// [`DataError::OutOfRange`]
@@ -34,11 +34,11 @@ impl Answerer {
         self.world.map(world).transpose()
     }
 
-    /// Answers a question about a picture, or describes it, as if the memory did not hold some entries; with the credit
-    /// of those that are read.
+    /// Answers a question about an image, or describes the image, ignoring the entries in
+    /// `without`. Includes the credit of the retrieved entries.
     ///
     /// # Errors
-    /// A picture that does not decode, and a memory that is damaged.
+    /// An image does not decode, or the memory is damaged.
     pub fn answer_one(
         &self,
         question: Option<&str>,
@@ -55,13 +55,14 @@ impl Answerer {
         let detail = Detail { credit: true, curves: false };
         let mut answers =
             self.answer_about(&self.pictures(Some(picture)), &[question], detail, without)?;
-        answers.pop().ok_or_else(|| "no answer was made".into())
+        answers.pop().ok_or_else(|| "no answer was generated".into())
     }
 
-    /// The `k` entries that a question, a picture or both find among those that `filter` lets through; gates are the model's.
+    /// Retrieves the `k` best entries for a question, an image or both, among the entries that pass
+    /// `filter`, with the model's gates.
     ///
     /// # Errors
-    /// As those of [`Answerer::answer_one`]; a run without a memory.
+    /// Those of [`Answerer::answer_one`]; an error for a run without a memory.
     pub fn find(
         &self,
         (question, picture): (Option<&str>, Option<&Path>),
@@ -84,11 +85,11 @@ impl Answerer {
         found.hits.into_iter().flatten().map(entry).collect()
     }
 
-    /// Writes an entry into the memory, in the place of one with the same id, under the key and with the value that the
-    /// model makes of its text and picture. The file of the memory changes: open the run with a copy to keep its own.
+    /// Writes an entry into the memory with the model's key and value, replacing an entry with the
+    /// same id. The memory on disk changes: open the run with a copy to keep the original.
     ///
     /// # Errors
-    /// A picture that does not decode, a memory that another process writes to, and a run without one.
+    /// An image does not decode, another process writes to the memory, or the run has no memory.
     pub fn put(&mut self, entry: Entry, picture: Option<&Path>) -> StudyResult<()> {
         let sequencer = &self.encoding.sequencer;
         let text = sequencer.entry(&entry.text())?.0;

@@ -1,4 +1,4 @@
-//! What a recipe's `[data]` says of files: pictures, captions, questions, entries.
+//! File settings in `[data]`: images, captions, questions and entries.
 
 use engram_data::world::PICTURES;
 use engram_data::world::haystack::WorldName;
@@ -8,57 +8,58 @@ use serde::{Deserialize, Serialize};
 
 use super::RevealData;
 
-/// What is done about a picture that is missing or does not decode.
+/// What to do with an image that is missing or does not decode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BadPictures {
-    /// The run does not start.
+    /// Refuse to start the run.
     #[default]
     Refuse,
-    /// What shows it is left out, and counted.
+    /// Skip and count its examples and entries.
     LeaveOut,
-    /// What shows it stays as a text alone, and is counted; it is not to be described.
+    /// Use and count its examples and entries as text only; it is not described.
     TextAlone,
 }
 
-/// `[[data.captions]]`: a file of captions, COCO's or Karpathy's.
+/// `[[data.captions]]`: a caption file in COCO's or Karpathy's format.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptionFile {
     /// The file, in `data.path`.
     pub file: String,
-    /// The folder of its pictures, in `data.path`.
+    /// The folder of its images, in `data.path`.
     pub pictures: String,
-    /// The splits of Karpathy's file that are read; all without it.
+    /// The splits to read of a Karpathy file; all by default.
     pub only: Vec<String>,
-    /// The split that all its pictures belong to; by the seed without it.
+    /// The split of all its images; drawn with the seed by default.
     pub split: Option<Split>,
-    /// Whether its pictures are to be described: in training, and in the evaluation.
+    /// Whether its images are to be described, in training and evaluation.
     pub asked: bool,
-    /// The source that its captions are in the memory; not in it without one.
+    /// The source name of its captions in the memory; without it they are not in the memory.
     pub source: Option<String>,
 }
 
-/// `[[data.questions]]`: questions about pictures, of VQA or OK-VQA (two files), or of A-OKVQA.
+/// `[[data.questions]]`: questions about images, from VQA or OK-VQA (two files), or A-OKVQA.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuestionFile {
-    /// The questions of VQA or OK-VQA, in `data.path`.
+    /// The questions file of VQA or OK-VQA, in `data.path`.
     pub questions: String,
-    /// Their annotations.
+    /// The annotations file of VQA or OK-VQA.
     pub annotations: String,
-    /// A-OKVQA, in the place of both.
+    /// The A-OKVQA file, instead of both.
     pub aokvqa: String,
-    /// How pictures are called in `data.path`: `%012d`, `%d` or `%s` stands for the image's id.
+    /// The name pattern of images in `data.path`: `%012d`, `%d` or `%s` stands for the image's id.
     pub image_name: String,
-    /// The split that all its pictures belong to; by the seed without it.
+    /// The split of all its images; drawn with the seed by default.
     pub split: Option<Split>,
-    /// The source that its questions with their answers are in the memory; not in it without one.
+    /// The source name of its questions with answers in the memory; without it they are not in the
+    /// memory.
     pub source: Option<String>,
 }
 
 impl QuestionFile {
-    /// The file that messages name.
+    /// The file name for messages.
     pub fn name(&self) -> &str {
         if self.aokvqa.is_empty() { &self.questions } else { &self.aokvqa }
     }
@@ -70,13 +71,13 @@ impl RevealData {
         self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty()
     }
 
-    /// The embedded world that the data are.
+    /// The embedded world of the data, if any.
     pub fn world(&self) -> Option<WorldName> {
         let pictures = if self.pictures == 0 { PICTURES } else { self.pictures };
         self.is_world().then_some(WorldName { seed: self.world_seed, pictures })
     }
 
-    /// The first setting that no run can work with, and why.
+    /// The first invalid key, with the reason.
     pub fn conflict(&self) -> Option<(String, String)> {
         let least = [
             ("max_entry_tokens", self.max_entry_tokens, 4),
@@ -86,22 +87,22 @@ impl RevealData {
         ];
         if let Some((key, value, least)) = least.into_iter().find(|(_, value, least)| value < least)
         {
-            return Some((key.into(), format!("is {value}; give {least} or more")));
+            return Some((key.into(), format!("is {value}; must be at least {least}")));
         }
         for (key, share) in
             [("validation_share", self.validation_share), ("test_share", self.test_share)]
         {
             if !(0.0..1.0).contains(&share) {
-                return Some((key.into(), format!("is {share}; give a share from 0 to below 1")));
+                return Some((key.into(), format!("is {share}; must be from 0 to below 1")));
             }
         }
         if self.validation_share + self.test_share >= 1.0 {
-            let reason = "leaves no pictures to train on, together with `validation_share`";
+            let reason = "together with `validation_share`, leaves no images to train on";
             return Some(("test_share".into(), reason.into()));
         }
         if self.is_world() {
-            let reason = "names a folder, but no file in it: give `[[data.captions]]`, \
-                          `[[data.questions]]` or `entries`, or leave it out for the embedded world";
+            let reason = "names a folder, but no file is given: add `[[data.captions]]`, \
+                          `[[data.questions]]` or `entries`, or remove it for the embedded world";
             if !self.path.is_empty() {
                 return Some(("path".into(), reason.into()));
             }
@@ -113,13 +114,13 @@ impl RevealData {
                 ("cached_pictures_mib", self.cached_pictures_mib != fresh.cached_pictures_mib),
             ];
             let given = of_files.into_iter().find(|(_, given)| *given);
-            let reason =
-                "is about files and counts for nothing on the embedded world; leave it out";
+            let reason = "is for files and has no effect on the embedded world; remove it";
             return given.map(|(key, _)| (key.into(), reason.into()));
         }
         let asks = self.captions.iter().any(|file| file.asked) || !self.questions.is_empty();
         if !asks {
-            let reason = "asks nothing: give `[[data.questions]]`, or `asked = true` to captions";
+            let reason =
+                "has no examples: add `[[data.questions]]`, or set `asked = true` for captions";
             return Some(("captions".into(), reason.into()));
         }
         for (i, file) in self.captions.iter().enumerate() {
@@ -131,11 +132,12 @@ impl RevealData {
             let pair = !file.questions.is_empty() && !file.annotations.is_empty();
             let neither = file.questions.is_empty() && file.annotations.is_empty();
             if !(pair && file.aokvqa.is_empty() || neither && !file.aokvqa.is_empty()) {
-                let reason = "names no files: give `questions` and `annotations`, or `aokvqa`";
+                let reason = "names no files: set `questions` and `annotations`, or `aokvqa`";
                 return Some((format!("questions.{i}"), reason.into()));
             }
             if file.image_name.is_empty() {
-                let reason = "is missing: say how pictures are called, such as val2017/%012d.jpg";
+                let reason =
+                    "is missing: set the name pattern of images, such as val2017/%012d.jpg";
                 return Some((format!("questions.{i}.image_name"), reason.into()));
             }
         }
