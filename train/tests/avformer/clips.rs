@@ -62,7 +62,7 @@ fn clips_that_cannot_be_seen_are_named() {
     let long = ["cat"; 16].join(" ");
     for (audio, text, wanted) in [
         ("long.wav", "cat", "3.0 s are more than data.max_seconds = 2"),
-        ("short.wav", "cat", "less than a token"),
+        ("short.wav", "cat", "less than one token"),
         ("a.wav", "CAF\u{c9}", "its text cannot be tokenised"),
         ("a.wav", &long, "positions"),
     ] {
