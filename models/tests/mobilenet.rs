@@ -86,21 +86,21 @@ fn a_small_graph_equals_candles_convolutions() -> Result<()> {
 fn graphs_that_cannot_be_run_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (place, value, wanted) in [
-        ("/ops/0/op", json!("MAX_POOL_2D"), "operation 0 (MAX_POOL_2D): is not known here"),
+        ("/ops/0/op", json!("MAX_POOL_2D"), "operation 0 (MAX_POOL_2D): is not supported"),
         ("/ops/0/out_shape", json!([1, 2, 2, 2]), "operation 0 (CONV_2D): gives"),
         ("/ops/0/stride", json!(0), "no `stride`"),
-        ("/ops/0/padding", json!("FULL"), "the padding"),
-        ("/ops/0/activation", json!("tanh"), "the activation `tanh`"),
+        ("/ops/0/padding", json!("FULL"), "padding"),
+        ("/ops/0/activation", json!("tanh"), "unsupported activation `tanh`"),
         ("/ops/0/weight_shape", json!([2, 4, 3, 3]), "weights of shape"),
-        ("/ops/1/inputs", json!([9]), "reads a tensor that nothing has made"),
+        ("/ops/1/inputs", json!([9]), "reads a tensor that no earlier operation computes"),
         ("/ops/2/inputs", json!([2, 0]), "adds"),
         ("/ops/2/inputs", json!([2]), "has too few inputs"),
         ("/ops/3/op", json!("ADD"), "too few inputs"),
-        ("/ops/5/op", json!("ADD"), "not known behind the average pool"),
+        ("/ops/5/op", json!("ADD"), "not supported after the average pool"),
         ("/input_shape", json!([1, 5, 4]), "is not [1, H, W, C]"),
         ("/input_shape", json!([1, 16384, 16384, 16384]), "is not [1, H, W, C]"),
         ("/ops", json!([]), "no average pool"),
-        ("/ops", json!(7), "is no graph"),
+        ("/ops", json!(7), "not a graph"),
         ("/ops/1/tensor", json!("z"), "z.weight"),
     ] {
         let mut changed = graph();

@@ -229,9 +229,9 @@ fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
     assert!(none.is_empty());
     let states = t5.encode(&texts, &Mode::predict())?;
     let refused = t5.decoder().generate(t5.shared(), (&states, &[2, 1]), &default());
-    assert!(refused.expect_err("a refusal").to_string().contains("4 states for texts of 3 rows"));
+    assert!(refused.expect_err("a refusal").to_string().contains("4 encoder states, but the lengths sum to 3"));
     let refused = t5.decode(&texts, &states, &[2, 1], &Mode::predict());
-    assert!(refused.expect_err("a refusal").to_string().contains("4 states for texts of 3 rows"));
+    assert!(refused.expect_err("a refusal").to_string().contains("4 encoder states, but the lengths sum to 3"));
     let output = parameters.get("lm_head.weight").expect("the output map");
     output.update(&mut |values| values[0] = f32::NAN)?;
     let refused = t5.generate(&texts, &default()).expect_err("a refusal").to_string();
