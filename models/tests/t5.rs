@@ -292,7 +292,7 @@ fn a_decoder_layer_has_all_gradients() -> Result<()> {
 fn more_places_than_there_are_have_no_bias() -> Result<()> {
     let bias = RelativeBias::new(&small_config(), true, &fresh(DType::F32))?;
     assert_eq!(bias.forward(2, 3)?.dims(), [3, 2, 3]);
-    assert!(bias.forward(3, 2).expect_err("a refusal").to_string().contains("3 places of 2"));
+    assert!(bias.forward(3, 2).expect_err("a refusal").to_string().contains("3 queries for 2 keys"));
     Ok(())
 }
 

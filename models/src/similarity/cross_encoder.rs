@@ -37,7 +37,7 @@ pub struct CrossEncoderConfig {
 /// The scored spans of a packed batch, one item per pair.
 #[derive(Debug, Clone)]
 pub struct ScoredSpans {
-    /// The tokens whose states are pooled.
+    /// The spans of the targets, whose states are pooled.
     pub targets: Arc<[Span]>,
     /// The span of the anchor in the same sequence.
     pub anchors: Arc<[Span]>,

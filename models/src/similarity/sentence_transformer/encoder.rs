@@ -123,7 +123,7 @@ impl SentenceEncoder {
             let needs = |width: Option<usize>, wanted: usize| match width {
                 Some(width) if width == wanted => Ok(()),
                 Some(width) => {
-                    Err(bad(name, format!("takes vectors of width {wanted}, but gets width {width}")))
+                    Err(bad(name, format!("takes vectors of width {wanted}, but gets {width}")))
                 }
                 None => Err(bad(name, "must come after the Pooling module")),
             };
