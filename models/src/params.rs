@@ -366,9 +366,9 @@ fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
     let bad = |e| ModelError::BadInput(format!("parameter `{name}`: {init:?}: {e}"));
     let mut values = Vec::new();
     // A size from a damaged configuration must not abort the program.
-    values
-        .try_reserve_exact(count.saturating_add(1))
-        .map_err(|e| ModelError::BadInput(format!("parameter `{name}` with {count} values: {e}")))?;
+    values.try_reserve_exact(count.saturating_add(1)).map_err(|e| {
+        ModelError::BadInput(format!("parameter `{name}` with {count} values: {e}"))
+    })?;
     match init {
         Init::Zeros => values.resize(count, 0.0),
         Init::Ones => values.resize(count, 1.0),

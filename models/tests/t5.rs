@@ -229,9 +229,19 @@ fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
     assert!(none.is_empty());
     let states = t5.encode(&texts, &Mode::predict())?;
     let refused = t5.decoder().generate(t5.shared(), (&states, &[2, 1]), &default());
-    assert!(refused.expect_err("a refusal").to_string().contains("4 encoder states, but the lengths sum to 3"));
+    assert!(
+        refused
+            .expect_err("a refusal")
+            .to_string()
+            .contains("4 encoder states, but the lengths sum to 3")
+    );
     let refused = t5.decode(&texts, &states, &[2, 1], &Mode::predict());
-    assert!(refused.expect_err("a refusal").to_string().contains("4 encoder states, but the lengths sum to 3"));
+    assert!(
+        refused
+            .expect_err("a refusal")
+            .to_string()
+            .contains("4 encoder states, but the lengths sum to 3")
+    );
     let output = parameters.get("lm_head.weight").expect("the output map");
     output.update(&mut |values| values[0] = f32::NAN)?;
     let refused = t5.generate(&texts, &default()).expect_err("a refusal").to_string();
@@ -292,7 +302,9 @@ fn a_decoder_layer_has_all_gradients() -> Result<()> {
 fn more_places_than_there_are_have_no_bias() -> Result<()> {
     let bias = RelativeBias::new(&small_config(), true, &fresh(DType::F32))?;
     assert_eq!(bias.forward(2, 3)?.dims(), [3, 2, 3]);
-    assert!(bias.forward(3, 2).expect_err("a refusal").to_string().contains("3 queries for 2 keys"));
+    assert!(
+        bias.forward(3, 2).expect_err("a refusal").to_string().contains("3 queries for 2 keys")
+    );
     Ok(())
 }
 

@@ -175,7 +175,9 @@ impl Op {
                     (true, None | Some("none")) => {
                         Ok((Step::Add { left: first, right: second }, shape))
                     }
-                    (true, Some(activation)) => Err(format!("unsupported activation `{activation}`")),
+                    (true, Some(activation)) => {
+                        Err(format!("unsupported activation `{activation}`"))
+                    }
                     (false, _) => Err(format!("adds {shape:?} and {other:?}")),
                 }
             }

@@ -50,8 +50,7 @@ impl Prompts {
         let what = "a configuration of sentence-transformers";
         let published: Published = parse_json(text, name, what)?;
         if let Some(other) = published.model_type.filter(|kind| kind != "SentenceTransformer") {
-            let reason =
-                format!("`model_type` is {other}; only SentenceTransformer is supported");
+            let reason = format!("`model_type` is {other}; only SentenceTransformer is supported");
             return Err(bad(name, reason));
         }
         if published.truncate_dim == Some(0) {
