@@ -205,15 +205,15 @@ mod tests {
         for (text, wanted) in [
             ("{}\n{}\n", "/e.jsonl: ends after line 2, but there are 3 keys"),
             ("{}\n{}\n{}\n\n{}\n", "/e.jsonl:5: has more entries than the 3 keys"),
-            ("{}\n[1]\n{}\n", "/e.jsonl:2: is no entry: invalid type: sequence"),
-            ("{}\n{\"id\": \"x\"}\n{}\n", "/e.jsonl:2: is no entry: invalid type: string"),
+            ("{}\n[1]\n{}\n", "/e.jsonl:2: is not an entry: invalid type: sequence"),
+            ("{}\n{\"id\": \"x\"}\n{}\n", "/e.jsonl:2: is not an entry: invalid type: string"),
             ("{}\n{}\n{\"document\": [1]}\n", "/e.jsonl:3: has the document [1]"),
             (
                 "{\"id\": 9223372036854775807}\n{}\n{}\n",
-                "/e.jsonl:2: has no id, and no larger one is left",
+                "/e.jsonl:2: has no id, and the largest id is taken",
             ),
             ("{\"source\": \"\"}\n{}\n{}\n", "/e.jsonl:1: has an empty source"),
-            ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is no entry: EOF"),
+            ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is not an entry: EOF"),
         ] {
             let error = read(Some(text), 0).unwrap_err();
             assert!(error.starts_with(wanted), "{error}");

@@ -244,7 +244,7 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             VectorFile::open(&path, "keys").err().map(|error| error.to_string()).unwrap_or_default()
         };
-        assert!(write("a.npy", b"no").contains("a.npy: is no .npy file"));
+        assert!(write("a.npy", b"no").contains("a.npy: is not a .npy file"));
         assert!(write("a.txt", b"no numbers").contains("is neither .npy nor safetensors"));
         let numbers = npy_bytes(&[1i64, 2], 2).unwrap();
         assert!(write("b.npy", &numbers).contains("has numbers of type '<i8'"));

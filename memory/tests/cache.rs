@@ -155,7 +155,7 @@ fn a_row_of_another_memory_is_refused() {
     let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
     let foreign = rows(writer.generation(), [3]);
     let error = cache.read(other.generation(), &foreign).unwrap_err().to_string();
-    assert!(error.contains("a row is 3, but must be one that this generation gave"), "{error}");
+    assert!(error.contains("a row is 3, but must be a row of this generation"), "{error}");
 }
 
 #[test]

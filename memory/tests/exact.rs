@@ -173,7 +173,7 @@ fn products_beyond_single_precision_are_refused() {
     };
     assert!((search(10.0).unwrap().hits[1][0].score / 1e35 - 1.0).abs() < 1e-6);
     let error = search(-1e17).unwrap_err().to_string();
-    assert!(error.contains("query 1 is too long to be multiplied by the keys and its"), "{error}");
+    assert!(error.contains("query 1 is too long"), "{error}");
 }
 
 #[test]
@@ -207,15 +207,15 @@ fn queries_and_filters_that_do_not_fit_are_refused() {
         found.unwrap_err().to_string()
     };
     assert!(refused(&[1.0; 5], 0, Filter::default()).contains("k is 0"));
-    assert!(refused(&[1.0; 6], 1, Filter::default()).contains("width 6, but the memory has 5"));
     assert!(
-        refused(&[f32::NAN; 5], 1, Filter::default()).contains("query 0 has a number that is not")
+        refused(&[1.0; 6], 1, Filter::default()).contains("width 6, but the memory has width 5")
     );
+    assert!(refused(&[f32::NAN; 5], 1, Filter::default()).contains("query 0 contains NaN"));
     let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
     let error = refused(&[1.0; 5], 1, of("web"));
-    assert!(error.contains("no entry has the source `web`; the memory knows `"), "{error}");
+    assert!(error.contains("no entry has the source `web`; the sources are `"), "{error}");
     let filter = Filter { gates: Some(vec![1.0; 2]), ..Filter::default() };
-    assert!(refused(&[1.0; 5], 1, filter).contains("gates is 2 of them"));
+    assert!(refused(&[1.0; 5], 1, filter).contains("the number of gates is 2"));
     let filter = Filter { excluded_documents: vec![vec![]; 2], ..Filter::default() };
     assert!(refused(&[1.0; 5], 1, filter).contains("one for each query"));
 }
@@ -266,5 +266,5 @@ fn a_source_of_which_nothing_is_left_is_told() {
     assert_eq!(Exact.search(&before, queries, &of("vqa")).unwrap(), found);
     let last = found.hits[0].iter().map(|hit| hit.row).max().unwrap();
     let error = writer.generation().entry(last).unwrap_err().to_string();
-    assert!(error.contains("must be one that this generation gave"), "{error}");
+    assert!(error.contains("must be a row of this generation"), "{error}");
 }

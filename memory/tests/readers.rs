@@ -96,11 +96,11 @@ fn a_generation_that_vanished_is_said_and_its_reader_keeps_what_is_open() {
     assert_eq!(found.hits[0].len(), 3);
     for error in [memory.reload().unwrap_err(), Memory::open(&path).unwrap_err()] {
         let told = error.to_string();
-        assert!(told.contains("gen-000001 has vanished") && told.contains("build it"), "{told}");
+        assert!(told.contains("gen-000001 is missing") && told.contains("build it"), "{told}");
     }
     // All of the memory, while it is read.
     std::fs::remove_dir_all(&path).unwrap();
     let told = memory.reload().unwrap_err().to_string();
-    assert!(told.contains("has vanished"), "{told}");
+    assert!(told.contains("is missing"), "{told}");
     assert!(Exact.search(&memory.generation(), queries, &Filter::default()).is_ok());
 }

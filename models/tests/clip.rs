@@ -116,7 +116,7 @@ fn inputs_that_do_not_fit_are_refused() -> Result<()> {
         let refused = clip.encode_texts(&PackedTokens::new(&[ids]), &Mode::predict());
         refused.expect_err("a refusal").to_string()
     };
-    assert!(text(vec![38, 4]).contains("without the end-of-text token 39"));
+    assert!(text(vec![38, 4]).contains("lacks the end-of-text token 39"));
     assert!(text(vec![39; 13]).contains("takes 12"));
     assert!(text(vec![40, 39]).contains("id 40"));
     let pixels = Tensor::zeros((2, 3, 12, 11), DType::F32, &Device::Cpu)?;

@@ -243,6 +243,6 @@ mod tests {
         assert!(file.verify().is_err());
         std::fs::write(&path, &bytes[..BLOCK]).unwrap();
         let error = CheckedFile::open(folder.path(), &record).unwrap_err().to_string();
-        assert!(error.contains("has 1048576 bytes in place of 2097162"), "{error}");
+        assert!(error.contains("has 1048576 bytes, expected 2097162"), "{error}");
     }
 }
