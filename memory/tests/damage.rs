@@ -1,4 +1,4 @@
-//! Damaged files, unfinished generations and second writers.
+//! Tests of damaged files, unfinished generations and second writers.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -33,7 +33,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Everything that a reader can do.
+/// Calls all functions of a reader.
 fn use_all(folder: &Path) -> Result<(), MemoryError> {
     let generation = Memory::open(folder)?.generation();
     let faults = generation.verify();
@@ -58,7 +58,7 @@ fn a_damaged_file_is_named_and_nothing_panics() {
         drop(build(&memory, number));
         let mut next = Numbers::new(9);
         for file in files(&memory) {
-            // The folder of the first generation is needed for its segment, not its manifest.
+            // The first generation's folder is needed for its segment, but its manifest is not.
             let unused = file.ends_with("LOCK") || file.ends_with("gen-000001/manifest.json");
             let whole = fs::read(&file).unwrap();
             let mut damaged: Vec<Option<Vec<u8>>> = vec![None];
@@ -78,11 +78,12 @@ fn a_damaged_file_is_named_and_nothing_panics() {
                     Some(bytes) => fs::write(&file, bytes).unwrap(),
                 }
                 match use_all(&memory) {
-                    // The pointer's line end means nothing.
+                    // The line break of the pointer has no effect.
                     Ok(()) => assert!(unused || file.ends_with("CURRENT"), "{}", file.display()),
                     Err(error) => {
                         let error = error.to_string();
-                        // A pointer that was changed may name another folder, which is then named.
+                        // A changed pointer may name another folder; the error then names that
+                        // folder.
                         let pointer = file.ends_with("CURRENT") && bytes.is_some();
                         let named = error.contains(file.file_name().unwrap().to_str().unwrap());
                         assert!(named || pointer, "{}: {error}", file.display());
@@ -229,7 +230,7 @@ fn a_reader_keeps_its_generation_whatever_is_written() {
         writer.refresh(Ok).unwrap();
     }
     writer.delete(&[1]).unwrap();
-    // Only generations that nobody reads are swept.
+    // Only generations without readers are removed.
     let is_there = |number: u64| memory.join(format!("gen-{number:06}")).exists();
     assert!(is_there(1) && is_there(2) && !is_there(3) && !is_there(4));
     assert_eq!(all(&generation), before);
@@ -239,7 +240,7 @@ fn a_reader_keeps_its_generation_whatever_is_written() {
     drop(generation);
     writer.compact(|_| ()).unwrap();
     assert!(!is_there(1) && !is_there(2));
-    // Who removes the folders all the same takes nothing from a reader.
+    // Removing the folders anyway does not affect a reader.
     let generation = reader.generation();
     let before = all(&generation);
     fs::remove_dir_all(&memory).unwrap();

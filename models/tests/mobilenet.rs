@@ -1,4 +1,4 @@
-//! MobileNetV2 against a NumPy forward pass of the same weights, and graphs that are refused.
+//! MobileNetV2 against a NumPy forward pass with the same weights, and graphs that are rejected.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,8 @@ use engram_models::mobilenet::{MobileNet, OPS_FILE, WEIGHTS_FILE};
 use engram_models::weights;
 use serde_json::{Value, json};
 
-/// Three operations on a 5 x 4 picture: a strided convolution, a depthwise one, the pool; then two classes.
+/// Three operations on a 5 x 4 image: a strided convolution, a depthwise convolution, the pool;
+/// then two classes.
 fn graph() -> Value {
     json!({
         "input_tensor": 0,
@@ -52,7 +53,7 @@ fn read(folder: &Path, graph: &Value) -> Result<MobileNet> {
     MobileNet::read(&ops, &file)
 }
 
-/// The small graph by candle's convolutions, with the zeros where TensorFlow puts them.
+/// The small graph against candle's convolutions, with TensorFlow's zero padding.
 #[test]
 fn a_small_graph_equals_candles_convolutions() -> Result<()> {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -62,7 +63,7 @@ fn a_small_graph_equals_candles_convolutions() -> Result<()> {
     let p = |i: usize| of[i].1.clone();
     let images = wave(&[2, 3, 5, 4], 0.7)?;
     let bias = |i: usize| p(i).reshape((1, 2, 1, 1));
-    // 5 rows by 2: a zero on both sides; 4 columns: one on the right alone.
+    // 5 rows with stride 2: one zero on both sides. 4 columns: one zero on the right.
     let padded = images.pad_with_zeros(2, 1, 1)?.pad_with_zeros(3, 0, 1)?;
     let a = padded.conv2d(&p(0), 0, 2, 1, 1)?.broadcast_add(&bias(1)?)?.clamp(0f32, 6f32)?;
     let b = a.conv2d(&p(2), 1, 1, 1, 2)?.broadcast_add(&bias(3)?)?;
@@ -75,7 +76,7 @@ fn a_small_graph_equals_candles_convolutions() -> Result<()> {
     let probabilities = network.class_probabilities(&got)?.expect("a classifier");
     let difference = (probabilities - want)?.abs()?.max_all()?.to_scalar::<f32>()?;
     assert!(difference < 1e-6, "{difference:e}");
-    // A picture alone, on any number of threads, gives the same bits.
+    // An image alone, on any number of threads, gives the same bits.
     let alone = network.embed(&images.narrow(0, 1, 1)?)?.flatten_all()?.to_vec1::<f32>()?;
     assert_eq!(alone, got.to_vec2::<f32>()?[1]);
     assert!(network.embed(&images.narrow(1, 0, 2)?).is_err());
@@ -110,7 +111,7 @@ fn graphs_that_cannot_be_run_are_refused() {
     }
 }
 
-/// The published network, where `ENGRAM_DATA` names the folder that holds `vision-mobilenet`.
+/// The published network, if `ENGRAM_DATA` names the folder that contains `vision-mobilenet`.
 fn published() -> Option<(MobileNet, PathBuf)> {
     let folder = PathBuf::from(std::env::var_os("ENGRAM_DATA")?).join("vision-mobilenet");
     let network = MobileNet::read(&folder.join(OPS_FILE), &folder.join(WEIGHTS_FILE));
