@@ -202,11 +202,11 @@ fn a_failed_change_leaves_the_memory_as_it_was() {
     let mut zero = rows(&[50]);
     zero.keys.fill(0.0);
     let error = refused(writer.add(1, [Ok(zero)].into_iter()));
-    assert!(error.contains("the key of row 0 is zero"), "{error}");
+    assert!(error.contains("the key of row 0 is a zero vector"), "{error}");
     let mut wide = rows(&[50]);
     wide.values[7] = 70_000.0;
     let error = refused(writer.add(1, [Ok(wide)].into_iter()));
-    assert!(error.contains("the value of row 0 has a number"), "{error}");
+    assert!(error.contains("the value of row 0 contains NaN"), "{error}");
     assert_eq!(files(&memory), before);
     use_all(&memory).unwrap();
 }
