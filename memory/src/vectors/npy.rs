@@ -124,7 +124,7 @@ mod tests {
         let start = |version: u8, rest: &[u8]| [MAGIC, &[version, 0], rest].concat();
         let read = |bytes: Vec<u8>| read_header(&mut &bytes[..]).err().unwrap_or_default();
         assert!(read(start(2, &u32::MAX.to_le_bytes())).contains("4294967295 bytes"));
-        assert!(read(start(1, &100u16.to_le_bytes())).contains("cannot be read"));
+        assert!(read(start(1, &100u16.to_le_bytes())).contains("cannot read"));
         assert!(read(start(9, b"")).contains("version 9"));
         assert!(read(start(1, b"\x02\0\xff\xfe")).contains("not text"));
     }
