@@ -1,4 +1,4 @@
-//! Writes files: to a temporary file beside the target, then sync and rename.
+//! Writes files to a temporary file beside the target, which is synced and renamed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};

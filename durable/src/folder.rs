@@ -1,5 +1,5 @@
-//! Writes folders: to a temporary folder beside the target, then sync and rename. Also changes to a
-//! folder's entries.
+//! Writes folders to a temporary folder beside the target, which is synced and renamed. Also
+//! renames, removes and syncs files and folders.
 
 use std::fs::{self, File};
 use std::io;

@@ -120,7 +120,7 @@ pub enum MemoryError {
         reason: &'static str,
     },
     /// The number of rows differs from the number of keys.
-    #[error("{found} {what} for {expected} keys; give one for each key")]
+    #[error("{found} {what} for {expected} keys; give one per key")]
     Count {
         /// What is counted.
         what: &'static str,

@@ -23,7 +23,7 @@ pub struct RowFiles<'a> {
     pub values: Option<&'a Path>,
     /// Entries, one JSON object per line. Without this file, entries have no payload.
     pub entries: Option<&'a Path>,
-    /// The id of the first entry without an id. Later ones follow it.
+    /// The id of the first entry without an id. Later entries without an id count on from it.
     pub first_id: i64,
 }
 

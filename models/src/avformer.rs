@@ -100,8 +100,7 @@ impl Avformer {
         &self.recogniser
     }
 
-    /// Returns the encoder's states of clips whose tokens are embedded; with `visual`, also from
-    /// images.
+    /// Encodes clips from their audio tokens and, if `visual` is given, from their images.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if the number of clips or the width of the images differs,

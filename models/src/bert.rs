@@ -48,7 +48,7 @@ pub struct BertConfig {
     /// The kind of position embedding; only `absolute`, the default, is supported.
     #[serde(default)]
     pub position_embedding_type: Option<String>,
-    /// Whether tokens attend only to earlier tokens; `true` is not supported.
+    /// Whether attention is causal; `true` is not supported.
     #[serde(default)]
     pub is_decoder: bool,
     /// Standard deviation of fresh weights.

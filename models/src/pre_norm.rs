@@ -114,9 +114,8 @@ impl PreNormBlocks {
         Ok(Self { config, layers })
     }
 
-    /// `[T, D]` → `[T, D]`. Rows attend within their segment, and only to earlier rows if `causal`.
-    /// The gradient stops after the first `stop_gradient_after` blocks: these blocks and `x` get
-    /// none.
+    /// `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask if `causal`. The
+    /// gradient stops after the first `stop_gradient_after` blocks: these blocks and `x` get none.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`.

@@ -16,7 +16,6 @@
 //! released code cannot run its own retrieval. So the building blocks (T5, ViT) are tested against
 //! a reference, and the rest by finite differences and by definition. Sequences are packed, not
 //! padded: a missing modality has no rows, where the released code has one masked zero token.
-//! masked zero token.
 
 pub mod base_encoder;
 mod config;

@@ -2,8 +2,7 @@
 //!
 //! Dot products are computed block by block in single precision, or faster in bfloat16. Every row
 //! whose score could be among the best, given the error bound, is scored again in double precision,
-//! which sets the order. So the order is the order of double precision, whatever the blocks, the
-//! threads and the processor.
+//! which sets the order. So the order does not depend on the blocks, the threads or the processor.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};

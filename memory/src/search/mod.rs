@@ -80,8 +80,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// Recall relative to the exact search: the share of its results that are here too. It is 1 if
-    /// the exact search found nothing.
+    /// Returns the recall relative to the exact search: the share of the exact results that this
+    /// search also found. It is 1 if the exact search found nothing.
     ///
     /// Entries with the same score as the last exact result count as equally right.
     pub fn recall(&self, exact: &Self) -> f64 {

@@ -1,4 +1,4 @@
-//! The best scores of a stream, with the scores that are too close to the last of them to rank.
+//! The best scores of a stream, with all scores too close to the last of them to be ranked.
 
 /// A row with its score in single precision.
 #[derive(Debug, Clone, Copy, PartialEq)]
