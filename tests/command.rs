@@ -362,7 +362,7 @@ fn bad_weights_are_refused_with_name_and_shapes() {
         .expect("a copy");
     std::fs::write(files.path("weights/model.safetensors"), &bytes[..bytes.len() / 2])
         .expect("a file");
-    refused(&arguments, &["model.safetensors", "it is cut or damaged"]);
+    refused(&arguments, &["model.safetensors", "it is truncated or damaged"]);
 }
 
 #[test]

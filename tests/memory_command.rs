@@ -93,7 +93,7 @@ fn what_does_not_fit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     files(folder);
-    refused(folder, "memory info m", "m: holds no memory; make one with `engram memory build`");
+    refused(folder, "memory info m", "m: is not a memory; build one with `engram memory build`");
     let build = "memory build --keys keys.npy --entries entries.jsonl --out m";
     refused(
         folder,
@@ -107,15 +107,15 @@ fn what_does_not_fit_is_refused() {
     );
     assert!(!folder.join("m/CURRENT").exists());
     done(folder, build);
-    refused(folder, build, "m: is already there");
+    refused(folder, build, "m: already exists");
     let search = "memory search m --queries";
     refused(
         folder,
         &format!("{search} wide.npy"),
-        "wide.npy: queries of width 3, but the memory has 2",
+        "wide.npy: queries of width 3, but the memory has width 2",
     );
     refused(folder, &format!("{search} none.npy"), "none.npy: could not be read");
-    refused(folder, &format!("{search} queries.npy --source web"), "the memory knows `kg`, `wit`");
+    refused(folder, &format!("{search} queries.npy --source web"), "the sources are `kg`, `wit`");
     refused(folder, &format!("{search} queries.npy -k 0"), "k is 0");
     refused(folder, "memory update m --keys keys.npy", "by --entries");
     refused(folder, "memory delete m --ids 0,9", "no entry has the id 9 (1 of 2 ids are unknown)");
@@ -151,7 +151,7 @@ fn what_does_not_fit_is_refused() {
     refused(
         folder,
         "memory add m --keys nan.npy",
-        "nan.npy: row 0 has a number that is not finite; mend or leave out",
+        "nan.npy: row 0 contains NaN or infinity; correct or remove",
     );
     let keys = folder.join("m/gen-000001/keys.safetensors");
     let mut bytes = fs::read(&keys).unwrap();
@@ -188,7 +188,7 @@ fn scores_are_cosines_unless_keys_keep_their_length() {
             assert!((score - cosine).abs() < 1e-6 && *score <= 1.0, "{index}: {scores:?}");
         }
         let search = format!("memory search m --queries zero.npy --index {index}");
-        refused(folder, &search, "zero.npy: row 1 is zero and has no direction");
+        refused(folder, &search, "zero.npy: row 1 is a zero vector");
     }
     done(folder, "memory build --keys keys.npy --no-normalize --out raw --quiet");
     done(folder, "memory search raw --queries long.npy -k 1 --scores scores.npy");
@@ -237,7 +237,7 @@ fn a_killed_first_build_is_no_memory_and_is_built_over() {
     fs::write(folder.join("m/gen-000001/UNFINISHED"), mark).unwrap();
     fs::write(folder.join("m/.CURRENT.engram-a1B2c3"), "gen-0").unwrap();
     for command in ["memory info m", "memory add m --keys more.npy", "memory verify m"] {
-        refused(folder, command, "m: holds no memory");
+        refused(folder, command, "m: is not a memory");
     }
     done(folder, build);
     assert!(done(folder, "memory info m").starts_with("4 entries in generation 1"));

@@ -214,7 +214,7 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
         ),
         (json!([7]), &["bad.jsonl:2: is no entry"]),
         (json!({"id": -1, "text": "a"}), &["has the id -1"]),
-        (json!({"id": 0, "text": "a"}), &["the id 0 is there already"]),
+        (json!({"id": 0, "text": "a"}), &["the id 0 exists already"]),
     ] {
         write(&[fine.clone(), bad]);
         refused(folder, &build, parts);

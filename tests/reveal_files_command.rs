@@ -241,7 +241,7 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
     refused(at, &format!("{predict} x.jsonl --memory nobody"), "has no made-by.json");
     // Its generation is gone.
     fs::remove_dir_all(copied("gone").join("gen-000001")).unwrap();
-    refused(at, &format!("{predict} x.jsonl --memory gone"), "gen-000001 has vanished");
+    refused(at, &format!("{predict} x.jsonl --memory gone"), "gen-000001 is missing");
     // The picture does not decode.
     fs::write(at.join("data/pictures/0.jpg"), "no picture").unwrap();
     refused(at, &format!("{predict} x.jsonl"), "0.jpg: is not a picture");

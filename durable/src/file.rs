@@ -1,4 +1,4 @@
-//! Files: written beside the target, synced, renamed.
+//! Writes files to a temporary file beside the target, which is synced and renamed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -11,30 +11,30 @@ use tempfile::NamedTempFile;
 use crate::folder::{parent, sync_folder};
 use crate::leftover::{RANDOM, prefix};
 
-/// Replaces a file by these bytes, or makes it.
+/// Creates or replaces a file with these bytes.
 ///
-/// # Errors   as [`FileWriter::commit`]
+/// # Errors   see [`FileWriter::commit`]
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = FileWriter::create(path)?;
     file.write_all(bytes)?;
     file.commit()
 }
 
-/// Copies a file as [`write_file`] writes one.
+/// Copies a file; the copy is written like in [`write_file`].
 ///
-/// # Errors   those of reading `from`; as [`FileWriter::commit`]
+/// # Errors   errors of reading `from`; see [`FileWriter::commit`]
 pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     let mut file = FileWriter::create(to)?;
     io::copy(&mut File::open(from)?, &mut file)?;
     file.commit()
 }
 
-/// Makes `to` the same file as `from`, without a copy where the file system can.
+/// Creates `to` as a hard link to `from`, or as a copy if the file system cannot link.
 ///
-/// # Errors   those of reading `from`; as [`FileWriter::commit`]
+/// # Errors   errors of reading `from`; see [`FileWriter::commit`]
 pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
     File::open(from)?.sync_all()?;
-    // A rename between two names of one file would do nothing and leave both.
+    // A rename between two links to one file does nothing and keeps both names.
     if !is_same_file(from, to)? {
         let mut builder = tempfile::Builder::new();
         let prefix = prefix(file_name(to)?);
@@ -58,7 +58,7 @@ fn file_name(path: &Path) -> io::Result<&OsStr> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))
 }
 
-/// A file that is written piece by piece, through a buffer. Dropped without a commit, it leaves nothing.
+/// A buffered writer of a file. If it is dropped without a commit, no file is left.
 #[derive(Debug)]
 pub struct FileWriter {
     temporary: BufWriter<NamedTempFile>,
@@ -66,7 +66,7 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Starts a file that takes its place at [`FileWriter::commit`]. The folder must be there.
+    /// Starts a file that appears at its path with [`FileWriter::commit`]. The folder must exist.
     ///
     /// # Errors   no file name, no such folder, no permission, no space
     pub fn create(path: &Path) -> io::Result<Self> {
@@ -79,8 +79,8 @@ impl FileWriter {
 
     /// Syncs the file, renames it over the target and syncs the folder.
     ///
-    /// # Errors   Before the rename the target is unchanged. An error of the last sync comes after the rename: the
-    /// target is the new file, but a power cut may still undo it.
+    /// # Errors   Before the rename, the target is unchanged. An error of the last sync occurs
+    /// after the rename: the target is the new file, but a power cut may still undo it.
     pub fn commit(self) -> io::Result<()> {
         let temporary = self.temporary.into_inner().map_err(io::IntoInnerError::into_error)?;
         temporary.as_file().sync_all()?;
@@ -105,9 +105,9 @@ impl Seek for FileWriter {
     }
 }
 
-/// Makes a symbolic link to `target`, or replaces what is at `path` by one.
+/// Creates a symbolic link to `target` at `path`, and replaces any file there.
 ///
-/// # Errors   those of making the link, of the rename and of syncing the folder
+/// # Errors   errors of creating the link, of the rename and of syncing the folder
 pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
     let name = path
         .file_name()
@@ -121,40 +121,42 @@ pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
     sync_folder(parent(path))
 }
 
-/// Makes a file inside a folder that is not yet in its final place. The caller syncs it.
+/// Creates a file inside a folder that is not yet in its final place. The caller syncs it.
 ///
-/// # Errors   the file is there already, no permission, no space
+/// # Errors   the file exists already, no permission, no space
 pub fn create_new_file(path: &Path) -> io::Result<File> {
     File::create_new(path)
 }
 
-/// Opens a file to write at its end, and makes it where it is missing. The caller syncs what it appends.
+/// Opens a file for appending, and creates it if it is missing. The caller syncs the file.
 ///
-/// # Errors   those of opening and of syncing the folder
+/// # Errors   errors of opening and of syncing the folder
 pub fn append_to(path: &Path) -> io::Result<File> {
     open_or_create(path, OpenOptions::new().append(true))
 }
 
-/// Opens a lock file without changing it, and makes it where it is missing.
+/// Opens a lock file without changing it, and creates it if it is missing.
 ///
-/// # Errors   those of opening and of syncing the folder
+/// # Errors   errors of opening and of syncing the folder
 pub fn open_lock(path: &Path) -> io::Result<File> {
     open_or_create(path, OpenOptions::new().read(true).write(true))
 }
 
-/// Whether an open file is still the file at a path: another process may have removed or replaced it.
+/// Whether an open file is still the file at `path`. Another process may have removed or replaced
+/// it.
 pub fn is_at(file: &File, path: &Path) -> bool {
     let identity = |data: fs::Metadata| (data.dev(), data.ino());
     let (own, there) = (file.metadata().map(identity), fs::metadata(path).map(identity));
     matches!((own, there), (Ok(own), Ok(there)) if own == there)
 }
 
-/// Opens a pipe or a device that is there already, to write into it.
+/// Opens an existing pipe or device for writing.
 ///
-/// # Errors   those of opening; [`io::ErrorKind::InvalidInput`] for a file, which is replaced and not written into
+/// # Errors   errors of opening; [`io::ErrorKind::InvalidInput`] for a regular file, which must be
+/// replaced instead
 pub fn write_into(path: &Path) -> io::Result<File> {
     if fs::metadata(path)?.is_file() {
-        let reason = "a regular file is replaced as a whole, never written into";
+        let reason = "a regular file must be replaced as a whole, not written in place";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
     OpenOptions::new().write(true).open(path)
@@ -170,7 +172,8 @@ fn open_or_create(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// The permissions of the file that is replaced, or those of any new file (the umask is taken off them).
+/// Returns the permissions of the replaced file, or the default of a new file, which the umask
+/// restricts.
 fn permissions(path: &Path) -> Permissions {
     use std::os::unix::fs::PermissionsExt;
     match fs::metadata(path) {

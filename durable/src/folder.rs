@@ -1,4 +1,5 @@
-//! Folders: made beside the target, synced, renamed; and what else changes a folder's entries.
+//! Writes folders to a temporary folder beside the target, which is synced and renamed. Also
+//! renames, removes and syncs files and folders.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +10,8 @@ use tempfile::TempDir;
 
 use crate::leftover::{RANDOM, prefix};
 
-/// A folder that is made beside its final path. Dropped without a commit, it leaves nothing.
+/// A folder that is built beside its final path. If it is dropped without a commit, nothing is
+/// left.
 #[derive(Debug)]
 pub struct FolderWriter {
     temporary: TempDir,
@@ -17,12 +19,14 @@ pub struct FolderWriter {
 }
 
 impl FolderWriter {
-    /// Starts a folder that takes its place at [`FolderWriter::commit`]. Missing parents are made.
+    /// Starts a folder that appears at its path with [`FolderWriter::commit`]. Missing parents are
+    /// created.
     ///
-    /// # Errors   [`io::ErrorKind::AlreadyExists`] where the target is anything but an empty folder; those of making it
+    /// # Errors   [`io::ErrorKind::AlreadyExists`] if the target exists and is not an empty folder;
+    /// errors of creating the folder
     pub fn create(folder: &Path) -> io::Result<Self> {
         refuse_filled(folder)?;
-        // A link to an empty folder stays, and its folder is filled.
+        // A symbolic link to an empty folder stays; the folder that it points to is filled.
         let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
         let name = folder.file_name().ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "the path has no folder name")
@@ -31,25 +35,25 @@ impl FolderWriter {
         let prefix = prefix(name);
         let mut builder = tempfile::Builder::new();
         builder.prefix(&prefix).rand_bytes(RANDOM);
-        // The umask is taken off.
+        // The umask restricts the permissions.
         builder.permissions(fs::Permissions::from_mode(0o777));
         let temporary = builder.tempdir_in(parent(&folder))?;
         Ok(Self { temporary, folder })
     }
 
-    /// Where files are written until the commit.
+    /// The folder that holds the files until the commit.
     pub fn path(&self) -> &Path {
         self.temporary.path()
     }
 
     /// Syncs all files and folders, renames the folder to its final path and syncs the parent.
     ///
-    /// # Errors   Before the rename nothing has changed. An error of the last sync comes after the rename: the folder is
-    /// there, but a power cut may still undo it.
+    /// # Errors   Before the rename, nothing has changed. An error of the last sync occurs after
+    /// the rename: the folder exists, but a power cut may still undo it.
     pub fn commit(self) -> io::Result<()> {
         sync_tree(self.temporary.path())?;
         refuse_filled(&self.folder)?;
-        // Replaces an empty folder, and fails where another process has filled it meanwhile.
+        // Replaces an empty folder. Fails if another process has added files meanwhile.
         fs::rename(self.temporary.path(), &self.folder)?;
         let _moved = self.temporary.keep();
         sync_folder(parent(&self.folder))
@@ -67,9 +71,9 @@ fn refuse_filled(folder: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, reason))
 }
 
-/// Makes a folder and its missing parents, each synced into the folder that holds it.
+/// Creates a folder and its missing parents. Each is synced into its parent.
 ///
-/// # Errors   those of making and syncing them
+/// # Errors   errors of creating and syncing them
 pub fn create_folder(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -77,32 +81,33 @@ pub fn create_folder(folder: &Path) -> io::Result<()> {
     let parent = parent(folder);
     create_folder(parent)?;
     match fs::create_dir(folder) {
-        // Another process made it meanwhile.
+        // Another process created it meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
         made => made?,
     }
     sync_folder(parent)
 }
 
-/// Renames a file or a folder and syncs the folders that it leaves and enters.
+/// Renames a file or a folder, and syncs the old and the new parent folder.
 ///
-/// # Errors   An error of the syncs comes after the rename.
+/// # Errors   An error of a sync occurs after the rename.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     sync_folder(parent(to))?;
     if parent(from) == parent(to) { Ok(()) } else { sync_folder(parent(from)) }
 }
 
-/// Removes a file, and syncs the folder. A missing file is fine.
+/// Removes a file, and syncs its folder. A missing file is not an error.
 ///
-/// # Errors   those of removing and syncing
+/// # Errors   errors of removing and syncing
 pub fn remove_file(path: &Path) -> io::Result<()> {
     synced_where_removed(path, fs::remove_file(path))
 }
 
-/// Removes a folder with all that it holds, and syncs the folder around it. A missing folder is fine.
+/// Removes a folder with its content, and syncs the parent folder. A missing folder is not an
+/// error.
 ///
-/// # Errors   those of removing and syncing
+/// # Errors   errors of removing and syncing
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     synced_where_removed(path, fs::remove_dir_all(path))
 }
@@ -117,14 +122,14 @@ fn synced_where_removed(path: &Path, removed: io::Result<()>) -> io::Result<()> 
 
 /// Syncs the entries of a folder: new, renamed and removed names.
 ///
-/// # Errors   those of opening and syncing
+/// # Errors   errors of opening and syncing
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Syncs a folder, and all files and folders below it. Links are not followed.
+/// Syncs a folder, and all files and folders below it. Symbolic links are not followed.
 ///
-/// # Errors   those of reading, opening and syncing
+/// # Errors   errors of reading, opening and syncing
 pub fn sync_tree(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -138,12 +143,12 @@ pub fn sync_tree(folder: &Path) -> io::Result<()> {
     sync_folder(folder)
 }
 
-/// The folder that holds a path; `.` for a bare name.
+/// Returns the folder that contains a path; `.` for a bare name.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) => Path::new("."),
-        // The root itself.
+        // The root directory has no parent.
         None => path,
     }
 }

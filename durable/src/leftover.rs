@@ -1,4 +1,4 @@
-//! Temporaries: how they are named, and how a later process removes those that a killed one left.
+//! Names of temporary files and folders, and their removal after a killed process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use crate::folder::{remove_file, remove_folder};
 
-/// What stands between the target's name and the random part.
+/// The part of a temporary name between the target's name and the random part.
 const MARK: &str = ".engram-";
-/// Random letters and digits at the end of a temporary's name.
+/// The number of random letters and digits at the end of a temporary name.
 pub(crate) const RANDOM: usize = 6;
 
-/// What the name of each temporary of the file or folder `name` starts with.
+/// Returns the prefix of all temporary names for the file or folder `name`.
 pub(crate) fn prefix(name: &OsStr) -> OsString {
     let mut prefix = OsString::from(".");
     prefix.push(name);
@@ -20,8 +20,8 @@ pub(crate) fn prefix(name: &OsStr) -> OsString {
     prefix
 }
 
-/// Whether `file_name` is a temporary of `of` that a killed [`write_file`](crate::write_file) or
-/// [`FolderWriter`](crate::FolderWriter) left.
+/// Whether `file_name` is a temporary of `of` left by a killed [`write_file`](crate::write_file) or
+/// [`FolderWriter`](crate::FolderWriter).
 pub fn is_leftover(file_name: &OsStr, of: &str) -> bool {
     let random = file_name
         .to_str()
@@ -31,11 +31,12 @@ pub fn is_leftover(file_name: &OsStr, of: &str) -> bool {
     })
 }
 
-/// Removes the temporaries of these targets from a folder. Other names stay, and a missing folder is fine.
+/// Removes the temporaries of these targets from a folder. Other files stay. A missing folder is
+/// not an error.
 ///
-/// Call it only while no other process writes these targets, for instance under a lock.
+/// Call it only while no other process writes these targets, for example under a lock.
 ///
-/// # Errors   those of reading the folder and of removing
+/// # Errors   errors of reading the folder and of removing
 pub fn sweep(folder: &Path, targets: &[&str]) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

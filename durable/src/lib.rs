@@ -1,10 +1,12 @@
-//! Durable writes: a file or a folder is there whole or not at all, whatever happens.
+//! Durable writes: a file or a folder appears as a whole or not at all.
 //!
-//! Every write goes to a temporary beside the target, is synced, and is renamed over the target; then the folder is
-//! synced. A kill leaves the old state or the new one, and a write that returned `Ok` survives a power cut.
-//! No other crate of the workspace opens a file for writing: `clippy.toml` disallows it.
+//! Every write goes to a temporary beside the target. The temporary is synced and renamed over the
+//! target, then the folder is synced. A killed process leaves the old state or the new state. A
+//! write that returned `Ok` survives a power cut. No other crate of the workspace opens a file for
+//! writing: `clippy.toml` disallows it.
 //!
-//! Temporaries are named `.NAME.engram-XXXXXX`, so that [`sweep`] can tell them from files of the user.
+//! Temporaries are named `.NAME.engram-XXXXXX`, so [`sweep`] can distinguish them from the user's
+//! files.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {

@@ -1,4 +1,5 @@
-//! Whole or not at all; what a kill leaves is found again, and nothing else is touched.
+//! Files and folders appear as a whole or not at all. Leftovers of a killed process are recognised;
+//! other files stay untouched.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -67,7 +68,7 @@ fn a_folder_replaces_an_empty_one_and_refuses_any_other() {
     let folder = place.path().join("set");
     fs::create_dir(&folder).unwrap();
     let set = durable::FolderWriter::create(&folder).unwrap();
-    // Another process fills the folder meanwhile.
+    // Another process adds a file to the folder meanwhile.
     fs::write(folder.join("theirs"), b"x").unwrap();
     assert_eq!(set.commit().unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
     assert_eq!(names(place.path()), ["set"]);

@@ -1,7 +1,8 @@
-"""faiss-cpu and usearch on the keys and queries that `engram bench memory` writes; it starts this script.
+"""Measures faiss-cpu and usearch on the keys and queries of `engram bench memory`, which starts this script.
 
-Usage: peers.py KEYS QUERIES WIDTH THREADS [hnsw], both files of f32 rows, with a line `INDEX K` on standard input for each search:
-prints `SECONDS RECALL`, the recall against faiss's exact search. The first line printed names what is there.
+Usage: peers.py KEYS QUERIES WIDTH THREADS [hnsw]. KEYS and QUERIES are files of f32 rows.
+The first printed line lists the available indexes. Then each line `INDEX K` on standard input runs
+a search and prints `SECONDS RECALL`. The recall is relative to faiss's exact search.
 """
 import json
 import sys

@@ -1,8 +1,8 @@
-//! What the fuzzer, the replay of its corpus and the property tests all run: any bytes in, no panic, and a message that
-//! says what is wrong.
+//! The targets of the fuzzer, of the replay of its corpus and of the property tests. Any bytes must
+//! give no panic, and an error message that says what is wrong.
 //!
-//! Files of a memory have checksums. Here they are made right for whatever the files hold, so that the readers behind
-//! the checksums are reached.
+//! Files of a memory have checksums. Here the checksums are set to match any content, so that the
+//! readers behind them are reached.
 
 use std::cell::RefCell;
 use std::fs;
@@ -20,10 +20,10 @@ use engram_memory::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// A function and its name, which is that of its corpus too.
+/// A target function and its name, which is also the name of its corpus.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 7] = [
     ("graph", graph),
     ("manifest", manifest),
@@ -34,13 +34,13 @@ pub const TARGETS: [Target; 7] = [
     ("tensors", tensors),
 ];
 
-/// Runs the target of a name.
+/// Runs the target with this name.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|(known, _)| *known == name);
     target.expect("a known target").1(bytes);
 }
 
-/// The files of a segment; the first byte of an input chooses one.
+/// The files of a segment. The first byte of an input selects one.
 pub const SEGMENT: [&str; 9] = [
     "keys.safetensors",
     "values.safetensors",
@@ -64,7 +64,7 @@ const WIDTH: usize = 4;
 pub struct SmallMemory {
     _place: tempfile::TempDir,
     pub folder: PathBuf,
-    /// All files, as they were written.
+    /// All files with their original content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
 }
 
@@ -83,7 +83,7 @@ impl SmallMemory {
         let entries = (0..ROWS).map(|id| Entry {
             source: ["kg", "wit"][id as usize % 2].to_owned(),
             document: (id % 3 == 0).then(|| format!("d{id}")),
-            // The ids fall, so that they are sorted when they are read.
+            // The ids descend, so that they are sorted on reading.
             ..Entry::bare(ROWS - id)
         });
         let batch = Batch {
@@ -110,13 +110,13 @@ impl SmallMemory {
         Self { _place: place, folder, files }
     }
 
-    /// The path and the bytes of a file, of the current generation where there are several.
+    /// Returns the path and the bytes of a file; of several, the newest.
     pub fn file(&self, name: &str) -> (&Path, &[u8]) {
         let found = self.files.iter().rev().find(|(path, _)| path.ends_with(name));
         found.map(|(path, bytes)| (path.as_path(), bytes.as_slice())).expect("a known file")
     }
 
-    /// Replaces a file, and makes all checksums right.
+    /// Replaces a file, and updates all checksums.
     fn replace(&self, name: &str, bytes: &[u8]) {
         let mut manifest: Value =
             serde_json::from_slice(self.file("manifest.json").1).expect("a manifest");
@@ -161,7 +161,7 @@ impl SmallMemory {
     }
 }
 
-/// A new file under the name: who has mapped the one before keeps it.
+/// Writes a new file under the name. A process that mapped the old file keeps it.
 fn replace_file(path: &Path, bytes: &[u8]) {
     let _ = fs::remove_file(path);
     fs::write(path, bytes).expect("a writable folder");
@@ -171,7 +171,7 @@ fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Calls with the memory of this thread.
+/// Calls `call` with the memory of this thread.
 pub fn with_memory<T>(call: impl FnOnce(&SmallMemory) -> T) -> T {
     thread_local! {
         static MEMORY: RefCell<Option<SmallMemory>> = const { RefCell::new(None) };
@@ -179,7 +179,7 @@ pub fn with_memory<T>(call: impl FnOnce(&SmallMemory) -> T) -> T {
     MEMORY.with_borrow_mut(|memory| call(memory.get_or_insert_with(SmallMemory::new)))
 }
 
-/// Everything that a reader can do.
+/// Calls all functions of a reader.
 fn read_all(memory: &SmallMemory) {
     let opened = Memory::open(&memory.folder);
     match Memory::verify(&memory.folder) {
@@ -195,7 +195,7 @@ fn read_all(memory: &SmallMemory) {
     };
     let told = |error: MemoryError| check_message(&error);
     let _ = generation.info().map_err(told);
-    // A manifest may say that there are more rows than fit into main memory, of numbers without a byte.
+    // A manifest may list more rows than fit into main memory, with empty values.
     let rows: Vec<Row> = generation.live_rows().take(1000).collect();
     for row in &rows {
         let _ = generation.entry(*row).map_err(told);
@@ -229,7 +229,7 @@ fn read_all(memory: &SmallMemory) {
     }
 }
 
-/// A refusal says what is wrong and what to do, in one line that fits on a screen.
+/// Checks that a message fits on one line and on a screen.
 fn check_message(error: &MemoryError) {
     let error = error.to_string();
     assert!(error.chars().count() < 1000, "{} characters: {error:.700}", error.len());
@@ -270,7 +270,7 @@ fn pointer(bytes: &[u8]) {
     });
 }
 
-/// Calls with a file of these bytes.
+/// Calls `read` with a file of these bytes.
 fn with_file(name: &str, bytes: &[u8], read: impl FnOnce(&Path)) {
     with_memory(|memory| {
         let path = memory.folder.with_file_name(name);
@@ -316,7 +316,7 @@ fn rows(bytes: &[u8]) {
     });
 }
 
-/// The message about an input names the file and has a remedy.
+/// Checks that the message about an input names the file and has a remedy.
 fn check_input(path: &Path, error: &MemoryError) {
     check_message(error);
     let error = error.to_string();

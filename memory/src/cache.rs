@@ -1,8 +1,9 @@
-//! Hot values in main memory, cold ones in the mapped file.
+//! A cache of frequently used values in main memory; other values stay in the mapped file.
 //!
-//! As in NVIDIA's Merlin HPS: the rows of a lookup are looked for once each; what the cache lacks is read at once, or,
-//! where the cache has most of them already, in the background. A value that is not there yet is told as missing, for
-//! the model to mask; it is never made up. Background reading depends on time, so training leaves it out.
+//! The design follows NVIDIA's Merlin HPS. A lookup searches each distinct row once. Misses are
+//! read at once or, if the hit rate is high, in the background. A value that is not there yet is
+//! reported as missing, so that the model can mask it; it is never invented. Background reading
+//! depends on timing, so training does not use it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,48 +23,50 @@ use crate::segment::StoredValue;
 /// Settings of a [`ValueCache`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CacheSettings {
-    /// The most bytes of values that are kept; those that are read often stay.
+    /// The maximum size of the cached values, in bytes. Frequently read values stay.
     pub capacity_bytes: u64,
-    /// From this share of hits on, misses are read in the background and told as missing until they are there (HPS
-    /// takes 0.9). `None` always waits for them: the same lookups give the same values.
+    /// The hit rate from which misses are read in the background. Until they are read, they are
+    /// reported as missing. HPS uses 0.9. With `None`, lookups wait for all values: the same
+    /// lookups return the same values.
     pub background_from: Option<f64>,
 }
 
 /// The values of a lookup.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CachedValues {
-    /// `[rows, tokens, width]`; zeros where a value is missing.
+    /// `[rows, tokens, width]`; zeros for missing values.
     pub numbers: Vec<f32>,
     /// Whether each row has its value.
     pub present: Vec<bool>,
 }
 
-/// What a cache has done so far.
+/// The statistics of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CacheStatistics {
-    /// Rows that the cache had, each counted once a lookup.
+    /// Rows found in the cache, counted once per lookup.
     pub hits: u64,
-    /// Rows that it had not.
+    /// Rows not found in the cache.
     pub misses: u64,
-    /// Misses that were told as missing.
+    /// Misses reported as missing.
     pub masked: u64,
-    /// Values that are kept now.
+    /// Number of cached values.
     pub values: u64,
-    /// Their bytes.
+    /// Bytes of the cached values.
     pub bytes: u64,
 }
 
 impl CacheStatistics {
-    /// The share of rows that the cache had; NaN before the first.
+    /// The share of rows found in the cache; NaN before the first lookup.
     pub fn hit_rate(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses) as f64
     }
 }
 
-/// A value's segment, by what its file holds, and its row there: the same in all generations that have the segment.
+/// The identity of the value's segment, and the row in the segment. It is the same in all
+/// generations that share the segment.
 type Key = (u64, u32);
 
-/// A value in main memory, in as many bytes as in its file.
+/// A value in main memory, with the same size as in its file.
 type HotValue = Arc<StoredValue<'static>>;
 
 #[derive(Debug, Clone)]
@@ -75,19 +78,19 @@ impl Weighter<Key, HotValue> for Bytes {
     }
 }
 
-/// What the worker and the lookups share.
+/// State shared by the worker and the lookups.
 #[derive(Debug)]
 struct Shared {
     hot: Cache<Key, HotValue, Bytes>,
-    /// Jobs that are not done, and the first error of the worker.
+    /// The number of unfinished jobs, and the worker's first error.
     pending: Mutex<(usize, Option<MemoryError>)>,
     done: Condvar,
 }
 
-/// Rows to be read in the background.
+/// Rows to read in the background.
 type Job = (Arc<Generation>, Vec<Row>);
 
-/// Values of entries, the most used of them in main memory.
+/// The values of entries, with a cache of the most used ones in main memory.
 #[derive(Debug)]
 pub struct ValueCache {
     shared: Arc<Shared>,
@@ -95,14 +98,14 @@ pub struct ValueCache {
     hits: AtomicU64,
     misses: AtomicU64,
     masked: AtomicU64,
-    /// None without background reading.
+    /// `None` without background reading.
     worker: Option<(Sender<Job>, JoinHandle<()>)>,
 }
 
 impl ValueCache {
     /// An empty cache.
     pub fn new(settings: CacheSettings) -> Self {
-        // Values of a memory are alike in size; this only sizes the cache's tables.
+        // The values of a memory have similar sizes; the estimate only sizes the cache's tables.
         let expected = (settings.capacity_bytes / 4096).clamp(64, 1 << 20) as usize;
         let shared = Arc::new(Shared {
             hot: Cache::with_weighter(expected, settings.capacity_bytes, Bytes),
@@ -129,9 +132,9 @@ impl ValueCache {
         Self { shared, background_from: settings.background_from, hits, misses, masked, worker }
     }
 
-    /// The values of rows of a generation.
+    /// Returns the values of rows of a generation.
     ///
-    /// # Errors   [`MemoryError::Corrupt`], also of a value that was read in the background before
+    /// # Errors   [`MemoryError::Corrupt`], also for a value read earlier in the background
     pub fn read(
         &self,
         generation: &Arc<Generation>,
@@ -142,9 +145,9 @@ impl ValueCache {
         Ok(values)
     }
 
-    /// [`ValueCache::read`] into what a caller may use again and again. All threads copy.
+    /// Reads like [`ValueCache::read`], into a buffer that the caller can reuse. Uses all threads.
     ///
-    /// # Errors   as [`ValueCache::read`]
+    /// # Errors   see [`ValueCache::read`]
     pub fn read_into(
         &self,
         generation: &Arc<Generation>,
@@ -198,7 +201,7 @@ impl ValueCache {
         Ok(())
     }
 
-    /// Waits until nothing is read in the background.
+    /// Waits until all background reads are done.
     pub fn wait(&self) {
         let mut pending = self.pending();
         while pending.0 > 0 {
@@ -206,7 +209,7 @@ impl ValueCache {
         }
     }
 
-    /// What the cache has done so far.
+    /// Returns the statistics of the cache.
     pub fn statistics(&self) -> CacheStatistics {
         CacheStatistics {
             hits: self.hits.load(Ordering::Relaxed),
@@ -223,7 +226,7 @@ impl ValueCache {
 }
 
 impl Shared {
-    /// Reads values from the files and keeps them.
+    /// Reads values from the files and caches them.
     fn fill(&self, generation: &Generation, rows: &[Row]) -> Result<Vec<HotValue>, MemoryError> {
         let read = |row: &Row| -> Result<HotValue, MemoryError> {
             let value = Arc::new(generation.stored_value(*row)?.copied());

@@ -1,11 +1,13 @@
-//! How a change becomes the current generation, and what an error on the way leaves.
+//! Makes a change the current generation, and cleans up after errors.
 //!
-//! 1. `gen-NNNNNN.partial` is made, with a marker that says so, and filled; the manifest comes last. All is synced.
-//! 2. It is renamed to `gen-NNNNNN`.
+//! 1. `gen-NNNNNN.partial` is created with a marker of an unfinished generation, then filled. The
+//!    manifest comes last. All files are synced.
+//! 2. The folder is renamed to `gen-NNNNNN`.
 //! 3. `CURRENT` is replaced: the commit point.
 //! 4. The marker is removed.
 //!
-//! Before the commit point an error leaves the memory as it was. Behind it the error is [`MemoryError::Made`].
+//! An error before the commit point leaves the memory unchanged. An error after it is
+//! [`MemoryError::Made`].
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -16,7 +18,7 @@ use crate::format::manifest::{CURRENT, Manifest, folder_name};
 use crate::format::pointer::{FileIdentity, Pointer};
 use crate::sweep::{LOCK, PARTIAL, mark, remove_generation, unmark};
 
-/// How often a lock is tried that another process removes meanwhile.
+/// The number of attempts to take a lock file that other processes remove meanwhile.
 const ATTEMPTS: usize = 100;
 
 /// Locks a memory for writing until the file is dropped.
@@ -32,7 +34,7 @@ pub(crate) fn lock(folder: &Path) -> Result<File, MemoryError> {
             }
             Err(TryLockError::Error(source)) => return Err(write(source)),
         }
-        // A build that failed may have removed the file between the two.
+        // A failed build may have removed the file between opening and locking.
         if engram_durable::is_at(&file, &path) {
             return Ok(file);
         }
@@ -40,8 +42,8 @@ pub(crate) fn lock(folder: &Path) -> Result<File, MemoryError> {
     Err(MemoryError::Locked { folder: folder.to_owned() })
 }
 
-/// A folder that becomes a memory. Dropped before [`NewFolder::keep`], it leaves no lock file, and no folder where there
-/// was none.
+/// A folder for a new memory. If it is dropped before [`NewFolder::keep`], its lock file is
+/// removed, and so is the folder if it is new.
 pub(crate) struct NewFolder {
     folder: PathBuf,
     was_there: bool,
@@ -49,14 +51,14 @@ pub(crate) struct NewFolder {
 }
 
 impl NewFolder {
-    /// Makes the folder where it is missing, and locks it.
+    /// Creates the folder if it is missing, and locks it.
     pub(crate) fn lock(folder: &Path) -> Result<Self, MemoryError> {
         let was_there = folder.exists();
         let mut own = Self { folder: folder.to_owned(), was_there, lock: None };
         for attempt in 1.. {
             engram_durable::create_folder(folder).map_err(MemoryError::write(folder))?;
             match lock(folder) {
-                // Another build has failed meanwhile, and removed the folder.
+                // Another build failed meanwhile and removed the folder.
                 Err(MemoryError::Write { source, .. })
                     if source.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {}
                 Err(error @ MemoryError::Locked { .. }) => {
@@ -72,7 +74,7 @@ impl NewFolder {
         Ok(own)
     }
 
-    /// The memory is there: gives the lock.
+    /// Keeps the folder, because the memory now exists. Returns the lock.
     pub(crate) fn keep(mut self) -> Option<File> {
         self.was_there = true;
         self.lock.take()
@@ -86,17 +88,17 @@ impl Drop for NewFolder {
             drop(lock);
         }
         if !self.was_there {
-            // It stays where something is in it.
+            // A folder that is not empty stays.
             let _ = fs::remove_dir(&self.folder);
         }
     }
 }
 
-/// Writes a generation and makes it the current one; its number. It is the number in `manifest`, or the next one that no
-/// folder has.
+/// Writes a generation and makes it current. Returns its number: the number in `manifest`, or the
+/// next free one.
 ///
-/// # Errors   [`MemoryError::Made`] where the generation is the current one all the same; every other error leaves the
-/// memory as it was
+/// # Errors   [`MemoryError::Made`] if the generation is current despite the error; all other
+/// errors leave the memory unchanged
 pub(crate) fn commit(
     memory: &Path,
     mut manifest: Manifest,
@@ -104,7 +106,7 @@ pub(crate) fn commit(
 ) -> Result<u64, MemoryError> {
     let partial_of = |number| memory.join(format!("{}{PARTIAL}", folder_name(number)));
     let is_taken = |path: &Path| fs::symlink_metadata(path).is_ok();
-    // A folder that we did not write may have the name.
+    // A folder that Engram did not write may have the name.
     while is_taken(&partial_of(manifest.generation))
         || is_taken(&memory.join(folder_name(manifest.generation)))
     {
@@ -123,7 +125,7 @@ pub(crate) fn commit(
         Ok(pointer)
     };
     let pointer = written().inspect_err(|_| {
-        // What cannot be removed now is swept by the next writer.
+        // Files that cannot be removed now are removed by the next writer.
         let _ = remove_generation(&partial);
         let _ = remove_generation(&place);
     })?;
@@ -138,7 +140,7 @@ pub(crate) fn commit(
     Ok(number)
 }
 
-/// Replaces `CURRENT`; an error says whether it was replaced all the same.
+/// Replaces `CURRENT`. An error says whether it was replaced anyway.
 fn point_to(memory: &Path, pointer: &Pointer) -> Result<(), (MemoryError, bool)> {
     let path = memory.join(CURRENT);
     let before = FileIdentity::of(&path);
@@ -148,7 +150,7 @@ fn point_to(memory: &Path, pointer: &Pointer) -> Result<(), (MemoryError, bool)>
     })
 }
 
-/// The error of a step behind the commit point.
+/// Returns the error of a step after the commit point.
 pub(crate) fn made(memory: &Path, generation: u64, error: MemoryError) -> MemoryError {
     MemoryError::Made { folder: memory.to_owned(), generation, source: Box::new(error) }
 }

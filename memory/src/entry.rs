@@ -1,41 +1,42 @@
-//! What stands behind a key: an entry of one of REVEAL's kinds, with its source and document.
+//! The entry of a key: one of REVEAL's kinds, with its source and document.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// The source of entries that name none.
+/// The source of entries without a source.
 pub const DEFAULT_SOURCE: &str = "memory";
 
-/// The kind of an entry, told from the fields of its payload.
+/// The kind of an entry, determined by the fields of its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// `text`: a passage.
     Text,
-    /// `image`: the path or address of a picture.
+    /// `image`: the path or address of an image.
     Image,
-    /// `image` and `text`: a picture with its caption.
+    /// `image` and `text`: an image with its caption.
     ImageText,
     /// `subject`, `relation`, `object`: an edge of a knowledge graph.
     Triple,
     /// `question` and `answer` (a text, or a list of texts).
     QuestionAnswer,
-    /// None of these fields.
+    /// None of the fields above.
     Bare,
 }
 
 /// An entry of the memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its number, no less than 0; each id stands once in a memory.
+    /// The id, at least 0 and unique in a memory.
     pub id: i64,
-    /// The source that it comes from: `wikidata`, `wit`, `cc12m`, `vqa`.
+    /// The source of the entry: `wikidata`, `wit`, `cc12m`, `vqa`.
     pub source: String,
-    /// The document that it was made of: an example may not retrieve the entries of its own document.
+    /// The document that the entry comes from. An example may not retrieve entries of its own
+    /// document.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text_or_number")]
     pub document: Option<String>,
-    /// All other fields, as they were given.
+    /// All other fields, unchanged.
     #[serde(flatten)]
     pub payload: Map<String, Value>,
 }
@@ -46,7 +47,7 @@ impl Entry {
         Self { id, source: DEFAULT_SOURCE.to_owned(), document: None, payload: Map::new() }
     }
 
-    /// The path of its picture.
+    /// The path of its image.
     pub fn image(&self) -> Option<&str> {
         self.payload.get("image").and_then(Value::as_str)
     }
@@ -64,7 +65,8 @@ impl Entry {
         }
     }
 
-    /// The text that an encoder reads: triples and questions as lines of text; empty for pictures alone.
+    /// Returns the text for the encoder: triples and questions as lines of text. Empty for an image
+    /// without text.
     ///
     /// ```
     /// use engram_memory::Entry;
@@ -88,7 +90,7 @@ impl Entry {
             Kind::Triple => {
                 format!("{} {} {}", field("subject"), field("relation"), field("object"))
             }
-            // As REVEAL's released code writes the knowledge of VQA.
+            // The format of VQA knowledge in REVEAL's released code.
             Kind::QuestionAnswer => {
                 format!("Question: {} Answer: {}", field("question"), field("answer"))
             }
@@ -96,13 +98,14 @@ impl Entry {
         }
     }
 
-    /// What the search compares in place of the document's name.
+    /// The hash of the document's name, which the search compares.
     pub(crate) fn document_hash(&self) -> u64 {
         self.document.as_deref().map_or(0, document_hash)
     }
 }
 
-/// The first 8 bytes of a document name's SHA-256; never 0, which stands for no document.
+/// Returns the first 8 bytes of the SHA-256 of a document's name. It is never 0, because 0 means no
+/// document.
 pub(crate) fn document_hash(document: &str) -> u64 {
     let digest = Sha256::digest(document.as_bytes());
     let mut first = [0; 8];

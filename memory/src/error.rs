@@ -1,4 +1,4 @@
-//! What can go wrong with a memory; each message names the file and says what to do.
+//! The errors of a memory. Each message names the file and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub enum MemoryError {
     Read {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -21,30 +21,35 @@ pub enum MemoryError {
     Write {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A change was made, and a step after it failed.
-    #[error("{}: the change is made: generation {generation} is the current one. A later step failed; check the memory with `engram memory verify`", .folder.display())]
+    /// A change was made, but a later step failed.
+    #[error(
+        "{}: the change is made: generation {generation} is current. A later step failed; \
+         check the memory with `engram memory verify`", .folder.display()
+    )]
     Made {
         /// The memory's folder.
         folder: PathBuf,
-        /// The generation that the change has made.
+        /// The generation that the change created.
         generation: u64,
-        /// What failed.
+        /// The error of the failed step.
         #[source]
         source: Box<Self>,
     },
-    /// A folder holds no memory.
-    #[error("{}: holds no memory; make one with `engram memory build`", .folder.display())]
+    /// The folder is not a memory.
+    #[error("{}: is not a memory; build one with `engram memory build`", .folder.display())]
     NoMemory {
         /// The folder.
         folder: PathBuf,
     },
     /// The current generation was removed.
     #[error(
-        "{}: its generation {generation} has vanished: the folder is gone, or was removed while it was read; copy the memory from elsewhere, or build it again (a run's: train again with --resume)", .folder.display()
+        "{}: generation {generation} is missing: its folder was removed, perhaps while it was \
+         read; restore a copy of the memory, or build it again (for the memory of a run: train \
+         again with --resume)", .folder.display()
     )]
     Vanished {
         /// The memory's folder.
@@ -52,60 +57,70 @@ pub enum MemoryError {
         /// The generation's folder.
         generation: String,
     },
-    /// A folder that should become a memory holds something.
-    #[error("{}: is already there; give a folder that is not, or `engram memory add` to the memory in it", .folder.display())]
+    /// The folder for a new memory exists and is not empty.
+    #[error(
+        "{}: already exists; give a new folder, or add to its memory with `engram memory add`",
+        .folder.display()
+    )]
     AlreadyThere {
         /// The folder.
         folder: PathBuf,
     },
-    /// A file of the memory is not what was written.
-    #[error("{}: {reason}; `engram memory verify` tells which files are broken, and the memory has to be built again or copied from elsewhere", .file.display())]
+    /// A file of the memory differs from the written file.
+    #[error(
+        "{}: {reason}; run `engram memory verify` to list the damaged files, then build the \
+         memory again or restore a copy", .file.display()
+    )]
     Corrupt {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
-    /// The memory was written by a later version.
-    #[error("{}: has format version {found}, and this program reads up to {known}; use a later version of Engram", .file.display())]
+    /// The memory was written by a newer version of Engram.
+    #[error(
+        "{}: has format version {found}, but this program reads versions up to {known}; use a \
+         newer version of Engram", .file.display()
+    )]
     Newer {
         /// The manifest.
         file: PathBuf,
-        /// Its version.
+        /// The format version of the memory.
         found: u64,
-        /// The last version that is known here.
+        /// The newest supported version.
         known: u64,
     },
-    /// Another process writes to the memory.
+    /// Another process is writing to the memory.
     #[error("{}: another process is writing to this memory; wait until it has ended", .folder.display())]
     Locked {
         /// The memory's folder.
         folder: PathBuf,
     },
-    /// Vectors of another width than the memory's.
+    /// Vectors have another width than the memory.
     #[error(
-        "{what} of width {found}, but the memory has {expected}; encode them with the model that the memory was built with"
+        "{what} of width {found}, but the memory has width {expected}; encode them with the \
+         model that encoded the memory"
     )]
     Width {
-        /// What has the width.
+        /// The name of the vectors.
         what: String,
         /// The memory's width.
         expected: usize,
-        /// The width that was found.
+        /// The width of the vectors.
         found: usize,
     },
-    /// A vector that no score can be made of.
-    #[error("{what} {row} {reason}; mend or leave out that row")]
+    /// A vector is not valid, so no score can be computed.
+    #[error("{what} {row} {reason}; correct or remove that row")]
     BadVector {
-        /// What the vector is: a key, a query, a value.
+        /// The kind of vector: a key, a query or a value.
         what: &'static str,
-        /// Its row, from 0.
+        /// The row of the vector, from 0.
         row: usize,
-        /// What is wrong with it.
+        /// The fault.
         reason: &'static str,
     },
-    /// Numbers of rows that should agree do not.
-    #[error("{found} {what} for {expected} keys; give one for each key")]
+    /// The number of rows differs from the number of keys.
+    #[error("{found} {what} for {expected} keys; give one per key")]
     Count {
         /// What is counted.
         what: &'static str,
@@ -114,65 +129,71 @@ pub enum MemoryError {
         /// The number found.
         found: usize,
     },
-    /// An id that no entry has.
+    /// No entry has this id.
     #[error("no entry has the id {id} ({missing} of {asked} ids are unknown); nothing was changed")]
     UnknownId {
-        /// The first one.
+        /// The first unknown id.
         id: i64,
-        /// How many there are.
+        /// The number of unknown ids.
         missing: usize,
-        /// How many were asked for.
+        /// The number of requested ids.
         asked: usize,
     },
-    /// An id that is there already.
+    /// An entry with this id exists already.
     #[error(
-        "the id {id} is there already; give each entry its own id (`engram memory update` replaces entries)"
+        "the id {id} exists already; give each entry its own id (`engram memory update` replaces \
+         entries)"
     )]
     DoubledId {
         /// The id.
         id: i64,
     },
-    /// A source that no entry has, or none that is left.
-    #[error("no entry has the source `{name}`; the memory knows {known}")]
+    /// No entry has this source.
+    #[error("no entry has the source `{name}`; the sources are {known}")]
     UnknownSource {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: String,
     },
     /// Nearly all queries retrieve the same entry.
-    #[error("retrieval has collapsed: one entry was found by {:.0} % of {queries} queries, and only {distinct} entries by any; warm the retriever up longer, lower its learning rate, raise the weight of the contrastive loss, or refresh the memory more often", 100.0 * .largest_share)]
+    #[error(
+        "retrieval has collapsed: {:.0} % of {queries} queries retrieved the same entry, and \
+         all queries together only {distinct} entries; warm up the retriever longer, lower its \
+         learning rate, raise the weight of the contrastive loss, or refresh the memory more often",
+        100.0 * .largest_share
+    )]
     Collapsed {
-        /// Queries that were looked at.
+        /// The number of queries.
         queries: u64,
-        /// Entries that any of them found.
+        /// The number of entries that any query retrieved.
         distinct: u64,
-        /// The share of queries that found the entry which most of them found.
+        /// The share of queries that retrieved the most frequent entry.
         largest_share: f64,
     },
-    /// An input file with a fault.
+    /// An input file is malformed.
     #[error("{}{}: {reason}; {remedy}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
     Malformed {
         /// The file.
         file: PathBuf,
-        /// The line, from 1, where there is one.
+        /// The line, from 1, if there is one.
         line: Option<u64>,
-        /// What is wrong.
+        /// The fault.
         reason: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// Whoever makes the rows could not: a model, a picture.
+    /// The provider of the rows failed, for example on a model or an image.
     #[error(transparent)]
     Rows(Box<dyn std::error::Error + Send + Sync>),
-    /// A setting that makes no sense.
+    /// A setting is not valid.
     #[error("{option} is {found}, but must be {expected}")]
     BadOption {
         /// The setting.
         option: &'static str,
         /// Its value.
         found: String,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
 }
@@ -191,10 +212,10 @@ impl MemoryError {
     }
 }
 
-/// Characters of a reason: it may quote what a file holds.
+/// The maximum length of a reason in characters, because it may quote a file.
 const REASON: usize = 300;
 
-/// A reason that may quote a file, short and on one line.
+/// Shortens a reason, which may quote a file, and puts it on one line.
 pub(crate) fn one_line(reason: &str) -> String {
     let shown = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
     match reason.chars().count() > REASON {

@@ -1,4 +1,4 @@
-//! A generation: one state of the memory, held by its readers for as long as they like.
+//! A generation: one state of the memory. Readers can hold it as long as they need.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,29 +14,31 @@ use crate::format::manifest::{EncoderRecord, GraphRecord, Manifest, SegmentRecor
 use crate::search::graph::Graph;
 use crate::segment::{Segment, StoredValue};
 
-/// One state of a memory. It does not change: who holds it sees the same entries, whatever is written meanwhile.
+/// One state of a memory. It never changes: its holder always sees the same entries, whatever is
+/// written meanwhile.
 #[derive(Debug)]
 pub struct Generation {
     folder: PathBuf,
     manifest: Manifest,
     parts: Vec<Part>,
-    /// The manifest's file with a shared lock, so that no writer sweeps the generation away.
+    /// The manifest's file with a shared lock, which prevents the removal of the generation.
     _held: File,
 }
 
-/// A segment with the rows that are deleted in this generation.
+/// A segment with the rows deleted in this generation.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) segment: Arc<Segment>,
     pub(crate) deleted: Option<Bits>,
     /// The segment's first row in the generation.
     pub(crate) start: usize,
-    /// Tells the values of this segment from those of all others.
+    /// The identity of the segment's values, distinct from other segments.
     values: u64,
     graph: Option<OpenedGraph>,
 }
 
-/// A graph that was opened with its generation, or why it could not be: an exact search does without it.
+/// A graph opened with its generation, or the reason why it could not be opened. Exact search needs
+/// no graph.
 type OpenedGraph = Result<Arc<Graph>, (PathBuf, String)>;
 
 impl Part {
@@ -44,7 +46,7 @@ impl Part {
         self.deleted.as_ref().is_some_and(|deleted| deleted.get(row))
     }
 
-    /// The graph over its keys, checked; `None` where it has none.
+    /// Returns the checked graph over the segment's keys; `None` if there is no graph.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub(crate) fn graph(&self) -> Result<Option<&Graph>, MemoryError> {
@@ -59,11 +61,11 @@ impl Part {
     }
 }
 
-/// A row of a generation, deleted rows counted too. It means nothing in another generation.
+/// A row of a generation; deleted rows count. It is valid in this generation only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub(crate) u32);
 
-/// A bit for each row of a segment.
+/// One bit per row of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bits(pub(crate) Vec<u8>);
 
@@ -89,37 +91,37 @@ impl Bits {
     }
 }
 
-/// What a memory holds; `engram memory info`.
+/// The statistics of a memory, printed by `engram memory info`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Info {
-    /// The generation.
+    /// The number of the generation.
     pub generation: u64,
-    /// Entries that can be found.
+    /// Number of entries without deleted rows.
     pub entries: usize,
-    /// Rows that were deleted and are still on the disk.
+    /// Number of deleted rows that are still on disk.
     pub deleted: usize,
-    /// Numbers in a key.
+    /// Width of a key.
     pub width: usize,
-    /// Whether keys have unit length.
+    /// Whether keys are normalised to unit length.
     pub normalised: bool,
-    /// Tokens, width and numbers of a value, such as `16 x 64 f16`.
+    /// Tokens, width and number format of a value, such as `16 x 64 f16`.
     pub values: Option<String>,
-    /// The models that made the keys, where they are known.
+    /// The models that encoded the keys, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub encoders: Vec<EncoderRecord>,
-    /// Sources by name, with their entries.
+    /// Names of the sources, each with its number of entries.
     pub sources: Vec<(String, usize)>,
-    /// Bytes on the disk, deleted rows included.
+    /// Bytes on disk, with deleted rows.
     pub bytes: u64,
-    /// The same for each entry.
+    /// Bytes on disk per row.
     pub bytes_per_entry: f64,
 }
 
-/// The most rows of a generation; rows are numbered with 32 bits.
+/// The maximum number of rows of a generation; row numbers have 32 bits.
 pub(crate) const MOST_ROWS: usize = u32::MAX as usize;
 
 impl Generation {
-    /// Opens the current generation; segments that `before` has open are taken from there.
+    /// Opens the current generation. Segments that `before` has open are reused.
     pub(crate) fn open(memory: &Path, before: Option<&Self>) -> Result<Self, MemoryError> {
         let (manifest, held) = Manifest::open_current(memory)?;
         let mut parts = Vec::new();
@@ -145,7 +147,8 @@ impl Generation {
         Ok(Self { folder: memory.to_owned(), manifest, parts, _held: held })
     }
 
-    /// The part that holds the same rows; a memory may have been removed and built again in its place.
+    /// Returns the part with the same rows. A memory may have been removed and rebuilt in the same
+    /// folder.
     fn part_of(&self, record: &SegmentRecord) -> Option<(&Part, &SegmentRecord)> {
         let mut all = self.parts.iter().zip(&self.manifest.segments);
         all.find(|(_, own)| own.has_rows_of(record))
@@ -155,7 +158,7 @@ impl Generation {
         &self.parts
     }
 
-    /// Its manifest.
+    /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -165,33 +168,33 @@ impl Generation {
         &self.folder
     }
 
-    /// Rows, deleted ones included.
+    /// The number of rows, with deleted rows.
     pub(crate) fn rows(&self) -> usize {
         self.parts.last().map_or(0, |part| part.start + part.segment.rows)
     }
 
-    /// Entries that can be found.
+    /// The number of entries without deleted rows.
     pub fn len(&self) -> usize {
         let deleted = |record: &SegmentRecord| record.deleted.as_ref().map_or(0, |d| d.rows);
         self.manifest.segments.iter().map(|record| record.rows - deleted(record)).sum()
     }
 
-    /// Whether nothing can be found.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Rows that were deleted and are still on the disk.
+    /// The number of deleted rows that are still on disk.
     pub fn deleted(&self) -> usize {
         self.rows() - self.len()
     }
 
-    /// Bytes on the disk, deleted rows included.
+    /// Bytes on disk, with deleted rows.
     pub fn bytes(&self) -> u64 {
         self.manifest.segments.iter().map(SegmentRecord::bytes).sum()
     }
 
-    /// The segment of a row, and the row in it.
+    /// Returns the segment of a row, and the row's index in the segment.
     pub(crate) fn locate(&self, row: Row) -> Result<(&Part, usize), MemoryError> {
         let Row(number) = row;
         let at = self.parts.partition_point(|part| part.start <= number as usize);
@@ -201,11 +204,11 @@ impl Generation {
             .ok_or(MemoryError::BadOption {
                 option: "a row",
                 found: number.to_string(),
-                expected: "one that this generation gave",
+                expected: "a row of this generation",
             })
     }
 
-    /// The row of an entry that is not deleted.
+    /// Returns the row of an entry that is not deleted.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn row_of(&self, id: i64) -> Result<Option<Row>, MemoryError> {
@@ -219,7 +222,7 @@ impl Generation {
         Ok(None)
     }
 
-    /// The entry of a row.
+    /// Returns the entry of a row.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn entry(&self, row: Row) -> Result<Entry, MemoryError> {
@@ -227,7 +230,7 @@ impl Generation {
         part.segment.entry(row)
     }
 
-    /// The key of a row, `width` numbers.
+    /// Returns the key of a row, with `width` components.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn key(&self, row: Row) -> Result<&[f32], MemoryError> {
@@ -235,18 +238,18 @@ impl Generation {
         part.segment.keys(row..row + 1)
     }
 
-    /// Numbers of a value; 0 for a memory of keys alone.
+    /// The number of components of a value; 0 for a memory without values.
     pub fn value_len(&self) -> usize {
         self.manifest.value_len()
     }
 
-    /// What a row's value is known by, in this generation and all others that have its segment.
+    /// Returns the identity of a row's value, valid in all generations that share the segment.
     pub(crate) fn value_key(&self, row: Row) -> Result<(u64, u32), MemoryError> {
         let (part, row) = self.locate(row)?;
         Ok((part.values, row as u32))
     }
 
-    /// The values of rows, `[rows, tokens, width]`; empty for a memory of keys alone.
+    /// Returns the values of rows, `[rows, tokens, width]`; empty for a memory without values.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
@@ -255,7 +258,8 @@ impl Generation {
         Ok(values)
     }
 
-    /// [`Generation::values`] into a buffer, which a caller may use again and again. All threads read.
+    /// Reads values like [`Generation::values`], into a buffer that the caller can reuse. Uses all
+    /// threads.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn read_values(&self, rows: &[Row], values: &mut Vec<f32>) -> Result<(), MemoryError> {
@@ -268,13 +272,13 @@ impl Generation {
         })
     }
 
-    /// The value of a row as it is kept; of no numbers for a memory of keys alone.
+    /// Returns the stored value of a row; empty for a memory without values.
     pub(crate) fn stored_value(&self, row: Row) -> Result<StoredValue<'_>, MemoryError> {
         let (part, row) = self.locate(row)?;
         part.segment.value(row)
     }
 
-    /// Rows that are not deleted, in order.
+    /// Returns the rows that are not deleted, in order.
     pub fn live_rows(&self) -> impl Iterator<Item = Row> + '_ {
         self.parts.iter().flat_map(|part| {
             (0..part.segment.rows)
@@ -283,7 +287,7 @@ impl Generation {
         })
     }
 
-    /// What the memory holds.
+    /// Returns the statistics of the memory.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn info(&self) -> Result<Info, MemoryError> {
@@ -310,14 +314,14 @@ impl Generation {
         })
     }
 
-    /// Reads every file against its checksums; the faults, one for each broken file.
+    /// Checks every file against its checksums. Returns the faults, one per damaged file.
     pub fn verify(&self) -> Vec<MemoryError> {
         let segments = self.parts.iter().flat_map(|part| part.segment.verify());
         let graphs = self.parts.iter().flat_map(|part| match &part.graph {
             None => Vec::new(),
             Some(Ok(graph)) => {
                 let files: Vec<Result<(), MemoryError>> = graph.verify().into();
-                // Of files that are not what was written, nothing else need be said.
+                // If a file differs from the written file, the check of its content is skipped.
                 if files.iter().all(Result::is_ok) { vec![graph.check()] } else { files }
             }
             Some(Err((file, reason))) => vec![Err(MemoryError::corrupt(file, reason))],
@@ -333,13 +337,13 @@ fn open_graph(memory: &Path, record: &GraphRecord, rows: usize) -> OpenedGraph {
     })
 }
 
-/// A number that tells the values of a segment from those of all others, which may have the same int8 numbers with
-/// other scales.
+/// Returns an identity of a segment's values. It includes the scales, because segments may have the
+/// same int8 numbers with other scales.
 fn known_by(record: &SegmentRecord) -> u64 {
     let first = |file: &FileRecord| {
         file.sha256.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
     };
-    // The two do not cancel out, even where both files hold the same.
+    // The rotation prevents both hashes from cancelling out if both files are equal.
     let scales = record.scales.as_ref().map_or(0, first).rotate_left(1);
     record.values.as_ref().map_or(0, first) ^ scales
 }
@@ -348,7 +352,7 @@ fn deleted_rows(memory: &Path, record: &SegmentRecord) -> Result<Option<Bits>, M
     let Some(deleted) = &record.deleted else { return Ok(None) };
     let file = CheckedFile::open(&memory.join(&deleted.folder), &deleted.bits)?;
     let bits = Bits(file.bytes(0..file.len())?.to_vec());
-    // Bits behind the last row stand for nothing.
+    // Bits after the last row must be 0.
     let behind = bits.0.last().is_some_and(|last| match record.rows % 8 {
         0 => false,
         rows => last >> rows != 0,
@@ -356,7 +360,7 @@ fn deleted_rows(memory: &Path, record: &SegmentRecord) -> Result<Option<Bits>, M
     if bits.0.len() != record.rows.div_ceil(8) || bits.count() != deleted.rows || behind {
         return Err(MemoryError::corrupt(
             file.path(),
-            "has other deleted rows than the manifest says",
+            "lists other deleted rows than the manifest",
         ));
     }
     Ok(Some(bits))

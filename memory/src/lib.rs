@@ -1,18 +1,19 @@
-//! A key/value memory that can be searched, edited and refreshed.
+//! A key/value memory that supports search, edits and refreshes.
 //!
-//! A memory is a folder. Its state at a time is a [`Generation`]; each change writes the next one beside it and then
-//! points to it, so that readers always see one whole state and a killed writer leaves the memory as it was.
+//! A memory is a folder. Its state at one time is a [`Generation`]. Each change writes the next
+//! generation and then points to it. So readers always see one complete state, and a killed writer
+//! leaves the memory unchanged.
 //!
-//! | file | what it is responsible for |
+//! | file | responsibility |
 //! |---|---|
 //! | [`memory`] | opening a memory |
-//! | [`writer`] | its one writer: build, add, update, delete, compact, refresh |
-//! | `commit` | how a change becomes the current generation |
-//! | `sweep` | what may be removed from a memory's folder |
-//! | [`generation`] | one state of the memory: entries, keys, values, what it holds |
+//! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
+//! | `commit` | makes a change the current generation |
+//! | `sweep` | removes unneeded files from a memory's folder |
+//! | [`generation`] | one state of the memory: entries, keys, values, statistics |
 //! | [`search`] | filters, gates, exact search, graphs |
 //! | [`cache`] | hot values in main memory |
-//! | [`refresh`] | new keys and values while training goes on; how evenly entries are retrieved |
+//! | [`refresh`] | new keys and values during training; how evenly entries are retrieved |
 //! | [`entry`] | the kinds of entries |
 //! | [`vectors`], [`rows`] | keys, values, queries and entries from `.npy`, safetensors and JSON lines |
 //! | [`mod@format`] | the files of a generation, and their checksums |

@@ -8,7 +8,7 @@ use crate::format::file::CheckedFile;
 use crate::format::manifest::{Manifest, SegmentRecord, folder_name};
 use crate::generation::Generation;
 
-/// How often a reader looks for the current generation while writers replace it under its eyes.
+/// The number of attempts to open the current generation while writers replace it.
 const ATTEMPTS: usize = 20;
 /// A memory for readers.
 #[derive(Debug)]
@@ -28,10 +28,11 @@ impl Memory {
         Ok(Self { folder, current })
     }
 
-    /// The faults of the current generation, one for each broken file, also where it cannot be opened for them.
+    /// Returns the faults of the current generation, one per damaged file, even if the faults
+    /// prevent opening it.
     ///
-    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`]; [`MemoryError::Corrupt`] where the faults are in no
-    /// single file
+    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`]; [`MemoryError::Corrupt`] for
+    /// faults that are not in a single file
     pub fn verify(folder: impl Into<PathBuf>) -> Result<Vec<MemoryError>, MemoryError> {
         let folder = folder.into();
         let error = match Self::open(&folder) {
@@ -47,20 +48,21 @@ impl Memory {
         if faults.is_empty() { Err(error) } else { Ok(faults) }
     }
 
-    /// Where it lies.
+    /// The folder of the memory.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The generation that was current when the memory was opened or [reloaded](Memory::reload) last.
+    /// The generation that was current when the memory was opened or last
+    /// [reloaded](Memory::reload).
     pub fn generation(&self) -> Arc<Generation> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes up the generation that is current on the disk; whether it is another one. Who holds the one before keeps
-    /// it.
+    /// Loads the current generation from disk. Returns true if it changed. Existing handles keep
+    /// the old generation.
     ///
-    /// # Errors   as [`Memory::open`]
+    /// # Errors   see [`Memory::open`]
     pub fn reload(&self) -> Result<bool, MemoryError> {
         let before = self.generation();
         let now = Arc::new(open_current(&self.folder, Some(&before))?);
@@ -70,7 +72,7 @@ impl Memory {
     }
 }
 
-/// Opens the current generation; tells one that has vanished from one that is broken.
+/// Opens the current generation. The error says whether its files are missing or damaged.
 fn open_current(folder: &Path, before: Option<&Generation>) -> Result<Generation, MemoryError> {
     open_newest(folder, before).map_err(|error| {
         let before = before.map(|before| folder_name(before.manifest().generation));
@@ -83,7 +85,7 @@ fn open_current(folder: &Path, before: Option<&Generation>) -> Result<Generation
     })
 }
 
-/// Opens the current generation, again where a writer has removed it meanwhile.
+/// Opens the current generation. Retries if a writer has removed it meanwhile.
 fn open_newest(folder: &Path, before: Option<&Generation>) -> Result<Generation, MemoryError> {
     let mut last = None;
     for _ in 0..ATTEMPTS {

@@ -1,7 +1,8 @@
-//! New keys and values for all entries, made by a worker while training goes on.
+//! New keys and values for all entries, computed by a worker during training.
 //!
-//! A refresh begins at a step and is adopted at a later one that is fixed beforehand: the trainer waits where the worker
-//! is late. So what a step retrieves depends on the steps alone, not on the speed of the machine.
+//! A refresh starts at one step and is adopted at a fixed later step; the trainer waits if the
+//! worker is late. So the retrieved entries depend only on the steps, not on the speed of the
+//! machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,57 +18,58 @@ use crate::search::{Found, length};
 use crate::segment::Batch;
 use crate::writer::Writer;
 
-/// When a refresh begins and ends.
+/// The start and the duration of a refresh, in steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RefreshSteps {
     /// The step whose parameters encode the entries.
     pub start: u64,
-    /// Steps until the new generation is adopted.
+    /// Number of steps until the new generation is adopted.
     pub lag: u64,
 }
 
-/// How far keys have moved: 1 less the cosine of an entry's old and new key.
+/// The movement of keys: 1 minus the cosine of an entry's old and new keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct KeyDrift {
-    /// Over all entries.
+    /// The mean over all entries.
     pub mean: f64,
-    /// Of the entry that has moved most.
+    /// The maximum over all entries.
     pub largest: f64,
 }
 
-/// A refresh that is under way.
+/// A running refresh.
 #[derive(Debug)]
 pub struct Refresh {
     worker: JoinHandle<(Writer, Result<KeyDrift, MemoryError>)>,
     steps: RefreshSteps,
 }
 
-/// A refresh that was adopted.
+/// An adopted refresh.
 #[derive(Debug)]
 pub struct Adopted {
-    /// The new generation, which the memory's readers now get.
+    /// The new generation, which the memory's readers now use.
     pub generation: Arc<Generation>,
-    /// For the next refresh.
+    /// The writer, for the next refresh.
     pub writer: Writer,
-    /// How far the keys have moved.
+    /// The movement of the keys.
     pub drift: KeyDrift,
-    /// How many steps old the parameters are that the keys were made with.
+    /// The age, in steps, of the parameters that encoded the keys.
     pub staleness: u64,
-    /// How long the trainer waited for the worker.
+    /// The time that the trainer waited for the worker.
     pub waited: Duration,
 }
 
-/// What [`Refresh::adopt`] gives.
+/// The result of [`Refresh::adopt`].
 #[derive(Debug)]
 pub enum Adoption {
-    /// The step of adoption has not come.
+    /// The step of adoption has not been reached.
     Later(Refresh),
-    /// The new generation is there.
+    /// The new generation is current.
     Now(Box<Adopted>),
 }
 
 impl Refresh {
-    /// Starts a worker that encodes all entries, batch by batch, with a snapshot of the parameters that `encode` holds.
+    /// Starts a worker that encodes all entries in batches. `encode` holds a snapshot of the
+    /// parameters.
     pub fn start(
         mut writer: Writer,
         steps: RefreshSteps,
@@ -91,9 +93,11 @@ impl Refresh {
         Self { worker: std::thread::spawn(work), steps }
     }
 
-    /// At the step of adoption, or after it, waits for the worker and makes `memory` take up the new generation.
+    /// From the step of adoption on, waits for the worker and reloads `memory` with the new
+    /// generation.
     ///
-    /// # Errors   those of the worker: the memory then stays as it was, but for [`MemoryError::Made`]
+    /// # Errors   errors of the worker; the memory is then unchanged, except for
+    /// [`MemoryError::Made`]
     pub fn adopt(self, step: u64, memory: &Memory) -> Result<Adoption, MemoryError> {
         let RefreshSteps { start, lag } = self.steps;
         if step < start.saturating_add(lag) {
@@ -112,14 +116,14 @@ impl Refresh {
     }
 }
 
-/// The cosine of two vectors; 0 where one has no direction.
+/// The cosine of two vectors; 0 if one is a zero vector.
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let product: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
     let lengths = length(a) * length(b);
     if lengths > 0.0 { product / lengths } else { 0.0 }
 }
 
-/// Which entries searches have found since the log was begun or [cleared](RetrievalLog::clear).
+/// The entries retrieved by searches since the log was created or [cleared](RetrievalLog::clear).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetrievalLog {
@@ -130,20 +134,20 @@ pub struct RetrievalLog {
 /// How evenly the entries of a memory are retrieved.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RetrievalSpread {
-    /// Queries since the log was begun.
+    /// Number of queries in the log.
     pub queries: u64,
-    /// Entries that any of them got.
+    /// Number of distinct retrieved entries.
     pub distinct: u64,
-    /// The share of the queries that got the entry which most of them got.
+    /// The share of queries that retrieved the most frequent entry.
     pub largest_share: f64,
 }
 
-/// From when on retrieval counts as collapsed.
+/// The limit from which retrieval counts as collapsed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CollapseLimit {
-    /// Before so many queries nothing is said.
+    /// The minimum number of queries for the check.
     pub queries: u64,
-    /// The largest share of the queries that may get one entry.
+    /// The largest allowed share of queries that retrieve the same entry.
     pub largest_share: f64,
 }
 
@@ -154,7 +158,7 @@ impl Default for CollapseLimit {
 }
 
 impl RetrievalLog {
-    /// Enters the results of a search.
+    /// Adds the results of a search.
     pub fn record(&mut self, found: &Found) {
         self.queries += found.hits.len() as u64;
         for hit in found.hits.iter().flatten() {
@@ -162,7 +166,7 @@ impl RetrievalLog {
         }
     }
 
-    /// How evenly entries were retrieved.
+    /// Returns how evenly entries were retrieved.
     pub fn spread(&self) -> RetrievalSpread {
         let most = self.of_entry.values().max().copied().unwrap_or(0);
         RetrievalSpread {
@@ -172,17 +176,18 @@ impl RetrievalLog {
         }
     }
 
-    /// Forgets everything.
+    /// Clears the log.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Refuses to go on where nearly all queries get the same entry of a memory of `entries` entries, `k` each.
+    /// Fails if nearly all queries retrieve the same entry of a memory of `entries` entries, with
+    /// `k` entries per query.
     ///
     /// # Errors   [`MemoryError::Collapsed`]
     pub fn check(&self, limit: CollapseLimit, k: usize, entries: usize) -> Result<(), MemoryError> {
         let RetrievalSpread { queries, distinct, largest_share } = self.spread();
-        // Who asks for most of the entries gets the same ones.
+        // If `k` is a large share of the entries, most queries retrieve the same entries anyway.
         let collapsed = queries >= limit.queries
             && entries >= 4 * k.max(1)
             && largest_share > limit.largest_share;

@@ -1,4 +1,4 @@
-//! Rows from files on their way into a memory: keys, values, and entries as JSON lines.
+//! Reads rows for a memory from files: keys, values, and entries as JSON lines.
 
 mod lines;
 
@@ -11,23 +11,23 @@ use crate::vectors::VectorFile;
 
 pub use lines::EntryLines;
 
-/// Numbers of keys and values that are read at a time.
+/// The maximum number of key and value components that are read at a time.
 const BATCH_NUMBERS: usize = 1 << 20;
 
-/// Files of rows.
+/// The files of the rows.
 #[derive(Debug, Clone, Copy)]
 pub struct RowFiles<'a> {
     /// Keys, `[rows, width]`.
     pub keys: &'a Path,
     /// Values, `[rows, tokens, width]` or `[rows, width]`.
     pub values: Option<&'a Path>,
-    /// Entries, a JSON object a line; without them all entries are bare.
+    /// Entries, one JSON object per line. Without this file, entries have no payload.
     pub entries: Option<&'a Path>,
-    /// The id of the first entry that names none; those of the next ones follow.
+    /// The id of the first entry without an id. Later entries without an id count on from it.
     pub first_id: i64,
 }
 
-/// Rows that are read batch by batch.
+/// Reads rows in batches.
 pub struct RowReader {
     keys: VectorFile,
     values: Option<VectorFile>,
@@ -41,7 +41,8 @@ pub struct RowReader {
 impl RowReader {
     /// Opens the files.
     ///
-    /// # Errors   [`MemoryError::Read`], [`MemoryError::Malformed`], also for values that are more or fewer than the keys
+    /// # Errors   [`MemoryError::Read`], [`MemoryError::Malformed`], also if the number of values
+    /// and keys differs
     pub fn open(files: RowFiles<'_>) -> Result<Self, MemoryError> {
         let keys = VectorFile::open(files.keys, "keys")?;
         let values = files.values.map(|path| VectorFile::open(path, "values")).transpose()?;
@@ -51,7 +52,7 @@ impl RowReader {
             if found != rows {
                 let file = files.values.unwrap_or(files.keys).to_owned();
                 let reason = format!("has {found} rows, but {} has {rows}", files.keys.display());
-                let remedy = "give a value for each key";
+                let remedy = "give one value per key";
                 return Err(MemoryError::Malformed { file, line: None, reason, remedy });
             }
         }
@@ -68,17 +69,17 @@ impl RowReader {
         })
     }
 
-    /// Rows that are still to come.
+    /// The number of rows still to be read.
     pub fn rows(&self) -> usize {
         self.left
     }
 
-    /// Numbers in a key.
+    /// Width of a key.
     pub fn width(&self) -> usize {
         self.keys.row_len()
     }
 
-    /// Tokens of a value, and numbers of a token.
+    /// Returns the tokens of a value, and the width of a token.
     pub fn value_shape(&self) -> Option<(usize, usize)> {
         let shape = self.values.as_ref()?.shape();
         let width = shape[shape.len() - 1];
@@ -128,7 +129,7 @@ impl Iterator for RowReader {
     }
 }
 
-/// Adds to an error about rows which of the files it is about, and the line where there are lines.
+/// Adds the file, and the line if there is one, to an error about rows.
 pub fn with_place(
     error: MemoryError,
     keys: Option<&Path>,
@@ -138,20 +139,20 @@ pub fn with_place(
     let (file, id, reason, remedy) = match &error {
         MemoryError::BadVector { what, row, reason } => {
             let file = if what.contains("value") { values } else { keys };
-            (file, None, format!("row {row} {reason}"), "mend or leave out that row")
+            (file, None, format!("row {row} {reason}"), "correct or remove that row")
         }
         MemoryError::DoubledId { id } => {
             let remedy = "give each entry its own id (`engram memory update` replaces entries)";
-            (entries, Some(*id), format!("the id {id} is there already"), remedy)
+            (entries, Some(*id), format!("the id {id} exists already"), remedy)
         }
         MemoryError::UnknownId { id, .. } => {
-            let remedy = "add new entries by `engram memory add`";
+            let remedy = "add new entries with `engram memory add`";
             (entries, Some(*id), format!("no entry has the id {id}"), remedy)
         }
         _ => return error,
     };
     let Some(file) = file.map(Path::to_owned) else { return error };
-    // Of ids that stand twice, the second place is the wrong one.
+    // If an id occurs twice, the last line is wrong.
     let line = id.and_then(|id| {
         let mut lines = EntryLines::open(&file, 0).ok()?;
         let mut found = None;
@@ -204,15 +205,15 @@ mod tests {
         for (text, wanted) in [
             ("{}\n{}\n", "/e.jsonl: ends after line 2, but there are 3 keys"),
             ("{}\n{}\n{}\n\n{}\n", "/e.jsonl:5: has more entries than the 3 keys"),
-            ("{}\n[1]\n{}\n", "/e.jsonl:2: is no entry: invalid type: sequence"),
-            ("{}\n{\"id\": \"x\"}\n{}\n", "/e.jsonl:2: is no entry: invalid type: string"),
+            ("{}\n[1]\n{}\n", "/e.jsonl:2: is not an entry: invalid type: sequence"),
+            ("{}\n{\"id\": \"x\"}\n{}\n", "/e.jsonl:2: is not an entry: invalid type: string"),
             ("{}\n{}\n{\"document\": [1]}\n", "/e.jsonl:3: has the document [1]"),
             (
                 "{\"id\": 9223372036854775807}\n{}\n{}\n",
-                "/e.jsonl:2: has no id, and no larger one is left",
+                "/e.jsonl:2: has no id, and the largest id is taken",
             ),
             ("{\"source\": \"\"}\n{}\n{}\n", "/e.jsonl:1: has an empty source"),
-            ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is no entry: EOF"),
+            ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is not an entry: EOF"),
         ] {
             let error = read(Some(text), 0).unwrap_err();
             assert!(error.starts_with(wanted), "{error}");

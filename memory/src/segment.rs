@@ -1,4 +1,4 @@
-//! A segment: rows that were written together, and are never changed.
+//! A segment: rows that were written together and never change.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,14 +15,14 @@ use crate::format::manifest::{Manifest, SegmentRecord, ValueFormat, ValueNumber}
 use crate::format::tensor::{MappedTensor, TensorWriter};
 use crate::search::bf16::rounding;
 
-/// Some rows on their way into a memory.
+/// Rows to be written to a memory.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
-    /// An entry for each row.
+    /// One entry per row.
     pub entries: Vec<Entry>,
     /// Keys, `[rows, width]`.
     pub keys: Vec<f32>,
-    /// Values, `[rows, tokens, width]`; empty for a memory of keys alone.
+    /// Values, `[rows, tokens, width]`; empty for a memory without values.
     pub values: Vec<f32>,
 }
 
@@ -33,7 +33,7 @@ enum Values {
     Int8 { numbers: MappedTensor<i8>, scales: MappedTensor<f32> },
 }
 
-/// A value as it is kept: in the mapped file, or in main memory.
+/// A stored value: in the mapped file, or in main memory.
 #[derive(Debug, Clone)]
 pub(crate) enum StoredValue<'a> {
     F16(Cow<'a, [f16]>),
@@ -41,7 +41,7 @@ pub(crate) enum StoredValue<'a> {
 }
 
 impl StoredValue<'_> {
-    /// Its numbers, `tokens * width`.
+    /// Writes the components of the value, `tokens * width`, to `out`.
     pub(crate) fn read(&self, out: &mut [f32]) {
         match self {
             Self::F16(numbers) => numbers.convert_to_f32_slice(out),
@@ -58,7 +58,7 @@ impl StoredValue<'_> {
         }
     }
 
-    /// A copy in main memory.
+    /// Returns a copy in main memory.
     pub(crate) fn copied(self) -> StoredValue<'static> {
         match self {
             Self::F16(numbers) => StoredValue::F16(Cow::Owned(numbers.into_owned())),
@@ -79,7 +79,7 @@ impl StoredValue<'_> {
     }
 }
 
-/// The rows of a segment, mapped.
+/// The memory-mapped rows of a segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) rows: usize,
@@ -87,13 +87,13 @@ pub(crate) struct Segment {
     values: Option<Values>,
     ids: MappedTensor<i64>,
     sources: MappedTensor<u32>,
-    /// Sources of the manifest.
+    /// The number of sources in the manifest.
     known_sources: usize,
     are_sources_checked: AtomicBool,
     documents: MappedTensor<u64>,
     entries: CheckedFile,
     offsets: MappedTensor<u64>,
-    /// Rows by rising id, where the rows are not in that order themselves.
+    /// The rows sorted by id, or `None` if the ids already ascend.
     by_id: Option<Vec<u32>>,
 }
 
@@ -123,7 +123,7 @@ impl Segment {
             _ => {
                 return Err(MemoryError::corrupt(
                     folder,
-                    "has no values, but the manifest tells of some",
+                    "has no values, but the manifest lists some",
                 ));
             }
         };
@@ -152,7 +152,7 @@ impl Segment {
         })
     }
 
-    /// Keys `[rows, width]`.
+    /// Returns the keys `[rows, width]`.
     pub(crate) fn keys(&self, rows: Range<usize>) -> Result<&[f32], MemoryError> {
         self.keys.read(rows)
     }
@@ -161,13 +161,13 @@ impl Segment {
         self.ids.read(0..self.rows)
     }
 
-    /// Places in the manifest's list of sources; all are in it.
+    /// Returns the index of each row's source in the manifest's list, checked against its length.
     pub(crate) fn sources(&self) -> Result<&[u32], MemoryError> {
         let sources = self.sources.read(0..self.rows)?;
         if !self.are_sources_checked.load(Ordering::Acquire) {
             let known = self.known_sources;
             if let Some(row) = sources.iter().position(|source| *source as usize >= known) {
-                let reason = format!("row {row} has source {}, of {known}", sources[row]);
+                let reason = format!("row {row} has source {} of {known}", sources[row]);
                 return Err(self.sources.corrupt(reason));
             }
             self.are_sources_checked.store(true, Ordering::Release);
@@ -179,7 +179,7 @@ impl Segment {
         self.documents.read(0..self.rows)
     }
 
-    /// The row of an id.
+    /// Returns the row of an id.
     pub(crate) fn row_of(&self, id: i64) -> Result<Option<usize>, MemoryError> {
         let ids = self.ids()?;
         Ok(match &self.by_id {
@@ -195,11 +195,11 @@ impl Segment {
         let ends = self.offsets.read(row..row + 2)?;
         let line = self.entries.bytes(ends[0] as usize..ends[1] as usize)?;
         serde_json::from_slice(line).map_err(|error| {
-            MemoryError::corrupt(self.entries.path(), format!("has no entry in row {row}: {error}"))
+            MemoryError::corrupt(self.entries.path(), format!("row {row} is no entry: {error}"))
         })
     }
 
-    /// The value of a row as it is kept; of no numbers where the memory has no values.
+    /// Returns the stored value of a row; empty if the memory has no values.
     pub(crate) fn value(&self, row: usize) -> Result<StoredValue<'_>, MemoryError> {
         Ok(match &self.values {
             None => StoredValue::F16(Cow::Borrowed(&[])),
@@ -213,7 +213,7 @@ impl Segment {
         })
     }
 
-    /// Reads every file against its checksums; one result for each, in a fixed order.
+    /// Checks every file against its checksums. Returns one result per file, in a fixed order.
     pub(crate) fn verify(&self) -> Vec<Result<(), MemoryError>> {
         let mut results = vec![self.keys.verify()];
         match &self.values {
@@ -234,7 +234,7 @@ impl Segment {
     }
 }
 
-/// Values on their way into a file.
+/// Writes values to files.
 enum ValueWriter {
     F16(Box<TensorWriter<f16>>),
     Int8(Box<(TensorWriter<i8>, TensorWriter<f32>)>),
@@ -278,9 +278,10 @@ impl ValueWriter {
     }
 }
 
-/// Writes the rows of `batches`, `rows` in all, into a folder; `place` gives a source's place in the manifest's list.
+/// Writes the rows of `batches`, `rows` in total, to a folder. `place` returns a source's index in
+/// the manifest's list.
 ///
-/// Keys are brought to unit length where the memory is normalised.
+/// Keys are normalised to unit length if the memory is normalised.
 pub(crate) fn write_segment(
     folder: &Path,
     name: &str,
@@ -349,7 +350,7 @@ pub(crate) fn write_segment(
         folder: name.to_owned(),
         rows,
         longest_key: longest,
-        // As a 32-bit number it may be rounded down.
+        // The conversion to f32 may round down.
         largest_rounding: (largest_rounding as f32).next_up(),
         ids_rise: ids.windows(2).all(|pair| pair[0] < pair[1]),
         keys: keys.finish()?,
@@ -372,26 +373,26 @@ fn check_count(what: &'static str, expected: usize, found: usize) -> Result<(), 
     Err(MemoryError::Count { what, expected, found })
 }
 
-/// Brings a key to unit length where `normalise` is set; returns its length then.
+/// Checks a key, normalises it to unit length if `normalise` is set, and returns its norm.
 fn check_key(row: usize, key: &mut [f32], normalise: bool) -> Result<f32, MemoryError> {
     let bad = |reason| MemoryError::BadVector { what: "the key of row", row, reason };
     if key.iter().any(|number| !number.is_finite()) {
-        return Err(bad("has a number that is not finite"));
+        return Err(bad("contains NaN or infinity"));
     }
     let length = key.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
     if normalise {
         if length == 0.0 {
-            return Err(bad("is zero and has no direction"));
+            return Err(bad("is a zero vector"));
         }
-        // A key that was normalised before stays as it is, so that writing it anew changes no score.
+        // An already normalised key stays unchanged, so rewriting it does not change scores.
         if (length - 1.0).abs() > f64::from(f32::EPSILON) {
             key.iter_mut().for_each(|number| *number = (f64::from(*number) / length) as f32);
         }
         return Ok(1.0);
     }
-    // Beyond, products of keys and queries could overflow.
+    // With longer keys, products of keys and queries could overflow.
     if length > 1e18 {
-        return Err(bad("is too long to be multiplied"));
+        return Err(bad("has a norm above 1e18"));
     }
     Ok(length as f32)
 }
@@ -412,7 +413,7 @@ fn check_values(
         Some(at) => Err(MemoryError::BadVector {
             what: "the value of row",
             row: first + at / size,
-            reason: "has a number that is not finite or beyond 16-bit floating point",
+            reason: "contains NaN, infinity or a number beyond the f16 range",
         }),
     }
 }

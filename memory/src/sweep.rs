@@ -1,13 +1,14 @@
-//! What may be removed from a memory's folder: what Engram wrote there and no generation needs. Nothing else is touched,
-//! whatever it is called.
+//! Removes unneeded files from a memory's folder. Only files that Engram wrote and that no
+//! generation needs are removed.
 //!
-//! | name | removed |
+//! | name | condition for removal |
 //! |---|---|
-//! | `.CURRENT.engram-XXXXXX` | always: the pointer on its way, of a writer that was killed |
-//! | `gen-NNNNNN.partial` | where it has the marker of an unfinished generation, or is empty |
-//! | `gen-NNNNNN` | where it has that marker, is empty, or is older than the current generation and has a manifest of its number; and where neither the current generation nor a reader needs it |
+//! | `.CURRENT.engram-XXXXXX` | always: the temporary pointer of a killed writer |
+//! | `gen-NNNNNN.partial` | it has the marker of an unfinished generation, or is empty |
+//! | `gen-NNNNNN` | neither the current generation nor a reader needs it; and it has that marker, is empty, or is older than the current generation and has a manifest with its number |
 //!
-//! Of these folders only files of names that Engram gives are removed, and the folder itself where it is empty then.
+//! In these folders, only files with Engram's names are removed. The folder itself is removed if it
+//! is then empty.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -21,14 +22,14 @@ use crate::format::pointer::generation_number;
 
 /// The file that a writer locks.
 pub(crate) const LOCK: &str = "LOCK";
-/// What the folder of a generation that is being written ends in.
+/// The suffix of a generation's folder while it is written.
 pub(crate) const PARTIAL: &str = ".partial";
-/// The file that marks a folder as a generation that is not the current one yet.
+/// The marker file of a generation that is not current yet.
 pub(crate) const UNFINISHED: &str = "UNFINISHED";
-/// What is in it. A killed writer may have written a part.
+/// The content of the marker file. A killed writer may have written only a part of it.
 const MARK: &[u8] = b"engram memory: this generation is not finished\n";
 
-/// Files of a generation, besides those that are numbered.
+/// The files of a generation without a number in their name.
 const FILES: [&str; 10] = [
     MANIFEST,
     UNFINISHED,
@@ -49,8 +50,8 @@ pub(crate) fn mark(folder: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Takes the mark of a generation away, which is the current one now. A power cut may bring it back: the next writer takes it
-/// away again.
+/// Removes the marker from a generation that is now current. A power cut may restore the marker;
+/// the next writer removes it again.
 pub(crate) fn unmark(folder: &Path) -> Result<(), MemoryError> {
     let path = folder.join(UNFINISHED);
     match fs::remove_file(&path) {
@@ -61,11 +62,11 @@ pub(crate) fn unmark(folder: &Path) -> Result<(), MemoryError> {
     }
 }
 
-/// Whether a folder has the mark.
+/// Whether a folder has the marker.
 fn is_marked(folder: &Path) -> bool {
     let path = folder.join(UNFINISHED);
     let read = || -> io::Result<Vec<u8>> {
-        // A pipe would be waited for.
+        // Opening a pipe would block.
         if !fs::symlink_metadata(&path)?.is_file() {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -80,7 +81,7 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// A folder of a memory that is called as Engram calls those of generations.
+/// A folder in a memory with the name of a generation.
 struct Candidate {
     name: String,
     path: PathBuf,
@@ -91,7 +92,7 @@ struct Candidate {
 impl Candidate {
     fn of(entry: &fs::DirEntry) -> Option<Self> {
         let name = entry.file_name().into_string().ok()?;
-        // A link to a folder is not ours.
+        // A symbolic link to a folder is not Engram's.
         if !entry.file_type().ok()?.is_dir() {
             return None;
         }
@@ -103,12 +104,12 @@ impl Candidate {
         Some(Self { path: entry.path(), number, is_partial, name })
     }
 
-    /// Whether a killed writer left it before it was the current generation.
+    /// Whether a killed writer left the folder before its generation became current.
     fn is_unfinished(&self) -> bool {
         is_marked(&self.path) || is_empty(&self.path)
     }
 
-    /// The manifest of a generation that was the current one once.
+    /// Returns the manifest of a generation that was current once.
     fn finished(&self) -> Option<Manifest> {
         if self.is_partial || is_marked(&self.path) {
             return None;
@@ -126,12 +127,13 @@ fn candidates(memory: &Path) -> io::Result<Vec<Candidate>> {
     Ok(found)
 }
 
-/// Whether a folder has a generation that was the current one once.
+/// Whether a folder contains a generation that was current once.
 pub(crate) fn has_finished_generation(memory: &Path) -> bool {
     candidates(memory).unwrap_or_default().iter().any(|found| found.finished().is_some())
 }
 
-/// Whether a memory may be made in a folder: it is not there, is empty, or holds what a killed build left.
+/// Whether a memory can be built in a folder: it does not exist, is empty, or holds only files of a
+/// killed build.
 pub(crate) fn is_free(folder: &Path) -> Result<bool, MemoryError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
@@ -154,12 +156,13 @@ pub(crate) fn is_free(folder: &Path) -> Result<bool, MemoryError> {
     Ok(true)
 }
 
-/// Removes what killed writers left, and generations that neither `current` nor a reader needs. Under the lock only.
+/// Removes files of killed writers, and generations that neither `current` nor a reader needs.
+/// Requires the lock.
 pub(crate) fn sweep(memory: &Path, current: Option<&Manifest>) -> Result<(), MemoryError> {
     sweep_all_but(memory, current, &[])
 }
 
-/// [`sweep`], which also leaves the folders `kept`.
+/// Like [`sweep`], but keeps the folders `kept`.
 pub(crate) fn sweep_all_but(
     memory: &Path,
     current: Option<&Manifest>,
@@ -178,7 +181,7 @@ pub(crate) fn sweep_all_but(
             continue;
         }
         match candidate.finished() {
-            // A later one is no leftover: somebody has put an older `CURRENT` there.
+            // A later generation is not a leftover: somebody restored an older `CURRENT`.
             Some(manifest) if current.is_some_and(|now| candidate.number < now.generation) => {
                 old.push((candidate, manifest));
             }
@@ -204,7 +207,7 @@ fn is_read(folder: &Path) -> bool {
     matches!(locked, Ok(Err(TryLockError::WouldBlock)))
 }
 
-/// Removes the files of a generation that Engram wrote, and its folder where nothing else is in it.
+/// Removes Engram's files of a generation, and its folder if nothing else is in it.
 pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -214,12 +217,12 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let is_own = name.to_str().is_some_and(is_own_file);
-        // Without these two a later writer would not know the folder as its own.
+        // These two identify the folder as Engram's, so they are removed last.
         if is_own && name != MANIFEST && name != UNFINISHED {
             fs::remove_file(entry.path())?;
         }
     }
-    // Where this fails, a power cut may leave files without their marker. Their folder then stays.
+    // If the sync fails, a power cut may leave files without their marker. Their folder then stays.
     let _ = engram_durable::sync_folder(folder);
     for name in [MANIFEST, UNFINISHED] {
         match fs::remove_file(folder.join(name)) {
@@ -233,9 +236,9 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a folder is a generation, finished or not, whose files are all named as Engram names them.
+/// Whether a folder is a generation, finished or not, that contains only files with Engram's names.
 ///
-/// # Errors   those of reading the folder
+/// # Errors   errors of reading the folder
 pub fn is_own_generation(folder: &Path) -> io::Result<bool> {
     let name = folder.file_name().and_then(OsStr::to_str);
     let number =
@@ -253,7 +256,7 @@ pub fn is_own_generation(folder: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether a file in a generation's folder is called as Engram calls one.
+/// Whether a file in a generation's folder has one of Engram's names.
 fn is_own_file(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let deleted = name.strip_prefix("deleted-").and_then(|name| name.strip_suffix(".bits"));

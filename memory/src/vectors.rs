@@ -1,6 +1,7 @@
-//! Vectors from files: NumPy's `.npy` and safetensors, row by row; and `.npy` files of results.
+//! Reads vectors row by row from NumPy `.npy` and safetensors files, and writes results as `.npy`.
 //!
-//! Files are read through a buffer, so that a file which becomes shorter meanwhile is an error. A pipe is read as well.
+//! Files are read through a buffer, so a file that becomes shorter meanwhile gives an error. A pipe
+//! can be read, too.
 
 mod npy;
 mod tensors;
@@ -16,29 +17,29 @@ use crate::error::{MemoryError, one_line};
 
 const REMEDY: &str =
     "give a .npy file (C order) or a safetensors file of 16-, 32- or 64-bit floating point";
-/// Numbers that are converted at a time.
+/// The number of components that are converted at a time.
 const CONVERTED: usize = 1 << 16;
 
-/// A file of vectors that is read row by row.
+/// A file of vectors, read row by row.
 pub struct VectorFile {
     path: PathBuf,
     shape: Vec<usize>,
     number: NumberType,
     numbers: BufReader<File>,
-    /// Numbers that were not read yet.
+    /// The number of components still to be read.
     left: usize,
 }
 
-/// What the header of a file says.
+/// The content of a file's header.
 #[derive(Debug, PartialEq)]
 struct Layout {
     shape: Vec<usize>,
     number: NumberType,
-    /// Bytes between the header and the first number.
+    /// Bytes between the header and the first component.
     skipped: u64,
 }
 
-/// A type of numbers that can be read as `f32`; little endian where the name does not say otherwise.
+/// A number type that can be converted to `f32`; little endian unless the name says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NumberType {
     F16,
@@ -59,7 +60,7 @@ impl NumberType {
         }
     }
 
-    /// Appends the numbers of full `bytes`.
+    /// Appends the converted numbers of `bytes`, which holds only complete numbers.
     fn convert(self, bytes: &[u8], out: &mut Vec<f32>) {
         fn each<const N: usize>(bytes: &[u8], out: &mut Vec<f32>, of: impl Fn([u8; N]) -> f32) {
             out.extend(bytes.as_chunks().0.iter().map(|bytes| of(*bytes)));
@@ -77,10 +78,10 @@ impl NumberType {
 }
 
 impl VectorFile {
-    /// Opens a file. In a safetensors file the tensor `name` is taken, or the only one that there is.
+    /// Opens a file. In a safetensors file, reads the tensor `name`, or the only tensor.
     ///
-    /// # Errors   [`MemoryError::Read`]; [`MemoryError::Malformed`] for other formats, types and orders, and for a file
-    /// that is shorter than its header says
+    /// # Errors   [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats, types
+    /// and orders, and if the file is shorter than its header says
     pub fn open(path: &Path, name: &str) -> Result<Self, MemoryError> {
         let file = File::open(path).map_err(MemoryError::read(path))?;
         let found = file.metadata().map_err(MemoryError::read(path))?;
@@ -88,7 +89,7 @@ impl VectorFile {
             let source = io::Error::from(io::ErrorKind::IsADirectory);
             return Err(MemoryError::Read { file: path.to_owned(), source });
         }
-        // The size of a pipe is not known.
+        // The size of a pipe is unknown.
         let bytes = found.is_file().then_some(found.len());
         let malformed = |reason: String| MemoryError::Malformed {
             file: path.to_owned(),
@@ -104,14 +105,16 @@ impl VectorFile {
         };
         let Layout { shape, number, skipped } = header.map_err(malformed)?;
         if shape.len() < 2 {
-            return Err(malformed(format!("has the shape {shape:?}, not one row for each vector")));
+            return Err(malformed(format!(
+                "has the shape {shape:?}, but needs one row per vector"
+            )));
         }
         if shape.contains(&0) {
             return Err(malformed(format!("is empty: it has the shape {shape:?}")));
         }
         let needed = shape.iter().try_fold(number.bytes(), |all, size| all.checked_mul(*size));
         let Some(needed) = needed.filter(|needed| *needed <= isize::MAX as usize) else {
-            return Err(malformed(format!("cannot have the shape {shape:?}")));
+            return Err(malformed(format!("has the impossible shape {shape:?}")));
         };
         let read = numbers.stream_position().unwrap_or(0);
         if bytes.is_some_and(|bytes| bytes.saturating_sub(read + skipped) < needed as u64) {
@@ -125,25 +128,25 @@ impl VectorFile {
         Ok(Self { path: path.to_owned(), shape, number, numbers, left })
     }
 
-    /// The whole shape, rows first.
+    /// The complete shape, rows first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Numbers of a row.
+    /// The number of components of a row.
     pub fn row_len(&self) -> usize {
         self.shape[1..].iter().product()
     }
 
-    /// The next rows, one after the other.
+    /// Returns the next rows, one after the other.
     ///
-    /// # Errors   [`MemoryError::Malformed`] where the file ends before
+    /// # Errors   [`MemoryError::Malformed`] if the file ends too early
     pub fn read_rows(&mut self, rows: usize) -> Result<Vec<f32>, MemoryError> {
         let wanted = rows.saturating_mul(self.row_len());
         if wanted > self.left {
             return Err(self.ended("ends before its last row".to_owned()));
         }
-        // Memory grows with the bytes that arrive, not with the size in the header.
+        // Memory grows with the bytes read, not with the size in the header.
         let (mut read, mut bytes) = (Vec::new(), Vec::new());
         while read.len() < wanted {
             let now = CONVERTED.min(wanted - read.len());
@@ -164,9 +167,9 @@ impl VectorFile {
     }
 }
 
-/// A `.npy` file of a matrix, `[rows, columns]`.
+/// Returns a `.npy` file of a matrix, `[rows, columns]`.
 ///
-/// # Errors   [`MemoryError::BadOption`] for a matrix that is no rectangle
+/// # Errors   [`MemoryError::BadOption`] if the last row is not full
 pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
     matrix: &[T],
     columns: usize,
@@ -174,9 +177,10 @@ pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
     npy_bytes_of_rows(matrix, &[columns])
 }
 
-/// A `.npy` file of rows that have a shape of their own, such as values: `[rows, tokens, width]`.
+/// Returns a `.npy` file of rows with a shape of their own, such as values: `[rows, tokens,
+/// width]`.
 ///
-/// # Errors   [`MemoryError::BadOption`] for numbers that do not fill the last row
+/// # Errors   [`MemoryError::BadOption`] if the last row is not full
 pub fn npy_bytes_of_rows<T: npyz::AutoSerialize + Copy>(
     numbers: &[T],
     row_shape: &[usize],
@@ -197,7 +201,7 @@ pub fn npy_bytes_of_rows<T: npyz::AutoSerialize + Copy>(
     write().map_err(|error| MemoryError::BadOption {
         option: "the matrix",
         found: error.to_string(),
-        expected: "of full rows",
+        expected: "a matrix whose last row is full",
     })
 }
 
@@ -240,7 +244,7 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             VectorFile::open(&path, "keys").err().map(|error| error.to_string()).unwrap_or_default()
         };
-        assert!(write("a.npy", b"no").contains("a.npy: is no .npy file"));
+        assert!(write("a.npy", b"no").contains("a.npy: is not a .npy file"));
         assert!(write("a.txt", b"no numbers").contains("is neither .npy nor safetensors"));
         let numbers = npy_bytes(&[1i64, 2], 2).unwrap();
         assert!(write("b.npy", &numbers).contains("has numbers of type '<i8'"));

@@ -1,4 +1,4 @@
-//! Making a memory, and changing it.
+//! Builds and changes a memory.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,30 +16,30 @@ use crate::search::graph::GraphSettings;
 use crate::segment::{Batch, write_segment};
 use crate::sweep::{is_free, sweep, sweep_all_but};
 
-/// Rows that are copied at a time, or fewer where they are large.
+/// The maximum number of rows that are copied at once.
 const COPIED_ROWS: usize = 1024;
-/// Numbers of keys and values that are copied at a time.
+/// The maximum number of key and value components that are copied at once.
 const COPIED_NUMBERS: usize = 1 << 20;
 
-/// What a new memory is like.
+/// The format of a new memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryFormat {
-    /// Numbers in a key.
+    /// Width of a key.
     pub width: usize,
-    /// Whether keys are brought to unit length, so that scores are cosines.
+    /// Whether keys are normalised to unit length, so that scores are cosines.
     pub normalised: bool,
-    /// The values; `None` for a memory of keys alone.
+    /// The format of values; `None` for a memory without values.
     pub values: Option<ValueFormat>,
 }
 
-/// The one writer of a memory.
+/// The only writer of a memory.
 ///
-/// An error of a change leaves the memory as it was; only [`MemoryError::Made`] says that the change is made all the
-/// same. In both cases the next change starts from what is on the disk.
+/// After an error, the memory is unchanged. Only [`MemoryError::Made`] means that the change was
+/// made. In both cases the next change starts from the state on disk.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
-    /// Holds the lock.
+    /// The open lock file, which holds the lock.
     _lock: Option<File>,
     generation: Arc<Generation>,
     /// Whether the disk may have a later generation, because a change has failed.
@@ -47,10 +47,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes a memory of `rows` rows, which come in batches.
+    /// Builds a memory of `rows` rows, which come in batches.
     ///
-    /// # Errors   [`MemoryError::AlreadyThere`]; those of the batches; [`MemoryError::Count`],
-    /// [`MemoryError::BadVector`], [`MemoryError::DoubledId`], [`MemoryError::BadOption`], [`MemoryError::Write`]
+    /// # Errors   [`MemoryError::AlreadyThere`]; errors of the batches; [`MemoryError::Count`],
+    /// [`MemoryError::BadVector`], [`MemoryError::DoubledId`], [`MemoryError::BadOption`],
+    /// [`MemoryError::Write`]
     pub fn create(
         folder: impl Into<PathBuf>,
         format: MemoryFormat,
@@ -60,9 +61,9 @@ impl Writer {
         Self::create_encoded(folder, format, Vec::new(), rows, batches)
     }
 
-    /// [`Writer::create`], of keys that these models made.
+    /// Like [`Writer::create`], and records the models that encoded the keys.
     ///
-    /// # Errors   as [`Writer::create`]
+    /// # Errors   see [`Writer::create`]
     pub fn create_encoded(
         folder: impl Into<PathBuf>,
         format: MemoryFormat,
@@ -80,12 +81,12 @@ impl Writer {
             });
         }
         let already_there = || MemoryError::AlreadyThere { folder: folder.clone() };
-        // A folder that is refused stays as it is, without a lock file.
+        // A rejected folder stays unchanged and gets no lock file.
         if !is_free(&folder)? {
             return Err(already_there());
         }
         let new = NewFolder::lock(&folder)?;
-        // Another process may have built here before the lock.
+        // Another process may have built a memory here before the lock was taken.
         if !is_free(&folder)? {
             new.keep();
             return Err(already_there());
@@ -120,9 +121,10 @@ impl Writer {
         }
     }
 
-    /// Opens a memory to change it.
+    /// Opens a memory for changes.
     ///
-    /// # Errors   [`MemoryError::Locked`] while another process does; those of [`Memory::open`](crate::Memory::open)
+    /// # Errors   [`MemoryError::Locked`] while another process writes; errors of
+    /// [`Memory::open`](crate::Memory::open)
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
         let folder = folder.into();
         Manifest::current(&folder)?;
@@ -132,14 +134,14 @@ impl Writer {
         Ok(Self { folder, _lock: Some(lock), generation, is_behind: false })
     }
 
-    /// The generation that was written last; after an error of a change, the one before it.
+    /// The last written generation. After a failed change, the generation before it.
     pub fn generation(&self) -> &Arc<Generation> {
         &self.generation
     }
 
-    /// Adds entries, whose ids no entry may have.
+    /// Adds entries with new ids.
     ///
-    /// # Errors   [`MemoryError::DoubledId`]; as [`Writer::create`]
+    /// # Errors   [`MemoryError::DoubledId`]; see [`Writer::create`]
     pub fn add(
         &mut self,
         rows: usize,
@@ -159,9 +161,9 @@ impl Writer {
         self.commit(|name, partial, manifest| write_rows(name, partial, manifest, rows, fresh))
     }
 
-    /// Replaces entries by others with the same ids.
+    /// Replaces the entries with the same ids.
     ///
-    /// # Errors   [`MemoryError::UnknownId`]; as [`Writer::create`]
+    /// # Errors   [`MemoryError::UnknownId`]; see [`Writer::create`]
     pub fn update(
         &mut self,
         rows: usize,
@@ -186,9 +188,10 @@ impl Writer {
         })
     }
 
-    /// Deletes entries. Their rows stay on the disk until [`Writer::compact`], and no search finds them.
+    /// Deletes entries. Searches no longer return them; their rows stay on disk until
+    /// [`Writer::compact`].
     ///
-    /// # Errors   [`MemoryError::UnknownId`], and nothing is deleted then; [`MemoryError::Write`]
+    /// # Errors   [`MemoryError::UnknownId`], then nothing is deleted; [`MemoryError::Write`]
     pub fn delete(&mut self, ids: &[i64]) -> Result<(), MemoryError> {
         self.catch_up()?;
         let (mut rows, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
@@ -206,10 +209,10 @@ impl Writer {
         self.commit(|_, partial, manifest| delete_rows(partial, manifest, &generation, &rows))
     }
 
-    /// Makes a graph over the keys of each segment that has none, for [`Hnsw`](crate::search::hnsw::Hnsw). `progress`
-    /// is called once a key.
+    /// Builds a graph over the keys of each segment without a graph, for
+    /// [`Hnsw`](crate::search::hnsw::Hnsw). `progress` is called once per key.
     ///
-    /// # Errors   [`MemoryError::BadOption`] for keys that are not of unit length; [`MemoryError::Write`]
+    /// # Errors   [`MemoryError::BadOption`] if keys are not normalised; [`MemoryError::Write`]
     pub fn index(
         &mut self,
         settings: GraphSettings,
@@ -229,7 +232,8 @@ impl Writer {
         })
     }
 
-    /// Writes all entries that are not deleted anew, as one segment. `progress` gets the number of newly written entries.
+    /// Rewrites all entries that are not deleted as one segment. `progress` gets the number of
+    /// newly written entries.
     ///
     /// # Errors   [`MemoryError::Corrupt`], [`MemoryError::Write`]
     pub fn compact(&mut self, mut progress: impl FnMut(usize)) -> Result<(), MemoryError> {
@@ -241,10 +245,10 @@ impl Writer {
         })
     }
 
-    /// Writes all entries anew with the keys and values that `encode` makes of them: it gets batches in the order of
-    /// the rows, and gives them back with others. The memory no longer names the models that made its keys before.
+    /// Rewrites all entries with keys and values from `encode`, which gets the batches in row order
+    /// and returns them with new keys and values. The record of the previous encoders is removed.
     ///
-    /// # Errors   those of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
+    /// # Errors   errors of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
     pub fn refresh(
         &mut self,
         encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
@@ -271,7 +275,7 @@ impl Writer {
             encode(batch)
         });
         self.commit(|name, partial, manifest| {
-            // The list of sources stays: gates are given in its order.
+            // The list of sources stays, because gates depend on its order.
             manifest.segments.clear();
             manifest.format_version = Manifest::version_with(&encoders);
             manifest.encoders = encoders;
@@ -279,7 +283,8 @@ impl Writer {
         })
     }
 
-    /// Writes the next generation, makes it the current one, and removes those that are no longer needed.
+    /// Writes the next generation, makes it current and removes generations that are no longer
+    /// needed.
     fn commit(
         &mut self,
         write: impl FnOnce(&str, &Path, &mut Manifest) -> Result<(), MemoryError>,
@@ -291,7 +296,8 @@ impl Writer {
         let number = commit(&self.folder, manifest, write)?;
         let mut take_up = || {
             self.generation = Arc::new(Generation::open(&self.folder, Some(&before))?);
-            // A reader that has just read the pointer to the generation before still finds its files.
+            // Keeps the previous generation's files for a reader that has just read the old
+            // pointer.
             let (now, kept) = (self.generation.manifest(), before.manifest().folders());
             sweep_all_but(&self.folder, Some(now), &kept)
         };
@@ -300,7 +306,7 @@ impl Writer {
         Ok(())
     }
 
-    /// After an error, takes up what is on the disk: the change that failed may have been made.
+    /// After an error, loads the state from disk, because the failed change may have been made.
     fn catch_up(&mut self) -> Result<(), MemoryError> {
         if self.is_behind {
             self.generation = Arc::new(Generation::open(&self.folder, Some(&self.generation))?);
@@ -311,7 +317,7 @@ impl Writer {
     }
 }
 
-/// Writes rows as a segment of the generation `name`, and enters it into the manifest.
+/// Writes rows as a segment of the generation `name`, and adds the segment to the manifest.
 fn write_rows(
     name: &str,
     folder: &Path,
@@ -324,7 +330,7 @@ fn write_rows(
         return Err(MemoryError::BadOption {
             option: "the number of rows",
             found: (there + rows).to_string(),
-            expected: "less than 2^32; compact the memory, or make several",
+            expected: "less than 2^32; compact the memory, or build several memories",
         });
     }
     if rows == 0 {
@@ -364,7 +370,7 @@ fn write_rows(
     Ok(())
 }
 
-/// Enters rows of a generation as deleted into the next one's manifest.
+/// Marks rows of a generation as deleted in the manifest of the next generation.
 fn delete_rows(
     folder: &Path,
     manifest: &mut Manifest,

@@ -1,4 +1,4 @@
-//! Values through the cache are those of the files, or told as missing.
+//! Values read through the cache equal the values in the files, or are reported as missing.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -15,7 +15,7 @@ fn memory(folder: &std::path::Path) -> Writer {
     memory_of(folder, ValueNumber::F16)
 }
 
-/// Values of 2 tokens of 8 numbers.
+/// A memory with values of 2 tokens of width 8.
 fn memory_of(folder: &std::path::Path, number: ValueNumber) -> Writer {
     let values = Some(ValueFormat { tokens: 2, width: 8, number });
     let format = MemoryFormat { width: 4, normalised: true, values };
@@ -27,7 +27,7 @@ fn rows(generation: &Generation, ids: impl IntoIterator<Item = i64>) -> Vec<Row>
     ids.into_iter().map(|id| generation.row_of(id).unwrap().unwrap()).collect()
 }
 
-/// Mostly a few rows, now and then any.
+/// Mostly the same few rows, sometimes any row.
 fn skewed(next: &mut Numbers) -> Vec<i64> {
     let id = |next: &mut Numbers| match next.below(10) {
         0 => next.below(ROWS as u64) as i64,
@@ -38,7 +38,7 @@ fn skewed(next: &mut Numbers) -> Vec<i64> {
 
 #[test]
 fn cached_values_are_those_of_the_files() {
-    // In as many bytes as in the files: halves, or whole bytes and a scale for each token.
+    // Cached values have as many bytes as in the files: f16, or int8 with a scale per token.
     for (number, bytes) in [(ValueNumber::F16, 32), (ValueNumber::Int8, 24)] {
         cached_values_of(number, bytes);
     }
@@ -47,13 +47,13 @@ fn cached_values_are_those_of_the_files() {
 fn cached_values_of(number: ValueNumber, bytes: u64) {
     let place = folder();
     let mut writer = memory_of(&place.path().join("m"), number);
-    // Room for a quarter of the values.
+    // The cache can hold a quarter of the values.
     let capacity_bytes = ROWS as u64 / 4 * bytes;
     let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
     let mut next = Numbers::new(2);
     for round in 0..300 {
         if round % 60 == 59 {
-            // Values of the next generation are others.
+            // The next generation has other values.
             let turned = |mut batch: engram_memory::Batch| {
                 batch.values.iter_mut().for_each(|number| *number = -*number);
                 Ok(batch)
@@ -100,10 +100,10 @@ fn what_is_read_in_the_background_is_missing_first() {
     let generation = writer.generation();
     let settings = CacheSettings { capacity_bytes: 1 << 20, background_from: Some(0.5) };
     let cache = ValueCache::new(settings);
-    // Nothing is there: below the share of hits, so the lookup waits.
+    // The cache is empty: the hit rate is below the limit, so the lookup waits.
     let first = rows(generation, 0..10);
     assert!(cache.read(generation, &first).unwrap().present.iter().all(|present| *present));
-    // Above it, what is missing is told, and is zero.
+    // Above the limit, misses are reported as missing, with zeros.
     let second = rows(generation, (0..10).chain([50, 51, 50]));
     let values = cache.read(generation, &second).unwrap();
     assert_eq!(values.present.iter().filter(|present| !**present).count(), 3);
@@ -121,7 +121,7 @@ fn what_is_read_in_the_background_is_missing_first() {
 fn a_fault_in_the_background_is_told_by_the_next_lookup() {
     let place = folder();
     let path = place.path().join("m");
-    // Several blocks of values, of which opening checks the first.
+    // The values span several blocks; opening checks only the first.
     let values = Some(ValueFormat { tokens: 1, width: 8192, number: ValueNumber::F16 });
     let format = MemoryFormat { width: 4, normalised: true, values };
     let all = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
@@ -138,7 +138,7 @@ fn a_fault_in_the_background_is_told_by_the_next_lookup() {
     cache.wait();
     let error = cache.read(generation, &last).unwrap_err().to_string();
     assert!(error.contains("values.safetensors: was changed"), "{error}");
-    // It was told; what is whole can still be read.
+    // After the error, intact values can still be read.
     let first = rows(generation, [0]);
     cache.read(generation, &first).unwrap();
     cache.wait();
@@ -155,7 +155,7 @@ fn a_row_of_another_memory_is_refused() {
     let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
     let foreign = rows(writer.generation(), [3]);
     let error = cache.read(other.generation(), &foreign).unwrap_err().to_string();
-    assert!(error.contains("a row is 3, but must be one that this generation gave"), "{error}");
+    assert!(error.contains("a row is 3, but must be a row of this generation"), "{error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Scores of a memory whose keys have unit length are cosines, whatever the length of a query.
+//! Scores of a normalised memory are cosines, whatever the norm of a query.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -33,7 +33,7 @@ fn product(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// Queries of lengths from 1e-3 to 1e3; the first is the key of the first row, five times as long.
+/// Queries with norms from 1e-3 to 1e3. The first is five times the first row's key.
 fn queries(keys: &[f32], count: usize) -> Vec<f32> {
     let mut next = Numbers::new(15);
     let mut queries: Vec<f32> = keys[..WIDTH].iter().map(|number| 5.0 * number).collect();
@@ -68,7 +68,7 @@ fn exact_and_graph_scores_are_cosines() {
     writer.index(GraphSettings::default(), || ()).unwrap();
     let generation = writer.generation();
     let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
-    // One query, few of them, and so many that they may be rounded first.
+    // One query, a few queries, and enough queries for bfloat16.
     for count in [1, 5, 40] {
         let queries = queries(&keys, count);
         for index in [&Exact as &dyn Index, &graphs] {
@@ -87,7 +87,7 @@ fn exact_and_graph_scores_are_cosines() {
     for index in [&Exact as &dyn Index, &graphs] {
         let asked = Queries { keys: &zero, k: 10 };
         let error = index.search(generation, asked, &Filter::default()).unwrap_err().to_string();
-        assert!(error.contains("query 1 is zero and has no direction"), "{error}");
+        assert!(error.contains("query 1 is a zero vector"), "{error}");
     }
 }
 
@@ -131,7 +131,7 @@ fn more_entries_than_there_are_cannot_be_wanted() {
     }
 }
 
-/// Queries of lengths 1 to 3; the scores are those of NumPy.
+/// Queries with norms 1 to 3; the expected scores come from NumPy.
 #[test]
 fn cosines_are_those_of_numpy() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cosines");

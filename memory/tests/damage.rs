@@ -1,4 +1,4 @@
-//! Damaged files, unfinished generations and second writers.
+//! Tests of damaged files, unfinished generations and second writers.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -33,7 +33,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Everything that a reader can do.
+/// Calls all functions of a reader.
 fn use_all(folder: &Path) -> Result<(), MemoryError> {
     let generation = Memory::open(folder)?.generation();
     let faults = generation.verify();
@@ -58,7 +58,7 @@ fn a_damaged_file_is_named_and_nothing_panics() {
         drop(build(&memory, number));
         let mut next = Numbers::new(9);
         for file in files(&memory) {
-            // The folder of the first generation is needed for its segment, not its manifest.
+            // The first generation's folder is needed for its segment, but its manifest is not.
             let unused = file.ends_with("LOCK") || file.ends_with("gen-000001/manifest.json");
             let whole = fs::read(&file).unwrap();
             let mut damaged: Vec<Option<Vec<u8>>> = vec![None];
@@ -78,11 +78,12 @@ fn a_damaged_file_is_named_and_nothing_panics() {
                     Some(bytes) => fs::write(&file, bytes).unwrap(),
                 }
                 match use_all(&memory) {
-                    // The pointer's line end means nothing.
+                    // The line break of the pointer has no effect.
                     Ok(()) => assert!(unused || file.ends_with("CURRENT"), "{}", file.display()),
                     Err(error) => {
                         let error = error.to_string();
-                        // A pointer that was changed may name another folder, which is then named.
+                        // A changed pointer may name another folder; the error then names that
+                        // folder.
                         let pointer = file.ends_with("CURRENT") && bytes.is_some();
                         let named = error.contains(file.file_name().unwrap().to_str().unwrap());
                         assert!(named || pointer, "{}: {error}", file.display());
@@ -128,7 +129,7 @@ fn what_is_not_a_file_is_not_waited_for() {
         assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
         let error = use_all(&memory).unwrap_err().to_string();
         assert!(
-            error.contains(&format!("{name}: is not a file; `engram memory verify`")),
+            error.contains(&format!("{name}: is not a file; run `engram memory verify`")),
             "{error}"
         );
         fs::remove_file(&file).unwrap();
@@ -147,7 +148,10 @@ fn a_later_version_is_told_as_such() {
     assert_ne!(text, newer);
     fs::write(&manifest, newer).unwrap();
     let error = Memory::open(&memory).unwrap_err().to_string();
-    assert!(error.contains("has format version 9, and this program reads up to 2"), "{error}");
+    assert!(
+        error.contains("has format version 9, but this program reads versions up to 2"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -162,7 +166,7 @@ fn there_is_one_writer() {
     drop(writer);
     Writer::open(&memory).unwrap();
     let error = Memory::open(place.path()).unwrap_err().to_string();
-    assert!(error.contains("holds no memory; make one with `engram memory build`"), "{error}");
+    assert!(error.contains("is not a memory; build one with `engram memory build`"), "{error}");
 }
 
 #[test]
@@ -179,11 +183,14 @@ fn a_failed_change_leaves_the_memory_as_it_was() {
     let rows = |ids: &[i64]| batch(&mut Numbers::new(1), format, ids);
     let refused = |error: Result<(), MemoryError>| error.unwrap_err().to_string();
     let error = refused(writer.add(2, [Ok(rows(&[50, 7]))].into_iter()));
-    assert!(error.contains("the id 7 is there already"), "{error}");
+    assert!(error.contains("the id 7 exists already"), "{error}");
     let error = refused(writer.add(2, [Ok(rows(&[50, 50]))].into_iter()));
-    assert!(error.contains("the id 50 is there already"), "{error}");
+    assert!(error.contains("the id 50 exists already"), "{error}");
     let error = refused(writer.add(3, [Ok(rows(&[50]))].into_iter()));
-    assert!(error.contains("were announced") || error.contains("1 entries for 3"), "{error}");
+    assert!(
+        error.contains("differs from the shape") || error.contains("1 entries for 3"),
+        "{error}"
+    );
     let error = refused(writer.update(2, [Ok(rows(&[1, 3]))].into_iter()));
     assert!(error.contains("no entry has the id 3"), "{error}");
     let error = refused(writer.delete(&[1, 900, 901]));
@@ -191,15 +198,15 @@ fn a_failed_change_leaves_the_memory_as_it_was() {
     let mut bad = rows(&[50, 51]);
     bad.keys[5] = f32::NAN;
     let error = refused(writer.add(2, [Ok(bad)].into_iter()));
-    assert!(error.contains("the key of row 1 has a number that is not finite"), "{error}");
+    assert!(error.contains("the key of row 1 contains NaN or infinity"), "{error}");
     let mut zero = rows(&[50]);
     zero.keys.fill(0.0);
     let error = refused(writer.add(1, [Ok(zero)].into_iter()));
-    assert!(error.contains("the key of row 0 is zero"), "{error}");
+    assert!(error.contains("the key of row 0 is a zero vector"), "{error}");
     let mut wide = rows(&[50]);
     wide.values[7] = 70_000.0;
     let error = refused(writer.add(1, [Ok(wide)].into_iter()));
-    assert!(error.contains("the value of row 0 has a number"), "{error}");
+    assert!(error.contains("the value of row 0 contains NaN"), "{error}");
     assert_eq!(files(&memory), before);
     use_all(&memory).unwrap();
 }
@@ -223,7 +230,7 @@ fn a_reader_keeps_its_generation_whatever_is_written() {
         writer.refresh(Ok).unwrap();
     }
     writer.delete(&[1]).unwrap();
-    // Only generations that nobody reads are swept.
+    // Only generations without readers are removed.
     let is_there = |number: u64| memory.join(format!("gen-{number:06}")).exists();
     assert!(is_there(1) && is_there(2) && !is_there(3) && !is_there(4));
     assert_eq!(all(&generation), before);
@@ -233,7 +240,7 @@ fn a_reader_keeps_its_generation_whatever_is_written() {
     drop(generation);
     writer.compact(|_| ()).unwrap();
     assert!(!is_there(1) && !is_there(2));
-    // Who removes the folders all the same takes nothing from a reader.
+    // Removing the folders anyway does not affect a reader.
     let generation = reader.generation();
     let before = all(&generation);
     fs::remove_dir_all(&memory).unwrap();

@@ -1,5 +1,5 @@
-//! A change that fails for want of file descriptors, before and behind the commit point. It runs in a process of its own,
-//! which has few of them and takes all but some.
+//! A change that fails because file descriptors run out, before and after the commit point. It runs
+//! in its own process, which uses up all but a few descriptors.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -71,7 +71,7 @@ fn change_with_few_descriptors(memory: &Path, free: usize) {
     }
     assert_eq!(is_made, matches!(changed, Ok(()) | Err(MemoryError::Made { .. })), "{changed:?}");
     drop(now);
-    // The same writer goes on from what is on the disk, as often as it likes.
+    // The same writer continues from the state on disk, after any number of failures.
     match writer.delete(&[7]) {
         Err(MemoryError::UnknownId { .. }) => assert!(is_made),
         again => {

@@ -1,4 +1,4 @@
-//! Exact search against brute force in double precision, at sizes that take several blocks and threads.
+//! Exact search against brute force in double precision, at sizes with several blocks and threads.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -10,7 +10,7 @@ use plain::{Numbers, PlainMemory, folder};
 
 const ROWS: usize = 3000;
 
-/// Keys around a few centres, some of them twice; three segments, some rows deleted.
+/// A memory with keys around a few centres, some of them twice, three segments and deleted rows.
 fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, PlainMemory) {
     let format = MemoryFormat { width, normalised, values: None };
     let mut next = Numbers::new(width as u64);
@@ -47,7 +47,7 @@ fn ids(found: &Found) -> Vec<Vec<i64>> {
 
 #[test]
 fn exact_search_is_brute_force_in_double_precision() {
-    // Keys of unit length may be rounded first, others are not.
+    // Normalised keys may use bfloat16; others do not.
     for (width, normalised) in [(1, true), (5, false), (64, true), (128, false), (384, true)] {
         let place = folder();
         let (writer, plain) = memory(&place.path().join("m"), width, normalised);
@@ -125,7 +125,7 @@ fn writing_keys_anew_changes_none() {
     assert_eq!(keys(&writer), before);
 }
 
-/// A memory of keys as they are, and its search against brute force.
+/// Compares a memory of unnormalised keys with brute force.
 fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<f32>>) {
     let place = folder();
     let format = MemoryFormat { width, normalised: false, values: None };
@@ -173,7 +173,7 @@ fn products_beyond_single_precision_are_refused() {
     };
     assert!((search(10.0).unwrap().hits[1][0].score / 1e35 - 1.0).abs() < 1e-6);
     let error = search(-1e17).unwrap_err().to_string();
-    assert!(error.contains("query 1 is too long to be multiplied by the keys and its"), "{error}");
+    assert!(error.contains("query 1 is too long"), "{error}");
 }
 
 #[test]
@@ -207,15 +207,15 @@ fn queries_and_filters_that_do_not_fit_are_refused() {
         found.unwrap_err().to_string()
     };
     assert!(refused(&[1.0; 5], 0, Filter::default()).contains("k is 0"));
-    assert!(refused(&[1.0; 6], 1, Filter::default()).contains("width 6, but the memory has 5"));
     assert!(
-        refused(&[f32::NAN; 5], 1, Filter::default()).contains("query 0 has a number that is not")
+        refused(&[1.0; 6], 1, Filter::default()).contains("width 6, but the memory has width 5")
     );
+    assert!(refused(&[f32::NAN; 5], 1, Filter::default()).contains("query 0 contains NaN"));
     let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
     let error = refused(&[1.0; 5], 1, of("web"));
-    assert!(error.contains("no entry has the source `web`; the memory knows `"), "{error}");
+    assert!(error.contains("no entry has the source `web`; the sources are `"), "{error}");
     let filter = Filter { gates: Some(vec![1.0; 2]), ..Filter::default() };
-    assert!(refused(&[1.0; 5], 1, filter).contains("gates is 2 of them"));
+    assert!(refused(&[1.0; 5], 1, filter).contains("the number of gates is 2"));
     let filter = Filter { excluded_documents: vec![vec![]; 2], ..Filter::default() };
     assert!(refused(&[1.0; 5], 1, filter).contains("one for each query"));
 }
@@ -229,7 +229,7 @@ fn only_the_entries_that_are_named_are_found() {
     let search =
         |k: usize, filter: Filter| Exact.search(generation, Queries { keys: &keys, k }, &filter);
     let among = |ids: &[i64]| Filter { ids: Some(ids.to_vec()), ..Filter::default() };
-    // Of all three segments, two of them in one byte of a segment's bits.
+    // Ids of all three segments; two of them share a byte of the segment's bits.
     let named = [0, 1, 8, 999, 1000, 2998, 2999];
     let all = ids(&search(5000, Filter::default()).unwrap()).remove(0);
     let wanted: Vec<i64> = all.into_iter().filter(|id| named.contains(id)).collect();
@@ -237,13 +237,13 @@ fn only_the_entries_that_are_named_are_found() {
     assert_eq!(ids(&search(100, among(&named)).unwrap())[0], wanted);
     assert_eq!(ids(&search(2, among(&named)).unwrap()), [&wanted[..2]]);
     assert_eq!(ids(&search(2, among(&[])).unwrap()), [[0; 0]]);
-    // Only what is both named and of the source.
+    // Only entries in both the ids and the source.
     let of_first = |id: &i64| generation.entry(generation.row_of(*id).unwrap().unwrap()).unwrap();
     let source = of_first(&wanted[0]).source;
     let both = Filter { sources: Some(vec![source.clone()]), ..among(&named) };
     let wanted: Vec<i64> = wanted.into_iter().filter(|id| of_first(id).source == source).collect();
     assert_eq!(ids(&search(100, both).unwrap()), [wanted]);
-    // 3 is deleted, 5000 never was.
+    // 3 is deleted; 5000 never existed.
     let error = search(1, among(&[0, 3, 5000])).unwrap_err().to_string();
     assert!(error.contains("3") && error.contains("2"), "{error}");
 }
@@ -262,9 +262,10 @@ fn a_source_of_which_nothing_is_left_is_told() {
     let error = Exact.search(writer.generation(), queries, &of("vqa")).unwrap_err().to_string();
     assert!(error.contains("no entry has the source `vqa`"), "{error}");
     writer.compact(|_| ()).unwrap();
-    // The generation before is still there for who holds it, and its rows are not those of the next.
+    // The previous generation is still valid for its holder; its rows differ from the next
+    // generation's.
     assert_eq!(Exact.search(&before, queries, &of("vqa")).unwrap(), found);
     let last = found.hits[0].iter().map(|hit| hit.row).max().unwrap();
     let error = writer.generation().entry(last).unwrap_err().to_string();
-    assert!(error.contains("must be one that this generation gave"), "{error}");
+    assert!(error.contains("must be a row of this generation"), "{error}");
 }

@@ -1,4 +1,5 @@
-//! The fuzzer's functions without the fuzzer: every kept input, and good files cut at each length and with bits turned.
+//! Runs the fuzz targets without the fuzzer: on every corpus input, and on good files truncated at
+//! each length and with flipped bits.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../fuzz/targets.rs"]
@@ -12,14 +13,14 @@ use std::path::{Path, PathBuf};
 
 use plain::Numbers;
 
-/// Inputs with turned bits for each target.
+/// The number of inputs with flipped bits per target.
 const TURNED: usize = 3000;
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")
 }
 
-/// The kept inputs of a target, with their names.
+/// Returns the corpus inputs of a target, with their names.
 fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(corpus().join(name)).unwrap();
     let mut found: Vec<_> = entries
@@ -84,8 +85,8 @@ fn cut_and_turned_files_are_read_or_refused() {
     }
 }
 
-/// Writes the good inputs, and some that are wrong behind right checksums. Run it with `--ignored` after the format has
-/// changed.
+/// Writes the good inputs, and some invalid ones with valid checksums. Run it with `--ignored`
+/// after a change of the format.
 #[test]
 #[ignore = "writes the corpus"]
 fn the_corpus_is_written() {
@@ -102,7 +103,7 @@ fn the_corpus_is_written() {
                 let short = name.split('.').next().unwrap();
                 write(target, &format!("good_{short}"), &chosen(bytes));
                 write(target, &format!("empty_{short}"), &chosen(b""));
-                // All numbers are as large as they can be.
+                // All numbers have their largest value.
                 let mut large = bytes.to_vec();
                 let start = large.len().saturating_sub(64);
                 large[start..].fill(0xff);

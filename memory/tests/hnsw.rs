@@ -1,4 +1,4 @@
-//! Search through graphs: recall, filters, and when the exact search takes over.
+//! Tests of graph search: recall, filters, and the switch to exact search.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -16,7 +16,7 @@ const ROWS: i64 = 4000;
 const WIDTH: usize = 24;
 const QUERIES: usize = 100;
 
-/// Clustered keys in two segments, of which the first has a graph.
+/// A memory with clustered keys in two segments; only the first has a graph.
 fn memory(folder: &std::path::Path) -> Writer {
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let mut next = Numbers::new(4);
@@ -49,7 +49,7 @@ fn queries() -> Vec<f32> {
     (0..QUERIES * WIDTH).map(|_| 3.0 * next.real()).collect()
 }
 
-/// The share of the exact result that was found; scores of what was found are the exact ones.
+/// Returns the recall relative to the exact result, and checks that scores equal the exact scores.
 fn recall(found: &Found, exact: &Found) -> f64 {
     let (mut right, mut all) = (0, 0);
     for (found, exact) in found.hits.iter().zip(&exact.hits) {
@@ -104,12 +104,12 @@ fn nearly_all_is_found_whatever_the_filter() {
             assert!(recall >= 0.95, "{name}, k {k}: recall {recall}");
         }
     }
-    // Few rows are left: exact. So are gates that leave no order.
+    // With few remaining rows, or gates that remove the order, the search is exact.
     assert_eq!(both(generation, &of(&["rare"]), 10), 1.0);
     let mut zeros = vec![0.0; QUERIES * sources.len()];
     zeros.iter_mut().skip(rare).step_by(sources.len()).for_each(|gate| *gate = 1.0);
     assert_eq!(both(generation, &Filter { gates: Some(zeros), ..Filter::default() }, 10), 1.0);
-    // More than there are.
+    // `k` exceeds the number of entries.
     assert_eq!(both(generation, &Filter::default(), 5000), 1.0);
 }
 
@@ -140,7 +140,7 @@ fn keys_that_are_there_many_times_have_a_graph() {
     }
     let mut writer =
         Writer::create(place.path().join("m"), format, 2000, [Ok(rows)].into_iter()).unwrap();
-    // Products of a key with itself are rounded to more than 1.
+    // Rounding makes the product of a key with itself exceed 1.
     writer.index(GraphSettings::default(), || ()).unwrap();
     let (generation, keys) = (writer.generation(), queries());
     let graph = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();

@@ -1,4 +1,5 @@
-//! Files of vectors and entries with any bytes in them: rows or an error that names the file, and nothing written.
+//! Vector and entry files with arbitrary bytes give rows or an error that names the file. Errors
+//! write nothing.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -14,7 +15,7 @@ use safetensors::tensor::TensorView;
 
 const ROWS: usize = 4;
 
-/// Builds a memory of the files, as the command does.
+/// Builds a memory from the files, like the command.
 fn build(folder: &Path, keys: &str) -> Result<usize, MemoryError> {
     let (keys, entries) = (folder.join(keys), folder.join("entries.jsonl"));
     let files = RowFiles { keys: &keys, values: None, entries: Some(&entries), first_id: 0 };
@@ -24,7 +25,7 @@ fn build(folder: &Path, keys: &str) -> Result<usize, MemoryError> {
     Ok(writer.generation().len())
 }
 
-/// Cuts, flips, repeats and moves bytes.
+/// Truncates, flips, repeats and moves bytes.
 fn mutated(next: &mut Numbers, bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=next.below(3) {

@@ -1,4 +1,4 @@
-//! Random sequences of changes and searches, against a plain list in memory.
+//! Random sequences of changes and searches, compared with a plain list in memory.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -59,7 +59,7 @@ fn sequence(seed: u64, folder: &std::path::Path) {
             }
             3 => open.compact(|_| ()).unwrap(),
             4 => {
-                // New keys for the same entries, as a refreshed encoder gives them.
+                // New keys for the same entries, as from a refreshed encoder.
                 let turned = |mut batch: Batch| {
                     batch.keys.chunks_mut(WIDTH).for_each(|key| key.rotate_left(1));
                     Ok(batch)
@@ -80,7 +80,7 @@ fn sequence(seed: u64, folder: &std::path::Path) {
     assert!(reader.generation().verify().is_empty(), "seed {seed}");
 }
 
-/// Rows with new ids, or with ids that are there.
+/// Rows with new ids, or with existing ids.
 fn random_rows(
     next: &mut Numbers,
     plain: &mut PlainMemory,
@@ -99,7 +99,7 @@ fn compare(seed: u64, next: &mut Numbers, memory: &Memory, plain: &PlainMemory) 
     assert_eq!(generation.len(), plain.ids().len(), "seed {seed}");
     let sources = generation.manifest().sources.clone();
     let mut queries: Vec<f32> = (0..3 * WIDTH).map(|_| next.small()).collect();
-    // A query of zeros has no cosine with a key.
+    // A zero query has no cosine with a key.
     let zeros = queries.chunks_mut(WIDTH).filter(|query| query.iter().all(|n| *n == 0.0));
     zeros.for_each(|query| query[0] = 1.0);
     let k = 1 + next.below(5) as usize;

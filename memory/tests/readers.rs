@@ -1,4 +1,4 @@
-//! Readers that search while generations are swapped under them.
+//! Readers search while writers replace the generation.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -13,7 +13,8 @@ use plain::{Numbers, batch, folder};
 
 const READERS: usize = 8;
 
-/// In generation `g` every key is `[g, 0]` and every value is `g`: results of two generations show.
+/// In generation `g`, every key is `[g, 0]` and every value is `g`, so mixed generations are
+/// visible.
 fn stamped(mut batch: Batch, generation: u64) -> Batch {
     batch.keys.chunks_mut(2).for_each(|key| key.copy_from_slice(&[generation as f32, 0.0]));
     batch.values.fill(generation as f32);
@@ -23,7 +24,7 @@ fn stamped(mut batch: Batch, generation: u64) -> Batch {
     batch
 }
 
-/// `ENGRAM_SOAK_SECONDS` sets how long; 5 without it.
+/// `ENGRAM_SOAK_SECONDS` sets the duration; the default is 5 seconds.
 #[test]
 fn each_batch_of_results_is_from_one_generation() {
     let seconds = std::env::var("ENGRAM_SOAK_SECONDS").ok();
@@ -63,7 +64,7 @@ fn each_batch_of_results_is_from_one_generation() {
             });
         }
         while Instant::now() < end {
-            // Halves fit values up to 2,048 exactly.
+            // f16 represents values up to 2,048 exactly.
             let next = writer.generation().manifest().generation + 1;
             if next > 2000 {
                 break;
@@ -96,11 +97,11 @@ fn a_generation_that_vanished_is_said_and_its_reader_keeps_what_is_open() {
     assert_eq!(found.hits[0].len(), 3);
     for error in [memory.reload().unwrap_err(), Memory::open(&path).unwrap_err()] {
         let told = error.to_string();
-        assert!(told.contains("gen-000001 has vanished") && told.contains("build it"), "{told}");
+        assert!(told.contains("gen-000001 is missing") && told.contains("build it"), "{told}");
     }
-    // All of the memory, while it is read.
+    // Removes the whole memory while it is read.
     std::fs::remove_dir_all(&path).unwrap();
     let told = memory.reload().unwrap_err().to_string();
-    assert!(told.contains("has vanished"), "{told}");
+    assert!(told.contains("is missing"), "{told}");
     assert!(Exact.search(&memory.generation(), queries, &Filter::default()).is_ok());
 }

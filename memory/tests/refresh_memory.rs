@@ -1,4 +1,4 @@
-//! What a refresh holds in main memory: a batch, not a generation.
+//! The main memory that a refresh uses: a batch, not a generation.
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use engram_memory::{Batch, Entry, MemoryFormat, ValueFormat, ValueNumber, Writer};
 
-/// Counts the bytes that are allocated now, and the most that were at once.
+/// Counts the allocated bytes, and their maximum.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of the trait.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of the trait.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -50,7 +50,7 @@ fn a_refresh_holds_a_batch_beside_what_is_there() {
     writer
         .refresh(|batch| {
             largest = largest.max(bytes(&batch));
-            // As an encoder does: the new batch is there before the old one goes.
+            // As with an encoder, the new batch exists before the old one is freed.
             Ok(Batch {
                 entries: batch.entries,
                 keys: batch.keys.iter().map(|x| -x).collect(),
@@ -61,7 +61,8 @@ fn a_refresh_holds_a_batch_beside_what_is_there() {
     let grown = MOST.load(Ordering::Relaxed) - before;
     let generation = 4 * rows * (width + size);
     eprintln!("{grown} bytes on top, {largest} in a batch, {generation} in all values as f32");
-    // The old and the new batch, its values as they are written, a buffer for each file, and a few numbers for each row.
+    // The old and the new batch, its values in their stored format, a buffer per file, and a few
+    // numbers per row.
     assert!(grown < 3 * largest + (4 << 20) + 100 * rows, "{grown} bytes, {largest} in a batch");
     assert!(largest <= 4 << 20, "a batch of {largest} bytes");
     assert!(grown < generation / 5);

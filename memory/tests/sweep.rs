@@ -1,4 +1,5 @@
-//! What writers remove from a memory's folder, and what they never touch.
+//! Tests of the files that writers remove from a memory's folder, and of the files that they never
+//! touch.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -18,7 +19,7 @@ fn create(folder: &Path, first: i64) -> Result<Writer, MemoryError> {
     Writer::create(folder, FORMAT, 20, [Ok(rows)].into_iter())
 }
 
-/// All files below a folder with their bytes, and all folders.
+/// Returns all files below a folder with their bytes, and all folders.
 fn tree(folder: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     fn add(folder: &Path, name: &str, found: &mut BTreeMap<String, Option<Vec<u8>>>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -39,7 +40,7 @@ fn tree(folder: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
 
 const MARK: &str = "engram memory: this generation is not finished\n";
 
-/// Writes files; their folders are made.
+/// Writes files, and creates their folders.
 fn write(folder: &Path, files: &[(&str, &str)]) {
     for (name, text) in files {
         let path = folder.join(name);
@@ -57,7 +58,8 @@ fn what_a_killed_writer_left_is_swept() {
     write(
         &memory,
         &[
-            // Killed while it wrote, before the pointer, while it wrote the pointer, and before its first file.
+            // A writer killed while writing, before the pointer, while writing the pointer, and
+            // before its first file.
             ("gen-000002.partial/UNFINISHED", MARK),
             ("gen-000002.partial/keys.safetensors", "half"),
             ("gen-000003/UNFINISHED", MARK),
@@ -72,7 +74,7 @@ fn what_a_killed_writer_left_is_swept() {
     assert_eq!(Memory::open(&memory).unwrap().generation().len(), 20);
     drop(Writer::open(&memory).unwrap());
     assert_eq!(tree(&memory), before);
-    // In a folder of a first build that was killed, another one builds.
+    // A new build works in the folder of a killed first build.
     fs::remove_file(memory.join("CURRENT")).unwrap();
     write(&memory, &[("gen-000001/UNFINISHED", MARK), (".CURRENT.engram-aB3xY9", "")]);
     for error in [Memory::open(&memory).unwrap_err(), Writer::open(&memory).unwrap_err()] {
@@ -82,7 +84,7 @@ fn what_a_killed_writer_left_is_swept() {
     assert_eq!(tree(&memory), before);
 }
 
-/// Files of a user with names that look like ours.
+/// Files of a user with names similar to Engram's.
 const OTHERS: [(&str, &str); 14] = [
     ("gen-0000000009/letter.txt", "1"),
     ("gen-notes/keys.safetensors", "2"),
@@ -106,7 +108,7 @@ fn what_engram_did_not_write_stays() {
     let memory = place.path().join("m");
     drop(create(&memory, 0).unwrap());
     write(&memory, &OTHERS);
-    // Files of a user in our own folders stay too, with the folder.
+    // A user's files inside Engram's folders stay, too, with the folder.
     write(&memory, &[("gen-000001/letter.txt", "10"), ("gen-000001/deleted-x.bits", "11")]);
     let copy = |from: &str, to: &str| {
         fs::create_dir(memory.join(to)).unwrap();
@@ -114,7 +116,7 @@ fn what_engram_did_not_write_stays() {
             fs::copy(memory.join(from).join(file), memory.join(to).join(file)).unwrap();
         }
     };
-    // The manifest is of another generation.
+    // The manifest belongs to another generation.
     copy("gen-000001", "gen-000044");
     let all = tree(&memory);
     let others = |found: &BTreeMap<String, Option<Vec<u8>>>| {
@@ -138,7 +140,7 @@ fn what_engram_did_not_write_stays() {
         assert!(Memory::verify(&memory).unwrap().is_empty());
     }
     assert_eq!(Memory::open(&memory).unwrap().generation().len(), 17);
-    // Of the first generation only the user's files are left.
+    // Only the user's files remain of the first generation.
     let mut first: Vec<String> = tree(&memory).into_keys().collect();
     first.retain(|name| name.starts_with("/gen-000001/"));
     assert_eq!(first, ["/gen-000001/deleted-x.bits", "/gen-000001/letter.txt"]);

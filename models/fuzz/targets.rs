@@ -1,4 +1,5 @@
-//! What the fuzzer and the replay of its corpus both run: any bytes in, no panic, and errors that name the file.
+//! The targets of the fuzzer and of the replay of its corpus. Any bytes must give no panic, and
+//! errors that name the file.
 
 use std::path::{Path, PathBuf};
 
@@ -17,13 +18,13 @@ use engram_models::vit::ViTConfig;
 use engram_models::weights::{Weights, halved, shards_of_index};
 use engram_models::whisper::WhisperConfig;
 
-/// The name of a text that is in no file.
+/// The name in errors for a text that is not in a file.
 const FILE: &str = "input.file";
 
-/// A function and its name, which is that of its corpus too.
+/// A target function and its name, which is also the name of its corpus.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 4] = [
     ("configs", configs),
     ("ctranslate2", ctranslate2),
@@ -31,13 +32,13 @@ pub const TARGETS: [Target; 4] = [
     ("sentence_transformers", sentence_transformers),
 ];
 
-/// Runs the target of a name.
+/// Runs the target with this name.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|(known, _)| *known == name);
     target.expect("a known target").1(bytes);
 }
 
-/// An error names the file.
+/// Checks that an error names the file.
 fn check<T>(file: &Path, result: engram_models::Result<T>) -> Option<T> {
     let error = match result {
         Ok(value) => return Some(value),
@@ -48,7 +49,7 @@ fn check<T>(file: &Path, result: engram_models::Result<T>) -> Option<T> {
     None
 }
 
-/// A folder with these bytes in a file; it is gone with its handle.
+/// Creates a temporary folder with a file of these bytes.
 fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(name);
@@ -78,7 +79,7 @@ fn ctranslate2(bytes: &[u8]) {
         r#"{"added_tokens": [{"id": 2, "content": "<|startoftranscript|>"},
                              {"id": 1, "content": "<|endoftext|>"}]}"#,
     );
-    // Tensors that do not fit each other are refused by candle, which does not know the file.
+    // candle rejects tensors whose shapes do not match, without the file's name.
     let _ = PublishedWhisper::read_ctranslate2(folder.path());
     drop(path);
 }
@@ -95,7 +96,7 @@ fn configs(bytes: &[u8]) {
     check(&path, WhisperConfig::read(&path));
 }
 
-/// The parsed value, or `None` for an error. The error must name the file.
+/// Returns the parsed value, or `None` for an error. The error must name the file.
 fn check_text<T>(read: Result<T, ModelError>) -> Option<T> {
     let refused = |error: ModelError| {
         assert!(error.to_string().starts_with(FILE), "{error} names no file");
@@ -104,7 +105,7 @@ fn check_text<T>(read: Result<T, ModelError>) -> Option<T> {
     read.map_or_else(refused, Some)
 }
 
-/// Each configuration file of sentence-transformers, and the index of weights in several files.
+/// All configuration files of sentence-transformers, and the index of sharded weights.
 fn sentence_transformers(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for module in check_text(modules::parse(text, FILE)).into_iter().flatten() {

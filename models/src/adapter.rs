@@ -1,7 +1,7 @@
-//! Bottleneck adapters (arXiv 1902.00751): what frozen blocks learn with few parameters.
+//! Bottleneck adapters (arXiv 1902.00751): small trainable layers for frozen blocks.
 //!
-//! `f(x) = W_up a(W_down norm(x))`. The map up starts at zero, so that a fresh adapter changes
-//! nothing.
+//! `f(x) = W_up a(W_down norm(x))`. The up-projection starts at zero, so a fresh adapter does not
+//! change the output.
 
 use candle_core::Tensor;
 use schemars::JsonSchema;
@@ -15,32 +15,32 @@ use crate::params::{Init, ParameterBuilder};
 
 /// The epsilon of the norm.
 const EPSILON: f64 = 1e-5;
-/// Standard deviation of a fresh map down.
+/// Standard deviation of a fresh down-projection.
 const DEVIATION: f64 = 0.02;
 
-/// What adapters are like.
+/// The settings of adapters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdapterConfig {
-    /// Channels between the two maps.
+    /// Width of the bottleneck: channels between the down-projection and the up-projection.
     pub bottleneck: usize,
-    /// Where they stand.
+    /// Whether an adapter follows its block or runs in parallel.
     pub placement: Placement,
-    /// The function between the two maps.
+    /// The activation between the two projections.
     pub activation: Activation,
 }
 
-/// Where an adapter stands.
+/// The position of an adapter relative to its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// Behind its block: `block(x) + f(block(x))`.
+    /// After its block: `block(x) + f(block(x))`.
     Serial,
-    /// Beside its block: `block(x) + f(x)`.
+    /// In parallel with its block: `block(x) + f(x)`.
     Parallel,
 }
 
-/// The adapters of a stack of blocks: one each, or none at all.
+/// The adapters of a stack of blocks: one per block, or none.
 #[derive(Debug, Clone)]
 pub struct Adapters {
     adapters: Vec<BottleneckAdapter>,
@@ -57,31 +57,31 @@ struct BottleneckAdapter {
 }
 
 impl Default for AdapterConfig {
-    /// AVFormer's: 64 channels, behind each block.
+    /// AVFormer's adapters: 64 channels, after each block.
     fn default() -> Self {
         Self { bottleneck: 64, placement: Placement::Serial, activation: Activation::Relu }
     }
 }
 
 impl AdapterConfig {
-    /// Checks what the types do not.
+    /// Checks the values.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`], with the field.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[("bottleneck", self.bottleneck)])
     }
 }
 
 impl Adapters {
-    /// No adapters: the blocks as they are.
+    /// No adapters: the blocks stay unchanged.
     pub const NONE: Self = Self { adapters: Vec::new(), placement: Placement::Serial };
 
-    /// Adapters of `blocks` blocks whose states have `width` channels. Those of block `N` are
-    /// `N.norm`, `N.down` and `N.up` below the builder's path.
+    /// Adapters for `blocks` blocks whose states have `width` channels. The adapter of block `N`
+    /// has the parameters `N.norm`, `N.down` and `N.up` below the builder's path.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(
         config: &AdapterConfig,
         (blocks, width): (usize, usize),
@@ -89,7 +89,7 @@ impl Adapters {
     ) -> Result<Self> {
         config.validate()?;
         if blocks == 0 {
-            return Err(bad_field("adapters", "there is no block".to_string()));
+            return Err(bad_field("adapters", "the encoder has no block".to_string()));
         }
         let adapters = (0..blocks)
             .map(|i| BottleneckAdapter::new(config, width, &builder.pp(i)))
@@ -97,7 +97,7 @@ impl Adapters {
         Ok(Self { adapters, placement: config.placement })
     }
 
-    /// Fails unless there are as many as blocks, or none.
+    /// Fails unless there is one adapter per block, or none.
     pub(crate) fn check(&self, blocks: usize) -> Result<()> {
         match self.adapters.len() {
             0 => Ok(()),
@@ -106,7 +106,8 @@ impl Adapters {
         }
     }
 
-    /// What block `i` gives with its adapter: its input and output `[T, D]` → `[T, D]`.
+    /// Applies the adapter to block `i`: the block's input and output `[T, D]` → the adapted output
+    /// `[T, D]`.
     pub(crate) fn apply(&self, i: usize, input: &Tensor, output: Tensor) -> Result<Tensor> {
         match (self.adapters.get(i), self.placement) {
             (None, _) => Ok(output),
@@ -130,7 +131,7 @@ impl BottleneckAdapter {
         })
     }
 
-    /// `f(x)` `[T, D]`, added to `x` or to `other`.
+    /// Computes `f(x)` `[T, D]` and adds it to `x`, or to `other`.
     fn forward(&self, x: &Tensor, other: Option<&Tensor>) -> Result<Tensor> {
         let mut chain = Chain::new();
         let x = chain.input(x);
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use crate::finite_difference::check_gradients;
 
-    /// Of both placements, to what goes in, with a map up that is not zero.
+    /// Gradients with respect to all inputs, for both placements, with a non-zero up-projection.
     #[test]
     fn gradients_are_those_of_central_differences() -> Result<()> {
         let numbers = |count: u32, step: f64| -> Vec<f64> {

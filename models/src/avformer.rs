@@ -1,9 +1,9 @@
-//! AVFormer (arXiv 2303.16501): a frozen recogniser of speech that sees.
+//! AVFormer (arXiv 2303.16501): a frozen ASR model with visual input.
 //!
-//! Pictures stand as tokens before those of the sound, by one linear map of their embeddings; behind
-//! each frozen block stands an adapter. Map and adapters are all that is trained: about one percent.
-//! The sound's tokens ([`FrozenRecogniser::embed`]) and the pictures' embeddings do not depend on
-//! either, and are computed once for each clip.
+//! A linear layer projects image embeddings to visual tokens, which are prepended to the audio
+//! tokens. An adapter follows each frozen block. Only the projection and the adapters are trained:
+//! about one percent of the parameters. The audio tokens ([`FrozenRecogniser::embed`]) and the
+//! image embeddings do not depend on them, so they are computed once per clip.
 //!
 //! | term of the paper | here |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | visual projection layer | [`VisualProjection`] |
 //! | visual tokens, prepended | [`VisualTokens`], [`TokenPosition`] |
 //! | adapters | [`Adapters`] |
-//! | curriculum | phases of the study, by the parameters that move and what is fed |
+//! | curriculum | phases of the study: each sets the trainable parameters and the inputs |
 
 mod frozen;
 mod state_distance;
@@ -31,37 +31,37 @@ pub use frozen::FrozenRecogniser;
 pub use state_distance::state_distance;
 pub use visual_projection::{ProjectionConfig, TokenPosition, VisualProjection};
 
-/// What is added to a frozen recogniser.
+/// The layers that are added to a frozen ASR model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AvformerConfig {
-    /// The adapters behind the encoder's blocks.
+    /// The adapters after the encoder's blocks.
     pub adapters: AdapterConfig,
-    /// The map of pictures to tokens.
+    /// The projection of images to tokens.
     pub projection: ProjectionConfig,
 }
 
 impl AvformerConfig {
-    /// Checks what the types do not.
+    /// Checks the values.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`] naming the field.
+    /// [`crate::ModelError::BadConfig`], with the field.
     pub fn validate(&self) -> Result<()> {
         self.adapters.validate()?;
         self.projection.validate()
     }
 }
 
-/// Embeddings of the pictures of clips.
+/// Embeddings of the images of clips.
 #[derive(Debug, Clone, Copy)]
 pub struct VisualTokens<'a> {
-    /// One row for each picture, clip after clip: `[ΣV, E]`.
+    /// One row per image, clip after clip: `[ΣV, E]`.
     pub embeddings: &'a Tensor,
-    /// Pictures of each clip; none is legal.
+    /// The number of images of each clip; may be 0.
     pub counts: &'a [usize],
 }
 
-/// A frozen recogniser with what is added to it.
+/// A frozen ASR model with visual projection and adapters.
 #[derive(Debug, Clone)]
 pub struct Avformer {
     recogniser: FrozenRecogniser,
@@ -70,11 +70,11 @@ pub struct Avformer {
 }
 
 impl Avformer {
-    /// Adds to a recogniser; `image_width` `E` is that of the pictures' embeddings. Parameters
-    /// `adapters.N.{norm,down,up}` and `projection`.
+    /// Adds projection and adapters to an ASR model. `image_width` is the width `E` of the image
+    /// embeddings. The parameters are `adapters.N.{norm,down,up}` and `projection`.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(
         recogniser: FrozenRecogniser,
         config: &AvformerConfig,
@@ -95,16 +95,16 @@ impl Avformer {
         })
     }
 
-    /// The recogniser as it was.
+    /// The frozen ASR model, unchanged.
     pub fn recogniser(&self) -> &FrozenRecogniser {
         &self.recogniser
     }
 
-    /// The encoder's states of clips whose tokens are embedded; with `visual`, of clips that are seen.
+    /// Encodes clips from their audio tokens and, if `visual` is given, from their images.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] for pictures of another number of clips or another width, and
-    /// for clips that are too long with them.
+    /// [`crate::ModelError::BadInput`] if the number of clips or the width of the images differs,
+    /// or if a clip with its images is too long.
     pub fn encode(
         &self,
         embedded: AudioStates,

@@ -1,8 +1,8 @@
-//! BERT (arXiv 1810.04805), and all encoders of its shape: MiniLM, BERT-for-patents, E5, …
+//! BERT (arXiv 1810.04805), and all encoders with its architecture: MiniLM, BERT-for-patents, E5, …
 //!
 //! Reference: `transformers` 5, `models/bert/modeling_bert.py`. Parameter names are the published
-//! ones. We run packed sequences instead of padded ones, so no work is done on padding; the
-//! pooler, which none of our studies uses, is left out.
+//! ones. Sequences are packed, not padded, so padding costs no work. The pooler is omitted, because
+//! no study uses it.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 
-/// The fields of a published `config.json` that shape the encoder (others are not read).
+/// The fields of a published `config.json` that define the encoder. Other fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
 pub struct BertConfig {
     /// Vocabulary `V`.
     pub vocab_size: usize,
     /// Width `D`.
     pub hidden_size: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub num_hidden_layers: usize,
-    /// Heads `H`; `D` is divided among them.
+    /// Number of heads `H`; `D` must be a multiple of it.
     pub num_attention_heads: usize,
     /// Width of the feed-forward block.
     pub intermediate_size: usize,
     /// Activation of the feed-forward block.
     pub hidden_act: Activation,
-    /// Longest sequence.
+    /// Maximum length of a sequence.
     pub max_position_embeddings: usize,
-    /// Segment ids.
+    /// Number of token types.
     pub type_vocab_size: usize,
     /// Added to the variance in norms.
     #[serde(default = "default_layer_norm_eps")]
@@ -45,10 +45,10 @@ pub struct BertConfig {
     /// Dropout of attention weights.
     #[serde(default)]
     pub attention_probs_dropout_prob: f64,
-    /// How places enter; only `absolute`, the default, is known here.
+    /// The kind of position embedding; only `absolute`, the default, is supported.
     #[serde(default)]
     pub position_embedding_type: Option<String>,
-    /// Whether each token sees those before it alone, which is not known here.
+    /// Whether attention is causal; `true` is not supported.
     #[serde(default)]
     pub is_decoder: bool,
     /// Standard deviation of fresh weights.
@@ -65,10 +65,10 @@ fn default_initializer_range() -> f64 {
 }
 
 impl BertConfig {
-    /// Checks what the types do not.
+    /// Checks the values.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
     pub fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
         check_layers(self.num_hidden_layers)?;
@@ -80,11 +80,11 @@ impl BertConfig {
             ("type_vocab_size", self.type_vocab_size),
         ])?;
         if self.is_decoder {
-            let reason = "true is not implemented; take an encoder".to_string();
+            let reason = "true is not supported; use an encoder".to_string();
             return Err(bad_field("is_decoder", reason));
         }
         if self.position_embedding_type.as_deref().is_some_and(|kind| kind != "absolute") {
-            let reason = "only absolute places are known here".to_string();
+            let reason = "only `absolute` is supported".to_string();
             return Err(bad_field("position_embedding_type", reason));
         }
         check_dropout(self.hidden_dropout_prob, self.attention_probs_dropout_prob)
@@ -159,10 +159,10 @@ impl BertLayer {
 }
 
 impl Bert {
-    /// Builds the encoder from published weights or fresh.
+    /// Builds the encoder with published weights, or with fresh parameters.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and those of
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and the errors of
     /// [`ParameterBuilder::get`].
     pub fn new(config: &BertConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
@@ -188,16 +188,18 @@ impl Bert {
         &self.config
     }
 
-    /// The last of the hidden states, `[T, D]`; the others are freed as soon as they can be.
+    /// Returns the last hidden state, `[T, D]`. The other states are freed as early as possible.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a place beyond its table,
-    /// [`ModelError::Candle`](crate::ModelError::Candle) for an id or a type beyond its own.
+    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a position beyond the position
+    /// table. [`ModelError::Candle`](crate::ModelError::Candle) for a token id or type beyond its
+    /// table.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         self.run(tokens, mode, |_| {})
     }
 
-    /// The last hidden state, `[T, D]`; `inner` sees those before it, from the embeddings on.
+    /// Returns the last hidden state, `[T, D]`. `inner` is called with each earlier state, from the
+    /// embeddings on.
     pub(crate) fn run(
         &self,
         tokens: &PackedTokens,

@@ -1,5 +1,5 @@
-//! The half of an encoder block that BERT and DeBERTa share: what attention found is projected,
-//! added to the block's input and normalised; then the same with the feed-forward part.
+//! The second half of an encoder block, shared by BERT and DeBERTa. It projects the attention
+//! output, adds the block's input and normalises. Then it does the same with the feed-forward part.
 //!
 //! Reference: `BertSelfOutput`, `BertIntermediate` and `BertOutput` of `transformers` 5.
 
@@ -8,7 +8,7 @@ use crate::kernels::{Activation, Chain, Mode, Value};
 use crate::layers::{LayerNorm, Linear};
 use crate::params::ParameterBuilder;
 
-/// What the shape of an encoder says of this half.
+/// The sizes of this half of the block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockShape {
     pub(crate) hidden_size: usize,
@@ -30,7 +30,7 @@ pub(crate) struct BlockOutput {
 }
 
 impl BlockOutput {
-    /// Parameters under the published names, below those of the block.
+    /// The parameters have their published names, below the block's path.
     pub(crate) fn new(shape: BlockShape, builder: &ParameterBuilder) -> Result<Self> {
         let BlockShape { hidden_size: d, intermediate_size: m, .. } = shape;
         let (std, eps) = (shape.initializer_range, shape.layer_norm_eps);
@@ -45,8 +45,8 @@ impl BlockOutput {
         })
     }
 
-    /// Ends a block's chain: from attention's `context` and the block's input `x`, both `[T, D]`,
-    /// to its output `[T, D]`.
+    /// Appends this half to a block's chain: attention's `context` and the block's input `x`, both
+    /// `[T, D]`, → the block's output `[T, D]`.
     pub(crate) fn append(
         &self,
         chain: &mut Chain,

@@ -1,8 +1,9 @@
-//! CLIP (arXiv 2103.00020): pictures and texts as vectors of one space.
+//! CLIP (arXiv 2103.00020): embeds images and texts in one vector space.
 //!
-//! Reference: `transformers` 5, `models/clip/modeling_clip.py`. Parameter names are the published ones (the norm
-//! before the vision blocks is spelt `pre_layrnorm` there). As in [`crate::bert`], texts are packed instead of padded;
-//! since no token sees a later one, what follows the end-of-text token changes nothing that is pooled.
+//! Reference: `transformers` 5, `models/clip/modeling_clip.py`. Parameter names are the published
+//! ones; the norm before the vision blocks is spelt `pre_layrnorm` there. As in [`crate::bert`],
+//! texts are packed, not padded. Attention is causal, so tokens after the end-of-text token do not
+//! affect the pooled state.
 
 mod config;
 mod vision;
@@ -21,7 +22,7 @@ use crate::similarity::normalise;
 pub use config::{CLIP_VISION, ClipConfig, ClipTextConfig, ClipVisionConfig};
 pub use vision::{ClipImages, ClipVision};
 
-/// The published names in a block.
+/// The published names of a block's parameters.
 const NAMES: Names = Names {
     attention_norm: "layer_norm1",
     query: "self_attn.q_proj",
@@ -51,26 +52,27 @@ struct TextTower {
     final_layer_norm: LayerNorm,
 }
 
-/// What the text encoder gives for `S` packed texts of `T` tokens.
+/// The output of the text encoder for `S` packed texts of `T` tokens.
 #[derive(Debug, Clone)]
 pub struct ClipTexts {
     /// States of the tokens after the last norm, `[T, D]`.
     pub last_hidden_state: Tensor,
-    /// The end-of-text tokens' states, `[S, D]`.
+    /// The states of the end-of-text tokens, `[S, D]`.
     pub pooled: Tensor,
-    /// The texts in the common space, not of unit length, `[S, E]`.
+    /// The text embeddings in the common space, not normalised, `[S, E]`.
     pub embeddings: Tensor,
 }
 
 impl Clip {
-    /// Builds both encoders from published weights or fresh.
+    /// Builds both encoders with published weights, or with fresh parameters.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &ClipConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let text_width = config.text_config.hidden_size;
-        // Both projections go to the same space, whatever the towers' own entries say.
+        // Both projections have the common width, whatever `projection_dim` the tower's own
+        // configuration has.
         let vision_config = ClipVisionConfig {
             projection_dim: config.projection_dim,
             ..config.vision_config.clone()
@@ -98,11 +100,11 @@ impl Clip {
         &self.config
     }
 
-    /// Encodes texts that end in the end-of-text token.
+    /// Encodes texts, each with an end-of-text token.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a text that is empty, too long or lacks its end;
-    /// [`ModelError::Candle`] for an id beyond the table.
+    /// [`ModelError::BadInput`] for a text that is empty, too long or without an end-of-text token.
+    /// [`ModelError::Candle`] for a token id beyond the table.
     pub fn encode_texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<ClipTexts> {
         let last_hidden_state = self.text.forward(&self.config.text_config, tokens, mode)?;
         let ends = end_rows(tokens, self.config.text_config.end_of_text())?;
@@ -116,28 +118,31 @@ impl Clip {
         &self.vision
     }
 
-    /// Cosines times the learned temperature: `images` `[B, E]`, `texts` `[S, E]` → `[B, S]`.
+    /// Returns cosines times the learned temperature: `images` `[B, E]`, `texts` `[S, E]` → `[B,
+    /// S]`.
     pub fn logits(&self, images: &Tensor, texts: &Tensor) -> Result<Tensor> {
         let cosines = linear(&normalise(images)?, &normalise(texts)?, None)?;
         Ok(cosines.broadcast_mul(&self.logit_scale.exp()?)?)
     }
 }
 
-/// CLIP's loss, a scalar: the mean of both directions' [`matching_loss`]es of logits `[B, B]`, where picture `i` belongs
-/// to text `i`.
+/// CLIP's loss, a scalar: the mean of [`matching_loss`] over both directions of logits `[B, B]`.
+/// Image `i` matches text `i`.
 ///
 /// # Errors
-/// [`ModelError::Candle`] for logits that are not square.
+/// [`ModelError::Candle`] if the logits are not square.
 pub fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
     let own: Arc<[u32]> = (0..logits.dim(0)? as u32).collect();
     let directions = matching_loss(logits, own.clone())? + matching_loss(&logits.t()?, own)?;
     Ok((directions? * 0.5)?)
 }
 
-/// One direction of it, a scalar: the mean cross-entropy of logits `[B, N]`, where row `i` belongs to column `own[i]`.
+/// The loss of one direction, a scalar: the mean cross-entropy of logits `[B, N]`. Row `i` matches
+/// column `own[i]`.
 ///
 /// # Errors
-/// [`ModelError::Candle`] for another number of rows, or a column that is not there.
+/// [`ModelError::Candle`] if `own` has another number of rows, or names a column that does not
+/// exist.
 pub fn matching_loss(logits: &Tensor, own: Arc<[u32]>) -> Result<Tensor> {
     let options = CrossEntropy { targets: own, ignored: None, label_smoothing: 0.0 };
     Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
@@ -179,7 +184,7 @@ impl TextTower {
     }
 }
 
-/// Blocks below `encoder.layers`; fresh ones start as published.
+/// Builds the blocks below `encoder.layers`, with the published initialisation.
 fn blocks(config: PreNormConfig, builder: &ParameterBuilder) -> Result<PreNormBlocks> {
     let d = config.hidden_size as f64;
     let residual = d.powf(-0.5) * (2.0 * config.num_hidden_layers as f64).powf(-0.5);
@@ -192,7 +197,7 @@ fn blocks(config: PreNormConfig, builder: &ParameterBuilder) -> Result<PreNormBl
     PreNormBlocks::new(config, &NAMES, &deviations, &builder.pp("encoder.layers"))
 }
 
-/// The row of each text's end-of-text token: the first one.
+/// Returns the row of each text's first end-of-text token.
 fn end_rows(tokens: &PackedTokens, end_of_text: Option<u32>) -> Result<Arc<[u32]>> {
     let end_of = |span: &Span| {
         let ids = &tokens.ids[span.start..span.start + span.length];
@@ -200,7 +205,7 @@ fn end_rows(tokens: &PackedTokens, end_of_text: Option<u32>) -> Result<Arc<[u32]
         let place = ids.iter().position(|id| *id == end);
         place.map(|place| (span.start + place) as u32).ok_or_else(|| {
             ModelError::BadInput(format!(
-                "a text of {} tokens without the end-of-text token {end}",
+                "a text of {} tokens lacks the end-of-text token {end}",
                 ids.len()
             ))
         })

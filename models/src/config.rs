@@ -1,4 +1,4 @@
-//! How published configurations are read, and what those of all encoders are checked for.
+//! Reads published configurations, and checks the values that all encoders share.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(crate) fn read_published<C: DeserializeOwned>(path: &Path, model_type: &str)
     serde_json::from_str(&text).map_err(|e| bad(e.to_string()))
 }
 
-/// The outcome of a check of a file's configuration; an error names the file before the field.
+/// Adds the file's name to an error of a configuration check.
 pub(crate) fn in_file(path: &Path, checked: Result<()>) -> Result<()> {
     checked.map_err(|error| match error {
         ModelError::BadConfig { what, reason } => ModelError::BadConfig {
@@ -34,18 +34,18 @@ pub(crate) fn in_file(path: &Path, checked: Result<()>) -> Result<()> {
     })
 }
 
-/// The error of a field.
+/// Returns the error for a field.
 pub(crate) fn bad_field(what: &str, reason: String) -> ModelError {
     ModelError::BadConfig { what: what.to_string(), reason }
 }
 
-/// More rows or channels than this are a mistake in the configuration.
+/// The largest accepted number of rows or channels.
 const LARGEST_SIZE: usize = 1 << 24;
 
-/// More blocks than this are a mistake in the configuration.
+/// The largest accepted number of blocks.
 const MOST_LAYERS: usize = 1 << 12;
 
-/// Fails for a size that is 0 or absurd.
+/// Fails if a size is 0 or too large.
 pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<()> {
     match sizes.iter().find(|(_, size)| !(1..=LARGEST_SIZE).contains(size)) {
         Some((what, size)) => {
@@ -55,12 +55,12 @@ pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<()> {
     }
 }
 
-/// Fails for an absurd number of blocks.
+/// Fails if there are too many blocks.
 pub(crate) fn check_layers(layers: usize) -> Result<()> {
     check_layers_of("num_hidden_layers", layers)
 }
 
-/// The same where the field has another name.
+/// Like [`check_layers`], for a field of another name.
 pub(crate) fn check_layers_of(what: &str, layers: usize) -> Result<()> {
     match layers {
         0..=MOST_LAYERS => Ok(()),
@@ -68,7 +68,7 @@ pub(crate) fn check_layers_of(what: &str, layers: usize) -> Result<()> {
     }
 }
 
-/// Fails unless the width can be divided among the heads.
+/// Fails unless the width is a multiple of the number of heads.
 pub(crate) fn check_heads(width: usize, heads: usize) -> Result<()> {
     if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
         let reason = format!("hidden_size {width} is not a multiple of {heads} heads");
@@ -77,7 +77,7 @@ pub(crate) fn check_heads(width: usize, heads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless a norm can add this to the variance.
+/// Fails unless the epsilon of a norm is between 0 and 1.
 pub(crate) fn check_epsilon(what: &str, epsilon: f64) -> Result<()> {
     if !(epsilon > 0.0 && epsilon < 1.0) {
         return Err(bad_field(what, format!("{epsilon} is not between 0 and 1")));
@@ -85,13 +85,13 @@ pub(crate) fn check_epsilon(what: &str, epsilon: f64) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless both are probabilities of dropout.
+/// Fails unless both values are dropout probabilities.
 pub(crate) fn check_dropout(hidden: f64, attention: f64) -> Result<()> {
     check_probability("hidden_dropout_prob", hidden)?;
     check_probability("attention_probs_dropout_prob", attention)
 }
 
-/// Fails unless it is a probability below 1.
+/// Fails unless `p` is a probability below 1.
 pub(crate) fn check_probability(what: &str, p: f64) -> Result<()> {
     match (0.0..1.0).contains(&p) {
         true => Ok(()),

@@ -1,9 +1,9 @@
 //! DeBERTa-v2 and v3 (arXiv 2006.03654, 2111.09543): disentangled attention.
 //!
 //! Reference: `transformers` 5, `models/deberta_v2/modeling_deberta_v2.py`. Parameter names are the
-//! published ones. As in [`crate::bert`], sequences are packed instead of padded. Left out are the
-//! heads, and the convolution of the two largest v2 models, whose configurations are refused. Only
-//! the rows of the relative embeddings that a batch needs are projected, and dropout is drawn for
+//! published ones. As in [`crate::bert`], sequences are packed, not padded. The heads are omitted.
+//! The convolution of the two largest v2 models is not supported, and their configurations are an
+//! error. Only the relative embeddings that a batch needs are projected, and dropout applies to
 //! them alone.
 
 mod config;
@@ -42,18 +42,19 @@ struct DebertaLayer {
     query: Linear,
     key: Linear,
     value: Linear,
-    /// Projects relative embeddings for `c2p`; the `key` itself if shared.
+    /// Projects relative embeddings for `c2p`; equal to `key` if shared.
     position_key: Option<Linear>,
-    /// Projects relative embeddings for `p2c`; the `query` itself if shared.
+    /// Projects relative embeddings for `p2c`; equal to `query` if shared.
     position_query: Option<Linear>,
     output: BlockOutput,
 }
 
-/// The relative places of a batch.
+/// The relative positions of a batch.
 struct Relative {
-    /// The embeddings of those that occur `[R, D]`.
+    /// The embeddings of the relative positions that occur, `[R, D]`.
     embeddings: Tensor,
-    /// For each query place minus key place, from the lowest: the row of `embeddings`.
+    /// The row of `embeddings` for each distance (query position minus key position), in ascending
+    /// order.
     rows: Arc<[u32]>,
 }
 
@@ -122,11 +123,10 @@ impl DebertaLayer {
 }
 
 impl Deberta {
-    /// Builds the encoder from published weights or fresh.
+    /// Builds the encoder with published weights, or with fresh parameters.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and those of
-    /// [`ParameterBuilder::get`].
+    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &DebertaConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let (d, std, eps) = (config.hidden_size, config.initializer_range, config.layer_norm_eps);
@@ -172,17 +172,18 @@ impl Deberta {
         &self.config
     }
 
-    /// The last of the hidden states, `[T, D]`; the others are freed as soon as they can be.
-    /// Without absolute places a sequence may have any length.
+    /// Returns the last hidden state, `[T, D]`. The other states are freed as early as possible.
+    /// Without absolute positions a sequence may have any length.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a place beyond its table,
-    /// [`ModelError::Candle`] for an id or a type beyond its own.
+    /// [`ModelError::BadInput`] for a position beyond the position table. [`ModelError::Candle`]
+    /// for a token id or type beyond its table.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         self.run(tokens, mode, |_| {})
     }
 
-    /// The last hidden state, `[T, D]`; `inner` sees those before it, from the embeddings on.
+    /// Returns the last hidden state, `[T, D]`. `inner` is called with each earlier state, from the
+    /// embeddings on.
     pub(crate) fn run(
         &self,
         tokens: &PackedTokens,
@@ -218,16 +219,16 @@ impl Deberta {
         self.embedding_norm.forward(&x)
     }
 
-    /// The relative places that occur in a batch; none without relative attention.
+    /// Returns the relative positions that occur in a batch; `None` without relative attention.
     fn relative(&self, tokens: &PackedTokens) -> Result<Option<Relative>> {
         let Some(table) = &self.relative_embeddings else { return Ok(None) };
         if tokens.segments.branches().is_some() {
-            let reason = "sequences that branch, whose relative places this encoder does not know";
+            let reason = "branching sequences are not supported with relative attention";
             return Err(ModelError::BadInput(reason.into()));
         }
         let longest = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(0) as i64;
         let (mut occurring, mut rows) = (Vec::new(), Vec::new());
-        // Rows rise with the distance, so equal ones are neighbours.
+        // Rows ascend with the distance, so equal rows are adjacent.
         for row in (1 - longest..longest).map(|distance| self.config.relative_row(distance)) {
             if occurring.last() != Some(&row) {
                 occurring.push(row);

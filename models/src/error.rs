@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Everything that can go wrong while building, loading or running a model.
+/// An error while building, loading or running a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -15,27 +15,27 @@ pub enum ModelError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 
-    /// A weights file is not a safetensors file, or is cut short.
-    #[error("{}: not a readable safetensors file ({reason}); it is cut or damaged: fetch it \
-             again, or take it from a copy", path.display())]
+    /// The weights file is not a safetensors file, or is truncated.
+    #[error("{}: cannot read this safetensors file ({reason}); it is truncated or damaged: \
+             download it again, or copy it again", path.display())]
     BadWeights {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// The reason that the parser gave.
         reason: String,
     },
 
-    /// A `model.bin` that is not one of CTranslate2's Whisper models, or is cut short.
-    #[error("{}: not a model.bin of CTranslate2 that can be read ({reason}); fetch it again, or \
-             convert the model anew", path.display())]
+    /// The `model.bin` is not a CTranslate2 Whisper model, or is truncated.
+    #[error("{}: cannot read this CTranslate2 model.bin ({reason}); download it again, or \
+             convert the model again", path.display())]
     BadCtranslate2 {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The reason.
         reason: String,
     },
 
@@ -46,13 +46,13 @@ pub enum ModelError {
         path: PathBuf,
         /// The tensor's published name.
         name: String,
-        /// The shape that the configuration asks for.
+        /// The shape that the configuration needs.
         wanted: Vec<usize>,
         /// The most similar name in the file, if any.
         nearest: Option<String>,
     },
 
-    /// A tensor has another shape than the configuration asks for.
+    /// The shape of a tensor differs from the shape that the configuration needs.
     #[error(
         "{}: tensor `{name}` has shape {found:?}, but the configuration needs {wanted:?}; \
          do config.json and the weights belong to the same model?",
@@ -63,56 +63,56 @@ pub enum ModelError {
         path: PathBuf,
         /// The tensor's published name.
         name: String,
-        /// The shape that the configuration asks for.
+        /// The shape that the configuration needs.
         wanted: Vec<usize>,
         /// The shape in the file.
         found: Vec<usize>,
     },
 
-    /// A tensor whose numbers cannot be read.
+    /// The values of a tensor cannot be read.
     #[error("{}: tensor `{name}` cannot be read: {reason}", path.display())]
     UnreadableTensor {
         /// The weights file.
         path: PathBuf,
         /// The tensor's published name.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 
-    /// A configuration that no model can be built from.
+    /// The configuration is not valid.
     #[error("{what}: {reason}")]
     BadConfig {
         /// The file or the field.
         what: String,
-        /// Why, and what would be right.
+        /// The problem, and the valid values.
         reason: String,
     },
 
-    /// An input that the model cannot take.
+    /// The model does not accept the input.
     #[error("{0}")]
     BadInput(String),
 
-    /// A pattern that names no parameter.
+    /// A pattern matches no parameter.
     #[error(
         "parameter pattern `{pattern}` matches none of {count} parameters, such as `{example}`"
     )]
     UnusedPattern {
         /// The pattern.
         pattern: String,
-        /// How many parameters there are.
+        /// The number of parameters.
         count: usize,
-        /// One of their names.
+        /// The name of one parameter.
         example: String,
     },
 }
 
-/// Results of this crate.
+/// The result type of this crate.
 pub type Result<T, E = ModelError> = std::result::Result<T, E>;
 
 fn near(nearest: &Option<String>) -> String {
     match nearest {
-        Some(name) => format!(" (the nearest name there is `{name}`)"),
+        Some(name) => format!(" (the most similar name in the file is `{name}`)"),
         None => String::new(),
     }
 }

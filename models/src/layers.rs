@@ -1,4 +1,4 @@
-//! Layers: parameters under their published names, and the fused operation that uses them.
+//! Layers: parameters under their published names, with the fused operation that uses them.
 
 use candle_core::Tensor;
 
@@ -6,7 +6,7 @@ use crate::error::{ModelError, Result};
 use crate::kernels::{self, Norm, Windows};
 use crate::params::{Init, ParameterBuilder};
 
-/// A linear map `x Wᵀ + b` (`weight` `[D_out, D_in]`, `bias` `[D_out]`).
+/// A linear layer `x Wᵀ + b` (`weight` `[D_out, D_in]`, `bias` `[D_out]`).
 #[derive(Debug, Clone)]
 pub struct Linear {
     /// `[D_out, D_in]`.
@@ -16,15 +16,16 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A map `[.., D_in]` → `[.., D_out]` with a bias; a fresh weight is normal with standard
-    /// deviation `std`, the bias zero.
+    /// A linear layer `[.., D_in]` → `[.., D_out]` with a bias. A fresh weight is normal with
+    /// standard deviation `std`; a fresh bias is zero.
     pub fn new(d_in: usize, d_out: usize, std: f64, builder: &ParameterBuilder) -> Result<Self> {
         let weight = builder.get("weight", &[d_out, d_in], Init::Normal(std))?;
         let bias = Some(builder.get("bias", &[d_out], Init::Zeros)?);
         Ok(Self { weight, bias })
     }
 
-    /// A map `[.., D_in]` → `[.., D_out]` without a bias; a fresh weight as in [`Linear::new`].
+    /// A linear layer `[.., D_in]` → `[.., D_out]` without a bias. A fresh weight is initialised as
+    /// in [`Linear::new`].
     pub fn without_bias(
         d_in: usize,
         d_out: usize,
@@ -40,10 +41,10 @@ impl Linear {
         Ok(kernels::linear(x, &self.weight, self.bias.as_ref())?)
     }
 
-    /// Weight `[D_out, D_in]` and bias `[D_out]` of a map that has both.
+    /// Returns the weight `[D_out, D_in]` and the bias `[D_out]`.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] without a bias.
+    /// [`ModelError::BadInput`] if the layer has no bias.
     pub fn with_bias(&self) -> Result<(&Tensor, &Tensor)> {
         match &self.bias {
             Some(bias) => Ok((&self.weight, bias)),
@@ -51,13 +52,13 @@ impl Linear {
         }
     }
 
-    /// The map as a part of [`kernels::stacked_linear`].
+    /// Returns weight and bias as a part of [`kernels::stacked_linear`].
     pub fn as_part(&self) -> (&Tensor, Option<&Tensor>) {
         (&self.weight, self.bias.as_ref())
     }
 }
 
-/// A convolution over packed sequences as a linear map of their windows.
+/// A convolution over packed sequences, computed as a linear layer on the unfolded windows.
 #[derive(Debug, Clone)]
 pub struct Convolution {
     /// `[C_out, C, rows]` or `[C_out, C, rows, columns]`.
@@ -68,7 +69,8 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// A convolution over time, `[T, C]` → `[T', C_out]`; a fresh weight as in [`Linear::new`].
+    /// A convolution over time, `[T, C]` → `[T', C_out]`. A fresh weight is initialised as in
+    /// [`Linear::new`].
     pub fn over_time(
         (from, to): (usize, usize),
         windows: Windows,
@@ -102,10 +104,10 @@ impl Convolution {
         })
     }
 
-    /// The output for packed sequences of these `lengths`, and their lengths then.
+    /// Returns the output for packed sequences of these `lengths`, and the lengths of the output.
     ///
     /// # Errors
-    /// As [`kernels::unfold`].
+    /// See [`kernels::unfold`].
     pub fn forward(&self, x: &Tensor, lengths: &[usize]) -> Result<(Tensor, Vec<usize>)> {
         let rows = kernels::unfold(x, lengths, self.windows)?;
         let made = kernels::linear(&rows, &self.weight.flatten_from(1)?, Some(&self.bias))?;
@@ -126,7 +128,7 @@ impl Convolution {
     }
 }
 
-/// A norm by the root mean square over the last dimension: no mean is subtracted, no bias added.
+/// RMS norm over the last dimension: no mean is subtracted and no bias is added.
 #[derive(Debug, Clone)]
 pub struct RmsNorm {
     weight: Tensor,
@@ -134,13 +136,13 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// A norm of `size` channels `D`; a fresh one has scale 1.
+    /// A norm over `size` channels `D`. A fresh norm has scale 1.
     pub fn new(size: usize, epsilon: f64, builder: &ParameterBuilder) -> Result<Self> {
         let weight = builder.get("weight", &[size], Init::Ones)?;
         Ok(Self { weight, epsilon: epsilon as f32 })
     }
 
-    /// The norm as a part of a [`kernels::Chain`].
+    /// Returns the norm as a part of a [`kernels::Chain`].
     pub fn as_norm(&self) -> Norm<'_> {
         Norm { weight: &self.weight, bias: None, epsilon: self.epsilon }
     }
@@ -151,7 +153,7 @@ impl RmsNorm {
     }
 }
 
-/// A layer norm over the last dimension.
+/// Layer norm over the last dimension.
 #[derive(Debug, Clone)]
 pub struct LayerNorm {
     weight: Tensor,
@@ -160,7 +162,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// A norm of `size` channels `D`; a fresh one has scale 1 and shift 0.
+    /// A norm over `size` channels `D`. A fresh norm has scale 1 and shift 0.
     pub fn new(size: usize, epsilon: f64, builder: &ParameterBuilder) -> Result<Self> {
         Ok(Self {
             weight: builder.get("weight", &[size], Init::Ones)?,
@@ -174,7 +176,7 @@ impl LayerNorm {
         Ok(kernels::norm(x, self.as_norm())?)
     }
 
-    /// The norm as a part of a [`kernels::Chain`].
+    /// Returns the norm as a part of a [`kernels::Chain`].
     pub fn as_norm(&self) -> Norm<'_> {
         Norm { weight: &self.weight, bias: Some(&self.bias), epsilon: self.epsilon }
     }

@@ -1,9 +1,10 @@
-//! MobileNetV2 (arXiv 1801.04381) as a frozen extractor of picture features.
+//! MobileNetV2 (arXiv 1801.04381) as a frozen image feature extractor.
 //!
-//! Read from a graph of operations in JSON and its weights (TensorFlow Lite's published network with batch norms
-//! folded in; its README says what the fields are): the operations run as they stand there, up to the average pool,
-//! whose output is the embedding; the layer behind it classifies. Activations lie as `[H, W, C]`: a 1 x 1
-//! convolution is a matrix product, a depthwise one a sum of products along the channels. No gradient flows through.
+//! The model is a JSON graph of operations and its weights: TensorFlow Lite's published network
+//! with folded batch norms. Its README describes the fields. The operations run in the order of the
+//! graph up to the average pool, whose output is the embedding. The layer after the pool is the
+//! classifier. Activations have the layout `[H, W, C]`: a 1 x 1 convolution is a matrix product, a
+//! depthwise convolution a sum of products along the channels. No gradient is computed.
 
 mod convolution;
 mod graph;
@@ -29,13 +30,13 @@ pub const WEIGHTS_FILE: &str = "mobilenet_v2_1.0_224.safetensors";
 pub struct MobileNet {
     input: Shape,
     steps: Vec<Planned>,
-    /// The value that is the embedding, and its width.
+    /// The index of the embedding's value, and its width.
     embedding: (usize, usize),
     /// Weight `[classes, width]` and bias.
     classifier: Option<(Tensor, Tensor)>,
 }
 
-/// A step, the values that it reads, and those that no later step needs.
+/// A step, the values that it reads, and the values that no later step reads.
 #[derive(Debug, Clone)]
 struct Planned {
     layer: Layer,
@@ -55,9 +56,9 @@ impl MobileNet {
     /// Reads the graph and its weights.
     ///
     /// # Errors
-    /// [`ModelError::Io`]; [`ModelError::BadConfig`] for a graph with an operation that is not known, or shapes that
-    /// do not follow from each other; [`ModelError::BadWeights`], [`ModelError::MissingTensor`] and
-    /// [`ModelError::MisshapenTensor`] for weights that do not fit.
+    /// [`ModelError::Io`]. [`ModelError::BadConfig`] for a graph with an unsupported operation or
+    /// inconsistent shapes. [`ModelError::BadWeights`], [`ModelError::MissingTensor`] and
+    /// [`ModelError::MisshapenTensor`] for weights that do not match the graph.
     pub fn read(ops: &Path, weights: &Path) -> Result<Self> {
         let graph = graph::read(ops)?;
         let weights = Weights::open(weights)?;
@@ -97,7 +98,7 @@ impl MobileNet {
         Ok(Self { input: graph.input, embedding: (steps.len(), width), steps, classifier })
     }
 
-    /// Rows and pixels in a row of the pictures that it takes.
+    /// Returns the height and width of input images, in pixels.
     pub fn image_size(&self) -> (usize, usize) {
         (self.input.height, self.input.width)
     }
@@ -107,18 +108,18 @@ impl MobileNet {
         self.embedding.1
     }
 
-    /// Embeddings of pictures with values from -1 to 1: `[B, 3, H, W]` → `[B, D]`. A picture's embedding is the same
-    /// to the bit in every batch.
+    /// Returns the embeddings of images with values from -1 to 1: `[B, 3, H, W]` → `[B, D]`. The
+    /// embedding of an image does not depend on its batch, bit for bit.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for pictures of another shape.
+    /// [`ModelError::BadInput`] for images of another shape.
     pub fn embed(&self, images: &Tensor) -> Result<Tensor> {
         let Shape { height, width, channels } = self.input;
         let batch = match *images.dims() {
             [batch, c, h, w] if [c, h, w] == [channels, height, width] => batch,
             ref other => {
                 return Err(ModelError::BadInput(format!(
-                    "pictures of shape {other:?}; this network takes [B, {channels}, {height}, {width}]"
+                    "images of shape {other:?}; this model takes [B, {channels}, {height}, {width}]"
                 )));
             }
         };
@@ -129,7 +130,8 @@ impl MobileNet {
         Ok(Tensor::from_vec(embeddings, (batch, self.embedding.1), &Device::Cpu)?)
     }
 
-    /// Probabilities of the classes: embeddings `[B, D]` → `[B, classes]`; `None` without a classifier.
+    /// Returns the class probabilities: embeddings `[B, D]` → `[B, classes]`. `None` without a
+    /// classifier.
     ///
     /// # Errors
     /// [`ModelError::Candle`] for embeddings of another width.

@@ -1,9 +1,9 @@
-//! Ordered, named, seeded parameters, and which of them move.
+//! Ordered, named, seeded parameters, and their learning-rate factors.
 //!
 //! candle's own `VarMap` is unordered and cannot be seeded on the CPU. Here parameters keep the
-//! order in which the model asked for them, a fresh one is drawn from a generator seeded by the
-//! run's seed and the parameter's *name* (so adding a layer never changes another's start), and a
-//! frozen one is a plain tensor: gradients flow through it and never into it.
+//! order in which the model requested them. The seed and the parameter's *name* seed the generator
+//! of a fresh parameter, so adding a layer does not change the start of another. A frozen parameter
+//! is a plain tensor: gradients flow through it but not into it.
 
 mod group;
 
@@ -20,21 +20,21 @@ use crate::error::{ModelError, Result};
 use crate::weights::Weights;
 pub use group::{ParameterGroup, path_matches};
 
-/// How a parameter that is not in the published weights starts.
+/// The initial value of a parameter that is not loaded from published weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
     /// All zero (biases, the up-projection of an adapter).
     Zeros,
     /// All one (the scale of a norm).
     Ones,
-    /// All this number.
+    /// All equal to this value.
     Constant(f64),
     /// Normal with mean 0 and this standard deviation.
     Normal(f64),
     /// Uniform in `[-bound, bound]`.
     Uniform(f64),
-    /// Positions as rows of this width: sines, then cosines, of frequencies from 1 down to 1 /
-    /// 10,000 (`sinusoids` of openai/whisper).
+    /// A table of sinusoidal positions with rows of this width: sines, then cosines, of frequencies
+    /// from 1 down to 1 / 10,000 (`sinusoids` of openai/whisper).
     Sinusoids(usize),
 }
 
@@ -46,17 +46,17 @@ pub struct Parameter {
     rate: f64,
 }
 
-/// Writes the values of a parameter.
+/// A function that writes the values of a parameter.
 type Change<'a> = &'a mut dyn FnMut(&mut [f32]);
 
-/// All parameters of a model, in the order in which it asked for them.
+/// All parameters of a model, in the order in which the model requested them.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
     list: Vec<Parameter>,
 }
 
-/// Hands a model its parameters: from published weights where it has a source, drawn from the seed
-/// elsewhere; movable or frozen by the groups.
+/// Gives a model its parameters: loaded from published weights if there is a source, otherwise
+/// drawn from the seed. The groups set which parameters are frozen.
 #[derive(Clone)]
 pub struct ParameterBuilder {
     shared: Arc<Mutex<Shared>>,
@@ -64,12 +64,12 @@ pub struct ParameterBuilder {
     prefix: String,
 }
 
-/// Where values come from.
+/// The source of the values.
 #[derive(Clone)]
 enum Source {
     Seed,
     File(Arc<Weights>),
-    /// Nowhere: parameters are one zero, repeated.
+    /// No values: each parameter is one zero, broadcast.
     Nothing,
 }
 
@@ -83,17 +83,17 @@ struct Shared {
 }
 
 impl Parameter {
-    /// The path, equal to the published one.
+    /// The path, equal to the published name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The value. For a trainable parameter this is the variable that gradients are kept for.
+    /// The value. For a trainable parameter, this is the variable whose gradient is computed.
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }
 
-    /// candle's identity of the tensor.
+    /// candle's id of the tensor.
     pub fn id(&self) -> TensorId {
         self.tensor.id()
     }
@@ -103,18 +103,18 @@ impl Parameter {
         self.rate
     }
 
-    /// Whether training moves it.
+    /// Whether training updates the parameter.
     pub fn is_trainable(&self) -> bool {
         self.rate > 0.0
     }
 
-    /// A copy of the values in row-major order, as f32.
+    /// Returns a copy of the values in row-major order, as f32.
     pub fn to_vec(&self) -> Result<Vec<f32>> {
         Ok(self.tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?)
     }
 
-    /// Lets `change` write the values in place (f32 on the CPU), so that every model that holds
-    /// this parameter sees them.
+    /// Calls `change` to write the values in place (f32 on the CPU). Every model that shares this
+    /// parameter sees the change.
     ///
     /// # Errors
     /// Fails for tensors of another type or on another device.
@@ -144,7 +144,7 @@ impl Parameter {
         Ok(())
     }
 
-    /// Lets `read` see the values without a copy (f32 on the CPU).
+    /// Calls `read` with the values, without a copy (f32 on the CPU).
     pub fn read<R>(&self, read: impl FnOnce(&[f32]) -> R) -> Result<R> {
         let (storage, layout) = self.tensor.storage_and_layout();
         match (&*storage, layout.contiguous_offsets()) {
@@ -165,35 +165,35 @@ impl Parameters {
         self.list.iter()
     }
 
-    /// The trainable ones, in order.
+    /// The trainable parameters, in order.
     pub fn trainable(&self) -> impl Iterator<Item = &Parameter> {
         self.list.iter().filter(|p| p.is_trainable())
     }
 
-    /// The parameter of this name.
+    /// Returns the parameter with this name.
     pub fn get(&self, name: &str) -> Option<&Parameter> {
         self.list.iter().find(|p| p.name == name)
     }
 
-    /// How many parameters there are (tensors, not numbers).
+    /// The number of parameters (tensors, not values).
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no parameters.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// How many numbers all parameters hold, and how many of them are trainable.
+    /// Returns the number of values in all parameters, and in the trainable parameters.
     pub fn element_counts(&self) -> (usize, usize) {
         let all = self.list.iter().map(|p| p.tensor.elem_count()).sum();
         let trainable = self.trainable().map(|p| p.tensor.elem_count()).sum();
         (all, trainable)
     }
 
-    /// SHA-256 over names, shapes and values of the parameters for which `keep` holds: equal
-    /// before and after a run proves that none of them moved.
+    /// Returns the SHA-256 of the names, shapes and values of the parameters for which `keep` is
+    /// true. Equal fingerprints before and after a run prove that no such parameter changed.
     pub fn fingerprint(&self, keep: impl Fn(&Parameter) -> bool) -> Result<String> {
         let mut hash = Sha256::new();
         for parameter in self.list.iter().filter(|p| keep(p)) {
@@ -209,15 +209,16 @@ impl Parameters {
     /// Sets every parameter to its value in a safetensors file.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`], [`ModelError::MisshapenTensor`]; nothing is changed then.
+    /// [`ModelError::MissingTensor`] or [`ModelError::MisshapenTensor`]; then no parameter is
+    /// changed.
     pub fn load(&self, path: &Path) -> Result<()> {
         self.load_some(path, |_| true)
     }
 
-    /// Sets the parameters that `is_wanted` by their names to their values in a safetensors file.
+    /// Loads only the parameters whose names satisfy `is_wanted`.
     ///
     /// # Errors
-    /// As [`Parameters::load`].
+    /// See [`Parameters::load`].
     pub fn load_some(&self, path: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
         let source = Weights::open(path)?;
         let wanted = self.list.iter().filter(|parameter| is_wanted(&parameter.name));
@@ -236,49 +237,50 @@ impl Parameters {
 }
 
 impl ParameterBuilder {
-    /// A builder whose parameters live on `device` as `dtype` and start from `seed`.
+    /// A builder whose parameters live on `device` as `dtype` and are drawn from `seed`.
     pub fn new(seed: u64, groups: Vec<ParameterGroup>, dtype: DType, device: &Device) -> Self {
         let used = vec![false; groups.len()];
         let shared = Shared { list: Vec::new(), groups, used, seed, dtype, device: device.clone() };
         Self { shared: Arc::new(Mutex::new(shared)), source: Source::Seed, prefix: String::new() }
     }
 
-    /// A CPU builder in f32 in which everything moves.
+    /// A CPU builder in f32 without frozen parameters.
     pub fn on_cpu(seed: u64) -> Self {
         Self::new(seed, Vec::new(), DType::F32, &Device::Cpu)
     }
 
-    /// A builder whose parameters have shapes but no values, and take no memory: for the parameter
-    /// counts of a model of any size.
+    /// A builder whose parameters have shapes but no values, and use no memory. It counts the
+    /// parameters of a model of any size.
     pub fn of_shapes() -> Self {
         Self { source: Source::Nothing, ..Self::on_cpu(0) }
     }
 
-    /// The same builder, taking values from `weights` from here on down.
+    /// Returns the same builder, with values from `weights` below this path.
     pub fn with_weights(&self, weights: Arc<Weights>) -> Self {
         Self { source: Source::File(weights), ..self.clone() }
     }
 
-    /// Goes down one level of the path.
+    /// Returns a builder one level down the path.
     pub fn pp(&self, level: impl std::fmt::Display) -> Self {
         Self { prefix: self.full_name(&level.to_string()), ..self.clone() }
     }
 
-    /// The parameter `name` of this shape: loaded if there is a source, else drawn by `init`.
+    /// Returns the parameter `name` of this shape: loaded if there is a source, otherwise drawn as
+    /// `init` says.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`] and [`ModelError::MisshapenTensor`] from the source;
-    /// [`ModelError::BadInput`] if a model asks for one name twice; [`ModelError::BadConfig`] if
-    /// a group gives it a rate below 0.
+    /// [`ModelError::MissingTensor`] and [`ModelError::MisshapenTensor`] from the source.
+    /// [`ModelError::BadInput`] if a model requests a name twice. [`ModelError::BadConfig`] if a
+    /// group has a negative rate.
     pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
         self.take(name, shape, init, true)
     }
 
-    /// The same for values that belong to the model and that no gradient moves, such as the
-    /// statistics of a batch norm: frozen, whatever the groups say.
+    /// Like [`ParameterBuilder::get`], for values that are never trained, such as the statistics of
+    /// a batch norm. They are frozen regardless of the groups.
     ///
     /// # Errors
-    /// As [`ParameterBuilder::get`].
+    /// See [`ParameterBuilder::get`].
     pub fn constant(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
         self.take(name, shape, init, false)
     }
@@ -287,7 +289,7 @@ impl ParameterBuilder {
         let name = self.full_name(name);
         let mut shared = self.lock();
         if shared.list.iter().any(|p| p.name == name) {
-            return Err(ModelError::BadInput(format!("parameter `{name}` is asked for twice")));
+            return Err(ModelError::BadInput(format!("parameter `{name}` is requested twice")));
         }
         let value = match &self.source {
             Source::File(weights) => weights.get(&name, shape, shared.dtype, &shared.device)?,
@@ -303,7 +305,7 @@ impl ParameterBuilder {
             }
         };
         let rate = shared.rate_of(&name)? * f64::from(u8::from(moves));
-        // A variable has memory of its own.
+        // A variable needs its own memory.
         let is_variable = rate > 0.0 && !matches!(self.source, Source::Nothing);
         let tensor =
             if is_variable { Var::from_tensor(&value)?.as_tensor().clone() } else { value };
@@ -311,10 +313,11 @@ impl ParameterBuilder {
         Ok(tensor)
     }
 
-    /// The finished list.
+    /// Returns the finished list.
     ///
     /// # Errors
-    /// [`ModelError::UnusedPattern`] if a group's pattern named no parameter: most often a typo.
+    /// [`ModelError::UnusedPattern`] if a group's pattern matches no parameter, most often because
+    /// of a typo.
     pub fn finish(&self) -> Result<Parameters> {
         let shared = self.lock();
         if let Some(unused) = shared.used.iter().position(|used| !used) {
@@ -344,7 +347,7 @@ impl Shared {
                 if !group.rate.is_finite() || group.rate < 0.0 {
                     return Err(ModelError::BadConfig {
                         what: format!("parameter group `{}`", group.pattern),
-                        reason: format!("the rate {} is not a number from 0 up", group.rate),
+                        reason: format!("the rate {} is negative or not finite", group.rate),
                     });
                 }
                 rate = group.rate;
@@ -362,10 +365,10 @@ fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
     let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
     let bad = |e| ModelError::BadInput(format!("parameter `{name}`: {init:?}: {e}"));
     let mut values = Vec::new();
-    // A size out of a damaged configuration must not end the program.
-    values
-        .try_reserve_exact(count.saturating_add(1))
-        .map_err(|e| ModelError::BadInput(format!("parameter `{name}` of {count} numbers: {e}")))?;
+    // A size from a damaged configuration must not abort the program.
+    values.try_reserve_exact(count.saturating_add(1)).map_err(|e| {
+        ModelError::BadInput(format!("parameter `{name}` with {count} values: {e}"))
+    })?;
     match init {
         Init::Zeros => values.resize(count, 0.0),
         Init::Ones => values.resize(count, 1.0),
@@ -384,7 +387,7 @@ fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
             }));
         }
         Init::Normal(std) => {
-            // Box-Muller: two uniform numbers give two independent normal ones.
+            // Box-Muller: two uniform values give two independent normal values.
             let uniform = Uniform::new(f64::MIN_POSITIVE, 1.0).map_err(bad)?;
             while values.len() < count {
                 let radius = (-2.0 * f64::ln(uniform.sample(&mut rng))).sqrt() * std;

@@ -1,4 +1,5 @@
-//! Square pictures as rows of patches: what CLIP's vision encoder and ViT begin with.
+//! Splits square images into patches and embeds them; the first layer of ViT and of CLIP's vision
+//! encoder.
 
 use candle_core::Tensor;
 
@@ -7,38 +8,38 @@ use crate::error::{ModelError, Result};
 use crate::kernels::linear;
 use crate::params::{Init, ParameterBuilder};
 
-/// A picture's edge beyond this is a mistake in the configuration.
+/// The largest accepted edge of an image, in pixels.
 const LONGEST_EDGE: usize = 4096;
 
-/// More colours than this are a mistake in the configuration.
+/// The largest accepted number of channels.
 const MOST_CHANNELS: usize = 1 << 10;
 
-/// How a picture falls into patches.
+/// The patch grid of an image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PatchGrid {
-    /// Pixels of an edge of the picture.
+    /// Edge of the image, in pixels.
     pub(crate) image_size: usize,
-    /// Pixels of an edge of a patch.
+    /// Edge of a patch, in pixels.
     pub(crate) patch_size: usize,
-    /// Colours of a pixel.
+    /// Number of channels of a pixel.
     pub(crate) num_channels: usize,
 }
 
-/// A linear map of each patch.
+/// A linear projection of each patch.
 #[derive(Debug, Clone)]
 pub(crate) struct PatchEmbedding {
     grid: PatchGrid,
-    /// `[D, C, patch, patch]`, as published: a convolution whose stride is its size.
+    /// `[D, C, patch, patch]`, as published: the weight of a convolution whose stride is its size.
     weight: Tensor,
     /// `[D]`.
     bias: Option<Tensor>,
 }
 
 impl PatchGrid {
-    /// Checks that patches fill the picture.
+    /// Checks that patches fill the image.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`], with the field.
     pub(crate) fn validate(&self) -> Result<()> {
         let Self { image_size: image, patch_size: patch, num_channels } = *self;
         check_sizes(&[("num_channels", num_channels)])?;
@@ -47,26 +48,26 @@ impl PatchGrid {
             return Err(bad_field("num_channels", reason));
         }
         if patch == 0 || patch > image || image > LONGEST_EDGE || !image.is_multiple_of(patch) {
-            let reason = format!("patches of {patch} pixels do not fill pictures of {image}");
+            let reason = format!("patches of {patch} pixels do not fill images of {image} pixels");
             return Err(bad_field("patch_size", reason));
         }
         Ok(())
     }
 
-    /// Patches `P` of a picture.
+    /// The number of patches `P` of an image.
     pub(crate) fn num_patches(&self) -> usize {
         self.image_size.checked_div(self.patch_size).unwrap_or(0).pow(2)
     }
 
-    /// Numbers of a patch.
+    /// The number of values in a patch.
     pub(crate) fn patch_width(&self) -> usize {
         self.num_channels * self.patch_size * self.patch_size
     }
 
-    /// Pictures `[B, C, S, S]` as patches `[B P, C patch patch]`, row by row.
+    /// Images `[B, C, S, S]` → patches `[B P, C patch patch]`, row by row.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for pictures of another shape.
+    /// [`ModelError::BadInput`] for images of another shape.
     fn patches(&self, pixels: &Tensor) -> Result<Tensor> {
         let Self { image_size: size, patch_size: patch, num_channels: channels } = *self;
         let batch = match *pixels.dims() {
@@ -77,7 +78,7 @@ impl PatchGrid {
             }
             ref other => {
                 return Err(ModelError::BadInput(format!(
-                    "pictures of shape {other:?}; \
+                    "images of shape {other:?}; \
                      this encoder takes [B, {channels}, {size}, {size}]"
                 )));
             }
@@ -92,8 +93,8 @@ impl PatchGrid {
 }
 
 impl PatchEmbedding {
-    /// A map of patches to `d` channels with parameters `weight` and, if asked for, `bias`; a fresh
-    /// weight is normal with standard deviation `std`, the bias zero.
+    /// A projection of patches to `d` channels with the parameters `weight` and, if `bias` is set,
+    /// `bias`. A fresh weight is normal with standard deviation `std`; a fresh bias is zero.
     pub(crate) fn new(
         grid: PatchGrid,
         d: usize,
@@ -108,10 +109,10 @@ impl PatchEmbedding {
         Ok(Self { grid, weight, bias })
     }
 
-    /// Pictures `[B, C, S, S]` → `[B, P, D]`.
+    /// Images `[B, C, S, S]` → `[B, P, D]`.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for pictures of another shape.
+    /// [`ModelError::BadInput`] for images of another shape.
     pub(crate) fn forward(&self, pixels: &Tensor) -> Result<Tensor> {
         let patches = self.grid.patches(pixels)?;
         let d = self.weight.dim(0)?;
@@ -122,7 +123,7 @@ impl PatchEmbedding {
     }
 }
 
-/// Puts a class token (`D` numbers, of any shape) before the patches of each picture: `[B, P, D]` →
+/// Prepends a class token (`D` values, of any shape) to the patches of each image: `[B, P, D]` →
 /// `[B, 1 + P, D]`.
 pub(crate) fn with_class_token(class: &Tensor, patches: &Tensor) -> Result<Tensor> {
     let (batch, _, d) = patches.dims3()?;

@@ -1,5 +1,5 @@
-//! The stack of blocks that the encoders of CLIP, ViT and Whisper have: `x + attention(norm(x))`, then
-//! `x + feed_forward(norm(x))`.
+//! The stack of pre-norm blocks in the encoders of CLIP, ViT and Whisper: `x + attention(norm(x))`,
+//! then `x + feed_forward(norm(x))`.
 
 use candle_core::Tensor;
 
@@ -10,30 +10,31 @@ use crate::kernels::{Activation, Attention, Chain, Mode, Segments};
 use crate::layers::{LayerNorm, Linear};
 use crate::params::ParameterBuilder;
 
-/// The shape of a stack.
+/// The shape of a stack of blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PreNormConfig {
     /// Width `D`.
     pub(crate) hidden_size: usize,
     /// Width of the feed-forward part.
     pub(crate) intermediate_size: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub(crate) num_hidden_layers: usize,
-    /// Heads `H`.
+    /// Number of heads `H`.
     pub(crate) num_attention_heads: usize,
     /// Activation of the feed-forward part.
     pub(crate) hidden_act: Activation,
     /// Added to the variance in norms.
     pub(crate) layer_norm_eps: f64,
-    /// Whether the maps to queries, keys and values have biases, as the others do.
+    /// Whether the query, key and value projections have biases. The other projections always have
+    /// one.
     pub(crate) qkv_bias: [bool; 3],
-    /// Dropout of what attention and the feed-forward part add.
+    /// Dropout of the outputs of attention and feed-forward, before they are added to the residual.
     pub(crate) hidden_dropout: f64,
     /// Dropout of attention weights.
     pub(crate) attention_dropout: f64,
 }
 
-/// What the parameters of a block are called below its own path.
+/// The names of a block's parameters, below the block's own path.
 pub(crate) struct Names {
     pub(crate) attention_norm: &'static str,
     pub(crate) query: &'static str,
@@ -72,10 +73,10 @@ struct Layer {
 }
 
 impl PreNormConfig {
-    /// Checks what the types do not.
+    /// Checks the values.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`], with the field.
     pub(crate) fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
         check_layers(self.num_hidden_layers)?;
@@ -87,7 +88,7 @@ impl PreNormConfig {
         check_dropout(self.hidden_dropout, self.attention_dropout)
     }
 
-    /// How many numbers the parameters of all blocks hold.
+    /// The number of parameter values in all blocks.
     pub(crate) fn num_parameters(&self) -> usize {
         let (d, m) = (self.hidden_size, self.intermediate_size);
         let linear = |d_in: usize, d_out: usize, bias: bool| d_out * (d_in + usize::from(bias));
@@ -100,7 +101,7 @@ impl PreNormConfig {
 }
 
 impl PreNormBlocks {
-    /// Parameters of block `N` below `N` of the builder's path.
+    /// The parameters of block `N` are below `N` of the builder's path.
     pub(crate) fn new(
         config: PreNormConfig,
         names: &Names,
@@ -113,11 +114,11 @@ impl PreNormBlocks {
         Ok(Self { config, layers })
     }
 
-    /// `[T, D]` → `[T, D]`; rows attend within their segment, and to no later row if `causal`. No
-    /// gradient passes to the first `stop_gradient_after` blocks and to `x`.
+    /// `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask if `causal`. The
+    /// gradient stops after the first `stop_gradient_after` blocks: these blocks and `x` get none.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if there are fewer blocks.
+    /// [`ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`.
     pub(crate) fn forward(
         &self,
         x: Tensor,
@@ -128,10 +129,10 @@ impl PreNormBlocks {
         self.forward_adapted(x, segments, stop_gradient_after, &Adapters::NONE, mode)
     }
 
-    /// The same with adapters.
+    /// Like `forward`, with adapters.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] also for a number of adapters that is neither 0 nor that of the
+    /// [`ModelError::BadInput`] also if the number of adapters is neither 0 nor the number of
     /// blocks.
     pub(crate) fn forward_adapted(
         &self,
@@ -144,11 +145,12 @@ impl PreNormBlocks {
         let PreNormConfig { hidden_size, num_attention_heads: num_heads, .. } = self.config;
         let blocks = self.layers.len();
         if let Some(frozen) = stop_gradient_after.filter(|frozen| *frozen > blocks) {
-            let reason = format!("a stop-gradient after {frozen} of {blocks} blocks");
+            let reason = format!("stop-gradient after {frozen} blocks, but there are {blocks}");
             return Err(ModelError::BadInput(reason));
         }
         adapters.check(blocks)?;
-        // A state is cut after every frozen block, so that no more than one block's is in memory.
+        // The state is detached after every frozen block, so that the memory holds the
+        // intermediates of at most one block.
         let cut = |done: usize, x: Tensor| match stop_gradient_after {
             Some(frozen) if done <= frozen => x.detach(),
             _ => mode.cut(x),

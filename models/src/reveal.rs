@@ -1,22 +1,21 @@
-//! REVEAL (arXiv 2212.05221): a vision-language model that retrieves from a memory of several
-//! sources, trained end to end with its retriever.
+//! REVEAL (arXiv 2212.05221): a vision-language model that retrieves from a memory with several
+//! sources. Model and retriever are trained end to end.
 //!
 //! | paper | file |
 //! |---|---|
-//! | base encoder `b` of texts and pictures | [`base_encoder`] |
+//! | base encoder `b` of texts and images | [`base_encoder`] |
 //! | query head, key head | [`query_key_head`] |
 //! | value head (Perceiver) | [`value_perceiver`] |
 //! | corpus gate | [`gate`] |
 //! | attentive knowledge fusion, with the scores as a prior | [`fusion`] |
 //! | generator | [`crate::t5::Decoder`] |
 //! | contrastive, decorrelation and alignment losses | [`losses`] |
-//! | T5's and ViT's weights as its start | [`published`] |
+//! | initialisation from T5 and ViT weights | [`published`] |
 //!
-//! Reference: the released code, google-research/scenic `projects/knowledge_visual_language`; it
-//! cannot run its own retrieval, so that what is tested against a reference here are the parts from
-//! which the model is made (T5, ViT), and the rest by finite differences and by its definitions.
-//! Sequences are packed, not padded: a missing modality has no rows, where the released code has one
-//! masked zero token.
+//! Reference: the released code, google-research/scenic `projects/knowledge_visual_language`. The
+//! released code cannot run its own retrieval. So the building blocks (T5, ViT) are tested against
+//! a reference, and the rest by finite differences and by definition. Sequences are packed, not
+//! padded: a missing modality has no rows, where the released code has one masked zero token.
 
 pub mod base_encoder;
 mod config;
@@ -50,7 +49,7 @@ pub struct Reveal {
     base: BaseEncoder,
     query_head: QueryKeyHead,
     key_head: QueryKeyHead,
-    /// Shared by both heads.
+    /// Shared by the query head and the key head.
     head_out: Linear,
     value_perceiver: ValuePerceiver,
     gate: CorpusGate,
@@ -60,10 +59,10 @@ pub struct Reveal {
 }
 
 impl Reveal {
-    /// Builds the model from weights or fresh.
+    /// Builds the model with published weights, or with fresh parameters.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let (d, key_dim) = (config.t5.d_model, config.key_dim);
@@ -88,37 +87,39 @@ impl Reveal {
         &self.config
     }
 
-    /// The base encoder's states of queries or entries.
+    /// Returns the base encoder's states of queries or entries.
     pub fn encode(&self, input: &RevealInput, mode: &Mode) -> Result<BaseStates> {
         self.base.forward(input, mode)
     }
 
-    /// Unit vectors to search with, `[B, key_dim]`.
+    /// Returns the query vectors, `[B, key_dim]`, with unit length.
     pub fn query(&self, states: &BaseStates, mode: &Mode) -> Result<Tensor> {
         self.query_head.forward(states, &self.head_out, mode)
     }
 
-    /// Unit vectors to be found by, `[N, key_dim]`.
+    /// Returns the key vectors of entries, `[N, key_dim]`, with unit length.
     pub fn key(&self, states: &BaseStates, mode: &Mode) -> Result<Tensor> {
         self.key_head.forward(states, &self.head_out, mode)
     }
 
-    /// The values of entries, `[N M, D]` for `M` value tokens each.
+    /// Returns the values of entries, `[N M, D]`, with `M` value tokens per entry.
     pub fn value(&self, states: &BaseStates, mode: &Mode) -> Result<Tensor> {
         self.value_perceiver.forward(states, mode)
     }
 
-    /// The weight of each source for each query: `[B, key_dim]` → `[B, sources]`; rows sum to 1.
+    /// Returns the weight of each source for each query: `[B, key_dim]` → `[B, sources]`; rows sum
+    /// to 1.
     pub fn gates(&self, queries: &Tensor) -> Result<Tensor> {
         self.gate.forward(queries)
     }
 
-    /// The prior of retrieved entries from their gated scores; see [`ScoreTransform::prior`].
+    /// Returns the prior of retrieved entries, computed from their gated scores; see
+    /// [`ScoreTransform::prior`].
     pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
         self.transform.prior(scores, counts)
     }
 
-    /// The query's states with what was retrieved for it, for the decoder.
+    /// Fuses the query's states with the retrieved entries, for the decoder.
     pub fn fuse(
         &self,
         query: &BaseStates,
@@ -128,10 +129,10 @@ impl Reveal {
         self.fusion.forward(query, retrieved, mode)
     }
 
-    /// The best answer to each query, given fused states; no gradient is kept.
+    /// Generates the best output for each query from fused states. No gradient is computed.
     ///
     /// # Errors
-    /// Those of [`Decoder::generate`].
+    /// See [`Decoder::generate`].
     pub fn generate(
         &self,
         states: &BaseStates,
@@ -141,7 +142,7 @@ impl Reveal {
         self.decoder.generate(self.base.table(), encoder, options)
     }
 
-    /// Logits `[T, V]` of the token that follows each of `tokens`, given fused states.
+    /// Returns the logits `[T, V]` of the token that follows each of `tokens`, given fused states.
     pub fn decode(
         &self,
         tokens: &crate::packed::PackedTokens,

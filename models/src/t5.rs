@@ -1,7 +1,8 @@
-//! T5 v1.1 (arXiv 1910.10683, 2002.05202): an encoder and a decoder of texts.
+//! T5 v1.1 (arXiv 1910.10683, 2002.05202): a text-to-text encoder-decoder.
 //!
 //! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Parameter names are the published ones.
-//! Texts are packed instead of padded, as in [`crate::bert`]; [`Decoder::generate`] answers them.
+//! As in [`crate::bert`], texts are packed, not padded. [`Decoder::generate`] generates the output
+//! texts.
 
 pub mod blocks;
 mod config;
@@ -30,14 +31,14 @@ pub struct T5 {
     decoder: Decoder,
 }
 
-/// The token embeddings, which encoder and decoder share.
+/// The token embeddings, shared by encoder and decoder.
 #[derive(Debug, Clone)]
 pub struct TokenTable {
     /// `[V, D]`.
     weight: Tensor,
 }
 
-/// The encoder's blocks and last norm.
+/// The encoder's blocks and final norm.
 #[derive(Debug, Clone)]
 pub struct Encoder {
     config: T5Config,
@@ -46,7 +47,7 @@ pub struct Encoder {
     final_norm: RmsNorm,
 }
 
-/// The decoder's blocks, last norm and output map.
+/// The decoder's blocks, final norm and output projection.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     config: T5Config,
@@ -57,10 +58,10 @@ pub struct Decoder {
 }
 
 impl T5 {
-    /// Builds the model from published weights or fresh.
+    /// Builds the model with published weights, or with fresh parameters.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         Ok(Self {
@@ -70,25 +71,25 @@ impl T5 {
         })
     }
 
-    /// Reads a published model's folder: `config.json` and `model.safetensors`, into the builder's
+    /// Loads a published model's folder (`config.json` and `model.safetensors`) into the builder's
     /// parameters.
     ///
     /// # Errors
-    /// As [`T5Config::read`], [`Weights::in_folder`] and [`T5::new`].
+    /// See [`T5Config::read`], [`Weights::in_folder`] and [`T5::new`].
     pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
         let config = T5Config::read(&folder.join("config.json"))?;
         let weights = Arc::new(Weights::in_folder(folder)?);
         Self::new(&config, &builder.with_weights(weights))
     }
 
-    /// States of packed texts after the encoder's last norm, `[T, D]`.
+    /// Returns the states of packed texts after the encoder's final norm, `[T, D]`.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         let embedded = self.shared.forward(&tokens.ids)?;
         self.encoder.forward(embedded, &tokens.segments, mode)
     }
 
-    /// Logits `[T, V]` of the token that follows each of `tokens`, whose sequences belong to those
-    /// of `states` `[T_k, D]` one by one.
+    /// Returns the logits `[T, V]` of the token that follows each of `tokens`. Sequence `i` of
+    /// `tokens` attends to sequence `i` of `states` `[T_k, D]`.
     pub fn decode(
         &self,
         tokens: &PackedTokens,
@@ -112,19 +113,19 @@ impl T5 {
 }
 
 impl TokenTable {
-    /// Parameter `weight` of the builder's path.
+    /// The table is the parameter `weight` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let shape = [config.vocab_size, config.d_model];
         Ok(Self { weight: builder.get("weight", &shape, Init::Normal(1.0))? })
     }
 
-    /// Embeddings `[T, D]` of ids `[T]`.
+    /// Returns the embeddings `[T, D]` of ids `[T]`.
     pub fn forward(&self, ids: &Arc<[u32]>) -> Result<Tensor> {
         Ok(embedding_sum(&[(&self.weight, ids.clone())])?)
     }
 }
 
-/// Blocks `block.N` and the relative biases that the first one holds.
+/// Builds the blocks `block.N`, and the relative biases stored in the first block.
 fn stack<L>(
     config: &T5Config,
     (count, bidirectional): (usize, bool),
@@ -142,24 +143,24 @@ fn final_norm(config: &T5Config, builder: &ParameterBuilder) -> Result<RmsNorm> 
     RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder.pp("final_layer_norm"))
 }
 
-/// Fails unless sequences of these lengths are all rows of the encoder's states.
+/// Fails unless the lengths sum to the number of encoder states.
 fn check_rows(states: &Tensor, lengths: &[usize]) -> Result<()> {
     match (states.dim(0)?, lengths.iter().sum::<usize>()) {
         (rows, wanted) if rows == wanted => Ok(()),
         (rows, wanted) => {
-            let reason = format!("{rows} states for texts of {wanted} rows");
+            let reason = format!("{rows} encoder states, but the lengths sum to {wanted}");
             Err(ModelError::BadInput(reason))
         }
     }
 }
 
-/// The length of the longest run of query rows.
+/// The length of the longest query sequence.
 fn longest(segments: &Segments) -> usize {
     segments.queries().iter().map(|span| span.length).max().unwrap_or(1)
 }
 
 impl Encoder {
-    /// Parameters below the builder's path.
+    /// The parameters are below the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let kind = (config.num_layers, true);
         let (bias, layers) = stack(config, kind, builder, EncoderLayer::new)?;
@@ -181,7 +182,7 @@ impl Encoder {
 }
 
 impl Decoder {
-    /// Parameters below `decoder` and `lm_head` of the builder's path.
+    /// The parameters are below `decoder` and `lm_head` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let (d, v) = (config.d_model, config.vocab_size);
         let own = builder.pp("decoder");
@@ -192,11 +193,11 @@ impl Decoder {
         Ok(Self { config: config.clone(), bias, layers, final_norm, lm_head })
     }
 
-    /// Logits `[T, V]` from embeddings `[T, D]` and the encoder's states `[T_k, D]`, whose
-    /// sequences have `lengths` rows.
+    /// Returns the logits `[T, V]` for embeddings `[T, D]` and the encoder's states `[T_k, D]`,
+    /// whose sequences have `lengths` rows.
     ///
     /// # Errors
-    /// [`BadInput`](crate::ModelError::BadInput) where the lengths are not those of all states.
+    /// [`BadInput`](crate::ModelError::BadInput) if the lengths do not sum to the number of states.
     pub fn forward(
         &self,
         x: Tensor,

@@ -1,4 +1,4 @@
-//! A published text encoder, picked by the `model_type` of its folder's `config.json`.
+//! A published text encoder, selected by the `model_type` in its folder's `config.json`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::weights::Weights;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum TextEncoderConfig {
-    /// BERT and everything of its shape.
+    /// BERT, and encoders with the same architecture.
     Bert(BertConfig),
     /// DeBERTa-v2 and -v3.
     Deberta(DebertaConfig),
@@ -28,7 +28,7 @@ pub enum TextEncoderConfig {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum TextEncoder {
-    /// BERT and everything of its shape.
+    /// BERT, and encoders with the same architecture.
     Bert(Bert),
     /// DeBERTa-v2 and -v3.
     Deberta(Deberta),
@@ -38,15 +38,15 @@ impl TextEncoderConfig {
     /// Reads a published `config.json`.
     ///
     /// # Errors
-    /// [`ModelError::Io`]; [`ModelError::BadConfig`] for a model type that is not known, a field
-    /// that is missing, or values that do not fit each other.
+    /// [`ModelError::Io`]. [`ModelError::BadConfig`] if the model type is unknown, a field is
+    /// missing, or values contradict each other.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// The same from the text of a `config.json`; `name` goes into errors.
+    /// Parses the text of a `config.json`; `name` appears in errors.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct ModelType {
@@ -78,7 +78,7 @@ impl TextEncoderConfig {
         }
     }
 
-    /// Builds the encoder, from the weights that the builder carries or fresh.
+    /// Builds the encoder with the builder's weights, or with fresh parameters.
     pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
         match self {
             Self::Bert(config) => Ok(TextEncoder::Bert(Bert::new(config, builder)?)),
@@ -86,7 +86,7 @@ impl TextEncoderConfig {
         }
     }
 
-    /// Opens published weights; names may carry the level of the model with a head (`bert.`).
+    /// Opens published weights. Names may start with the prefix of a model with a head (`bert.`).
     pub fn open_weights(&self, path: &Path) -> Result<Arc<Weights>> {
         let prefix = match self {
             Self::Bert(_) => "bert.",
@@ -103,7 +103,7 @@ impl TextEncoderConfig {
         }
     }
 
-    /// The longest sequence.
+    /// The maximum length of a sequence.
     pub fn max_length(&self) -> usize {
         match self {
             Self::Bert(config) => config.max_position_embeddings,
@@ -111,7 +111,8 @@ impl TextEncoderConfig {
         }
     }
 
-    /// Rows of the table of positions, which no sequence can exceed; `None` for an encoder without one.
+    /// The number of rows of the position table, which limits the sequence length. `None` if there
+    /// is no table.
     pub fn position_table(&self) -> Option<usize> {
         match self {
             Self::Bert(config) => Some(config.max_position_embeddings),
@@ -121,7 +122,7 @@ impl TextEncoderConfig {
         }
     }
 
-    /// Sets dropout in residual branches and of attention weights.
+    /// Sets the dropout of residual branches and of attention weights.
     pub fn set_dropout(&mut self, hidden: f64, attention: f64) {
         match self {
             Self::Bert(config) => {
@@ -145,8 +146,8 @@ impl TextEncoder {
         }
     }
 
-    /// The hidden states after the embeddings and after each block; the last is the output.
-    /// `[T, D]` each, of the `T` packed tokens.
+    /// Returns the hidden states after the embeddings and after each block. The last one is the
+    /// output. Each is `[T, D]` for `T` packed tokens.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
         let mut states = Vec::new();
         let keep = |state: &Tensor| states.push(state.clone());
@@ -158,7 +159,7 @@ impl TextEncoder {
         Ok(states)
     }
 
-    /// The last hidden state, `[T, D]`; the others are freed as soon as they can be.
+    /// Returns the last hidden state, `[T, D]`. The other states are freed as early as possible.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         match self {
             Self::Bert(bert) => bert.encode(tokens, mode),

@@ -1,19 +1,19 @@
-//! The Vision Transformer (arXiv 2010.11929): a picture as states of its patches.
+//! The Vision Transformer (arXiv 2010.11929): encodes an image as states of its patches.
 //!
 //! Reference: `ViTModel` of `transformers` 5, `models/vit/modeling_vit.py`. Parameter names are the
-//! published ones (those of the files; in memory `transformers` 5 calls some of them otherwise).
-//! Files of a model with a head have them below `vit.`: open them by
-//! [`Weights::with_optional_prefix`](crate::weights::Weights::with_optional_prefix). The pooler,
-//! which none of our studies uses, is left out.
+//! names in published files (`transformers` 5 uses other names for some of them in memory). In
+//! files of a model with a head, names start with `vit.`: open them with
+//! [`Weights::with_optional_prefix`](crate::weights::Weights::with_optional_prefix). The pooler is
+//! omitted, because no study uses it.
 //!
 //! REVEAL's encoder (google-research/scenic at 0cce82d,
-//! `projects/knowledge_visual_language/models/vit.py`) is the same without a class token
-//! ([`ViTConfig::class_token`]), with the tanh approximation of GELU and `layer_norm_eps` 1e-6, and
-//! no gradient reaches its first blocks (`stop_gradient_after` of [`ViT::forward`]). Its weights
-//! were not published.
+//! `projects/knowledge_visual_language/models/vit.py`) differs in four points. It uses no class
+//! token ([`ViTConfig::class_token`]), but the tanh approximation of GELU and `layer_norm_eps` 1e-6.
+//! Its first blocks get no gradient (`stop_gradient_after` of [`ViT::forward`]). Its weights were
+//! not published.
 //!
-//! Both take pixels from -1 to 1: `Preprocessing` of `engram-data` makes them, as
-//! `preprocessor_config.json` says.
+//! Both take pixels from -1 to 1. `Preprocessing` of `engram-data` computes them according to
+//! `preprocessor_config.json`.
 
 mod config;
 mod convolution_stem;
@@ -29,7 +29,7 @@ use crate::pre_norm::{Deviations, Names, PreNormBlocks};
 pub use config::ViTConfig;
 use convolution_stem::ConvolutionStem;
 
-/// The published names in a block.
+/// The published names of a block's parameters.
 const NAMES: Names = Names {
     attention_norm: "layernorm_before",
     query: "attention.attention.query",
@@ -47,14 +47,14 @@ pub struct ViT {
     config: ViTConfig,
     class_token: Option<Tensor>,
     patch_embeddings: PatchEmbedding,
-    /// Its output is added to that of the map of patches ([`ViTConfig::stem_channels`]).
+    /// Its output is added to the patch projection ([`ViTConfig::stem_channels`]).
     stem: Option<ConvolutionStem>,
     position_embeddings: Tensor,
     blocks: PreNormBlocks,
     layer_norm: LayerNorm,
 }
 
-/// What the encoder gives for `B` pictures of `P` patches, after the last norm.
+/// The output of the encoder for `B` images of `P` patches, after the last norm.
 #[derive(Debug, Clone)]
 pub struct ViTOutput {
     /// The patches row by row, `[B, P, D]`.
@@ -64,10 +64,10 @@ pub struct ViTOutput {
 }
 
 impl ViT {
-    /// Builds the encoder from published weights or fresh.
+    /// Builds the encoder with published weights, or with fresh parameters.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and those of
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and the errors of
     /// [`ParameterBuilder::get`].
     pub fn new(config: &ViTConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
@@ -100,14 +100,14 @@ impl ViT {
         &self.config
     }
 
-    /// Encodes pictures `[B, C, S, S]` of pixels from -1 to 1.
+    /// Encodes images `[B, C, S, S]` with pixels from -1 to 1.
     ///
-    /// With `stop_gradient_after` no gradient reaches the embeddings and that many of the first
-    /// blocks, which then keep nothing for a backward pass; values are the same.
+    /// With `stop_gradient_after`, the embeddings and the first `stop_gradient_after` blocks get no
+    /// gradient. These blocks store nothing for the backward pass. The output does not change.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for pictures of another shape, and for
-    /// a `stop_gradient_after` beyond the last block.
+    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for images of another shape, or if
+    /// `stop_gradient_after` exceeds the number of blocks.
     pub fn forward(
         &self,
         pixels: &Tensor,

@@ -1,4 +1,4 @@
-//! Published weights: memory-mapped safetensors in, safetensors out.
+//! Reads published weights from memory-mapped safetensors files, and writes safetensors files.
 
 mod shards;
 
@@ -16,12 +16,13 @@ pub use shards::{INDEX, shards_of_index};
 /// The weights file of a model's folder.
 pub const FILE: &str = "model.safetensors";
 
-/// A safetensors file, or several that an index lists; checked when opened and read tensor by tensor.
+/// A safetensors file, or the files that an index lists. Headers are checked on opening; tensors
+/// are read one by one.
 pub struct Weights {
     /// The file, or the index.
     path: PathBuf,
     shards: Vec<Shard>,
-    /// A level that the file's names have and the model's lack, such as `bert.`.
+    /// A prefix of the names in the file that the model's names lack, such as `bert.`.
     prefix: String,
 }
 
@@ -35,7 +36,8 @@ impl Shard {
     fn open(path: &Path) -> Result<Self> {
         let io = |source| ModelError::Io { path: path.to_path_buf(), source };
         let file = std::fs::File::open(path).map_err(io)?;
-        // SAFETY: the map is only read; weights files are replaced by rename, never rewritten.
+        // SAFETY: the map is only read; weights files are replaced by rename, never modified in
+        // place.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let shard = Self { path: path.to_path_buf(), map };
         shard.tensors()?;
@@ -49,10 +51,11 @@ impl Shard {
 }
 
 impl Weights {
-    /// Maps the file and checks its header; of a `model.safetensors.index.json`, all files that it lists.
+    /// Maps the file and checks its header. For a `model.safetensors.index.json`, opens all files
+    /// that it lists.
     ///
     /// # Errors
-    /// [`ModelError::Io`]; [`ModelError::BadWeights`] if the header does not fit the file.
+    /// [`ModelError::Io`]. [`ModelError::BadWeights`] if the header does not match the file.
     pub fn open(path: &Path) -> Result<Self> {
         let is_index = path.file_name().is_some_and(|name| name == INDEX);
         let shards = match is_index {
@@ -62,18 +65,19 @@ impl Weights {
         Ok(Self { path: path.to_path_buf(), shards, prefix: String::new() })
     }
 
-    /// The weights of a model's folder: `model.safetensors`, or the files of `model.safetensors.index.json`.
+    /// Opens the weights in a model's folder: `model.safetensors`, or the files of
+    /// `model.safetensors.index.json`.
     ///
     /// # Errors
-    /// As [`Weights::open`]; [`ModelError::BadInput`] where the folder has weights of another form,
-    /// with what turns them into this one.
+    /// See [`Weights::open`]. [`ModelError::BadInput`] if the folder has weights in another format;
+    /// the error says how to convert them.
     pub fn in_folder(folder: &Path) -> Result<Self> {
         let (path, index) = (folder.join(FILE), folder.join(INDEX));
         let other = folder.join("pytorch_model.bin");
         match (path.exists(), index.exists(), other.exists()) {
             (false, true, _) => Self::open(&index),
             (false, false, true) => Err(ModelError::BadInput(format!(
-                "{}: weights in this form are not read; make one model.safetensors of them in \
+                "{}: this format is not supported; convert it to model.safetensors in \
                  Python, with the class of transformers that config.json names: \
                  CLASS.from_pretrained(FOLDER).save_pretrained(NEW)",
                 other.display()
@@ -82,8 +86,8 @@ impl Weights {
         }
     }
 
-    /// Looks names up under `prefix` (for example `bert.`) if the file has such names: weights of
-    /// a model with a head carry the level, those of the bare encoder do not.
+    /// Adds `prefix` (for example `bert.`) to all names if the file has names with this prefix.
+    /// Models with a head have the prefix; bare encoders do not.
     pub fn with_optional_prefix(mut self, prefix: &str) -> Result<Self> {
         for shard in &self.shards {
             if shard.tensors()?.names().iter().any(|name| name.starts_with(prefix)) {
@@ -96,8 +100,8 @@ impl Weights {
     /// Reads one tensor.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`] names the nearest one; [`ModelError::MisshapenTensor`];
-    /// [`ModelError::UnreadableTensor`] for numbers of a type that is not known here.
+    /// [`ModelError::MissingTensor`], with the most similar name. [`ModelError::MisshapenTensor`].
+    /// [`ModelError::UnreadableTensor`] for an unsupported data type.
     pub fn get(
         &self,
         name: &str,
@@ -140,7 +144,7 @@ impl Weights {
     }
 }
 
-/// Writes named tensors as safetensors, in the given order. The file is replaced as a whole.
+/// Writes named tensors to a safetensors file, in the given order. The file is replaced atomically.
 pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
     let io = |source| ModelError::Io { path: path.to_path_buf(), source };
     let mut tensors = Vec::new();
@@ -151,8 +155,9 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
     engram_durable::write_file(path, &bytes).map_err(io)
 }
 
-/// A safetensors file with 16 bits (f16) for each number, without the tensors whose names begin with `left_out` (nothing
-/// is left out where that is empty), in the order of their names. The same tensors give the same bytes.
+/// Returns a safetensors file with all values as f16 and the tensors sorted by name. Tensors whose
+/// names begin with `left_out` are omitted; an empty `left_out` omits none. Equal tensors give
+/// equal bytes.
 ///
 /// # Errors
 /// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
@@ -177,21 +182,21 @@ pub fn halved(path: &Path, left_out: &str) -> Result<Vec<u8>> {
     safetensors::serialize(halved, None).map_err(|e| io(std::io::Error::other(e)))
 }
 
-/// The first BERT weights call the parameters of a norm `gamma` and `beta`.
+/// Returns the name of a norm's parameter in the first BERT weights: `gamma` or `beta`.
 fn original_name(name: &str) -> Option<String> {
     let renamed = |new: &str, old: &str| Some(format!("{}{old}", name.strip_suffix(new)?));
     renamed("LayerNorm.weight", "LayerNorm.gamma")
         .or_else(|| renamed("LayerNorm.bias", "LayerNorm.beta"))
 }
 
-/// The tensor of this name or, failing that, of the name that the first weights call it.
+/// Returns the tensor with this name or, failing that, with its name in the first BERT weights.
 fn find<'a>(tensors: &SafeTensors<'a>, name: &str) -> Option<TensorView<'a>> {
     let original = || tensors.tensor(&original_name(name)?).ok();
     tensors.tensor(name).ok().or_else(original)
 }
 
-/// The name that the fewest edits turn into the wanted one, the first of several in the order of
-/// the alphabet; none if half of it would have to be another.
+/// Returns the name with the fewest edits from `wanted`; ties go to the first in alphabetical
+/// order. Returns `None` if half of the characters or more differ.
 fn nearest(wanted: &str, mut names: Vec<&str>) -> Option<String> {
     names.sort_unstable();
     let edits = |name: &&str| strsim::damerau_levenshtein(name, wanted);

@@ -1,6 +1,7 @@
-//! CLIP against `transformers`: states, embeddings, logits and every gradient of the contrastive loss.
+//! CLIP against `transformers`: states, embeddings, logits and all gradients of the contrastive
+//! loss.
 //!
-//! The fixtures are made by `tests/reference/clip.py`.
+//! `tests/reference/clip.py` creates the fixtures.
 
 mod reference;
 
@@ -65,13 +66,13 @@ fn states_embeddings_and_every_gradient_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
 }
 
-/// The composites, which run in f64 and on other devices, make up the same model.
+/// The composites, which run in f64 and on other devices, give the same model.
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
 }
 
-/// The vision encoder alone, of a configuration as `transformers` writes it.
+/// The vision encoder alone, with a configuration as `transformers` writes it.
 #[test]
 fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
     let config = ClipVisionConfig::read(&fixture("clip_vision", "config.json"))?;
@@ -89,13 +90,14 @@ fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
         let loss = (images.embeddings * tensors["direction"].to_dtype(dtype)?)?.sum_all()?;
         assert_gradients("clip_vision", &loss, &builder.finish()?, &tensors, 20.0 * tolerance)?;
     }
-    // What is written is what was read.
+    // Writing and reading gives the same configuration.
     let json = serde_json::to_string(&config).expect("a configuration");
     assert_eq!(serde_json::from_str::<ClipVisionConfig>(&json).expect("the same"), config);
     Ok(())
 }
 
-/// A text in a batch is the text alone, and its embedding does not see what follows its end.
+/// A text gives the same result alone and in a batch. Tokens after its end do not change its
+/// embedding.
 #[test]
 fn what_follows_the_end_of_a_text_changes_nothing() -> Result<()> {
     let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
@@ -116,7 +118,7 @@ fn inputs_that_do_not_fit_are_refused() -> Result<()> {
         let refused = clip.encode_texts(&PackedTokens::new(&[ids]), &Mode::predict());
         refused.expect_err("a refusal").to_string()
     };
-    assert!(text(vec![38, 4]).contains("without the end-of-text token 39"));
+    assert!(text(vec![38, 4]).contains("lacks the end-of-text token 39"));
     assert!(text(vec![39; 13]).contains("takes 12"));
     assert!(text(vec![40, 39]).contains("id 40"));
     let pixels = Tensor::zeros((2, 3, 12, 11), DType::F32, &Device::Cpu)?;
@@ -134,7 +136,7 @@ fn older_names_of_the_towers_go_before_the_others() {
         "vision_config_dict": null}"#;
     std::fs::write(&path, config).expect("a file");
     let config = ClipConfig::read(&path).expect("a configuration");
-    // As transformers 5.23 has it: what `text_config_dict` does not say is the default.
+    // As in transformers 5.23, fields missing in `text_config_dict` have their defaults.
     assert_eq!((config.text_config.hidden_size, config.text_config.eos_token_id), (64, 49407));
     assert_eq!(config.vision_config.patch_size, 14);
 }

@@ -1,5 +1,5 @@
-//! Every kept input of the fuzzer, whole, cut at every length and with changed bits, through the same functions without
-//! the fuzzer: no panic, and no more memory than the file justifies.
+//! Runs the fuzz targets without the fuzzer on every corpus input: whole, truncated at every
+//! length, and with changed bits. There must be no panic, and no large allocation for a small file.
 
 #[path = "../fuzz/targets.rs"]
 mod targets;
@@ -10,25 +10,25 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest block that was asked for.
+/// The largest requested block of memory.
 struct Largest(AtomicUsize);
 
-// SAFETY: every call goes to the system's allocator as it comes.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Largest {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of the trait.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of the trait.
         unsafe { System.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         self.0.fetch_max(size, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of the trait.
         unsafe { System.realloc(block, layout, size) }
     }
 }
@@ -36,12 +36,13 @@ unsafe impl GlobalAlloc for Largest {
 #[global_allocator]
 static LARGEST: Largest = Largest(AtomicUsize::new(0));
 
-/// A block may have so many times a file's bytes: integers become floats, and tables have room to grow.
+/// The largest allowed block as a multiple of the file's bytes: integers become floats, and tables
+/// have room to grow.
 const TIMES: usize = 32;
-/// What needs no file: buffers of the standard library.
+/// The allowance that needs no file: buffers of the standard library.
 const ALWAYS: usize = 1 << 16;
 
-/// Longest input that is cut and changed.
+/// The maximum length of inputs that are truncated and changed.
 const SMALL: usize = 1500;
 
 fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
@@ -56,7 +57,8 @@ fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(read).collect()
 }
 
-/// The input, its beginnings, and copies with one to three bits changed, the same every time.
+/// Returns the input, its prefixes, and copies with one to three changed bits, always the same
+/// ones.
 fn variants(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![bytes.to_vec()];
     if bytes.len() > SMALL {

@@ -1,4 +1,4 @@
-//! MobileNetV2 against a NumPy forward pass of the same weights, and graphs that are refused.
+//! MobileNetV2 against a NumPy forward pass with the same weights, and graphs that are rejected.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,8 @@ use engram_models::mobilenet::{MobileNet, OPS_FILE, WEIGHTS_FILE};
 use engram_models::weights;
 use serde_json::{Value, json};
 
-/// Three operations on a 5 x 4 picture: a strided convolution, a depthwise one, the pool; then two classes.
+/// Three operations on a 5 x 4 image: a strided convolution, a depthwise convolution, the pool;
+/// then two classes.
 fn graph() -> Value {
     json!({
         "input_tensor": 0,
@@ -52,7 +53,7 @@ fn read(folder: &Path, graph: &Value) -> Result<MobileNet> {
     MobileNet::read(&ops, &file)
 }
 
-/// The small graph by candle's convolutions, with the zeros where TensorFlow puts them.
+/// The small graph against candle's convolutions, with TensorFlow's zero padding.
 #[test]
 fn a_small_graph_equals_candles_convolutions() -> Result<()> {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -62,7 +63,7 @@ fn a_small_graph_equals_candles_convolutions() -> Result<()> {
     let p = |i: usize| of[i].1.clone();
     let images = wave(&[2, 3, 5, 4], 0.7)?;
     let bias = |i: usize| p(i).reshape((1, 2, 1, 1));
-    // 5 rows by 2: a zero on both sides; 4 columns: one on the right alone.
+    // 5 rows with stride 2: one zero on both sides. 4 columns: one zero on the right.
     let padded = images.pad_with_zeros(2, 1, 1)?.pad_with_zeros(3, 0, 1)?;
     let a = padded.conv2d(&p(0), 0, 2, 1, 1)?.broadcast_add(&bias(1)?)?.clamp(0f32, 6f32)?;
     let b = a.conv2d(&p(2), 1, 1, 1, 2)?.broadcast_add(&bias(3)?)?;
@@ -75,7 +76,7 @@ fn a_small_graph_equals_candles_convolutions() -> Result<()> {
     let probabilities = network.class_probabilities(&got)?.expect("a classifier");
     let difference = (probabilities - want)?.abs()?.max_all()?.to_scalar::<f32>()?;
     assert!(difference < 1e-6, "{difference:e}");
-    // A picture alone, on any number of threads, gives the same bits.
+    // An image alone, on any number of threads, gives the same bits.
     let alone = network.embed(&images.narrow(0, 1, 1)?)?.flatten_all()?.to_vec1::<f32>()?;
     assert_eq!(alone, got.to_vec2::<f32>()?[1]);
     assert!(network.embed(&images.narrow(1, 0, 2)?).is_err());
@@ -86,21 +87,21 @@ fn a_small_graph_equals_candles_convolutions() -> Result<()> {
 fn graphs_that_cannot_be_run_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (place, value, wanted) in [
-        ("/ops/0/op", json!("MAX_POOL_2D"), "operation 0 (MAX_POOL_2D): is not known here"),
+        ("/ops/0/op", json!("MAX_POOL_2D"), "operation 0 (MAX_POOL_2D): is not supported"),
         ("/ops/0/out_shape", json!([1, 2, 2, 2]), "operation 0 (CONV_2D): gives"),
         ("/ops/0/stride", json!(0), "no `stride`"),
-        ("/ops/0/padding", json!("FULL"), "the padding"),
-        ("/ops/0/activation", json!("tanh"), "the activation `tanh`"),
+        ("/ops/0/padding", json!("FULL"), "padding"),
+        ("/ops/0/activation", json!("tanh"), "unsupported activation `tanh`"),
         ("/ops/0/weight_shape", json!([2, 4, 3, 3]), "weights of shape"),
-        ("/ops/1/inputs", json!([9]), "reads a tensor that nothing has made"),
+        ("/ops/1/inputs", json!([9]), "reads a tensor that no earlier operation computes"),
         ("/ops/2/inputs", json!([2, 0]), "adds"),
         ("/ops/2/inputs", json!([2]), "has too few inputs"),
         ("/ops/3/op", json!("ADD"), "too few inputs"),
-        ("/ops/5/op", json!("ADD"), "not known behind the average pool"),
-        ("/input_shape", json!([1, 5, 4]), "is not [1, H, W, C]"),
-        ("/input_shape", json!([1, 16384, 16384, 16384]), "is not [1, H, W, C]"),
+        ("/ops/5/op", json!("ADD"), "not supported after the average pool"),
+        ("/input_shape", json!([1, 5, 4]), "is not an image shape"),
+        ("/input_shape", json!([1, 16384, 16384, 16384]), "is not an image shape"),
         ("/ops", json!([]), "no average pool"),
-        ("/ops", json!(7), "is no graph"),
+        ("/ops", json!(7), "not a graph"),
         ("/ops/1/tensor", json!("z"), "z.weight"),
     ] {
         let mut changed = graph();
@@ -110,7 +111,7 @@ fn graphs_that_cannot_be_run_are_refused() {
     }
 }
 
-/// The published network, where `ENGRAM_DATA` names the folder that holds `vision-mobilenet`.
+/// The published network, if `ENGRAM_DATA` names the folder that contains `vision-mobilenet`.
 fn published() -> Option<(MobileNet, PathBuf)> {
     let folder = PathBuf::from(std::env::var_os("ENGRAM_DATA")?).join("vision-mobilenet");
     let network = MobileNet::read(&folder.join(OPS_FILE), &folder.join(WEIGHTS_FILE));

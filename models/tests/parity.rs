@@ -1,6 +1,7 @@
-//! The text encoders against `transformers`: hidden states and every gradient, in the packed form.
+//! The text encoders against `transformers`: hidden states and all gradients, with packed
+//! sequences.
 //!
-//! The fixtures are made by `tests/reference/text_encoders.py`.
+//! `tests/reference/text_encoders.py` creates the fixtures.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -44,7 +45,7 @@ fn config<C: DeserializeOwned>(name: &str, changes: Value) -> C {
     serde_json::from_value(config).expect("a configuration")
 }
 
-/// Weights of a fixture or of a changed copy.
+/// Opens the weights of a fixture or of a changed copy.
 fn open(path: &Path) -> Result<Arc<Weights>> {
     let weights = Weights::open(path)?;
     let prefix = if path.to_string_lossy().contains("deberta") { "deberta." } else { "bert." };
@@ -67,7 +68,7 @@ fn load_changed(
     Ok((encoder, builder.finish()?))
 }
 
-/// What `transformers` was given and what it gave.
+/// The inputs and outputs of `transformers`.
 struct Expected {
     sequences: Vec<Vec<u32>>,
     tokens: PackedTokens,
@@ -88,7 +89,7 @@ fn expected(name: &str) -> Result<Expected> {
     Ok(Expected { sequences, tokens, tensors })
 }
 
-/// The scalar whose gradients the fixtures hold.
+/// The scalar whose gradients are in the fixtures.
 fn loss(hidden: &Tensor) -> Result<Tensor> {
     let weights: Vec<f64> =
         (0..hidden.elem_count()).map(|n| (1.7 * n as f64 + 0.3).sin()).collect();
@@ -101,7 +102,7 @@ fn values(tensor: &Tensor) -> Result<Vec<f32>> {
 }
 
 fn largest(values: impl Iterator<Item = f32>) -> f32 {
-    // What is no number counts as larger than any.
+    // NaN counts as larger than any number.
     values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
 }
 
@@ -110,12 +111,13 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     largest(a.iter().zip(b).map(|(a, b)| a - b))
 }
 
-/// A gradient that differs from the reference by no more than `tolerance` of its largest element.
+/// Asserts that a gradient differs from the reference by at most `tolerance` of its largest
+/// element.
 fn assert_gradient(name: &str, got: &[f32], want: &Tensor, tolerance: f32) -> Result<()> {
     let want = values(want)?;
     let (scale, difference) = (largest(want.iter().copied()), largest_difference(got, &want));
     println!("  {name}: up to {scale:.1e}, off by {difference:.1e}");
-    // A bias that shifts all scores of a row alike changes nothing: its gradient is rounding.
+    // A bias that shifts all scores of a row equally has no effect: its gradient is rounding error.
     let scale = if scale < 1e-12 { 1.0 } else { scale };
     assert!(difference <= tolerance * scale, "{name} is off by {difference:e}");
     Ok(())
@@ -147,7 +149,7 @@ fn hidden_states_and_every_gradient_equal_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// The composites, which run in f64 and on other devices, make up the same encoders.
+/// The composites, which run in f64 and on other devices, give the same encoders.
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     for name in ENCODERS {
@@ -169,7 +171,7 @@ fn the_composites_equal_the_reference_too() -> Result<()> {
     Ok(())
 }
 
-/// A packed batch is nothing but its sequences.
+/// A sequence gives the same result alone and in a packed batch.
 #[test]
 fn a_sequence_alone_equals_itself_in_a_batch() -> Result<()> {
     for name in ENCODERS {
@@ -181,7 +183,8 @@ fn a_sequence_alone_equals_itself_in_a_batch() -> Result<()> {
             let tokens = PackedTokens::new(std::slice::from_ref(sequence));
             alone.extend(values(&encoder.encode(&tokens, &Mode::evaluate())?)?);
         }
-        // Not to the bit: a product with one row takes another path than one with many.
+        // Not bit for bit: a product with one row is computed on another path than one with many
+        // rows.
         let difference = largest_difference(&values(&batch)?, &alone);
         assert!(difference < 2e-6, "{name}: differs by {difference:e}");
     }
@@ -260,7 +263,7 @@ fn weights_that_do_not_fit_are_named_with_their_shapes() -> Result<()> {
     Ok(())
 }
 
-/// With dropout on: a gradient for each parameter that moves, none for a frozen one.
+/// With dropout: every trainable parameter has a gradient, frozen parameters have none.
 #[test]
 fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
     for name in ENCODERS {
@@ -293,7 +296,7 @@ fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
-/// Frozen parameters make no graph, a prediction keeps none; the states are the same to the bit.
+/// Frozen parameters and predictions build no graph; the states are equal bit for bit.
 #[test]
 fn no_graph_is_kept_where_no_gradient_is_wanted() -> Result<()> {
     for name in ENCODERS {
@@ -342,11 +345,11 @@ fn configurations_that_cannot_be_built_are_refused() {
     }
 }
 
-/// The published MiniLM, where `ENGRAM_MINILM` names its folder.
+/// The published MiniLM, if `ENGRAM_MINILM` names its folder.
 #[test]
 fn minilm_equals_the_reference() -> Result<()> {
     let Some(folder) = std::env::var_os("ENGRAM_MINILM").map(PathBuf::from) else {
-        // Not by a macro, whose output the test runner swallows.
+        // Not with a macro, because the test runner captures its output.
         let text = b"SKIPPED: set ENGRAM_MINILM to the folder of all-MiniLM-L6-v2 to compare it\n";
         std::io::stderr().write_all(text).expect("standard error");
         return Ok(());

@@ -1,4 +1,5 @@
-//! REVEAL's own parts: gradients through the fusion to the retriever, and what its definitions imply.
+//! REVEAL's own parts: gradients through the fusion to the retriever, and properties that follow
+//! from its definitions.
 
 use std::sync::Arc;
 
@@ -65,7 +66,7 @@ fn rows(count: usize, seed: u64) -> Result<Tensor> {
     Ok(Tensor::from_vec(numbers, (count, WIDTH), &Device::Cpu)?.to_dtype(DType::F32)?)
 }
 
-/// Two texts; the first has a picture.
+/// Two texts; the first has an image.
 fn input(first: u32) -> Result<RevealInput> {
     let texts = [vec![1, first, 3], vec![1, 7, first + 1, 9]];
     let pixels = Tensor::from_vec(numbers(48, u64::from(first)), (1, 3, 4, 4), &Device::Cpu)?;
@@ -76,7 +77,7 @@ fn input(first: u32) -> Result<RevealInput> {
     })
 }
 
-/// The generator's loss of two queries that read both of two entries.
+/// The generator's loss for two queries, each with both of two entries.
 fn generation_loss(model: &Reveal) -> Result<Tensor> {
     let mode = Mode::evaluate();
     let base = model.encode(&input(4)?, &mode)?;
@@ -107,7 +108,7 @@ fn the_fusion_has_right_gradients_for_queries_keys_values_and_scores() -> Result
     check_gradients(&inputs, |t| {
         let (model, _) = model(t[0].dtype())?;
         let base = BaseStates { states: t[0].clone(), lengths: vec![2, 3] };
-        // The first query reads one entry, the second the two others.
+        // The first query has one entry, the second has two.
         let of_query = Tensor::new(&[0u32, 1, 1], &Device::Cpu)?;
         let scores = (t[1].index_select(&of_query, 0)? * &t[2])?.sum(1)?;
         let counts = [1, 2];
@@ -130,10 +131,11 @@ fn the_losses_have_right_gradients() -> Result<()> {
 #[test]
 fn the_losses_are_what_their_definitions_say() -> Result<()> {
     let scalar = |loss: Tensor| -> Result<f32> { Ok(loss.to_scalar()?) };
-    // Centred already: the cosines are 0, -1/√2 and -1/√2, so that the squares below the diagonal sum to 1.
+    // Already centred: the cosines are 0, -1/√2 and -1/√2, so the squares below the diagonal sum to
+    // 1.
     let values = Tensor::new(&[[1f32, 0.0], [0.0, 1.0], [-1.0, -1.0]], &Device::Cpu)?;
     assert!((scalar(decorrelation(&values, 3)?)? - 1.0 / 9.0).abs() < 1e-6);
-    // Lengths 3 and 5 against 2.
+    // Norms 3 and 5 against 2.
     let values = Tensor::new(&[[3f32, 0.0], [3.0, 4.0]], &Device::Cpu)?;
     let query = Tensor::new(&[[0f32, 2.0]], &Device::Cpu)?;
     assert!((scalar(alignment(&values, &query)?)? - 1.0).abs() < 1e-6);
@@ -152,7 +154,7 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
     gradients.clear();
     gradients.backward(&generation_loss(&model)?)?;
     assert_eq!(gradients.suspicious(), []);
-    // A step along the gradient of one part alone changes the loss by its length.
+    // A small step along the gradient of a single part changes the loss by the predicted amount.
     for part in ["query_head.", "key_head.", "head_out", "dataset_gate", "att_transform", "value_"]
     {
         let of_part: Vec<(usize, &engram_models::params::Parameter)> = parameters
@@ -220,7 +222,7 @@ fn an_entry_of_weight_0_is_not_read() -> Result<()> {
         let retrieved = Retrieved { counts: &[2], prior: &prior, values: &values };
         Ok(model.fuse(&base, Some(&retrieved), &Mode::evaluate())?.states.to_vec2()?)
     };
-    // Its keys and values are 0 in the layer, and so is its output.
+    // Its keys and values in the layer are 0, and so is its output.
     let (one, other) = (fused([0.0, 2.0], 2)?, fused([0.0, 2.0], 5)?);
     assert_eq!(one[..3], other[..3]);
     assert!(one[3..3 + TOKENS].iter().flatten().all(|x| *x == 0.0));
@@ -288,7 +290,7 @@ fn a_prior_is_1_on_average_and_orders_entries_by_their_scores() -> Result<()> {
     let prior = model.prior(&scores, &[3, 2])?.to_vec1::<f32>()?;
     assert!((prior[..3].iter().sum::<f32>() - 3.0).abs() < 1e-5, "{prior:?}");
     assert_eq!(prior[3..], [1.0, 1.0]);
-    // 5 σ(1), the multiplier of the released code at its start.
+    // 5 σ(1), the initial factor in the released code.
     assert!((prior[0].ln() - prior[1].ln() - 0.8 * 3.655_293).abs() < 1e-4, "{prior:?}");
     assert!(model.prior(&scores, &[3, 3]).is_err());
     Ok(())
@@ -341,7 +343,7 @@ fn shapes_that_do_not_fit_are_refused() -> Result<()> {
 
 #[test]
 fn the_published_sizes_have_their_parameters_without_any_being_made() -> Result<()> {
-    // The paper: 0.4, 1.4 and 2.1 billion, rounded.
+    // The paper reports 0.4, 1.4 and 2.1 billion, rounded.
     for (config, millions, frozen) in [
         (RevealConfig::base(4), 475, 6),
         (RevealConfig::large(4), 1429, 20),

@@ -1,4 +1,5 @@
-//! REVEAL from published weights: what the files have is taken bit by bit, all else is fresh.
+//! REVEAL from published weights: loaded parameters equal the files bit by bit; all others are
+//! fresh.
 
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +45,7 @@ fn config() -> RevealConfig {
     }
 }
 
-/// Files as they are published: a T5, and a ViT with its class token below `vit.`.
+/// Writes files as published: a T5, and a ViT with its class token below `vit.`.
 fn files(folder: &Path) -> PublishedWeights {
     let config = config();
     let path = |name: &str| folder.join(name);
@@ -94,7 +95,7 @@ fn what_the_files_have_is_taken_bit_by_bit_and_all_else_is_fresh() -> Result<()>
                 read(&t5, there, shape)?
             }
             "image_encoder.embeddings.position_embeddings" => {
-                // Five positions there, the first one that of the class token.
+                // The file has five positions; the first belongs to the class token.
                 let all = read(&vit, "vit.embeddings.position_embeddings", &[1, 5, 8])?;
                 all.narrow(1, 1, 4)?
             }
@@ -130,11 +131,11 @@ fn what_the_files_have_is_taken_bit_by_bit_and_all_else_is_fresh() -> Result<()>
         "att_transform",
     ];
     assert_eq!(kept, own);
-    // The upper layers are the fusion's, the lower ones the base encoder's.
+    // The upper layers belong to the fusion, the lower layers to the base encoder.
     for layer in 0..3 {
         assert!(set.iter().any(|name| name.starts_with(&format!("encoder.block.{layer}."))));
     }
-    // Without files nothing is set; with one of them its own part.
+    // Without files no parameter is set; with one file only its own part is.
     assert!(PublishedWeights::default().load_into(&after)?.is_empty());
     let only = PublishedWeights { t5: None, ..published };
     assert!(only.load_into(&after)?.iter().all(|name| name.starts_with("image_encoder.")));
@@ -151,19 +152,19 @@ fn a_tensor_that_is_missing_or_misshapen_is_named_with_its_file() -> Result<()> 
     let path = published.t5.clone().unwrap();
     let last = "decoder.block.1.layer.2.DenseReluDense.wo.weight";
     assert!(parameters.get(last).is_some());
-    // One of another shape.
+    // A tensor of another shape.
     let other = Tensor::zeros((8, 13), DType::F32, &Device::Cpu)?;
     write(&path, &parameters, "", Some((last, other)));
     let told = published.load_into(&fresh()?).unwrap_err().to_string();
     for part in ["t5.safetensors", last, "[8, 12]", "[8, 13]"] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    // One too few.
+    // A missing tensor.
     let named = parameters.iter().filter(|one| one.name() != last);
     save(&path, named.map(|one| (one.name(), one.tensor())))?;
     let told = published.load_into(&fresh()?).unwrap_err().to_string();
     assert!(told.contains("t5.safetensors") && told.contains(last), "{told}");
-    // A ViT for pictures of another size.
+    // A ViT for images of another size.
     let builder = ParameterBuilder::on_cpu(12);
     ViT::new(&ViTConfig { class_token: true, image_size: 8, ..config().image }, &builder)?;
     write(published.vit.as_deref().unwrap(), &builder.finish()?, "", None);

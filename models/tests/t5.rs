@@ -1,6 +1,6 @@
-//! T5 v1.1 against `transformers`: states, logits and every gradient of the cross-entropy.
+//! T5 v1.1 against `transformers`: states, logits and all gradients of the cross-entropy.
 //!
-//! The fixtures are made by `tests/reference/t5.py`.
+//! `tests/reference/t5.py` creates the fixtures.
 
 mod reference;
 
@@ -31,13 +31,13 @@ fn load(name: &str, dtype: DType, groups: Vec<ParameterGroup>) -> Result<(T5, Pa
 
 struct Expected {
     texts: PackedTokens,
-    /// What the decoder is to say, text by text.
+    /// The target tokens of the decoder, text by text.
     targets: Vec<Vec<u32>>,
     tensors: HashMap<String, Tensor>,
 }
 
 impl Expected {
-    /// What the decoder reads: the start token, then the targets but for the last.
+    /// The decoder's input: the start token, then the targets without the last.
     fn decoder_tokens(&self) -> PackedTokens {
         let shifted = |target: &Vec<u32>| [&[0], &target[..target.len() - 1]].concat();
         PackedTokens::new(&self.targets.iter().map(shifted).collect::<Vec<_>>())
@@ -87,13 +87,13 @@ fn states_logits_and_every_gradient_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
 }
 
-/// The composites, which run in f64 and on other devices, make up the same model.
+/// The composites, which run in f64 and on other devices, give the same model.
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
 }
 
-/// A search of `transformers`, and what it gave to each text.
+/// A search of `transformers`, and its output for each text.
 #[derive(Deserialize)]
 struct Search {
     options: GenerateOptions,
@@ -111,7 +111,7 @@ fn searches(name: &str) -> Vec<Search> {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Token by token, greedily and by beams, in f32 and through the composites.
+/// Greedy search and beam search, in f32 and with the composites.
 #[test]
 fn answers_equal_the_reference() -> Result<()> {
     for (name, dtype) in MODELS.into_iter().flat_map(|m| [(m, DType::F32), (m, DType::F64)]) {
@@ -139,8 +139,8 @@ fn answers_equal_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// The greedy search takes the likeliest token of the whole decoder each time; more tokens than the
-/// cache has room for at first.
+/// Each token of the greedy search is the argmax of the decoder without a cache. The output is
+/// longer than the initial cache.
 #[test]
 fn each_greedy_token_is_the_likeliest_of_the_decoder_without_a_cache() -> Result<()> {
     for name in MODELS {
@@ -171,7 +171,7 @@ fn each_greedy_token_is_the_likeliest_of_the_decoder_without_a_cache() -> Result
     Ok(())
 }
 
-/// A text's answer does not depend on what else is in the batch.
+/// The output for a text does not depend on the other texts of the batch.
 #[test]
 fn answers_of_a_batch_are_those_of_its_texts() -> Result<()> {
     let (t5, _) = load("t5", DType::F32, vec![ParameterGroup::all_frozen()])?;
@@ -198,7 +198,7 @@ fn of_equal_tokens_the_lowest_is_taken() -> Result<()> {
     let options = GenerateOptions { max_new_tokens: 3, eos_token_id: 8, ..Default::default() };
     let texts = PackedTokens::new(&[[5, 6]]);
     assert_eq!(t5.generate(&texts, &options)?[0].tokens, [0, 0, 0]);
-    // An answer that ends at once, beside one without an end.
+    // An output that ends at once, next to one without an end.
     let options = GenerateOptions { eos_token_id: 0, ..options };
     let answer = &t5.generate(&texts, &options)?[0];
     assert_eq!((answer.tokens.as_slice(), answer.without_end()), ([0].as_slice(), [].as_slice()));
@@ -229,9 +229,19 @@ fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
     assert!(none.is_empty());
     let states = t5.encode(&texts, &Mode::predict())?;
     let refused = t5.decoder().generate(t5.shared(), (&states, &[2, 1]), &default());
-    assert!(refused.expect_err("a refusal").to_string().contains("4 states for texts of 3 rows"));
+    assert!(
+        refused
+            .expect_err("a refusal")
+            .to_string()
+            .contains("4 encoder states, but the lengths sum to 3")
+    );
     let refused = t5.decode(&texts, &states, &[2, 1], &Mode::predict());
-    assert!(refused.expect_err("a refusal").to_string().contains("4 states for texts of 3 rows"));
+    assert!(
+        refused
+            .expect_err("a refusal")
+            .to_string()
+            .contains("4 encoder states, but the lengths sum to 3")
+    );
     let output = parameters.get("lm_head.weight").expect("the output map");
     output.update(&mut |values| values[0] = f32::NAN)?;
     let refused = t5.generate(&texts, &default()).expect_err("a refusal").to_string();
@@ -246,18 +256,18 @@ fn numbers(shape: &'static [usize], seed: u64) -> (Vec<f64>, &'static [usize]) {
     ((0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect(), shape)
 }
 
-/// Six channels, three heads of four.
+/// Six channels, three heads of width four.
 fn small_config() -> T5Config {
     let sizes = T5Config { d_model: 6, d_kv: 4, d_ff: 5, num_heads: 3, ..T5Config::small() };
     T5Config { vocab_size: 9, num_layers: 1, ..sizes }
 }
 
-/// A fresh layer is the same each time, so that only the inputs move.
+/// A fresh layer always has the same parameters, so only the inputs vary.
 fn fresh(dtype: DType) -> ParameterBuilder {
     ParameterBuilder::new(3, Vec::new(), dtype, &Device::Cpu)
 }
 
-/// REVEAL's fusion: the prior of what was retrieved gets a gradient through an encoder's layer.
+/// REVEAL's fusion: the prior of retrieved entries gets a gradient through an encoder layer.
 #[test]
 fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {
     let mut weights = numbers(&[5, 1], 3);
@@ -271,7 +281,7 @@ fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {
     })
 }
 
-/// REVEAL's Perceiver: latents see each other whatever their order, and read states.
+/// REVEAL's Perceiver: latents attend to each other without a causal mask, and to the states.
 #[test]
 fn a_decoder_layer_has_all_gradients() -> Result<()> {
     let inputs = [numbers(&[5, 6], 1), numbers(&[3, 3, 3], 2), numbers(&[7, 6], 3)];
@@ -292,7 +302,9 @@ fn a_decoder_layer_has_all_gradients() -> Result<()> {
 fn more_places_than_there_are_have_no_bias() -> Result<()> {
     let bias = RelativeBias::new(&small_config(), true, &fresh(DType::F32))?;
     assert_eq!(bias.forward(2, 3)?.dims(), [3, 2, 3]);
-    assert!(bias.forward(3, 2).expect_err("a refusal").to_string().contains("3 places of 2"));
+    assert!(
+        bias.forward(3, 2).expect_err("a refusal").to_string().contains("3 queries for 2 keys")
+    );
     Ok(())
 }
 
@@ -312,7 +324,7 @@ fn published_sizes_have_their_numbers_of_parameters() -> Result<()> {
     Ok(())
 }
 
-/// As `google/t5-v1_1-base` states it.
+/// The published configuration of `google/t5-v1_1-base`.
 const BASE: &str = r#"{"architectures": ["T5ForConditionalGeneration"], "d_ff": 2048, "d_kv": 64,
     "d_model": 768, "decoder_start_token_id": 0, "dropout_rate": 0.1, "eos_token_id": 1,
     "feed_forward_proj": "gated-gelu", "initializer_factor": 1.0, "is_encoder_decoder": true,

@@ -1,6 +1,6 @@
-//! ViT against `transformers`: the last hidden state and every gradient; where gradients end.
+//! ViT against `transformers`: the last hidden state, all gradients, and the stop-gradient.
 //!
-//! The fixtures are made by `tests/reference/vit.py`.
+//! `tests/reference/vit.py` creates the fixtures.
 
 mod reference;
 
@@ -25,7 +25,7 @@ fn load(name: &str, dtype: DType) -> Result<(ViT, Parameters)> {
     Ok((ViT::new(&config, &builder)?, builder.finish()?))
 }
 
-/// A fresh model that is small enough for central differences.
+/// A fresh model, small enough for central differences.
 fn tiny(class_token: bool, dtype: DType) -> Result<(ViT, Parameters)> {
     let config = ViTConfig {
         image_size: 4,
@@ -43,13 +43,13 @@ fn tiny(class_token: bool, dtype: DType) -> Result<(ViT, Parameters)> {
     Ok((ViT::new(&config, &builder)?, builder.finish()?))
 }
 
-/// Pictures for [`tiny`], `[2, 3, 4, 4]`.
+/// Images for [`tiny`], `[2, 3, 4, 4]`.
 fn pictures(dtype: DType) -> Result<Tensor> {
     let pixels: Vec<f64> = (0..2 * 3 * 4 * 4).map(|i| (f64::from(i) * 0.9 + 0.2).sin()).collect();
     Ok(Tensor::from_vec(pixels, (2, 3, 4, 4), &Device::Cpu)?.to_dtype(dtype)?)
 }
 
-/// All tokens, as the reference has them.
+/// Returns all tokens, in the layout of the reference.
 fn last_hidden_state(output: &ViTOutput) -> Result<Tensor> {
     Ok(match &output.class_token {
         Some(class) => Tensor::cat(&[&class.unsqueeze(1)?, &output.patch_tokens], 1)?,
@@ -57,7 +57,7 @@ fn last_hidden_state(output: &ViTOutput) -> Result<Tensor> {
     })
 }
 
-/// The scalar whose gradients the fixtures hold.
+/// The scalar whose gradients are in the fixtures.
 fn loss(hidden: &Tensor) -> Result<Tensor> {
     let weights: Vec<f64> =
         (0..hidden.elem_count()).map(|n| (1.7 * n as f64 + 0.3).sin()).collect();
@@ -80,7 +80,7 @@ fn the_last_hidden_state_and_every_gradient_equal_the_reference() -> Result<()> 
     MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
 }
 
-/// The composites, which run in f64 and on other devices, make up the same model.
+/// The composites, which run in f64 and on other devices, give the same model.
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
@@ -135,14 +135,15 @@ fn every_parameter_has_a_gradient() -> Result<()> {
         let mut gradients = Gradients::new(&parameters);
         gradients.backward(&loss(&last_hidden_state(&output)?)?)?;
         let suspicious = gradients.suspicious();
-        // A bias of keys shifts all scores of a row alike: its gradient is rounding, or zero.
+        // A key bias shifts all scores of a row equally: its gradient is rounding error, or zero.
         assert!(suspicious.iter().all(|(name, _)| name.ends_with("key.bias")), "{suspicious:?}");
         assert_eq!(parameters.len(), if class_token { 54 } else { 53 });
     }
     Ok(())
 }
 
-/// Values stay, gradients end, and those above are the same as without the cut.
+/// With a stop-gradient, values do not change, lower gradients are missing, and upper gradients are
+/// equal.
 #[test]
 fn no_gradient_reaches_below_the_cut() -> Result<()> {
     let (vit, parameters) = tiny(true, DType::F32)?;
@@ -169,11 +170,11 @@ fn no_gradient_reaches_below_the_cut() -> Result<()> {
         }
     }
     let refused = vit.forward(&pixels, Some(4), &Mode::evaluate()).expect_err("a refusal");
-    assert!(refused.to_string().contains("after 4 of 3 blocks"), "{refused}");
+    assert!(refused.to_string().contains("after 4 blocks, but there are 3"), "{refused}");
     Ok(())
 }
 
-/// Dropout is on in training alone, and a picture in a batch is the picture alone.
+/// Dropout is active only in training. An image gives the same result alone and in a batch.
 #[test]
 fn modes_and_batches_change_what_they_should() -> Result<()> {
     let pixels = pictures(DType::F32)?;
@@ -207,7 +208,7 @@ fn pictures_of_another_shape_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// Weights with a class token do not go into a model without one.
+/// Weights with a class token cannot be loaded into a model without one.
 #[test]
 fn weights_of_another_form_are_refused() -> Result<()> {
     let config =
@@ -219,7 +220,7 @@ fn weights_of_another_form_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// The counts are those of `transformers` (printed by the script that makes the fixtures).
+/// The counts come from `transformers`, printed by the script that creates the fixtures.
 #[test]
 fn published_sizes_have_the_published_parameters() -> Result<()> {
     for (config, parameters, patches) in [
@@ -230,7 +231,7 @@ fn published_sizes_have_the_published_parameters() -> Result<()> {
     ] {
         config.validate()?;
         assert_eq!((config.num_parameters(), config.num_patches()), (parameters, patches));
-        // The class token and its place.
+        // The class token and its position.
         let of_class_token = 2 * config.hidden_size;
         let reveal = ViTConfig { class_token: false, ..config };
         assert_eq!(reveal.num_parameters(), parameters - of_class_token);
@@ -242,7 +243,7 @@ fn published_sizes_have_the_published_parameters() -> Result<()> {
     Ok(())
 }
 
-/// Convolutions in the place of patches: as many states, every parameter has its gradient.
+/// With a convolutional stem, the number of states is equal, and every parameter has a gradient.
 #[test]
 fn a_stem_of_convolutions_makes_patches() -> Result<()> {
     let config = ViTConfig {
@@ -269,7 +270,7 @@ fn a_stem_of_convolutions_makes_patches() -> Result<()> {
     gradients.backward(&loss(&output.patch_tokens)?)?;
     let suspicious = gradients.suspicious();
     assert!(suspicious.iter().all(|(name, _)| name.ends_with("key.bias")), "{suspicious:?}");
-    // Each picture by itself: the states do not depend on the others.
+    // The states of an image do not depend on other images.
     let alone = vit.forward(&pixels.narrow(0, 1, 1)?, None, &Mode::predict())?.patch_tokens;
     let together = output.patch_tokens.narrow(0, 1, 1)?;
     let far = (alone - together)?.abs()?.max_all()?.to_scalar::<f32>()?;

@@ -1,5 +1,5 @@
-//! What a manifest must be. Its checksum shows that it is the one which `CURRENT` names, not who wrote it: numbers that
-//! sizes are made of, and names that paths are made of, are checked before they are used.
+//! Validates a manifest. Its checksum shows that `CURRENT` names it, not who wrote it. So all sizes
+//! and names are checked before they are used.
 
 use super::file::FileRecord;
 use super::manifest::{GraphRecord, Manifest, SegmentRecord};
@@ -7,7 +7,7 @@ use super::pointer::generation_number;
 use crate::generation::MOST_ROWS;
 
 impl Manifest {
-    /// What is wrong with it.
+    /// Fails with the first fault of the manifest.
     pub(super) fn check(&self) -> Result<(), String> {
         let widths = [self.width, self.values.map_or(1, |values| values.tokens)];
         if widths.contains(&0) || self.values.is_some_and(|values| values.width == 0) {
@@ -15,7 +15,7 @@ impl Manifest {
         }
         let numbers = self.values.map_or(Some(0), |own| own.tokens.checked_mul(own.width));
         if numbers.and_then(|numbers| numbers.checked_add(self.width)).is_none() {
-            return Err("has entries of more numbers than there can be".to_owned());
+            return Err("has keys and values that are too large".to_owned());
         }
         if self.next_id < 0 {
             return Err(format!("has the next id {}", self.next_id));
@@ -40,13 +40,13 @@ impl SegmentRecord {
         if !(0.0..f32::INFINITY).contains(&self.longest_key)
             || !(0.0..f32::INFINITY).contains(&self.largest_rounding)
         {
-            return Err("has a length that is negative or not finite".to_owned());
+            return Err("has a norm that is negative or not finite".to_owned());
         }
         let folders = [Some(&self.folder), self.deleted.as_ref().map(|deleted| &deleted.folder)];
         let folders = folders.into_iter().chain([self.graph.as_ref().map(|graph| &graph.folder)]);
         for folder in folders.flatten() {
             if generation_number(folder).is_none_or(|number| number > manifest.generation) {
-                return Err(format!("lies in {folder:?}, which is no folder of this memory"));
+                return Err(format!("has the folder {folder:?}, which is not part of this memory"));
             }
         }
         self.files().try_for_each(|(_, file)| file.check())?;
@@ -74,10 +74,13 @@ impl FileRecord {
     fn check(&self) -> Result<(), String> {
         let letters = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
         if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(letters) {
-            return Err(format!("has the file {:?}", self.name));
+            return Err(format!("has the invalid file name {:?}", self.name));
         }
         if self.bytes > isize::MAX as u64 {
-            return Err(format!("has {} of {} bytes", self.name, self.bytes));
+            return Err(format!(
+                "has {} with an impossible size of {} bytes",
+                self.name, self.bytes
+            ));
         }
         Ok(())
     }

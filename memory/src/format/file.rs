@@ -1,4 +1,4 @@
-//! A file with checksums: written from front to back, read through a memory map.
+//! A file with checksums: written sequentially, read through a memory map.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,20 +12,20 @@ use sha2::{Digest, Sha256};
 use super::mapping::Mapping;
 use crate::error::MemoryError;
 
-/// Bytes of a block, which has a checksum of its own.
+/// Bytes of a block. Each block has its own checksum.
 pub(crate) const BLOCK: usize = 1 << 20;
 
-/// What the manifest says of a file.
+/// The manifest's record of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileRecord {
-    /// Its name in the folder of its generation.
+    /// The name in the folder of its generation.
     pub name: String,
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// SHA-256 of all of it, in hexadecimal.
+    /// SHA-256 of the whole file, in hexadecimal.
     pub sha256: String,
-    /// CRC-32 of each MiB, eight hexadecimal digits each, one after the other.
+    /// CRC-32 of each MiB, eight hexadecimal digits each, concatenated.
     pub crc32: String,
 }
 
@@ -90,7 +90,7 @@ impl FileWriter {
     }
 }
 
-/// A file of a memory, mapped. Each block is checked when it is first read.
+/// A memory-mapped file of a memory. Each block is checked when it is first read.
 #[derive(Debug)]
 pub(crate) struct CheckedFile {
     path: PathBuf,
@@ -108,7 +108,7 @@ impl CheckedFile {
         let file = File::open(&path).map_err(MemoryError::read(&path))?;
         let found = file.metadata().map_err(MemoryError::read(&path))?.len();
         if found != record.bytes {
-            let reason = format!("has {found} bytes in place of {}", record.bytes);
+            let reason = format!("has {found} bytes, expected {}", record.bytes);
             return Err(MemoryError::corrupt(&path, reason));
         }
         let digits = record.crc32.as_bytes().chunks(8);
@@ -137,9 +137,10 @@ impl CheckedFile {
         self.map.as_ref().map_or(0, |map| map.len())
     }
 
-    /// Some bytes of the file.
+    /// Returns a range of bytes of the file.
     ///
-    /// # Errors   [`MemoryError::Corrupt`] where a block that holds them is not what was written, or the file is shorter
+    /// # Errors   [`MemoryError::Corrupt`] if a block of the range was changed, or the file is
+    /// shorter
     pub(crate) fn bytes(&self, range: Range<usize>) -> Result<&[u8], MemoryError> {
         let all = self.unchecked();
         let Some(bytes) = all.get(range.clone()) else {
@@ -147,7 +148,7 @@ impl CheckedFile {
             return Err(MemoryError::corrupt(&self.path, reason));
         };
         for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
-            // Two threads may check a block at the same time, to no harm.
+            // Two threads may check a block at the same time; this is harmless.
             if !self.checked[block].load(Ordering::Acquire) {
                 let start = block * BLOCK;
                 let found = crc32fast::hash(&all[start..all.len().min(start + BLOCK)]);
@@ -162,22 +163,22 @@ impl CheckedFile {
         Ok(bytes)
     }
 
-    /// The whole file, of which only blocks that [`CheckedFile::bytes`] gave are to be read.
+    /// Returns the whole file. Read only blocks that [`CheckedFile::bytes`] has checked.
     pub(crate) fn unchecked(&self) -> &[u8] {
         self.map.as_deref().unwrap_or_default()
     }
 
-    /// Reads the whole file against its SHA-256.
+    /// Checks the whole file against its SHA-256.
     pub(crate) fn verify(&self) -> Result<(), MemoryError> {
         self.bytes(0..self.len())?;
         if hex(&Sha256::digest(self.unchecked())) != self.sha256 {
-            return Err(MemoryError::corrupt(&self.path, "does not have its SHA-256"));
+            return Err(MemoryError::corrupt(&self.path, "differs from its SHA-256"));
         }
         Ok(())
     }
 }
 
-/// Fails where no file is at `path`: opening a pipe would wait for whoever writes into it, and a device may never end.
+/// Fails unless `path` is a regular file. Opening a pipe could block, and a device may never end.
 pub(crate) fn check_is_file(path: &Path) -> Result<(), MemoryError> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => Ok(()),
@@ -242,6 +243,6 @@ mod tests {
         assert!(file.verify().is_err());
         std::fs::write(&path, &bytes[..BLOCK]).unwrap();
         let error = CheckedFile::open(folder.path(), &record).unwrap_err().to_string();
-        assert!(error.contains("has 1048576 bytes in place of 2097162"), "{error}");
+        assert!(error.contains("has 1048576 bytes, expected 2097162"), "{error}");
     }
 }

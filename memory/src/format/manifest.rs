@@ -15,93 +15,93 @@ pub(crate) use super::pointer::folder_name;
 use crate::error::MemoryError;
 use crate::sweep::has_finished_generation;
 
-/// The last version of the format that is read. A memory that names its encoders has this one; others have 1,
-/// so that programs which know no encoders read them.
+/// The newest supported format version. A memory that records its encoders has this version. Others
+/// have version 1, so that older programs can read them.
 pub const FORMAT_VERSION: u64 = 2;
-/// The version of a memory that names no encoders.
+/// The version of a memory without recorded encoders.
 const PLAIN_VERSION: u64 = 1;
 
 /// The manifest's file in the folder of its generation.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// All that a generation consists of.
+/// The content of a generation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// 1, or 2 where there are `encoders`.
+    /// 1, or 2 if there are `encoders`.
     pub format_version: u64,
-    /// Counts from 1.
+    /// The number of the generation, from 1.
     pub generation: u64,
-    /// Numbers in a key.
+    /// Width of a key.
     pub width: usize,
-    /// Whether keys have unit length.
+    /// Whether keys are normalised to unit length.
     pub normalised: bool,
-    /// The values; `None` for a memory of keys alone.
+    /// The format of values; `None` for a memory without values.
     pub values: Option<ValueFormat>,
-    /// The models that made the keys, in the order in which their parts lie in a key; none where keys came from
-    /// elsewhere.
+    /// The models that encoded the keys, in the order of their parts of a key. Empty if the models
+    /// are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub encoders: Vec<EncoderRecord>,
-    /// Names of the sources; entries hold places in this list, which only grows.
+    /// Names of the sources. Entries hold indices into this list, which only grows.
     pub sources: Vec<String>,
-    /// No id that was ever given is as large.
+    /// A number above every id that was ever used.
     pub next_id: i64,
-    /// Rows in the order in which they were written.
+    /// The segments, in the order in which they were written.
     pub segments: Vec<SegmentRecord>,
 }
 
-/// A model that makes keys.
+/// A model that encodes keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EncoderRecord {
-    /// The folder or address that it was read from.
+    /// The folder or address of the model.
     pub name: String,
     /// The SHA-256 of its weights file.
     pub sha256: String,
-    /// What it encodes: `text`, `pictures`, or `text and pictures`.
+    /// The kind of input: `text`, `pictures`, or `text and pictures`.
     pub reads: String,
-    /// Numbers of a key that are its own.
+    /// The width of the model's part of a key.
     pub width: usize,
-    /// What stood before each text when it was encoded; `None` for nothing.
+    /// The prompt before each text; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
 }
 
-/// How the value of an entry is kept: `[tokens, width]` numbers.
+/// The format of stored values: `[tokens, width]` numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueFormat {
     /// Tokens of a value.
     pub tokens: usize,
-    /// Numbers of a token.
+    /// Width of a token.
     pub width: usize,
-    /// What a number is.
+    /// The number type.
     pub number: ValueNumber,
 }
 
-/// What a number of a value is.
+/// The number type of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueNumber {
     /// 16-bit floating point.
     F16,
-    /// 8-bit integers, with a scale for each token.
+    /// 8-bit integers with a scale per token.
     Int8,
 }
 
-/// Rows that were written together.
+/// A segment: rows that were written together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentRecord {
-    /// The folder of the generation that wrote them.
+    /// The folder of the generation that wrote the segment.
     pub folder: String,
-    /// Their number.
+    /// The number of rows.
     pub rows: usize,
-    /// The length of the longest key.
+    /// The largest norm of a key.
     pub longest_key: f32,
-    /// The largest length of what rounding to bfloat16 takes from a key.
+    /// The largest norm of a key's rounding error in bfloat16.
     pub largest_rounding: f32,
-    /// Whether the ids rise from row to row.
+    /// Whether the ids ascend from row to row.
     pub ids_rise: bool,
     /// `[rows, width]` f32.
     pub keys: FileRecord,
@@ -111,41 +111,42 @@ pub struct SegmentRecord {
     pub scales: Option<FileRecord>,
     /// `[rows]` i64.
     pub ids: FileRecord,
-    /// `[rows]` u32: places in the manifest's list of sources.
+    /// `[rows]` u32: indices into the manifest's list of sources.
     pub sources: FileRecord,
     /// `[rows]` u64: the first 8 bytes of the SHA-256 of the document's name; 0 without a document.
     pub documents: FileRecord,
-    /// A JSON object a line.
+    /// One JSON object per line.
     pub entries: FileRecord,
-    /// `[rows + 1]` u64: where each line begins, and the end of the last.
+    /// `[rows + 1]` u64: the start of each line, and the end of the last.
     pub offsets: FileRecord,
-    /// Rows that were deleted later.
+    /// The rows that were deleted later.
     pub deleted: Option<DeletedRecord>,
-    /// A graph over the keys, which a search may use.
+    /// An optional graph over the keys, for search.
     pub graph: Option<GraphRecord>,
 }
 
-/// A graph over the keys of a segment; it can be made again from them.
+/// A graph over the keys of a segment. It can be rebuilt from the keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphRecord {
-    /// The folder of the generation that made it.
+    /// The folder of the generation that wrote the graph.
     pub folder: String,
-    /// Most neighbours of a key in a layer, and half of the most in layer 0.
+    /// Maximum number of neighbours of a key per layer; layer 0 allows twice as many.
     pub connections: usize,
-    /// Candidates that were kept while it was made.
+    /// Candidates during construction.
     pub ef_construction: usize,
-    /// Keys, counted once for each layer that they are in.
+    /// Number of nodes: keys, counted once per layer.
     pub nodes: usize,
-    /// Neighbours of all nodes together.
+    /// Number of neighbours of all nodes.
     pub edges: usize,
-    /// The node at which a search begins.
+    /// The node at which a search starts.
     pub entry: u32,
-    /// `[nodes + 1]` u64: where the neighbours of each node begin, and the end of the last.
+    /// `[nodes + 1]` u64: the start of each node's neighbours, and the end of the last node's.
     pub offsets: FileRecord,
     /// `[edges]` u32: nodes.
     pub neighbours: FileRecord,
-    /// `[nodes - rows, 2]` u32: of each node above layer 0 its row, and its node in the layer below.
+    /// `[nodes - rows, 2]` u32: for each node above layer 0, its row and its node in the layer
+    /// below.
     pub upper: FileRecord,
 }
 
@@ -153,22 +154,22 @@ pub struct GraphRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeletedRecord {
-    /// The folder of the generation that wrote the list last.
+    /// The folder of the generation that last wrote the list.
     pub folder: String,
-    /// How many rows are deleted.
+    /// The number of deleted rows.
     pub rows: usize,
-    /// A bit for each row, the first row in the lowest bit of the first byte.
+    /// One bit per row; the first row is the lowest bit of the first byte.
     pub bits: FileRecord,
 }
 
 impl SegmentRecord {
-    /// Whether another record is of the same rows, of which others may be deleted.
+    /// Whether another record has the same rows, regardless of deletions and graphs.
     pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
         let files = |record: &Self| Self { deleted: None, graph: None, ..record.clone() };
         files(self) == files(other)
     }
 
-    /// All its files, each with the name of its folder.
+    /// Returns all files, each with the name of its folder.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &FileRecord)> {
         let own =
             [&self.keys, &self.ids, &self.sources, &self.documents, &self.entries, &self.offsets];
@@ -181,7 +182,7 @@ impl SegmentRecord {
         own.map(|file| (self.folder.as_str(), file)).chain(deleted).chain(graphs)
     }
 
-    /// Bytes of all its files.
+    /// The size of all files in bytes.
     pub fn bytes(&self) -> u64 {
         self.files().map(|(_, file)| file.bytes).sum()
     }
@@ -198,17 +199,17 @@ impl fmt::Display for ValueFormat {
 }
 
 impl Manifest {
-    /// The version that a memory of these encoders has.
+    /// Returns the format version of a memory with these encoders.
     pub(crate) fn version_with(encoders: &[EncoderRecord]) -> u64 {
         if encoders.is_empty() { PLAIN_VERSION } else { FORMAT_VERSION }
     }
 
-    /// Numbers of a value; 0 for a memory of keys alone.
+    /// The number of components of a value; 0 for a memory without values.
     pub fn value_len(&self) -> usize {
         self.values.map_or(0, |format| format.tokens * format.width)
     }
 
-    /// Folders that the generation needs, its own first.
+    /// Returns the folders that the generation needs, its own first.
     pub(crate) fn folders(&self) -> Vec<String> {
         let mut folders = vec![folder_name(self.generation)];
         for segment in &self.segments {
@@ -219,20 +220,20 @@ impl Manifest {
         folders
     }
 
-    /// The current generation's manifest.
+    /// Reads the current generation's manifest.
     ///
     /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`], [`MemoryError::Corrupt`]
     pub(crate) fn current(memory: &Path) -> Result<Self, MemoryError> {
         Ok(Self::open_current(memory)?.0)
     }
 
-    /// The current generation's manifest, and its file with a shared lock: while a reader holds it, no writer sweeps the
-    /// generation away.
+    /// Reads the current generation's manifest. Also returns its file with a shared lock: while a
+    /// reader holds it, no writer removes the generation.
     ///
-    /// # Errors   as [`Manifest::current`]
+    /// # Errors   see [`Manifest::current`]
     pub(crate) fn open_current(memory: &Path) -> Result<(Self, File), MemoryError> {
         let Some(pointer) = Pointer::read(memory)? else {
-            // A first build that was killed has told nobody of its generation.
+            // A killed first build leaves no pointer.
             return Err(match has_finished_generation(memory) {
                 true => MemoryError::corrupt(&memory.join(CURRENT), "is missing"),
                 false => MemoryError::NoMemory { folder: memory.to_owned() },
@@ -241,7 +242,7 @@ impl Manifest {
         let path = memory.join(folder_name(pointer.generation)).join(MANIFEST);
         check_is_file(&path)?;
         let mut file = File::open(&path).map_err(MemoryError::read(&path))?;
-        // Not every file system has locks.
+        // Not every file system supports locks.
         let _ = file.try_lock_shared();
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(MemoryError::read(&path))?;
@@ -249,7 +250,7 @@ impl Manifest {
         Ok((manifest, file))
     }
 
-    /// The manifest that a pointer names.
+    /// Parses and checks the manifest that a pointer names.
     fn parse(path: &Path, bytes: &[u8], pointer: &Pointer) -> Result<Self, MemoryError> {
         #[derive(Deserialize)]
         struct Version {
@@ -261,30 +262,31 @@ impl Manifest {
             return Err(MemoryError::Newer { file: path.to_owned(), found, known: FORMAT_VERSION });
         }
         if hex(&Sha256::digest(bytes)) != pointer.sha256 {
-            return Err(MemoryError::corrupt(path, "does not have the SHA-256 that CURRENT names"));
+            return Err(MemoryError::corrupt(path, "differs from the SHA-256 in CURRENT"));
         }
         let manifest: Self = serde_json::from_slice(bytes)
-            .map_err(|error| MemoryError::corrupt(path, format!("is no manifest: {error}")))?;
+            .map_err(|error| MemoryError::corrupt(path, format!("is not a manifest: {error}")))?;
         let fault = match manifest.generation == pointer.generation {
             true => manifest.check().err(),
-            false => Some(format!("is of generation {}", manifest.generation)),
+            false => Some(format!("belongs to generation {}", manifest.generation)),
         };
         fault.map_or(Ok(manifest), |fault| Err(MemoryError::corrupt(path, fault)))
     }
 
-    /// The folder of the generation that is current, whether it is there or not.
+    /// Returns the folder name of the current generation, whether the folder exists or not.
     pub(crate) fn current_folder(memory: &Path) -> Option<String> {
         Some(folder_name(Pointer::read(memory).ok()??.generation))
     }
 
-    /// The generation in a folder that a manifest in it makes one of ours; `None` without such a manifest.
+    /// Reads the manifest in a folder, unchecked; `None` if there is no valid one.
     pub(crate) fn of_folder(folder: &Path) -> Option<Self> {
         let path = folder.join(MANIFEST);
         check_is_file(&path).ok()?;
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
 
-    /// Writes the manifest into a folder, which makes that folder a generation; the pointer to it.
+    /// Writes the manifest into a folder, which completes the generation. Returns the pointer to
+    /// it.
     pub(crate) fn write(&self, folder: &Path) -> Result<Pointer, MemoryError> {
         let path = folder.join(MANIFEST);
         let mut bytes = serde_json::to_vec_pretty(self)

@@ -1,7 +1,7 @@
-//! Files in a memory map, and which file an address belongs to.
+//! Memory-mapped files, and the lookup of the file that an address belongs to.
 //!
-//! A process that reads a mapped file whose end has moved gets the signal SIGBUS. A handler of that signal can ask
-//! [`path_at`] for the file, and say it before the process ends.
+//! If a mapped file is truncated, reading it raises the signal SIGBUS. A signal handler can call
+//! [`path_at`] to report the file before the process ends.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use memmap2::{Mmap, MmapOptions};
 
-/// The longest path that is kept; of longer ones the end is.
+/// The maximum length of a stored path. Of longer paths only the end is stored.
 pub const LONGEST_PATH: usize = 512;
 
 /// A mapped file.
@@ -24,10 +24,10 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of a file, which must be there.
+    /// Maps the first `bytes` bytes of a file, which must exist.
     pub(crate) fn new(file: &File, path: &Path, bytes: usize) -> io::Result<Self> {
-        // SAFETY: files of a generation are never changed after they were written. Who truncates one while it is mapped
-        // ends this process by SIGBUS, and never makes it read other memory.
+        // SAFETY: files of a generation never change after they were written. Truncating one while
+        // it is mapped ends this process with SIGBUS; it never makes the process read other memory.
         let map = unsafe { MmapOptions::new().len(bytes).map(file)? };
         let slot = Slot::take();
         slot.fill(path, map.as_ptr() as usize, map.len());
@@ -50,7 +50,8 @@ impl Drop for Mapping {
     }
 }
 
-/// The place of a mapping in the list of all. A signal handler reads it at any time: it is never freed, but used again.
+/// A mapping's slot in the list of all mappings. A signal handler may read it at any time, so slots
+/// are never freed, only reused.
 #[derive(Debug)]
 struct Slot {
     taken: AtomicBool,
@@ -62,7 +63,8 @@ struct Slot {
     next: *const Slot,
 }
 
-// SAFETY: `next` is set before the slot is seen by others, and points to a slot that is never freed.
+// SAFETY: `next` is set before other threads see the slot, and points to a slot that is never
+// freed.
 unsafe impl Sync for Slot {}
 
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
@@ -78,7 +80,7 @@ fn slots() -> impl Iterator<Item = &'static Slot> {
 }
 
 impl Slot {
-    /// A slot that nobody uses, or a new one.
+    /// Returns an unused slot, or a new one.
     fn take() -> &'static Self {
         let free = |slot: &&Self| !slot.taken.swap(true, Ordering::AcqRel);
         if let Some(slot) = slots().find(free) {
@@ -112,10 +114,10 @@ impl Slot {
     }
 }
 
-/// The path of the file that is mapped at an address, written into `path`; its length, or `None` for an address of no
-/// memory's file.
+/// Writes the path of the file mapped at `address` to `path` and returns its length. Returns `None`
+/// if no memory file is mapped there.
 ///
-/// It takes no lock and no memory, so that a signal handler may call it.
+/// It takes no lock and allocates nothing, so a signal handler may call it.
 pub fn path_at(address: usize, path: &mut [u8; LONGEST_PATH]) -> Option<usize> {
     let slot = slots().find(|slot| {
         let end = slot.end.load(Ordering::Acquire);

@@ -1,13 +1,13 @@
-//! Files of a memory: written once, synced, with checksums, and never changed again.
+//! The files of a memory: written once, synced, with checksums, never changed.
 //!
-//! | file | what it is responsible for |
+//! | file | responsibility |
 //! |---|---|
-//! | `file` | a file with a SHA-256 and a CRC-32 for each MiB; checked when it is read |
+//! | `file` | a file with a SHA-256 and a CRC-32 per MiB, checked on reading |
 //! | `tensor` | one tensor in a safetensors file, written row by row, read in place |
 //! | [`manifest`] | the list of a generation's files |
-//! | `check` | what a manifest must be, whoever wrote it |
+//! | `check` | the validation of manifests |
 //! | `pointer` | the pointer to the current generation |
-//! | [`mapping`] | files in a memory map; which file an address belongs to |
+//! | [`mapping`] | memory-mapped files, and the file that an address belongs to |
 
 mod check;
 pub(crate) mod file;

@@ -1,5 +1,5 @@
-//! `CURRENT`: the one file of a memory that is replaced. It names the current generation, and the SHA-256 of its
-//! manifest.
+//! `CURRENT`, the only file of a memory that is replaced. It names the current generation and the
+//! SHA-256 of its manifest.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -8,26 +8,26 @@ use std::path::Path;
 use super::file::check_is_file;
 use crate::error::MemoryError;
 
-/// Names the current generation, and the SHA-256 of its manifest.
+/// The file that names the current generation and the SHA-256 of its manifest.
 pub const CURRENT: &str = "CURRENT";
-/// No pointer is as long.
+/// The maximum length of a pointer in bytes.
 const LONGEST: u64 = 1000;
 
 /// The content of `CURRENT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pointer {
     pub(crate) generation: u64,
-    /// Of the manifest, in hexadecimal.
+    /// The SHA-256 of the manifest, in hexadecimal.
     pub(crate) sha256: String,
 }
 
 impl Pointer {
-    /// Reads the pointer of a memory; `None` where there is none.
+    /// Reads the pointer of a memory; `None` if the file is missing.
     pub(crate) fn read(memory: &Path) -> Result<Option<Self>, MemoryError> {
         let path = memory.join(CURRENT);
         match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // A pipe would be waited for.
+            // Opening a pipe would block.
             _ => check_is_file(&path)?,
         }
         let file = File::open(&path).map_err(MemoryError::read(&path))?;
@@ -41,19 +41,21 @@ impl Pointer {
         pointer.map(Some).ok_or_else(|| MemoryError::corrupt(&path, "does not name a generation"))
     }
 
-    /// Makes the generation the current one. An error may come after `CURRENT` was replaced: see [`FileIdentity`].
+    /// Makes the generation current. An error may occur after `CURRENT` was replaced: see
+    /// [`FileIdentity`].
     pub(crate) fn write(&self, memory: &Path) -> io::Result<()> {
         let text = format!("{} {}\n", folder_name(self.generation), self.sha256);
         engram_durable::write_file(&memory.join(CURRENT), text.as_bytes())
     }
 }
 
-/// Tells a file from the one that replaced it. It takes no file descriptor, of which there may be none left.
+/// Distinguishes a file from its replacement. It needs no file descriptor, because there may be
+/// none left.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity(Option<(u64, u64)>);
 
 impl FileIdentity {
-    /// Of the file at a path now; also of none.
+    /// Returns the identity of the current file at a path, also if it is missing.
     pub(crate) fn of(path: &Path) -> Self {
         use std::os::unix::fs::MetadataExt;
         Self(fs::metadata(path).ok().map(|found| (found.dev(), found.ino())))
@@ -65,7 +67,7 @@ pub(crate) fn folder_name(generation: u64) -> String {
     format!("gen-{generation:06}")
 }
 
-/// The number of the generation whose folder has this name; `None` for every other name.
+/// Returns the generation number in a folder name; `None` for all other names.
 pub(crate) fn generation_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix("gen-")?.parse().ok()?;
     (folder_name(number) == name).then_some(number)

@@ -8,10 +8,10 @@ use serde_json::json;
 use super::file::{BLOCK, CheckedFile, FileRecord, FileWriter};
 use crate::error::MemoryError;
 
-/// Data starts at a multiple of this many bytes, so that it can be read as numbers where it lies.
+/// The alignment of the data in bytes, so that numbers can be read in place.
 const ALIGNMENT: usize = 64;
 
-/// A number in a file, little endian.
+/// A number type in a file, little endian.
 pub(crate) trait Number: Copy + Send + Sync + 'static {
     const DTYPE: Dtype;
     fn push_to(self, bytes: &mut Vec<u8>);
@@ -34,11 +34,11 @@ number!(i64, I64);
 number!(u32, U32);
 number!(u64, U64);
 
-/// Writes the tensor `name` of a known shape.
+/// Writes the tensor `name` with a known shape.
 pub(crate) struct TensorWriter<T> {
     file: FileWriter,
     bytes: Vec<u8>,
-    /// Numbers that are still to come.
+    /// The number of components still to be written.
     left: usize,
     path: PathBuf,
     of: std::marker::PhantomData<T>,
@@ -75,23 +75,23 @@ impl<T: Number> TensorWriter<T> {
     }
 
     fn wrong_count(&self) -> MemoryError {
-        let source = std::io::Error::other("other numbers of rows than were announced");
+        let source = std::io::Error::other("the number of rows differs from the shape");
         MemoryError::Write { file: self.path.clone(), source }
     }
 }
 
-/// A tensor of a memory, mapped.
+/// A memory-mapped tensor of a memory.
 #[derive(Debug)]
 pub(crate) struct MappedTensor<T> {
     file: CheckedFile,
-    /// Where its numbers begin.
+    /// The offset of its data in the file.
     start: usize,
     shape: Vec<usize>,
     of: std::marker::PhantomData<T>,
 }
 
 impl<T: Number> MappedTensor<T> {
-    /// Opens the tensor `name`; its shape must be `shape`.
+    /// Opens the tensor `name`, which must have the shape `shape`.
     pub(crate) fn open(
         folder: &Path,
         record: &FileRecord,
@@ -100,14 +100,14 @@ impl<T: Number> MappedTensor<T> {
     ) -> Result<Self, MemoryError> {
         let file = CheckedFile::open(folder, record)?;
         let corrupt = |reason: String| MemoryError::corrupt(file.path(), reason);
-        // Opening reads and checks the first block, which holds the header, and no other.
+        // Opening reads and checks only the first block, which holds the header.
         let first = file.bytes(0..file.len().min(BLOCK))?;
         let (header_len, header) = SafeTensors::read_metadata(file.unchecked())
-            .map_err(|error| corrupt(format!("is no safetensors file: {error}")))?;
+            .map_err(|error| corrupt(format!("is not a safetensors file: {error}")))?;
         let found = header.info(name).ok_or_else(|| corrupt(format!("has no tensor `{name}`")))?;
         if found.dtype != T::DTYPE || found.shape != shape {
             return Err(corrupt(format!(
-                "has {:?} {:?} in place of {:?} {shape:?}",
+                "has {:?} {:?}, expected {:?} {shape:?}",
                 found.dtype,
                 found.shape,
                 T::DTYPE
@@ -115,32 +115,32 @@ impl<T: Number> MappedTensor<T> {
         }
         let start = 8 + header_len + found.data_offsets.0;
         if start > first.len() || start % ALIGNMENT != 0 {
-            return Err(corrupt("has its data at an odd place".to_owned()));
+            return Err(corrupt("has misaligned data".to_owned()));
         }
         let shape = shape.to_vec();
         Ok(Self { file, start, shape, of: std::marker::PhantomData })
     }
 
-    /// The numbers of a row.
+    /// The number of components of a row.
     pub(crate) fn row_len(&self) -> usize {
         self.shape.iter().skip(1).product()
     }
 
-    /// Some rows, one after the other.
+    /// Returns a range of rows, one after the other.
     pub(crate) fn read(&self, rows: std::ops::Range<usize>) -> Result<&[T], MemoryError> {
         let bytes = self.row_len() * size_of::<T>();
         let range = self.start + rows.start * bytes..self.start + rows.end * bytes;
         let bytes = self.file.bytes(range)?;
-        // SAFETY: every pattern of bits is a number of each type that is a `Number`; on little-endian machines, the
-        // only ones that this crate builds for, it is the number that was written.
+        // SAFETY: every bit pattern is valid for each `Number` type. This crate builds only for
+        // little-endian machines, where the bytes give the written number.
         let (before, numbers, after) = unsafe { bytes.align_to::<T>() };
         if !before.is_empty() || !after.is_empty() {
-            return Err(MemoryError::corrupt(self.file.path(), "has its data at an odd place"));
+            return Err(MemoryError::corrupt(self.file.path(), "has misaligned data"));
         }
         Ok(numbers)
     }
 
-    /// An error that says what is wrong with its numbers.
+    /// Returns an error about the tensor's content.
     pub(crate) fn corrupt(&self, reason: String) -> MemoryError {
         MemoryError::corrupt(self.file.path(), reason)
     }

@@ -1,4 +1,4 @@
-//! Entries from a file of JSON lines, one by one.
+//! Reads entries one by one from a file of JSON lines.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 use crate::entry::{DEFAULT_SOURCE, Entry};
 use crate::error::{MemoryError, one_line};
 
-/// A line of so many bytes is no entry: most likely the line ends are lost.
+/// The maximum length of a line in bytes. A longer line most likely means lost line breaks.
 const LONGEST_LINE: u64 = 16 << 20;
-/// The bytes that some editors begin a file with.
+/// The byte order mark that some editors write at the start of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A line of an entry file: [`Entry`], with what may be left out.
+/// A line of an entry file: an [`Entry`] with optional fields.
 #[derive(Debug, Deserialize)]
 struct EntryLine {
     id: Option<i64>,
@@ -25,19 +25,20 @@ struct EntryLine {
     payload: Map<String, Value>,
 }
 
-/// Reads the entries of a file; blank lines are passed over. After an error nothing more comes.
+/// Reads the entries of a file. Blank lines are skipped. After an error, the iterator ends.
 pub struct EntryLines {
     path: PathBuf,
     file: BufReader<File>,
     line: u64,
-    /// What the next entry without an id gets; none where the numbers have run out.
+    /// The id of the next entry without an id; `None` if no larger id exists.
     next_id: Option<i64>,
     failed: bool,
     text: Vec<u8>,
 }
 
 impl EntryLines {
-    /// Opens a file; an entry that names no id gets `first_id`, or the number after the largest id before it.
+    /// Opens a file. An entry without an id gets `first_id`, or the number after the largest id so
+    /// far.
     ///
     /// # Errors   [`MemoryError::Read`]
     pub fn open(path: &Path, first_id: i64) -> Result<Self, MemoryError> {
@@ -51,17 +52,17 @@ impl EntryLines {
         &self.path
     }
 
-    /// The line that was read last, from 1.
+    /// The last line read, from 1.
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// An error about the line that was read last.
+    /// Returns an error about the last line read.
     pub fn fault(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
         self.malformed(Some(self.line), reason.into(), remedy)
     }
 
-    /// The next line that is not blank; whether there is one.
+    /// Reads the next line that is not blank. Returns false at the end.
     fn next_line(&mut self) -> Result<bool, MemoryError> {
         loop {
             self.text.clear();
@@ -74,7 +75,7 @@ impl EntryLines {
             self.line += 1;
             if read as u64 > LONGEST_LINE {
                 let reason = format!("is longer than {LONGEST_LINE} bytes");
-                return Err(self.fault(reason, "write one JSON object a line"));
+                return Err(self.fault(reason, "write one JSON object per line"));
             }
             if self.line == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
                 self.text.drain(..BYTE_ORDER_MARK.len());
@@ -91,12 +92,13 @@ impl EntryLines {
         }
         let entry: EntryLine = serde_json::from_slice(&self.text).map_err(|error| {
             self.fault(
-                format!("is no entry: {error}"),
-                "write one JSON object a line, with an integer `id`, and `source` and `document` as texts",
+                format!("is not an entry: {error}"),
+                "write one JSON object per line, with an integer `id` and the strings `source` and \
+                 `document`",
             )
         })?;
         if entry.source.as_deref() == Some("") {
-            return Err(self.fault("has an empty source", "name it, or leave `source` out"));
+            return Err(self.fault("has an empty source", "give it a name, or omit `source`"));
         }
         let document = match entry.document {
             None | Some(Value::Null) => None,
@@ -106,7 +108,7 @@ impl EntryLines {
             }
             Some(other) => {
                 let reason = format!("has the document {other}");
-                return Err(self.fault(reason, "name a document by a text or an integer"));
+                return Err(self.fault(reason, "write the document as a string or an integer"));
             }
         };
         let id = match entry.id {
@@ -115,7 +117,7 @@ impl EntryLines {
             }
             Some(id) => id,
             None => self.next_id.ok_or_else(|| {
-                self.fault("has no id, and no larger one is left", "number entries from 0")
+                self.fault("has no id, and the largest id is taken", "number entries from 0")
             })?,
         };
         self.next_id = self.next_id.zip(id.checked_add(1)).map(|(next, after)| next.max(after));
@@ -123,19 +125,19 @@ impl EntryLines {
         Ok(Some(Entry { id, source, document, payload: entry.payload }))
     }
 
-    /// The error of a file that ends before there is an entry for each of `rows` keys.
+    /// The error if the file ends before it has an entry for each of `rows` keys.
     pub(super) fn too_few(&self, rows: usize) -> MemoryError {
         let reason = format!("ends after line {}, but there are {rows} keys", self.line);
-        self.malformed(None, reason, "give one line for each key")
+        self.malformed(None, reason, "give one line per key")
     }
 
-    /// Fails where something follows the entries of `rows` keys.
+    /// Fails if the file continues after the entries of `rows` keys.
     pub(super) fn end_after(&mut self, rows: usize) -> Result<(), MemoryError> {
         match self.next_line()? {
             false => Ok(()),
             true => {
                 let reason = format!("has more entries than the {rows} keys");
-                Err(self.fault(reason, "give one line for each key"))
+                Err(self.fault(reason, "give one line per key"))
             }
         }
     }

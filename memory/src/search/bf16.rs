@@ -1,15 +1,17 @@
-//! Products of vectors rounded to bfloat16, on processors that compute them (AVX-512 BF16): twice as many in the same
-//! time as in single precision. The exact search takes them to find candidates, and knows how far off they can be.
+//! Dot products of vectors rounded to bfloat16, on processors with AVX-512 BF16: twice as many per
+//! second as in single precision. The exact search uses them to find candidates, with a known error
+//! bound.
 //!
-//! Queries stand in groups of [`QUERIES`], keys in panels of [`KEYS`]; in both, two neighbouring numbers of a vector make
-//! one 32-bit word, and the words of all vectors of a group lie side by side.
+//! Queries are arranged in groups of [`QUERIES`], keys in panels of [`KEYS`]. Two neighbouring
+//! components of a vector form one 32-bit word. The words of all vectors of a group are
+//! interleaved.
 
 /// Queries of a group. Their sums with a panel's keys fill 24 of the 32 registers.
 const QUERIES: usize = 6;
-/// Keys of a panel: four registers of 16.
+/// Keys of a panel: four registers of 16 numbers.
 const KEYS: usize = 64;
 
-/// Queries, rounded.
+/// Rounded queries.
 pub(super) struct Queries {
     words: Vec<u32>,
     /// Words of a vector.
@@ -34,9 +36,10 @@ impl Queries {
         Self { words, length, count: vectors.len() / width }
     }
 
-    /// The products with keys, `[keys, width]`, into `scores`, `[queries, keys]`; `buffer` may be used again and again.
+    /// Writes the products with keys `[keys, width]` to `scores` `[queries, keys]`. `buffer` can be
+    /// reused.
     ///
-    /// They are those of the rounded vectors, added up in single precision.
+    /// The products are those of the rounded vectors, summed in single precision.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn products(
         &self,
@@ -71,24 +74,25 @@ impl Queries {
     }
 }
 
-/// The products of a group of queries with a panel of keys.
+/// Computes the products of a group of queries with a panel of keys.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn multiply(queries: &[u32], keys: &[u32], products: &mut [[f32; KEYS]; QUERIES]) {
     use std::arch::x86_64::*;
-    /// Sums that one register holds.
+    /// The number of sums in one register.
     const LANES: usize = 16;
     let mut sums = [[_mm512_setzero_ps(); KEYS / LANES]; QUERIES];
     for (keys, queries) in keys.chunks_exact(KEYS).zip(queries.chunks_exact(QUERIES)) {
         let mut of_keys = [_mm512_setzero_si512(); KEYS / LANES];
         for (register, keys) in of_keys.iter_mut().zip(keys.chunks_exact(LANES)) {
-            // SAFETY: 16 words are there.
+            // SAFETY: the slice has 16 words.
             *register = unsafe { _mm512_loadu_si512(keys.as_ptr().cast()) };
         }
         for (sums, query) in sums.iter_mut().zip(queries) {
             let query = _mm512_set1_epi32(query.cast_signed());
             for (sum, keys) in sums.iter_mut().zip(of_keys) {
-                // SAFETY: a register of 16 words is one of 32 bfloat16 numbers.
+                // SAFETY: a register of 16 words has the layout of a register of 32 bfloat16
+                // numbers.
                 let (query, keys) = unsafe {
                     (
                         std::mem::transmute::<__m512i, __m512bh>(query),
@@ -101,13 +105,13 @@ fn multiply(queries: &[u32], keys: &[u32], products: &mut [[f32; KEYS]; QUERIES]
     }
     for (sums, products) in sums.iter().zip(products) {
         for (sum, products) in sums.iter().zip(products.chunks_exact_mut(LANES)) {
-            // SAFETY: there is room for 16 numbers.
+            // SAFETY: the slice has room for 16 numbers.
             unsafe { _mm512_storeu_ps(products.as_mut_ptr(), *sum) };
         }
     }
 }
 
-/// Rounds `vectors`, `[rows, width]`, into `[groups, words, GROUP]`; places without a number are 0.
+/// Rounds `vectors` `[rows, width]` into `[groups, words, GROUP]`; padding is 0.
 fn interleave<const GROUP: usize>(vectors: &[f32], width: usize, words: &mut Vec<u32>) {
     let length = width.div_ceil(2);
     words.clear();
@@ -122,13 +126,13 @@ fn interleave<const GROUP: usize>(vectors: &[f32], width: usize, words: &mut Vec
     }
 }
 
-/// The bits of the nearest bfloat16 number, of two equally near ones the even one. Finite numbers only.
+/// Returns the bits of the nearest bfloat16 number; ties go to the even one. Finite numbers only.
 fn bits(number: f32) -> u16 {
     let bits = number.to_bits();
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// The length of what rounding takes from a vector.
+/// Returns the norm of a vector's rounding error.
 pub(crate) fn rounding(vector: &[f32]) -> f64 {
     let lost = |number: &f32| {
         let rounded = f32::from_bits(u32::from(bits(*number)) << 16);

@@ -1,8 +1,8 @@
-//! Exact search: every key against every query.
+//! Exact search: scores every key for every query.
 //!
-//! Products are computed in single precision, or quicker in bfloat16, blocks of keys against blocks of queries; whatever
-//! could be among the best within the error of that is computed again in double precision, and ordered by the result. So
-//! the order is that of double precision, whatever the blocks, the threads and the processor.
+//! Dot products are computed block by block in single precision, or faster in bfloat16. Every row
+//! whose score could be among the best, given the error bound, is scored again in double precision,
+//! which sets the order. So the order does not depend on the blocks, the threads or the processor.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,17 +17,18 @@ use crate::error::MemoryError;
 use crate::format::manifest::SegmentRecord;
 use crate::generation::{Generation, Part, Row};
 
-/// Queries that are searched together.
+/// The maximum number of queries that are searched together.
 const QUERIES: usize = 1024;
-/// Candidates of the queries that are searched together, for each thread.
+/// The maximum number of candidates of these queries, per thread.
 const MOST_CANDIDATES: usize = 1 << 22;
-/// Keys of a block: their products with the queries stay in the processor's cache.
+/// Keys per block. Their products with the queries fit in the processor's cache.
 const KEYS: usize = 512;
 
-/// With fewer queries the time goes into reading keys, and rounding them does not pay.
+/// The minimum number of queries for bfloat16. With fewer queries, reading keys dominates, and
+/// rounding does not pay.
 const FEWEST_ROUNDED: usize = 16;
-/// Lengths of queries that can be rounded: none of their products with keys of unit length is too small for the
-/// processor to keep.
+/// The norms of queries that can be rounded. Products of such queries with normalised keys do not
+/// underflow.
 const ROUNDED_LENGTHS: RangeInclusive<f64> = 1e-6..=1e6;
 
 /// Exact search, the default.
@@ -50,19 +51,19 @@ impl Index for Exact {
     }
 }
 
-/// Some of the queries.
+/// A batch of the queries.
 pub(super) struct QueryBatch<'a> {
     generation: &'a Generation,
     prepared: &'a Prepared<'a>,
     /// `[queries, width]`.
     keys: &'a [f32],
-    /// The number of the first query.
+    /// The index of the first query.
     first: usize,
-    /// The same, rounded, where that is quicker.
+    /// The rounded queries, if rounding is faster.
     rounded: Option<bf16::Queries>,
-    /// Twice the largest error of a score, of each query.
+    /// Twice the largest error of a score, per query.
     margins: Vec<f32>,
-    /// The best threshold that any thread has found, of each query, as the bits of an `f32` that [`rising`] made.
+    /// The best threshold of any thread, per query, as the bits of an `f32` from [`rising`].
     thresholds: Vec<AtomicU32>,
 }
 
@@ -93,18 +94,20 @@ impl<'a> QueryBatch<'a> {
             && queries().len() >= FEWEST_ROUNDED
             && bf16::Queries::are_fast()
             && queries().all(|query| ROUNDED_LENGTHS.contains(&length(query)));
-        // A sum of `width` products in any order is off by at most `width` roundings of the product of the lengths
-        // (Cauchy-Schwarz); some more for the gate, for keys that are not quite of unit length, and for bfloat16.
+        // A sum of `width` products in any order is off by at most `width` rounding errors of the
+        // product of the norms (Cauchy-Schwarz). A few more cover the gate, keys whose norm is not
+        // exactly 1, and bfloat16.
         let roundings = 1.01 * (prepared.width + 8) as f64 * f64::from(f32::EPSILON) / 2.0;
         let margin = |(number, query): (usize, &[f32])| {
             let gate = f64::from(prepared.largest_gate(first + number));
             let (length, mut error) = (length(query), roundings * length(query) * longest);
             if rounded {
-                // What rounding took from the query, times any key, and what it took from a key, times the query.
+                // The rounding error of the query times any key, plus the rounding error of a key
+                // times the query.
                 let query_lost = bf16::rounding(query);
                 error += query_lost * longest + (length + query_lost) * lost;
             }
-            // Products below the smallest normal number lose more than a rounding.
+            // Products below the smallest normal number lose more than one rounding error.
             let vanished = (prepared.width + 8) as f64 * f64::from(f32::MIN_POSITIVE);
             (2.0 * (error * gate + vanished * gate.max(1.0))) as f32
         };
@@ -115,7 +118,7 @@ impl<'a> QueryBatch<'a> {
         Self { generation, prepared, keys, rounded, first, margins, thresholds }
     }
 
-    /// All queries, batch by batch.
+    /// Returns all queries in batches.
     pub(super) fn all(
         generation: &'a Generation,
         prepared: &'a Prepared<'a>,
@@ -126,12 +129,12 @@ impl<'a> QueryBatch<'a> {
         batches.map(move |(number, keys)| Self::new(generation, prepared, keys, number * together))
     }
 
-    /// The number of the first query, and the keys of all.
+    /// Returns the index of the first query, and all query vectors.
     pub(super) fn queries(&self) -> (usize, std::slice::Chunks<'a, f32>) {
         (self.first, self.keys.chunks(self.prepared.width))
     }
 
-    /// For each query all rows that may be among the best.
+    /// Returns, for each query, all rows that may be among the best.
     pub(super) fn candidates(&self) -> Result<Vec<Vec<Candidate>>, MemoryError> {
         let parts = self.generation.parts().iter().enumerate();
         let blocks = parts.flat_map(|(part, of)| {
@@ -163,7 +166,7 @@ impl<'a> QueryBatch<'a> {
         Ok(best.into_iter().map(TopK::into_candidates).collect())
     }
 
-    /// Whether a block has rows that may be found.
+    /// Whether a block has searchable rows.
     fn has_rows(&self, block: &Block<'_>) -> bool {
         match &self.prepared.hidden[block.part] {
             Hidden::Nothing => true,
@@ -174,7 +177,7 @@ impl<'a> QueryBatch<'a> {
         }
     }
 
-    /// For each query the best of its candidates, in order.
+    /// Returns, for each query, the best of its candidates in order.
     pub(super) fn order_all(
         &self,
         candidates: Vec<Vec<Candidate>>,
@@ -183,7 +186,7 @@ impl<'a> QueryBatch<'a> {
         ordered.map(|(query, candidates)| self.order(query, candidates)).collect()
     }
 
-    /// The products of all queries with a block's keys, times the gates.
+    /// Computes the products of all queries with a block's keys, times the gates.
     fn score(&self, block: Block<'_>, scores: &mut Scores) -> Result<(), MemoryError> {
         let (width, rows) = (self.prepared.width, block.rows);
         let keys = block.of.segment.keys(block.start..block.start + rows)?;
@@ -237,7 +240,7 @@ impl<'a> QueryBatch<'a> {
         Ok(())
     }
 
-    /// The best `k` candidates by their scores in double precision.
+    /// Returns the best `k` candidates by score in double precision.
     fn order(&self, query: usize, candidates: Vec<Candidate>) -> Result<Vec<Hit>, MemoryError> {
         let key = &self.keys[query * self.prepared.width..][..self.prepared.width];
         let scale = self.prepared.scale(key);
@@ -249,13 +252,13 @@ impl<'a> QueryBatch<'a> {
             let source = part.segment.sources()?[in_part];
             let gate = f64::from(self.prepared.gate(self.first + query, source));
             let product = dot(key, found);
-            // Rounded keys of unit length may have a product of a little more than 1.
+            // Rounded normalised keys may have a product slightly above 1.
             let cosine = scale.map(|scale| (product * scale).clamp(-1.0, 1.0));
             let score = (gate * cosine.unwrap_or(product)) as f32;
             let hit = Hit { id: part.segment.ids()?[in_part], score, source, row };
             scored.push((gate * product, hit));
         }
-        // Adding zero turns -0 into 0, so that the two are equal.
+        // Adding 0 turns -0 into 0, so that both compare as equal.
         scored.sort_unstable_by(|(a, hit_a), (b, hit_b)| {
             (b + 0.0).total_cmp(&(a + 0.0)).then(hit_a.id.cmp(&hit_b.id))
         });
@@ -264,7 +267,7 @@ impl<'a> QueryBatch<'a> {
     }
 }
 
-/// What a thread needs for a block; used again for the next one.
+/// The buffers of a thread, reused for each block.
 #[derive(Default)]
 struct Scores {
     /// `[queries, rows]`.
@@ -273,12 +276,13 @@ struct Scores {
     keys: Vec<u32>,
 }
 
-/// The products of queries `[queries, width]` and keys `[rows, width]` in single precision, `[queries, rows]`.
+/// Computes the products of queries `[queries, width]` and keys `[rows, width]` in single
+/// precision, `[queries, rows]`.
 fn products(queries: &[f32], keys: &[f32], width: usize, out: &mut [f32]) {
     let (queries_len, rows) = (queries.len() / width, keys.len() / width);
     assert_eq!(out.len(), queries_len * rows);
-    // SAFETY: the three matrices are as large as the sizes and strides say: queries `[queries, width]`, keys
-    // `[rows, width]` taken as their transpose, products `[queries, rows]`.
+    // SAFETY: the three matrices have the given sizes and strides: queries `[queries, width]`, keys
+    // `[rows, width]` as their transpose, products `[queries, rows]`.
     unsafe {
         gemm::gemm(
             queries_len,
@@ -304,13 +308,13 @@ fn products(queries: &[f32], keys: &[f32], width: usize, out: &mut [f32]) {
     }
 }
 
-/// The bits of a number, such that larger numbers have larger bits.
+/// Returns bits that are ordered like the numbers: a larger number has larger bits.
 fn rising(number: f32) -> u32 {
     let bits = number.to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-/// The number whose bits [`rising`] gave.
+/// The inverse of [`rising`].
 fn falling(bits: u32) -> f32 {
     f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
 }

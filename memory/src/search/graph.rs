@@ -1,8 +1,9 @@
-//! A graph over the keys of a segment (Malkov and Yashunin, arXiv 1603.09320): made by hnsw_rs, kept as lists of
-//! neighbours, searched where they lie in their files.
+//! A graph over the keys of a segment (Malkov and Yashunin, arXiv 1603.09320). hnsw_rs builds it.
+//! It is stored as lists of neighbours and searched in the memory-mapped files.
 //!
-//! A node is a key in a layer. Those of layer 0 have the numbers of their rows; those of the layers above follow, layer
-//! by layer, each with its row and with its node in the layer below. Searching begins at a node of the highest layer.
+//! A node is a key in a layer. Nodes of layer 0 have the numbers of their rows. Nodes of the upper
+//! layers follow, layer by layer, each with its row and its node in the layer below. A search
+//! starts at a node of the highest layer.
 
 mod check;
 
@@ -24,21 +25,22 @@ use crate::format::tensor::{MappedTensor, Number, TensorWriter};
 use crate::generation::Bits;
 use crate::segment::Segment;
 
-/// Layers of a graph, as many as hnsw_rs has.
+/// The number of layers of a graph, equal to hnsw_rs.
 const LAYERS: usize = 16;
 
-/// Candidates of [`GraphSettings`]: hnsw_rs takes memory for all of them beforehand.
+/// The valid numbers of candidates; hnsw_rs allocates memory for all of them in advance.
 const CANDIDATES: RangeInclusive<usize> = 1..=100_000;
 
-/// Keys lie scattered in main memory: each is asked for while so many before it are multiplied.
+/// How many keys ahead to prefetch, because keys are scattered in main memory.
 const AHEAD: usize = 2;
 
-/// How a graph is made.
+/// The settings for building a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphSettings {
-    /// Most neighbours of a key in a layer, and half of the most in layer 0; at most 256.
+    /// Maximum number of neighbours of a key per layer, at most 256; layer 0 allows twice as many.
     pub connections: usize,
-    /// Candidates that are kept while it is made, at most 100,000; more give a better graph and take longer.
+    /// Candidates during construction, at most 100,000. More candidates give a better graph and
+    /// take longer.
     pub ef_construction: usize,
 }
 
@@ -48,7 +50,8 @@ impl Default for GraphSettings {
     }
 }
 
-/// 1 less the product, for vectors of unit length; hnsw_rs refuses what rounding takes below 0.
+/// 1 minus the dot product, for unit vectors. Rounding may give negative values, which hnsw_rs
+/// rejects, so they become 0.
 #[derive(Debug, Clone, Copy, Default)]
 struct UnitDistance;
 
@@ -58,18 +61,18 @@ impl Distance<f32> for UnitDistance {
     }
 }
 
-/// A graph on its way into files.
+/// A graph to be written to files.
 pub(crate) struct GraphLists {
-    /// Where the neighbours of each node begin, and where those of the last end.
+    /// The start of each node's neighbours, and the end of the last node's.
     offsets: Vec<u64>,
     neighbours: Vec<u32>,
-    /// Of each node above layer 0 the row, and the node in the layer below.
+    /// For each node above layer 0: its row, and its node in the layer below.
     upper: Vec<u32>,
     entry: u32,
 }
 
 impl GraphSettings {
-    /// Makes the graph of a segment; one thread does, so that the same keys give the same graph.
+    /// Builds the graph of a segment in one thread, so that equal keys give equal graphs.
     pub(crate) fn build(
         self,
         segment: &Segment,
@@ -86,8 +89,8 @@ impl GraphSettings {
         if !manifest.normalised {
             return Err(MemoryError::BadOption {
                 option: "the memory",
-                found: "made with --no-normalize".to_owned(),
-                expected: "of keys of unit length for a graph; search it exactly",
+                found: "built with --no-normalize".to_owned(),
+                expected: "normalised for a graph; use exact search",
             });
         }
         let (rows, distance) = (segment.rows, UnitDistance);
@@ -108,21 +111,22 @@ impl GraphSettings {
     }
 }
 
-/// Rows whose key an earlier row has too. In a graph they would be neighbours of each other alone, and cut it into
-/// pieces: they are neighbours of that row instead, and of nothing else.
+/// Rows whose key equals the key of an earlier row. As ordinary nodes they would be neighbours of
+/// each other only, and split the graph. So their only neighbour is that earlier row.
 #[derive(Default)]
 struct Copies {
-    /// Rows with different keys, by a hash of the key.
+    /// Rows with distinct keys, by hash of the key.
     of_hash: HashMap<u64, Vec<u32>>,
     /// The row of each copy, and the first row with its key.
     of: Vec<(u32, u32)>,
 }
 
 impl Copies {
-    /// Takes a row in; whether its key is new. `same` compares it with the key of another row.
+    /// Adds a row. Returns true if its key is new. `same` compares the key with the key of another
+    /// row.
     fn is_new(&mut self, row: u32, same: impl Fn(usize) -> bool, key: &[f32]) -> bool {
         let mut hasher = DefaultHasher::new();
-        // Adding zero turns -0 into 0, which is the same number.
+        // Adding 0 turns -0 into 0, which is the same number.
         key.iter().for_each(|number| (number + 0.0).to_bits().hash(&mut hasher));
         let alike = self.of_hash.entry(hasher.finish()).or_default();
         match alike.iter().find(|first| same(**first as usize)) {
@@ -140,7 +144,7 @@ impl Copies {
 
 impl GraphLists {
     fn of(graph: &Hnsw<'_, f32, UnitDistance>, rows: usize, copies: &Copies) -> Self {
-        // Of each row, by layer, the rows of its neighbours.
+        // For each row and layer, the rows of its neighbours.
         let mut of_row: Vec<Vec<Vec<u32>>> = vec![Vec::new(); rows];
         for point in graph.get_point_indexation() {
             let mut layers = point.get_neighborhood_id();
@@ -158,7 +162,7 @@ impl GraphLists {
             }
         }
         let highest = of_row.iter().map(Vec::len).max().unwrap_or(0);
-        // Of each layer the rows in it, in order, and the number of its first node.
+        // For each layer, its rows in order, and the number of its first node.
         let mut layers: Vec<(Vec<u32>, usize)> = Vec::new();
         let mut nodes = 0;
         for layer in 0..highest {
@@ -187,7 +191,7 @@ impl GraphLists {
         Self { offsets, neighbours, upper, entry }
     }
 
-    /// Writes the graph of segment `number` into the folder of the generation `name`.
+    /// Writes the graph of segment `number` to the folder of the generation `name`.
     pub(crate) fn write(
         &self,
         name: &str,
@@ -221,7 +225,7 @@ impl GraphLists {
     }
 }
 
-/// A graph, mapped.
+/// A memory-mapped graph.
 #[derive(Debug)]
 pub(crate) struct Graph {
     rows: usize,
@@ -234,7 +238,7 @@ pub(crate) struct Graph {
     is_checked: AtomicBool,
 }
 
-/// A row with its score; of equal scores the lower row is the better one.
+/// A row with its score. Of equal scores the lower row is better.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scored {
     pub(crate) score: f32,
@@ -274,7 +278,8 @@ impl Graph {
         Ok(Self { rows, edges, entry, offsets, neighbours, upper, upper_nodes, is_checked })
     }
 
-    /// Fails unless every number in its files leads to a node of the right layer; looks at them once.
+    /// Fails unless every number in the files leads to a node of the right layer. Checks the files
+    /// only once.
     pub(crate) fn check(&self) -> Result<(), MemoryError> {
         if !self.is_checked.load(Ordering::Acquire) {
             self.check_lists()?;
@@ -283,15 +288,15 @@ impl Graph {
         Ok(())
     }
 
-    /// Reads every file against its checksums.
+    /// Checks every file against its checksums.
     pub(crate) fn verify(&self) -> [Result<(), MemoryError>; 3] {
         [self.offsets.verify(), self.neighbours.verify(), self.upper.verify()]
     }
 
-    /// The rows with the largest products with `query`, at most `count` of those that `visible` lets through, in no
-    /// order; nearly the best ones.
+    /// Returns nearly the best rows by dot product with `query`, unordered: at most `count` of the
+    /// rows for which `visible` is true.
     ///
-    /// The walk also passes through rows that may not be found.
+    /// The walk also passes through invisible rows.
     pub(crate) fn search(
         &self,
         segment: &Segment,
@@ -333,7 +338,7 @@ impl Graph {
                 open.push(next);
                 if visible(*row as usize) {
                     best.push(Reverse(next));
-                    // A copy of the key takes no other key's place.
+                    // A copy of a key does not use up the place of another key.
                     count += usize::from(next.score == node.score);
                     if best.len() > count {
                         best.pop();
@@ -344,7 +349,7 @@ impl Graph {
         Ok(best.into_iter().map(|Reverse(scored)| scored).collect())
     }
 
-    /// The row of layer 0 that going from neighbour to better neighbour leads to, layer by layer.
+    /// Descends greedily from layer to layer, and returns the row found in layer 0.
     fn descend(
         &self,
         score: &impl Fn(u32) -> Result<Scored, MemoryError>,
@@ -374,7 +379,7 @@ impl Graph {
         Ok(node)
     }
 
-    /// The row of a node above layer 0, and its node in the layer below; `None` in layer 0.
+    /// Returns the row of a node above layer 0, and its node in the layer below. `None` in layer 0.
     fn upper(&self, node: u32) -> Result<Option<[u32; 2]>, MemoryError> {
         let Some(at) = (node as usize).checked_sub(self.rows) else { return Ok(None) };
         Ok(self.upper.read(at..at + 1)?.try_into().ok())
@@ -383,7 +388,7 @@ impl Graph {
     fn neighbours(&self, node: u32) -> Result<&[u32], MemoryError> {
         let ends = self.offsets.read(node as usize..node as usize + 2)?;
         if ends[0] > ends[1] || ends[1] > self.edges as u64 {
-            return Err(self.offsets.corrupt(format!("has no neighbours for node {node}")));
+            return Err(self.offsets.corrupt(format!("has invalid neighbours for node {node}")));
         }
         self.neighbours.read(ends[0] as usize..ends[1] as usize)
     }

@@ -1,8 +1,8 @@
-//! Search through a graph over the keys: quicker than looking at all of them, and nearly exact.
+//! Search through a graph over the keys: faster than scoring all keys, and nearly exact.
 //!
-//! Deleted rows, sources and excluded documents are looked at inside the search, and what it proposes is scored as in
-//! the exact search. Where few rows of a segment may be found, where a segment has no graph, and where the graph gives
-//! fewer entries than there are, the exact search takes over.
+//! The graph search itself skips deleted rows, other sources and excluded documents. Its proposals
+//! are scored as in the exact search. Exact search is used for segments without a graph or with few
+//! searchable rows, and if the graph returns too few entries.
 
 use rayon::prelude::*;
 
@@ -13,10 +13,10 @@ use super::{Filter, Found, Hidden, Hit, Index, Prepared, Queries};
 use crate::error::MemoryError;
 use crate::generation::{Bits, Generation, Part};
 
-/// A graph is used where at least this share of a segment's rows may be found.
+/// The smallest share of searchable rows for which a segment's graph is used.
 const FEWEST: f64 = 0.05;
 
-/// Search through the graphs that were opened with a generation.
+/// Search through the graphs of a generation.
 pub struct Hnsw {
     generation: u64,
     has_graphs: bool,
@@ -24,11 +24,11 @@ pub struct Hnsw {
 }
 
 impl Hnsw {
-    /// Candidates that a search keeps where nothing else is said; it keeps at least twice as many as are wanted.
+    /// The default number of candidates of a search. A search keeps at least `2 k` candidates.
     pub const EF_SEARCH: usize = 96;
 
-    /// Checks the graphs of a generation, once; segments without one are searched exactly. It opens no file: whatever is
-    /// written meanwhile, the generation keeps its graphs.
+    /// Checks the graphs of a generation once. Segments without a graph are searched exactly. It
+    /// opens no file: whatever is written meanwhile, the generation keeps its graphs.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn open(generation: &Generation, ef_search: usize) -> Result<Self, MemoryError> {
@@ -44,7 +44,7 @@ impl Hnsw {
         self.has_graphs
     }
 
-    /// Divides the rows of each segment between graph and exact search.
+    /// Divides the rows of each segment between graph search and exact search.
     fn plan(&self, generation: &Generation, prepared: &Prepared<'_>) -> Result<Plan, MemoryError> {
         let mut plan = Plan { groups: Vec::new(), exact: prepared.hidden.clone() };
         for (number, part) in generation.parts().iter().enumerate() {
@@ -58,7 +58,8 @@ impl Hnsw {
                 continue;
             }
             let sources = part.segment.sources()?;
-            // With gates the best of each source are wanted, since within a source gates change no order.
+            // With gates, the best entries of each source are needed, because a gate does not
+            // change the order within a source.
             let by_source = prepared.gates.is_some();
             let count = if by_source { prepared.sources } else { 1 };
             let group_of = |row: usize| if by_source { sources[row] as usize } else { 0 };
@@ -77,7 +78,7 @@ impl Hnsw {
         Ok(plan)
     }
 
-    /// What the graphs give a query; `None` where they give too few.
+    /// Returns the graphs' candidates for a query, or `None` if there are too few.
     fn propose(
         &self,
         generation: &Generation,
@@ -90,13 +91,13 @@ impl Hnsw {
         if length == 0.0 {
             return Ok(None);
         }
-        // Graphs compare directions; products with a longer query are in the same order.
+        // Graphs compare directions; the norm of the query does not change the order.
         let key: Vec<f32> = key.iter().map(|number| (f64::from(*number) / length) as f32).collect();
         let excluded = prepared.excluded.get(query);
         let mut candidates = Vec::new();
         for group in &plan.groups {
             let gate = group.source.map_or(1.0, |source| prepared.gate(query, source));
-            // A gate of 0 or below leaves no order, or turns it round.
+            // A gate of 0 removes the order, and a negative gate reverses it.
             if gate <= 0.0 {
                 return Ok(None);
             }
@@ -122,19 +123,19 @@ impl Hnsw {
     }
 }
 
-/// Which rows are searched how.
+/// The search method of each row.
 struct Plan {
     groups: Vec<Group>,
-    /// Of each segment the rows that the exact search does not look at.
+    /// For each segment, the rows that the exact search skips.
     exact: Vec<Hidden>,
 }
 
 /// Rows that are searched through a graph.
 struct Group {
     part: usize,
-    /// Rows of this source alone.
+    /// The source, if the group has rows of only one source.
     source: Option<u32>,
-    /// Their number.
+    /// The number of rows.
     rows: usize,
 }
 
@@ -149,7 +150,7 @@ impl Index for Hnsw {
             return Err(MemoryError::BadOption {
                 option: "the generation",
                 found: generation.manifest().generation.to_string(),
-                expected: "that whose graphs were opened",
+                expected: "the generation whose graphs were opened",
             });
         }
         let prepared = Prepared::new(generation, queries, filter)?;
@@ -184,7 +185,7 @@ impl Index for Hnsw {
     }
 }
 
-/// The exact search for one query.
+/// Runs the exact search for one query.
 fn exactly(
     generation: &Generation,
     prepared: &Prepared<'_>,

@@ -1,17 +1,19 @@
-//! Searching a generation: what is asked for, what is found.
+//! Searches a generation: queries, filters and results.
 //!
-//! | file | what it is responsible for |
+//! | file | responsibility |
 //! |---|---|
-//! | [`exact`] | all keys against all queries, in blocks |
-//! | [`hnsw`] | a graph over the keys: quicker where there are many, and nearly exact |
-//! | [`graph`] | the graph of a segment: made, written, searched |
-//! | `products` | products of vectors, for each kind of processor |
-//! | `bf16` | many products at once, rounded: quicker, and off by no more than is known |
+//! | [`exact`] | scores all keys for all queries, in blocks |
+//! | [`hnsw`] | searches a graph over the keys: faster for many keys, nearly exact |
+//! | [`graph`] | builds, writes and searches the graph of a segment |
+//! | `products` | dot products, for each kind of processor |
+//! | `bf16` | many rounded dot products at once: faster, with a known error bound |
 //! | `top_k` | the best of a stream of scores |
 //!
-//! A score is the cosine of query and key where the memory's keys have unit length, whatever the query's length, and the
-//! product of both elsewhere; times the gate of the key's source where gates are given. There is one joint list of the best `k` over all sources, ordered by the gated score (REVEAL's released code, not a quota for each
-//! source); of equal scores the entry with the lower id comes first.
+//! If the memory is normalised, a score is the cosine of query and key, whatever the query's norm.
+//! Otherwise it is their dot product. If gates are given, the score is multiplied by the gate of
+//! the key's source. All sources share one list of the best `k` entries, sorted by gated score,
+//! like REVEAL's released code; there is no quota per source. Of equal scores the entry with the
+//! lower id comes first.
 
 pub(crate) mod bf16;
 pub mod exact;
@@ -28,56 +30,60 @@ use crate::entry::document_hash;
 use crate::error::{MemoryError, one_line};
 use crate::generation::{Bits, Generation, Part, Row};
 
-/// What is searched for.
+/// The queries of a search.
 #[derive(Debug, Clone, Copy)]
 pub struct Queries<'a> {
     /// `[queries, width]`.
     pub keys: &'a [f32],
-    /// How many entries are wanted for each; more than the memory has are as many as it has.
+    /// The number of entries per query. If it exceeds the number of entries, all entries are
+    /// returned.
     pub k: usize,
 }
 
-/// Which entries may be found, and what their scores are multiplied by.
+/// The entries that may be retrieved, and the factors on their scores.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Names of the sources that are searched; all of them where it is `None`.
+    /// Names of the searched sources; `None` searches all.
     pub sources: Option<Vec<String>>,
-    /// Ids of the only entries that may be found, of those sources; all of them where it is `None`.
+    /// Ids of the only entries, within those sources, that may be retrieved; `None` allows all.
     pub ids: Option<Vec<i64>>,
-    /// For each query the documents whose entries it may not get; empty where there are none for any.
+    /// For each query, the documents whose entries are excluded. Empty if no query excludes a
+    /// document.
     pub excluded_documents: Vec<Vec<String>>,
-    /// For each query a weight for each source, in the manifest's order, `[queries, sources]`.
+    /// For each query, a weight for each source in the manifest's order, `[queries, sources]`.
     pub gates: Option<Vec<f32>>,
 }
 
-/// An entry that was found.
+/// A retrieved entry.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Hit {
-    /// Its id.
+    /// The id of the entry.
     pub id: i64,
-    /// The cosine of query and key, in -1..=1, where the memory is [normalised](crate::MemoryFormat::normalised); the
-    /// product elsewhere. Times the gate, where gates were given.
+    /// The cosine of query and key, in -1..=1, if the memory is
+    /// [normalised](crate::MemoryFormat::normalised); otherwise their dot product. Multiplied by
+    /// the gate if gates are given.
     pub score: f32,
-    /// Its source's place in the manifest's list.
+    /// The index of the source in the manifest's list.
     pub source: u32,
-    /// Its row in the generation that was searched.
+    /// The row in the searched generation.
     #[serde(skip)]
     pub row: Row,
 }
 
-/// What a search found.
+/// The results of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The generation that was searched.
+    /// The searched generation.
     pub generation: u64,
-    /// For each query at most `k` entries, the best first; fewer where fewer may be found.
+    /// At most `k` entries for each query, best first. Fewer if the filter allows fewer.
     pub hits: Vec<Vec<Hit>>,
 }
 
 impl Found {
-    /// The share of what the exact search found that is here too; 1 where it found nothing.
+    /// Returns the recall relative to the exact search: the share of the exact results that this
+    /// search also found. It is 1 if the exact search found nothing.
     ///
-    /// Of entries with the same score as the last one any may have been found.
+    /// Entries with the same score as the last exact result count as equally right.
     pub fn recall(&self, exact: &Self) -> f64 {
         let (mut right, mut all) = (0, 0);
         for (found, exact) in self.hits.iter().zip(&exact.hits) {
@@ -89,12 +95,14 @@ impl Found {
     }
 }
 
-/// A way to search a generation.
+/// A search method for a generation.
 pub trait Index {
-    /// The best `k` entries for each query among those that the filter lets through.
+    /// Returns the best `k` entries for each query among the entries that the filter allows.
     ///
-    /// # Errors   [`MemoryError::Width`], [`MemoryError::BadVector`] and [`MemoryError::BadOption`] for queries and
-    /// filters that do not fit, and for a query of zeros where scores are cosines; [`MemoryError::UnknownSource`], [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]
+    /// # Errors   [`MemoryError::Width`], [`MemoryError::BadVector`] and [`MemoryError::BadOption`]
+    /// for queries and filters that do not match the memory, and for zero queries if scores are
+    /// cosines; [`MemoryError::UnknownSource`], [`MemoryError::UnknownId`];
+    /// [`MemoryError::Corrupt`]
     fn search(
         &self,
         generation: &Generation,
@@ -103,10 +111,10 @@ pub trait Index {
     ) -> Result<Found, MemoryError>;
 }
 
-/// Scores up to here stay far from the largest number of single precision.
+/// The largest allowed score, far below the largest f32 number.
 const LARGEST_SCORE: f64 = 1e37;
 
-/// The rows of a segment that a search does not look at.
+/// The rows of a segment that a search skips.
 #[derive(Debug, Clone)]
 pub(crate) enum Hidden {
     Nothing,
@@ -124,19 +132,19 @@ impl Hidden {
     }
 }
 
-/// A filter made ready for a generation.
+/// A filter prepared for a generation.
 #[derive(Clone)]
 pub(crate) struct Prepared<'a> {
-    /// Numbers of a query.
+    /// Width of a query.
     pub(crate) width: usize,
     pub(crate) queries: usize,
-    /// How many entries are wanted for each, no more than there are; at least 1.
+    /// The number of entries per query, at least 1 and at most the number of entries.
     pub(crate) k: usize,
     /// Whether scores are cosines.
     cosines: bool,
-    /// Of each segment the rows that may not be found.
+    /// For each segment, the rows that may not be retrieved.
     pub(crate) hidden: Vec<Hidden>,
-    /// For each query the documents it may not get, as hashes.
+    /// For each query, the hashes of the excluded documents.
     pub(crate) excluded: Vec<HashSet<u64>>,
     /// `[queries, sources]`.
     pub(crate) gates: Option<&'a [f32]>,
@@ -170,23 +178,24 @@ impl<'a> Prepared<'a> {
             if found == expected {
                 return Ok(());
             }
-            Err(MemoryError::BadOption {
-                option: what,
-                found: format!("{found} of them"),
-                expected: each,
-            })
+            Err(MemoryError::BadOption { option: what, found: format!("{found}"), expected: each })
         };
         if !filter.excluded_documents.is_empty() {
             let found = filter.excluded_documents.len();
-            fits("lists of excluded documents", found, count, "one for each query")?;
+            fits("the number of lists of excluded documents", found, count, "one for each query")?;
         }
         if let Some(gates) = &filter.gates {
-            fits("gates", gates.len(), count * sources, "one for each query and source")?;
+            fits(
+                "the number of gates",
+                gates.len(),
+                count * sources,
+                "one for each query and source",
+            )?;
             if gates.iter().any(|gate| !gate.is_finite() || gate.abs() > 1e18) {
                 return Err(MemoryError::BadOption {
                     option: "a gate",
                     found: "not finite or too large".to_owned(),
-                    expected: "a number such as a softmax gives",
+                    expected: "finite and not too large, such as a softmax output",
                 });
             }
         }
@@ -206,17 +215,18 @@ impl<'a> Prepared<'a> {
             let largest =
                 length(query) * f64::from(longest) * f64::from(prepared.largest_gate(row));
             if largest > LARGEST_SCORE {
-                let reason = "is too long to be multiplied by the keys and its gates";
+                let reason = "is too long: its products with keys and gates could overflow";
                 return Err(MemoryError::BadVector { what: "query", row, reason });
             }
         }
         Ok(prepared)
     }
 
-    /// What makes a cosine of a query's product with a key; `None` where scores are products.
+    /// Returns the factor that turns a dot product with the query into a cosine; `None` if scores
+    /// are dot products.
     pub(crate) fn scale(&self, query: &[f32]) -> Option<f64> {
         let length = length(query);
-        // As in keys, a length that is off by rounding alone counts as 1.
+        // As for keys, a norm that differs from 1 only by rounding counts as 1.
         let is_unit = (length - 1.0).abs() <= f64::from(f32::EPSILON);
         self.cosines.then_some(if is_unit { 1.0 } else { 1.0 / length })
     }
@@ -227,7 +237,7 @@ impl<'a> Prepared<'a> {
         self.gates.and_then(gate).unwrap_or(1.0)
     }
 
-    /// The largest weight of a query, by its size.
+    /// The largest absolute gate of a query.
     pub(crate) fn largest_gate(&self, query: usize) -> f32 {
         let gates = self.gates.map(|gates| &gates[query * self.sources..][..self.sources]);
         gates.map_or(1.0, |gates| gates.iter().fold(0f32, |largest, gate| largest.max(gate.abs())))
@@ -237,23 +247,23 @@ impl<'a> Prepared<'a> {
 fn check_query(row: usize, query: &[f32], normalised: bool) -> Result<(), MemoryError> {
     let bad = |reason| MemoryError::BadVector { what: "query", row, reason };
     if query.iter().any(|number| !number.is_finite()) {
-        return Err(bad("has a number that is not finite"));
+        return Err(bad("contains NaN or infinity"));
     }
     if length(query) > 1e18 {
-        return Err(bad("is too long to be multiplied"));
+        return Err(bad("has a norm above 1e18"));
     }
     if normalised && length(query) == 0.0 {
-        return Err(bad("is zero and has no direction, so it has no cosine with a key"));
+        return Err(bad("is a zero vector, so it has no cosine with a key"));
     }
     Ok(())
 }
 
-/// The length of a vector.
+/// The norm of a vector.
 pub(crate) fn length(vector: &[f32]) -> f64 {
     vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Deleted rows, and those of sources and entries that are not searched.
+/// Returns the deleted rows, and the rows of sources and entries that are not searched.
 fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, MemoryError> {
     let by_source = hidden_by_source(generation, filter)?;
     let Some(ids) = &filter.ids else { return Ok(by_source) };
@@ -280,7 +290,7 @@ fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, 
     Ok(hidden.into_iter().map(Hidden::Rows).collect())
 }
 
-/// Deleted rows, and those of sources that are not searched.
+/// Returns the deleted rows, and the rows of sources that are not searched.
 fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, MemoryError> {
     let parts = generation.parts().iter();
     let Some(names) = &filter.sources else {
@@ -295,7 +305,7 @@ fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidd
     let place =
         |name: &String| known.iter().position(|known| known == name).ok_or_else(|| unknown(name));
     let places: Vec<usize> = names.iter().map(place).collect::<Result<_, _>>()?;
-    // How many rows of each source may be found.
+    // The number of searchable rows of each source.
     let mut visible = vec![0; known.len()];
     let mut all = Vec::with_capacity(parts.len());
     for part in parts {

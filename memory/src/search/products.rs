@@ -1,9 +1,9 @@
-//! Products of vectors, compiled for each kind of processor and chosen when they run.
+//! Dot products, compiled for several processors and selected at run time.
 
-/// Numbers that are added side by side, in the same order on every processor.
+/// The number of parallel sums, equal on every processor, so that the order of summation is too.
 const LANES: usize = 16;
 
-/// The product of two vectors in double precision.
+/// The dot product of two vectors in double precision.
 #[multiversion::multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
     "x86_64+avx2+fma"
@@ -21,7 +21,7 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
-/// The product of two vectors in single precision.
+/// The dot product of two vectors in single precision.
 #[multiversion::multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
     "x86_64+avx2+fma"
@@ -38,7 +38,7 @@ pub(super) fn quick_dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// Asks for a vector that will soon be read.
+/// Prefetches a vector that will soon be read.
 pub(super) fn prefetch(vector: &[f32]) {
     #[cfg(target_arch = "x86_64")]
     for line in vector.chunks(LANES) {
@@ -50,19 +50,20 @@ pub(super) fn prefetch(vector: &[f32]) {
     let _ = vector;
 }
 
-/// Appends the places of the scores that are no less than a threshold.
+/// Appends the indices of the scores that are at least `threshold`.
 #[multiversion::multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
     "x86_64+avx2+fma"
 ))]
 pub(super) fn places_reaching(threshold: f32, scores: &[f32], places: &mut Vec<u32>) {
-    /// Scores that are looked through without a branch, since nearly all of them hold nothing.
+    /// Scores that are tested without a branch; nearly all chunks contain none above the threshold.
     const CHUNK: usize = 16;
     for (chunk, scores) in scores.chunks(CHUNK).enumerate() {
         if !scores.iter().fold(false, |any, score| any | (*score >= threshold)) {
             continue;
         }
-        // Which of them reach it cannot be foretold: every place is written, and kept where its score does.
+        // Branch-free: every index is written, and the count grows only if the score reaches the
+        // threshold.
         let (mut found, mut count) = ([0; CHUNK], 0);
         for (at, score) in scores.iter().enumerate() {
             found[count] = (chunk * CHUNK + at) as u32;

@@ -1,21 +1,22 @@
-//! The best scores of a stream, with those too near to the last of them to be told apart.
+//! The best scores of a stream, with all scores too close to the last of them to be ranked.
 
 /// A row with its score in single precision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
-    /// Gated, where gates are given.
+    /// The gated score if gates are given.
     pub(super) score: f32,
     pub(super) row: u32,
 }
 
-/// Collects all candidates that may be among the best `k` once their scores are known to `margin / 2`.
+/// Collects all candidates that may be among the best `k`, if scores have an error of at most
+/// `margin / 2`.
 #[derive(Debug, Clone)]
 pub(super) struct TopK {
     k: usize,
     margin: f32,
     threshold: f32,
     kept: Vec<Candidate>,
-    /// How many candidates are kept before the worst are thrown out.
+    /// The number of candidates at which the worst are dropped.
     most: usize,
 }
 
@@ -25,7 +26,7 @@ impl TopK {
         Self { k, margin, threshold: f32::NEG_INFINITY, kept: Vec::new(), most }
     }
 
-    /// Scores below it need not be [offered](TopK::offer).
+    /// Scores below the threshold need not be [offered](TopK::offer).
     pub(super) fn threshold(&self) -> f32 {
         self.threshold
     }
@@ -34,7 +35,8 @@ impl TopK {
         self.kept.push(candidate);
         if self.kept.len() > self.most {
             self.prune();
-            // Where many scores are alike, they all stay; sorting them out each time would take for ever.
+            // Many equal scores all stay. Doubling the limit avoids sorting them again for each new
+            // candidate.
             self.most = self.most.max(2 * self.kept.len());
         }
     }
@@ -50,14 +52,14 @@ impl TopK {
         self.kept.retain(|candidate| candidate.score >= threshold);
     }
 
-    /// Takes over what another part of the stream has kept.
+    /// Adds the candidates from another part of the stream.
     pub(super) fn merge(&mut self, other: Self) {
         self.threshold = self.threshold.max(other.threshold);
         self.kept.extend(other.kept);
         self.prune();
     }
 
-    /// The candidates, in no order.
+    /// Returns the candidates, unordered.
     pub(super) fn into_candidates(mut self) -> Vec<Candidate> {
         self.prune();
         self.kept

@@ -1,20 +1,21 @@
-//! The header of a `.npy` file.
+//! Parses the header of a `.npy` file.
 
 use std::io::{self, Read};
 
 use super::{Layout, NumberType};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// NumPy writes 128 bytes for plain arrays, and refuses to read more than 10,000.
+/// The largest accepted header. NumPy writes 128 bytes for plain arrays, and does not read more
+/// than 10,000.
 const LONGEST_HEADER: usize = 10_000;
 
-/// Reads the header; what follows are the numbers.
+/// Reads the header. The numbers follow it in `file`.
 pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
-    let cut = |error: io::Error| format!("is no .npy file: its header cannot be read ({error})");
+    let cut = |error: io::Error| format!("is not a .npy file: cannot read its header ({error})");
     let mut start = [0; 8];
     file.read_exact(&mut start).map_err(cut)?;
     if !start.starts_with(MAGIC) {
-        return Err("is no .npy file: it does not start with \\x93NUMPY".to_owned());
+        return Err("is not a .npy file: it does not start with \\x93NUMPY".to_owned());
     }
     let length = match start[6] {
         1 => {
@@ -27,7 +28,7 @@ pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
             file.read_exact(&mut length).map_err(cut)?;
             u32::from_le_bytes(length) as usize
         }
-        other => return Err(format!("has .npy version {other}, and 1 to 3 are known")),
+        other => return Err(format!("has .npy version {other}; versions 1 to 3 are supported")),
     };
     if length > LONGEST_HEADER {
         return Err(format!("has a header of {length} bytes, more than {LONGEST_HEADER}"));
@@ -38,14 +39,15 @@ pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
     layout(&header)
 }
 
-/// The header is a Python dictionary: `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+/// Parses the header, a Python dictionary: `{'descr': '<f4', 'fortran_order': False, 'shape': (3,
+/// 4), }`.
 fn layout(header: &str) -> Result<Layout, String> {
     let value = |key: &str| -> Result<&str, String> {
         let at = [format!("'{key}':"), format!("\"{key}\":")]
             .iter()
             .find_map(|key| header.find(key.as_str()).map(|at| at + key.len()));
         at.map(|at| header[at..].trim_start())
-            .ok_or_else(|| format!("is no .npy file: its header has no `{key}`"))
+            .ok_or_else(|| format!("is not a .npy file: its header has no `{key}`"))
     };
     let number = number_type(value("descr")?)?;
     match value("fortran_order")? {
@@ -56,7 +58,7 @@ fn layout(header: &str) -> Result<Layout, String> {
     let shape = value("shape")?;
     let inner = shape.strip_prefix('(').and_then(|shape| shape.split_once(')'));
     let (inner, _) = inner.ok_or("has a `shape` that is not a tuple of integers")?;
-    // A tuple of one ends in a comma.
+    // A tuple of one item ends with a comma.
     let inner = inner.trim();
     let inner = inner.strip_suffix(',').unwrap_or(inner);
     let sizes = inner.split(',').filter(|_| !inner.is_empty());
@@ -65,7 +67,7 @@ fn layout(header: &str) -> Result<Layout, String> {
     Ok(Layout { shape, number, skipped: 0 })
 }
 
-/// The type of `'<f4'`; other types are refused by name.
+/// Parses a type such as `'<f4'`. The error names unsupported types.
 fn number_type(descr: &str) -> Result<NumberType, String> {
     let quote = descr.chars().next().filter(|quote| ['\'', '"'].contains(quote));
     let name = quote.and_then(|quote| descr[1..].split(quote).next());
@@ -81,7 +83,7 @@ fn number_type(descr: &str) -> Result<NumberType, String> {
     }
 }
 
-/// The start of a text from a file, on one line.
+/// Returns the start of a text from a file, on one line.
 fn shown(text: &str) -> String {
     text.chars().take(20).flat_map(char::escape_default).collect()
 }
@@ -122,7 +124,7 @@ mod tests {
         let start = |version: u8, rest: &[u8]| [MAGIC, &[version, 0], rest].concat();
         let read = |bytes: Vec<u8>| read_header(&mut &bytes[..]).err().unwrap_or_default();
         assert!(read(start(2, &u32::MAX.to_le_bytes())).contains("4294967295 bytes"));
-        assert!(read(start(1, &100u16.to_le_bytes())).contains("cannot be read"));
+        assert!(read(start(1, &100u16.to_le_bytes())).contains("cannot read"));
         assert!(read(start(9, b"")).contains("version 9"));
         assert!(read(start(1, b"\x02\0\xff\xfe")).contains("not text"));
     }

@@ -1,4 +1,4 @@
-//! The header of a safetensors file.
+//! Parses the header of a safetensors file.
 
 use std::io::{self, Read};
 
@@ -7,17 +7,18 @@ use safetensors::tensor::Metadata;
 
 use super::{Layout, NumberType};
 
-/// The limit of the safetensors crate.
+/// The header limit of the safetensors crate, in bytes.
 const LONGEST_HEADER: u64 = 100_000_000;
 
-/// Reads the header, and finds the tensor `name`, or the only one; `bytes` is the size of the file where it is known.
+/// Reads the header and finds the tensor `name`, or the only tensor. `bytes` is the size of the
+/// file, if known.
 pub(super) fn read_header(
     file: &mut impl Read,
     bytes: Option<u64>,
     name: &str,
 ) -> Result<Layout, String> {
     let unlike = |why: String| format!("is neither .npy nor safetensors: {why}");
-    let cut = |error: io::Error| unlike(format!("its header cannot be read ({error})"));
+    let cut = |error: io::Error| unlike(format!("cannot read its header ({error})"));
     let mut length = [0; 8];
     file.read_exact(&mut length).map_err(cut)?;
     let length = u64::from_le_bytes(length);
@@ -33,7 +34,7 @@ pub(super) fn read_header(
         serde_json::from_slice(&header).map_err(|error| unlike(error.to_string()))?;
     let expected = (8 + length).checked_add(header.data_len() as u64);
     if bytes.is_some() && bytes != expected {
-        return Err("is not as long as its header says".to_owned());
+        return Err("has another length than its header says".to_owned());
     }
     let names = header.offset_keys();
     let found = match (header.info(name), names.as_slice()) {

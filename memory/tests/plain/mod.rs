@@ -1,4 +1,4 @@
-//! A memory as a list in memory, searched in double precision; and random rows for both.
+//! A memory as a plain list, searched in double precision; and random rows for both.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::collections::BTreeMap;
@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use engram_memory::search::Filter;
 use engram_memory::{Batch, Entry, MemoryFormat};
 
-/// A folder in main memory where there is one: syncing to a disk is not what is tested.
+/// A folder in main memory if possible, because these tests do not test syncing to disk.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Numbers that look random, the same for the same seed.
+/// Pseudorandom numbers, reproducible for the same seed.
 pub struct Numbers(u64);
 
 impl Numbers {
@@ -25,18 +25,18 @@ impl Numbers {
         (self.0 >> 33) % bound
     }
 
-    /// One of few numbers, so that scores tie.
+    /// Returns one of few values, so that scores tie.
     pub fn small(&mut self) -> f32 {
         self.below(5) as f32 - 2.0
     }
 
-    /// Between -1 and 1.
+    /// Returns a number between -1 and 1.
     pub fn real(&mut self) -> f32 {
         self.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0
     }
 }
 
-/// Rows with the given ids.
+/// Returns rows with the given ids.
 pub fn batch(next: &mut Numbers, format: MemoryFormat, ids: &[i64]) -> Batch {
     let mut rows = Batch::default();
     for id in ids {
@@ -56,7 +56,7 @@ pub fn batch(next: &mut Numbers, format: MemoryFormat, ids: &[i64]) -> Batch {
     rows
 }
 
-/// The list.
+/// The plain list.
 pub struct PlainMemory {
     format: MemoryFormat,
     rows: BTreeMap<i64, (Entry, Vec<f32>, Vec<f32>)>,
@@ -72,7 +72,7 @@ impl PlainMemory {
         self.rows.keys().copied().collect()
     }
 
-    /// An id that has never been given.
+    /// Returns an id that was never used.
     pub fn new_id(&mut self, next: &mut Numbers) -> i64 {
         loop {
             let id = next.below(1000) as i64;
@@ -126,7 +126,7 @@ impl PlainMemory {
         (entry, value)
     }
 
-    /// The ids that each query finds.
+    /// Returns the ids retrieved by each query.
     pub fn search(
         &self,
         queries: &[f32],

@@ -1,4 +1,4 @@
-//! The recognisers that can be added to.
+//! The ASR models that AVFormer supports.
 
 use std::sync::Arc;
 
@@ -13,28 +13,28 @@ use crate::speech::AudioStates;
 use crate::speech::ctc::{Ctc, ctc_loss};
 use crate::whisper::Whisper;
 
-/// The target of rows whose next token is given.
+/// The target of prompt rows, which the loss ignores.
 const GIVEN: u32 = u32::MAX;
 
-/// A recogniser whose own parameters do not move.
+/// An ASR model whose own parameters are frozen.
 #[derive(Debug, Clone)]
 pub enum FrozenRecogniser {
-    /// Whisper: the decoder reads all states, those of pictures among them.
+    /// Whisper: the decoder attends to all states, including the states of visual tokens.
     Whisper {
         /// The model.
         model: Box<Whisper>,
-        /// What stands before each text.
+        /// The tokens before each text.
         prompt: Vec<u32>,
-        /// What ends it.
+        /// The end token.
         end: u32,
     },
-    /// A Conformer with a head for CTC, which reads the states of the sound alone: each of them is a
-    /// moment.
+    /// A Conformer with a CTC head. The head gets the audio states only, because each state is a
+    /// time step.
     Conformer(Box<ConformerCtc>),
 }
 
 impl FrozenRecogniser {
-    /// Channels of a token of the encoder.
+    /// Width of the encoder's tokens.
     pub fn width(&self) -> usize {
         match self {
             Self::Whisper { model, .. } => model.config().d_model,
@@ -42,7 +42,7 @@ impl FrozenRecogniser {
         }
     }
 
-    /// Blocks of the encoder.
+    /// Number of blocks of the encoder.
     pub fn blocks(&self) -> usize {
         match self {
             Self::Whisper { model, .. } => model.config().encoder_layers,
@@ -50,16 +50,16 @@ impl FrozenRecogniser {
         }
     }
 
-    /// Whether texts are made of the states of pictures too.
+    /// Whether the decoder reads the states of visual tokens.
     pub(super) fn reads_visual_states(&self) -> bool {
         matches!(self, Self::Whisper { .. })
     }
 
-    /// The tokens of frames `[F, M]` of packed clips, each of `lengths` of them: what lies before the
-    /// first block.
+    /// Returns the tokens of the frames `[F, M]` of packed clips; `lengths` counts the frames of
+    /// each clip. This is the part of the encoder before the first block.
     ///
     /// # Errors
-    /// Those of the encoder.
+    /// The errors of the encoder.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
         match self {
             Self::Whisper { model, .. } => model.encoder().embed(frames, lengths),
@@ -67,7 +67,7 @@ impl FrozenRecogniser {
         }
     }
 
-    /// The blocks with these adapters.
+    /// Runs the blocks with these adapters.
     pub(super) fn encode(
         &self,
         embedded: AudioStates,
@@ -80,20 +80,20 @@ impl FrozenRecogniser {
         }
     }
 
-    /// The blocks as they are: no adapter, no picture.
+    /// Runs the blocks unchanged: without adapters and images.
     ///
     /// # Errors
-    /// Those of the encoder.
+    /// The errors of the encoder.
     pub fn encode_alone(&self, embedded: AudioStates, mode: &Mode) -> Result<AudioStates> {
         self.encode(embedded, &Adapters::NONE, mode)
     }
 
-    /// The loss of each clip's text `[B]`, in nats a token (of Whisper, the end is one): tokens
-    /// without prompt and end. A text that a Conformer has too few states for has an infinite loss and
-    /// no gradient.
+    /// Returns the loss of each clip's text `[B]`, in nats per token. `texts` are tokens without
+    /// prompt and end; for Whisper the end token counts. A Conformer with too few states for a text
+    /// gives an infinite loss and zero gradient.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for texts of another number of clips, and those that are too long.
+    /// [`ModelError::BadInput`] if the number of texts and clips differs, or a text is too long.
     pub fn text_losses(
         &self,
         audio: &AudioStates,

@@ -1,4 +1,4 @@
-//! What keeps adapters from changing what they need not: the distance from the frozen encoder's states.
+//! The distance from the frozen encoder's states: a penalty that limits the effect of adapters.
 
 use std::sync::Arc;
 
@@ -8,12 +8,13 @@ use crate::error::{ModelError, Result};
 use crate::kernels::{Span, span_mean};
 use crate::speech::AudioStates;
 
-/// How far the states of some clips are from given ones: of each the mean squared error over the mean square of
-/// its targets, `[N]`; 0 where nothing has changed. `targets` are the places of the clips, in rising order, and for
-/// each `[T, D]`.
+/// Returns the distance between the states of clips and their targets, `[N]`: the mean squared
+/// error divided by the mean square of the targets. It is 0 if nothing changed. `targets` holds the
+/// indices of clips, in ascending order, each with its target `[T, D]`.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] for a clip that is not there, has another number of states than its targets, or none.
+/// [`ModelError::BadInput`] if a clip does not exist, has no states, or has another number of
+/// states than its target.
 pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Result<Tensor> {
     let mut starts = vec![0];
     starts.extend(audio.lengths.iter().scan(0, |end, length| {
@@ -27,7 +28,7 @@ pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Resu
         let (length, found) = (target.dim(0)?, audio.lengths.get(*clip).copied());
         if found != Some(length) || length == 0 {
             let found = found.unwrap_or(0);
-            let reason = format!("clip {clip} has {found} states, {length} are given for it");
+            let reason = format!("clip {clip} has {found} states, but its target has {length}");
             return Err(ModelError::BadInput(reason));
         }
         own.push(audio.states.narrow(0, starts[*clip], length)?);

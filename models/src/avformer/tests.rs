@@ -1,4 +1,5 @@
-//! Gradients through both frozen recognisers, what is trained, and what pictures change.
+//! Tests of the gradients through both frozen ASR models, of the trained parameters, and of the
+//! effect of images.
 
 use candle_core::{DType, Device, Tensor};
 
@@ -9,11 +10,11 @@ use crate::finite_difference::check_gradients;
 use crate::params::{ParameterGroup, Parameters};
 use crate::whisper::{Whisper, WhisperConfig};
 
-/// Channels of a picture's embedding.
+/// Width of an image embedding.
 const E: usize = 3;
-/// Frames of the clips.
+/// Frames per clip.
 const FRAMES: [usize; 2] = [24, 14];
-/// Pictures of the clips.
+/// Images per clip.
 const COUNTS: [usize; 2] = [2, 1];
 
 fn numbers(count: usize, step: f64) -> Vec<f64> {
@@ -118,8 +119,8 @@ fn gradients_pass_through_frozen_recognisers_to_the_projection() -> Result<()> {
     Ok(())
 }
 
-/// All of what is added has a gradient from the first step on, but for the maps below those that
-/// begin at zero; nothing of the recogniser has one.
+/// All added parameters have a gradient from the first step on; the up-projections are set to
+/// non-zero values for this. No parameter of the ASR model has a gradient.
 #[test]
 fn only_what_is_added_is_trained() -> Result<()> {
     for make in RECOGNISERS {
@@ -171,11 +172,11 @@ fn without_pictures_and_training_it_is_the_recogniser_bit_for_bit() -> Result<()
         let frozen = model.recogniser().encode_alone(embedded(&model, DType::F32)?, &mode)?;
         assert_eq!(encode(None)?, frozen.states.to_vec2::<f32>()?);
         assert_eq!(encode(Some((Vec::new(), [0, 0])))?, encode(None)?);
-        // A map of zeros sees no picture, yet its tokens are there.
+        // A zero projection ignores the image, but its tokens are present.
         let seen = encode(Some((numbers(9, 0.9), COUNTS)))?;
         assert_eq!(seen, encode(Some((numbers(9, 0.4), COUNTS)))?);
         assert_ne!(seen, encode(None)?);
-        // Clips do not see each other's pictures.
+        // Clips do not attend to each other's images.
         let (model, _) = build(make, &random(), DType::F32)?;
         let states = |embeddings: Tensor, counts: &[usize]| -> Result<Vec<Vec<f32>>> {
             let visual = VisualTokens { embeddings: &embeddings, counts };

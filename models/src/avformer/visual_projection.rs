@@ -1,4 +1,4 @@
-//! Pictures as tokens of a recogniser.
+//! Projects images to tokens of an ASR model.
 
 use std::sync::Arc;
 
@@ -14,41 +14,42 @@ use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 use crate::speech::AudioStates;
 
-/// How pictures become tokens.
+/// The settings of the projection of images to tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProjectionConfig {
-    /// Standard deviation of a fresh map. At 0 a fresh token is the bias, whatever the picture: with
-    /// random maps the norms of the blocks blow up any token to a size of its own.
+    /// Standard deviation of fresh projection weights. At 0, a fresh token equals the bias for
+    /// every image. A random projection disturbs the frozen blocks, because their norms scale any
+    /// token up.
     pub init_std: f64,
-    /// Where the tokens stand.
+    /// The position of the visual tokens.
     pub position: TokenPosition,
 }
 
-/// Where the tokens of pictures stand.
+/// The position of the visual tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenPosition {
-    /// Before those of the sound, as in the paper.
+    /// Before the audio tokens, as in the paper.
     Before,
-    /// Behind them.
+    /// After the audio tokens.
     Behind,
 }
 
-/// One linear map of each picture's embedding to a token.
+/// A linear projection of each image embedding to a token.
 #[derive(Debug, Clone)]
 pub struct VisualProjection {
     pub(super) map: Linear,
     position: TokenPosition,
 }
 
-/// Clips with the tokens of their pictures.
+/// Clips with their visual tokens.
 pub(super) struct Joined {
     pub(super) clips: AudioStates,
     pub(super) sound_rows: SoundRows,
 }
 
-/// The rows of joined clips that are the sound's.
+/// The rows of joined clips that hold audio states.
 pub(super) struct SoundRows(Arc<[u32]>);
 
 impl Default for ProjectionConfig {
@@ -58,24 +59,25 @@ impl Default for ProjectionConfig {
 }
 
 impl ProjectionConfig {
-    /// Checks what the types do not.
+    /// Checks the values.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`], with the field.
     pub fn validate(&self) -> Result<()> {
         let std = self.init_std;
         match std.is_finite() && std >= 0.0 {
             true => Ok(()),
-            false => Err(bad_field("init_std", format!("{std} is not a number from 0 on"))),
+            false => Err(bad_field("init_std", format!("{std} is negative or not finite"))),
         }
     }
 }
 
 impl VisualProjection {
-    /// A map of embeddings of `image_width` to tokens of `width`; parameters `weight` and `bias`.
+    /// A projection of embeddings of `image_width` to tokens of `width`, with the parameters
+    /// `weight` and `bias`.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] for a deviation that is no number from 0 on.
+    /// [`ModelError::BadConfig`] if the standard deviation is negative or not finite.
     pub fn new(
         config: &ProjectionConfig,
         (image_width, width): (usize, usize),
@@ -91,14 +93,14 @@ impl VisualProjection {
         Ok(Self { map, position: config.position })
     }
 
-    /// Puts the tokens of each clip's pictures beside those of its sound.
+    /// Joins the visual tokens of each clip with its audio tokens.
     pub(super) fn join(&self, sound: &AudioStates, visual: &VisualTokens<'_>) -> Result<Joined> {
         let (clips, counts) = (sound.lengths.len(), visual.counts);
         let (found, wanted) = (visual.embeddings.dims(), counts.iter().sum::<usize>());
         let width = self.map.weight.dim(1)?;
         if counts.len() != clips || found != [wanted, width] {
             return Err(ModelError::BadInput(format!(
-                "embeddings of pictures {found:?}, {wanted} pictures of {} clips; there are {clips} \
+                "image embeddings {found:?} for {wanted} images of {} clips; there are {clips} \
                  clips, and this projection takes embeddings of {width}",
                 counts.len()
             )));
@@ -130,7 +132,7 @@ impl VisualProjection {
 }
 
 impl SoundRows {
-    /// The sound's states alone, of clips of these lengths.
+    /// Returns the audio states alone, for clips of these lengths.
     pub(super) fn of(self, joined: &AudioStates, lengths: Vec<usize>) -> Result<AudioStates> {
         Ok(AudioStates { states: embedding_sum(&[(&joined.states, self.0)])?, lengths })
     }

@@ -1,4 +1,4 @@
-//! The fields of a published CLIP `config.json` that shape the model, with the published defaults.
+//! The fields of a published CLIP `config.json` that define the model, with the published defaults.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::kernels::Activation;
 use crate::patch_embedding::PatchGrid;
 use crate::pre_norm::PreNormConfig;
 
-/// The `model_type` of a vision encoder alone.
+/// The `model_type` of a vision encoder without a text encoder.
 pub const CLIP_VISION: &str = "clip_vision_model";
 
 /// The configuration of both encoders.
@@ -19,7 +19,7 @@ pub const CLIP_VISION: &str = "clip_vision_model";
 pub struct ClipConfig {
     /// Width `E` of the common space.
     pub projection_dim: usize,
-    /// The logarithm of the temperature at the start.
+    /// The logarithm of the initial temperature.
     pub logit_scale_init_value: f64,
     /// The text encoder.
     pub text_config: ClipTextConfig,
@@ -34,9 +34,9 @@ pub struct ClipConfig {
 pub struct ClipTextConfig {
     /// Vocabulary `V`.
     pub vocab_size: usize,
-    /// Longest text.
+    /// Maximum length of a text.
     pub max_position_embeddings: usize,
-    /// The token whose state stands for the text.
+    /// The end-of-text token, whose state represents the text.
     pub eos_token_id: u32,
     pub hidden_size: usize,
     pub intermediate_size: usize,
@@ -52,13 +52,14 @@ pub struct ClipTextConfig {
 #[serde(default)]
 #[allow(missing_docs)] // As in ViTConfig.
 pub struct ClipVisionConfig {
-    /// Width `E` of the space that the encoder alone projects to; within CLIP that of [`ClipConfig`] counts.
+    /// Width `E` of the projection of a vision encoder alone. Within CLIP, `projection_dim` of
+    /// [`ClipConfig`] applies.
     pub projection_dim: usize,
-    /// Pixels of an edge of the (square) picture.
+    /// Edge of the (square) image, in pixels.
     pub image_size: usize,
-    /// Pixels of an edge of a patch.
+    /// Edge of a patch, in pixels.
     pub patch_size: usize,
-    /// Colours of a pixel.
+    /// Number of channels of a pixel.
     pub num_channels: usize,
     /// Standard deviation of a fresh patch embedding.
     pub initializer_range: f64,
@@ -121,7 +122,7 @@ impl Default for ClipVisionConfig {
 macro_rules! tower {
     ($config:ty) => {
         impl $config {
-            /// The shape of its blocks.
+            /// The shape of the tower's blocks.
             pub(crate) fn tower(&self) -> PreNormConfig {
                 PreNormConfig {
                     hidden_size: self.hidden_size,
@@ -142,36 +143,37 @@ macro_rules! tower {
 tower!(ClipTextConfig);
 tower!(ClipVisionConfig);
 
-/// The end-of-text id that old configurations give by mistake; the reference then takes the largest id.
+/// The wrong end-of-text id in old configurations. The reference then uses the largest id of a
+/// text.
 const OLD_END_OF_TEXT: u32 = 2;
 
 impl ClipTextConfig {
-    /// The end-of-text token; `None` where it is the largest id of a text.
+    /// The end-of-text token. `None` means the largest id of a text.
     pub fn end_of_text(&self) -> Option<u32> {
         Some(self.eos_token_id).filter(|end| *end != OLD_END_OF_TEXT)
     }
 }
 
 impl ClipVisionConfig {
-    /// Patches `P` of a picture.
+    /// The number of patches `P` of an image.
     pub fn num_patches(&self) -> usize {
         self.patch_grid().num_patches()
     }
 
-    /// Reads the published `config.json` of a vision encoder alone.
+    /// Reads the published `config.json` of a vision encoder without a text encoder.
     ///
     /// # Errors
-    /// As [`ClipConfig::read`].
+    /// See [`ClipConfig::read`].
     pub fn read(path: &Path) -> Result<Self> {
         let config: Self = read_published(path, CLIP_VISION)?;
         in_file(path, config.validate())?;
         Ok(config)
     }
 
-    /// Checks what the types do not.
+    /// Checks the values.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
     pub fn validate(&self) -> Result<()> {
         self.tower().validate()?;
         check_sizes(&[("projection_dim", self.projection_dim)])?;
@@ -188,11 +190,11 @@ impl ClipConfig {
     /// Reads a published `config.json`.
     ///
     /// # Errors
-    /// [`ModelError::Io`](crate::ModelError::Io);
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or values
-    /// that do not fit each other.
+    /// [`ModelError::Io`](crate::ModelError::Io).
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model type differs or values
+    /// contradict each other.
     pub fn read(path: &Path) -> Result<Self> {
-        // Where older files have these, the reference takes them in place of the others.
+        // If an older file has these fields, the reference uses them instead of the newer fields.
         #[derive(Deserialize)]
         struct Older {
             text_config_dict: Option<ClipTextConfig>,
@@ -206,10 +208,10 @@ impl ClipConfig {
         Ok(config)
     }
 
-    /// Checks what the types do not.
+    /// Checks the values.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
     pub fn validate(&self) -> Result<()> {
         let (text, vision) = (&self.text_config, &self.vision_config);
         text.tower().validate()?;

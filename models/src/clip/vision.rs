@@ -1,4 +1,5 @@
-//! CLIP's vision encoder with its projection: `CLIPVisionModelWithProjection` of `transformers` 5, alone or in CLIP.
+//! CLIP's vision encoder with its projection: `CLIPVisionModelWithProjection` of `transformers` 5,
+//! alone or within CLIP.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::params::{Init, ParameterBuilder};
 use crate::patch_embedding::{PatchEmbedding, with_class_token};
 use crate::pre_norm::PreNormBlocks;
 
-/// The encoder: parameters below `vision_model` and `visual_projection`.
+/// The vision encoder; its parameters are below `vision_model` and `visual_projection`.
 #[derive(Debug, Clone)]
 pub struct ClipVision {
     config: ClipVisionConfig,
@@ -30,22 +31,23 @@ struct VisionTower {
     post_layer_norm: LayerNorm,
 }
 
-/// What the vision encoder gives for `B` pictures of `P` patches.
+/// The output of the vision encoder for `B` images of `P` patches.
 #[derive(Debug, Clone)]
 pub struct ClipImages {
     /// States of the class token and the patches before the last norm, `[B, 1 + P, D]`.
     pub last_hidden_state: Tensor,
-    /// The class tokens' states after it, `[B, D]`.
+    /// States of the class tokens after the last norm, `[B, D]`.
     pub pooled: Tensor,
-    /// The pictures in the common space, not of unit length, `[B, E]`.
+    /// The image embeddings in the common space, not normalised, `[B, E]`.
     pub embeddings: Tensor,
 }
 
 impl ClipVision {
-    /// Builds the encoder from published weights or fresh.
+    /// Builds the encoder with published weights, or with fresh parameters.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and those of [`ParameterBuilder::get`].
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and the errors of
+    /// [`ParameterBuilder::get`].
     pub fn new(config: &ClipVisionConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let width = config.hidden_size;
@@ -63,10 +65,10 @@ impl ClipVision {
         &self.config
     }
 
-    /// Encodes pictures, normalised as published: `[B, 3, image_size, image_size]`.
+    /// Encodes images with published normalisation: `[B, 3, image_size, image_size]`.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for pictures of another shape.
+    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for images of another shape.
     pub fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<ClipImages> {
         let last_hidden_state = self.tower.forward(pixels, mode)?;
         let (batch, rows, width) = last_hidden_state.dims3()?;

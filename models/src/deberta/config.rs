@@ -1,4 +1,4 @@
-//! The configuration of a DeBERTa, and the rows that its relative places have.
+//! The configuration of a DeBERTa, and the rows of its relative embeddings.
 
 use serde::Deserialize;
 
@@ -7,53 +7,54 @@ use crate::config::{bad_field, check_dropout, check_heads, check_layers, check_s
 use crate::error::Result;
 use crate::kernels::Activation;
 
-/// The fields of a published `config.json` that shape the encoder (others are not read).
+/// The fields of a published `config.json` that define the encoder. Other fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
 pub struct DebertaConfig {
     /// Vocabulary `V`.
     pub vocab_size: usize,
     /// Width `D`.
     pub hidden_size: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub num_hidden_layers: usize,
-    /// Heads `H`; `D` is divided among them.
+    /// Number of heads `H`; `D` must be a multiple of it.
     pub num_attention_heads: usize,
     /// Width of the feed-forward block.
     pub intermediate_size: usize,
     /// Activation of the feed-forward block.
     pub hidden_act: Activation,
-    /// Longest sequence, if there are absolute places.
+    /// Maximum length of a sequence, if there are absolute positions.
     pub max_position_embeddings: usize,
-    /// Segment ids; 0 for a model without.
+    /// Number of token types; 0 for a model without token types.
     #[serde(default)]
     pub type_vocab_size: usize,
     /// Width of the embeddings, if not `D`.
     pub embedding_size: Option<usize>,
-    /// Whether absolute places are part of the input.
+    /// Whether absolute position embeddings are added to the input.
     #[serde(default = "default_position_biased_input")]
     pub position_biased_input: bool,
-    /// Whether attention sees relative places.
+    /// Whether attention uses relative positions.
     #[serde(default)]
     pub relative_attention: bool,
-    /// Buckets of relative places on each side; without buckets if not positive.
+    /// Buckets of relative positions on each side. No buckets if not positive.
     #[serde(default = "unset")]
     pub position_buckets: i64,
-    /// The distance from which on all places are one; `max_position_embeddings` if not positive.
+    /// The largest relative distance; larger distances share its embedding.
+    /// `max_position_embeddings` if not positive.
     #[serde(default = "unset")]
     pub max_relative_positions: i64,
     /// The terms of the bias.
     #[serde(default)]
     pub pos_att_type: PositionTerms,
-    /// Whether relative places go through the projections of the content.
+    /// Whether relative positions share the query and key projections of the content.
     #[serde(default)]
     pub share_att_key: bool,
     /// `layer_norm` if relative embeddings are normed.
     #[serde(default)]
     pub norm_rel_ebd: String,
-    /// Width of the convolution beside the first block; only 0 is built here.
+    /// Kernel size of the convolution next to the first block; only 0 is supported.
     #[serde(default)]
     pub conv_kernel_size: usize,
-    /// Width of a head; only `D / H` is built here.
+    /// Width of a head; only `D / H` is supported.
     pub attention_head_size: Option<usize>,
     /// Added to the variance in norms.
     #[serde(default = "default_layer_norm_eps")]
@@ -89,9 +90,9 @@ fn default_initializer_range() -> f64 {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "PublishedTerms")]
 pub struct PositionTerms {
-    /// `c2p`: the query's content meets the key's relative place.
+    /// `c2p`: the query's content and the key's relative position.
     pub content_to_position: bool,
-    /// `p2c`: the query's relative place meets the key's content.
+    /// `p2c`: the query's relative position and the key's content.
     pub position_to_content: bool,
 }
 
@@ -130,14 +131,14 @@ impl PositionTerms {
     }
 }
 
-/// More relative places than this are a mistake in the configuration.
+/// The largest accepted number of relative positions.
 const MOST_PLACES: i64 = 1 << 20;
 
 impl DebertaConfig {
-    /// Checks what the types do not.
+    /// Checks the values.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
     pub fn validate(&self) -> Result<()> {
         let bad = |what: &str, reason: String| Err(bad_field(what, reason));
         let (width, heads) = (self.hidden_size, self.num_attention_heads);
@@ -161,8 +162,8 @@ impl DebertaConfig {
         }
         if self.conv_kernel_size > 0 {
             let reason = format!(
-                "{}: the convolution of deberta-v2-xlarge and -xxlarge is not built here; \
-                 take a v3 model",
+                "{}: the convolution of deberta-v2-xlarge and -xxlarge is not supported; \
+                 use a v3 model",
                 self.conv_kernel_size
             );
             return bad("conv_kernel_size", reason);
@@ -177,7 +178,7 @@ impl DebertaConfig {
                 return bad("max_relative_positions", reason);
             }
             if buckets == 1 || (buckets > 1 && buckets / 2 + 1 >= farthest) {
-                let reason = format!("{buckets} buckets for {farthest} relative places");
+                let reason = format!("{buckets} buckets do not fit {farthest} relative positions");
                 return bad("position_buckets", reason);
             }
         }
@@ -195,7 +196,7 @@ impl DebertaConfig {
         }
     }
 
-    /// The distance from which on all places are one.
+    /// The largest relative distance; larger distances share its embedding.
     fn farthest(&self) -> i64 {
         match self.max_relative_positions {
             places if places > 0 => places,
@@ -208,7 +209,8 @@ impl DebertaConfig {
         if self.position_buckets > 0 { self.position_buckets } else { self.farthest() }
     }
 
-    /// The row of the relative embeddings for a query place minus a key place.
+    /// Returns the row of the relative embeddings for a distance (query position minus key
+    /// position).
     pub(super) fn relative_row(&self, distance: i64) -> u32 {
         let bucket = match self.position_buckets {
             buckets if buckets > 0 => log_bucket(distance, buckets, self.farthest()),
@@ -224,8 +226,8 @@ impl DebertaConfig {
     }
 }
 
-/// The bucket of a distance: itself up to half the buckets, logarithmic beyond
-/// (`make_log_bucket_position`, in f32 as there).
+/// Returns the bucket of a distance: the distance itself up to half the buckets, logarithmic beyond
+/// (`make_log_bucket_position`, in f32 like the reference).
 fn log_bucket(distance: i64, buckets: i64, farthest: i64) -> i64 {
     let middle = buckets / 2;
     if distance.abs() <= middle {

@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::kernels::{Matrix, matmul};
 use crate::weights::Weights;
 
-/// Channels that are summed together: a vector register.
+/// Channels that are summed together: one vector register.
 const LANES: usize = 16;
 
-/// A convolution from all channels to all channels, as a matrix product.
+/// A dense convolution, computed as a matrix product.
 #[derive(Debug, Clone)]
 pub(super) struct Convolution {
     window: Window,
@@ -54,7 +54,8 @@ impl Convolution {
         result
     }
 
-    /// What the kernel sees at each place of the output, `[H_out W_out, rows * columns * C_in]`.
+    /// Returns the kernel's input window at each output position, `[H_out W_out, rows * columns *
+    /// C_in]`.
     fn gather(&self, input: &[f32]) -> Vec<f32> {
         let Window { input: from, output, kernel, stride, before, .. } = self.window;
         let mut seen =
@@ -77,7 +78,7 @@ impl Convolution {
     }
 }
 
-/// A convolution of each channel by itself.
+/// A depthwise convolution.
 #[derive(Debug, Clone)]
 pub(super) struct Depthwise {
     window: Window,
@@ -105,11 +106,12 @@ impl Depthwise {
         result
     }
 
-    /// Row `y` of the output.
+    /// Computes row `y` of the output.
     fn run_row(&self, input: &[f32], y: usize, row: &mut [f32]) {
         let Window { input: from, kernel, stride, before, relu6, .. } = self.window;
         let channels = from.channels;
-        // Where the input and the weight of each element of the kernel begin; those outside the picture are left out.
+        // For each kernel element: the offsets of its input and its weight. Elements outside the
+        // image are skipped.
         let mut taps: Vec<(usize, usize)> = Vec::with_capacity(kernel.0 * kernel.1);
         for (x, place) in row.chunks_exact_mut(channels).enumerate() {
             taps.clear();
@@ -138,7 +140,8 @@ vectorised! {
         }
     }
 
-    /// The bias and, for each tap, the product of input and weight, of all channels of a place.
+    /// Adds the bias and, for each tap, the product of input and weight, for all channels of one
+    /// position.
     fn sum_of_taps(
         input: &[f32],
         weight: &[f32],

@@ -1,4 +1,4 @@
-//! The operations of a folded MobileNet, from JSON, with shapes that are checked against each other.
+//! Reads the operations of a folded MobileNet from JSON and checks their shapes.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use crate::error::{ModelError, Result};
 
-/// Sides and channels beyond this are a mistake in the graph.
+/// The largest accepted side or number of channels.
 const LARGEST: usize = 1 << 14;
-/// Numbers of an activation beyond this are too.
+/// The largest accepted number of values in an activation.
 const MOST_NUMBERS: usize = 1 << 26;
 
 /// The shape of an activation.
@@ -20,7 +20,7 @@ pub(super) struct Shape {
     pub channels: usize,
 }
 
-/// What a convolution reads, where, and what comes out.
+/// The input, the output and the kernel of a convolution.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     pub input: Shape,
@@ -28,13 +28,13 @@ pub(super) struct Window {
     /// Rows and columns of the kernel.
     pub kernel: (usize, usize),
     pub stride: usize,
-    /// Rows above and columns to the left that count as zeros.
+    /// Rows of zero padding above, and columns of zero padding to the left.
     pub before: (usize, usize),
-    /// Whether the result is cut to 0 to 6.
+    /// Whether the result is clamped to the range 0 to 6.
     pub relu6: bool,
 }
 
-/// An operation; its result is the value after those that were there.
+/// An operation. Its result is appended to the values.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Convolution { input: usize, window: Window, tensor: String },
@@ -44,7 +44,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The values that it reads.
+    /// The values that the step reads.
     pub fn inputs(&self) -> Vec<usize> {
         match self {
             Self::Convolution { input, .. }
@@ -55,7 +55,8 @@ impl Step {
     }
 }
 
-/// The graph up to the embedding, and the layer behind it. Value 0 is the picture, value `i` what step `i - 1` makes.
+/// The graph up to the embedding, and the classifier after it. Value 0 is the image; value `i` is
+/// the output of step `i - 1`.
 #[derive(Debug)]
 pub(super) struct Graph {
     pub input: Shape,
@@ -85,49 +86,50 @@ struct Op {
     weight_shape: Option<Vec<usize>>,
 }
 
-/// Reads the graph; errors name the file and the operation.
+/// Reads the graph. Errors name the file and the operation.
 pub(super) fn read(path: &Path) -> Result<Graph> {
     let text = std::fs::read(path)
         .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
     let bad = |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
     let published: Published = serde_json::from_slice(&text)
-        .map_err(|error| bad(format!("is no graph of operations: {error}")))?;
+        .map_err(|error| bad(format!("not a graph of operations: {error}")))?;
     understood(published).map_err(bad)
 }
 
 fn understood(published: Published) -> std::result::Result<Graph, String> {
     let input = shape_of(&published.input_shape)?;
-    // For each tensor of the file, its value and shape here.
+    // Maps each tensor of the file to its value and shape.
     let mut known = HashMap::from([(published.input_tensor, (0, input))]);
     let mut graph = Graph { input, steps: Vec::new(), embedding_width: 0, classifier: None };
     for (number, op) in published.ops.iter().enumerate() {
         let named = |reason: String| format!("operation {number} ({}): {reason}", op.op);
         if graph.embedding_width > 0 {
-            // Behind the pool: the classifier, then what makes probabilities of its output.
+            // After the pool: the classifier, then operations that turn its output into
+            // probabilities.
             if op.op == "CONV_2D" && graph.classifier.is_none() {
                 let tensor = op.tensor.clone().ok_or_else(|| named("no `tensor`".to_owned()))?;
                 let classes = shape_of(&op.out_shape).map_err(named)?.channels;
                 graph.classifier = Some((tensor, classes));
             } else if !matches!(op.op.as_str(), "RESHAPE" | "SOFTMAX") {
-                return Err(named("is not known behind the average pool".to_owned()));
+                return Err(named("not supported after the average pool".to_owned()));
             }
             continue;
         }
         let (step, shape) = op.step(&known).map_err(named)?;
         if shape_of(&op.out_shape).map_err(named)? != shape {
-            return Err(named(format!("gives {shape:?}, but says {:?}", op.out_shape)));
+            return Err(named(format!("gives {shape:?}, but the file has {:?}", op.out_shape)));
         }
         if let Step::AveragePool { channels, .. } = step {
             graph.embedding_width = channels;
         }
         graph.steps.push(step);
         let &[output] = op.outputs.as_slice() else {
-            return Err(named("has not one output".to_owned()));
+            return Err(named("must have exactly one output".to_owned()));
         };
         known.insert(output, (graph.steps.len(), shape));
     }
     match graph.embedding_width {
-        0 => Err("has no average pool, whose output is the embedding".to_owned()),
+        0 => Err("the graph has no average pool, whose output is the embedding".to_owned()),
         _ => Ok(graph),
     }
 }
@@ -141,19 +143,19 @@ fn shape_of(dims: &[usize]) -> std::result::Result<Shape, String> {
         {
             Ok(Shape { height, width, channels })
         }
-        _ => Err(format!("the shape {dims:?} is not [1, H, W, C] of a picture")),
+        _ => Err(format!("the shape {dims:?} is not an image shape [1, H, W, C]")),
     }
 }
 
 impl Op {
-    /// The step and the shape of what it makes.
+    /// Returns the step and the shape of its output.
     fn step(
         &self,
         known: &HashMap<u64, (usize, Shape)>,
     ) -> std::result::Result<(Step, Shape), String> {
         let input = |place: usize| {
             let tensor = self.inputs.get(place).ok_or("has too few inputs")?;
-            known.get(tensor).copied().ok_or("reads a tensor that nothing has made")
+            known.get(tensor).copied().ok_or("reads a tensor that no earlier operation computes")
         };
         let (first, shape) = input(0)?;
         match self.op.as_str() {
@@ -173,7 +175,9 @@ impl Op {
                     (true, None | Some("none")) => {
                         Ok((Step::Add { left: first, right: second }, shape))
                     }
-                    (true, Some(activation)) => Err(format!("the activation `{activation}`")),
+                    (true, Some(activation)) => {
+                        Err(format!("unsupported activation `{activation}`"))
+                    }
                     (false, _) => Err(format!("adds {shape:?} and {other:?}")),
                 }
             }
@@ -181,11 +185,11 @@ impl Op {
                 let output = Shape { height: 1, width: 1, ..shape };
                 Ok((Step::AveragePool { input: first, channels: shape.channels }, output))
             }
-            _ => Err("is not known here".to_owned()),
+            _ => Err("is not supported".to_owned()),
         }
     }
 
-    /// What a convolution of `input` reads and makes, and its tensor.
+    /// Returns the window of a convolution of `input`, and the name of its tensor.
     fn window(
         &self,
         input: Shape,
@@ -211,9 +215,10 @@ impl Op {
         let relu6 = match self.activation.as_deref() {
             Some("relu6") => true,
             None | Some("none") => false,
-            Some(other) => return Err(format!("the activation `{other}` is not known here")),
+            Some(other) => return Err(format!("unsupported activation `{other}`")),
         };
-        // The output's size, and the zeros before the first row; TensorFlow puts the odd one behind the last.
+        // The output's size, and the number of zeros before the first row. If the padding is odd,
+        // TensorFlow puts the extra zero after the last row.
         let along = |size: usize, kernel: usize| match self.padding.as_deref() {
             Some("SAME") => {
                 let output = size.div_ceil(stride);
@@ -221,7 +226,7 @@ impl Op {
                 Ok((output, zeros / 2))
             }
             Some("VALID") if size >= kernel => Ok(((size - kernel) / stride + 1, 0)),
-            other => Err(format!("the padding {other:?} of {size} by {kernel}")),
+            other => Err(format!("padding {other:?} does not fit size {size}, kernel {kernel}")),
         };
         let (height, above) = along(input.height, rows)?;
         let (width, left) = along(input.width, columns)?;

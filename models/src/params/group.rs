@@ -1,9 +1,9 @@
 //! Groups of parameters by path pattern.
 
-/// Which parameters move, and how fast: a path pattern with a factor on the learning rate.
+/// A factor on the learning rate for the parameters that match a path pattern.
 ///
-/// In a pattern `*` stands for any run of characters but `.`, and `**` for any run at all. Of
-/// several patterns that match a name the last one counts. Rate 0 freezes.
+/// In a pattern, `*` matches any characters but `.`, and `**` matches any characters. If several
+/// patterns match a name, the last one applies. Rate 0 freezes the parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParameterGroup {
     /// The path pattern, for example `encoder.layer.*.attention.**`.
@@ -19,9 +19,10 @@ impl ParameterGroup {
     }
 }
 
-/// Whether `name` fits `pattern`, in which `*` stands for characters but `.`, `**` for any.
+/// Whether `name` matches `pattern`, in which `*` matches any characters but `.`, and `**` any
+/// characters.
 pub fn path_matches(pattern: &[u8], name: &[u8]) -> bool {
-    // Whether what is read of the pattern fits the first `j` characters, for each `j`.
+    // For each `j`: whether the part of the pattern read so far matches the first `j` characters.
     let mut fits = vec![false; name.len() + 1];
     fits[0] = true;
     let mut rest = pattern;

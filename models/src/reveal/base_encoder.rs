@@ -1,4 +1,5 @@
-//! The base encoder: texts by the lower layers of T5, pictures by a ViT, one after the other.
+//! The base encoder: the lower layers of T5 encode texts, a ViT encodes images. Patches follow the
+//! text tokens.
 
 use std::sync::Arc;
 
@@ -14,33 +15,33 @@ use crate::t5::TokenTable;
 use crate::t5::blocks::{EncoderLayer, RelativeBias};
 use crate::vit::ViT;
 
-/// Texts, each with at most one picture: queries or entries.
+/// Queries or entries: texts, each with at most one image.
 #[derive(Debug, Clone)]
 pub struct RevealInput {
-    /// The texts, each beginning with the token whose state becomes query or key.
+    /// The texts. The state of each text's first token becomes the query or key.
     pub tokens: PackedTokens,
-    /// Pictures `[I, 3, S, S]` in `[-1, 1]`; texts may share one.
+    /// Images `[I, 3, S, S]` in `[-1, 1]`; texts may share an image.
     pub pixels: Option<Tensor>,
-    /// For each text the picture's place among `pixels`.
+    /// For each text, the index of its image in `pixels`.
     pub picture_of: Vec<Option<u32>>,
 }
 
-/// Rows of several sequences, one after the other.
+/// Rows of packed sequences.
 #[derive(Debug, Clone)]
 pub struct BaseStates {
     /// `[T, D]`.
     pub states: Tensor,
-    /// Rows of each sequence: text tokens, then patches.
+    /// Number of rows of each sequence: text tokens, then patches.
     pub lengths: Vec<usize>,
 }
 
 impl BaseStates {
-    /// Rows that attend within their sequence.
+    /// Returns the segments; rows attend within their sequence.
     pub fn segments(&self) -> Segments {
         Segments::packed(&self.lengths)
     }
 
-    /// These sequences, in this order; one may come several times.
+    /// Returns the given sequences in this order. A sequence may be repeated.
     pub fn select(&self, sequences: &[usize]) -> Result<Self> {
         let starts: Vec<usize> = self.starts().collect();
         let rows = sequences.iter().flat_map(|&i| starts[i]..starts[i] + self.lengths[i]);
@@ -49,7 +50,7 @@ impl BaseStates {
         Ok(Self { states: embedding_sum(&[(&self.states, rows)])?, lengths })
     }
 
-    /// The row at which each sequence begins.
+    /// Returns the first row of each sequence.
     pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
         self.lengths.iter().scan(0, |next, length| {
             let start = *next;
@@ -66,13 +67,13 @@ pub(super) struct BaseEncoder {
     bias: RelativeBias,
     layers: Vec<EncoderLayer>,
     image: ViT,
-    /// From the image encoder's width to `D`.
+    /// The projection from the image encoder's width to `D`.
     image_head: Linear,
 }
 
 impl BaseEncoder {
-    /// Parameters `shared`, `encoder.block.N` (as published, the lower ones), `image_encoder` and
-    /// `image_head`.
+    /// The parameters are `shared`, `encoder.block.N` (the lower blocks, with published names),
+    /// `image_encoder` and `image_head`.
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
         let blocks = builder.pp("encoder.block");
         let place = "0.layer.0.SelfAttention.relative_attention_bias";
@@ -91,12 +92,12 @@ impl BaseEncoder {
         })
     }
 
-    /// The token embeddings, which the decoder shares.
+    /// The token embeddings, shared with the decoder.
     pub(super) fn table(&self) -> &TokenTable {
         &self.shared
     }
 
-    /// Token embeddings `[T, D]`.
+    /// Returns the token embeddings `[T, D]`.
     pub(super) fn embed(&self, ids: &Arc<[u32]>) -> Result<Tensor> {
         self.shared.forward(ids)
     }
@@ -105,13 +106,13 @@ impl BaseEncoder {
         let spans = input.tokens.sequences();
         if input.picture_of.len() != spans.len() {
             return Err(ModelError::BadInput(format!(
-                "{} texts, and pictures told for {}",
+                "{} texts, but `picture_of` has {} items",
                 spans.len(),
                 input.picture_of.len()
             )));
         }
         if input.pixels.is_none() && input.picture_of.iter().any(Option::is_some) {
-            return Err(ModelError::BadInput("texts with pictures, and no pixels".into()));
+            return Err(ModelError::BadInput("texts have images, but `pixels` is missing".into()));
         }
         let texts = self.texts(&input.tokens, mode)?;
         let Some(pixels) = &input.pixels else {

@@ -1,4 +1,4 @@
-//! The sizes of a REVEAL model; the published ones by name.
+//! The sizes of a REVEAL model, and the published sizes by name.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,39 +8,39 @@ use crate::kernels::Activation;
 use crate::t5::T5Config;
 use crate::vit::ViTConfig;
 
-/// What shapes a REVEAL model.
+/// The configuration of a REVEAL model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RevealConfig {
-    /// Encoder and decoder of texts. Its encoder's layers are those of the base encoder and of the
-    /// fusion together.
+    /// The text encoder and the decoder. The base encoder has the lower layers of the T5 encoder,
+    /// the fusion the upper layers.
     pub t5: T5Config,
     /// The image encoder.
     pub image: ViTConfig,
-    /// The upper layers `F` of the T5 encoder that fuse; the lower ones are the base encoder's.
+    /// The number `F` of upper T5 encoder layers that belong to the fusion.
     pub fusion_layers: usize,
-    /// Layers of the query head, of the key head and of the Perceiver; `F` as published.
+    /// Layers of the query head, of the key head and of the Perceiver; `F` in the paper.
     pub head_layers: usize,
-    /// Tokens `M` that an entry's value has.
+    /// Number of value tokens `M` of an entry.
     pub value_tokens: usize,
     /// Width of queries and keys.
     pub key_dim: usize,
-    /// Sources of the memory; the gate weighs them.
+    /// Number of sources of the memory, weighted by the gate.
     pub sources: usize,
-    /// Whether there is a gate; without it all sources weigh 1.
+    /// Whether there is a gate. Without it, all sources have weight 1.
     pub gate: bool,
-    /// What a score is multiplied by at most before the softmax over retrieved entries; 5 in the
-    /// released code.
+    /// The largest factor on a score before the softmax over retrieved entries; 5 in the released
+    /// code.
     pub score_ceiling: f64,
-    /// What projected patches and value tokens are multiplied by; 4 in the released code.
+    /// The factor on projected patches and value tokens; 4 in the released code.
     pub token_scale: f64,
-    /// Blocks of the image encoder below a stop-gradient.
+    /// Number of image encoder blocks below a stop-gradient.
     pub frozen_image_layers: usize,
-    /// Layers of the text encoder below a stop-gradient.
+    /// Number of text encoder layers below a stop-gradient.
     pub frozen_text_layers: usize,
 }
 
-/// The image encoder as the released code has it: no class token, flax's defaults.
+/// The image encoder of the released code: no class token, flax's defaults.
 fn image(size: ViTConfig) -> ViTConfig {
     ViTConfig { class_token: false, hidden_act: Activation::GeluTanh, layer_norm_eps: 1e-6, ..size }
 }
@@ -87,15 +87,15 @@ impl RevealConfig {
         }
     }
 
-    /// Layers of the text encoder below the fusion.
+    /// The number of text encoder layers below the fusion.
     pub fn text_layers(&self) -> usize {
         self.t5.num_layers.saturating_sub(self.fusion_layers)
     }
 
-    /// Checks that the sizes fit each other.
+    /// Checks that the sizes are consistent.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`] naming the field.
+    /// [`crate::ModelError::BadConfig`], with the field.
     pub fn validate(&self) -> Result<()> {
         self.t5.validate()?;
         self.image.validate()?;
@@ -117,12 +117,12 @@ impl RevealConfig {
             [("score_ceiling", self.score_ceiling), ("token_scale", self.token_scale)]
         {
             if !(number.is_finite() && number > 0.0) {
-                return Err(bad_field(what, format!("{number} is not a number above 0")));
+                return Err(bad_field(what, format!("{number} is not positive and finite")));
             }
         }
         if self.frozen_text_layers > self.text_layers() {
             let reason = format!(
-                "{} are more than the {} layers below the fusion",
+                "{} exceeds the {} layers below the fusion",
                 self.frozen_text_layers,
                 self.text_layers()
             );
@@ -130,7 +130,7 @@ impl RevealConfig {
         }
         if self.frozen_image_layers > self.image.num_hidden_layers {
             let reason = format!(
-                "{} are more than the image encoder's {} blocks",
+                "{} exceeds the image encoder's {} blocks",
                 self.frozen_image_layers, self.image.num_hidden_layers
             );
             return Err(bad_field("frozen_image_layers", reason));

@@ -1,9 +1,9 @@
-//! Attentive knowledge fusion: query and retrieved values in one sequence, through the upper layers
-//! of the T5 encoder, each token weighed by the prior of its entry.
+//! Attentive knowledge fusion: the query and its retrieved values form one sequence, which passes
+//! through the upper layers of the T5 encoder. The prior of an entry weights its tokens.
 //!
-//! Reference: the released `FusedT5Encoder` and `fuse_topk_knowledge`. The prior multiplies what the
-//! attention of each layer sees of a token after its norm, and the output once more, so that the
-//! generator's loss reaches the scores, and through them the retriever.
+//! Reference: the released `FusedT5Encoder` and `fuse_topk_knowledge`. The prior multiplies the
+//! normed input of each attention layer, and the final output. So the generator's loss has a
+//! gradient with respect to the scores, and through them the retriever.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::layers::RmsNorm;
 use crate::params::ParameterBuilder;
 use crate::t5::blocks::{EncoderLayer, RelativeBias};
 
-/// What was retrieved for a batch of queries, one query's entries after the other's.
+/// The entries retrieved for a batch of queries, query after query.
 #[derive(Debug, Clone, Copy)]
 pub struct Retrieved<'a> {
-    /// How many entries each query has.
+    /// The number of entries of each query.
     pub counts: &'a [usize],
-    /// The prior of each entry `[ΣK]`, 1 on average over a query's.
+    /// The prior of each entry `[ΣK]`; its mean over the entries of a query is 1.
     pub prior: &'a Tensor,
-    /// Their values `[ΣK M, D]`.
+    /// The values of the entries `[ΣK M, D]`.
     pub values: &'a Tensor,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct Fusion {
 }
 
 impl Fusion {
-    /// Parameters `encoder.block.N` (as published, the upper ones), `encoder.final_layer_norm` and
-    /// `fusion.relative_attention_bias`.
+    /// The parameters are `encoder.block.N` (the upper blocks, with published names),
+    /// `encoder.final_layer_norm` and `fusion.relative_attention_bias`.
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (t5, own) = (&config.t5, builder.pp("encoder"));
         let block = |i| EncoderLayer::new(t5, &own.pp("block").pp(i));
@@ -79,8 +79,8 @@ impl Fusion {
         Ok(BaseStates { states, ..joined })
     }
 
-    /// Each query's rows with its values' rows behind them, their numbers, and the weight of each
-    /// row `[T, 1]`.
+    /// Returns each query's rows followed by the rows of its values, the length of each sequence,
+    /// and the weight of each row `[T, 1]`.
     fn join(
         &self,
         query: &BaseStates,
@@ -94,14 +94,14 @@ impl Fusion {
             || retrieved.prior.dims() != [entries]
         {
             return Err(ModelError::BadInput(format!(
-                "{} queries, {entries} entries retrieved for {} of them, {found} value tokens, \
-                 a prior of shape {:?}",
+                "{} queries, but {entries} entries for {} queries, {found} value tokens \
+                 and a prior of shape {:?}",
                 query.lengths.len(),
                 counts.len(),
                 retrieved.prior.dims()
             )));
         }
-        // Row 0 of the weights is the query's 1.
+        // Row 0 of the weights is 1, the weight of query rows.
         let (mut rows, mut weight_of, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
         let mut entry = 0;
         for ((start, length), &count) in query.starts().zip(&query.lengths).zip(counts) {

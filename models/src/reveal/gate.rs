@@ -1,4 +1,5 @@
-//! How much each source counts for a query, and how scores become the prior of the fusion.
+//! The gate, which weights the sources for a query, and the transform of scores to the fusion's
+//! prior.
 
 use candle_core::{D, Tensor};
 
@@ -8,12 +9,12 @@ use crate::kernels::softmax;
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
-/// The score of a place without an entry, far below all others.
+/// The score of a padded slot without an entry, far below all real scores.
 const NO_ENTRY: f32 = -1e30;
 
 #[derive(Debug, Clone)]
 pub(super) struct CorpusGate {
-    /// `None` where all sources weigh 1.
+    /// `None` if all sources have weight 1.
     map: Option<Linear>,
     sources: usize,
 }
@@ -41,8 +42,8 @@ impl CorpusGate {
     }
 }
 
-/// The released code's `att_transform`, `s → s σ(scale) ceiling`. Its bias is left out: it moves all
-/// scores of a query alike, which the softmax does not see.
+/// The released code's `att_transform`, `s → s σ(scale) ceiling`. Its bias is omitted: it shifts
+/// all scores of a query equally, and softmax ignores such a shift.
 #[derive(Debug, Clone)]
 pub struct ScoreTransform {
     scale: Tensor,
@@ -54,8 +55,9 @@ impl ScoreTransform {
         Ok(Self { scale: builder.get("scale", &[1], Init::Ones)?, ceiling: config.score_ceiling })
     }
 
-    /// The prior of retrieved entries: gated scores `[ΣK]`, `counts` of them for each query →
-    /// `[ΣK]`, the softmax of each query's transformed scores times their number, 1 on average.
+    /// Returns the prior of retrieved entries. The inputs are gated scores `[ΣK]`, of which each
+    /// query has `counts`. The output `[ΣK]` is the softmax of each query's transformed scores,
+    /// times the query's number of entries; its mean is 1.
     pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
         let (all, most) = (counts.iter().sum::<usize>(), counts.iter().copied().max().unwrap_or(0));
         if scores.dims() != [all] || all == 0 {

@@ -1,4 +1,4 @@
-//! The losses beside the generator's (facts: the released `losses.py`, `layers.py`).
+//! The auxiliary losses next to the generator's loss (released `losses.py`, `layers.py`).
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use super::query_key_head::{row_lengths, unit};
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, cross_entropy, linear};
 
-/// The contrastive loss of queries `[B, E]` and keys `[N, E]`: the mean cross-entropy, in nats, of
-/// finding query `i`'s own key, at place `targets[i]`, among all by `q · k / temperature`.
+/// The contrastive loss of queries `[B, E]` and keys `[N, E]`, in nats. It is the mean
+/// cross-entropy of the logits `q · k / temperature`, where the own key of query `i` has index
+/// `targets[i]`.
 pub fn contrastive(
     queries: &Tensor,
     keys: &Tensor,
@@ -21,9 +22,9 @@ pub fn contrastive(
     Ok(cross_entropy(&logits, options)?.mean_all()?)
 }
 
-/// How alike the value tokens of an entry are: values `[N M, D]` → a scalar. The tokens are centred
-/// over each entry and brought to unit length; of the squares of their cosines those below the
-/// diagonal are summed, over `M²` and the entries.
+/// Measures the similarity of the value tokens of an entry: values `[N M, D]` → a scalar. Per
+/// entry, the tokens are centred and normalised to unit length. The squared cosines below the
+/// diagonal are summed and divided by `M²`; the loss is the mean over entries.
 pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
     let (rows, width) = values.dims2()?;
     if tokens == 0 || rows % tokens != 0 {
@@ -42,8 +43,8 @@ pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
     Ok(squares.broadcast_mul(&below.to_dtype(values.dtype())?)?.mean_all()?)
 }
 
-/// How much the length of value tokens differs from that of the query's tokens, both `[.., D]`:
-/// `|1 − mean ‖value‖ / mean ‖query‖|`, a scalar.
+/// Measures the difference between the norms of value tokens and query tokens, both `[.., D]`: `|1
+/// − mean ‖value‖ / mean ‖query‖|`, a scalar.
 pub fn alignment(values: &Tensor, query_states: &Tensor) -> Result<Tensor> {
     let mean = |x: &Tensor| -> Result<Tensor> { Ok(row_lengths(x)?.mean_all()?) };
     let ratio = mean(values)?.div(&mean(query_states)?)?;

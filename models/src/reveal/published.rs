@@ -1,12 +1,14 @@
-//! Published weights as the start of a REVEAL model: T5 v1.1's for the texts, ViT's for the pictures.
+//! Loads published weights into a REVEAL model: T5 v1.1 for the text parts, ViT for the image
+//! encoder.
 //!
-//! | ours | file | there |
+//! | REVEAL parameter | file | published parameter |
 //! |---|---|---|
-//! | `shared`, `encoder`, `decoder`, `lm_head` | T5 | the same; the lower blocks of `encoder` are the base encoder's, the upper ones the fusion's |
+//! | `shared`, `encoder`, `decoder`, `lm_head` | T5 | the same name; the base encoder has the lower blocks of `encoder`, the fusion the upper blocks |
 //! | `fusion.relative_attention_bias` | T5 | the biases of the encoder's first block, which all its blocks share |
-//! | `image_encoder` | ViT | the same, below `vit.` or not; without the class token and its position |
+//! | `image_encoder` | ViT | the same name, with or without `vit.`; the class token and its position are not loaded |
 //!
-//! All else is fresh: the heads, the Perceiver, the gate, the score transform, the image head.
+//! All other parameters are fresh: the heads, the Perceiver, the gate, the score transform and the
+//! image head.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +18,12 @@ use crate::error::Result;
 use crate::params::Parameters;
 use crate::weights::Weights;
 
-/// Files of published weights, either of which may be missing.
+/// Files of published weights; either may be missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishedWeights {
     /// The `model.safetensors` of a T5 v1.1.
     pub t5: Option<PathBuf>,
-    /// That of a ViT.
+    /// The `model.safetensors` of a ViT.
     pub vit: Option<PathBuf>,
 }
 
@@ -30,12 +32,14 @@ const ENCODER_BIAS: &str = "encoder.block.0.layer.0.SelfAttention.relative_atten
 const POSITIONS: &str = "embeddings.position_embeddings";
 
 impl PublishedWeights {
-    /// Sets the parameters of a [`Reveal`](super::Reveal) that the files have; the names of those set.
+    /// Sets the parameters of a [`Reveal`](super::Reveal) that the files contain. Returns their
+    /// names.
     ///
     /// # Errors
-    /// Those of opening the files; [`MissingTensor`](crate::ModelError::MissingTensor),
-    /// [`MisshapenTensor`](crate::ModelError::MisshapenTensor) and others that name the file and the tensor.
-    /// Parameters before that one are set then: another copy of all is not made for a run that ends.
+    /// The errors of opening the files. [`MissingTensor`](crate::ModelError::MissingTensor),
+    /// [`MisshapenTensor`](crate::ModelError::MisshapenTensor) and others, with file and tensor.
+    /// Parameters before the failed one keep their new values: an error ends the run, so no second
+    /// copy of the weights is held.
     pub fn load_into(&self, parameters: &Parameters) -> Result<Vec<String>> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(open).transpose();
         let (t5, vit) = (open(&self.t5)?, open(&self.vit)?);
@@ -60,7 +64,7 @@ fn open(path: &Path) -> Result<Weights> {
     Weights::open(path)?.with_optional_prefix("vit.")
 }
 
-/// What T5 calls a parameter; none where it is not T5's.
+/// Returns T5's name of a parameter; `None` if it is not a T5 parameter.
 fn of_t5(name: &str) -> Option<&str> {
     let parts = ["shared.", "encoder.", "decoder.", "lm_head."];
     match name {
@@ -73,7 +77,7 @@ fn read(weights: &Weights, name: &str, shape: &[usize]) -> Result<Tensor> {
     weights.get(name, shape, DType::F32, &Device::Cpu)
 }
 
-/// The positions of the patches, behind that of the class token.
+/// Returns the positions of the patches, without the position of the class token.
 fn positions(vit: &Weights, shape: &[usize]) -> Result<Tensor> {
     let &[one, patches, width] = shape else { return read(vit, POSITIONS, shape) };
     let all = read(vit, POSITIONS, &[one, patches + 1, width])?;

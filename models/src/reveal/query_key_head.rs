@@ -1,4 +1,5 @@
-//! The heads that make queries and keys: T5 encoder layers, the first token, a map, unit length.
+//! The query head and the key head: T5 encoder layers, the state of the first token, a projection,
+//! normalised to unit length.
 
 use candle_core::{D, Tensor};
 
@@ -10,7 +11,7 @@ use crate::layers::{Linear, RmsNorm};
 use crate::params::ParameterBuilder;
 use crate::t5::blocks::{EncoderLayer, RelativeBias};
 
-/// Added to the square before the root, as in the released code.
+/// Added to the sum of squares before the square root, as in the released code.
 const EPSILON: f64 = 1e-10;
 
 #[derive(Debug, Clone)]
@@ -32,31 +33,31 @@ impl QueryKeyHead {
         })
     }
 
-    /// A unit vector for each sequence, `[B, key_dim]`, from the state of its first token.
+    /// Returns a unit vector for each sequence, `[B, key_dim]`, from the state of its first token.
     pub(super) fn forward(&self, base: &BaseStates, out: &Linear, mode: &Mode) -> Result<Tensor> {
         let longest = base.lengths.iter().copied().max().unwrap_or(1);
         let bias = self.bias.forward(longest, longest)?;
         let Some((last, before)) = self.layers.split_last() else {
-            return Err(ModelError::BadInput("a head without layers".into()));
+            return Err(ModelError::BadInput("the head has no layers".into()));
         };
         let segments = base.segments();
         let mut x = base.states.clone();
         for layer in before {
             x = mode.cut(layer.forward(&x, &bias, &segments, None, mode)?);
         }
-        // Only the first token's state goes on.
+        // Only the first token's state is used.
         let first = last.first_rows(&x, &base.lengths, &bias, mode)?;
         let pooled = self.final_norm.forward(&first)?;
         unit(&out.forward(&pooled)?)
     }
 }
 
-/// Rows at unit length.
+/// Normalises rows to unit length.
 pub(super) fn unit(x: &Tensor) -> Result<Tensor> {
     Ok(x.broadcast_div(&row_lengths(x)?)?)
 }
 
-/// The length of each row, `[.., D]` → `[.., 1]`: `sqrt(Σ x² + 1e-10)`.
+/// Returns the norm of each row, `[.., D]` → `[.., 1]`: `sqrt(Σ x² + 1e-10)`.
 pub(super) fn row_lengths(x: &Tensor) -> Result<Tensor> {
     Ok((x.sqr()?.sum_keepdim(D::Minus1)? + EPSILON)?.sqrt()?)
 }

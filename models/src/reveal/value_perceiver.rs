@@ -1,5 +1,5 @@
-//! The value head: learned latent tokens read an entry (Perceiver, arXiv 2103.03206) by T5 decoder
-//! layers, so that every entry has the same few tokens whatever its length.
+//! The value head: learned latent tokens attend to an entry through T5 decoder layers (Perceiver,
+//! arXiv 2103.03206). Entries of any length get the same small number of value tokens.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl ValuePerceiver {
         })
     }
 
-    /// `[N M, D]` of `N` entries.
+    /// Returns the values of `N` entries, `[N M, D]`.
     pub(super) fn forward(&self, base: &BaseStates, mode: &Mode) -> Result<Tensor> {
         let (entries, tokens) = (base.lengths.len(), self.latents.dim(0)?);
         let rows: Arc<[u32]> = (0..entries).flat_map(|_| 0..tokens as u32).collect();

@@ -1,4 +1,5 @@
-//! The bi-encoder: each phrase alone becomes a unit vector, a pair's score is their cosine.
+//! The bi-encoder: it encodes each phrase alone into a unit vector, and scores a pair by their
+//! cosine.
 //!
 //! Source: Sentence-BERT (arXiv 1908.10084); mean pooling and normalisation as in
 //! `sentence-transformers`' all-MiniLM-L6-v2.
@@ -12,7 +13,7 @@ use crate::params::ParameterBuilder;
 use crate::similarity::pooling::{Pooling, SpanPooler};
 use crate::text_encoder::TextEncoder;
 
-/// An encoder with its pooling.
+/// A text encoder with pooling.
 #[derive(Debug, Clone)]
 pub struct BiEncoder {
     encoder: TextEncoder,
@@ -20,19 +21,19 @@ pub struct BiEncoder {
 }
 
 impl BiEncoder {
-    /// Puts a pooling on an encoder; its parameters are named `pooling.…`.
+    /// Adds pooling to an encoder; its parameters are named `pooling.…`.
     pub fn new(pooling: Pooling, encoder: TextEncoder, builder: &ParameterBuilder) -> Result<Self> {
         let pooler = SpanPooler::new(pooling, encoder.hidden_size(), &builder.pp("pooling"))?;
         Ok(Self { encoder, pooler })
     }
 
-    /// Unit vectors `[S, D]` of the `S` packed phrases.
+    /// Returns the unit vectors `[S, D]` of the `S` packed phrases.
     pub fn embed(&self, phrases: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         let states = self.encoder.encode(phrases, mode)?;
         normalise(&self.pooler.forward(&states, phrases.sequences())?)
     }
 
-    /// Cosines of pairs `(i, j)` of the packed phrases: `[N]`.
+    /// Returns the cosines of pairs `(i, j)` of the packed phrases: `[N]`.
     pub fn score(
         &self,
         phrases: &PackedTokens,
@@ -48,7 +49,7 @@ impl BiEncoder {
     }
 }
 
-/// Rows divided by their length (at least 1e-6): `[S, D]` → `[S, D]`.
+/// Divides each row by its norm (at least 1e-6): `[S, D]` → `[S, D]`.
 pub fn normalise(x: &Tensor) -> Result<Tensor> {
     let length = (x.sqr()?.sum_keepdim(D::Minus1)? + 1e-12)?.sqrt()?;
     Ok(x.broadcast_div(&length)?)

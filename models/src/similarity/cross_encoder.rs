@@ -1,9 +1,10 @@
-//! The cross-encoder: both phrases, the context and the rivals are read together.
+//! The cross-encoder: it encodes anchor, target, context and competing targets in one sequence.
 //!
-//! Two shapes share this code. *Pair by pair*: one sequence `anchor [SEP] target [SEP] title …`
-//! for each row, scored from the whole sequence (the usual one). *Listwise*: one sequence
-//! `anchor [SEP] title [SEP] target₁ [SEP] target₂ …` for all rows of an anchor, each scored from
-//! its own tokens, so that the encoder sees every rival at a tenth of the tokens.
+//! Two input layouts share this code. *Pair by pair*, the usual layout: one sequence `anchor [SEP]
+//! target [SEP] title …` per pair, scored from the whole sequence. *Listwise*: one sequence `anchor
+//! [SEP] title [SEP] target₁ [SEP] target₂ …` for all pairs of an anchor. Each target is scored
+//! from its own tokens. So the encoder attends to all competing targets, with a tenth of the
+//! tokens.
 
 use std::sync::Arc;
 
@@ -18,31 +19,31 @@ use crate::similarity::bi_encoder::normalise;
 use crate::similarity::pooling::{Pooling, SpanPooler};
 use crate::text_encoder::TextEncoder;
 
-/// How the head turns states into scores.
+/// The settings of the scoring head.
 #[derive(Debug, Clone)]
 pub struct CrossEncoderConfig {
-    /// How the states of a scored span become one vector.
+    /// The pooling of a scored span's states into one vector.
     pub pooling: Pooling,
-    /// Whether the head also sees how the target's vector `t` compares to the anchor's `a`:
+    /// Whether the head also gets comparisons of the target vector `t` with the anchor vector `a`:
     /// `|t - a|`, `t a` and their cosine.
     pub compare_anchor: bool,
     /// Dropout before the head.
     pub head_dropout: f64,
-    /// Whether the score has a bias; under a loss that no shift changes (Pearson) it would never
-    /// move.
+    /// Whether the score has a bias. Pearson's loss ignores shifts, so its gradient for a bias is
+    /// zero.
     pub score_bias: bool,
 }
 
-/// What is scored in a packed batch, one entry for each row.
+/// The scored spans of a packed batch, one item per pair.
 #[derive(Debug, Clone)]
 pub struct ScoredSpans {
-    /// The tokens whose states are pooled.
+    /// The spans of the targets, whose states are pooled.
     pub targets: Arc<[Span]>,
-    /// The anchor's tokens in the same sequence.
+    /// The span of the anchor in the same sequence.
     pub anchors: Arc<[Span]>,
 }
 
-/// An encoder with a head that gives one score for each span.
+/// An encoder with a head that scores each span.
 #[derive(Debug, Clone)]
 pub struct CrossEncoder {
     config: CrossEncoderConfig,
@@ -51,11 +52,11 @@ pub struct CrossEncoder {
     head: Linear,
 }
 
-/// The cosine is given to the head times this, to match the size of the other features.
+/// The factor on the cosine, which gives it the scale of the other features.
 const COSINE_SCALE: f64 = 4.0;
 
 impl CrossEncoder {
-    /// Puts a head on an encoder; its parameters are named `head.…`.
+    /// Adds a scoring head to an encoder; its parameters are named `head.…`.
     pub fn new(
         config: CrossEncoderConfig,
         encoder: TextEncoder,
@@ -73,7 +74,7 @@ impl CrossEncoder {
         })
     }
 
-    /// One score (a logit) for each of the `N` spans: `[N]`.
+    /// Returns one score (a logit) for each of the `N` spans: `[N]`.
     pub fn score(&self, tokens: &PackedTokens, spans: &ScoredSpans, mode: &Mode) -> Result<Tensor> {
         let states = self.encoder.encode(tokens, mode)?;
         let target = self.pooler.forward(&states, &spans.targets)?;
@@ -91,7 +92,7 @@ impl CrossEncoder {
     }
 }
 
-/// `|x|`, whose slope at 0 is 0 as in PyTorch (in candle it is 1): any shape.
+/// `|x|` of any shape. Its gradient at 0 is 0, as in PyTorch (candle's is 1).
 fn absolute(x: &Tensor) -> Result<Tensor> {
     Ok((x * x.detach().sign()?)?)
 }

@@ -1,6 +1,6 @@
-//! Losses over scored pairs: scores in, one number out.
+//! Losses over scored pairs.
 //!
-//! All take `scores` `[N]` and gold scores in `[0, 1]`, and return a scalar.
+//! Each takes `scores` `[N]` and gold scores in `[0, 1]`, and returns a scalar.
 
 use candle_core::Tensor;
 use schemars::JsonSchema;
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ModelError, Result};
 
-/// A loss of a scorer.
+/// A loss for scored pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PairLoss {
-    /// `mean (σ(s) - y)²`, of a logit; bounded, so one bad label cannot dominate.
+    /// `mean (σ(s) - y)²` of logits; bounded, so one bad label cannot dominate.
     Mse,
-    /// Binary cross-entropy of the logit, with graded targets, in nats.
+    /// Binary cross-entropy of logits with graded targets, in nats.
     Bce,
-    /// `1 - r` over the batch, Pearson's r of logits and gold: the metric itself. Wants batches of
-    /// 64 rows or more, and scores come out on no particular scale.
+    /// `1 - r` over the batch, Pearson's r of logits and gold scores: the metric itself. Use
+    /// batches of 64 pairs or more. The scale of the scores is arbitrary.
     Pearson,
-    /// CoSENT, which compares rows in pairs, of a cosine, with scale 20.
+    /// CoSENT of cosines, which compares pairs of examples, with scale 20.
     Cosent,
-    /// `mean (s - y)²` of a cosine.
+    /// `mean (s - y)²` of cosines.
     CosineMse,
-    /// Contrastive, of a cosine: gold of at least 0.5 counts as similar, margin 0.5.
+    /// Contrastive loss of cosines: gold scores of at least 0.5 count as similar; margin 0.5.
     Contrastive,
 }
 
 impl PairLoss {
-    /// The loss, a scalar, of `scores` `[N]` against `gold` of the same length.
+    /// Returns the loss, a scalar, of `scores` `[N]` and `gold` of the same length.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if the lengths differ or are 0.
@@ -55,19 +55,19 @@ impl PairLoss {
         }
     }
 
-    /// Whether the loss is of a cosine (a bi-encoder's score) and not of a logit.
+    /// Whether the loss takes cosines (scores of a bi-encoder), not logits.
     pub fn is_of_cosines(self) -> bool {
         matches!(self, Self::Cosent | Self::CosineMse | Self::Contrastive)
     }
 }
 
-/// `max(s, 0) - s y + ln(1 + e^-|s|)`, which overflows nowhere.
+/// `max(s, 0) - s y + ln(1 + e^-|s|)`, which never overflows.
 fn binary_cross_entropy(scores: &Tensor, gold: &Tensor) -> Result<Tensor> {
     let tail = (scores.abs()?.neg()?.exp()? + 1.0)?.log()?;
     Ok(((scores.relu()? - (scores * gold)?)? + tail)?.mean_all()?)
 }
 
-/// `1 - r`; the denominator is kept above 1e-6, so constant scores give 1 and no NaN.
+/// `1 - r`. The denominator is at least 1e-6, so constant scores give 1, not NaN.
 fn one_minus_pearson(scores: &Tensor, gold: &Tensor) -> Result<Tensor> {
     let scores = scores.broadcast_sub(&scores.mean_all()?)?;
     let gold = gold.broadcast_sub(&gold.mean_all()?)?;
@@ -77,11 +77,12 @@ fn one_minus_pearson(scores: &Tensor, gold: &Tensor) -> Result<Tensor> {
     Ok((1.0 - r)?)
 }
 
-/// CoSENT (Su 2022; `sentence-transformers`' `CoSENTLoss`): `ln(1 + Σ e^(λ (sᵢ - sⱼ)))` over the
-/// pairs with `yᵢ < yⱼ`: rank the more similar pair higher. `scores` and `gold` `[N]` → a scalar.
+/// CoSENT (Su 2022; `CoSENTLoss` of `sentence-transformers`): `ln(1 + Σ e^(λ (sᵢ - sⱼ)))` over all
+/// `i, j` with `yᵢ < yⱼ`. It ranks the more similar pair higher. `scores` and `gold` `[N]` → a
+/// scalar.
 ///
 /// # Requirements
-/// Scores are cosines; gold scores only need an order. Larger batches give more pairs.
+/// Scores are cosines; only the order of gold scores matters. Larger batches give more comparisons.
 pub fn cosent(scores: &Tensor, gold: &[f32], scale: f64) -> Result<Tensor> {
     let n = gold.len();
     let (mut lower, mut higher) = (Vec::new(), Vec::new());
@@ -102,15 +103,15 @@ pub fn cosent(scores: &Tensor, gold: &[f32], scale: f64) -> Result<Tensor> {
         scores.index_select(&ids, 0)
     };
     let differences = ((pick(lower)? - pick(higher)?)? * scale)?;
-    // ln(1 + Σ e^d), with the largest of 0 and all d taken out.
+    // ln(1 + Σ e^d), computed relative to the largest of 0 and all d to avoid overflow.
     let top = differences.detach().max(0)?.relu()?;
     let sum = differences.broadcast_sub(&top)?.exp()?.sum_all()?;
     Ok(((sum + top.neg()?.exp()?)?.log()? + top)?)
 }
 
-/// The contrastive loss of Hadsell et al. (CVPR 2006) with distance `d = 1 - s`:
-/// `½ d²` for similar pairs (gold ≥ `threshold`), `½ max(margin - d, 0)²` for others; the mean.
-/// `scores` and `gold` `[N]` → a scalar.
+/// The contrastive loss of Hadsell et al. (CVPR 2006) with distance `d = 1 - s`: the mean of `½ d²`
+/// for similar pairs (gold ≥ `threshold`) and `½ max(margin - d, 0)²` for others. `scores` and
+/// `gold` `[N]` → a scalar.
 ///
 /// # Requirements
 /// Scores are cosines; gold is only compared with the threshold.
@@ -183,7 +184,7 @@ mod tests {
         Ok(())
     }
 
-    /// The slopes of `max(s, 0)` and `|s|` at 0 have to go together.
+    /// The gradients of `max(s, 0)` and `|s|` at 0 must be consistent.
     #[test]
     fn binary_cross_entropy_has_its_slope_at_0_too() -> Result<()> {
         let score = candle_core::Var::new(&[0f64], &Device::Cpu)?;

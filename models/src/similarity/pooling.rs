@@ -1,4 +1,4 @@
-//! From token states to one vector for each span.
+//! Pools the token states of each span into one vector.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::error::Result;
 use crate::kernels::{Attention, Segments, Span, attention, embedding_sum, span_mean};
 use crate::params::{Init, ParameterBuilder};
 
-/// How the states of a span become one vector.
+/// The pooling of a span's states into one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// Their mean.
+    /// The mean.
     Mean,
-    /// The first one (`[CLS]`, where the span is the whole sequence).
+    /// The first state (`[CLS]` if the span is the whole sequence).
     First,
-    /// Their mean weighted by `softmax(w·h)` with a learned `w`.
+    /// The mean weighted by `softmax(w·h)` with a learned `w`.
     Attention,
 }
 
@@ -31,7 +31,7 @@ pub struct SpanPooler {
 }
 
 impl SpanPooler {
-    /// Attention pooling starts as the mean (`w = 0`).
+    /// Creates a pooling. Attention pooling starts as the mean (`w = 0`).
     pub fn new(pooling: Pooling, width: usize, builder: &ParameterBuilder) -> Result<Self> {
         let query = match pooling {
             Pooling::Attention => Some(builder.get("weight", &[1, width], Init::Zeros)?),
@@ -40,8 +40,8 @@ impl SpanPooler {
         Ok(Self { pooling, query })
     }
 
-    /// One vector for each span: `[T, D]`, `S` spans → `[S, D]`. Attention pooling takes spans in
-    /// order that do not overlap.
+    /// Returns one vector per span: `[T, D]`, `S` spans → `[S, D]`. For attention pooling, spans
+    /// must be in ascending order and must not overlap.
     pub fn forward(&self, states: &Tensor, spans: &Arc<[Span]>) -> Result<Tensor> {
         match (self.pooling, &self.query) {
             (Pooling::Attention, Some(query)) => {

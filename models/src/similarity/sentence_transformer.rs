@@ -1,4 +1,5 @@
-//! Folders of `sentence-transformers`: their configuration files, and the encoder that these describe.
+//! Reads `sentence-transformers` folders: their configuration files, and the encoder that these
+//! describe.
 //!
 //! | file | read by |
 //! |---|---|
@@ -8,8 +9,8 @@
 //! | `config.json` of a Pooling module | [`PoolingConfig`] |
 //! | `config.json` of a Dense module | [`DenseConfig`] |
 //!
-//! Reference: `sentence-transformers` 6.2. Files of all versions since 2.0 are read. A module, a mode or a setting that
-//! is not implemented here is an error with the name of the file.
+//! Reference: `sentence-transformers` 6.2. Files of all versions since 2.0 are supported. An
+//! unsupported module, mode or setting is an error that names the file.
 
 mod dense;
 mod encoder;
@@ -28,13 +29,13 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{ModelError, Result};
 
-/// The error of a file called `name`.
+/// Returns the error for the file `name`.
 fn bad(name: &str, reason: impl Into<String>) -> ModelError {
     ModelError::BadConfig { what: name.to_owned(), reason: reason.into() }
 }
 
-/// Reads JSON; errors start with `name` and say what `file` should be.
+/// Parses JSON. Errors start with `name` and say what the text should be: `file`.
 fn parse_json<T: DeserializeOwned>(text: &str, name: &str, file: &str) -> Result<T> {
     serde_json::from_str(text)
-        .map_err(|error| bad(name, format!("is not {file}: {error}; fetch the file again")))
+        .map_err(|error| bad(name, format!("not {file}: {error}; download the file again")))
 }

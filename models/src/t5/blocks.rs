@@ -1,7 +1,8 @@
-//! The blocks of T5 v1.1, from which REVEAL's heads, Perceiver and fusion are made as well.
+//! The blocks of T5 v1.1. REVEAL's heads, Perceiver and fusion also consist of them.
 //!
-//! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Norms come first and have no mean, maps
-//! no bias, scores no scale; the first block of a stack holds the relative biases of all.
+//! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Blocks are pre-norm with RMS norms,
+//! linear layers have no bias, and attention scores are not scaled. The first block of a stack
+//! stores the relative biases of all blocks.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::kernels::{
 use crate::layers::{Linear, RmsNorm};
 use crate::params::{Init, ParameterBuilder};
 
-/// A learned bias for each head and bucket of distances.
+/// A learned bias for each head and bucket of relative positions.
 #[derive(Debug, Clone)]
 pub struct RelativeBias {
     /// `[buckets, H]`.
@@ -26,7 +27,8 @@ pub struct RelativeBias {
     bidirectional: bool,
 }
 
-/// The four maps of an attention. Its width is `num_heads * d_kv`, which need not be the model's.
+/// The four projections of an attention layer. Their width `num_heads * d_kv` may differ from the
+/// model's width.
 #[derive(Debug, Clone)]
 struct Projections {
     query: Linear,
@@ -44,7 +46,7 @@ struct FeedForward {
     down: Linear,
 }
 
-/// Self-attention and feed-forward part.
+/// Self-attention and feed-forward.
 #[derive(Debug, Clone)]
 pub struct EncoderLayer {
     config: T5Config,
@@ -53,7 +55,7 @@ pub struct EncoderLayer {
     feed_forward: FeedForward,
 }
 
-/// Self-attention, attention to the encoder's states, feed-forward part.
+/// Self-attention, cross-attention to the encoder's states, and feed-forward.
 #[derive(Debug, Clone)]
 pub struct DecoderLayer {
     config: T5Config,
@@ -65,7 +67,7 @@ pub struct DecoderLayer {
 }
 
 impl RelativeBias {
-    /// Parameter `weight` of the builder's path.
+    /// The table is the parameter `weight` of the builder's path.
     pub fn new(config: &T5Config, bidirectional: bool, builder: &ParameterBuilder) -> Result<Self> {
         let shape = [config.relative_attention_num_buckets, config.num_heads];
         let std = (config.d_model as f64).powf(-0.5);
@@ -76,13 +78,14 @@ impl RelativeBias {
         })
     }
 
-    /// The biases of the last `queries` of `keys` places to all of them: `[H, queries, keys]`.
+    /// Returns the biases from the last `queries` of `keys` positions to all positions: `[H,
+    /// queries, keys]`.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for more queries than keys.
+    /// [`ModelError::BadInput`] if there are more queries than keys.
     pub fn forward(&self, queries: usize, keys: usize) -> Result<Tensor> {
         if queries > keys {
-            let reason = format!("the last {queries} places of {keys}");
+            let reason = format!("{queries} queries for {keys} keys");
             return Err(ModelError::BadInput(reason));
         }
         let (buckets, heads) = self.weight.dims2()?;
@@ -94,7 +97,8 @@ impl RelativeBias {
         Ok(rows.reshape((queries, keys, heads))?.permute((2, 0, 1))?.contiguous()?)
     }
 
-    /// Near distances have a bucket each, far ones share buckets that grow as a logarithm.
+    /// Returns the bucket of a relative position. Near positions have a bucket each; far positions
+    /// share buckets whose size grows logarithmically.
     fn bucket(&self, distance: i64, buckets: usize) -> u32 {
         let (mut first, mut buckets, mut away) = (0, buckets, (-distance).max(0) as usize);
         if self.bidirectional {
@@ -130,19 +134,19 @@ impl Projections {
         })
     }
 
-    /// Side by side.
+    /// Returns the projections as parts of one stacked linear layer.
     fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
         [self.query.as_part(), self.key.as_part(), self.value.as_part()]
     }
 
-    /// Rows attend within their segment: `[T, D]` → `[T, D]`.
+    /// Self-attention within each segment: `[T, D]` → `[T, D]`.
     fn to_self(&self, chain: &mut Chain, x: Value, bias: &Tensor, options: &Attention) -> Value {
         let qkv = chain.stacked_linear(x, &self.query_key_value());
         let context = chain.self_attention(qkv, Some(AttentionBias::Shared(bias)), options);
         chain.stacked_linear(context, &[self.output.as_part()])
     }
 
-    /// Rows attend to others: `[T_q, D]`, keys and values `[T_k, H d_kv]` → `[T_q, D]`.
+    /// Cross-attention: `[T_q, D]`, keys and values `[T_k, H d_kv]` → `[T_q, D]`.
     fn to_others(
         &self,
         chain: &mut Chain,
@@ -180,7 +184,7 @@ impl FeedForward {
     }
 }
 
-/// Attention as T5 has it: no factor on the scores.
+/// T5's attention options: scores are not scaled.
 fn options(config: &T5Config, segments: &Segments, causal: bool, mode: &Mode) -> Attention {
     Attention {
         num_heads: config.num_heads,
@@ -192,7 +196,7 @@ fn options(config: &T5Config, segments: &Segments, causal: bool, mode: &Mode) ->
 }
 
 impl EncoderLayer {
-    /// Parameters below `layer.0` and `layer.1` of the builder's path.
+    /// The parameters are below `layer.0` and `layer.1` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let own = builder.pp("layer.0");
         Ok(Self {
@@ -204,7 +208,7 @@ impl EncoderLayer {
     }
 
     /// `[T, D]` → `[T, D]`, with the biases `[H, L, L]` of all segments. `weights` `[T, 1]`
-    /// multiply what attention sees of each token after its norm: REVEAL's fusion
+    /// multiply the normed input of attention, token by token; REVEAL's fusion uses them
     /// (`fuse_topk_knowledge`).
     pub fn forward(
         &self,
@@ -228,8 +232,8 @@ impl EncoderLayer {
         Ok(chain.finish()?)
     }
 
-    /// The first row of each sequence after [`EncoderLayer::forward`] without weights, where no other
-    /// is wanted: `[T, D]` in sequences of `lengths` → `[S, D]`, with the biases `[H, L, L]`.
+    /// Computes only the first row of each sequence of [`EncoderLayer::forward`] without weights:
+    /// `[T, D]` in sequences of `lengths` → `[S, D]`, with the biases `[H, L, L]`.
     pub fn first_rows(
         &self,
         x: &Tensor,
@@ -264,7 +268,7 @@ impl EncoderLayer {
 }
 
 impl DecoderLayer {
-    /// Parameters below `layer.0`, `layer.1` and `layer.2` of the builder's path.
+    /// The parameters are below `layer.0`, `layer.1` and `layer.2` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let norm = |place: &str| {
             let builder = builder.pp(place).pp("layer_norm");
@@ -281,14 +285,14 @@ impl DecoderLayer {
         })
     }
 
-    /// Keys and values of the encoder's states `[T_k, D]`, both `[T_k, H d_kv]`.
+    /// Returns the keys and values of the encoder's states `[T_k, D]`, both `[T_k, H d_kv]`.
     pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
         let maps = &self.cross_attention;
         Ok((maps.key.forward(states)?, maps.value.forward(states)?))
     }
 
-    /// `[T, D]` → `[T, D]`. `own` says who attends to whom among the rows (with the biases
-    /// `[H, L, L]`, and to no later row if `causal`), `cross` to which of the encoder's states.
+    /// `[T, D]` → `[T, D]`. `own` sets the self-attention among the rows, with the biases `[H, L,
+    /// L]` and a causal mask if `causal`. `cross` sets the cross-attention to the encoder's states.
     pub fn forward(
         &self,
         x: &Tensor,
@@ -305,9 +309,9 @@ impl DecoderLayer {
         self.rest(chain, x, (keys, values, cross), mode)
     }
 
-    /// As [`DecoderLayer::forward`], causal, for the next row of each sequence with the biases
-    /// `[H, 1, L]` of all rows so far: `[S, D]` → `[S, D]`. The rows before are those that `own`
-    /// holds, which keeps these too.
+    /// One causal step of [`DecoderLayer::forward`] for the next row of each sequence, with the
+    /// biases `[H, 1, L]` of all rows so far: `[S, D]` → `[S, D]`. The cache `own` holds the keys
+    /// and values of the earlier rows, and stores the new ones.
     pub(super) fn step(
         &self,
         x: &Tensor,
@@ -328,7 +332,7 @@ impl DecoderLayer {
         self.rest(chain, x, others, mode)
     }
 
-    /// What follows the attention of the rows to each other.
+    /// Runs the block after its self-attention.
     fn rest(
         &self,
         mut chain: Chain,

@@ -1,4 +1,4 @@
-//! The fields of a published T5 `config.json` that shape the model.
+//! The fields of a published T5 `config.json` that define the model.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::config::{
 use crate::error::{ModelError, Result};
 use crate::kernels::Activation;
 
-/// What every published `config.json` of this kind states. (T5 1.0 lacks the last two.)
+/// The fields that every published T5 v1.1 `config.json` has. (T5 1.0 lacks the last two.)
 const STATED: [&str; 8] = [
     "vocab_size",
     "d_model",
@@ -23,7 +23,7 @@ const STATED: [&str; 8] = [
     "tie_word_embeddings",
 ];
 
-/// The configuration of T5 v1.1 (and of what has its form, such as FLAN-T5).
+/// The configuration of T5 v1.1 and of models with its architecture, such as FLAN-T5.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct T5Config {
@@ -35,29 +35,30 @@ pub struct T5Config {
     pub d_kv: usize,
     /// Width of the feed-forward part.
     pub d_ff: usize,
-    /// Blocks of the encoder.
+    /// Number of encoder blocks.
     pub num_layers: usize,
-    /// Blocks of the decoder; as many as of the encoder without it.
+    /// Number of decoder blocks. `None` means the number of encoder blocks.
     pub num_decoder_layers: Option<usize>,
-    /// Heads `H`.
+    /// Number of heads `H`.
     pub num_heads: usize,
-    /// Buckets of distances.
+    /// Number of buckets of relative positions.
     pub relative_attention_num_buckets: usize,
-    /// Distances from here on share the last bucket.
+    /// Relative positions from this distance on share the last bucket.
     pub relative_attention_max_distance: usize,
-    /// Dropout of attention weights, of what blocks add, and within the feed-forward part.
+    /// Dropout of attention weights, of block outputs before the residual, and within the
+    /// feed-forward part.
     pub dropout_rate: f64,
     /// Added to the mean square in norms.
     pub layer_norm_epsilon: f64,
-    /// The kind of feed-forward part; `gated-gelu` is known.
+    /// The kind of feed-forward part; only `gated-gelu` is supported.
     pub feed_forward_proj: String,
-    /// Whether the output map is the token table (T5 1.0); not known here.
+    /// Whether the token table is also the output projection (T5 1.0); `true` is not supported.
     pub tie_word_embeddings: bool,
     /// The token that ends a text.
     pub eos_token_id: u32,
-    /// Padding. Packed texts have none.
+    /// The padding token. Packed texts do not use it.
     pub pad_token_id: u32,
-    /// The token that the decoder reads first.
+    /// The first input token of the decoder.
     pub decoder_start_token_id: u32,
 }
 
@@ -105,20 +106,20 @@ impl T5Config {
         Self { d_model: 2048, d_ff: 5120, num_layers: 24, num_heads: 32, ..Self::small() }
     }
 
-    /// Reads a published `config.json`. Fields that do not shape the model are passed over.
+    /// Reads a published `config.json`. Fields that do not define the model are ignored.
     ///
     /// # Errors
-    /// [`ModelError::Io`]; [`ModelError::BadConfig`] for another model's, a size that is missing,
-    /// or values that do not fit each other.
+    /// [`ModelError::Io`]. [`ModelError::BadConfig`] if the file belongs to another model, a size
+    /// is missing, or values contradict each other.
     pub fn read(path: &Path) -> Result<Self> {
         let mut fields: serde_json::Map<String, Value> = read_published(path, "t5")?;
         let bad = |reason| ModelError::BadConfig { what: path.display().to_string(), reason };
         if let Some(field) = STATED.iter().find(|field| !fields.contains_key(**field)) {
             return Err(bad(format!(
-                "`{field}` is missing: only T5 v1.1 is known, which states it"
+                "`{field}` is missing; only T5 v1.1 is supported, which has this field"
             )));
         }
-        // transformers 5 writes that the embeddings are tied even where they are not.
+        // transformers 5 writes `tie_word_embeddings: true` even for untied embeddings.
         if fields.get("scale_decoder_outputs") == Some(&Value::Bool(false)) {
             fields.insert("tie_word_embeddings".to_string(), Value::Bool(false));
         }
@@ -128,10 +129,10 @@ impl T5Config {
         Ok(config)
     }
 
-    /// Checks that the sizes fit each other and that the kind is known.
+    /// Checks that the sizes are consistent and that the variant is supported.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`], with the field.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[
             ("vocab_size", self.vocab_size),
@@ -139,7 +140,7 @@ impl T5Config {
             ("d_kv", self.d_kv),
             ("d_ff", self.d_ff),
             ("num_heads", self.num_heads),
-            // The first block of a stack holds the biases of all.
+            // The first block of a stack stores the biases of all blocks.
             ("num_layers", self.num_layers),
             ("num_decoder_layers", self.decoder_layers()),
         ])?;
@@ -151,7 +152,7 @@ impl T5Config {
             return Err(bad_field("relative_attention_num_buckets", reason));
         }
         if self.relative_attention_max_distance <= buckets / 2 {
-            let reason = format!("must be above half of the {buckets} buckets");
+            let reason = format!("must be more than half of the {buckets} buckets");
             return Err(bad_field("relative_attention_max_distance", reason));
         }
         if !(0.0..1.0).contains(&self.dropout_rate) {
@@ -160,28 +161,28 @@ impl T5Config {
         }
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
         if self.feed_forward_proj != "gated-gelu" {
-            let reason = format!("`{}` is not `gated-gelu`, as of v1.1", self.feed_forward_proj);
+            let reason = format!("`{}` is not `gated-gelu`, as in v1.1", self.feed_forward_proj);
             return Err(bad_field("feed_forward_proj", reason));
         }
         if self.tie_word_embeddings {
             let reason =
-                "true is of T5 1.0; v1.1, which is known here, has an output map of its own";
+                "true means T5 1.0, which is not supported; v1.1 has its own output projection";
             return Err(bad_field("tie_word_embeddings", reason.to_string()));
         }
         let largest = self.eos_token_id.max(self.pad_token_id).max(self.decoder_start_token_id);
         if largest as usize >= self.vocab_size {
-            let reason = format!("{} is not above token {largest}", self.vocab_size);
+            let reason = format!("{} is too small for token {largest}", self.vocab_size);
             return Err(bad_field("vocab_size", reason));
         }
         Ok(())
     }
 
-    /// Blocks of the decoder.
+    /// The number of decoder blocks.
     pub fn decoder_layers(&self) -> usize {
         self.num_decoder_layers.unwrap_or(self.num_layers)
     }
 
-    /// The width of all heads together.
+    /// The total width of all heads.
     pub fn inner_size(&self) -> usize {
         self.num_heads * self.d_kv
     }

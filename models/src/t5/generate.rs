@@ -1,7 +1,7 @@
-//! Answers of a T5 decoder, for a whole batch at once.
+//! Generates text with a T5 decoder, in batches.
 //!
-//! Keys and values of the text are made once and shared by its beams; those of the answer are kept
-//! from token to token.
+//! Keys and values of the input text are computed once and shared by its beams. A cache keeps the
+//! keys and values of the output from token to token.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::kernels::{Mode, Segments, Span};
 use crate::packed::PackedTokens;
 
 impl T5 {
-    /// The best answer to each of these texts.
+    /// Generates the best output for each text.
     ///
     /// # Errors
-    /// As [`Decoder::generate`].
+    /// See [`Decoder::generate`].
     pub fn generate(
         &self,
         texts: &PackedTokens,
@@ -30,11 +30,11 @@ impl T5 {
     }
 }
 
-/// Answers that are being written: what was read, and what was written so far.
+/// Decoding state: the encoded texts, and the cache of the output so far.
 struct Writing<'a> {
     decoder: &'a Decoder,
     table: &'a TokenTable,
-    /// Keys and values of the texts, of each layer: `[T_k, H d_kv]`.
+    /// Keys and values of the texts, per layer: `[T_k, H d_kv]`.
     keys: Vec<(Tensor, Tensor)>,
     /// The rows of each text.
     runs: Vec<Span>,
@@ -42,13 +42,13 @@ struct Writing<'a> {
 }
 
 impl Decoder {
-    /// The best answer to each text, given the encoder's states `[T_k, D]`, of which each text has
-    /// `lengths` rows. No gradient is kept.
+    /// Generates the best output for each text from the encoder's states `[T_k, D]`; each text has
+    /// `lengths` rows. No gradient is computed.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for options that cannot be followed;
-    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for lengths that do not fit the states,
-    /// and for logits that are not numbers.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for invalid options.
+    /// [`ModelError::BadInput`](crate::ModelError::BadInput) if the lengths do not sum to the
+    /// number of states, or logits are not finite.
     pub fn generate(
         &self,
         table: &TokenTable,

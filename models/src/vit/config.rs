@@ -1,4 +1,4 @@
-//! The fields of a published ViT `config.json` that shape the model, and the published sizes.
+//! The fields of a published ViT `config.json` that define the model, and the published sizes.
 
 use std::path::Path;
 
@@ -11,30 +11,30 @@ use crate::kernels::Activation;
 use crate::patch_embedding::PatchGrid;
 use crate::pre_norm::PreNormConfig;
 
-/// The configuration of a ViT. What a published file leaves out has the published default, that of
-/// [`ViTConfig::base_16`].
+/// The configuration of a ViT. Fields missing in a published file get the published default, the
+/// value of [`ViTConfig::base_16`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ViTConfig {
-    /// Pixels of an edge of the (square) picture.
+    /// Edge of the (square) image, in pixels.
     pub image_size: usize,
-    /// Pixels of an edge of a patch.
+    /// Edge of a patch, in pixels.
     pub patch_size: usize,
-    /// Colours of a pixel.
+    /// Number of channels of a pixel.
     pub num_channels: usize,
     /// Width `D`.
     pub hidden_size: usize,
     /// Width of the feed-forward part.
     pub intermediate_size: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub num_hidden_layers: usize,
-    /// Heads `H`; `D` is divided among them.
+    /// Number of heads `H`; `D` must be a multiple of it.
     pub num_attention_heads: usize,
     /// Activation of the feed-forward part.
     pub hidden_act: Activation,
     /// Added to the variance in norms.
     pub layer_norm_eps: f64,
-    /// Whether the maps to queries, keys and values have biases.
+    /// Whether the query, key and value projections have biases.
     pub qkv_bias: bool,
     /// Dropout after the embeddings and in each residual branch.
     pub hidden_dropout_prob: f64,
@@ -42,11 +42,11 @@ pub struct ViTConfig {
     pub attention_probs_dropout_prob: f64,
     /// Standard deviation of fresh weights.
     pub initializer_range: f64,
-    /// Whether a class token comes before the patches. Published files, which do not say so, have
-    /// one; REVEAL's encoder has none.
+    /// Whether a class token comes before the patches. Published files do not have this field, and
+    /// their models have a class token. REVEAL's encoder has none.
     pub class_token: bool,
-    /// Channels of convolutions with stride 2, what they leave of each patch being mapped to `D` and
-    /// added to the patch; none in published files.
+    /// Channels of the stem's convolutions with stride 2. The stem's output is projected to `D` and
+    /// added to each patch. Published files have no stem.
     pub stem_channels: Vec<usize>,
 }
 
@@ -116,19 +116,19 @@ impl ViTConfig {
     /// Reads a published `config.json`.
     ///
     /// # Errors
-    /// [`ModelError::Io`](crate::ModelError::Io);
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or values
-    /// that do not fit each other.
+    /// [`ModelError::Io`](crate::ModelError::Io).
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model type differs or values
+    /// contradict each other.
     pub fn read(path: &Path) -> Result<Self> {
         let config: Self = read_published(path, "vit")?;
         in_file(path, config.validate())?;
         Ok(config)
     }
 
-    /// Checks what the types do not.
+    /// Checks the values.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
     pub fn validate(&self) -> Result<()> {
         self.blocks().validate()?;
         self.patch_grid().validate()?;
@@ -152,19 +152,18 @@ impl ViTConfig {
         Ok(())
     }
 
-    /// Patches `P` of a picture.
+    /// The number of patches `P` of an image.
     pub fn num_patches(&self) -> usize {
         self.patch_grid().num_patches()
     }
 
-    /// How many tokens the blocks see of a picture: the patches, and the class token if there is
-    /// one.
+    /// The number of tokens of an image: its patches, and the class token if there is one.
     pub fn num_tokens(&self) -> usize {
         usize::from(self.class_token) + self.num_patches()
     }
 
-    /// How many numbers the parameters hold, from their shapes alone: no model is made. For a
-    /// configuration that [`ViTConfig::validate`] accepts.
+    /// The number of parameter values, computed from shapes without building the model. The
+    /// configuration must be valid ([`ViTConfig::validate`]).
     pub fn num_parameters(&self) -> usize {
         let d = self.hidden_size;
         let patches = d * (self.patch_grid().patch_width() + 1);

@@ -1,10 +1,12 @@
-//! Convolutions beside the linear map of patches: a ViT that learns shapes from few pictures.
+//! A convolutional stem in parallel with the patch projection. It helps a ViT learn shapes from few
+//! images.
 //!
 //! After Xiao et al., "Early convolutions help transformers see better" (arXiv 2106.14881):
-//! convolutions of 3 × 3 pixels with stride 2, each followed by ReLU, then a linear map of what is left
-//! of each patch. Theirs take the place of the map of patches, which is quick to learn where colours
-//! tell pictures apart: ours are added to it. There is no norm in between, which would make a flat
-//! background as loud as an edge.
+//! convolutions of 3 × 3 pixels with stride 2, each followed by ReLU, then a linear projection of
+//! each patch. In the paper the stem replaces the patch projection. Here its output is added to the
+//! patch projection, which learns quickly where colours distinguish images. There is no norm
+//! between the convolutions, because a norm would scale a flat background up to the level of an
+//! edge.
 
 use candle_core::Tensor;
 
@@ -14,15 +16,15 @@ use crate::kernels::{Convolution, convolution};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
-/// Pixels of a window's edge.
+/// Edge of a convolution window, in pixels.
 const EDGE: usize = 3;
 
 #[derive(Debug, Clone)]
 pub(super) struct ConvolutionStem {
     layers: Vec<Layer>,
-    /// Places of a patch's edge after the convolutions.
+    /// Edge of a patch after the convolutions.
     edge: usize,
-    /// From a patch's places to the width `D`.
+    /// The projection of a patch's values to the width `D`.
     projection: Linear,
 }
 
@@ -35,8 +37,8 @@ struct Layer {
 }
 
 impl ConvolutionStem {
-    /// Convolutions to each of `channels`, with parameters `N.weight`, `N.bias` and
-    /// `projection`.
+    /// A stem with one convolution per entry of `stem_channels`, and the parameters `N.weight`,
+    /// `N.bias` and `projection`.
     pub(super) fn new(config: &ViTConfig, builder: &ParameterBuilder) -> Result<Self> {
         let channels = &config.stem_channels;
         let mut width = config.num_channels;
@@ -60,7 +62,7 @@ impl ConvolutionStem {
         })
     }
 
-    /// How many numbers the parameters hold.
+    /// The number of parameter values.
     pub(super) fn num_parameters(config: &ViTConfig) -> usize {
         let channels = &config.stem_channels;
         let widths = std::iter::once(&config.num_channels).chain(channels);
@@ -70,7 +72,7 @@ impl ConvolutionStem {
         convolutions.sum::<usize>() + config.hidden_size * (edge * edge * last + 1)
     }
 
-    /// Pictures `[B, C, S, S]` → `[B, P, D]`, row by row.
+    /// Images `[B, C, S, S]` → `[B, P, D]`, row by row.
     pub(super) fn forward(&self, pixels: &Tensor) -> Result<Tensor> {
         let mut x = pixels.permute((0, 2, 3, 1))?.contiguous()?;
         for layer in &self.layers {

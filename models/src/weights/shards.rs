@@ -1,4 +1,4 @@
-//! Weights in several files: `model.safetensors.index.json` names the file of each tensor.
+//! Weights in several files; `model.safetensors.index.json` names the file of each tensor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,20 +8,20 @@ use serde::Deserialize;
 use super::Shard;
 use crate::error::{ModelError, Result};
 
-/// The index of weights that are in several files.
+/// The file name of the index of sharded weights.
 pub const INDEX: &str = "model.safetensors.index.json";
 
-/// The files that an index lists, in the order of their names.
+/// Returns the files that an index lists, sorted by name.
 ///
 /// # Errors
-/// [`ModelError::BadConfig`] for content that is no index, and for a file outside of its folder; `name` stands for the
-/// index.
+/// [`ModelError::BadConfig`] if the text is not an index, or lists a file outside of its folder.
+/// `name` names the index in errors.
 pub fn shards_of_index(text: &str, name: &str) -> Result<Vec<String>> {
     let files: BTreeSet<String> = parse(text, name)?.into_values().collect();
     Ok(files.into_iter().collect())
 }
 
-/// The file of each tensor.
+/// Returns the file of each tensor.
 fn parse(text: &str, name: &str) -> Result<BTreeMap<String, String>> {
     #[derive(Deserialize)]
     struct Index {
@@ -29,18 +29,19 @@ fn parse(text: &str, name: &str) -> Result<BTreeMap<String, String>> {
     }
     let bad = |reason: String| ModelError::BadConfig { what: name.to_owned(), reason };
     let Index { weight_map } = serde_json::from_str(text)
-        .map_err(|e| bad(format!("is no index of weights files: {e}; fetch the file again")))?;
+        .map_err(|e| bad(format!("not an index of weights files: {e}; download the file again")))?;
     if weight_map.is_empty() {
-        return Err(bad("lists no tensor; fetch the file again".to_owned()));
+        return Err(bad("lists no tensor; download the file again".to_owned()));
     }
     let is_plain = |file: &&String| file.ends_with(".safetensors") && !file.contains(['/', '\\']);
     match weight_map.values().find(|file| !is_plain(file)) {
-        Some(file) => Err(bad(format!("lists {file:?}, which is no safetensors file beside it"))),
+        Some(file) => Err(bad(format!("lists {file:?}; expected a safetensors file beside it"))),
         None => Ok(weight_map),
     }
 }
 
-/// Opens all files of an index, and checks that each has the tensors that the index says.
+/// Opens all files of an index, and checks that each file has the tensors that the index lists for
+/// it.
 pub(super) fn open(index: &Path) -> Result<Vec<Shard>> {
     let io = |source| ModelError::Io { path: index.to_path_buf(), source };
     let text = std::fs::read_to_string(index).map_err(io)?;
@@ -53,7 +54,7 @@ pub(super) fn open(index: &Path) -> Result<Vec<Shard>> {
         let listed = weight_map.iter().filter(|(_, of)| *of == file).map(|(tensor, _)| tensor);
         for tensor in listed {
             if tensors.tensor(tensor).is_err() {
-                let reason = format!("the tensor `{tensor}` that {INDEX} lists here is missing");
+                let reason = format!("tensor `{tensor}` is missing; {INDEX} lists it in this file");
                 return Err(ModelError::BadWeights { path: shard.path.clone(), reason });
             }
         }

@@ -1,4 +1,4 @@
-//! How a model is compared with its reference, from the files that `tests/reference` makes.
+//! Compares a model with its reference, from the files that `tests/reference` creates.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,33 +13,33 @@ pub fn fixture(name: &str, file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).join(file)
 }
 
-/// What the reference was given and what it gave.
+/// Returns the inputs and outputs of the reference.
 pub fn expected(name: &str) -> Result<HashMap<String, Tensor>> {
     let path = fixture(name, "expected.safetensors");
     Ok(candle_core::safetensors::load(path, &Device::Cpu)?)
 }
 
-/// The numbers of a tensor, row by row.
+/// Returns the values of a tensor, row by row.
 pub fn values(tensor: &Tensor) -> Result<Vec<f32>> {
     Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
 }
 
-/// The largest difference, as a share of the largest wanted number.
+/// Returns the largest difference relative to the largest expected value.
 pub fn relative_difference(got: &[f32], want: &[f32]) -> f32 {
     assert_eq!(got.len(), want.len());
     let scale = largest(want.iter().copied());
-    // A bias of keys shifts all scores of a row alike: its gradient is rounding.
+    // A key bias shifts all scores of a row equally: its gradient is rounding error.
     let scale = if scale < 1e-12 { 1.0 } else { scale };
     largest(got.iter().zip(want).map(|(got, want)| got - want)) / scale
 }
 
-/// The largest absolute value; what is no number counts as larger than any.
+/// Returns the largest absolute value; NaN counts as larger than any number.
 pub fn largest(values: impl Iterator<Item = f32>) -> f32 {
     values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
 }
 
-/// Asserts that an output has the shape of the expected tensor `what` and no relative difference
-/// from `tolerance` up.
+/// Asserts that an output has the shape of the expected tensor `what` and a relative difference
+/// below `tolerance`.
 pub fn assert_output(
     (name, what): (&str, &str),
     got: &Tensor,
@@ -53,8 +53,8 @@ pub fn assert_output(
     Ok(())
 }
 
-/// Asserts the same of the gradient of `loss` with respect to every parameter, and that the model
-/// has the reference's parameters and no others.
+/// Asserts the same for the gradient of `loss` with respect to every parameter, and that the model
+/// has exactly the reference's parameters.
 pub fn assert_gradients(
     name: &str,
     loss: &Tensor,

@@ -1,4 +1,5 @@
-//! What the files of a graph must hold. Their checksums show that they are what was written, not that it was a graph.
+//! Validates the files of a graph. Their checksums show that they are unchanged, but not that they
+//! were a valid graph.
 
 use std::ops::Range;
 
@@ -7,7 +8,7 @@ use rayon::prelude::*;
 use super::Graph;
 use crate::error::MemoryError;
 
-/// Nodes that a thread checks at a time.
+/// The number of nodes that a thread checks at a time.
 const NODES: usize = 1 << 14;
 
 impl Graph {
@@ -18,7 +19,7 @@ impl Graph {
         let offsets = self.offsets.read(0..nodes + 1)?;
         let rise = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
         if offsets[0] != 0 || offsets[nodes] != self.edges as u64 || !rise {
-            let reason = format!("does not rise from 0 to {}", self.edges);
+            let reason = format!("does not ascend from 0 to {}", self.edges);
             return Err(self.offsets.corrupt(reason));
         }
         let neighbours = self.neighbours.read(0..self.edges)?;
@@ -27,11 +28,12 @@ impl Graph {
             starts.into_par_iter().try_for_each(|start| {
                 let end = layer.end.min(start + NODES);
                 let edges = offsets[start] as usize..offsets[end] as usize;
-                let other = neighbours[edges].iter().find(|other| !layer.contains(&(**other as usize)));
+                let other =
+                    neighbours[edges].iter().find(|other| !layer.contains(&(**other as usize)));
                 other.map_or(Ok(()), |other| {
                     let reason = format!(
-                        "has {other} among the neighbours of nodes {start} to {end}, whose layer is \
-                         {} to {}",
+                        "has the neighbour {other} at nodes {start} to {end}, outside their layer \
+                         of nodes {} to {}",
                         layer.start, layer.end
                     );
                     Err(self.neighbours.corrupt(reason))
@@ -41,13 +43,14 @@ impl Graph {
         match layers.last().filter(|layer| layer.contains(&(self.entry as usize))) {
             Some(_) => Ok(()),
             None => {
-                let reason = format!("does not have the entry {} in its highest layer", self.entry);
+                let reason = format!("has no entry node {} in its highest layer", self.entry);
                 Err(self.upper.corrupt(reason))
             }
         }
     }
 
-    /// The nodes of each layer. In a layer rows rise, and each row is in all layers below.
+    /// Returns the nodes of each layer. Rows ascend within a layer, and each row is in all layers
+    /// below.
     fn check_layers(&self) -> Result<Vec<Range<usize>>, MemoryError> {
         let rows = self.rows;
         let upper = self.upper.read(0..self.upper_nodes)?;
@@ -56,18 +59,18 @@ impl Graph {
             Some(at) => upper[2 * at] as usize,
         };
         let mut layers = Vec::new();
-        // The layer below, and the one that is looked at.
+        // The layer below, and the current layer.
         let (mut lower, mut layer) = (0..0, 0..rows);
         for (node, pair) in (rows..).zip(upper.chunks_exact(2)) {
             let (row, below) = (pair[0] as usize, pair[1] as usize);
-            // A node that leads into the present layer begins the next one.
+            // A node that leads into the current layer begins the next layer.
             if layer.contains(&below) {
                 layers.push(layer.clone());
                 (lower, layer) = (layer.clone(), node..node);
             }
             let rises = layer.is_empty() || row_of(node - 1) < row;
             if row >= rows || !lower.contains(&below) || row_of(below) != row || !rises {
-                let reason = format!("has row {row} and node {below} below for node {node}");
+                let reason = format!("has invalid row {row} or lower node {below} for node {node}");
                 return Err(self.upper.corrupt(reason));
             }
             layer.end = node + 1;

@@ -1,4 +1,4 @@
-//! Dense: a linear layer with an activation, after or before pooling.
+//! Dense module: a linear layer with an activation, after or before pooling.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::layers::Linear;
 use crate::params::{ParameterBuilder, ParameterGroup};
 use crate::weights::Weights;
 
-/// The activations of `torch.nn` that are implemented, all with their default parameters.
+/// The supported activations of `torch.nn`, all with their default parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DenseActivation {
     /// `x`.
@@ -22,17 +22,17 @@ pub enum DenseActivation {
     Tanh,
     /// `max(x, 0)`.
     Relu,
-    /// `x Φ(x)`, exactly.
+    /// `x Φ(x)`, exact.
     Gelu,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
     /// `x / (1 + exp(-x))`.
     Silu,
-    /// `x`, or `0.01 x` below 0.
+    /// `x` from 0 up, `0.01 x` below.
     LeakyRelu,
-    /// `x`, or `exp(x) - 1` below 0.
+    /// `x` from 0 up, `exp(x) - 1` below.
     Elu,
-    /// `x` between 0 and 6.
+    /// `x` clamped to the range 0 to 6.
     Relu6,
 }
 
@@ -48,7 +48,7 @@ const ACTIVATIONS: [(&str, DenseActivation); 9] = [
     ("ReLU6", DenseActivation::Relu6),
 ];
 
-/// What a module reads and writes.
+/// The feature that a module transforms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feature {
     /// The states of all tokens.
@@ -58,7 +58,7 @@ pub(crate) enum Feature {
 }
 
 impl Feature {
-    /// The feature that a module replaces; both names are as the file has them.
+    /// Returns the feature of a module, given the names of its input and output in the file.
     pub(crate) fn of(input: Option<&str>, output: Option<&str>, name: &str) -> Result<Self> {
         let input = input.unwrap_or("sentence_embedding");
         match (input, output.unwrap_or(input)) {
@@ -66,7 +66,7 @@ impl Feature {
             ("token_embeddings", "token_embeddings") => Ok(Self::Tokens),
             (input, output) => {
                 let reason = format!(
-                    "a module that makes `{output}` of `{input}` is not implemented; both must be \
+                    "a module from `{input}` to `{output}` is not supported; both must be \
                      sentence_embedding, or both token_embeddings"
                 );
                 Err(bad(name, reason))
@@ -78,13 +78,13 @@ impl Feature {
 /// The `config.json` of a Dense module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DenseConfig {
-    /// The width that it takes.
+    /// The input width.
     pub in_features: usize,
-    /// The width that it makes.
+    /// The output width.
     pub out_features: usize,
     /// Whether the layer has a bias.
     pub bias: bool,
-    /// What follows the linear layer.
+    /// The activation after the linear layer.
     pub activation: DenseActivation,
     /// Whether the input is added to the output.
     pub use_residual: bool,
@@ -92,10 +92,11 @@ pub struct DenseConfig {
 }
 
 impl DenseConfig {
-    /// Reads the file; `name` stands for it in errors.
+    /// Parses the file; `name` names it in errors.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for an activation or a feature that is not implemented.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for an unsupported activation or
+    /// feature.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Published {
@@ -116,7 +117,7 @@ impl DenseConfig {
             Some(class) => activation_of(class).ok_or_else(|| {
                 let known: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
                 let reason = format!(
-                    "the activation `{class}` is not implemented; known are those of torch.nn: {}",
+                    "the activation `{class}` is not supported; use one of torch.nn: {}",
                     known.join(", ")
                 );
                 bad(name, reason)
@@ -139,17 +140,17 @@ fn activation_of(class: &str) -> Option<DenseActivation> {
     ACTIVATIONS.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
 }
 
-/// The layer with its weights.
+/// A Dense module with its weights.
 #[derive(Debug, Clone)]
 pub(crate) struct Dense {
     pub(crate) config: DenseConfig,
     linear: Linear,
-    /// The projection of the input where its width is another one than the output's.
+    /// The projection of the residual, if input and output widths differ.
     residual: Option<Linear>,
 }
 
 impl Dense {
-    /// Reads the weights of a Dense module.
+    /// Opens the weights of a Dense module.
     pub(crate) fn open(config: DenseConfig, weights: &Path) -> Result<Self> {
         let builder = frozen(weights)?;
         let (from, to) = (config.in_features, config.out_features);
@@ -184,7 +185,7 @@ impl Dense {
     }
 }
 
-/// A builder of frozen parameters from a module's weights file.
+/// Returns a builder of frozen parameters with a module's weights file.
 pub(crate) fn frozen(weights: &Path) -> Result<ParameterBuilder> {
     let frozen = vec![ParameterGroup::all_frozen()];
     let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);

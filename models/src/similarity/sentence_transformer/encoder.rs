@@ -16,13 +16,13 @@ use crate::text_encoder::TextEncoder;
 
 /// `eps` of `torch.nn.LayerNorm`.
 const LAYER_NORM_EPS: f64 = 1e-5;
-/// The least length that `torch.nn.functional.normalize` divides by.
+/// The smallest norm that `torch.nn.functional.normalize` divides by.
 const LEAST_LENGTH: f64 = 1e-12;
 
 /// A module after the text encoder.
 #[derive(Debug, Clone)]
 pub struct SentenceModule {
-    /// The module's `config.json`, or `modules.json` where it has none: its name in errors.
+    /// The module's `config.json`, or `modules.json` if it has none. Errors start with this name.
     name: String,
     step: Step,
 }
@@ -41,15 +41,17 @@ impl SentenceModule {
         Self { name: name.to_owned(), step: Step::Pooling(config) }
     }
 
-    /// A Dense module with the weights of its folder.
+    /// A Dense module with the weights in its folder.
     ///
     /// # Errors
-    /// As [`Weights::open`](crate::weights::Weights::open) and [`Weights::get`](crate::weights::Weights::get).
+    /// See [`Weights::open`](crate::weights::Weights::open) and
+    /// [`Weights::get`](crate::weights::Weights::get).
     pub fn dense(config: DenseConfig, weights: &Path, name: &str) -> Result<Self> {
         Ok(Self { name: name.to_owned(), step: Step::Dense(Dense::open(config, weights)?) })
     }
 
-    /// A Normalize module from the text of its `config.json`, which older versions do not write.
+    /// A Normalize module. `config` is the text of its `config.json`, which older versions do not
+    /// write.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig)
@@ -68,10 +70,10 @@ impl SentenceModule {
         Ok(Self { name: name.to_owned(), step: Step::Normalize(feature) })
     }
 
-    /// A LayerNorm module from the text of its `config.json`, with the weights of its folder.
+    /// A LayerNorm module from the text of its `config.json`, with the weights in its folder.
     ///
     /// # Errors
-    /// As [`SentenceModule::dense`].
+    /// See [`SentenceModule::dense`].
     pub fn layer_norm(config: &str, weights: &Path, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Published {
@@ -86,16 +88,16 @@ impl SentenceModule {
     }
 }
 
-/// Texts that are encoded together.
+/// A batch of texts.
 #[derive(Debug, Clone)]
 pub struct SentenceBatch {
-    /// Their tokens.
+    /// The tokens of the texts.
     pub tokens: PackedTokens,
-    /// How many tokens at the start of each are the prompt's.
+    /// The number of prompt tokens at the start of each text.
     pub prompt_length: usize,
 }
 
-/// A text encoder with the modules that make one vector of its states.
+/// A text encoder with modules that turn its states into one vector.
 #[derive(Debug, Clone)]
 pub struct SentenceEncoder {
     encoder: TextEncoder,
@@ -105,11 +107,11 @@ pub struct SentenceEncoder {
 }
 
 impl SentenceEncoder {
-    /// Puts modules on an encoder; `truncate_dim` keeps the first numbers of a vector alone.
+    /// Adds modules to an encoder. `truncate_dim` keeps only the first components of a vector.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for modules whose widths or order do not fit; it names
-    /// the module.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the module, if the widths or
+    /// the order of the modules are wrong.
     pub fn new(
         encoder: TextEncoder,
         modules: Vec<SentenceModule>,
@@ -121,9 +123,9 @@ impl SentenceEncoder {
             let needs = |width: Option<usize>, wanted: usize| match width {
                 Some(width) if width == wanted => Ok(()),
                 Some(width) => {
-                    Err(bad(name, format!("takes vectors of {wanted} numbers, but gets {width}")))
+                    Err(bad(name, format!("takes vectors of width {wanted}, but gets {width}")))
                 }
-                None => Err(bad(name, "stands before the Pooling module; it must stand behind")),
+                None => Err(bad(name, "must come after the Pooling module")),
             };
             match step {
                 Step::Pooling(config) => sentence = Some(tokens * config.modes.len()),
@@ -142,27 +144,27 @@ impl SentenceEncoder {
             }
         }
         let Some(width) = sentence else {
-            return Err(bad("modules.json", "has no Pooling module, so a text gets no vector"));
+            return Err(bad("modules.json", "has no Pooling module, so texts have no vector"));
         };
         let width = truncate_dim.map_or(width, |most| most.min(width));
         Ok(Self { encoder, modules, truncate_dim, width })
     }
 
-    /// The width `D` of its vectors.
+    /// The width `D` of the vectors.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Whether the tokens of a prompt have to be counted, because some module leaves them out.
+    /// Whether prompt tokens must be counted, because a module excludes them.
     pub fn counts_prompt(&self) -> bool {
         let leaves_out = |module: &SentenceModule| matches!(&module.step, Step::Pooling(config) if !config.include_prompt);
         self.modules.iter().any(leaves_out)
     }
 
-    /// The vectors of `S` texts as the modules leave them: `[S, D]`.
+    /// Returns the vectors of `S` texts: `[S, D]`.
     ///
     /// # Errors
-    /// Those of [`TextEncoder::encode`].
+    /// The errors of [`TextEncoder::encode`].
     pub fn embed(&self, batch: &SentenceBatch) -> Result<Tensor> {
         let mut tokens = self.encoder.encode(&batch.tokens, &Mode::predict())?;
         let mut sentence: Option<Tensor> = None;
@@ -183,7 +185,7 @@ impl SentenceEncoder {
                 }
             }
         }
-        // `new` has checked that some module makes the vector.
+        // `new` has checked that a Pooling module exists.
         let vectors = sentence.ok_or_else(|| bad("modules.json", "has no Pooling module"))?;
         match self.truncate_dim {
             Some(_) => Ok(vectors.narrow(D::Minus1, 0, self.width)?.contiguous()?),
@@ -192,7 +194,7 @@ impl SentenceEncoder {
     }
 }
 
-/// One vector for each text: states `[T, D]` → `[S, modes × D]`.
+/// Pools each text into one vector: states `[T, D]` → `[S, modes × D]`.
 fn pooled(config: &PoolingConfig, states: &Tensor, batch: &SentenceBatch) -> Result<Tensor> {
     let width = states.dim(D::Minus1)?;
     let states = states.flatten_all()?.to_vec1::<f32>()?;
@@ -205,7 +207,7 @@ fn pooled(config: &PoolingConfig, states: &Tensor, batch: &SentenceBatch) -> Res
     Ok(Tensor::from_vec(vectors, (spans.len(), width * config.modes.len()), &Device::Cpu)?)
 }
 
-/// Rows divided by their length, as `torch.nn.functional.normalize` does.
+/// Divides rows by their norm, like `torch.nn.functional.normalize`.
 fn unit(rows: &Tensor) -> Result<Tensor> {
     let length = rows.sqr()?.sum_keepdim(D::Minus1)?.sqrt()?;
     Ok(rows.broadcast_div(&length.maximum(LEAST_LENGTH)?)?)

@@ -5,36 +5,36 @@ use serde::Deserialize;
 use super::{bad, parse_json};
 use crate::error::Result;
 
-/// What a module does.
+/// The kind of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModuleKind {
-    /// Token states from a published encoder.
+    /// A published encoder that computes token states.
     Transformer,
-    /// The `CLIPModel` of the versions before 5.4.
+    /// The `CLIPModel` of versions before 5.4.
     Clip,
-    /// One vector from the token states.
+    /// Pooling of the token states into one vector.
     Pooling,
     /// A linear layer with an activation.
     Dense,
-    /// Division by the length.
+    /// Division by the norm.
     Normalize,
     /// Layer normalisation.
     LayerNorm,
-    /// Nothing outside of training.
+    /// Dropout, which has no effect outside of training.
     Dropout,
 }
 
 /// A module and its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// What it does.
+    /// The kind of the module.
     pub kind: ModuleKind,
-    /// Its folder inside the model's; empty for the model's folder itself.
+    /// The folder inside the model's folder. Empty for the model's folder itself.
     pub path: String,
 }
 
 impl Module {
-    /// The path of one of its files inside the model's folder.
+    /// Returns the path of a module's file inside the model's folder.
     pub fn file(&self, name: &str) -> String {
         match self.path.as_str() {
             "" => name.to_owned(),
@@ -43,16 +43,16 @@ impl Module {
     }
 }
 
-/// The modules of a folder without `modules.json`: a Transformer alone, whose states are averaged.
+/// The modules of a folder without `modules.json`: only a Transformer, whose states are averaged.
 pub fn default_modules() -> Vec<Module> {
     vec![Module { kind: ModuleKind::Transformer, path: String::new() }]
 }
 
-/// Reads `modules.json`; `name` stands for the file in errors.
+/// Parses `modules.json`; `name` names the file in errors.
 ///
 /// # Errors
-/// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for a module that is not implemented, for a path that leaves
-/// the folder, and where the first module is not the only Transformer.
+/// [`ModelError::BadConfig`](crate::ModelError::BadConfig) in three cases: a module is not
+/// supported, a path leads out of the folder, or the first module is not the only Transformer.
 pub fn parse(text: &str, name: &str) -> Result<Vec<Module>> {
     #[derive(Deserialize)]
     struct Entry {
@@ -65,7 +65,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<Module>> {
     for Entry { path, r#type } in entries {
         let Some(kind) = kind_of(&r#type) else {
             let reason = format!(
-                "the module `{type}` is not implemented; take a model of Transformer, Pooling, Dense, \
+                "the module `{type}` is not supported; use a model of Transformer, Pooling, Dense, \
                  Normalize, LayerNorm and Dropout",
                 type = r#type
             );
@@ -78,14 +78,14 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<Module>> {
     let encoders = modules.iter().filter(|module| is_encoder(module)).count();
     if encoders != 1 || !modules.first().is_some_and(is_encoder) {
         let reason = format!(
-            "has {encoders} Transformer modules; a sentence encoder starts with its only one"
+            "has {encoders} Transformer modules; it needs exactly one, and as the first module"
         );
         return Err(bad(name, reason));
     }
     Ok(modules)
 }
 
-/// The module of a Python class, under the paths that the class has had since version 2.0.
+/// Returns the module kind of a Python class, under all its paths since version 2.0.
 fn kind_of(class: &str) -> Option<ModuleKind> {
     let inner = class.strip_prefix("sentence_transformers.")?;
     Some(match inner.rsplit('.').next()? {
@@ -100,12 +100,12 @@ fn kind_of(class: &str) -> Option<ModuleKind> {
     })
 }
 
-/// A path below the folder, with `/` between its parts and none at the ends.
+/// Normalises a path below the folder: `/` between its parts, none at the ends.
 fn plain_path(path: &str, name: &str) -> Result<String> {
     let parts: Vec<&str> =
         path.split(['/', '\\']).filter(|part| !matches!(*part, "" | ".")).collect();
     if path.starts_with('/') || parts.iter().any(|part| *part == ".." || part.contains(':')) {
-        return Err(bad(name, format!("the path {path:?} leaves the model's folder")));
+        return Err(bad(name, format!("the path {path:?} leads out of the model's folder")));
     }
     Ok(parts.join("/"))
 }

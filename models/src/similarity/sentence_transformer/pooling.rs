@@ -1,28 +1,28 @@
-//! Pooling: one vector from the token states of a text.
+//! Pools the token states of a text into one vector.
 
 use serde::Deserialize;
 
 use super::{bad, parse_json};
 use crate::error::Result;
 
-/// How token states become one vector.
+/// The pooling of token states into one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolingMode {
     /// The state of the first token.
     Cls,
-    /// The largest value of each column.
+    /// The maximum of each component.
     Max,
-    /// The mean.
+    /// The mean of the states.
     Mean,
-    /// The sum, divided by the square root of the number of tokens.
+    /// The sum of the states, divided by the square root of the number of tokens.
     MeanSqrtLen,
-    /// The mean with the weights 1, 2, 3, …
+    /// The mean of the states with the weights 1, 2, 3, …
     WeightedMean,
     /// The state of the last token.
     LastToken,
 }
 
-/// The modes with the names of the flags before version 5.4, in the order in which these are concatenated.
+/// The modes with their flags of versions before 5.4, in the order of concatenation.
 const MODES: [(&str, &str, PoolingMode); 6] = [
     ("cls", "pooling_mode_cls_token", PoolingMode::Cls),
     ("max", "pooling_mode_max_tokens", PoolingMode::Max),
@@ -35,9 +35,9 @@ const MODES: [(&str, &str, PoolingMode); 6] = [
 /// The `config.json` of a Pooling module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolingConfig {
-    /// The modes; their vectors are concatenated in this order.
+    /// The modes. Their vectors are concatenated in this order.
     pub modes: Vec<PoolingMode>,
-    /// Whether the tokens of a prompt are pooled too.
+    /// Whether prompt tokens are pooled, too.
     pub include_prompt: bool,
 }
 
@@ -48,10 +48,10 @@ impl Default for PoolingConfig {
 }
 
 impl PoolingConfig {
-    /// Reads the file; `name` stands for it in errors.
+    /// Parses the file; `name` names it in errors.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for a mode that is not known.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for an unknown mode.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -99,15 +99,15 @@ impl PoolingConfig {
         Ok(Self { modes, include_prompt: published.include_prompt.unwrap_or(true) })
     }
 
-    /// Pools the states `[L, D]` of one text into `[modes × D]`. The first `prompt` tokens count only where the
-    /// configuration includes them.
+    /// Pools the states `[L, D]` of one text into `[modes × D]`. The first `prompt` tokens are
+    /// skipped unless the configuration includes the prompt.
     pub(crate) fn pool(&self, states: &[f32], width: usize, prompt: usize) -> Vec<f32> {
         let length = states.len() / width;
-        // A prompt that fills the whole text leaves nothing; then all tokens are pooled.
+        // If the prompt fills the whole text, all tokens are pooled.
         let first = if self.include_prompt || prompt >= length { 0 } else { prompt };
         let mut pooled = Vec::with_capacity(self.modes.len() * width);
         for mode in &self.modes {
-            // Rows with the weight of each.
+            // The index and the state of each row.
             let rows = (first..length).map(|row| (row, &states[row * width..][..width]));
             let weighted = |weight: fn(usize) -> f64| {
                 let mut sums = vec![0.0; width];
@@ -135,7 +135,7 @@ impl PoolingConfig {
                 PoolingMode::Mean => pooled.extend(divided(weighted(|_| 1.0), count)),
                 PoolingMode::MeanSqrtLen => pooled.extend(divided(weighted(|_| 1.0), count.sqrt())),
                 PoolingMode::WeightedMean => {
-                    // Tokens keep their own positions where a prompt is left out.
+                    // Weights depend on the token's position in the whole text, with the prompt.
                     let weights: f64 = (first..length).map(|row| row as f64 + 1.0).sum();
                     pooled.extend(divided(weighted(|row| row as f64 + 1.0), weights));
                 }
@@ -154,7 +154,7 @@ fn unknown(name: &str, mode: &str) -> crate::error::ModelError {
     let known: Vec<&str> = MODES.iter().map(|(known, ..)| *known).collect();
     bad(
         name,
-        format!("the pooling mode `{mode}` is not implemented; known are {}", known.join(", ")),
+        format!("the pooling mode `{mode}` is not supported; use one of {}", known.join(", ")),
     )
 }
 
@@ -199,7 +199,7 @@ mod tests {
         let root = 3f64.sqrt();
         assert_eq!(pool(PoolingMode::MeanSqrtLen, 0), [(9.0 / root) as f32, (6.0 / root) as f32]);
         assert_eq!(pool(PoolingMode::WeightedMean, 0), [22.0 / 6.0, 16.0 / 6.0]);
-        // Without the first token, which is the prompt's.
+        // Without the first token, the prompt token.
         assert_eq!(pool(PoolingMode::Cls, 1), [3.0, -2.0]);
         assert_eq!(pool(PoolingMode::Mean, 1), [4.0, 2.0]);
         assert_eq!(pool(PoolingMode::WeightedMean, 1), [21.0 / 5.0, 14.0 / 5.0]);

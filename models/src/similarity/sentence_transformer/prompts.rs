@@ -1,4 +1,4 @@
-//! `config_sentence_transformers.json`: prompts, which stand before a text, and what is done with the vectors.
+//! `config_sentence_transformers.json`: prompts that precede a text, and settings of the vectors.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,37 @@ use serde::Deserialize;
 use super::{bad, parse_json};
 use crate::error::Result;
 
-/// Which prompt stands before texts.
+/// The choice of the prompt that precedes texts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PromptChoice {
-    /// The `default_prompt_name`, as `encode` of sentence-transformers takes it.
+    /// The `default_prompt_name`, as in `encode` of sentence-transformers.
     #[default]
     Default,
-    /// The one for queries, as `encode_query` takes it: `query`.
+    /// The prompt `query`, as in `encode_query`.
     Query,
-    /// The one for entries of a memory, as `encode_document` takes it: `document`.
+    /// The prompt `document` for entries of a memory, as in `encode_document`.
     Document,
-    /// The one of this name; none for the empty name.
+    /// The prompt with this name. An empty name means no prompt.
     Named(String),
 }
 
-/// What `config_sentence_transformers.json` says.
+/// The content of `config_sentence_transformers.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prompts {
     prompts: BTreeMap<String, String>,
     default_name: Option<String>,
-    /// How many numbers of a vector count; `None` for all.
+    /// The number of leading components kept of each vector; `None` keeps all.
     pub truncate_dim: Option<usize>,
-    /// The name of another similarity than the cosine that the model was made for.
+    /// The similarity that the model was trained for, if it is not the cosine.
     pub other_similarity: Option<String>,
 }
 
 impl Prompts {
-    /// Reads the file; `name` stands for it in errors.
+    /// Parses the file; `name` names it in errors.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for a model that makes no sentence embeddings, and for a
-    /// default prompt that is not among the prompts.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model is not a sentence
+    /// encoder, or the default prompt is not among the prompts.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Published {
@@ -50,8 +50,7 @@ impl Prompts {
         let what = "a configuration of sentence-transformers";
         let published: Published = parse_json(text, name, what)?;
         if let Some(other) = published.model_type.filter(|kind| kind != "SentenceTransformer") {
-            let reason =
-                format!("`model_type` is {other}; only SentenceTransformer is implemented");
+            let reason = format!("`model_type` is {other}; only SentenceTransformer is supported");
             return Err(bad(name, reason));
         }
         if published.truncate_dim == Some(0) {
@@ -80,15 +79,17 @@ impl Prompts {
         })
     }
 
-    /// Whether some prompt is not empty.
+    /// Whether any prompt is not empty.
     pub fn has_prompts(&self) -> bool {
         self.prompts.values().any(|prompt| !prompt.is_empty())
     }
 
-    /// The text of a prompt; empty for none. `model` stands for the model in errors.
+    /// Returns the text of a prompt, or an empty text if there is none. `model` names the model in
+    /// errors.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for a name that the model does not have.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model has no prompt of this
+    /// name.
     pub fn text(&self, choice: &PromptChoice, model: &str) -> Result<&str> {
         let of = |name: &str| self.prompts.get(name).map(String::as_str);
         match choice {
@@ -107,7 +108,8 @@ impl Prompts {
         }
     }
 
-    /// A prompt for entries that sentence-transformers does not take by itself, because its name is not `document`.
+    /// Returns the name of a prompt for entries that sentence-transformers ignores, because it is
+    /// not `document`.
     pub fn passed_over(&self) -> Option<&str> {
         let is_set = |name: &&str| self.prompts.get(*name).is_some_and(|prompt| !prompt.is_empty());
         match is_set(&"document") {

@@ -1,4 +1,4 @@
-//! `sentence_bert_config.json`: how the Transformer module takes texts.
+//! `sentence_bert_config.json`: how the Transformer module processes texts.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -9,17 +9,17 @@ use crate::error::Result;
 /// The settings of a Transformer module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TransformerSettings {
-    /// Tokens of a text, special tokens included.
+    /// Maximum length of a text, in tokens with special tokens.
     pub max_seq_length: Option<usize>,
-    /// Tokens of a query, where that is another number.
+    /// Maximum length of a query, in tokens, if it differs.
     pub query_length: Option<usize>,
-    /// Tokens of an entry, where that is another number.
+    /// Maximum length of an entry, in tokens, if it differs.
     pub document_length: Option<usize>,
-    /// Whether texts are lower-cased before they become tokens.
+    /// Whether texts are lower-cased before tokenization.
     pub do_lower_case: bool,
 }
 
-/// Names of the file, in the order in which sentence-transformers looks for them.
+/// Possible file names, in the order in which sentence-transformers looks for them.
 const FILES: [&str; 7] = [
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
@@ -30,7 +30,7 @@ const FILES: [&str; 7] = [
     "sentence_xlnet_config.json",
 ];
 
-/// Settings of a loader that change no vector.
+/// Loader settings that do not affect vectors.
 const HARMLESS: &[&str] = &[
     "add_pooling_layer",
     "attn_implementation",
@@ -63,18 +63,18 @@ struct Published {
 }
 
 impl TransformerSettings {
-    /// Names of the file, the first that exists is read.
+    /// Possible file names; the first that exists is read.
     pub const FILES: [&'static str; 7] = FILES;
 
-    /// Reads the file; `name` stands for it in errors. `is_clip` says that the Transformer is CLIP.
+    /// Parses the file; `name` names it in errors. `is_clip` says whether the Transformer is CLIP.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for a setting that is not implemented.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for an unsupported setting.
     pub fn parse(text: &str, name: &str, is_clip: bool) -> Result<Self> {
         let what = "the configuration of a Transformer module";
         let published: Published = parse_json(text, name, what)?;
         let refuse = |key: &str, value: &dyn std::fmt::Display| {
-            bad(name, format!("`{key}` is {value}, which is not implemented"))
+            bad(name, format!("`{key}` is {value}, which is not supported"))
         };
         if let Some(task) = published.transformer_task.filter(|task| task != "feature-extraction") {
             return Err(refuse("transformer_task", &task));
@@ -131,14 +131,14 @@ impl TransformerSettings {
         };
         let lengths = [settings.max_seq_length, settings.query_length, settings.document_length];
         if lengths.contains(&Some(0)) {
-            return Err(bad(name, "a length limit is 0; give the tokens of a text"));
+            return Err(bad(name, "a length limit is 0; give at least 1 token"));
         }
         Ok(settings)
     }
 }
 
 impl TransformerSettings {
-    /// The limit for texts of this role alone, where there is one.
+    /// Returns the length limit for texts of this role, if there is one.
     pub fn task_length(&self, choice: &PromptChoice) -> Option<usize> {
         match choice {
             PromptChoice::Query => self.query_length,
