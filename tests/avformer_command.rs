@@ -45,7 +45,7 @@ fn clips_are_heard_and_seen_from_files() {
         recipe("avformer")
     );
     let told = done(folder, &format!("{train} --run run"));
-    for wanted in ["noisy        right", "right less wrong", "which stayed as they were"] {
+    for wanted in ["noisy        right", "WER(right) − WER(wrong)", "frozen and unchanged"] {
         assert!(told.contains(wanted), "{told}");
     }
 
@@ -53,7 +53,7 @@ fn clips_are_heard_and_seen_from_files() {
     done(folder, "data audiovisual again --count 16 --names 8");
     let read = |file: &str| fs::read(folder.join(file)).unwrap();
     assert!(read("seen/clips.jsonl") == read("again/clips.jsonl"));
-    refused(folder, "data audiovisual seen", "has files already");
+    refused(folder, "data audiovisual seen", "already contains files");
     refused(folder, "data audiovisual new --names 0", "--names");
     refused(folder, "data audiovisual new --snr-db 3 1", "--snr-db");
 

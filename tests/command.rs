@@ -424,5 +424,5 @@ fn shells_and_manuals_know_all_commands() {
     }
     assert!(!manual.join("engram-help.1").exists());
     let file = manual.join("engram.1").display().to_string();
-    refused(&["man", &file], &[&file, "could not be made"]);
+    refused(&["man", &file], &[&file, "could not be created"]);
 }

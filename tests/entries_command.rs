@@ -75,7 +75,7 @@ fn a_fault_leaves_no_file() {
     refused(
         folder,
         "data entries web a.tsv --out ./a.tsv",
-        "./a.tsv: --out would replace what is read from a.tsv",
+        "./a.tsv: --out would overwrite the input a.tsv",
     );
     refused(folder, "data entries web none.tsv --out o", "none.tsv: No such file");
     refused(folder, "data entries wikidata --out o", "no edges and no --descriptions");

@@ -104,7 +104,7 @@ fn no_output_goes_over_an_input() {
         let run = run.expect("the binary runs");
         let message = String::from_utf8(run.stderr).expect("text");
         assert_eq!((run.status.code(), &*run.stdout), (Some(2), &b""[..]), "{message}");
-        let told = ["would replace what is read", "both write there"];
+        let told = ["would overwrite the input", "both write there"];
         assert!(told.iter().any(|part| message.contains(part)), "{message}");
         assert!(!folder.path().join("other").exists());
         assert_eq!(std::fs::read_to_string(&input).expect("the input"), pairs);

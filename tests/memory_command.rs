@@ -220,7 +220,7 @@ fn a_file_that_is_cut_while_it_is_mapped_is_named() {
     running::refusal(
         &output,
         "memory search",
-        &["error: m/gen-000001/keys.safetensors: became shorter while it was read"],
+        &["error: m/gen-000001/keys.safetensors: the file was truncated while it was read"],
     );
 }
 

@@ -53,11 +53,11 @@ fn no_output_replaces_an_input() {
     for command in COMMANDS {
         for output in ["input", "./input", "hard", "soft", "around/input"] {
             let arguments = command.replace("IN", "input").replace("OUT", output);
-            refused(folder, &arguments, "would replace what is read from input");
+            refused(folder, &arguments, "would overwrite the input input");
         }
         // An input that is a link to the output.
         let arguments = command.replace("IN", "soft").replace("OUT", "input");
-        refused(folder, &arguments, "would replace what is read from soft");
+        refused(folder, &arguments, "would overwrite the input soft");
         // What has no place.
         let arguments = command.replace("IN", "input").replace("OUT", "none/o");
         refused(folder, &arguments, "none: no such folder for --");
@@ -91,7 +91,7 @@ fn no_output_changes_a_run_or_a_memory() {
     for command in COMMANDS {
         for (output, what) in held {
             let arguments = command.replace("IN", "input").replace("OUT", output);
-            refused(folder, &arguments, &format!("would change the {what} "));
+            refused(folder, &arguments, &format!("would write into the {what} "));
         }
     }
     for command in [
@@ -106,7 +106,7 @@ fn no_output_changes_a_run_or_a_memory() {
         "grid g --out run/new",
         "reproduce --out memory/new",
     ] {
-        refused(folder, command, "would change the ");
+        refused(folder, command, "would write into the ");
     }
     let left: Vec<_> = fs::read_dir(folder.join("memory")).unwrap().collect();
     assert_eq!(left.len(), 2, "{left:?}");
@@ -216,7 +216,7 @@ fn files_that_a_manifest_names_are_inputs() {
             "predict --recogniser none --input clips.jsonl --output",
             "data clips manifest clips.jsonl --out",
         ] {
-            refused(folder, &format!("{command} {output}"), "would replace what is read");
+            refused(folder, &format!("{command} {output}"), "would overwrite the input");
         }
     }
     refused(folder, "data clips manifest clips.jsonl --out clips.jsonl", "would replace");
@@ -236,7 +236,7 @@ fn sets_of_files_are_made_whole() {
         "data world filled",
         "data audiovisual filled",
     ] {
-        refused(folder, command, "filled: has files already; give a new folder");
+        refused(folder, command, "filled: already contains files; give a new folder");
     }
     done(folder, "data phrases new/phrases");
     assert_eq!(fs::read_dir(folder.join("new/phrases")).unwrap().count(), 4);

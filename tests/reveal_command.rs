@@ -22,7 +22,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     done(at, "data world world --pictures 60");
     let train = format!("train reveal --recipe {} --tiny --run run --quiet", recipe.display());
     let told = done(at, &train);
-    assert!(told.contains("held_out") && told.contains("facts swapped"), "{told}");
+    assert!(told.contains("held_out") && told.contains("facts changed"), "{told}");
 
     // The number of threads changes nothing.
     let single = train.replace("--run run", "--run single --threads 1");
@@ -241,7 +241,11 @@ fn a_grid_of_two_rows_writes_its_reports() {
     let program = &report["rows"][0]["runs"][0]["programs"][0];
     assert!(program["sha256"].as_str().unwrap().len() == 64 && *program == report["program"]);
 
-    refused(at, &format!("{grid} --rows nothing --out g"), "has no row `nothing`; known are main");
+    refused(
+        at,
+        &format!("{grid} --rows nothing --out g"),
+        "has no configuration `nothing`; it has main",
+    );
     refused(at, &format!("{grid} --set memory.kk=3 --out g"), "unknown key `kk`");
     refused(at, &format!("{grid} --set seed=3 --out g"), "the seeds are those of --seeds");
     fs::create_dir(at.join("notes")).unwrap();

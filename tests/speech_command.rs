@@ -92,7 +92,7 @@ fn what_cannot_be_converted_or_heard_is_refused() {
     assert!(refusal(&convert).contains("version 7"));
     assert!(!out.exists());
     let into_itself = ["data", "convert", "ctranslate2", path(&model), "--out", path(&model)];
-    assert!(refusal(&into_itself).contains("has files already"));
+    assert!(refusal(&into_itself).contains("already contains files"));
 
     let sound = folder.path().join("a.wav");
     wav(&sound, [0.0; 160].into_iter());

@@ -51,6 +51,6 @@ fn sentences_of_the_held_out_voices_are_files_that_any_recogniser_reads() {
         let samples = clip.samples(16_000).unwrap();
         assert!(samples.len() > 8_000 && samples.iter().all(|sample| sample.is_finite()));
     }
-    refused(folder, "data speech a", "has files already");
+    refused(folder, "data speech a", "already contains files");
     refused(folder, "data speech x --snr-db nan", "ratio");
 }

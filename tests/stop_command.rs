@@ -71,7 +71,7 @@ fn a_signal_leaves_a_checkpoint_and_the_command_that_goes_on() {
         let output = stopped(&run, name, 1);
         let told = text(&output.stderr);
         assert_eq!(output.status.code(), Some(wanted), "{told}");
-        assert!(told.contains("Go on with:") && told.contains("--resume"), "{told}");
+        assert!(told.contains("Continue with:") && told.contains("--resume"), "{told}");
         let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).unwrap();
         assert!(pointer.starts_with("stop-"), "{pointer}");
         // The printed command is one for a shell.

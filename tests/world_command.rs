@@ -92,9 +92,9 @@ fn the_folder_is_new_and_the_same_for_all_threads() {
     assert_eq!(one.keys().filter(|name| name.starts_with("views/")).count(), 180);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2, "nothing is left beside them");
 
-    refused(folder, "data world two", "two: has files already; give a new folder");
+    refused(folder, "data world two", "two: already contains files; give a new folder");
     refused(folder, "data world two/README.md", "give a new folder");
-    refused(folder, "data world ..", "has no name of its own");
+    refused(folder, "data world ..", "does not end in a folder name");
     refused(folder, "data world three --pictures 3", "give 40 to 1881");
     refused(folder, "data world three --size 0", "size is 0");
     refused(folder, "data world three --views 1", "1 is not in 2..=1000");
