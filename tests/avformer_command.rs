@@ -77,7 +77,11 @@ fn clips_are_heard_and_seen_from_files() {
     assert_eq!(line["frames"], 0);
     refused(folder, &format!("{predict} --output hyp.srt"), "without times");
     // A recogniser that has learnt next to nothing gives no labels.
-    refused(folder, &format!("{predict} --format manifest --output x.jsonl"), "nothing is heard");
+    refused(
+        folder,
+        &format!("{predict} --format manifest --output x.jsonl"),
+        "all transcripts are empty",
+    );
     assert!(!folder.join("x.jsonl").exists());
     refused(folder, &format!("{predict} --beams 3 --output x.tsv"), "--beams");
     refused(
@@ -101,7 +105,7 @@ fn clips_are_heard_and_seen_from_files() {
     refused(folder, &format!("{odd} --quiet"), "line 2");
     assert!(!folder.join("odd.tsv").exists());
     let bad = odd.replace("odd.jsonl", "bad.jsonl");
-    refused(folder, &format!("{bad} --quiet --on-error skip"), "all 2 clips are left out");
+    refused(folder, &format!("{bad} --quiet --on-error skip"), "all 2 clips are skipped");
     assert!(!folder.join("odd.tsv").exists());
     // Learning from them stops or leaves them out too.
     let manifests =

@@ -203,7 +203,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     fs::create_dir(at.join("stopped")).unwrap();
     fs::copy(at.join("run/recipe.toml"), at.join("stopped/recipe.toml")).unwrap();
     let stopped = "predict stopped --input world/few.jsonl --output x.jsonl";
-    refused(at, stopped, "is a run of REVEAL that is not finished");
+    refused(at, stopped, "is an unfinished REVEAL run");
 
     // A memory of other widths.
     let world = "--keys world/keys.npy --values world/values.npy --entries world/entries.jsonl";
