@@ -22,7 +22,7 @@ fn a_data_set_becomes_a_manifest() {
     refused(folder, clips, "12-34-0001");
     assert!(!folder.join("dev.jsonl").exists());
     let told = done(folder, &format!("{clips} --skip-missing"));
-    assert!(told.contains("1 clips; 1 without their sound left out"), "{told}");
+    assert!(told.contains("1 clips; skipped 1 without audio"), "{told}");
     let manifest = fs::read_to_string(folder.join("dev.jsonl")).unwrap();
     assert!(manifest.contains("\"text\":\"HELLO THERE\""), "{manifest}");
     let told = done(folder, &format!("{clips} --skip-missing --json"));

@@ -78,8 +78,8 @@ impl Tokenize {
     }
 }
 
-/// Reads at most `count` lines, without their line ends. Only `\n` ends a line. `first` is the number
-/// of the first line, for errors.
+/// Reads at most `count` lines, without their line ends. Only `\n` ends a line. Errors count lines
+/// from `first`.
 fn read_lines(input: &mut impl BufRead, count: usize, first: usize) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
     while lines.len() < count {

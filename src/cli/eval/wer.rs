@@ -41,8 +41,8 @@ Formats, chosen by the file extension or --format:
   kaldi   id text; only with --format
 Files may be gzipped; - is standard input.
 
-A .trn file may have sclite markup: alternatives { a b / c / @ }, @ for no word, (uh) for an optional
-word, ;; for a comment. Texts with markup are aligned like sclite.
+A .trn file may have sclite markup: alternatives { a b / c / @ }, @ for no word, (uh) for an
+optional word, ;; for a comment. Texts with markup are aligned like sclite.
 
 The alignment of one text may have up to 40,000,000,000 cells: 200,000 x 200,000 characters with
 little in common.")]
