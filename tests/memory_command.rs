@@ -85,7 +85,7 @@ fn a_memory_is_built_searched_and_edited() {
     assert_eq!(search("-k 1000000")[..], [0, 2, 3, 2, 0, 3]);
     let info: String = done(folder, "memory info m");
     assert!(info.starts_with("3 entries in generation 6, 0 deleted rows"), "{info}");
-    assert!(done(folder, "memory verify m").contains("all checksums are right"));
+    assert!(done(folder, "memory verify m").contains("all checksums match"));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_does_not_fit_is_refused() {
     refused(folder, &format!("{search} none.npy"), "none.npy: could not be read");
     refused(folder, &format!("{search} queries.npy --source web"), "the memory knows `kg`, `wit`");
     refused(folder, &format!("{search} queries.npy -k 0"), "k is 0");
-    refused(folder, "memory update m --keys keys.npy", "by --entries");
+    refused(folder, "memory update m --keys keys.npy", "give --entries");
     refused(folder, "memory delete m --ids 0,9", "no entry has the id 9 (1 of 2 ids are unknown)");
     refused(
         folder,
@@ -133,19 +133,19 @@ fn what_does_not_fit_is_refused() {
     refused(
         folder,
         &format!("{search} queries.npy --exclude one.txt"),
-        "one.txt: has 1 lines, but there are 2 queries; write a line for each query",
+        "one.txt: has 1 lines, but there are 2 queries; write one line per query",
     );
     fs::write(folder.join("turned.npy"), npy_bytes(&[1f32; 4], 1).unwrap()).unwrap();
     refused(
         folder,
         &format!("{search} queries.npy --gates turned.npy"),
-        "turned.npy: has the shape [4, 1], but there are 2 queries and 2 sources; give a row",
+        "turned.npy: has the shape [4, 1], but there are 2 queries and 2 sources; give one row",
     );
     fs::write(folder.join("nan.npy"), npy_bytes(&[1f32, 1.0, 1.0, f32::NAN], 2).unwrap()).unwrap();
     refused(
         folder,
         &format!("{search} queries.npy --gates nan.npy"),
-        "nan.npy: row 1 has a number that is not finite; give weights",
+        "nan.npy: row 1 has a NaN or infinite weight; give finite weights",
     );
     fs::write(folder.join("nan.npy"), npy_bytes(&[1f32, f32::NAN], 2).unwrap()).unwrap();
     refused(

@@ -164,7 +164,7 @@ fn clip_finds_texts_and_pictures_in_one_memory() {
         &["search", "m", "--text", "xyz", "--model", "clip"],
         &["add", "m", "--entries", "more.jsonl", "--model", "clip"],
     ] {
-        refused(folder, arguments, &["m: its keys are of", "give that model"]);
+        refused(folder, arguments, &["m: its keys come from", "give that model"]);
     }
 }
 
@@ -205,9 +205,9 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
     for (bad, parts) in [
         (json!({"id": 7}), &["bad.jsonl:2: the entry 7 has no text", "--only-encodable"][..]),
         (json!({"id": 7, "text": " "}), &["bad.jsonl:2: the entry 7 has no text"]),
-        (json!({"id": 7, "image": "http://a.b/c.jpg"}), &["bad.jsonl:2", "address", "--images"]),
+        (json!({"id": 7, "image": "http://a.b/c.jpg"}), &["bad.jsonl:2", "URL", "--images"]),
         (json!({"id": 7, "image": "none.jpg"}), &["bad.jsonl:2", "pictures/none.jpg", "--images"]),
-        (json!({"id": 7, "image": 5}), &["bad.jsonl:2: the entry 7 has the image 5"]),
+        (json!({"id": 7, "image": 5}), &["bad.jsonl:2: the image of the entry 7 is 5"]),
         (
             json!({"id": 7, "image": "../entries.jsonl"}),
             &["bad.jsonl:2: the entry 7", "not a picture"],
@@ -221,12 +221,12 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
         assert!(!folder.join("m/CURRENT").exists());
     }
     write(&[]);
-    refused(folder, &build, &["bad.jsonl: no entry to encode"]);
+    refused(folder, &build, &["bad.jsonl: has no entry to encode"]);
     write(&[json!({"id": 3}), fine.clone(), json!({"image": "red.png"})]);
     let output = engram(folder, &[&build[..], &["--only-encodable"]].concat());
     assert!(output.status.success());
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("bad.jsonl: 1 entries cannot be encoded: left out"), "{told}");
+    assert!(told.contains("bad.jsonl: skipped 1 entries that cannot be encoded"), "{told}");
 
     // Options that exclude each other, and models that are none.
     refused(folder, &[&build[..], &["--keys", "k.npy"]].concat(), &["cannot be used with"]);
@@ -242,9 +242,13 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
     refused(folder, &["search", "m", "--text", " "], &["--text is empty"]);
     refused(folder, &["search", "m", "--image", "none.png"], &["none.png"]);
     fs::write(folder.join("empty.txt"), "one\n\nthree\n").unwrap();
-    refused(folder, &["search", "m", "--texts", "empty.txt"], &["empty.txt:2: an empty line"]);
+    refused(folder, &["search", "m", "--texts", "empty.txt"], &["empty.txt:2: the line is empty"]);
     fs::write(folder.join("q.jsonl"), "{\"id\": 3}\n").unwrap();
-    refused(folder, &["search", "m", "--texts", "q.jsonl"], &["q.jsonl:1: asks nothing"]);
+    refused(
+        folder,
+        &["search", "m", "--texts", "q.jsonl"],
+        &["q.jsonl:1: has no text and no image"],
+    );
     let other = ["build", "--entries", "entries.jsonl", "--out", "n", "--model"];
     refused(folder, &[&other[..], &["pictures"]].concat(), &["pictures: no file \"config.json\""]);
     refused(
@@ -284,7 +288,7 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
     ];
     fs::write(folder.join("entries.jsonl"), lines(&entries)).unwrap();
     let build = ["build", "--entries", "entries.jsonl", "--model", minilm, "--out", "m", "--quiet"];
-    let parts = ["entries.jsonl:5: the entry 5 is a picture alone", "CLIP", "--only-encodable"];
+    let parts = ["entries.jsonl:5: the entry 5 has only an image", "CLIP", "--only-encodable"];
     refused(folder, &build, &parts);
     done(folder, &[&build[..], &["--only-encodable"]].concat());
     for (question, id) in [
@@ -295,7 +299,11 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
     ] {
         assert_eq!(hits(folder, &["m", "-k", "1", "--text", question])[0][0].0, id, "{question}");
     }
-    refused(folder, &["search", "m", "--image", "a.jpg"], &["--image: a picture", "text alone"]);
+    refused(
+        folder,
+        &["search", "m", "--image", "a.jpg"],
+        &["--image: the query has an image", "only text"],
+    );
 
     // The cosines of `engram predict --encoder`.
     let texts = [entries[1]["text"].as_str().unwrap(), entries[3]["text"].as_str().unwrap()];
@@ -375,7 +383,11 @@ fn pictures_of_mobilenet_have_the_neighbours_of_their_stored_features() {
     fs::write(folder.join("e.jsonl"), lines(&entries)).unwrap();
     let parts = ["e.jsonl:3: the entry 2 has no picture", "CLIP", "--only-encodable"];
     refused(folder, &[&build[..], &["--out", "n"]].concat(), &parts);
-    refused(folder, &["search", "m", "--text", "a dog"], &["--text: a text", "pictures alone"]);
+    refused(
+        folder,
+        &["search", "m", "--text", "a dog"],
+        &["--text: the query has a text", "only pictures"],
+    );
     let Some(minilm) = named("ENGRAM_MINILM", "texts beside pictures") else { return };
     let build = ["build", "--entries", "e.jsonl", "--model", minilm.to_str().unwrap(), "--quiet"];
     let rest = ["--image-model", model, "--images", images, "--out", "both"];
