@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the report.json of `engram reproduce`: every claim is there once, with its figure or as untested.
+"""Checks the report.json of `engram reproduce`: every claim occurs once, with a value or as untested.
 
     python3 tests/reproduce_report.py runs/reproduce/report.json
 
-With a second report, the first one's rows have to be those of the second.
+With a second report, every claim of the first report must equal that claim in the second.
 
     python3 tests/reproduce_report.py runs/reproduce/report-of-rows.json runs/reproduce/report.json
 """
@@ -23,7 +23,7 @@ reveal.sources_complement reveal.refresh_matters
 
 
 def problems(report):
-    """What is wrong with it, a line each."""
+    """Yields the problems of a report, one line each."""
     for field in ("version", "seconds", "rows"):
         if field not in report:
             yield f"no `{field}`"
@@ -43,26 +43,26 @@ def problems(report):
             yield f"{name}: the verdict is {verdict!r}"
         elif reason == "not trained":
             if row["value"] is not None:
-                yield f"{name}: not trained, with a figure"
+                yield f"{name}: not trained, but has a value"
         elif not row["n"] or row["value"] is None:
-            yield f"{name}: {verdict} without a figure"
+            yield f"{name}: {verdict} without a value"
         elif row["ci95"] is None and name != "avformer.trained_share":
             yield f"{name}: no interval"
         elif row["ci95"] is not None and not row["ci95"][0] <= row["value"] <= row["ci95"][1]:
-            yield f"{name}: the figure is outside of its interval"
+            yield f"{name}: the value is outside its interval"
         if row["expected"] and verdict != "holds":
             yield f"{name}: expected to hold, {verdict}"
 
 
 def differences(rows, whole):
-    """Which rows of a report are not as those of another, a line each."""
+    """Yields the claims that differ between two reports, one line each."""
     if not rows["rows"]:
-        yield "no rows"
+        yield "no claims"
     known = {row["id"]: row for row in whole["rows"]}
-    yield from (f"{row['id']}: not as before" for row in rows["rows"] if known.get(row["id"]) != row)
+    yield from (f"{row['id']}: differs from the other report" for row in rows["rows"] if known.get(row["id"]) != row)
 
 
 reports = [json.load(open(path, encoding="utf-8")) for path in sys.argv[1:]]
 found = list(problems(*reports) if len(reports) == 1 else differences(*reports))
-print("\n".join(found) or ("every claim is there" if len(reports) == 1 else "the same rows"))
+print("\n".join(found) or ("every claim is present" if len(reports) == 1 else "the claims are equal"))
 sys.exit(1 if found else 0)
