@@ -1,4 +1,4 @@
-//! `engram data entries` as a user runs it: files of data sets in, entries of a memory out.
+//! `engram data entries` as a user runs it: converts data set files to memory entries.
 #![allow(clippy::unwrap_used)]
 
 mod running;

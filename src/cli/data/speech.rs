@@ -19,12 +19,12 @@ use super::super::{Outcome, output};
 /// occur in training. The same options give the same bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Evaluate an ASR model:
+Example, to evaluate an ASR model:
   engram data speech spoken
   engram predict --recogniser runs/s1 --input spoken/clips.jsonl --output hyp.tsv
   engram eval wer --ref spoken/ref.tsv --hyp hyp.tsv
 
-Example of clean speech for the rehearsal of adapters, transcribed by a frozen ASR model:
+Example, to make clean speech for the rehearsal of adapters, transcribed by a frozen ASR model:
   engram data speech heard --split train --count 800 --snr-db 60
   engram predict --recogniser whisper --input heard/clips.jsonl --format manifest \\
       --output rehearsal.jsonl")]
