@@ -381,7 +381,7 @@ fn pictures_of_mobilenet_have_the_neighbours_of_their_stored_features() {
     entries.truncate(2);
     entries.push(json!({"id": 2, "text": "words"}));
     fs::write(folder.join("e.jsonl"), lines(&entries)).unwrap();
-    let parts = ["e.jsonl:3: the entry 2 has no picture", "CLIP", "--only-encodable"];
+    let parts = ["e.jsonl:3: the entry 2 has no image", "CLIP", "--only-encodable"];
     refused(folder, &[&build[..], &["--out", "n"]].concat(), &parts);
     refused(
         folder,

@@ -142,13 +142,20 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     for output in
         ["world/few.jsonl", "world/../world/few.jsonl", "run/model.safetensors", "run/new"]
     {
-        let told =
-            if output.starts_with("run") { "change the run" } else { "replace what is read" };
+        let told = if output.starts_with("run") {
+            "write into the run"
+        } else {
+            "would overwrite the input"
+        };
         refused(at, &format!("{predict} {output}"), told);
     }
     refused(at, &format!("{predict} world"), "is a folder");
     assert_eq!(fs::read(at.join("world/few.jsonl")).unwrap(), few);
-    refused(at, &format!("{predict} x.jsonl -k 0 --evidence"), "--evidence is about entries");
+    refused(
+        at,
+        &format!("{predict} x.jsonl -k 0 --evidence"),
+        "--evidence needs retrieved entries",
+    );
 
     // Truncated questions give a note.
     let line = few.split(|byte| *byte == b'\n').next().unwrap();
@@ -186,7 +193,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     fs::write(&weights, whole).unwrap();
 
     // Options without effect are refused; the error for an image that does not decode has the line.
-    refused(at, &format!("{predict} y.jsonl -k 0 --curves"), "--curves is about entries");
+    refused(at, &format!("{predict} y.jsonl -k 0 --curves"), "--curves needs retrieved entries");
     let text = fs::read_to_string(at.join("world/few.jsonl")).unwrap();
     let picture = text.lines().nth(1).unwrap().split("views/").nth(1).unwrap();
     let picture = at.join("world/views").join(picture.split('"').next().unwrap());

@@ -342,7 +342,7 @@ fn files_of_words_that_cannot_be_read_are_refused() {
         ("anon\na\tb\n", "words, line 2: has a tab"),
         ("a\tb\t[]\n", "words, line 1: has 3 fields"),
         ("a\tb\t[]\t[\"c\"]\nd\te\t[]\t[1]\n", "words, line 2: the fourth field"),
-        ("a\tb\t[]\t[]\na\tb\t[]\t[]\n", "words, line 2: the id `a` stands on line 1"),
+        ("a\tb\t[]\t[]\na\tb\t[]\t[]\n", "words, line 2: the id `a` is already on line 1"),
     ] {
         fs::write(&words, written).expect("a file");
         let error = refusal(&predict);

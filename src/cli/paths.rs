@@ -175,7 +175,7 @@ fn check_place(output: &Given) -> anyhow::Result<()> {
         };
         ensure!(
             folder.is_dir(),
-            "{}: no such folder for {argument}; make it first, with `mkdir -p`",
+            "{}: no such folder for {argument}; create it with `mkdir -p`",
             folder.display()
         );
     }
