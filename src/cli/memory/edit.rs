@@ -52,7 +52,7 @@ impl Rows {
         ) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
         let rows = reader.rows();
-        let bar = output::progress_bar(rows, "rows", self.quiet);
+        let bar = output::progress_bar(rows, "entries", self.quiet);
         let mut batches = reader.inspect(|batch| {
             bar.inc(batch.as_ref().map_or(0, |batch| batch.entries.len() as u64));
         });
@@ -254,7 +254,7 @@ pub struct Compact {
 impl Compact {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
-        let bar = output::progress_bar(writer.generation().len(), "rows", self.quiet);
+        let bar = output::progress_bar(writer.generation().len(), "entries", self.quiet);
         writer.compact(|rows| bar.inc(rows as u64))?;
         bar.finish_and_clear();
         told(&self.folder, &writer)
