@@ -60,7 +60,7 @@ impl Interrupt {
             stop.request();
             if stop.has_unsaved() {
                 output::note(
-                    "stopping after this step with a checkpoint; press again to stop at once",
+                    "stopping after this step with a checkpoint; a second signal stops at once",
                     false,
                 );
                 while stop.has_unsaved() {

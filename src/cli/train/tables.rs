@@ -30,7 +30,7 @@ pub(super) fn patent(summary: &PatentSummary) -> String {
     }
     if let Some(mean) = &summary.mean {
         let validation = words(&mean.validation);
-        lines.push(row("mean of members", "", &in_words(&mean.held_out), &validation));
+        lines.push(row("mean", "", &in_words(&mean.held_out), &validation));
     }
     let validation = words(&summary.validation);
     lines.push(row("ensemble", "", &in_words(&summary.held_out), &validation));
