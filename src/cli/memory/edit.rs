@@ -173,7 +173,7 @@ impl Build {
 /// Add entries to a memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Entries without an id are numbered from the largest id that the memory ever had.
+Entries without an id get new ids, after the largest id that the memory ever had.
 
 Examples:
   engram memory add memory --keys more.npy --values more_values.npy
