@@ -21,7 +21,7 @@ fn models(folder: &Path) {
         folder,
         &format!(
             "train speech --recipe {speech} --tiny --quiet --run speech --set phase.best_rq.steps=0 \
-             --set phase.ctc.steps=2 --set data.evaluated=4"
+             --set phase.ctc.steps=2 --set data.evaluation_sentences=4"
         ),
     );
     done(
@@ -39,7 +39,7 @@ fn clips_are_heard_and_seen_from_files() {
     let folder = temporary.path();
     models(folder);
     let train = format!(
-        "train avformer --recipe {} --tiny --quiet --set model.recogniser=speech \
+        "train avformer --recipe {} --tiny --quiet --set model.asr_model=speech \
          --set model.image_encoder=clip --set phase.adapters.steps=2 --set phase.projection.steps=2 \
          --set optimiser.learning_rate=0.05",
         recipe("avformer")

@@ -223,16 +223,16 @@ fn a_grid_of_two_rows_writes_its_reports() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let grid = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/ablations.toml");
-    let small = "--set data.pictures=60 --set data.vocabulary=600 --set model.d_model=32 \
+    let small = "--set data.max_images=60 --set data.vocabulary=600 --set model.d_model=32 \
                  --set model.d_kv=8 --set model.d_ff=64 --set model.image_width=32 \
-                 --set phase.pictures.steps=2 --set phase.warm-start.steps=2 \
+                 --set phase.images.steps=2 --set phase.warm-start.steps=2 \
                  --set phase.questions.steps=2 --set phase.fine-tune.steps=2";
     let grid = format!("grid {}", grid.display());
-    let run = format!("{grid} --rows main-asked-with-k-0 {small} --out g --quiet --json");
+    let run = format!("{grid} --rows main-eval-k-0 {small} --out g --quiet --json");
     let told = done(at, &run);
     let report: Value = serde_json::from_str(&told).unwrap();
     let names = report["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap());
-    assert_eq!(names.collect::<Vec<_>>(), ["main", "main-asked-with-k-0"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["main", "main-eval-k-0"]);
     assert_eq!(report["claims"][0]["id"], "reveal.memory_over_none");
     assert_eq!(report["claims"].as_array().unwrap().len(), 1);
     assert_eq!(fs::read_to_string(at.join("g/grid.json")).unwrap(), told.trim_end());
@@ -244,7 +244,7 @@ fn a_grid_of_two_rows_writes_its_reports() {
     assert_eq!(done(at, &run), told);
     assert_eq!(trained().unwrap(), before, "the main configuration was trained again");
     let command = report["rows"][1]["command"].as_str().unwrap();
-    assert!(command.contains(" --rows main-asked-with-k-0 --seeds 1 --out g --set data.pict"));
+    assert!(command.contains(" --rows main-eval-k-0 --seeds 1 --out g --set data.pict"));
     let program = &report["rows"][0]["runs"][0]["programs"][0];
     assert!(program["sha256"].as_str().unwrap().len() == 64 && *program == report["program"]);
 

@@ -64,8 +64,8 @@ max_answer_tokens = 6
 
 [[data.captions]]
 file = "captions.json"
-pictures = "pictures"
-asked = true
+image_folder = "pictures"
+describe = true
 source = "captions"
 
 [[data.questions]]
@@ -96,7 +96,7 @@ key_dim = 8
 
 [memory]
 k = 3
-reencoded = 0.4
+reencoded_fraction = 0.4
 refresh_every = 20
 refresh_lag = 4
 
@@ -262,8 +262,8 @@ fn pictures_that_are_missing_are_left_out_of_every_phase() {
     fs::write(at.join("recipe.toml"), recipe.replacen("[[phase]]", pictures, 1)).unwrap();
     let train = "train reveal --recipe recipe.toml --quiet --run";
     refused(at, &format!("{train} run"), "7.jpg, which is missing");
-    for bad in ["leave_out", "text_alone"] {
-        let set = format!("data.bad_pictures=\"{bad}\"");
+    for bad in ["skip", "text_only"] {
+        let set = format!("data.on_bad_image=\"{bad}\"");
         let told = done(at, &format!("{train} {bad} --set {set}"));
         let counted = "1 of 30 described images skipped";
         assert!(told.contains("1 are missing") && told.contains(counted), "{told}");
@@ -281,7 +281,7 @@ fn settings_of_files_are_refused_with_their_line() {
         ("data.test_share=1.5", "data.test_share"),
         ("data.validation_share=0.7", "data.test_share"),
         ("data.test_share=0", "have no example to test with"),
-        ("data.bad_pictures=\"ignore\"", "bad_pictures"),
+        ("data.on_bad_image=\"ignore\"", "on_bad_image"),
         ("data.colour=1", "colour"),
         ("model.frozen_image_share=2", "model.frozen_image_share"),
         ("model.size=\"base\"", "model.size"),

@@ -22,7 +22,7 @@ Examples:
   engram grid train/recipes/reveal/ablations.toml --out runs/ablations
   engram grid train/recipes/reveal/ablations.toml --out runs/ablations --seeds 3 --rows k-1,k-50
   engram grid train/recipes/avformer/ablations.toml --out runs/avformer --rows audio-only,joint \\
-      --set model.recogniser=whisper --set model.image_encoder=runs/clip")]
+      --set model.asr_model=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
     /// The grid (TOML)
     file: PathBuf,
@@ -36,7 +36,7 @@ pub struct GridCommand {
     /// Train only these configurations and the main one; claims about others are skipped
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     rows: Vec<String>,
-    /// Change a value in the recipes of all configurations, for example `data.pictures=100`
+    /// Change a value in the recipes of all configurations, for example `data.max_images=100`
     /// (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,

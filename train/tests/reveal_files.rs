@@ -11,7 +11,7 @@ use std::path::Path;
 use engram_train::studies::reveal::corpus::pictures::squared;
 use engram_train::studies::reveal::corpus::{Corpus, Judge, Task};
 use engram_train::studies::reveal::run::train_reveal;
-use engram_train::studies::reveal::settings::{BadPictures, RevealData};
+use engram_train::studies::reveal::settings::{OnBadImage, RevealData};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use files::{PICTURES, RECIPE, data_of, write};
 use image::{Rgb, RgbImage};
@@ -77,7 +77,7 @@ fn views_are_drawn_by_their_number_whatever_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     let corpus = load(&data).unwrap();
-    let small = load(&RevealData { cached_pictures_mib: 0, ..data }).unwrap();
+    let small = load(&RevealData { image_cache_mib: 0, ..data }).unwrap();
     let wanted = [(0, 0), (0, 20), (0, 21), (3, 20)];
     let views = corpus.pictures.pixels(&wanted).unwrap();
     assert_eq!(views, small.pictures.pixels(&wanted).unwrap());
@@ -100,8 +100,7 @@ fn a_picture_that_is_missing_or_broken_is_named_and_counted() {
     fs::remove_file(folder.path().join("pictures/5.png")).unwrap();
     // A question whose image does not decode.
     let told = load(&data).err().unwrap();
-    for part in
-        ["aokvqa.json, question q3", "3.png", "1 are missing, 1 do not decode", "text_alone"]
+    for part in ["aokvqa.json, question q3", "3.png", "1 are missing, 1 do not decode", "text_only"]
     {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -110,11 +109,11 @@ fn a_picture_that_is_missing_or_broken_is_named_and_counted() {
     let told = load(&data).err().unwrap();
     assert!(told.contains("question q5") && told.contains("5.png, which is missing"), "{told}");
 
-    data.bad_pictures = BadPictures::LeaveOut;
+    data.on_bad_image = OnBadImage::Skip;
     let corpus = load(&data).unwrap();
     assert_eq!(corpus.train.len() + corpus.validation.len() + corpus.test.len(), PICTURES - 1);
     assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions skipped")));
-    data.bad_pictures = BadPictures::TextAlone;
+    data.on_bad_image = OnBadImage::TextOnly;
     let corpus = load(&data).unwrap();
     let all = corpus.train.iter().chain(&corpus.validation).chain(&corpus.test);
     assert_eq!(all.clone().count(), PICTURES);
@@ -122,7 +121,7 @@ fn a_picture_that_is_missing_or_broken_is_named_and_counted() {
     assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions asked without")));
 
     // An image named only by its captions is never described, and gets no split.
-    let data = RevealData { bad_pictures: BadPictures::TextAlone, ..data_of(folder.path()) };
+    let data = RevealData { on_bad_image: OnBadImage::TextOnly, ..data_of(folder.path()) };
     let data = RevealData { questions: Vec::new(), ..data };
     fs::remove_file(folder.path().join("pictures/5.png")).unwrap();
     let corpus = load(&data).unwrap();
@@ -143,7 +142,7 @@ fn captions_that_are_not_asked_for_keep_to_the_split_of_their_file() {
     use engram_data::world::questions::Split;
     let folder = tempfile::tempdir().unwrap();
     let mut data = data_of(folder.path());
-    data.captions[0].asked = false;
+    data.captions[0].describe = false;
     data.captions[0].split = Some(Split::Test);
     // Other questions, about other images.
     let questions: Vec<Value> = (0..10)
@@ -216,7 +215,7 @@ fn a_copy_of_a_picture_is_on_its_side() {
         if missing {
             // Missing images are identified by their paths.
             fs::remove_file(at.join("pictures/0.png")).unwrap();
-            data.bad_pictures = BadPictures::TextAlone;
+            data.on_bad_image = OnBadImage::TextOnly;
         }
         let corpus = load(&data).unwrap();
         let web = corpus.items.iter().filter(|item| item.entry.source == "web");
@@ -269,7 +268,7 @@ fn training_reads_nothing_of_an_examples_own_document() {
     let recipe = Recipe::parse(RECIPE, Path::new("recipe.toml"), &RecipeOptions::default());
     let batch = recipe.unwrap().batch().clone();
     // Retrieval returns everything that it may.
-    let memory = RevealMemory { k: all, reencoded: 0.0, ..RevealMemory::default() };
+    let memory = RevealMemory { k: all, reencoded_fraction: 0.0, ..RevealMemory::default() };
     let settings = (data, RevealModel { image_size: 8, ..RevealModel::default() }, memory);
     let feed = RevealFeed::default();
     let run = folder.path().join("run");

@@ -41,7 +41,7 @@ impl AvformerBench {
             ..AvformerData::default()
         };
         let model = AvformerModel {
-            recogniser: self.recogniser,
+            asr_model: self.recogniser,
             image_encoder: self.image_encoder,
             ..AvformerModel::default()
         };

@@ -143,7 +143,7 @@ impl Reproduce {
         // A JSON string is also a TOML string.
         let value = |path: &str| serde_json::Value::from(path).to_string();
         let grid = grid.with_settings(&[
-            format!("model.recogniser={}", value(recogniser)),
+            format!("model.asr_model={}", value(recogniser)),
             format!("model.image_encoder={}", value(&encoder.display().to_string())),
             // The transcripts of the frozen ASR model are cached for all seeds.
             format!("data.cache={}", value(&self.out.join("avformer-cache").display().to_string())),

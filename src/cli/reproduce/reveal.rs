@@ -22,7 +22,7 @@ const GRID_FILE: &str = "train/recipes/reveal/ablations.toml";
 const RECIPE_FILE: &str = "train/recipes/reveal/laptop.toml";
 
 /// Configurations that are always trained.
-const ROWS: [&str; 3] = ["main", "main-asked-with-k-0", "frozen-retriever"];
+const ROWS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
 /// Claims expected to hold at any scale.
 const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, CREDIT];
 
@@ -32,7 +32,7 @@ const EXPECTED_BY_RECIPE: [&str; 3] = [RECALL, NEEDLE, "reveal.end_to_end_over_f
 /// Overrides of the recipe at scale `smoke`: two minutes in total, and a model small enough to be
 /// bundled.
 const SMOKE: [&str; 17] = [
-    "data.pictures=100",
+    "data.max_images=100",
     "data.vocabulary=700",
     "data.evaluated_questions=32",
     "model.d_model=64",
@@ -41,7 +41,7 @@ const SMOKE: [&str; 17] = [
     "model.image_width=32",
     "model.image_ff=64",
     "model.stem_channels=[8,16,32]",
-    "phase.pictures.steps=150",
+    "phase.images.steps=150",
     "phase.warm-start.steps=60",
     "phase.questions.steps=500",
     "phase.fine-tune.steps=150",

@@ -96,7 +96,7 @@ fn clips_that_cannot_be_seen_are_named() {
         std::fs::write(frozen.path(&file), &line).unwrap();
         frozen.refused(&set, &[&file, "all 1 clips are skipped", "line 1", wanted]);
     }
-    let kept = format!("data.kept={}", frozen.text("kept.jsonl"));
+    let kept = format!("data.general_speech={}", frozen.text("kept.jsonl"));
     std::fs::write(frozen.path("kept.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")
         .unwrap();
     frozen.refused(&[&kept], &["kept.jsonl, line 1", "cut.wav"]);
@@ -153,7 +153,7 @@ fn settings_that_cannot_be_are_named() {
         ("data.names=0", "data.names"),
         ("data.nmes=3", "nmes"),
         ("data.silence=-0.5", "data.silence"),
-        ("data.states_gb=-1", "data.states_gb"),
+        ("data.state_cache_gb=-1", "data.state_cache_gb"),
         ("data.train=x.jsonl", "data.train"),
         ("data.test_snr_db=[3.0, 1.0]", "data.test_snr_db"),
         ("model.image_encoder=", "model.image_encoder"),

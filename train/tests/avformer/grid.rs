@@ -47,7 +47,7 @@ fn grid() -> Grid {
 
 /// Settings for the grid's frozen models.
 fn settings(frozen_models: &Frozen) -> [String; 2] {
-    ["recogniser=whisper", "image_encoder=clip"].map(|one| {
+    ["asr_model=whisper", "image_encoder=clip"].map(|one| {
         let (key, name) = one.split_once('=').unwrap();
         format!("model.{key}={}", frozen_models.text(name))
     })
@@ -66,7 +66,7 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
         stop: Stop::default(),
     };
     let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(told.contains("model.recogniser") && told.contains("is missing"), "{told}");
+    assert!(told.contains("model.asr_model") && told.contains("is missing"), "{told}");
     let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
     let mut begun = Vec::new();
     let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();

@@ -75,7 +75,7 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
 fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
     let frozen = Frozen::new();
     let kept = format!("data.cache={}", frozen.text("cache"));
-    let set = ["data.sweep_clips=0", "model.first_token=mean", &kept];
+    let set = ["data.sweep_clips=0", "model.projection_bias_init=mean", &kept];
     frozen.run("whole", "whisper", &set);
     // Later runs read the cached embeddings and texts. Damaged files are replaced.
     let stored = std::fs::read_dir(frozen.path("cache")).unwrap();
@@ -123,9 +123,9 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
 fn phases_may_alternate() {
     let frozen = Frozen::new();
     let phase = |number: usize| {
-        let (pictures, kept) = (number > 0, ["projection", "adapters"][number % 2]);
+        let (frames, kept) = (number > 0, ["projection", "adapters"][number % 2]);
         format!(
-            "{{ name = \"p{number}\", steps = 3, feed = {{ pictures = {pictures} }}, \
+            "{{ name = \"p{number}\", steps = 3, feed = {{ frames = {frames} }}, \
              group = [{{ match = \"{kept}.**\", rate = 0.0 }}] }}"
         )
     };
@@ -158,11 +158,11 @@ fn no_picture_is_encoded_while_a_run_learns() {
         })
         .collect();
     std::fs::write(frozen.path("clips.jsonl"), clips).unwrap();
-    for states_gb in ["8", "0"] {
+    for state_cache_gb in ["8", "0"] {
         let mut set = ["train", "validation", "test"]
             .map(|key| format!("data.{key}={}", frozen.text("clips.jsonl")))
             .to_vec();
-        set.push(format!("data.states_gb={states_gb}"));
+        set.push(format!("data.state_cache_gb={state_cache_gb}"));
         let mut recipe = frozen.recipe("whisper", &set).unwrap();
         let settings = (recipe.data().unwrap(), recipe.model().unwrap());
         let (feeds, batch) = (recipe.feed().unwrap(), recipe.batch().clone());
@@ -174,7 +174,7 @@ fn no_picture_is_encoded_while_a_run_learns() {
         for name in &names {
             std::fs::rename(frozen.path(name), hidden.join(name)).unwrap();
         }
-        let run = frozen.path(&format!("run-{states_gb}"));
+        let run = frozen.path(&format!("run-{state_cache_gb}"));
         let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         let trained = train(&mut study, &recipe, &options).unwrap();
         assert!(trained.finished && trained.steps == 10);
@@ -196,7 +196,7 @@ fn clips_that_are_not_kept_are_embedded_in_each_step() {
     let frozen = Frozen::new();
     let quick = ["data.sweep_clips=0", "data.frozen_baseline=false"];
     frozen.run("kept", "whisper", &quick);
-    frozen.run("anew", "whisper", &[quick[0], quick[1], "data.states_gb=0"]);
+    frozen.run("anew", "whisper", &[quick[0], quick[1], "data.state_cache_gb=0"]);
     for name in ["adapters.1.up.weight", "projection.weight"] {
         let [kept, anew] = ["kept", "anew"].map(|run| tensor(&frozen.path(run), name));
         for (kept, anew) in kept.iter().zip(&anew) {
@@ -356,7 +356,8 @@ fn clean_speech_is_rehearsed() {
     let line = "{\"audio\":\"r.wav\",\"text\":\"said before\"}\n";
     std::fs::write(frozen.path("rehearsal.jsonl"), line).unwrap();
     let manifest = frozen.text("rehearsal.jsonl");
-    let [rehearsal, kept] = ["rehearsal", "kept"].map(|key| format!("data.{key}={manifest}"));
+    let [rehearsal, kept] =
+        ["rehearsal", "general_speech"].map(|key| format!("data.{key}={manifest}"));
     let set = [
         rehearsal.as_str(),
         kept.as_str(),
@@ -366,7 +367,7 @@ fn clean_speech_is_rehearsed() {
         "phase.projection.feed.rehearsal=0.5",
     ];
     let summary = frozen.run("run", "whisper", &set);
-    let kept = summary.test.systems.iter().filter(|one| one.utterances == "kept");
+    let kept = summary.test.systems.iter().filter(|one| one.utterances == "general_speech");
     let kept: Vec<&str> = kept.map(|one| one.system.as_str()).collect();
     assert_eq!(kept, ["frozen", "nothing"]);
 

@@ -21,7 +21,7 @@ use crate::trainer::RunOptions;
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
 const SYSTEMS: [&str; 5] = ["frozen", "right", "wrong", "zero", "nothing"];
 /// The sets of test utterances.
-const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "kept"];
+const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
 /// The main test utterances: `noisy` in the embedded world, `test` for files.
 const MAIN: [&str; 2] = ["noisy", "test"];
 /// Settings that do not affect adapters trained without frames.
@@ -29,10 +29,10 @@ const OF_SIGHT: [&str; 9] = [
     "data.cache",
     "data.frames",
     "data.frozen_baseline",
-    "data.kept",
+    "data.general_speech",
     "data.view_size",
     "data.views",
-    "model.first_token",
+    "model.projection_bias_init",
     "model.image_encoder",
     "model.projection",
 ];
@@ -189,7 +189,7 @@ impl Ablated for AvformerAblations {
         };
         let of_recogniser = |weights: &str| Listener::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
-        let recogniser = is_other(&model.recogniser, &was.recogniser_sha256, of_recogniser)?;
+        let recogniser = is_other(&model.asr_model, &was.recogniser_sha256, of_recogniser)?;
         let encoder = is_other(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
         Ok(recogniser.or(encoder))
     }
@@ -243,9 +243,9 @@ fn check_phases(
     feeds: &[AvformerFeed],
 ) -> Result<()> {
     for (phase, feed) in recipe.phases().iter().zip(feeds) {
-        if feed.pictures && grid.is_shared(&phase.name) {
+        if feed.frames && grid.is_shared(&phase.name) {
             let reason = format!(
-                "shows `pictures` in phase `{}`, which is shared: configurations share only adapters; \
+                "shows `frames` in phase `{}`, which is shared: configurations share only adapters; \
                  leave it out of `shared`",
                 phase.name
             );
@@ -281,7 +281,7 @@ fn other_test(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
         ("test_clips", main.test_clips == own.test_clips),
         ("test_noise", main.test_noise == own.test_noise),
         ("test_snr_db", main.test_snr_db == own.test_snr_db),
-        ("kept", main.kept == own.kept),
+        ("general_speech", main.general_speech == own.general_speech),
     ];
     same.iter().find(|(_, is_same)| !is_same).map(|(key, _)| *key)
 }
@@ -294,7 +294,7 @@ fn is_below(setting: &str, key: &str) -> bool {
 
 /// Returns the reason why a run lacks a claim's test result.
 fn missing(asked: &Asked, data: &AvformerData, feeds: &[AvformerFeed]) -> Option<&'static str> {
-    let sees = feeds.iter().any(|feed| feed.pictures);
+    let sees = feeds.iter().any(|feed| feed.frames);
     let (utterances, system) = (asked.utterances.as_deref(), asked.system.as_deref());
     match (utterances, system) {
         (Some("noisy" | "clean"), _) if !data.is_world() => {
@@ -303,16 +303,16 @@ fn missing(asked: &Asked, data: &AvformerData, feeds: &[AvformerFeed]) -> Option
         (Some("test"), _) if data.is_world() => {
             Some("uses the embedded world: its utterances are `noisy` and `clean`")
         }
-        (Some("kept"), _) if data.kept.is_empty() => {
-            Some("has no `kept` speech: set data.kept=MANIFEST")
+        (Some("general_speech"), _) if data.general_speech.is_empty() => {
+            Some("has no `general_speech`: set data.general_speech=MANIFEST")
         }
         (_, Some("frozen")) if !data.frozen_baseline => {
             Some("does not test the frozen model: set data.frozen_baseline=true")
         }
-        (_, Some("right" | "wrong" | "zero")) if !sees => {
-            Some("has no phase that shows `pictures`")
+        (_, Some("right" | "wrong" | "zero")) if !sees => Some("has no phase that shows `frames`"),
+        (Some("general_speech"), Some("right" | "wrong" | "zero")) => {
+            Some("tests `general_speech` without frames")
         }
-        (Some("kept"), Some("right" | "wrong" | "zero")) => Some("tests `kept` without frames"),
         (Some("clean"), Some("zero")) => Some("does not test clean speech with zeros"),
         _ => None,
     }
@@ -328,7 +328,7 @@ mod tests {
 recipe = "tiny.toml"
 main = "main"
 shared = ["adapters"]
-set = ["model.recogniser=r", "model.image_encoder=e", "data.frozen_baseline=false"]
+set = ["model.asr_model=r", "model.image_encoder=e", "data.frozen_baseline=false"]
 
 [[row]]
 name = "main"
@@ -379,7 +379,7 @@ utterances = "clean"
     fn what_shared_phases_leave_out_is_known_to_recipes() {
         // The last two settings are written to the recipe only if they differ from the default.
         let set =
-            ["model.recogniser=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
+            ["model.asr_model=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
         let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
         let mut recipe = Recipe::parse(RECIPE, Path::new("tiny.toml"), &options).expect("a recipe");
         AvformerAblations.complete_recipe(&mut recipe).expect("complete");
@@ -413,10 +413,14 @@ utterances = "clean"
             ),
             ("data.frames=2", "data.test_clips=2", "row `two`: `data.test_clips` differs"),
             ("data.frames=2", "data.names=0", "grid.toml:11: row `two`: "),
-            ("\"clean\"", "\"kept\"", "claim `b`: configuration `main` has no `kept`"),
+            (
+                "\"clean\"",
+                "\"general_speech\"",
+                "claim `b`: configuration `main` has no `general_speech`",
+            ),
             ("\"clean\"", "\"test\"", "claim `b`: configuration `main` uses the embedded world"),
             ("adapters.steps=2400", "adapters.steps=30", "row `audio-only`: trains for 30 steps"),
-            ("[\"adapters\"]", "[\"projection\"]", "row `main`: shows `pictures` in phase"),
+            ("[\"adapters\"]", "[\"projection\"]", "row `main`: shows `frames` in phase"),
             ("data.frames=2\"", "study=\\\"clip\\\"\"", "is not `avformer`"),
             ("set = [\"data.frames=2\"", "of = \"main\"\n# [", "row `two`: `of` belongs to REVEAL"),
         ] {

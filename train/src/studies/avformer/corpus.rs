@@ -44,7 +44,7 @@ pub struct Corpus {
     data: AvformerData,
     clips: Clips,
     rehearsal: Option<Manifest>,
-    kept: Option<Manifest>,
+    general_speech: Option<Manifest>,
 }
 
 enum Clips {
@@ -98,8 +98,9 @@ impl Corpus {
             Clips::Files { train, validation, test, pictures }
         };
         let optional = |path: &str| (!path.is_empty()).then(|| read(path)).transpose();
-        let (rehearsal, kept) = (optional(&data.rehearsal)?, optional(&data.kept)?);
-        Ok(Self { data: data.clone(), clips, rehearsal, kept })
+        let (rehearsal, general_speech) =
+            (optional(&data.rehearsal)?, optional(&data.general_speech)?);
+        Ok(Self { data: data.clone(), clips, rehearsal, general_speech })
     }
 
     /// The manifests, each with the name of its purpose.
@@ -110,7 +111,7 @@ impl Corpus {
                 [Some(("train", train)), Some(("validation", validation)), Some(("test", test))]
             }
         };
-        let optional = [("rehearsal", &self.rehearsal), ("kept", &self.kept)];
+        let optional = [("rehearsal", &self.rehearsal), ("general_speech", &self.general_speech)];
         let optional = optional.into_iter().filter_map(|(name, one)| Some((name, one.as_ref()?)));
         files.into_iter().flatten().chain(optional)
     }
@@ -282,8 +283,8 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::training`].
-    pub fn kept(&self) -> Result<Vec<SeenClip>> {
-        self.kept.as_ref().map_or(Ok(Vec::new()), Manifest::all)
+    pub fn general_speech(&self) -> Result<Vec<SeenClip>> {
+        self.general_speech.as_ref().map_or(Ok(Vec::new()), Manifest::all)
     }
 
     /// The number of images.

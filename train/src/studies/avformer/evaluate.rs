@@ -46,7 +46,7 @@ pub const PUT_IN_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
 /// The word error rate of one system on one set of utterances.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SystemFigures {
-    /// The utterances: `noisy`, `clean`, `test`, `kept`.
+    /// The utterances: `noisy`, `clean`, `test`, `general_speech`.
     pub utterances: String,
     /// `frozen`, or the frames shown: `right`, `wrong`, `zero`, `nothing`.
     pub system: String,
@@ -183,11 +183,11 @@ impl AvformerStudy {
                 figures.put_in = Some(self.put_in(&clean, texts, &folder.join(PUT_IN_ITEMS))?);
             }
         }
-        let kept = self.corpus().kept()?;
-        if !kept.is_empty() {
+        let general_speech = self.corpus().general_speech()?;
+        if !general_speech.is_empty() {
             let nothing = [Shown::Nothing];
             self.measure(
-                ("kept", &kept),
+                ("general_speech", &general_speech),
                 &nothing,
                 (avformer, frozen.as_mut()),
                 (&folder, &mut figures),

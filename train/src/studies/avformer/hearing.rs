@@ -151,7 +151,7 @@ impl AvformerStudy {
         let (mut embedded, mut bytes) = (Vec::with_capacity(numbers.len()), 0.0);
         let mut progress = self.progress("clips", numbers.len());
         for numbers in numbers.chunks(16 * HEARD_AT_ONCE) {
-            if bytes >= self.data().states_gb * 1e9 {
+            if bytes >= self.data().state_cache_gb * 1e9 {
                 let clips = numbers.par_iter().map(|number| self.corpus().described(*number, feed));
                 for (clip, number) in clips.collect::<Result<Vec<_>, _>>()?.iter().zip(numbers) {
                     embedded.push(self.described(clip, *number)?);
@@ -168,9 +168,9 @@ impl AvformerStudy {
         }
         let anew = embedded.iter().filter(|clip| clip.states.is_none()).count();
         if anew > 0 {
-            let (all, most) = (embedded.len(), self.data().states_gb);
+            let (all, most) = (embedded.len(), self.data().state_cache_gb);
             progress.note(&format!(
-                "{anew} of {all} are embedded in each step: data.states_gb = {most} is full"
+                "{anew} of {all} are embedded in each step: data.state_cache_gb = {most} is full"
             ));
         }
         drop(progress);

@@ -107,5 +107,5 @@ fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
 
 /// Whether a phase keeps states near the frozen encoder's. Frames are meant to change the states.
 fn is_kept_near(feed: &AvformerFeed) -> bool {
-    feed.distillation > 0.0 && !feed.pictures
+    feed.distillation > 0.0 && !feed.frames
 }

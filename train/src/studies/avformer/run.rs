@@ -97,8 +97,8 @@ type Settings = (AvformerData, AvformerModel, Vec<AvformerFeed>);
 pub(super) fn complete_settings(recipe: &mut Recipe) -> Result<Settings> {
     let (data, model, feeds) = settings(recipe)?;
     let wants = [
-        ("recogniser", &model.recogniser, true),
-        ("image_encoder", &model.image_encoder, feeds.iter().any(|feed| feed.pictures)),
+        ("asr_model", &model.asr_model, true),
+        ("image_encoder", &model.image_encoder, feeds.iter().any(|feed| feed.frames)),
     ];
     for (key, value, is_needed) in wants {
         if is_needed && value.is_empty() {
@@ -176,7 +176,7 @@ fn finish(
     let added_to = AddedTo {
         model_type: AddedTo::MODEL_TYPE.to_string(),
         avformer: model.avformer(),
-        recogniser: model.recogniser.clone(),
+        recogniser: model.asr_model.clone(),
         recogniser_sha256: study.listener().weights_sha256()?,
         image_encoder: model.image_encoder.clone(),
         image_encoder_sha256: study.encoder_sha256().to_string(),

@@ -12,7 +12,7 @@ use crate::recognise::{MOST_FRAMES, MOST_SILENCE};
 /// Views of each name's image in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
 /// Gigabytes of cached states.
-const STATES_GB: f64 = 8.0;
+const STATE_CACHE_GB: f64 = 8.0;
 /// The weight at which rehearsal keeps tiny.en's accuracy on clean speech (docs/avformer.md).
 const DISTILLATION: f64 = 40.0;
 /// The largest edge of a view, in pixels.
@@ -38,7 +38,7 @@ pub struct AvformerData {
     /// Speeds of the `rehearsal` clips, each clip at each speed; 1 is the original speed.
     pub rehearsal_speeds: Vec<f64>,
     /// Manifest of unrelated speech, measured with and without adapters at the end; empty for none.
-    pub kept: String,
+    pub general_speech: String,
     /// What to do with a clip without frames, with frames outside its time, or with an unreadable
     /// image or audio file.
     pub on_error: OnError,
@@ -50,8 +50,8 @@ pub struct AvformerData {
     /// Gigabytes of memory to cache each clip's input states to the first block. Clips beyond it
     /// are read and embedded in each step.
     #[serde(skip_serializing_if = "is_usual_size")]
-    #[schemars(extend("default" = STATES_GB))]
-    pub states_gb: f64,
+    #[schemars(extend("default" = STATE_CACHE_GB))]
+    pub state_cache_gb: f64,
     /// Frames shown per clip, one visual token each.
     pub frames: usize,
     /// Seconds of silence after each clip, in training, test and use. Silence helps Whisper find
@@ -108,10 +108,10 @@ impl Default for AvformerData {
             test: String::new(),
             rehearsal: String::new(),
             rehearsal_speeds: vec![0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15],
-            kept: String::new(),
+            general_speech: String::new(),
             on_error: OnError::Stop,
             cache: String::new(),
-            states_gb: STATES_GB,
+            state_cache_gb: STATE_CACHE_GB,
             frames: 4,
             silence: 0.0,
             max_seconds: 20.0,
@@ -159,8 +159,11 @@ impl AvformerData {
             let reason = format!("{} is not between 0 and {MOST_SILENCE} seconds", self.silence);
             return Some(("silence", reason));
         }
-        if !(self.states_gb >= 0.0 && self.states_gb.is_finite()) {
-            return Some(("states_gb", format!("{} is not a valid size", self.states_gb)));
+        if !(self.state_cache_gb >= 0.0 && self.state_cache_gb.is_finite()) {
+            return Some((
+                "state_cache_gb",
+                format!("{} is not a valid size", self.state_cache_gb),
+            ));
         }
         let is_speed = |speed: &&f64| !(0.5..=2.0).contains(*speed);
         if let Some(speed) = self.rehearsal_speeds.iter().find(is_speed) {
@@ -211,7 +214,7 @@ impl AvformerData {
 #[serde(deny_unknown_fields, default)]
 pub struct AvformerModel {
     /// The frozen ASR model: `hf://owner/name`, a folder, or a run of the speech study.
-    pub recogniser: String,
+    pub asr_model: String,
     /// The frozen image encoder: `hf://owner/name`, a folder, or a run of the clip study.
     pub image_encoder: String,
     /// The adapters after the ASR model's blocks.
@@ -219,13 +222,13 @@ pub struct AvformerModel {
     /// The projection of image embeddings to tokens.
     pub projection: ProjectionConfig,
     /// The initial bias of the projection.
-    pub first_token: FirstToken,
+    pub projection_bias_init: ProjectionBiasInit,
 }
 
 /// The initial bias of the projection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum FirstToken {
+pub enum ProjectionBiasInit {
     /// Zeros.
     #[default]
     Zeros,
@@ -255,7 +258,7 @@ impl AvformerModel {
 #[serde(deny_unknown_fields, default)]
 pub struct AvformerFeed {
     /// Whether frames are shown.
-    pub pictures: bool,
+    pub frames: bool,
     /// The share of clips with frames of another name or text, as in videos that do not show what
     /// is said. Clips whose name is blanked are never mismatched.
     pub mismatched: f64,
@@ -278,7 +281,7 @@ pub struct AvformerFeed {
 impl Default for AvformerFeed {
     fn default() -> Self {
         Self {
-            pictures: false,
+            frames: false,
             mismatched: 0.0,
             rehearsal: 0.0,
             distillation: DISTILLATION,
@@ -318,11 +321,11 @@ impl AvformerFeed {
         if self.rehearsal > 0.0 && data.rehearsal.is_empty() {
             return Some(("rehearsal", "needs the manifest `data.rehearsal`".into()));
         }
-        if self.pictures && data.frames == 0 {
-            return Some(("pictures", "needs frames, but `data.frames` is 0".into()));
+        if self.frames && data.frames == 0 {
+            return Some(("frames", "needs frames, but `data.frames` is 0".into()));
         }
-        if self.blanked > 0.0 && !self.pictures {
-            let reason = "removes names from the audio, which needs `pictures`";
+        if self.blanked > 0.0 && !self.frames {
+            let reason = "removes names from the audio, which needs `frames`";
             return Some(("blanked", reason.into()));
         }
         (!is_range(self.snr_db)).then(|| ("snr_db", wants_range()))
@@ -331,7 +334,7 @@ impl AvformerFeed {
 
 /// The cache size does not affect training, so it is written only if it differs.
 fn is_usual_size(gigabytes: &f64) -> bool {
-    *gigabytes == STATES_GB
+    *gigabytes == STATE_CACHE_GB
 }
 
 fn is_range([low, high]: [f32; 2]) -> bool {

@@ -23,7 +23,7 @@ use super::corpus::{Corpus, SeenClip};
 use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
 use super::hearing::Embedded;
-use super::settings::{AvformerData, AvformerFeed, AvformerModel, FirstToken, OnError};
+use super::settings::{AvformerData, AvformerFeed, AvformerModel, OnError, ProjectionBiasInit};
 use crate::digest;
 use crate::encode::Encoder;
 use crate::log::{self, Progress};
@@ -90,10 +90,10 @@ impl AvformerStudy {
         seed: u64,
         quiet: bool,
     ) -> StudyResult<Self> {
-        let listener = Listener::open(&model.recogniser)?;
+        let listener = Listener::open(&model.asr_model)?;
         let recogniser = listener.frozen()?;
         // If no phase shows frames, the test shows none either.
-        let sees = feeds.iter().any(|feed| feed.pictures);
+        let sees = feeds.iter().any(|feed| feed.frames);
         // Clips without usable frames are skipped in any case: all configurations of a grid must use
         // the same clips.
         let looks = sees || data.on_error == OnError::Skip;
@@ -206,7 +206,7 @@ impl AvformerStudy {
 
     /// Whether any phase shows frames.
     pub fn sees(&self) -> bool {
-        self.feeds.iter().any(|feed| feed.pictures)
+        self.feeds.iter().any(|feed| feed.frames)
     }
 
     /// Loads trained parameters from a file into the frozen ASR model.
@@ -237,16 +237,16 @@ impl AvformerStudy {
     }
 
     /// The initial bias of the projection, `[D]`.
-    fn first_token(&self) -> StudyResult<Option<Vec<f32>>> {
-        let clips = match self.model.first_token {
-            FirstToken::Zeros => return Ok(None),
-            FirstToken::Mean => {
+    fn projection_bias(&self) -> StudyResult<Option<Vec<f32>>> {
+        let clips = match self.model.projection_bias_init {
+            ProjectionBiasInit::Zeros => return Ok(None),
+            ProjectionBiasInit::Mean => {
                 let numbers: Vec<usize> = (0..self.corpus.training_len().min(64)).collect();
                 let feed = AvformerFeed::default();
                 let clips = numbers.par_iter().map(|number| self.corpus.training(*number, &feed));
                 clips.collect::<Result<Vec<_>, _>>()?
             }
-            FirstToken::Silence => {
+            ProjectionBiasInit::Silence => {
                 let samples = vec![0.0; SAMPLE_RATE as usize];
                 vec![SeenClip { samples, ..SeenClip::default() }]
             }
@@ -287,7 +287,8 @@ impl Study for AvformerStudy {
         let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
         self.avformer = Some(self.avformer(&builder)?);
         let parameters = builder.finish()?;
-        if let (Some(first), Some(bias)) = (self.first_token()?, parameters.get("projection.bias"))
+        if let (Some(first), Some(bias)) =
+            (self.projection_bias()?, parameters.get("projection.bias"))
         {
             bias.update(&mut |values| values.copy_from_slice(&first))?;
         }
@@ -332,7 +333,7 @@ impl Study for AvformerStudy {
         let lengths = states.iter().map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
         let sound = AudioStates { states: Tensor::cat(&states, 0)?, lengths };
         let tokens = sound.states.dim(0)?;
-        let audio = match feed.pictures {
+        let audio = match feed.frames {
             false => avformer.encode(sound, None, &mode)?,
             true => {
                 let seen: Vec<Vec<usize>> = batch.iter().map(|drawn| self.seen(drawn)).collect();
@@ -374,9 +375,9 @@ impl Study for AvformerStudy {
         let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
         let said: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
         let said = NORMALISER.normalise_all(&said);
-        let (shown, names) = match self.feeds[context.phase.index].pictures {
+        let (shown, names) = match self.feeds[context.phase.index].frames {
             false => (&[Shown::Nothing][..], &["wer"][..]),
-            true => (&[Shown::Right, Shown::Nothing][..], &["wer", "wer_without_pictures"][..]),
+            true => (&[Shown::Right, Shown::Nothing][..], &["wer", "wer_without_frames"][..]),
         };
         let mut metrics = Vec::new();
         // The trainer shows its own progress.
@@ -414,7 +415,7 @@ impl Study for AvformerStudy {
         vec![
             ("Trained on".into(), from),
             ("Skipped clips".into(), self.corpus.left_out().len().to_string()),
-            ("Frozen ASR model".into(), self.model.recogniser.clone()),
+            ("Frozen ASR model".into(), self.model.asr_model.clone()),
             ("Frozen image encoder".into(), self.model.image_encoder.clone()),
         ]
     }

@@ -36,7 +36,7 @@ pub fn step_times(
     rounds: usize,
     tell: &dyn Fn(usize),
 ) -> StudyResult<StepTimes> {
-    let feed = AvformerFeed { pictures: true, ..AvformerFeed::default() };
+    let feed = AvformerFeed { frames: true, ..AvformerFeed::default() };
     let encoder = Encoder::open(&model.image_encoder)?;
     let frames = data.frames;
     let mut study = AvformerStudy::new((data, model), vec![feed.clone()], batch, 1, true)?;

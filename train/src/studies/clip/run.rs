@@ -57,7 +57,7 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Cl
     }
     let (data, model) = settings(recipe)?;
     let size = u32::try_from(model.image_size).unwrap_or(u32::MAX);
-    let shown = ShownPictures::new(data.pictures, size)?;
+    let shown = ShownPictures::new(data.images, size)?;
     if !(2..=shown.len()).contains(&recipe.batch().examples) {
         let reason = format!("must be from 2 to {}, the number of images", shown.len());
         return Err(recipe.error("batch.examples", reason));

@@ -187,7 +187,7 @@ impl RevealStudy {
         model: &'a Reveal,
         retriever: Option<&'a Retriever>,
     ) -> Forward<'a> {
-        let (k, share) = (self.memory.k, self.memory.reencoded);
+        let (k, share) = (self.memory.k, self.memory.reencoded_fraction);
         Forward {
             model,
             corpus: &self.encoding.corpus,
@@ -272,7 +272,7 @@ impl RevealStudy {
 
     fn examples(&self, feed: &RevealFeed) -> &[Example] {
         match feed.examples {
-            Examples::Pictures => &[],
+            Examples::Images => &[],
             Examples::Entries => &self.continuations,
             Examples::Questions => &self.encoding.corpus.train,
         }
@@ -329,11 +329,11 @@ impl Study for RevealStudy {
         let feed = &self.feeds[phase.index];
         let examples = self.examples(feed);
         let count = match feed.examples {
-            Examples::Pictures => self.encoding.corpus.training_pictures.len(),
+            Examples::Images => self.encoding.corpus.training_pictures.len(),
             _ => examples.len(),
         };
         // An example that reads its own entry needs one in the memory.
-        let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Pictures;
+        let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Images;
         let wanted = |place: &usize| !reads_own || examples[*place].own.is_some();
         let places: Vec<usize> = (0..count).filter(wanted).collect();
         let size = feed.neighbours.max(1);
@@ -343,7 +343,7 @@ impl Study for RevealStudy {
         let mut order = runs.concat().into_iter();
         let mut batches = Vec::new();
         loop {
-            let alteration = Alteration::draw(feed.altered, &mut rng);
+            let alteration = Alteration::draw(feed.augment, &mut rng);
             let drawn = order.by_ref().take(feed.batch.unwrap_or(self.batch.examples));
             let examples: Vec<Drawn> = drawn
                 .map(|place| Drawn {
@@ -364,7 +364,7 @@ impl Study for RevealStudy {
     fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let feed = &self.feeds[step.phase.index];
         let mode = Mode::train(step.step_seed);
-        if feed.examples == Examples::Pictures {
+        if feed.examples == Examples::Images {
             let (losses, tokens) = self.picture_losses(batch, feed, &mode)?;
             let (loss, parts) = (losses.total, losses.parts);
             return Ok(BatchLoss { loss, examples: batch.examples.len(), tokens, parts });
@@ -377,7 +377,7 @@ impl Study for RevealStudy {
                 Examples::Entries => {
                     self.encoding.sequencer.continuation(&example.text, drawn.cut)?
                 }
-                Examples::Questions | Examples::Pictures => {
+                Examples::Questions | Examples::Images => {
                     let sequencer = &self.encoding.sequencer;
                     let answer = sequencer.tokens().encode(drawn.answer(example))?;
                     (sequencer.asked(example)?, sequencer.target(&answer))
@@ -482,7 +482,7 @@ impl Study for RevealStudy {
                 }
             }
         }
-        if self.feeds.iter().any(|feed| feed.examples == Examples::Pictures) {
+        if self.feeds.iter().any(|feed| feed.examples == Examples::Images) {
             let of_pictures = self.picture_recall(context.stop)?;
             evaluation.metrics.extend(of_pictures.metrics);
             evaluation.counts.extend(of_pictures.counts);

@@ -218,7 +218,7 @@ impl Corpus {
                     let noise = white_noise(utterance.samples.len(), &mut rng);
                     utterance.with_noise(&noise, self.data.evaluated_snr_db)
                 };
-                Ok((0..self.data.evaluated).into_par_iter().map(make).collect())
+                Ok((0..self.data.evaluation_sentences).into_par_iter().map(make).collect())
             }
             Sounds::Files { train, validation, test } => {
                 let manifest = match split {
@@ -301,7 +301,11 @@ mod tests {
     use super::*;
 
     fn world() -> Result<Corpus> {
-        Corpus::load(&SpeechData { speeds: vec![1.0], evaluated: 60, ..SpeechData::default() })
+        Corpus::load(&SpeechData {
+            speeds: vec![1.0],
+            evaluation_sentences: 60,
+            ..SpeechData::default()
+        })
     }
 
     /// The test must not repeat the sentences that select the checkpoint.

@@ -33,7 +33,7 @@ use crate::study::{
 /// Utterances per forward pass in evaluation.
 const HEARD_AT_ONCE: usize = 16;
 /// The length of noise-only clips, in samples: half a second to six seconds.
-const NOISE_ALONE: std::ops::Range<usize> = SAMPLE_RATE as usize / 2..6 * SAMPLE_RATE as usize;
+const NOISE_ONLY: std::ops::Range<usize> = SAMPLE_RATE as usize / 2..6 * SAMPLE_RATE as usize;
 /// The seed of the evaluation masks.
 const MASK_SEED: u64 = 1;
 /// The share of masked states whose code is predicted correctly.
@@ -132,8 +132,8 @@ impl SpeechStudy {
     /// The frames and the target of a clip of a batch.
     fn heard(&self, (clip, seed): (usize, u64), feed: &SpeechFeed) -> StudyResult<Heard> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        if feed.objective == Objective::Ctc && rng.random_bool(self.data.noise_alone) {
-            let samples = rng.random_range(NOISE_ALONE);
+        if feed.objective == Objective::Ctc && rng.random_bool(self.data.noise_only) {
+            let samples = rng.random_range(NOISE_ONLY);
             let kind = if rng.random_bool(0.5) { NoiseKind::Bands } else { NoiseKind::Coloured };
             return Ok((self.mel.frames(&kind.make(samples, &mut rng), 0), Vec::new()));
         }

@@ -18,12 +18,12 @@ use super::read::{Described, Listed, Read};
 use super::split::{AskedPicture, Draw, splits};
 use super::{Corpus, Example, Item, Judge, PictureFiles, Pictures, Task, sources_of};
 use crate::digest;
-use crate::studies::reveal::settings::{BadPictures, RevealData};
+use crate::studies::reveal::settings::{OnBadImage, RevealData};
 use crate::study::StudyResult;
 
 /// Bytes per MiB.
 const MIB: u64 = 1 << 20;
-const REMEDY: &str = "add the file, or set `data.bad_pictures` to \"leave_out\" or \"text_alone\"";
+const REMEDY: &str = "add the file, or set `data.on_bad_image` to \"skip\" or \"text_only\"";
 
 /// The images, each once even under several names, and whether they are usable.
 struct Table {
@@ -51,8 +51,8 @@ pub(super) fn load(
     let (pictures, table, digest) = pictures(data, image_size, preprocessing, &mut read)?;
     // Computed before skipping, because a missing image also connects its documents.
     let components = components(&table, &read);
-    if data.bad_pictures != BadPictures::Refuse {
-        leave_out_bad(data, &table, &mut read);
+    if data.on_bad_image != OnBadImage::Refuse {
+        skip_bad_images(data, &table, &mut read);
     }
     let split_of = draw(data, &table, &components, &read)?;
     let sides = Sides { components, split_of };
@@ -77,7 +77,7 @@ pub(super) fn load(
     ] {
         if examples.is_empty() {
             let reason = "provide a file with that `split`, or change `data.validation_share`, \
-                          `data.test_share` or `data.pictures`";
+                          `data.test_share` or `data.max_images`";
             return Err(format!("the files have no example to {split}; {reason}").into());
         }
     }
@@ -100,7 +100,7 @@ fn pictures(
         }
     }
     let paths = names.iter().map(|name| folder.join(name)).collect();
-    let cached = (data.world_seed, data.cached_pictures_mib.saturating_mul(MIB));
+    let cached = (data.world_seed, data.image_cache_mib.saturating_mul(MIB));
     let files = PictureFiles::new(paths, size, preprocessing, cached);
     let checked = files.check();
     let is_missing = |error: &DataError| {
@@ -115,7 +115,7 @@ fn pictures(
         let told = read.shown(data).find_map(|(image, file, place)| {
             Some((checked[*places.get(image)?].as_ref().err()?, file, place))
         });
-        if let (BadPictures::Refuse, Some((fault, file, place))) = (data.bad_pictures, told) {
+        if let (OnBadImage::Refuse, Some((fault, file, place))) = (data.on_bad_image, told) {
             let reason = match fault {
                 DataError::Io { path, .. } if is_missing(fault) => {
                     format!("shows {}, which is missing", path.display())
@@ -186,9 +186,9 @@ impl Sides {
 }
 
 /// Skips and counts the examples and captions without a usable image.
-fn leave_out_bad(data: &RevealData, table: &Table, read: &mut Read) {
+fn skip_bad_images(data: &RevealData, table: &Table, read: &mut Read) {
     let usable = |image: &str| table.usable(image).is_some();
-    let texts = data.bad_pictures == BadPictures::TextAlone;
+    let texts = data.on_bad_image == OnBadImage::TextOnly;
     let (described, asked, listed) = (read.described.len(), read.asked.len(), read.listed.len());
     if !texts {
         read.described.retain(|one| usable(&one.image));
@@ -199,7 +199,7 @@ fn leave_out_bad(data: &RevealData, table: &Table, read: &mut Read) {
         None => true,
     });
     // A caption of an unusable image can be in the memory, but not a target.
-    let unseen = |one: &&Described| data.captions[one.file].asked && !usable(&one.image);
+    let unseen = |one: &&Described| data.captions[one.file].describe && !usable(&one.image);
     let unseen = read.described.iter().filter(unseen).count();
     let alone = read.asked.iter().filter(|one| !usable(&one.image)).count();
     for (what, before, now) in [
@@ -229,7 +229,7 @@ fn draw(
     };
     let described = read.described.iter().filter_map(|one| {
         let settings = &data.captions[one.file];
-        let asked = settings.asked && table.usable(&one.image).is_some();
+        let asked = settings.describe && table.usable(&one.image).is_some();
         let wanted = asked || settings.split.is_some();
         wanted.then(|| picture(&*one.document, settings.split, &*settings.file))
     });
@@ -242,7 +242,7 @@ fn draw(
         seed: data.world_seed,
         validation_share: data.validation_share,
         test_share: data.test_share,
-        most: data.pictures,
+        most: data.max_images,
     };
     Ok(splits(described.chain(asked), &draw)?)
 }
@@ -254,9 +254,9 @@ fn items(
     sides: &Sides,
     read: &mut Read,
 ) -> StudyResult<Vec<Item>> {
-    // If `data.pictures` limits the images, texts about other images are skipped too.
-    let kept = |component: &str| data.pictures == 0 || sides.split_of.contains_key(component);
-    let described = read.described.iter().filter(|one| data.captions[one.file].asked);
+    // If `data.max_images` limits the images, texts about other images are skipped too.
+    let kept = |component: &str| data.max_images == 0 || sides.split_of.contains_key(component);
+    let described = read.described.iter().filter(|one| data.captions[one.file].describe);
     let asked = read.asked.iter().map(|one| &one.question.image_id);
     let asked: HashSet<String> = described
         .map(|one| &one.document)
@@ -291,7 +291,7 @@ fn items(
         read.notes.push(format!("{left_out} entries about held-out images skipped"));
     }
     if unwanted > 0 {
-        let told = format!("{unwanted} entries about images beyond `data.pictures` skipped");
+        let told = format!("{unwanted} entries about images beyond `data.max_images` skipped");
         read.notes.push(told);
     }
     let mut add = |source: &str, component: &str, image: &str, content| -> StudyResult<()> {
@@ -377,10 +377,10 @@ fn examples(
         keys.into_iter().find_map(find)
     };
     let mut examples = Vec::new();
-    if data.captions.iter().any(|file| file.asked) {
+    if data.captions.iter().any(|file| file.describe) {
         corpus.judges.push(Judge::Captions);
     }
-    for one in read.described.iter().filter(|one| data.captions[one.file].asked) {
+    for one in read.described.iter().filter(|one| data.captions[one.file].describe) {
         let Some(picture) = table.usable(&one.image) else { continue };
         examples.push((
             Task::Describe,

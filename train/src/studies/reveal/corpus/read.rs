@@ -61,7 +61,7 @@ impl Read {
         let folder = Path::new(&data.path);
         for (file, settings) in data.captions.iter().enumerate() {
             let options = CocoOptions {
-                folder: Some(settings.pictures.clone()).filter(|folder| !folder.is_empty()),
+                folder: Some(settings.image_folder.clone()).filter(|folder| !folder.is_empty()),
                 splits: settings.only.clone(),
                 ..CocoOptions::default()
             };
@@ -88,7 +88,7 @@ impl Read {
         let mut described_in: HashMap<&str, &str> = HashMap::new();
         for one in &self.described {
             let settings = &data.captions[one.file];
-            if !settings.asked {
+            if !settings.describe {
                 continue;
             }
             if let Some(first) = described_in.insert(&one.document, &settings.file) {

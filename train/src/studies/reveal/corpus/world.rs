@@ -14,7 +14,7 @@ use crate::study::StudyResult;
 pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> {
     let mut options = WorldOptions { seed: data.world_seed, ..WorldOptions::default() };
     options.view.size = image_size as u32;
-    options.pictures = (data.pictures > 0).then_some(data.pictures);
+    options.pictures = (data.max_images > 0).then_some(data.max_images);
     let world = World::new(&options)?;
     let left_out: HashSet<&str> = data.without_sources.iter().map(String::as_str).collect();
     let mut items = Vec::new();
