@@ -61,14 +61,14 @@ fn clips_are_heard_and_seen_from_files() {
     let predict = "predict --recogniser speech --adapters run --quiet --input seen/clips.jsonl";
     done(folder, &format!("{predict} --output hyp.tsv"));
     let heard = String::from_utf8(read("hyp.tsv")).unwrap();
-    let own = String::from_utf8(read("run/test/noisy.right.tsv")).unwrap();
+    let own = String::from_utf8(read("run/test/noisy.right_frames.tsv")).unwrap();
     assert_eq!(heard.strip_prefix("id\ttext\n").unwrap(), own);
     // Without frames no image encoder is needed.
     fs::rename(folder.join("clip"), folder.join("elsewhere")).unwrap();
     refused(folder, &format!("{predict} --output x.tsv"), "clip");
     done(folder, &format!("{predict} --frames none --output blind.tsv"));
     let blind = String::from_utf8(read("blind.tsv")).unwrap();
-    let own = String::from_utf8(read("run/test/noisy.nothing.tsv")).unwrap();
+    let own = String::from_utf8(read("run/test/noisy.no_frames.tsv")).unwrap();
     assert_eq!(blind.strip_prefix("id\ttext\n").unwrap(), own);
     done(folder, &format!("{predict} --frames none --output hyp.jsonl"));
     fs::rename(folder.join("elsewhere"), folder.join("clip")).unwrap();

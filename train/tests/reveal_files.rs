@@ -18,7 +18,7 @@ use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 
 fn load(data: &RevealData) -> Result<Corpus, String> {
-    assert_eq!(data.conflict(), None);
+    assert_eq!(data.first_invalid_key(), None);
     Corpus::load(data, 8, squared(8)).map_err(|error| error.to_string())
 }
 
@@ -377,5 +377,5 @@ fn a_picture_on_two_sides_is_refused() {
     let told = load(&data).err().unwrap();
     assert!(told.contains("image 0") && told.contains("already"), "{told}");
     data.captions.iter_mut().for_each(|file| file.asked = false);
-    assert_eq!(data.conflict().unwrap().0, "captions");
+    assert_eq!(data.first_invalid_key().unwrap().0, "captions");
 }

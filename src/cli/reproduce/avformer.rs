@@ -6,7 +6,7 @@ use engram_eval::items::{Items, Statistic};
 use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
 use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Verdict, quoted, run_grid};
-use engram_train::studies::avformer::evaluate::{PUT_IN_ITEMS, TEST};
+use engram_train::studies::avformer::evaluate::{SHOWN_NAME_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
@@ -195,19 +195,19 @@ impl Reproduce {
         out: &Path,
         recogniser: &str,
     ) -> anyhow::Result<Vec<Row>> {
-        let (mut put_in, mut share) = (Values::default(), 0.0f64);
+        let (mut shown_name_inserted, mut share) = (Values::default(), 0.0f64);
         for seed in 1..=self.seeds {
             let run = out.join(format!("seed-{seed}")).join(&report.main);
             let [trained, frozen] = AvformerSummary::read(&run)?.parameters;
             share = share.max(trained as f64 / (trained + frozen) as f64);
-            let items = Items::read(&run.join(TEST).join(PUT_IN_ITEMS));
+            let items = Items::read(&run.join(TEST).join(SHOWN_NAME_ITEMS));
             for item in items.map_or_else(|_| Vec::new(), |read| read.items) {
                 let Statistic::Mean { value } = item.statistic else { continue };
-                put_in.add(seed, item.group.unwrap_or_default(), value);
+                shown_name_inserted.add(seed, item.group.unwrap_or_default(), value);
             }
         }
-        let put_in = put_in.measure("shown_name_in_text", "name");
-        let verdict = match beats(&put_in, SMALL) {
+        let shown_name_inserted = shown_name_inserted.measure("shown_name_in_text", "name");
+        let verdict = match beats(&shown_name_inserted, SMALL) {
             Verdict::Holds => Verdict::Fails,
             Verdict::Fails => Verdict::Holds,
             other => other,
@@ -215,7 +215,7 @@ impl Reproduce {
         let claim = format!(
             "at most 1 % of clean transcripts contain the name of a wrong image ({recogniser})"
         );
-        let kept_out = self.avformer_row(KEPT_OUT, claim, put_in, verdict, recogniser);
+        let kept_out = self.avformer_row(KEPT_OUT, claim, shown_name_inserted, verdict, recogniser);
         let info = MetricInfo { name: "trained_share", version: 1, higher_is_better: None };
         let figure = Measure::new(&info, 1, Ok(share), None);
         let claim = format!("at most 1 % of the parameters are trained ({recogniser})");

@@ -140,14 +140,15 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
         lines.push(format!("words that the right frames correct: {rescued}, break: {lost}"));
         lines.extend(test.rescued_words.iter().map(|one| format!("  {}", rescued_in_words(one))));
     }
-    if let Some(share) = &test.put_in {
+    if let Some(share) = &test.shown_name_inserted {
         let share = in_words(share);
         lines.push(format!("clean clips transcribed with the name in the wrong frames: {share}"));
     }
     for one in &test.sweep {
         let ratio = one.snr_db.map_or("clean".to_string(), |ratio| format!("{ratio} dB"));
-        let [nothing, right, wrong] = [&one.nothing, &one.right, &one.wrong].map(in_words);
-        let n = one.nothing.n;
+        let [nothing, right, wrong] =
+            [&one.no_frames, &one.right_frames, &one.wrong_frames].map(in_words);
+        let n = one.no_frames.n;
         lines.push(format!(
             "{ratio:>8}: without frames {nothing}, right {right}, wrong {wrong} ({n} clips)"
         ));
@@ -169,10 +170,10 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
 
 /// `chicken, transcribed as kitchen without frames: 3 clips`
 pub(in crate::cli) fn rescued_in_words(RescuedWord { word, clips }: &RescuedWord) -> String {
-    let without = word.without_frames.as_deref();
+    let without = word.hypothesis_without_frames.as_deref();
     let without = without.map_or("missing".to_owned(), |heard| format!("transcribed as {heard}"));
     let clips = if *clips == 1 { "1 clip".to_owned() } else { format!("{clips} clips") };
-    format!("{}, {without} without frames: {clips}", word.said)
+    format!("{}, {without} without frames: {clips}", word.reference)
 }
 
 /// The metrics of an image encoder.

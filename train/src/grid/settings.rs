@@ -67,7 +67,7 @@ pub struct ClaimSettings {
     #[serde(default)]
     pub paper: String,
     /// The configuration that should be better. For AVFormer also `ROW:SYSTEM`, for example
-    /// `main:wrong`.
+    /// `main:wrong_frames`.
     pub better: String,
     /// The configuration that should be worse.
     pub worse: String,

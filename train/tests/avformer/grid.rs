@@ -30,7 +30,7 @@ set = ["phase.adapters.steps=10", "phase.projection.steps=0"]
 [[claim]]
 id = "test.frozen"
 claim = "adapters change what is heard"
-better = "main:nothing"
+better = "main:no_frames"
 worse = "main:frozen"
 
 [[claim]]
@@ -88,7 +88,7 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     let no_frames = audio.figure("wer_without_frames").unwrap();
     assert_eq!(audio.figure("wer").unwrap().value, no_frames.value);
     let [frozen, alone] = ["test.frozen", "test.audio_only"].map(|id| report.claim(id).unwrap());
-    assert_eq!(frozen.compared, "main:nothing over main:frozen, wer");
+    assert_eq!(frozen.compared, "main:no_frames over main:frozen, wer");
     assert_eq!(alone.compared, "main over audio-only, wer of clean");
     let [nothing, heard] = &frozen.values;
     assert!((frozen.difference.value - (nothing.value - heard.value)).abs() < 1e-12);

@@ -38,8 +38,10 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
             .iter()
             .map(|one| (one.utterances.as_str(), one.system.as_str()))
             .collect();
-        let noisy = ["frozen", "nothing", "right", "wrong", "zero"].map(|one| ("noisy", one));
-        let clean = ["frozen", "nothing", "right", "wrong"].map(|one| ("clean", one));
+        let noisy = ["frozen", "no_frames", "right_frames", "wrong_frames", "zero_frames"]
+            .map(|one| ("noisy", one));
+        let clean =
+            ["frozen", "no_frames", "right_frames", "wrong_frames"].map(|one| ("clean", one));
         assert_eq!(systems, [&noisy[..], &clean[..]].concat());
         for (utterances, system) in systems {
             let texts = lines(run.join(format!("test/{utterances}.{system}.tsv")));
@@ -47,11 +49,11 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
             assert_eq!((texts.len(), items.len()), (6, 6));
         }
         assert_eq!(summary.test.sweep.len(), 2);
-        for swept in ["clean.nothing", "0dB.right", "0dB.wrong"] {
+        for swept in ["clean.no_frames", "0dB.right_frames", "0dB.wrong_frames"] {
             let items = lines(run.join(format!("test/sweep.{swept}.items.jsonl")));
             assert_eq!(items.len(), 3);
         }
-        assert!(summary.test.put_in.is_some() && summary.test.rescued.is_some());
+        assert!(summary.test.shown_name_inserted.is_some() && summary.test.rescued.is_some());
 
         // The first phase trains the adapters and leaves the projection unchanged.
         let first = frozen.run(
@@ -66,7 +68,7 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
         assert!(tensor(&first_run, name).iter().any(|value| *value != 0.0));
         assert!(tensor(&first_run, "projection.weight").iter().all(|value| *value == 0.0));
         let names: Vec<&str> = first.test.systems.iter().map(|one| one.system.as_str()).collect();
-        assert_eq!(names, ["nothing", "nothing"]);
+        assert_eq!(names, ["no_frames", "no_frames"]);
         assert!(first.parameters[0] < summary.parameters[0]);
     }
 }
@@ -94,7 +96,7 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
             let options = RunOptions { resume: true, ..RunOptions::default() };
             frozen.try_run(&run, "whisper", &set, options).unwrap().unwrap();
         });
-        for file in ["model.safetensors", "test/noisy.right.tsv", "summary.json"] {
+        for file in ["model.safetensors", "test/noisy.right_frames.tsv", "summary.json"] {
             let [whole, resumed] =
                 ["whole", &run].map(|run| std::fs::read(frozen.path(run).join(file)).unwrap());
             assert!(whole == resumed, "{file}");
@@ -224,7 +226,7 @@ fn adapters_are_switched_on_and_off_by_name() {
     let clips = corpus.evaluated(Split::Test, false).unwrap();
     let picture = |place: &usize| {
         let path = frozen.path(&format!("{place}.png"));
-        let (seen, _) = corpus.picture(*place).unwrap();
+        let (seen, _) = corpus.image(*place).unwrap();
         let image = RgbImage::from_raw(seen.width(), seen.height(), seen.pixels().to_vec());
         image.unwrap().save(&path).unwrap();
         path
@@ -234,7 +236,7 @@ fn adapters_are_switched_on_and_off_by_name() {
     adapted.add("names", &frozen.path("run"), None).unwrap();
     assert_eq!(adapted.frames(), 0);
     let heard = |adapted: &AdaptedRecogniser| -> Vec<String> {
-        let clip = |clip: &engram_train::studies::avformer::corpus::SeenClip| {
+        let clip = |clip: &engram_train::studies::avformer::corpus::ClipWithFrames| {
             let pictures: Vec<PathBuf> = evenly(&clip.frames, 2).map(picture).collect();
             let embeddings = adapted.see(&pictures).unwrap();
             AdaptedClip { samples: clip.samples.clone(), embeddings }
@@ -248,7 +250,7 @@ fn adapters_are_switched_on_and_off_by_name() {
     adapted.switch(Some("names")).unwrap();
     assert_eq!(adapted.frames(), 2);
     let seen = heard(&adapted);
-    let expected: Vec<String> = lines(frozen.path("run/test/noisy.right.tsv"))
+    let expected: Vec<String> = lines(frozen.path("run/test/noisy.right_frames.tsv"))
         .iter()
         .map(|line| line.split_once('\t').unwrap().1.to_string())
         .collect();
@@ -369,7 +371,7 @@ fn clean_speech_is_rehearsed() {
     let summary = frozen.run("run", "whisper", &set);
     let kept = summary.test.systems.iter().filter(|one| one.utterances == "general_speech");
     let kept: Vec<&str> = kept.map(|one| one.system.as_str()).collect();
-    assert_eq!(kept, ["frozen", "nothing"]);
+    assert_eq!(kept, ["frozen", "no_frames"]);
 
     // A larger weight of the state distance keeps adapters closer.
     let distance = |weight: &str| {

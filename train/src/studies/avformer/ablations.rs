@@ -19,7 +19,7 @@ use crate::recognise::{AddedTo, Listener};
 use crate::trainer::RunOptions;
 
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
-const SYSTEMS: [&str; 5] = ["frozen", "right", "wrong", "zero", "nothing"];
+const SYSTEMS: [&str; 5] = ["frozen", "right_frames", "wrong_frames", "zero_frames", "no_frames"];
 /// The sets of test utterances.
 const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
 /// The main test utterances: `noisy` in the embedded world, `test` for files.
@@ -37,7 +37,7 @@ const OF_SIGHT: [&str; 9] = [
     "model.projection",
 ];
 /// The default system of a configuration: right frames if it was trained with frames.
-const OWN: [&str; 2] = ["right", "nothing"];
+const OWN: [&str; 2] = ["right_frames", "no_frames"];
 
 /// The ablations of AVFormer, compared by word error rate on the test utterances.
 #[derive(Debug)]
@@ -72,8 +72,8 @@ impl Ablated for AvformerAblations {
             };
         [
             ("wer", "WER", None, None),
-            ("wer_without_frames", "no frames", None, Some("nothing")),
-            ("wer_of_wrong_frames", "wrong frames", None, Some("wrong")),
+            ("wer_without_frames", "no frames", None, Some("no_frames")),
+            ("wer_of_wrong_frames", "wrong frames", None, Some("wrong_frames")),
             ("wer_of_clean", "clean", Some("clean"), None),
         ]
         .map(column)
@@ -309,11 +309,13 @@ fn missing(asked: &Asked, data: &AvformerData, feeds: &[AvformerFeed]) -> Option
         (_, Some("frozen")) if !data.frozen_baseline => {
             Some("does not test the frozen model: set data.frozen_baseline=true")
         }
-        (_, Some("right" | "wrong" | "zero")) if !sees => Some("has no phase that shows `frames`"),
-        (Some("general_speech"), Some("right" | "wrong" | "zero")) => {
+        (_, Some("right_frames" | "wrong_frames" | "zero_frames")) if !sees => {
+            Some("has no phase that shows `frames`")
+        }
+        (Some("general_speech"), Some("right_frames" | "wrong_frames" | "zero_frames")) => {
             Some("tests `general_speech` without frames")
         }
-        (Some("clean"), Some("zero")) => Some("does not test clean speech with zeros"),
+        (Some("clean"), Some("zero_frames")) => Some("does not test clean speech with zeros"),
         _ => None,
     }
 }
@@ -346,12 +348,12 @@ set = ["phase.projection.steps=0", "phase.adapters.steps=2400"]
 id = "a"
 claim = "the picture helps"
 better = "main"
-worse = "main:nothing"
+worse = "main:no_frames"
 
 [[claim]]
 id = "b"
 claim = "it helps more than adapters"
-better = "main:right"
+better = "main:right_frames"
 worse = "audio-only"
 utterances = "clean"
 "#;
@@ -397,9 +399,13 @@ utterances = "clean"
             Grid::parse(shipped, Path::new("ablations.toml"), RECIPE, Path::new("tiny.toml"));
         assert!(shipped.expect("the grid of the repository").claims().len() > 20);
         for (was, is, named) in [
-            ("main:nothing", "main:blind", "grid.toml:19: `ROW:SYSTEM`: `blind` is unknown"),
-            ("main:nothing", "audio-only:wrong", "claim `a`: configuration `audio-only` has no"),
-            ("main:nothing", "two:frozen", "claim `a`: configuration `two` does not test"),
+            ("main:no_frames", "main:blind", "grid.toml:19: `ROW:SYSTEM`: `blind` is unknown"),
+            (
+                "main:no_frames",
+                "audio-only:wrong_frames",
+                "claim `a`: configuration `audio-only` has no",
+            ),
+            ("main:no_frames", "two:frozen", "claim `a`: configuration `two` does not test"),
             ("\"clean\"", "\"loud\"", "grid.toml:25: `utterances`: `loud` is unknown"),
             (
                 "utterances",

@@ -10,10 +10,10 @@ use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::samples_of;
 use rayon::prelude::*;
 
-use super::corpus::SeenClip;
-use super::hearing::{Embedded, HEARD_AT_ONCE, first_states};
+use super::corpus::ClipWithFrames;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
+use super::transcription::{CLIPS_PER_PASS, Embedded, first_states};
 use crate::study::StudyResult;
 
 /// Seconds of silence between the clips of a pair.
@@ -28,19 +28,19 @@ impl AvformerStudy {
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
         let most = samples_of(self.data().max_seconds);
-        let lengths = self.listener().fewest_samples()..=most;
-        let mut all: Vec<SeenClip> = Vec::new();
+        let lengths = self.asr_model().fewest_samples()..=most;
+        let mut all: Vec<ClipWithFrames> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
             let played = clips.par_iter().map(|clip| {
                 let samples = at_speed(&clip.samples, SAMPLE_RATE, *speed)?;
-                Ok(SeenClip { samples, ..clip.clone() })
+                Ok(ClipWithFrames { samples, ..clip.clone() })
             });
-            let played = played.collect::<StudyResult<Vec<SeenClip>>>()?;
+            let played = played.collect::<StudyResult<Vec<ClipWithFrames>>>()?;
             let other = |place: usize| &played[(place + i + 1) % played.len()];
             let pairs = played.iter().enumerate().map(|(place, clip)| pair(clip, other(place)));
             let can_be_written =
-                |pair: &SeenClip| self.listener().cannot_write(&pair.text).is_none();
-            let pairs: Vec<SeenClip> = pairs.filter(can_be_written).collect();
+                |pair: &ClipWithFrames| self.asr_model().cannot_write(&pair.text).is_none();
+            let pairs: Vec<ClipWithFrames> = pairs.filter(can_be_written).collect();
             let played = played.into_iter().chain(pairs);
             all.extend(played.filter(|clip| lengths.contains(&clip.samples.len())));
         }
@@ -81,13 +81,17 @@ impl AvformerStudy {
 
     /// The frozen encoder's states of each clip, with silence behind it as in its training: the
     /// first `counts` of each, `[T, D]`.
-    fn frozen_states(&self, clips: &[SeenClip], counts: &[usize]) -> StudyResult<Vec<Tensor>> {
-        let (listener, own) = (self.listener(), samples_of(self.data().silence));
-        let silence = listener.silence_behind().max(own);
+    fn frozen_states(
+        &self,
+        clips: &[ClipWithFrames],
+        counts: &[usize],
+    ) -> StudyResult<Vec<Tensor>> {
+        let (asr_model, own) = (self.asr_model(), samples_of(self.data().silence));
+        let silence = asr_model.silence_behind().max(own);
         let mut all = Vec::with_capacity(clips.len());
-        for (clips, counts) in clips.chunks(HEARD_AT_ONCE).zip(counts.chunks(HEARD_AT_ONCE)) {
+        for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-            let embedded = listener.embed(self.recogniser(), &samples, silence)?;
+            let embedded = asr_model.embed(self.recogniser(), &samples, silence)?;
             let frozen = self.recogniser().encode_alone(embedded, &Mode::predict())?;
             all.extend(first_states(&frozen, counts)?);
         }
@@ -96,9 +100,9 @@ impl AvformerStudy {
 }
 
 /// A clip, a pause, and another clip: the model learns that a pause is not the end.
-fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
+fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
     let pause = vec![0.0; samples_of(PAUSE)];
-    SeenClip {
+    ClipWithFrames {
         text: format!("{} {}", first.text.trim(), second.text.trim()),
         samples: [&first.samples[..], &pause, &second.samples].concat(),
         ..first.clone()

@@ -144,7 +144,7 @@ impl AvformerData {
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
             return Some(("train", "needs `validation` and `test` beside it".into()));
         }
@@ -245,7 +245,7 @@ impl AvformerModel {
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         let adapters = self.adapters.validate().err().map(|error| ("adapters.bottleneck", error));
         let wrong =
             adapters.or_else(|| Some(("projection.init_std", self.projection.validate().err()?)));
@@ -301,7 +301,7 @@ impl AvformerFeed {
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self, data: &AvformerData) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self, data: &AvformerData) -> Option<(&'static str, String)> {
         let shares = [
             ("mismatched", self.mismatched),
             ("rehearsal", self.rehearsal),

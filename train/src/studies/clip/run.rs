@@ -81,7 +81,7 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Cl
 fn settings(recipe: &mut Recipe) -> Result<(ClipData, ClipModel)> {
     let (data, model): (ClipData, ClipModel) = (recipe.data()?, recipe.model()?);
     recipe.feed::<NoFeed>()?;
-    if let Some((key, reason)) = data.conflict() {
+    if let Some((key, reason)) = data.first_invalid_key() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
     // The width comes from the text encoder; here any width serves to check the other settings.

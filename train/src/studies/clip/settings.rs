@@ -29,7 +29,7 @@ impl Default for ClipData {
 
 impl ClipData {
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         if self.images == 1 || self.images > PICTURES {
             let reason = format!("is {}; must be from 2 to {PICTURES}, or 0 for all", self.images);
             return Some(("images", reason));

@@ -148,18 +148,18 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     let model: RevealModel = recipe.model()?;
     let memory: RevealMemory = recipe.memory()?;
     let feeds: Vec<RevealFeed> = recipe.feed()?;
-    if let Some((key, reason)) = memory.conflict() {
+    if let Some((key, reason)) = memory.first_invalid_key() {
         return Err(recipe.error(&format!("memory.{key}"), reason));
     }
     for (phase, feed) in feeds.iter().enumerate() {
-        if let Some((key, reason)) = feed.conflict() {
+        if let Some((key, reason)) = feed.first_invalid_key() {
             return Err(recipe.error(&format!("phase.{phase}.feed.{key}"), reason));
         }
     }
-    if let Some((key, reason)) = model.conflict() {
+    if let Some((key, reason)) = model.first_invalid_key() {
         return Err(recipe.error(&format!("model.{key}"), reason));
     }
-    if let Some((key, reason)) = data.conflict() {
+    if let Some((key, reason)) = data.first_invalid_key() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
     if data.is_world() {

@@ -275,7 +275,7 @@ impl RevealFeed {
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         let shares = [
             ("contrastive", self.contrastive),
             ("augment", self.augment),
@@ -316,7 +316,7 @@ impl RevealFeed {
 
 impl RevealModel {
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         let shares = [
             ("frozen_image_share", self.frozen_image_share),
             ("frozen_text_share", self.frozen_text_share),
@@ -399,7 +399,7 @@ impl RevealModel {
 
 impl RevealMemory {
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         if !(0.0..=1.0).contains(&self.reencoded_fraction) {
             let reason = format!("is {}; must be from 0 to 1", self.reencoded_fraction);
             return Some(("reencoded_fraction", reason));
@@ -440,19 +440,28 @@ mod tests {
     #[test]
     fn sizes_that_cannot_be_or_count_for_nothing_are_refused() {
         let fresh = RevealModel::default;
-        let conflict = |model: RevealModel| model.conflict().map(|(key, _)| key);
+        let conflict = |model: RevealModel| model.first_invalid_key().map(|(key, _)| key);
         let t5 = RevealModel { t5: "x".into(), ..fresh() };
         let vit = RevealModel { vit: "x".into(), ..fresh() };
-        assert_eq!(conflict(RevealModel { d_ff: 7, ..t5.clone() }), Some("d_ff"));
-        assert_eq!(conflict(RevealModel { d_ff: 7, ..vit.clone() }), None);
-        assert_eq!(conflict(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
-        assert_eq!(conflict(RevealModel { image_layers: 7, ..t5.clone() }), None);
-        assert_eq!(conflict(RevealModel { value_tokens: 0, ..fresh() }), Some("value_tokens"));
-        assert_eq!(conflict(RevealModel { head_layers: 0, ..fresh() }), Some("head_layers"));
+        assert_eq!(first_invalid_key(RevealModel { d_ff: 7, ..t5.clone() }), Some("d_ff"));
+        assert_eq!(first_invalid_key(RevealModel { d_ff: 7, ..vit.clone() }), None);
+        assert_eq!(first_invalid_key(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
+        assert_eq!(first_invalid_key(RevealModel { image_layers: 7, ..t5.clone() }), None);
+        assert_eq!(
+            first_invalid_key(RevealModel { value_tokens: 0, ..fresh() }),
+            Some("value_tokens")
+        );
+        assert_eq!(
+            first_invalid_key(RevealModel { head_layers: 0, ..fresh() }),
+            Some("head_layers")
+        );
         let none = f64::NAN;
-        assert_eq!(conflict(RevealModel { score_ceiling: none, ..fresh() }), Some("score_ceiling"));
+        assert_eq!(
+            first_invalid_key(RevealModel { score_ceiling: none, ..fresh() }),
+            Some("score_ceiling")
+        );
         // The fusion and the memory have their own sizes.
-        assert_eq!(conflict(RevealModel { fusion_layers: 1, key_dim: 8, ..t5 }), None);
+        assert_eq!(first_invalid_key(RevealModel { fusion_layers: 1, key_dim: 8, ..t5 }), None);
     }
 
     #[test]
@@ -460,7 +469,7 @@ mod tests {
         let retrieved = RevealFeed { augment: 0.5, ..RevealFeed::default() };
         let own = RevealFeed { knowledge: Knowledge::Own, ..retrieved.clone() };
         let images = RevealFeed { examples: Examples::Images, ..retrieved.clone() };
-        assert_eq!(retrieved.conflict().map(|(key, _)| key), Some("augment"));
-        assert!(own.conflict().is_none() && images.conflict().is_none());
+        assert_eq!(retrieved.first_invalid_key().map(|(key, _)| key), Some("augment"));
+        assert!(own.first_invalid_key().is_none() && images.first_invalid_key().is_none());
     }
 }

@@ -89,7 +89,7 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
 fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechFeed>)> {
     let (data, model): (SpeechData, SpeechModel) = (recipe.data()?, recipe.model()?);
     let feeds = recipe.feed()?;
-    if let Some((key, reason)) = data.conflict() {
+    if let Some((key, reason)) = data.first_invalid_key() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
     if recipe.batch().tokens > 0 {

@@ -68,7 +68,7 @@ impl SpeechData {
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
             return Some(("train", "needs `validation` and `test` beside it".into()));
         }

@@ -78,7 +78,7 @@ impl RevealData {
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(String, String)> {
+    pub fn first_invalid_key(&self) -> Option<(String, String)> {
         let least = [
             ("max_entry_tokens", self.max_entry_tokens, 4),
             ("max_query_tokens", self.max_query_tokens, 4),
