@@ -68,7 +68,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     for (task, reply) in tasks.iter().zip(&replies) {
         assert_eq!(task["answer"], reply["answer"]);
         let among = task["haystack"].as_array().unwrap();
-        for read in reply["read"].as_array().unwrap() {
+        for read in reply["retrieved"].as_array().unwrap() {
             let read = read.as_array().unwrap();
             assert!(read.len() == 10 && read.iter().all(|id| among.contains(id)));
         }
@@ -89,7 +89,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     done(at, "predict run --haystack world/again.jsonl --quiet --output again.jsonl");
     assert_eq!(fs::read(at.join("again.jsonl")).unwrap(), fs::read(at.join("told.jsonl")).unwrap());
     for (reply, told) in replies.iter().zip(lines(&at.join("told.jsonl"))) {
-        assert_eq!((&reply["response"], &reply["said"]), (&told["response"], &told["said"]));
+        assert_eq!((&reply["response"], &reply["answers"]), (&told["response"], &told["answers"]));
     }
     for (was, is, named) in [
         ("smell of", "taste of", "told.jsonl, line 1: the question is not"),

@@ -155,7 +155,7 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
     let told = done(at, "train reveal --recipe recipe.toml --run run --quiet");
     assert!(told.contains("test examples of captions: 12") && told.contains("note: "), "{told}");
     let summary = json_of(&at.join("run/summary.json"));
-    let judged = summary["judged"].as_array().unwrap();
+    let judged = summary["dataset_metrics"].as_array().unwrap();
     for (judged, command) in judged.iter().zip([
         "eval caption --references run/test/captions-references.json \
          --results run/test/captions-results.json",
@@ -193,11 +193,11 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
         let row = memory.row_of(id.as_i64().unwrap()).unwrap().unwrap();
         memory.entry(row).unwrap().document.unwrap()
     };
-    // `picture` is the index of an image, which is also its document name.
-    let held_out: HashSet<String> = tested.iter().map(|one| one["picture"].to_string()).collect();
+    // `image` is the index of an image, which is also its document name.
+    let held_out: HashSet<String> = tested.iter().map(|one| one["image"].to_string()).collect();
     assert_eq!(held_out.len(), 12);
     for one in &tested {
-        let read = one["read"].as_array().unwrap();
+        let read = one["retrieved"].as_array().unwrap();
         assert_eq!(read.len(), 3);
         assert!(read.iter().all(|id| !held_out.contains(&document(id))), "{one}");
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::reveal::evidence::{area, order};
-use engram_train::studies::reveal::run::{RevealSummary, Tested, train_reveal};
+use engram_train::studies::reveal::run::{RevealSummary, TestAnswer, train_reveal};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 
 const RECIPE: &str = r#"
@@ -120,7 +120,7 @@ fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
             assert!(read(&whole) == read(&stopped), "{file} differs after a stop at {stop}");
         }
         // Compared as text: recall@10 of four entries is NaN.
-        let figures = [&resumed, &summary].map(|one| serde_json::to_string(&one.figures).unwrap());
+        let figures = [&resumed, &summary].map(|one| serde_json::to_string(&one.metrics).unwrap());
         assert_eq!(figures[0], figures[1]);
     }
 }
@@ -315,20 +315,23 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     assert_eq!(begun.last().unwrap().steps_left, 7);
     assert_eq!(begun[0].steps_left, 2 * (2 * 3 + 4 * 7));
     let tested =
-        |row: &str| Tested::read(&folder.path().join("seed-1").join(row).join("test.jsonl"));
+        |row: &str| TestAnswer::read(&folder.path().join("seed-1").join(row).join("test.jsonl"));
     let (main, alone) = (tested("main").unwrap(), tested("eval-k-0").unwrap());
-    assert!(main.iter().all(|one| one.read.len() == 10) && alone.len() == main.len());
-    assert!(alone.iter().all(|one| one.read.is_empty()));
+    assert!(main.iter().all(|one| one.retrieved.len() == 10) && alone.len() == main.len());
+    assert!(alone.iter().all(|one| one.retrieved.is_empty()));
     let source_of = |id: &i64| {
         let question = main.iter().find(|question| question.entry == Some(*id));
         question.and_then(|question| question.source.as_deref())
     };
     let left = tested("only-pairs").unwrap();
-    assert!(left.iter().all(|one| one.read.len() == 10));
-    let sources: Vec<&str> = left.iter().flat_map(|one| &one.read).filter_map(source_of).collect();
+    assert!(left.iter().all(|one| one.retrieved.len() == 10));
+    let sources: Vec<&str> =
+        left.iter().flat_map(|one| &one.retrieved).filter_map(source_of).collect();
     assert!(!sources.is_empty() && sources.iter().all(|source| *source == "pairs"));
-    assert!(main.iter().flat_map(|one| &one.read).filter_map(source_of).any(|one| one != "pairs"));
-    assert!(tested("k-2").unwrap().iter().all(|one| one.read.len() == 2));
+    assert!(
+        main.iter().flat_map(|one| &one.retrieved).filter_map(source_of).any(|one| one != "pairs")
+    );
+    assert!(tested("k-2").unwrap().iter().all(|one| one.retrieved.len() == 2));
 
     // Runs with other seeds get the same tasks.
     let needles = |seed: u64| {
@@ -415,11 +418,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
         ("\"k-2\"", "\"../k-2\"", "it becomes a folder name"),
         ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: there is no configuration `mian`"),
         ("main = \"main\"", "main = \"mian\"", "`main` names `mian`"),
-        (
-            "\"warm-start\"]",
-            "\"warm\"]",
-            "`warm` is no phase of test.toml; the phases are pictures",
-        ),
+        ("\"warm-start\"]", "\"warm\"]", "`warm` is no phase of test.toml; the phases are images"),
         ("memory.k=2", "memory.l=2", "configuration `k-2`: --set memory.l=2: unknown key `l`"),
         ("within = 0.1", "within = 0", "grid.toml:33: `within`"),
         (

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use engram_train::studies::reveal::corpus::pictures::squared;
-use engram_train::studies::reveal::corpus::{Corpus, Judge, Task};
+use engram_train::studies::reveal::corpus::images::squared;
+use engram_train::studies::reveal::corpus::{Corpus, MetricKind, Task};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::studies::reveal::settings::{OnBadImage, RevealData};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
@@ -58,7 +58,7 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
         assert!(!texts.lines().any(|line| line == format!("answer {document}")), "{document}");
     }
     assert!(texts.contains("answer "));
-    assert_eq!(corpus.training_pictures.len(), 10);
+    assert_eq!(corpus.training_images.len(), 10);
     for example in corpus.train.iter().filter(|example| example.task == Task::Answer) {
         let own = &corpus.items[example.own.unwrap()].entry;
         assert_eq!(
@@ -66,7 +66,7 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
             format!("Question: {} Answer: {}", example.text, example.answers.join(", "))
         );
     }
-    assert!(matches!(corpus.judges[..], [Judge::Captions, Judge::Aokvqa(_)]));
+    assert!(matches!(corpus.metric_kinds[..], [MetricKind::Captions, MetricKind::Aokvqa(_)]));
     // The same files and seed give the same splits; another seed gives other splits.
     assert_eq!(of(&load(&data).unwrap().test), test);
     assert_ne!(of(&load(&RevealData { world_seed: 2, ..data }).unwrap().test), test);
@@ -79,9 +79,9 @@ fn views_are_drawn_by_their_number_whatever_is_kept() {
     let corpus = load(&data).unwrap();
     let small = load(&RevealData { image_cache_mib: 0, ..data }).unwrap();
     let wanted = [(0, 0), (0, 20), (0, 21), (3, 20)];
-    let views = corpus.pictures.pixels(&wanted).unwrap();
-    assert_eq!(views, small.pictures.pixels(&wanted).unwrap());
-    assert_eq!(views, corpus.pictures.pixels(&wanted).unwrap());
+    let views = corpus.images.pixels(&wanted).unwrap();
+    assert_eq!(views, small.images.pixels(&wanted).unwrap());
+    assert_eq!(views, corpus.images.pixels(&wanted).unwrap());
     let views: Vec<&[f32]> = views.chunks(3 * 8 * 8).collect();
     assert_eq!(views.len(), 4);
     for (i, one) in views.iter().enumerate() {
@@ -198,7 +198,7 @@ fn a_copy_of_a_picture_is_on_its_side() {
         assert_eq!(item.entry.document, example.document);
         assert_eq!(item.picture, example.picture);
     }
-    assert_eq!(corpus.training_pictures.len(), 5);
+    assert_eq!(corpus.training_images.len(), 5);
 
     // Other paths to a file, as entries may have them.
     let mut data = data_of(at);
@@ -258,7 +258,7 @@ fn training_reads_nothing_of_an_examples_own_document() {
     use engram_models::kernels::Mode;
     use engram_models::params::ParameterBuilder;
     use engram_models::reveal::Reveal;
-    use engram_train::studies::reveal::forward::Known;
+    use engram_train::studies::reveal::forward::BatchTargets;
     use engram_train::studies::reveal::retriever::Retriever;
     use engram_train::studies::reveal::settings::{RevealFeed, RevealMemory, RevealModel};
     use engram_train::studies::reveal::study::RevealStudy;
@@ -286,8 +286,12 @@ fn training_reads_nothing_of_an_examples_own_document() {
     let input = sequencer.input(corpus, &texts, &views).unwrap();
     let targets = asked.map(|_| sequencer.target(&[5]));
     let documents = asked.map(|example| example.document.as_deref());
-    let known =
-        Known { targets: &targets, own: &[None; 2], replaced: &[false; 2], documents: &documents };
+    let known = BatchTargets {
+        targets: &targets,
+        own: &[None; 2],
+        replaced: &[false; 2],
+        documents: &documents,
+    };
     let forward = study.forward(&model, Some(&retriever));
     let losses = forward.losses(&input, known, &feed, &Mode::evaluate()).unwrap();
     let found = losses.parts.iter().find(|(name, _)| name == "distinct_retrieved").unwrap().1;

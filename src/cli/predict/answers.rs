@@ -19,7 +19,7 @@ impl Predict {
     pub(super) fn answer(&self, run: &Path, input: &Path) -> anyhow::Result<Outcome> {
         let Questions { list: questions, pictures } = read_questions(input)?;
         let answerer = self.open(run, pictures)?;
-        if let Some((place, fault)) = answerer.bad_picture() {
+        if let Some((place, fault)) = answerer.first_broken_image() {
             let shows = questions.iter().find(|question| question.place == place);
             let line = shows.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
@@ -55,7 +55,7 @@ impl Predict {
     pub(super) fn reply(&self, run: &Path, haystack: &Path) -> anyhow::Result<Outcome> {
         let Haystacks { tasks, lines, pictures } = read_haystacks(haystack)?;
         let answerer = self.open(run, pictures)?;
-        if let Some((place, fault)) = answerer.bad_picture() {
+        if let Some((place, fault)) = answerer.first_broken_image() {
             let shows = |task: &&Task| task.pictures.iter().any(|(shown, _)| *shown == place);
             let task = tasks.iter().find(shows).map_or("", |task| &task.place);
             anyhow::bail!("{task}: {fault}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use engram_durable::{FolderWriter, create_folder, remove_file, remove_folder, rename, sweep};
 use engram_models::weights::halved;
-use engram_train::studies::reveal::finished::FinishedRun;
+use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::{CHECKSUMS, write_checksums};
 use sha2::{Digest, Sha256};
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::Context;
 use engram_eval::result::Measure;
 use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Rule, Verdict, run_grid};
-use engram_train::studies::reveal::figures::is_right;
-use engram_train::studies::reveal::finished::FinishedRun;
-use engram_train::studies::reveal::needle::NeedleFigures;
+use engram_train::studies::reveal::evaluation::FinishedRun;
+use engram_train::studies::reveal::metrics::is_correct;
+use engram_train::studies::reveal::needle::NeedleMetrics;
 use engram_train::studies::reveal::run::RevealSummary;
 
 use super::report::{Measured, Row, untested};
@@ -169,19 +169,19 @@ impl Reproduce {
             let run = out.join(format!("seed-{seed}")).join(&report.main);
             let summary = RevealSummary::read(&run)?;
             for question in summary.swap.iter().flat_map(|swap| &swap.questions) {
-                let right = &question.right;
-                let [old, new] = [0, 1].map(|at| is_right(&question.said[1], &right[at..=at]));
-                let picture = question.picture.map_or(-1, |picture| picture as i64);
-                follow.push(seed, picture, new);
-                stay.push(seed, picture, old);
-                before.push(seed, picture, is_right(&question.said[0], &right[..1]));
-                deleted.push(seed, picture, is_right(&question.said[2], right));
+                let right = &question.references;
+                let [old, new] = [0, 1].map(|at| is_correct(&question.answers[1], &right[at..=at]));
+                let image = question.image.map_or(-1, |image| image as i64);
+                follow.push(seed, image, new);
+                stay.push(seed, image, old);
+                before.push(seed, image, is_correct(&question.answers[0], &right[..1]));
+                deleted.push(seed, image, is_correct(&question.answers[2], right));
             }
             add_needles(&mut needles, seed, &summary.needles);
             for areas in FinishedRun::open(&run)?.deletion_areas(CREDITED, seed)? {
-                let picture = areas.picture.map_or(-1, |picture| picture as i64);
-                exact.add(seed, picture, areas.random - areas.exact);
-                gradient.add(seed, picture, areas.random - areas.gradient);
+                let image = areas.image.map_or(-1, |image| image as i64);
+                exact.add(seed, image, areas.random - areas.exact);
+                gradient.add(seed, image, areas.random - areas.gradient);
             }
         }
         let row = |id: &str, claim: String, paper: &str, figure: Measure, verdict, compared| Row {
@@ -196,15 +196,15 @@ impl Reproduce {
             command: self.command(id, ""),
             compared,
         };
-        let changed = follow.less(&stay).measure("follow_less_stay", "picture");
+        let changed = follow.less(&stay).measure("follow_less_stay", "image");
         let system = |system: &str, figure| Measured { system: system.to_owned(), figure };
         let verdict = Verdict::of(&changed, Rule::Better);
         let compared = vec![
-            system("old answer, before the change", before.measure("before", "picture")),
-            system("old answer, after the change", stay.measure("stay", "picture")),
+            system("old answer, before the change", before.measure("before", "image")),
+            system("old answer, after the change", stay.measure("stay", "image")),
             system(
                 "old or new answer, after deleting the entries",
-                deleted.measure("deleted", "picture"),
+                deleted.measure("deleted", "image"),
             ),
             system("new answer − old answer, after the change (decides the verdict)", changed),
         ];
@@ -214,7 +214,7 @@ impl Reproduce {
              than the old one"
                 .to_owned(),
             "",
-            follow.measure("follow", "picture"),
+            follow.measure("follow", "image"),
             verdict,
             compared,
         )];
@@ -227,8 +227,8 @@ impl Reproduce {
         }
         // Leave-one-out attribution orders entries by the quantity that deletion measures, so it is
         // an upper bound and not the claim.
-        let less = gradient.measure("random_less_gradient", "picture");
-        let bound = exact.measure("random_less_exact", "picture");
+        let less = gradient.measure("random_less_gradient", "image");
+        let bound = exact.measure("random_less_exact", "image");
         rows.push(row(
             CREDIT,
             "an answer's log-probability falls faster if entries are deleted in the order of \
@@ -266,7 +266,7 @@ fn whole_grid() -> anyhow::Result<Grid> {
 type Needles = Vec<((usize, usize), Values)>;
 
 /// Adds the replies of a seed by task; all seeds have the same tasks.
-fn add_needles(needles: &mut Needles, seed: u64, figures: &[NeedleFigures]) {
+fn add_needles(needles: &mut Needles, seed: u64, figures: &[NeedleMetrics]) {
     for figures in figures {
         let size = (figures.needles, figures.others);
         let at = needles.iter().position(|(known, _)| *known == size).unwrap_or(needles.len());
@@ -297,7 +297,7 @@ mod tests {
             };
             let info = MetricInfo { name: "accuracy_plain", version: 1, higher_is_better: None };
             let accuracy = Measure::new(&info, 10, Ok(0.5), None);
-            [NeedleFigures {
+            [NeedleMetrics {
                 needles: 1,
                 others: 10,
                 accuracy,

@@ -6,7 +6,7 @@ use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::ClipSummary;
 use engram_train::studies::patent::figure::in_words;
 use engram_train::studies::patent::run::PatentSummary;
-use engram_train::studies::reveal::needle::NeedleFigures;
+use engram_train::studies::reveal::needle::NeedleMetrics;
 use engram_train::studies::reveal::run::RevealSummary;
 use engram_train::studies::speech::run::SpeechSummary;
 
@@ -57,33 +57,33 @@ pub(super) fn reveal(summary: &RevealSummary) -> String {
         format!("{name:<22} {n:>5}  {exact:<24} {first:<24} {among}")
     };
     let mut lines = Vec::new();
-    if !summary.figures.is_empty() {
+    if !summary.metrics.is_empty() {
         lines.push(row("test questions", "n", ["exact match", "recall@1", "recall@10"]));
     }
-    for figures in &summary.figures {
-        let words = [&figures.exact_match, &figures.recall_at_1, &figures.recall_at_10];
+    for metrics in &summary.metrics {
+        let words = [&metrics.exact_match, &metrics.recall_at_1, &metrics.recall_at_10];
         let [exact, first, among] = words.map(in_words);
-        let n = figures.exact_match.n.to_string();
-        lines.push(row(&figures.questions, &n, [&exact, &first, &among]));
+        let n = metrics.exact_match.n.to_string();
+        lines.push(row(&metrics.questions, &n, [&exact, &first, &among]));
     }
-    for judged in &summary.judged {
-        let n = judged.measures.first().map_or(0, |measure| measure.n);
-        lines.push(format!("test examples of {}: {n}", judged.name));
-        for measure in &judged.measures {
+    for dataset in &summary.dataset_metrics {
+        let n = dataset.measures.first().map_or(0, |measure| measure.n);
+        lines.push(format!("test examples of {}: {n}", dataset.name));
+        for measure in &dataset.measures {
             lines.push(format!("  {:<18} {}", measure.metric, in_words(measure)));
         }
     }
     if let Some(swap) = &summary.swap {
         let facts = format!("{} facts changed in the memory", swap.facts);
-        lines.push(format!("{facts}: new answer {}", in_words(&swap.follow)));
+        lines.push(format!("{facts}: new answer {}", in_words(&swap.new_answer)));
         lines.push(format!(
             "  correct before the change {}, old answer {}, old or new answer after deletion {}",
             in_words(&swap.before),
-            in_words(&swap.stay),
+            in_words(&swap.old_answer),
             in_words(&swap.deleted)
         ));
     }
-    for NeedleFigures { needles, others, accuracy, .. } in &summary.needles {
+    for NeedleMetrics { needles, others, accuracy, .. } in &summary.needles {
         let n = accuracy.n;
         let size = format!("haystack, {needles} needles in {} entries", needles + others);
         lines.push(format!("{size}: accuracy {} of {n}, chance 0.5", in_words(accuracy)));

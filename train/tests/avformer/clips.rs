@@ -36,7 +36,7 @@ fn clips_that_cannot_be_seen_are_named() {
     let set = [&train, &validation, &test, quick[0], quick[1]];
     let summary = frozen.run("files", "whisper", &set);
     let systems: Vec<&str> = summary.test.systems.iter().map(|one| one.system.as_str()).collect();
-    assert_eq!(systems, ["nothing", "right", "wrong", "zero"]);
+    assert_eq!(systems, ["no_frames", "right_frames", "wrong_frames", "zero_frames"]);
     assert!(summary.skipped.is_empty());
 
     let framed = "\"frames\":[\"a.png\"]";

@@ -183,7 +183,12 @@ fn no_picture_is_encoded_while_a_run_learns() {
         assert!(tensor(&run, "projection.weight").iter().any(|value| *value != 0.0));
         let avformer = study.load(&trained.weights).unwrap();
         assert!(
-            study.test(&avformer, &run).unwrap().systems.iter().any(|one| one.system == "right")
+            study
+                .test(&avformer, &run)
+                .unwrap()
+                .systems
+                .iter()
+                .any(|one| one.system == "right_frames")
         );
         for name in &names {
             std::fs::rename(hidden.join(name), frozen.path(name)).unwrap();

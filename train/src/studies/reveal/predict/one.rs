@@ -54,7 +54,7 @@ impl Answerer {
         };
         let detail = Detail { credit: true, curves: false };
         let mut answers =
-            self.answer_about(&self.pictures(Some(picture)), &[question], detail, without)?;
+            self.answer_about(&self.image_corpus(Some(picture)), &[question], detail, without)?;
         answers.pop().ok_or_else(|| "no answer was generated".into())
     }
 
@@ -76,7 +76,7 @@ impl Answerer {
             None => sequencer.describe(),
         };
         let view = picture.map(|_| (0, 0));
-        let input = sequencer.input(&self.pictures(picture), &[text], &[view])?;
+        let input = sequencer.input(&self.image_corpus(picture), &[text], &[view])?;
         let query = self.model.query(&self.model.encode(&input, &mode)?, &mode)?;
         let gates = self.model.gates(&query)?;
         let found = retriever.filtered(&query, &gates, k, filter)?;
@@ -94,7 +94,7 @@ impl Answerer {
         let sequencer = &self.encoding.sequencer;
         let text = sequencer.entry(&entry.text())?.0;
         let view = picture.map(|_| (0, 0));
-        let input = sequencer.input(&self.pictures(picture), &[text], &[view])?;
+        let input = sequencer.input(&self.image_corpus(picture), &[text], &[view])?;
         let (keys, values) = encode(&self.model, &input)?;
         let retriever = self.retriever.as_mut().ok_or(NO_MEMORY)?;
         let known = retriever.generation().row_of(entry.id)?.is_some();
@@ -102,9 +102,9 @@ impl Answerer {
         retriever.edit(|writer| if known { writer.update(1, batch) } else { writer.add(1, batch) })
     }
 
-    fn pictures(&self, picture: Option<&Path>) -> Corpus {
+    fn image_corpus(&self, picture: Option<&Path>) -> Corpus {
         let paths = picture.map(Path::to_path_buf).into_iter().collect();
         let size = self.encoding.config.image.image_size;
-        Corpus::of_pictures(paths, size, self.preprocessing.clone())
+        Corpus::of_images(paths, size, self.preprocessing.clone())
     }
 }
