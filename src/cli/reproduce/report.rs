@@ -5,7 +5,7 @@ use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
 use engram_train::Program;
 use engram_train::grid::Verdict;
-use engram_train::studies::patent::figure::in_words;
+use engram_train::studies::patent::metric::format_measure;
 use serde::{Serialize, Serializer};
 
 /// A claim of a paper, and its measured value.
@@ -99,7 +99,7 @@ impl Report {
                 lines.push(format!("  paper    {}", row.paper));
             }
             let line = |name: &str, figure: &Measure, system: &str| {
-                let (metric, value, n) = (&figure.metric, in_words(figure), figure.n);
+                let (metric, value, n) = (&figure.metric, format_measure(figure), figure.n);
                 format!("  {name:<8} {metric} {value} n {n}  {system}").trim_end().to_owned()
             };
             for Measured { system, figure } in &row.compared {
