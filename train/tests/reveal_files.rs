@@ -380,6 +380,6 @@ fn a_picture_on_two_sides_is_refused() {
     data.captions.push(data.captions[0].clone());
     let told = load(&data).err().unwrap();
     assert!(told.contains("image 0") && told.contains("already"), "{told}");
-    data.captions.iter_mut().for_each(|file| file.asked = false);
+    data.captions.iter_mut().for_each(|file| file.describe = false);
     assert_eq!(data.first_invalid_key().unwrap().0, "captions");
 }
