@@ -121,13 +121,13 @@ pub(super) fn speech(summary: &SpeechSummary) -> String {
 /// The word error rates of an adapted ASR model.
 pub(super) fn avformer(summary: &AvformerSummary) -> String {
     let mut lines =
-        vec![format!("{:<12} {:<10} {:>6}  {:<26} insertions", "utterances", "system", "n", "WER")];
+        vec![format!("{:<14} {:<12} {:>6}  {:<26} insertions", "utterances", "system", "n", "WER")];
     let test = &summary.test;
     for one in &test.systems {
         let (n, wer) = (one.wer.n, format_measure(&one.wer));
         let (utterances, system) = (&one.utterances, &one.system);
         lines.push(format!(
-            "{utterances:<12} {system:<10} {n:>6}  {wer:<26} {}",
+            "{utterances:<14} {system:<12} {n:>6}  {wer:<26} {}",
             one.counts.insertions
         ));
     }

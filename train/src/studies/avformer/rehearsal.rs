@@ -51,7 +51,7 @@ impl AvformerStudy {
         }
         let numbers: Vec<usize> = (0..all.len()).collect();
         let mut embedded = self.embed_all(&all, &numbers)?;
-        if self.feeds().iter().any(is_kept_near) {
+        if self.feeds().iter().any(uses_distillation) {
             let states = embedded.iter().filter_map(|clip| clip.states.as_ref());
             let counts = states.map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
             let frozen = self.frozen_states(&all, &counts)?;
@@ -71,7 +71,7 @@ impl AvformerStudy {
         let targets = heard.iter().enumerate();
         let targets: Vec<(usize, &Tensor)> =
             targets.filter_map(|(i, clip)| Some((i, clip.frozen.as_ref()?))).collect();
-        if targets.is_empty() || !is_kept_near(feed) {
+        if targets.is_empty() || !uses_distillation(feed) {
             return Ok(None);
         }
         let distance = state_distance(audio, &targets)?.sum_all()?;
@@ -110,6 +110,6 @@ fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
 }
 
 /// Whether a phase keeps states near the frozen encoder's. Frames are meant to change the states.
-fn is_kept_near(feed: &AvformerFeed) -> bool {
+fn uses_distillation(feed: &AvformerFeed) -> bool {
     feed.distillation > 0.0 && !feed.frames
 }

@@ -295,7 +295,7 @@ impl Default for AvformerFeed {
 
 impl AvformerFeed {
     /// Whether two feeds give the same clips with the same audio.
-    pub fn sounds_like(&self, other: &Self) -> bool {
+    pub fn has_same_audio(&self, other: &Self) -> bool {
         let key = |feed: &Self| (feed.snr_db, feed.clean, feed.blanked, feed.share);
         key(self) == key(other)
     }

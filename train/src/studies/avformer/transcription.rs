@@ -131,7 +131,7 @@ impl AvformerStudy {
     pub(super) fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
         let feeds = self.feeds();
         let first = |phase: usize| {
-            let alike = |earlier: &usize| feeds[*earlier].sounds_like(&feeds[phase]);
+            let alike = |earlier: &usize| feeds[*earlier].has_same_audio(&feeds[phase]);
             (0..phase).find(alike).unwrap_or(phase)
         };
         let needed: BTreeSet<usize> = (phase..feeds.len()).map(first).collect();
