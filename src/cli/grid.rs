@@ -11,20 +11,22 @@ use indicatif::HumanDuration;
 use super::interrupt::Interrupt;
 use super::{Outcome, output};
 
-/// Train the rows of a grid of ablations, compare them, and say which claims hold.
+/// Train the configurations of an ablation grid, compare them, and report which claims hold.
 ///
-/// Rows that are finished are not trained again: the same command goes on where it was stopped.
-/// In a second terminal it shares the work; give each --threads.
+/// Finished configurations are not trained again: the same command continues a stopped grid.
+/// Run it in a second terminal to share the work, with --threads for each.
 /// The folder gets grid.json, grid.md and grid.html.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram grid train/recipes/reveal/ablations.toml --out runs/ablations
-  engram grid train/recipes/reveal/ablations.toml --out runs/ablations --seeds 3 --rows k-1,k-50
-  engram grid train/recipes/avformer/ablations.toml --out runs/avformer --rows audio-only,joint \\
+  engram grid train/recipes/reveal/ablations.toml --out runs/ablations --seeds 3 \\
+      --configurations k-1,k-50
+  engram grid train/recipes/avformer/ablations.toml --out runs/avformer \\
+      --configurations audio-only,joint \\
       --set model.recogniser=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
-    /// The grid, a TOML file
+    /// The grid file (TOML)
     file: PathBuf,
     /// The folder for runs and reports
     #[arg(long, value_name = "FOLDER")]
@@ -33,10 +35,10 @@ pub struct GridCommand {
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Only these rows, beside the main one; claims about others are left out
+    /// Only these configurations and the main one; claims about others are skipped
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    rows: Vec<String>,
-    /// Change a value of all rows' recipes, for example `data.pictures=100` (repeatable)
+    configurations: Vec<String>,
+    /// Change a value in all configurations' recipes, for example `data.pictures=100` (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Take runs in the folder that another build of this program trained, and say so in the report
@@ -59,15 +61,18 @@ impl GridCommand {
 
     fn make(&self, stop: Stop) -> anyhow::Result<Outcome> {
         let mut grid = Grid::load(&self.file)?;
-        if !self.rows.is_empty() {
-            let known: Vec<&str> = grid.rows().iter().map(|row| row.name.as_str()).collect();
-            if let Some(name) = self.rows.iter().find(|name| !known.contains(&name.as_str())) {
+        if !self.configurations.is_empty() {
+            let known: Vec<&str> =
+                grid.configurations().iter().map(|one| one.name.as_str()).collect();
+            if let Some(name) =
+                self.configurations.iter().find(|name| !known.contains(&name.as_str()))
+            {
                 let (file, known) = (self.file.display(), known.join(", "));
-                anyhow::bail!("{file}: has no row `{name}`; known are {known}");
+                anyhow::bail!("{file}: has no configuration `{name}`; choose from {known}");
             }
-            grid = grid.only(&self.rows.iter().map(String::as_str).collect::<Vec<_>>());
+            grid = grid.select(&self.configurations.iter().map(String::as_str).collect::<Vec<_>>());
         }
-        // Behind the choice of rows: claims about others need not fit.
+        // After the selection: the settings need not fit the claims that it removed.
         let grid = grid.with_settings(&self.set)?;
         let options = GridOptions {
             out: self.out.clone(),
@@ -94,15 +99,15 @@ impl GridCommand {
     }
 }
 
-/// Tells which run of a grid begins, and how much time is left by the steps that were made.
+/// Prints the run that starts and an estimate of the remaining time.
 pub(super) fn time_left(quiet: bool) -> impl FnMut(&GridProgress) {
     let started = Instant::now();
     move |progress: &GridProgress| {
-        let GridProgress { run, steps_made, steps_left } = progress;
-        let left = match steps_made {
+        let GridProgress { run, steps_done, steps_left } = progress;
+        let left = match steps_done {
             0 => format!("{steps_left} steps left"),
-            made => {
-                let seconds = started.elapsed().as_secs_f64() / *made as f64 * *steps_left as f64;
+            done => {
+                let seconds = started.elapsed().as_secs_f64() / *done as f64 * *steps_left as f64;
                 format!("{} left", HumanDuration(Duration::from_secs_f64(seconds)))
             }
         };

@@ -17,7 +17,7 @@ use engram_eval::source::read_text;
 use engram_eval::wer::read::{TextFormat, Utterance, join, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
 use engram_train::encode::PromptChoice;
-use engram_train::grid::{Rule, Verdict, quoted};
+use engram_train::grid::{Rule, Verdict, shell_quote};
 use engram_train::recognise::{Listener, RecogniseOptions};
 use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
@@ -231,13 +231,13 @@ impl Reproduce {
     fn real_command(&self, id: &str) -> String {
         let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
         let more = match (&self.whisper, id.split('.').next()) {
-            (Some(whisper), Some("avformer")) => format!(" --whisper {}", quoted(whisper)),
+            (Some(whisper), Some("avformer")) => format!(" --whisper {}", shell_quote(whisper)),
             (_, Some("patent")) if self.encoder != ENCODER => {
-                format!(" --encoder {}", quoted(&self.encoder))
+                format!(" --encoder {}", shell_quote(&self.encoder))
             }
             _ => String::new(),
         };
-        let (scale, data) = (self.scale_name(), quoted(&data));
+        let (scale, data) = (self.scale_name(), shell_quote(&data));
         format!("engram reproduce --row {id} --scale {scale} --data {data}{more}")
     }
 }
