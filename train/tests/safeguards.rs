@@ -78,7 +78,7 @@ fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
     let (result, _folder) = broken(Breakage { move_frozen: true, ..Breakage::default() });
     let error = result.expect_err("the fingerprint differs");
     assert!(
-        matches!(&error, TrainError::FrozenMoved { phase, .. } if phase == "second"),
+        matches!(&error, TrainError::FrozenChanged { phase, .. } if phase == "second"),
         "{error}"
     );
 }

@@ -98,7 +98,7 @@ fn run_in(
     // Checked before training starts.
     let mut reused = Vec::new();
     for job in &waiting {
-        if Program::is_other(&job.folder, options.reuse)? {
+        if Program::differs_from_running(&job.folder, options.reuse)? {
             reused.push(job.label());
         }
     }

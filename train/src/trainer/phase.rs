@@ -335,7 +335,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         if before == after {
             return Ok(());
         }
-        Err(TrainError::FrozenMoved { phase: self.phase.name.clone(), before, after })
+        Err(TrainError::FrozenChanged { phase: self.phase.name.clone(), before, after })
     }
 
     fn save<S: Study>(&mut self, study: &S, reason: Reason) -> Result<()> {

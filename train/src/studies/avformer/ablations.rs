@@ -15,7 +15,7 @@ use crate::grid::settings::{Grid, Phases};
 use crate::grid::study::{Column, Hashes};
 use crate::grid::{AblationStudy, Configuration, Metric, MetricQuery};
 use crate::recipe::Recipe;
-use crate::recognise::{AddedTo, Listener};
+use crate::recognise::{AsrModel, AvformerRunConfig};
 use crate::trainer::RunOptions;
 
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
@@ -178,7 +178,7 @@ impl AblationStudy for AvformerAblations {
         hashes: &mut Hashes,
     ) -> Result<Option<String>> {
         let (_, model, _) = complete_settings(recipe)?;
-        let was = AddedTo::read(run)?;
+        let was = AvformerRunConfig::read(run)?;
         let mut is_other = |weights: &str, was: &str, open: fn(&str) -> Result<String>| {
             if was.is_empty() {
                 return Ok::<_, TrainError>(None);
@@ -190,7 +190,7 @@ impl AblationStudy for AvformerAblations {
                 format!("has a finished run with different weights than {weights} has now");
             Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
         };
-        let of_recogniser = |weights: &str| Listener::open(weights)?.weights_sha256();
+        let of_recogniser = |weights: &str| AsrModel::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
         let recogniser = is_other(&model.recogniser, &was.recogniser_sha256, of_recogniser)?;
         let encoder = is_other(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
