@@ -27,7 +27,7 @@ use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
 use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, WhisperTokens};
 
 use crate::error::{Result, TrainError};
-use crate::published;
+use crate::pretrained;
 pub(crate) use adapted::embedding_scale;
 pub use adapted::{
     AdaptedAsrModel, AdaptedClip, AvformerRunConfig, MAX_FRAMES, VisualInput, sample_evenly,
@@ -142,7 +142,7 @@ impl WhisperAsr {
     /// # Errors
     /// [`TrainError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
-        published::weights_sha256(&self.weights)
+        pretrained::weights_sha256(&self.weights)
     }
 
     /// Checks that the model supports these options.

@@ -52,18 +52,18 @@ impl Question {
         let queries = self.queries()?;
         let encoder = self.encoder(generation)?;
         check_model(&encoder, generation)?;
-        let (reads, expected) = (encoder.reads(), generation.manifest().width);
+        let (modalities, expected) = (encoder.modalities(), generation.manifest().width);
         if encoder.width() != expected {
             let (what, found) = ("queries".to_owned(), encoder.width());
             return Err(MemoryError::Width { what, expected, found }.into());
         }
         for Query { text, picture, place } in &queries {
             let asked = [
-                (text.is_some(), reads.text, "text"),
-                (picture.is_some(), reads.pictures, "picture"),
+                (text.is_some(), modalities.text, "text"),
+                (picture.is_some(), modalities.images, "picture"),
             ];
-            if let Some((.., what)) = asked.iter().find(|(has, reads, _)| *has && !reads) {
-                let known = kinds(reads);
+            if let Some((.., what)) = asked.iter().find(|(has, supported, _)| *has && !supported) {
+                let known = kinds(modalities);
                 anyhow::bail!(
                     "{place}: a {what}, but the model encodes {known} alone; ask by that"
                 );
@@ -73,7 +73,7 @@ impl Question {
         for batch in queries.chunks(BATCH) {
             let prepare = |query: &Query| {
                 let (text, picture) = (query.text.as_deref(), query.picture.as_deref());
-                encoder.prepare(Item { text, picture })
+                encoder.prepare(Item { text, image: picture })
             };
             let prepared: Vec<_> = batch.par_iter().map(prepare).collect();
             let items = prepared.into_iter().zip(batch);

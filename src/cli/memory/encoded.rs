@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use engram_memory::rows::{EntryLines, RowReader};
 use engram_memory::{Batch, EncoderRecord, Entry, Generation, MemoryError};
-use engram_train::encode::{Item, JointEncoder, PromptChoice, Reads};
+use engram_train::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use rayon::prelude::*;
 
 use super::super::output;
@@ -87,9 +87,9 @@ struct Source {
 impl Source {
     /// What the encoder takes of an entry; `None` where it is to be left out.
     fn content(&self, entry: &Entry, lines: &EntryLines) -> Result<Option<Content>, MemoryError> {
-        let reads = self.encoder.reads();
-        let text = Some(entry.text()).filter(|text| reads.text && !text.trim().is_empty());
-        let picture = match entry.payload.get("image").filter(|_| reads.pictures) {
+        let modalities = self.encoder.modalities();
+        let text = Some(entry.text()).filter(|text| modalities.text && !text.trim().is_empty());
+        let picture = match entry.payload.get("image").filter(|_| modalities.images) {
             None => None,
             Some(image) => Some(self.picture(entry.id, image, lines)?),
         };
@@ -100,7 +100,7 @@ impl Source {
             return Ok(None);
         }
         let id = entry.id;
-        Err(match (reads.text, reads.pictures, entry.payload.contains_key("image")) {
+        Err(match (modalities.text, modalities.images, entry.payload.contains_key("image")) {
             (true, false, true) => lines.fault(
                 format!("the entry {id} is a picture alone, and the model encodes texts"),
                 "give a CLIP folder as --model, an --image-model, or --only-encodable to leave such entries out",
@@ -167,7 +167,7 @@ impl EncodedRows {
             .par_iter()
             .map(|(_, content)| {
                 let (text, picture) = (content.text.as_deref(), content.picture.as_deref());
-                encoder.prepare(Item { text, picture })
+                encoder.prepare(Item { text, image: picture })
             })
             .collect();
         let mut items = Vec::with_capacity(prepared.len());
@@ -260,7 +260,7 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
     let record = |part: &engram_train::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
         sha256: part.sha256().to_owned(),
-        reads: kinds(part.reads()).to_owned(),
+        reads: kinds(part.modalities()).to_owned(),
         width: part.width(),
         prompt: Some(part.prompt().to_owned()).filter(|prompt| !prompt.is_empty()),
     };
@@ -268,8 +268,8 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
 }
 
 /// What an encoder takes, in words.
-pub(super) fn kinds(reads: Reads) -> &'static str {
-    match (reads.text, reads.pictures) {
+pub(super) fn kinds(modalities: Modalities) -> &'static str {
+    match (modalities.text, modalities.images) {
         (true, true) => "text and pictures",
         (true, false) => "text",
         _ => "pictures",
@@ -328,7 +328,7 @@ pub(in crate::cli) fn prompt_choice(name: Option<&str>, role: PromptChoice) -> P
 
 /// Prints what a user should know of the models.
 pub(in crate::cli) fn tell_advice(encoder: &JointEncoder, prompt: &PromptChoice) {
-    for line in encoder.parts().iter().flat_map(|part| part.advice(prompt)) {
+    for line in encoder.parts().iter().flat_map(|part| part.notes(prompt)) {
         output::note(&format!("note: {line}"), false);
     }
 }

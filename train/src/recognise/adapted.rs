@@ -298,7 +298,7 @@ impl AdaptedAsrModel {
         let Some(RunAdapters { image_encoder: Some(encoder), frames, .. }) = self.active() else {
             return Ok(Vec::new());
         };
-        let prepare = |path: &PathBuf| encoder.prepare_picture(&Picture::open(path)?, path);
+        let prepare = |path: &PathBuf| encoder.prepare_image(&Picture::open(path)?, path);
         let frames = select_frames(images, *frames).into_iter();
         let prepared: Vec<Prepared> = frames.map(prepare).collect::<Result<_>>()?;
         let scale = embedding_scale(encoder.width());

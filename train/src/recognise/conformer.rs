@@ -23,7 +23,7 @@ use super::TranscribeOptions;
 use super::speech_detection::is_without_speech;
 use super::transcript::{Segment, Transcript, Word};
 use crate::error::{Result, TrainError};
-use crate::published::{self, PublishedFolder};
+use crate::pretrained::{self, PretrainedFolder};
 
 /// The window of a long recording and the context on each side, in samples: 20 s and 2 s.
 const WINDOW: usize = 20 * SAMPLE_RATE as usize;
@@ -70,7 +70,7 @@ impl ConformerAsr {
     /// [`TrainError::Data`] for missing files; [`TrainError::Model`] for a model that is unknown or
     /// does not match its weights; [`TrainError::Transcribe`] for the tokenizer of another model.
     pub fn open(location: &str) -> Result<Self> {
-        let folder = PublishedFolder::open(location)?;
+        let folder = PretrainedFolder::open(location)?;
         let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
         let tokeniser = SpeechTokeniser::from_file(&folder.tokenizer()?)?;
         if tokeniser.vocabulary_size() > config.vocab_size {
@@ -110,7 +110,7 @@ impl ConformerAsr {
     /// # Errors
     /// [`TrainError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
-        published::weights_sha256(&self.weights)
+        pretrained::weights_sha256(&self.weights)
     }
 
     /// Transcribes clips of 16 kHz samples in one batch, with boosted words for each clip. Clips

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::WhisperAsr;
 use crate::error::{Result, TrainError};
-use crate::published::PublishedFolder;
+use crate::pretrained::PretrainedFolder;
 
 /// The used fields of `generation_config.json`: suppressed tokens, which older folders have in
 /// `config.json`, and the attention heads for word times.
@@ -45,7 +45,7 @@ impl WhisperAsr {
             );
             return Err(TrainError::Transcribe { reason });
         }
-        let folder = PublishedFolder::open(location)?;
+        let folder = PretrainedFolder::open(location)?;
         let config_file = folder.file("config.json")?;
         let config = WhisperConfig::read(&config_file)?;
         let tokeniser = SpeechTokeniser::from_file(&folder.tokenizer()?)?;

@@ -111,7 +111,7 @@ impl AvformerStudy {
         let (mut gallery, mut encoder_sha256) = (None, String::new());
         if data.frames > 0 {
             let encoder = Encoder::open(&model.image_encoder)?;
-            if !encoder.reads().pictures {
+            if !encoder.modalities().images {
                 let reason =
                     format!("{} encodes only text; use CLIP or MobileNetV2", encoder.name());
                 return Err(format!("model.image_encoder: {reason}").into());
