@@ -11,11 +11,11 @@ use indicatif::HumanDuration;
 use super::interrupt::Interrupt;
 use super::{Outcome, output};
 
-/// Train the configurations of an ablation grid, compare them, and report which claims hold.
+/// Train all configurations of an ablation grid, compare them and check the grid's claims.
 ///
-/// Finished configurations are not trained again: the same command continues a stopped grid.
-/// Run it in a second terminal to share the work, with --threads for each.
-/// The folder gets grid.json, grid.md and grid.html.
+/// Finished configurations are not trained again: to continue a stopped grid, run the same command.
+/// To share the work, run the same command in a second terminal and give both --threads.
+/// The reports grid.json, grid.md and grid.html are written to the folder.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,25 +26,26 @@ Examples:
       --configurations audio-only,joint \\
       --set model.recogniser=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
-    /// The grid file (TOML)
+    /// The grid (TOML)
     file: PathBuf,
-    /// The folder for runs and reports
+    /// Output folder for runs and reports
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// How many seeds, from 1 on
+    /// Number of seeds; the seeds are 1 to N
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Only these configurations and the main one; claims about others are skipped
+    /// Train only these configurations and the main one; claims about others are skipped
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     configurations: Vec<String>,
-    /// Change a value in all configurations' recipes, for example `data.pictures=100` (repeatable)
+    /// Change a value in the recipes of all configurations, for example `data.pictures=100`
+    /// (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Take runs in the folder that another build of this program trained, and say so in the report
+    /// Accept runs in the folder that another build of this program trained; the report says so
     #[arg(long)]
     reuse: bool,
-    /// Show no progress
+    /// Hide progress
     #[arg(long)]
     quiet: bool,
     /// Print the report as JSON
@@ -68,11 +69,11 @@ impl GridCommand {
                 self.configurations.iter().find(|name| !known.contains(&name.as_str()))
             {
                 let (file, known) = (self.file.display(), known.join(", "));
-                anyhow::bail!("{file}: has no configuration `{name}`; choose from {known}");
+                anyhow::bail!("{file}: has no configuration `{name}`; it has {known}");
             }
             grid = grid.select(&self.configurations.iter().map(String::as_str).collect::<Vec<_>>());
         }
-        // After the selection: the settings need not fit the claims that it removed.
+        // After the selection: claims about other configurations need not fit these settings.
         let grid = grid.with_settings(&self.set)?;
         let options = GridOptions {
             out: self.out.clone(),
@@ -99,7 +100,7 @@ impl GridCommand {
     }
 }
 
-/// Prints the run that starts and an estimate of the remaining time.
+/// Prints the name of each run as it starts, with the time left estimated from the finished steps.
 pub(super) fn time_left(quiet: bool) -> impl FnMut(&GridProgress) {
     let started = Instant::now();
     move |progress: &GridProgress| {
