@@ -358,7 +358,7 @@ fn differs(run: &Path, (what, wanted): (&str, &str), given: &str, found: &str) -
 
 /// Chooses `count` entries of a list: the middle one of each of `count` equal parts. Returns all if
 /// there are fewer.
-pub fn evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
+pub fn sample_evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
     let (length, count) = (all.len(), count.min(all.len()));
     (0..count).map(move |i| &all[(2 * i + 1) * length / (2 * count)])
 }
