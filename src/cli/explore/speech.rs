@@ -105,7 +105,7 @@ impl FromRun for Hearer {
             run.display()
         );
         let mut adapted =
-            AdaptedAsrModel::new(AsrModel::open(&AvformerRunConfig::read(run)?.recogniser)?);
+            AdaptedAsrModel::new(AsrModel::open(&AvformerRunConfig::read(run)?.asr_model)?);
         adapted.add(ADAPTERS, run, None)?;
         adapted.activate(Some(ADAPTERS))?;
         let world = Audiovisual::new(data.names, data.world_seed)?;

@@ -29,9 +29,9 @@ pub struct AvformerRunConfig {
     /// The configuration of the adapters and the projection.
     pub avformer: AvformerConfig,
     /// The frozen ASR model's name in the recipe.
-    pub recogniser: String,
+    pub asr_model: String,
     /// The SHA-256 of its weights.
-    pub recogniser_sha256: String,
+    pub asr_model_sha256: String,
     /// The frozen image encoder's name in the recipe.
     pub image_encoder: String,
     /// The SHA-256 of its weights; empty without frames.
@@ -123,8 +123,8 @@ impl AvformerRunConfig {
             path if path.is_dir() && !Path::new(&name).exists() => path.display().to_string(),
             _ => name,
         };
-        let (recogniser, image_encoder) = (beside(read.recogniser), beside(read.image_encoder));
-        Ok(Self { recogniser, image_encoder, ..read })
+        let (asr_model, image_encoder) = (beside(read.asr_model), beside(read.image_encoder));
+        Ok(Self { asr_model, image_encoder, ..read })
     }
 
     /// Returns an error for contents that no run writes. `written` are the bytes of the file.
@@ -237,8 +237,8 @@ impl AdaptedAsrModel {
     fn config_of(&self, run: &Path) -> Result<AvformerRunConfig> {
         let config = AvformerRunConfig::read(run)?;
         let found = self.asr_model.weights_sha256()?;
-        if found != config.recogniser_sha256 {
-            let wanted = ("ASR model", config.recogniser.as_str());
+        if found != config.asr_model_sha256 {
+            let wanted = ("ASR model", config.asr_model.as_str());
             return Err(differs(run, wanted, "the given ASR model", &found));
         }
         Ok(config)

@@ -190,7 +190,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         match ended {
             Err(TrainError::Study { source, .. }) if source.is::<Stopped>() => {
                 self.session.state = State { pending: Some(epoch), ..before };
-                self.session.metrics.cut(bytes)?;
+                self.session.metrics.truncate(bytes)?;
                 Err(self.stop(study))
             }
             ended => ended,
@@ -248,14 +248,14 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             return Ok(());
         }
         let state = &self.session.state;
-        let values = state.window.figures(self.learning_rate(state.phase_step - 1));
+        let values = state.window.values(self.learning_rate(state.phase_step - 1));
         let amounts = state.window.amounts();
         let speeds = self.session.timing.write(state.step, amounts)?;
         if let Some(loss) = state.window.mean_loss() {
             self.session.state.last_loss = Some(loss);
         }
         let state = &self.session.state;
-        self.progress.figures(state.phase_step, state.window.mean_loss(), speeds.0);
+        self.progress.report(state.phase_step, state.window.mean_loss(), speeds.0);
         self.write_line(epoch, "train", &values)?;
         if let Some(events) = &mut self.session.events {
             let speeds = [("examples_per_second", speeds.0), ("tokens_per_second", speeds.1)];
@@ -395,7 +395,9 @@ fn start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
         Some(start) if start.sha256.is_none() => {
             Err(recipe.error("start", "is not supported by this study; remove it"))
         }
-        Some(start) => Ok(parameters.load_some(&start.weights(), |name| start.takes_over(name))?),
+        Some(start) => {
+            Ok(parameters.load_some(&start.weights(), |name| start.loads_parameter(name))?)
+        }
     }
 }
 

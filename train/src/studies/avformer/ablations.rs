@@ -192,7 +192,7 @@ impl AblationStudy for AvformerAblations {
         };
         let of_recogniser = |weights: &str| AsrModel::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
-        let recogniser = is_other(&model.recogniser, &was.recogniser_sha256, of_recogniser)?;
+        let recogniser = is_other(&model.recogniser, &was.asr_model_sha256, of_recogniser)?;
         let encoder = is_other(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
         Ok(recogniser.or(encoder))
     }

@@ -139,7 +139,7 @@ fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     let before = AvformerRunConfig::read(&start.run)?;
     let encoder = study.encoder_sha256();
     let pairs = [
-        ("ASR model", before.recogniser_sha256.as_str(), &study.listener().weights_sha256()?[..]),
+        ("ASR model", before.asr_model_sha256.as_str(), &study.listener().weights_sha256()?[..]),
         ("image encoder", before.image_encoder_sha256.as_str(), encoder),
     ];
     for (what, theirs, own) in pairs {
@@ -170,14 +170,14 @@ fn finish(
     // Parameters trained by the starting run count too.
     if let Some(start) = recipe.start() {
         let all = study.trainable(Vec::new())?;
-        moved.extend(all.into_iter().filter(|(name, _)| start.takes_over(name)));
+        moved.extend(all.into_iter().filter(|(name, _)| start.loads_parameter(name)));
     }
     let model = study.model();
     let run_config = AvformerRunConfig {
         model_type: AvformerRunConfig::MODEL_TYPE.to_string(),
         avformer: model.avformer(),
-        recogniser: model.recogniser.clone(),
-        recogniser_sha256: study.listener().weights_sha256()?,
+        asr_model: model.recogniser.clone(),
+        asr_model_sha256: study.listener().weights_sha256()?,
         image_encoder: model.image_encoder.clone(),
         image_encoder_sha256: study.encoder_sha256().to_string(),
         image_width: study.image_width(),
