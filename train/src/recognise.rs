@@ -148,8 +148,8 @@ impl WhisperAsr {
     /// Checks that the model supports these options.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] for a language that the model does not support, a missing language
-    /// for a multilingual model, and a translation by an English model.
+    /// [`TrainError::Transcribe`] for a language that the model does not support, a missing
+    /// language for a multilingual model, and a translation by an English model.
     pub fn check(&self, options: &TranscribeOptions) -> Result<()> {
         self.language(options).map(drop)
     }

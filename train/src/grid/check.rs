@@ -21,18 +21,19 @@ pub(super) fn configuration(
     }
     let is_evaluation = configuration.k.is_some() || !configuration.without_sources.is_empty();
     let Some(run_of) = &configuration.run_of else {
-        let reason = "`k` and `without_sources` need `run_of`; for a configuration that is trained, \
-                      write `set = [\"memory.k=…\"]`";
+        let reason = "`k` and `without_sources` need `run_of`; for a trained configuration, write \
+                      `set = [\"memory.k=…\"]`";
         return if is_evaluation { Err(reason.to_owned()) } else { Ok(()) };
     };
     match earlier.iter().find(|other| other.name == *run_of) {
         None => Err(format!("`run_of` names `{run_of}`, which is not an earlier configuration")),
         Some(Configuration { run_of: Some(trained), .. }) => Err(format!(
-            "`run_of` names `{run_of}`, which is not trained; use `{trained}`, whose run it evaluates"
+            "`run_of` names `{run_of}`, which is not trained; use `{trained}`, whose run it \
+             evaluates"
         )),
         Some(_) if !configuration.set.is_empty() => {
-            let reason = "a configuration with `run_of` is not trained: use `k` or `without_sources` \
-                          instead of `set`";
+            let reason = "a configuration with `run_of` is not trained: use `k` or \
+                          `without_sources` instead of `set`";
             Err(reason.to_owned())
         }
         Some(_) => Ok(()),

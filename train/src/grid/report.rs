@@ -112,8 +112,8 @@ impl ConfigurationReport {
     }
 }
 
-/// The run of a configuration with one seed. For a configuration with `run_of`, it is the run of that
-/// other configuration.
+/// The run of a configuration with one seed. For a configuration with `run_of`, it is the run of
+/// that other configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigurationRun {
     /// The seed.

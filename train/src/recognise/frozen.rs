@@ -21,8 +21,8 @@ impl AsrModel {
     /// The network, with frozen parameters.
     ///
     /// # Errors
-    /// [`TrainError`](crate::TrainError)`::Transcribe` for a multilingual Whisper model, which would
-    /// need a language.
+    /// [`TrainError`](crate::TrainError)`::Transcribe` for a multilingual Whisper model, which
+    /// would need a language.
     pub fn frozen(&self) -> Result<FrozenRecogniser> {
         Ok(match self {
             Self::Whisper(whisper) => FrozenRecogniser::Whisper {

@@ -114,7 +114,8 @@ impl AblationStudy for AvformerAblations {
         let mut read = HashMap::new();
         for configuration in grid.configurations() {
             if configuration.run_of.is_some() {
-                let reason = "`run_of` belongs to REVEAL; choose the frames in a claim, with `CONFIGURATION:SYSTEM`";
+                let reason = "`run_of` belongs to REVEAL; choose the frames in a claim, with \
+                              `CONFIGURATION:SYSTEM`";
                 return Err(grid.configuration_error(configuration, &reason));
             }
             let mut recipe = grid.recipe(configuration, 1, Phases::Whole)?;

@@ -57,8 +57,8 @@ impl AvformerSummary {
 /// Trains by a recipe; returns `None` if the run was stopped early.
 ///
 /// # Errors
-/// Errors of reading the data and the frozen models, and of [`train`]; [`TrainError::FrozenChanged`]
-/// if the ASR model changed.
+/// Errors of reading the data and the frozen models, and of [`train`];
+/// [`TrainError::FrozenChanged`] if the ASR model changed.
 pub fn train_avformer(
     recipe: &mut Recipe,
     options: &RunOptions,
