@@ -29,7 +29,7 @@ use super::study::{AvformerStudy, NORMALISER};
 use super::transcription::other;
 use crate::checkpoint::write_file;
 use crate::error::TrainError;
-use crate::recognise::Shown;
+use crate::recognise::VisualInput;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
@@ -159,7 +159,10 @@ impl AvformerStudy {
         let frozen = self.data().frozen_baseline;
         let mut frozen =
             frozen.then(|| FrozenTexts::open(&self.data().cache, self.asr_model())).transpose()?;
-        let all = self.testable(&noisy, &[Shown::Nothing, Shown::Right, Shown::Wrong, Shown::Zero]);
+        let all = self.shown(
+            &noisy,
+            &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong, VisualInput::Zero],
+        );
         let heard = self.measure(
             (main, &noisy),
             &all,
@@ -172,7 +175,8 @@ impl AvformerStudy {
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
-            let three = self.testable(&clean, &[Shown::Nothing, Shown::Right, Shown::Wrong]);
+            let three = self
+                .testable(&clean, &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong]);
             let heard = self.measure(
                 ("clean", &clean),
                 &three,
@@ -189,7 +193,7 @@ impl AvformerStudy {
         }
         let general_speech = self.corpus().general_speech()?;
         if !general_speech.is_empty() {
-            let nothing = [Shown::Nothing];
+            let nothing = [VisualInput::Nothing];
             self.measure(
                 ("general_speech", &general_speech),
                 &nothing,
@@ -203,12 +207,12 @@ impl AvformerStudy {
 
     /// The testable ones of the `wanted` frames. Only `Nothing` needs no frames; wrong frames need
     /// two clips that show different things.
-    fn testable(&self, clips: &[ClipWithFrames], wanted: &[Shown]) -> Vec<Shown> {
+    fn testable(&self, clips: &[ClipWithFrames], wanted: &[VisualInput]) -> Vec<VisualInput> {
         let has_others = (0..clips.len()).all(|place| other(clips, place).is_some());
-        let can_be_seen = |shown: &&Shown| match shown {
-            Shown::Nothing => true,
-            Shown::Right | Shown::Zero => self.uses_frames(),
-            Shown::Wrong => self.uses_frames() && has_others,
+        let can_be_seen = |shown: &&VisualInput| match shown {
+            VisualInput::Nothing => true,
+            VisualInput::Right | VisualInput::Zero => self.uses_frames(),
+            VisualInput::Wrong => self.uses_frames() && has_others,
         };
         wanted.iter().filter(can_be_seen).copied().collect()
     }
@@ -216,7 +220,7 @@ impl AvformerStudy {
     fn measure<'a>(
         &self,
         (utterances, clips): (&'a str, &'a [ClipWithFrames]),
-        shown: &[Shown],
+        shown: &[VisualInput],
         (avformer, frozen): (&Avformer, Option<&mut FrozenTexts>),
         (folder, metrics): (&Path, &mut TestMetrics),
     ) -> StudyResult<Hypotheses<'a>> {
@@ -295,7 +299,7 @@ impl AvformerStudy {
             if clips.is_empty() {
                 continue;
             }
-            let shown = [Shown::Nothing, Shown::Right, Shown::Wrong];
+            let shown = [VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong];
             let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio}dB"));
             let mut progress = self.progress(&format!("test, {ratio}"), clips.len());
             let heard =
@@ -379,12 +383,12 @@ fn is_inserted(text: &str, said: &str, name: &str) -> bool {
 }
 
 /// The file name part for the frames shown.
-fn name(shown: Shown) -> &'static str {
+fn name(shown: VisualInput) -> &'static str {
     match shown {
-        Shown::Right => "right_frames",
-        Shown::Wrong => "wrong_frames",
-        Shown::Zero => "zero_frames",
-        Shown::Nothing => "no_frames",
+        VisualInput::Right => "right_frames",
+        VisualInput::Wrong => "wrong_frames",
+        VisualInput::Zero => "zero_frames",
+        VisualInput::Nothing => "no_frames",
     }
 }
 

@@ -28,7 +28,7 @@ impl AvformerStudy {
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
         let most = samples_of(self.data().max_seconds);
-        let lengths = self.asr_model().fewest_samples()..=most;
+        let lengths = self.asr_model().min_samples()..=most;
         let mut all: Vec<ClipWithFrames> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
             let played = clips.par_iter().map(|clip| {
@@ -39,7 +39,7 @@ impl AvformerStudy {
             let other = |place: usize| &played[(place + i + 1) % played.len()];
             let pairs = played.iter().enumerate().map(|(place, clip)| pair(clip, other(place)));
             let can_be_written =
-                |pair: &ClipWithFrames| self.asr_model().cannot_write(&pair.text).is_none();
+                |pair: &ClipWithFrames| self.asr_model().text_error(&pair.text).is_none();
             let pairs: Vec<ClipWithFrames> = pairs.filter(can_be_written).collect();
             let played = played.into_iter().chain(pairs);
             all.extend(played.filter(|clip| lengths.contains(&clip.samples.len())));
@@ -87,7 +87,7 @@ impl AvformerStudy {
         counts: &[usize],
     ) -> StudyResult<Vec<Tensor>> {
         let (asr_model, own) = (self.asr_model(), samples_of(self.data().silence));
-        let silence = asr_model.silence_behind().max(own);
+        let silence = asr_model.trailing_silence_samples().max(own);
         let mut all = Vec::with_capacity(clips.len());
         for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();

@@ -28,7 +28,7 @@ use crate::digest;
 use crate::encode::Encoder;
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
-use crate::recognise::{Listener, Shown, open_avformer};
+use crate::recognise::{AsrModel, VisualInput, open_avformer};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -47,7 +47,7 @@ pub struct AvformerStudy {
     seed: u64,
     quiet: bool,
     corpus: Corpus,
-    asr_model: Listener,
+    asr_model: AsrModel,
     recogniser: FrozenRecogniser,
     gallery: Option<Gallery>,
     encoder_sha256: String,
@@ -90,7 +90,7 @@ impl AvformerStudy {
         seed: u64,
         quiet: bool,
     ) -> StudyResult<Self> {
-        let asr_model = Listener::open(&model.asr_model)?;
+        let asr_model = AsrModel::open(&model.asr_model)?;
         let recogniser = asr_model.frozen()?;
         // If no phase shows frames, the test shows none either.
         let sees = feeds.iter().any(|feed| feed.frames);
@@ -105,13 +105,13 @@ impl AvformerStudy {
             );
         }
         let data = AvformerData { frames: looked_for, ..data };
-        let mut corpus = Corpus::load(&data, asr_model.fewest_samples(), quiet)?;
-        corpus.check_texts(|text| asr_model.cannot_write(text))?;
+        let mut corpus = Corpus::load(&data, asr_model.min_samples(), quiet)?;
+        corpus.check_texts(|text| asr_model.text_error(text))?;
         let data = AvformerData { frames, ..data };
         let (mut gallery, mut encoder_sha256) = (None, String::new());
         if data.frames > 0 {
             let encoder = Encoder::open(&model.image_encoder)?;
-            if !encoder.reads().pictures {
+            if !encoder.modalities().images {
                 let reason =
                     format!("{} encodes only text; use CLIP or MobileNetV2", encoder.name());
                 return Err(format!("model.image_encoder: {reason}").into());
@@ -174,7 +174,7 @@ impl AvformerStudy {
     }
 
     /// The frozen ASR model.
-    pub fn asr_model(&self) -> &Listener {
+    pub fn asr_model(&self) -> &AsrModel {
         &self.asr_model
     }
 
@@ -377,8 +377,11 @@ impl Study for AvformerStudy {
         let said: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
         let said = NORMALISER.normalise_all(&said);
         let (shown, names) = match self.feeds[context.phase.index].frames {
-            false => (&[Shown::Nothing][..], &["wer"][..]),
-            true => (&[Shown::Right, Shown::Nothing][..], &["wer", "wer_without_frames"][..]),
+            false => (&[VisualInput::Nothing][..], &["wer"][..]),
+            true => (
+                &[VisualInput::Right, VisualInput::Nothing][..],
+                &["wer", "wer_without_frames"][..],
+            ),
         };
         let mut metrics = Vec::new();
         // The trainer shows its own progress.
