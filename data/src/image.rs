@@ -40,11 +40,11 @@ impl Picture {
     /// Decodes a JPEG, PNG, WebP, GIF or BMP file, whatever its extension.
     ///
     /// # Errors   `Io`; `Picture` for other formats, for a truncated file and for an image without
-    /// pixels; `LargePicture` for more than [`MOST_PIXELS`]
+    /// pixels; `ImageTooLarge` for more than [`MOST_PIXELS`]
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
-        let refused = |reason: String| DataError::Picture { path: path.into(), reason };
+        let refused = |reason: String| DataError::Image { path: path.into(), reason };
         let found = fs::metadata(path).map_err(io)?;
         if !found.is_file() {
             return Err(refused("is not a file".to_owned()));
@@ -62,13 +62,13 @@ impl Picture {
         let decoded = guarded(|| Self::decode(name.as_ref(), bytes));
         decoded.unwrap_or_else(|| {
             let reason = "is damaged: the decoder panicked".to_owned();
-            Err(DataError::Picture { path: name.as_ref().into(), reason })
+            Err(DataError::Image { path: name.as_ref().into(), reason })
         })
     }
 
     fn decode(path: &Path, bytes: &[u8]) -> Result<Self, DataError> {
         let io = |source| DataError::Io { path: path.into(), source };
-        let refused = |reason: String| DataError::Picture { path: path.into(), reason };
+        let refused = |reason: String| DataError::Image { path: path.into(), reason };
         if bytes.is_empty() {
             return Err(DataError::EmptyFile { path: path.into() });
         }
@@ -89,7 +89,7 @@ impl Picture {
             return Err(refused(format!("has {width} x {height} pixels")));
         }
         if u64::from(width) * u64::from(height) > MOST_PIXELS {
-            return Err(DataError::LargePicture {
+            return Err(DataError::ImageTooLarge {
                 path: path.into(),
                 width,
                 height,

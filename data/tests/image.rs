@@ -177,7 +177,7 @@ fn files_that_are_no_pictures_are_named() {
         let bytes = fs::read(fixture(name)).unwrap();
         for cut in [3, 20, bytes.len() / 2, bytes.len() * 9 / 10] {
             let error = refused(&bytes[..cut]);
-            assert!(matches!(error, DataError::Picture { .. }), "{name} cut at {cut}: {error}");
+            assert!(matches!(error, DataError::Image { .. }), "{name} cut at {cut}: {error}");
         }
         // No changed byte may end the program.
         for at in (0..bytes.len()).step_by(7) {
@@ -199,10 +199,10 @@ fn a_picture_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
     bytes[6..10].fill(0xff);
     fs::write(&path, &bytes).unwrap();
     let error = Picture::open(&path).unwrap_err();
-    assert!(matches!(error, DataError::LargePicture { width: 65535, .. }), "{error}");
+    assert!(matches!(error, DataError::ImageTooLarge { width: 65535, .. }), "{error}");
     bytes[6..10].fill(0);
     fs::write(&path, &bytes).unwrap();
-    assert!(matches!(Picture::open(&path).unwrap_err(), DataError::Picture { .. }));
+    assert!(matches!(Picture::open(&path).unwrap_err(), DataError::Image { .. }));
     // A single row of pixels, whose longer edge would become very long.
     let line = Picture::from_pixels(1 << 20, 1, vec![0; 3 << 20]).unwrap();
     let steps = Preprocessing { resize: Some(Resize::ShortestEdge(224)), ..untouched() };

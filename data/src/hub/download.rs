@@ -57,7 +57,7 @@ pub(super) fn download(
     let client = Client::new(settings, answer_limit)
         .map_err(|trouble| transfer.failure(trouble).into_error())?;
     if settings.token.as_ref().is_some_and(|token| !token.bytes().all(|b| b.is_ascii_graphic())) {
-        return Err(DataError::BadToken { location: location.to_string() });
+        return Err(DataError::InvalidAccessToken { location: location.to_string() });
     }
     let mut pause = settings.retry_pause;
     for _ in 0..retries {
@@ -398,7 +398,7 @@ impl Transfer<'_> {
     }
 
     fn refused(&self, reason: &str) -> DataError {
-        DataError::HubAnswer {
+        DataError::HubResponse {
             location: self.location.to_string(),
             file: self.file.to_owned(),
             endpoint: without_password(&self.settings.endpoint),

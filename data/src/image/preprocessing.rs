@@ -106,7 +106,7 @@ impl Preprocessing {
 
     /// Converts an image to model input, `[3, H, W]`: red, green, blue. Error messages name `path`.
     ///
-    /// # Errors   `LargePicture` if an image is so thin that resizing gives more than
+    /// # Errors   `ImageTooLarge` if an image is so thin that resizing gives more than
     /// [`MOST_PIXELS`]
     pub fn apply(&self, picture: &Picture, path: &Path) -> Result<Vec<f32>, DataError> {
         let resized;
@@ -116,7 +116,7 @@ impl Preprocessing {
                 let (height, width) = resize.size_of(picture);
                 if u64::from(width) * u64::from(height) > MOST_PIXELS {
                     let (path, most) = (path.into(), MOST_PIXELS);
-                    return Err(DataError::LargePicture { path, width, height, most });
+                    return Err(DataError::ImageTooLarge { path, width, height, most });
                 }
                 // As in Pillow, an image that already has the target size stays unchanged.
                 if (height, width) == (picture.height, picture.width) {

@@ -67,7 +67,7 @@ impl Columns {
 /// Passes each row to `to`, as an image (by its URL) with its text. The document of an entry is the
 /// page.
 ///
-/// # Errors   `MissingColumn`, `DoubledColumn`, `FieldCount`, `TextAfterQuote`, `UnclosedQuote`,
+/// # Errors   `MissingColumn`, `DuplicateColumn`, `FieldCount`, `TextAfterQuote`, `UnclosedQuote`,
 /// `NotUtf8`, `Malformed`, `Gzip`, `Io`; the errors of the collector
 pub fn read(
     input: Input<'_>,

@@ -273,7 +273,7 @@ pub(super) struct NamedLine {
 /// Reads the lines of a file in Kaldi format: a unique name, white space, and the rest. The file is
 /// plain or gzip; blank lines are skipped.
 ///
-/// # Errors   `Io`, `Gzip`, `NotUtf8`; `EmptyFile`; `DoubledId` with both lines
+/// # Errors   `Io`, `Gzip`, `NotUtf8`; `EmptyFile`; `DuplicateId` with both lines
 pub(super) fn named_lines(path: &Path) -> Result<Vec<NamedLine>, DataError> {
     let mut lines = Lines::new(Input::open(path)?);
     let mut to = Collector::new(|_| Ok(()));
@@ -291,7 +291,7 @@ pub(super) fn named_lines(path: &Path) -> Result<Vec<NamedLine>, DataError> {
     for NamedLine { number, name, .. } in &named {
         if let Some(first) = seen.insert(name.as_str(), *number) {
             let (path, id) = (path.to_owned(), name.clone());
-            return Err(DataError::DoubledId { path, id, first, second: *number });
+            return Err(DataError::DuplicateId { path, id, first, second: *number });
         }
     }
     Ok(named)

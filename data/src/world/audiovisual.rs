@@ -89,7 +89,7 @@ impl Audiovisual {
         let said = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
         let of_name = |spoken: &Spoken| {
             shown.iter().find(|picture| picture.name == spoken.text).cloned().ok_or_else(|| {
-                DataError::Picture {
+                DataError::Image {
                     path: spoken.text.into(),
                     reason: "no image has this name".into(),
                 }

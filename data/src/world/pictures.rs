@@ -69,7 +69,7 @@ impl Picture {
 /// Skin tones are omitted. Images with identical pixels are also omitted: Norway's flag is also the
 /// flag of Svalbard.
 ///
-/// # Errors   [`DataError::Picture`]
+/// # Errors   [`DataError::Image`]
 pub fn pictures() -> Result<Vec<Picture>, DataError> {
     let countries = countries();
     let emojis: Vec<_> =
@@ -79,7 +79,7 @@ pub fn pictures() -> Result<Vec<Picture>, DataError> {
         let png: &'static [u8] = asset.data.0;
         let image = image::load_from_memory_with_format(png, image::ImageFormat::Png)
             .map_err(|error| error.to_string())
-            .map_err(|reason| DataError::Picture { path: emoji.name().into(), reason })?;
+            .map_err(|reason| DataError::Image { path: emoji.name().into(), reason })?;
         let version = emoji.emoji_version();
         let code = country_code(emoji.as_str());
         Ok(Picture {

@@ -322,7 +322,7 @@ impl Corpus {
                 let picture = Picture::from_pixels(width, height, seen.into_raw());
                 let none = || {
                     let (path, reason) = (path.clone(), "has no pixels".to_string());
-                    DataError::Picture { path, reason }
+                    DataError::Image { path, reason }
                 };
                 Ok((picture.ok_or_else(none)?, path))
             }

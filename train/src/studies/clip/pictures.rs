@@ -103,7 +103,7 @@ impl ShownPictures {
         let (width, height) = view.dimensions();
         let path = Path::new("a view");
         let picture = image::Picture::from_pixels(width, height, view.into_raw());
-        let picture = picture.ok_or_else(|| DataError::Picture {
+        let picture = picture.ok_or_else(|| DataError::Image {
             path: path.into(),
             reason: "it has no pixels".into(),
         })?;
