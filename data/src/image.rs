@@ -39,7 +39,7 @@ pub struct Picture {
 impl Picture {
     /// Decodes a JPEG, PNG, WebP, GIF or BMP file, whatever its extension.
     ///
-    /// # Errors   `Io`; `Picture` for other formats, for a truncated file and for an image without
+    /// # Errors   `Io`; `Image` for other formats, for a truncated file and for an image without
     /// pixels; `ImageTooLarge` for more than [`MOST_PIXELS`]
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
