@@ -4,7 +4,7 @@
 use engram_data::DataError;
 use engram_data::audio::AudioReader;
 use engram_data::hub::{Facts, HubSettings, WeightsLocation};
-use engram_data::image::Picture;
+use engram_data::image::DecodedImage;
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::vqa::VqaOptions;
 use engram_data::knowledge::web::WebOptions;
@@ -240,7 +240,7 @@ fn audio(bytes: &[u8]) {
 }
 
 fn image(bytes: &[u8]) {
-    match Picture::from_bytes(FILE, bytes) {
+    match DecodedImage::from_bytes(FILE, bytes) {
         Ok(picture) => {
             let pixels = u64::from(picture.width()) * u64::from(picture.height());
             assert_eq!(picture.pixels().len() as u64, 3 * pixels);

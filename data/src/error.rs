@@ -128,7 +128,7 @@ pub enum DataError {
     // Images
     /// An image cannot be decoded.
     #[error("{path}: {reason}; use a complete JPEG, PNG, WebP, GIF or BMP file", path = path.display())]
-    Picture { path: PathBuf, reason: String },
+    Image { path: PathBuf, reason: String },
 
     /// An image exceeds the pixel limit.
     #[error("{path}: the image has {width} x {height} pixels, more than the limit of {most}; resize it first", path = path.display())]

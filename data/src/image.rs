@@ -30,13 +30,13 @@ const MOST_BESIDE_PIXELS: u64 = 1 << 26;
 
 /// A decoded RGB image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Picture {
+pub struct DecodedImage {
     width: u32,
     height: u32,
     pixels: Vec<u8>,
 }
 
-impl Picture {
+impl DecodedImage {
     /// Decodes a JPEG, PNG, WebP, GIF or BMP file, whatever its extension.
     ///
     /// # Errors   `Io`; `Image` for other formats, for a truncated file and for an image without
@@ -55,9 +55,9 @@ impl Picture {
         Self::from_bytes(path, &fs::read(path).map_err(io)?)
     }
 
-    /// Like [`Picture::open`], for a file in memory; error messages name `name`.
+    /// Like [`DecodedImage::open`], for a file in memory; error messages name `name`.
     ///
-    /// # Errors   as [`Picture::open`]
+    /// # Errors   as [`DecodedImage::open`]
     pub fn from_bytes(name: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
         let decoded = guarded(|| Self::decode(name.as_ref(), bytes));
         decoded.unwrap_or_else(|| {
@@ -136,7 +136,7 @@ impl Picture {
 }
 
 /// Returns the width and height of an image from its file header, without decoding it. Returns
-/// `None` if the bytes are not an image that [`Picture::open`] supports.
+/// `None` if the bytes are not an image that [`DecodedImage::open`] supports.
 pub fn size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
     reader.limits(limit(MOST_BESIDE_PIXELS));

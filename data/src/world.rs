@@ -50,7 +50,7 @@ use sha2::{Digest, Sha256};
 use crate::DataError;
 use crate::augmentation::{Augmentation, Background};
 use knowledge::Entry;
-use pictures::Picture;
+use pictures::WorldImage;
 use questions::{Question, Split};
 
 /// The minimum number of images: with fewer, a split could be empty.
@@ -97,7 +97,7 @@ pub const PICTURES: usize = 1881;
 #[derive(Debug, Clone, PartialEq)]
 pub struct World {
     /// The images, in Unicode order.
-    pub pictures: Vec<Picture>,
+    pub pictures: Vec<WorldImage>,
     /// The split of each image. Training has no questions about held-out images.
     pub splits: Vec<Split>,
     /// All facts, sorted by id.

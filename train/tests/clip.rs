@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use engram_data::image::Picture;
+use engram_data::image::DecodedImage;
 use engram_data::world::pictures::pictures;
 use engram_data::world::view_augmentation;
 use engram_models::weights::Weights;
@@ -91,7 +91,7 @@ fn names_are_learnt_and_the_run_is_an_encoder_of_pictures() {
     let file = folder.path().join("view.png");
     view.save(&file).unwrap();
     let (width, height) = view.dimensions();
-    let in_memory = Picture::from_pixels(width, height, view.into_raw()).unwrap();
+    let in_memory = DecodedImage::from_pixels(width, height, view.into_raw()).unwrap();
     let prepared = [
         encoder.prepare(Item { text: None, picture: Some(&file) }).unwrap(),
         encoder.prepare_picture(&in_memory, Path::new("a view")).unwrap(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::resample::resample;
-use super::{MOST_PIXELS, Picture};
+use super::{DecodedImage, MOST_PIXELS};
 use crate::DataError;
 
 /// Pillow's resampling filters of these names. Their support grows with the factor by which the
@@ -108,7 +108,7 @@ impl Preprocessing {
     ///
     /// # Errors   `ImageTooLarge` if an image is so thin that resizing gives more than
     /// [`MOST_PIXELS`]
-    pub fn apply(&self, picture: &Picture, path: &Path) -> Result<Vec<f32>, DataError> {
+    pub fn apply(&self, picture: &DecodedImage, path: &Path) -> Result<Vec<f32>, DataError> {
         let resized;
         let picture = match self.resize {
             None => picture,
@@ -153,7 +153,7 @@ impl Preprocessing {
 
 impl Resize {
     /// Returns the new height and width of an image.
-    fn size_of(self, picture: &Picture) -> (u32, u32) {
+    fn size_of(self, picture: &DecodedImage) -> (u32, u32) {
         match self {
             Self::Exact { height, width } => (height, width),
             Self::ShortestEdge(edge) => {
@@ -167,7 +167,7 @@ impl Resize {
     }
 }
 
-impl Picture {
+impl DecodedImage {
     /// Returns the pixels of a row; empty outside of the image.
     fn row(&self, y: i64) -> &[u8] {
         let width = 3 * self.width as usize;

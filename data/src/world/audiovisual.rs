@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::of_split;
-use super::pictures::{self, Picture};
+use super::pictures::{self, WorldImage};
 use super::questions::Split;
 use super::speech::{self, SAMPLE_RATE, Spoken, Voice};
 use crate::DataError;
@@ -26,7 +26,7 @@ const PAUSE: std::ops::Range<usize> = 480..2_400;
 pub struct Audiovisual {
     seed: u64,
     voices: Vec<Voice>,
-    pictures: Vec<Picture>,
+    pictures: Vec<WorldImage>,
 }
 
 /// The maximum absolute signal-to-noise ratio, in dB.

@@ -8,7 +8,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 
 use super::attributes::{ATTRIBUTES, Attribute, Source};
-use super::pictures::Picture;
+use super::pictures::WorldImage;
 use super::seeded;
 use crate::knowledge::{Content, Knowledge};
 
@@ -52,7 +52,7 @@ impl Entry {
     }
 
     /// Returns the entry with another answer.
-    pub(super) fn with_answer(&self, picture: &Picture, answer: &str, seed: u64) -> Self {
+    pub(super) fn with_answer(&self, picture: &WorldImage, answer: &str, seed: u64) -> Self {
         let answers = vec![answer.to_owned()];
         let knowledge = state(picture, self.attribute, self.id, &answers, seed);
         Self { answers, knowledge, ..*self }
@@ -60,7 +60,7 @@ impl Entry {
 }
 
 /// Returns all facts about an image.
-pub(super) fn entries_of(picture: &Picture, place: usize, seed: u64) -> Vec<Entry> {
+pub(super) fn entries_of(picture: &WorldImage, place: usize, seed: u64) -> Vec<Entry> {
     let facts = ATTRIBUTES.iter().zip(picture.number * IDS_A_PICTURE..);
     let entries = facts.filter_map(|(attribute, id)| {
         let answers = match attribute.made_up() {
@@ -77,12 +77,12 @@ pub(super) fn entries_of(picture: &Picture, place: usize, seed: u64) -> Vec<Entr
 }
 
 /// The answer depends only on seed, image and attribute.
-fn made_up_answer(picture: &Picture, attribute: &Attribute, seed: u64) -> Vec<String> {
+fn made_up_answer(picture: &WorldImage, attribute: &Attribute, seed: u64) -> Vec<String> {
     let mut rng = seeded(seed, &["answer", &picture.slug, attribute.name]);
     attribute.answers.choose(&mut rng).map(|answer| (*answer).to_owned()).into_iter().collect()
 }
 
-fn true_answers(picture: &Picture, attribute: &Attribute) -> Vec<String> {
+fn true_answers(picture: &WorldImage, attribute: &Attribute) -> Vec<String> {
     let answers = match (attribute.name, &picture.country) {
         ("group", _) => vec![picture.group],
         ("capital", Some(country)) => country.capital.into_iter().collect(),
@@ -97,7 +97,7 @@ fn true_answers(picture: &Picture, attribute: &Attribute) -> Vec<String> {
 
 /// Returns the text for `{thing}`: the country for facts about countries, otherwise the image's
 /// name.
-pub(super) fn thing<'a>(picture: &'a Picture, attribute: &Attribute) -> &'a str {
+pub(super) fn thing<'a>(picture: &'a WorldImage, attribute: &Attribute) -> &'a str {
     match &picture.country {
         Some(country) if !attribute.made_up() && attribute.name != "group" => country.name,
         _ => &picture.name,
@@ -106,7 +106,7 @@ pub(super) fn thing<'a>(picture: &'a Picture, attribute: &Attribute) -> &'a str 
 
 /// Writes a fact in the format of its source. The wording depends on the seed, not on the answers.
 fn state(
-    picture: &Picture,
+    picture: &WorldImage,
     attribute: &Attribute,
     id: i64,
     answers: &[String],
@@ -139,7 +139,7 @@ fn state(
 }
 
 /// Places the fact among up to two true sentences about the image.
-fn passage(picture: &Picture, fact: String, rng: &mut impl Rng) -> String {
+fn passage(picture: &WorldImage, fact: String, rng: &mut impl Rng) -> String {
     let mut sentences = vec![fact];
     if rng.random() {
         let sentence = format!("Emoji {} has a picture of the {}.", picture.since, picture.name);

@@ -25,7 +25,7 @@ const REGIONAL_INDICATOR_A: u32 = 0x1f1e6;
 
 /// An image, with facts about it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Picture {
+pub struct WorldImage {
     /// The index among all images, which is the same for every seed.
     pub number: usize,
     /// The name in file names: `flag-of-switzerland`.
@@ -48,7 +48,7 @@ pub struct Picture {
     pub image: RgbaImage,
 }
 
-impl Picture {
+impl WorldImage {
     /// Returns view `number` for a seed and split, `size` x `size` pixels. Views differ between
     /// splits.
     ///
@@ -70,7 +70,7 @@ impl Picture {
 /// flag of Svalbard.
 ///
 /// # Errors   [`DataError::Image`]
-pub fn pictures() -> Result<Vec<Picture>, DataError> {
+pub fn pictures() -> Result<Vec<WorldImage>, DataError> {
     let countries = countries();
     let emojis: Vec<_> =
         emojis::iter().filter_map(|emoji| Some((emoji, asset(emoji.as_str())?))).collect();
@@ -82,7 +82,7 @@ pub fn pictures() -> Result<Vec<Picture>, DataError> {
             .map_err(|reason| DataError::Image { path: emoji.name().into(), reason })?;
         let version = emoji.emoji_version();
         let code = country_code(emoji.as_str());
-        Ok(Picture {
+        Ok(WorldImage {
             number: 0,
             slug: slug(&name),
             name,
@@ -98,11 +98,11 @@ pub fn pictures() -> Result<Vec<Picture>, DataError> {
             image: image.into_rgba8(),
         })
     });
-    let mut pictures: Vec<Picture> = described.collect::<Result<_, DataError>>()?;
+    let mut pictures: Vec<WorldImage> = described.collect::<Result<_, DataError>>()?;
     let looks: Vec<_> = pictures.par_iter().map(|picture| look(&picture.image)).collect();
     // Of several identical images, the image with the shortest name is kept: France, not Clipperton
     // Island.
-    let mut kept: HashMap<[u8; 32], &Picture> = HashMap::new();
+    let mut kept: HashMap<[u8; 32], &WorldImage> = HashMap::new();
     for (look, picture) in looks.iter().zip(&pictures) {
         let of_look = kept.entry(*look).or_insert(picture);
         if picture.name.len() < of_look.name.len() {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attributes::Source;
 use super::knowledge::{Entry, thing};
-use super::pictures::Picture;
+use super::pictures::WorldImage;
 use super::seeded;
 
 /// The fraction of images in training. Of the others, one in three is for validation.
@@ -107,7 +107,7 @@ pub struct Question {
 }
 
 /// Draws the split of each image. The fractions are the same in each group, up to rounding.
-pub(super) fn picture_splits(pictures: &[Picture], seed: u64) -> Vec<Split> {
+pub(super) fn picture_splits(pictures: &[WorldImage], seed: u64) -> Vec<Split> {
     let groups: BTreeSet<&str> = pictures.iter().map(|picture| picture.group).collect();
     let mut splits = vec![Split::Train; pictures.len()];
     for group in groups {
@@ -125,7 +125,7 @@ pub(super) fn picture_splits(pictures: &[Picture], seed: u64) -> Vec<Split> {
 /// Returns the questions about a fact.
 pub(super) fn questions_of(
     entry: &Entry,
-    picture: &Picture,
+    picture: &WorldImage,
     split: Split,
     seed: u64,
 ) -> Vec<Question> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use engram_data::image::Picture;
+use engram_data::image::DecodedImage;
 use engram_models::ModelError;
 use engram_models::avformer::{Avformer, AvformerConfig, FrozenRecogniser, VisualTokens};
 use engram_models::kernels::Mode;
@@ -298,7 +298,7 @@ impl AdaptedRecogniser {
         let Some(Added { eyes: Some(encoder), frames, .. }) = self.on() else {
             return Ok(Vec::new());
         };
-        let prepare = |path: &PathBuf| encoder.prepare_picture(&Picture::open(path)?, path);
+        let prepare = |path: &PathBuf| encoder.prepare_picture(&DecodedImage::open(path)?, path);
         let shown = shown(pictures, *frames).into_iter();
         let prepared: Vec<Prepared> = shown.map(prepare).collect::<Result<_>>()?;
         let scale = embedding_scale(encoder.width());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use engram_data::DataError;
-use engram_data::image::Picture;
+use engram_data::image::DecodedImage;
 use engram_data::world::audiovisual::{Audiovisual, Hearing};
 use engram_data::world::questions::Split;
 use rand::{Rng, SeedableRng};
@@ -307,7 +307,7 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Data`] for a file that is not an image.
-    pub fn picture(&self, place: usize) -> Result<(Picture, PathBuf)> {
+    pub fn picture(&self, place: usize) -> Result<(DecodedImage, PathBuf)> {
         match &self.clips {
             Clips::World(world) => {
                 let (name, view) = (place / self.views_of_name(), place % self.views_of_name());
@@ -319,7 +319,7 @@ impl Corpus {
                 let seen = world.view((split, name), view, self.data.view_size)?;
                 let (width, height) = seen.dimensions();
                 let path = PathBuf::from(world.names().nth(name).unwrap_or_default());
-                let picture = Picture::from_pixels(width, height, seen.into_raw());
+                let picture = DecodedImage::from_pixels(width, height, seen.into_raw());
                 let none = || {
                     let (path, reason) = (path.clone(), "has no pixels".to_string());
                     DataError::Image { path, reason }
@@ -328,7 +328,7 @@ impl Corpus {
             }
             Clips::Files { pictures, .. } => {
                 let file = &pictures[place].file;
-                Ok((Picture::open(file)?, file.clone()))
+                Ok((DecodedImage::open(file)?, file.clone()))
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use engram_data::DataError;
 use engram_data::augmentation::{Augmentation, channels_first};
-use engram_data::image::{Filter, Picture, Preprocessing, Resize};
+use engram_data::image::{DecodedImage, Filter, Preprocessing, Resize};
 use engram_data::world::World;
 use image::RgbaImage;
 use image::imageops::{self, FilterType};
@@ -122,7 +122,7 @@ impl PictureFiles {
         if let Some(decoded) = self.cache.get(&place) {
             return Ok(decoded);
         }
-        let picture = Picture::open(path)?;
+        let picture = DecodedImage::open(path)?;
         let clean = self.preprocessing.apply(&picture, path)?;
         // Two threads may decode it at once; both get the same bytes.
         let decoded = Arc::new(Decoded { clean, reduced: self.reduced(&picture) });
@@ -131,7 +131,7 @@ impl PictureFiles {
     }
 
     /// Reduces an image to a shorter edge of twice the view size, if it is larger.
-    fn reduced(&self, picture: &Picture) -> RgbaImage {
+    fn reduced(&self, picture: &DecodedImage) -> RgbaImage {
         let whole = picture.to_rgba();
         let most = 2 * self.augmentation.size;
         let shorter = picture.width().min(picture.height());
@@ -183,7 +183,7 @@ impl Pictures {
 
     /// The concatenated pixels `[3, S, S]` of images in `[-1, 1]`, each in its view.
     ///
-    /// # Errors   [`DataError::OutOfRange`]; those of [`Picture::open`]
+    /// # Errors   [`DataError::OutOfRange`]; those of [`DecodedImage::open`]
     pub fn pixels(&self, wanted: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
         let of_view = |(place, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
             let (world, clean) = match self {
