@@ -8,7 +8,7 @@ use engram_data::knowledge::Content;
 use engram_data::world::attributes::{ANSWERS, ATTRIBUTES, Source};
 use engram_data::world::countries::countries;
 use engram_data::world::features::Featuriser;
-use engram_data::world::haystack::{AskedOfEach, HaystackOptions};
+use engram_data::world::haystack::{HaystackOptions, YesNoQuestion};
 use engram_data::world::pictures::pictures;
 use engram_data::world::questions::{Part, Split};
 use engram_data::world::{PICTURES, World, WorldOptions};
@@ -307,7 +307,7 @@ fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
                 attribute.answers.iter().filter(|one| asked_words.contains(**one)).collect();
             assert_eq!(asked.len(), 1, "{}", task.question);
             let yes = found.iter().all(|entry| entry.answers[0] == *asked[0]);
-            let of_each = AskedOfEach::of(&task.question).unwrap();
+            let of_each = YesNoQuestion::of(&task.question).unwrap();
             assert_eq!(of_each.answer, *asked[0]);
             let question = world.questions.iter().find(|one| one.text == of_each.question);
             assert_eq!(question.unwrap().attribute, attribute.name);
@@ -318,7 +318,7 @@ fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
             }
         }
     }
-    assert_eq!(AskedOfEach::of("Does this smell of lavender-blue?"), None);
+    assert_eq!(YesNoQuestion::of("Does this smell of lavender-blue?"), None);
     let refused = |needles, others| {
         let options = HaystackOptions { tasks: 2, needles, others, seed: 9 };
         world.haystack(&options).unwrap_err().to_string()

@@ -45,7 +45,7 @@ pub struct HaystackTask {
     /// The task id, which includes the numbers of needles and other images.
     pub id: String,
     /// The world of the task; in another world, the entries state other facts.
-    pub world: WorldName,
+    pub world: WorldId,
     /// The question.
     pub question: String,
     /// `yes` or `no`.
@@ -63,14 +63,14 @@ pub struct HaystackTask {
 /// Identifies an embedded world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WorldName {
+pub struct WorldId {
     /// The seed of the facts.
     pub seed: u64,
     /// The number of images.
     pub pictures: usize,
 }
 
-impl fmt::Display for WorldName {
+impl fmt::Display for WorldId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {}, {} pictures", self.seed, self.pictures)
     }
@@ -78,14 +78,14 @@ impl fmt::Display for WorldName {
 
 /// A yes-or-no question, split into the question and the answer for each image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AskedOfEach {
+pub struct YesNoQuestion {
     /// The question as in training, such as "Which spice does this smell of?".
     pub question: &'static str,
     /// The answer that every image must have for a yes.
     pub answer: &'static str,
 }
 
-impl AskedOfEach {
+impl YesNoQuestion {
     /// Splits a question of [`World::haystack`]; returns `None` for other questions.
     pub fn of(yes_or_no: &str) -> Option<Self> {
         ATTRIBUTES.iter().find_map(|attribute| {
@@ -101,8 +101,8 @@ impl AskedOfEach {
 
 impl World {
     /// Returns the identity of this world.
-    pub fn name(&self) -> WorldName {
-        WorldName { seed: self.options.seed, pictures: self.pictures.len() }
+    pub fn name(&self) -> WorldId {
+        WorldId { seed: self.options.seed, pictures: self.pictures.len() }
     }
 
     /// Returns the tasks of all sizes in [`HAYSTACKS`] for which the world has enough images.

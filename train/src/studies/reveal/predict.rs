@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engram_data::image::Preprocessing;
 use engram_data::text_to_text::TextToText;
-use engram_data::world::haystack::WorldName;
+use engram_data::world::haystack::WorldId;
 use engram_data::{DataError, read_text};
 use engram_memory::Entry;
 use engram_memory::search::Hit;
@@ -161,7 +161,7 @@ pub struct Answerer {
     encoding: Arc<Encoding>,
     retriever: Option<Retriever>,
     k: usize,
-    world: Option<WorldName>,
+    world: Option<WorldId>,
     /// For images that are added later.
     preprocessing: Preprocessing,
 }
