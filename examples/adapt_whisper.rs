@@ -7,7 +7,7 @@
 use std::error::Error;
 
 use engram::candle::{DType, Device};
-use engram::data::world::audiovisual::{Audiovisual, Hearing};
+use engram::data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram::data::world::questions::Split;
 use engram::models::ModelError;
 use engram::models::avformer::{Avformer, AvformerConfig};
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let names = Audiovisual::new(NAMES, 1)?;
     let clips = |split| {
-        let clips = (0..CLIPS).map(|number| names.clip(split, number, &Hearing::clean()));
+        let clips = (0..CLIPS).map(|number| names.clip(split, number, &NoiseSettings::clean()));
         let (sounds, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
         let texts = texts.iter().map(|text| listener.tokens_of(text));
         // What lies before the first adapter is computed once.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use engram_data::audio::noise::NoiseKind;
-use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, Hearing, MOST_SNR_DB};
+use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, MOST_SNR_DB, NoiseSettings};
 use engram_data::world::questions::Split;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::align;
@@ -191,14 +191,14 @@ impl Hearer {
             "snr_db is {}; expected -{MOST_SNR_DB} to {MOST_SNR_DB}",
             wanted.snr_db
         );
-        let hearing = Hearing {
+        let noise_settings = NoiseSettings {
             noise: wanted.noise.into_iter().collect(),
             snr_db: [wanted.snr_db; 2],
-            blanked: 0.0,
+            masked: 0.0,
         };
         let number = wanted.take.checked_mul(names).and_then(|all| all.checked_add(wanted.name));
         let number = number.context("there are not so many clips")?;
-        Ok(self.world.clip(Split::Test, number, &hearing))
+        Ok(self.world.clip(Split::Test, number, &noise_settings))
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use engram_data::DataError;
 use engram_data::image::DecodedImage;
-use engram_data::world::audiovisual::{Audiovisual, Hearing};
+use engram_data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram_data::world::questions::Split;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -210,8 +210,8 @@ impl Corpus {
                 let is_clean = rng.random_bool(feed.clean);
                 let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
                 let blanked = if is_clean { 0.0 } else { feed.blanked };
-                let hearing = Hearing { noise, snr_db: feed.snr_db, blanked };
-                Ok(self.of_world(world, (Split::Train, number), &hearing))
+                let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked: blanked };
+                Ok(self.of_world(world, (Split::Train, number), &noise_settings))
             }
             Clips::Files { train, .. } => train.seen(number),
         }
@@ -253,20 +253,21 @@ impl Corpus {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let data = &self.data;
         let noise = if split == Split::Test { &data.test_noise } else { &data.noise };
-        let hearing = if clean { Hearing::clean() } else { data.test_hearing(noise) };
-        let clip = |number| self.of_world(world, (split, number), &hearing);
+        let noise_settings =
+            if clean { NoiseSettings::clean() } else { data.test_noise_settings(noise) };
+        let clip = |number| self.of_world(world, (split, number), &noise_settings);
         numbers.into_par_iter().map(clip).collect()
     }
 
     /// The first test clips at one signal-to-noise ratio in dB, or without noise; empty for files.
     pub fn swept(&self, snr_db: Option<f32>) -> Vec<SeenClip> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
-        let hearing = snr_db.map_or_else(Hearing::clean, |ratio| Hearing {
+        let noise_settings = snr_db.map_or_else(NoiseSettings::clean, |ratio| NoiseSettings {
             noise: self.data.test_noise.clone(),
             snr_db: [ratio; 2],
-            blanked: 0.0,
+            masked: 0.0,
         });
-        let clip = |number| self.of_world(world, (Split::Test, number), &hearing);
+        let clip = |number| self.of_world(world, (Split::Test, number), &noise_settings);
         (0..self.data.sweep_clips.min(self.data.test_clips)).into_par_iter().map(clip).collect()
     }
 
@@ -349,9 +350,9 @@ impl Corpus {
         &self,
         world: &Audiovisual,
         (split, number): (Split, usize),
-        hearing: &Hearing,
+        noise_settings: &NoiseSettings,
     ) -> SeenClip {
-        let clip = world.clip(split, number, hearing);
+        let clip = world.clip(split, number, noise_settings);
         let first = clip.name * self.views_of_name();
         let views = match split {
             Split::Train => 0..self.data.views,
@@ -364,7 +365,7 @@ impl Corpus {
             samples: clip.samples,
             frames: views.map(|view| first + view).collect(),
             name: Some(clip.name),
-            blanked: clip.blanked,
+            blanked: clip.masked,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Settings of the study: `[data]`, `[model]` and the feed of a phase.
 
 use engram_data::audio::noise::NoiseKind;
-use engram_data::world::audiovisual::{Hearing, MOST_SNR_DB};
+use engram_data::world::audiovisual::{MOST_SNR_DB, NoiseSettings};
 use engram_models::adapter::AdapterConfig;
 use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
@@ -139,8 +139,8 @@ impl AvformerData {
     }
 
     /// The audio conditions of the embedded world in validation and test.
-    pub fn test_hearing(&self, noise: &[NoiseKind]) -> Hearing {
-        Hearing { noise: noise.to_vec(), snr_db: self.test_snr_db, blanked: 0.0 }
+    pub fn test_noise_settings(&self, noise: &[NoiseKind]) -> NoiseSettings {
+        NoiseSettings { noise: noise.to_vec(), snr_db: self.test_snr_db, masked: 0.0 }
     }
 
     /// The first invalid key, with the reason.
