@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use engram::data::world::features::Featuriser;
+use engram::data::world::features::HashFeatures;
 use engram::data::world::questions::{Question, Split};
 use engram::data::world::{World, WorldOptions};
 use engram::memory::search::exact::Exact;
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let world = World::new(&WorldOptions::default())?;
     let held_out = world.questions.iter().filter(|question| question.split == Split::Test);
     let questions: Vec<Question> = held_out.step_by(1000).take(3).cloned().collect();
-    let keys = Featuriser::new(&world).queries(&questions)?;
+    let keys = HashFeatures::new(&world).queries(&questions)?;
 
     let memory = Memory::open(&folder)?;
     let found = show(&memory.generation(), &questions, &keys)?;

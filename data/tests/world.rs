@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use engram_data::knowledge::Content;
 use engram_data::world::attributes::{ANSWERS, ATTRIBUTES, Source};
 use engram_data::world::countries::countries;
-use engram_data::world::features::Featuriser;
+use engram_data::world::features::HashFeatures;
 use engram_data::world::haystack::{HaystackOptions, YesNoQuestion};
 use engram_data::world::pictures::pictures;
 use engram_data::world::questions::{Part, Split};
@@ -364,11 +364,11 @@ fn fingerprint(world: &World) -> String {
     for place in 0..world.pictures.len() {
         (0..3).for_each(|number| digest.update(world.view(place, number).unwrap().as_raw()));
     }
-    let featuriser = Featuriser::new(world);
+    let features = HashFeatures::new(world);
     let numbers = [
-        featuriser.entry_keys(&world.entries).unwrap(),
-        featuriser.queries(&world.questions).unwrap(),
-        featuriser.values(&world.entries),
+        features.entry_keys(&world.entries).unwrap(),
+        features.queries(&world.questions).unwrap(),
+        features.values(&world.entries),
     ];
     numbers.iter().flatten().for_each(|number| digest.update(number.to_le_bytes()));
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -52,13 +52,13 @@ const PLACES_A_WORD: usize = 8;
 const BACKGROUND_DISTANCE: f32 = 32.0;
 
 /// Converts entries and questions of a world to keys, and entries to values.
-pub struct Featuriser<'a> {
+pub struct HashFeatures<'a> {
     world: &'a World,
     /// The inverse document frequency: the logarithm of 1 / (fraction of entries with the word).
     rarity: HashMap<String, f32>,
 }
 
-impl<'a> Featuriser<'a> {
+impl<'a> HashFeatures<'a> {
     /// Counts the words in a world's entries.
     pub fn new(world: &'a World) -> Self {
         let mut counts: HashMap<String, u32> = HashMap::new();

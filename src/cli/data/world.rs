@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use engram_data::world::features::{Featuriser, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
+use engram_data::world::features::{HashFeatures, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
 use engram_data::world::questions::{EVALUATION_VIEW, Part, Question, Split};
 use engram_data::world::{World as EmbeddedWorld, WorldOptions, view_augmentation};
 use engram_memory::vectors::{npy_bytes, npy_bytes_of_rows};
@@ -116,17 +116,17 @@ impl World {
             })
         })?;
 
-        let featuriser = Featuriser::new(world);
-        let keys = |entries| anyhow::Ok(npy_bytes(&featuriser.entry_keys(entries)?, KEY_WIDTH)?);
+        let features = HashFeatures::new(world);
+        let keys = |entries| anyhow::Ok(npy_bytes(&features.entry_keys(entries)?, KEY_WIDTH)?);
         let values =
-            |entries| npy_bytes_of_rows(&featuriser.values(entries), &[VALUE_TOKENS, VALUE_WIDTH]);
+            |entries| npy_bytes_of_rows(&features.values(entries), &[VALUE_TOKENS, VALUE_WIDTH]);
         file("entries.jsonl", &lines(world.entries.iter().map(|entry| &entry.knowledge))?)?;
         file("keys.npy", &keys(&world.entries)?)?;
         file("values.npy", &values(&world.entries)?)?;
 
         let questions = self.questions(world);
         file("questions.jsonl", &lines(questions.iter().map(Asked::of))?)?;
-        file("queries.npy", &npy_bytes(&featuriser.queries(&questions)?, KEY_WIDTH)?)?;
+        file("queries.npy", &npy_bytes(&features.queries(&questions)?, KEY_WIDTH)?)?;
 
         let asked = |question: &&Question| question.made_up && question.split == Split::Test;
         let swapped = world.questions.iter().filter(asked).count().min(SWAPPED);
