@@ -219,7 +219,7 @@ fn hub(bytes: &[u8]) {
 
 /// The maximum number of samples per input byte. A FLAC frame of silence has 65,535 samples of 8
 /// channels in 20 bytes, and resampling from 1,000 Hz to 16,000 Hz multiplies them by 16.
-const MOST_SAMPLES: usize = 1 << 16;
+const MAX_SAMPLES: usize = 1 << 16;
 
 fn audio(bytes: &[u8]) {
     let mut all = 0;
@@ -229,7 +229,7 @@ fn audio(bytes: &[u8]) {
         while reader.read(&mut samples)? {
             assert!(samples.iter().all(|sample| sample.is_finite()));
             all += samples.len();
-            assert!(all <= MOST_SAMPLES * bytes.len(), "{all} samples of {} bytes", bytes.len());
+            assert!(all <= MAX_SAMPLES * bytes.len(), "{all} samples of {} bytes", bytes.len());
             samples.clear();
         }
         Ok(())

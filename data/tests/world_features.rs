@@ -72,8 +72,7 @@ fn keys_have_unit_length_and_answers_can_be_read_from_values() {
     }
     let values = features.values(&world.entries);
     for (entry, value) in world.entries.iter().zip(values.chunks(VALUE_TOKENS * VALUE_WIDTH)) {
-        let near =
-            |answer: &&&str| product(&features.answer_token(answer), &value[..VALUE_WIDTH]);
+        let near = |answer: &&&str| product(&features.answer_token(answer), &value[..VALUE_WIDTH]);
         let answers = entry.attribute.answers.iter();
         let read = answers.max_by(|one, other| near(one).total_cmp(&near(other)));
         assert!(read.is_none_or(|answer| *answer == entry.answers[0]));

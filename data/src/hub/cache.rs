@@ -17,7 +17,7 @@ use super::{HubSettings, names};
 use crate::DataError;
 
 /// Size limits in bytes, above any real commit, `modules.json` and file listing.
-const LONGEST_REFERENCE: u64 = 1_000;
+const MAX_REFERENCE_BYTES: u64 = 1_000;
 const LARGEST_MODULES: u64 = 1 << 20;
 const LARGEST_LISTING: u64 = 100 << 20;
 
@@ -54,7 +54,7 @@ impl CachedModel {
     }
 
     fn known_commit(&self) -> Option<String> {
-        let text = read_short(&self.reference(), LONGEST_REFERENCE)?;
+        let text = read_short(&self.reference(), MAX_REFERENCE_BYTES)?;
         let commit = text.trim();
         names::is_plain_name(commit).then(|| commit.to_owned())
     }

@@ -17,7 +17,7 @@ use url::Url;
 use super::HubSettings;
 use super::facts::shown;
 
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 /// The size of the chunks in which a body is read.
 const PIECE: usize = 64 << 10;
 /// The headers to read.
@@ -122,7 +122,7 @@ impl<'a> Client<'a> {
         let address = format!("{}/{path}", self.settings.endpoint);
         let mut url = Url::parse(&address).map_err(|error| Trouble::Refused(error.to_string()))?;
         let mut token = self.settings.token.as_deref();
-        for _ in 0..=MOST_REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let answer = self.ask(&url, range, token)?;
             let head = &answer.head;
             let next = head.is_redirect().then(|| next_address(&url, head)).transpose();
@@ -137,7 +137,7 @@ impl<'a> Client<'a> {
                 token = None;
             }
         }
-        Err(Trouble::Refused(format!("more than {MOST_REDIRECTS} redirects")))
+        Err(Trouble::Refused(format!("more than {MAX_REDIRECTS} redirects")))
     }
 
     fn ask(&self, url: &Url, range: &str, token: Option<&str>) -> Result<Answer, Trouble> {

@@ -23,7 +23,7 @@ use super::{HubSettings, WeightsLocation, checksum, names, reach};
 use crate::DataError;
 
 /// A slower download is aborted.
-const LEAST_BYTES_PER_SECOND: f64 = 1_000.0;
+const MIN_BYTES_PER_SECOND: f64 = 1_000.0;
 /// The time limit for a response when the cached files would suffice.
 const SHORT_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
@@ -250,7 +250,7 @@ impl Transfer<'_> {
     ) -> Result<(), Failure> {
         let bar = self.bar(start, size);
         let limit = self.settings.stall_limit;
-        let least = (LEAST_BYTES_PER_SECOND * limit.as_secs_f64()) as u64;
+        let least = (MIN_BYTES_PER_SECOND * limit.as_secs_f64()) as u64;
         let mut length = start;
         let (mut window, mut window_start) = (Instant::now(), length);
         loop {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::resample::resample;
-use super::{DecodedImage, MOST_PIXELS};
+use super::{DecodedImage, MAX_PIXELS};
 use crate::DataError;
 
 /// Pillow's resampling filters of these names. Their support grows with the factor by which the
@@ -107,15 +107,15 @@ impl Preprocessing {
     /// Converts an image to model input, `[3, H, W]`: red, green, blue. Error messages name `path`.
     ///
     /// # Errors   `ImageTooLarge` if an image is so thin that resizing gives more than
-    /// [`MOST_PIXELS`]
+    /// [`MAX_PIXELS`]
     pub fn apply(&self, picture: &DecodedImage, path: &Path) -> Result<Vec<f32>, DataError> {
         let resized;
         let picture = match self.resize {
             None => picture,
             Some(resize) => {
                 let (height, width) = resize.size_of(picture);
-                if u64::from(width) * u64::from(height) > MOST_PIXELS {
-                    let (path, most) = (path.into(), MOST_PIXELS);
+                if u64::from(width) * u64::from(height) > MAX_PIXELS {
+                    let (path, most) = (path.into(), MAX_PIXELS);
                     return Err(DataError::ImageTooLarge { path, width, height, most });
                 }
                 // As in Pillow, an image that already has the target size stays unchanged.
@@ -207,13 +207,13 @@ enum Size {
 const PER_BYTE: f64 = 1.0 / 255.0;
 
 /// Longer edges are a mistake in the configuration.
-const LONGEST_EDGE: u32 = 4096;
+const MAX_EDGE: u32 = 4096;
 
 impl Published {
     fn understood(self) -> Result<Preprocessing, String> {
         let checked = |name: &str, edge: u32| match edge {
-            1..=LONGEST_EDGE => Ok(edge),
-            _ => Err(format!("`{name}` has {edge} pixels, not 1 to {LONGEST_EDGE}")),
+            1..=MAX_EDGE => Ok(edge),
+            _ => Err(format!("`{name}` has {edge} pixels, not 1 to {MAX_EDGE}")),
         };
         let missing = |name: &str| format!("`{name}` is missing");
         if self.do_pad == Some(true) {

@@ -35,7 +35,7 @@ const AOKVQA: Lists = Lists {
 };
 
 /// The maximum number of digits in a file name.
-const MOST_DIGITS: usize = 64;
+const MAX_DIGITS: usize = 64;
 
 /// Options for reading questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl FromStr for ImageName {
             (b's', None) if width.is_empty() => None,
             (b'd', None) if width.is_empty() => Some(0),
             (b'd', Some(digits)) => {
-                let digits = digits.parse().ok().filter(|digits| *digits <= MOST_DIGITS);
+                let digits = digits.parse().ok().filter(|digits| *digits <= MAX_DIGITS);
                 Some(digits.ok_or_else(refused)?)
             }
             _ => return Err(refused()),

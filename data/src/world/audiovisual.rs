@@ -30,7 +30,7 @@ pub struct Audiovisual {
 }
 
 /// The maximum absolute signal-to-noise ratio, in dB.
-pub const MOST_SNR_DB: f32 = 100.0;
+pub const MAX_SNR_DB: f32 = 100.0;
 
 /// The noise of the clips.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,7 +140,7 @@ impl Audiovisual {
             AudiovisualClip { text, name, voice: voice.name, samples, snr_db: None, masked };
         if let Some(kind) = pick(&noise_settings.noise, &mut rng) {
             let [low, high] =
-                noise_settings.snr_db.map(|ratio| ratio.clamp(-MOST_SNR_DB, MOST_SNR_DB));
+                noise_settings.snr_db.map(|ratio| ratio.clamp(-MAX_SNR_DB, MAX_SNR_DB));
             let ratio = rng.random_range(low.min(high)..=high.max(low));
             let noise = kind.make(clip.samples.len(), &mut rng);
             clip.samples = match masked {

@@ -14,7 +14,7 @@ use crate::audio::AudioReader;
 pub const SAMPLE_RATE: u32 = 16_000;
 
 /// The maximum number of names in a sentence.
-const MOST_NAMES: usize = 3;
+const MAX_NAMES: usize = 3;
 /// The minimum and maximum pause between two clips, and before and after a sentence, in samples.
 const PAUSE: std::ops::Range<usize> = 480..2_400;
 const AROUND: std::ops::Range<usize> = 800..3_200;
@@ -126,7 +126,7 @@ impl Voice {
             parts.extend(one_of(&self.openers, rng));
         }
         let mut names = Vec::new();
-        for i in 0..rng.random_range(1..=MOST_NAMES) {
+        for i in 0..rng.random_range(1..=MAX_NAMES) {
             if i > 0 && rng.random_bool(0.5) {
                 parts.extend(one_of(&self.joiners, rng));
             }
@@ -190,7 +190,7 @@ mod tests {
         assert!((0..9).any(|seed| make(seed) != make(1)));
         for seed in 0..50 {
             let Sentence { text, names, samples } = make(seed);
-            assert!((1..=MOST_NAMES).contains(&names.len()));
+            assert!((1..=MAX_NAMES).contains(&names.len()));
             assert!(names.iter().all(|name| text.contains(name)), "{text}: {names:?}");
             assert!((4_000..120_000).contains(&samples.len()));
         }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use engram_data::audio::noise::NoiseKind;
-use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, MOST_SNR_DB, NoiseSettings};
+use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, MAX_SNR_DB, NoiseSettings};
 use engram_data::world::questions::Split;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::align;
@@ -185,10 +185,10 @@ impl Hearer {
     fn clip(&self, wanted: &Wanted) -> anyhow::Result<AudiovisualClip> {
         let names = self.world.names().len();
         anyhow::ensure!(wanted.name < names, "there are {names} names");
-        let is_ratio = wanted.snr_db.abs() <= MOST_SNR_DB;
+        let is_ratio = wanted.snr_db.abs() <= MAX_SNR_DB;
         anyhow::ensure!(
             is_ratio,
-            "snr_db is {}; expected -{MOST_SNR_DB} to {MOST_SNR_DB}",
+            "snr_db is {}; expected -{MAX_SNR_DB} to {MAX_SNR_DB}",
             wanted.snr_db
         );
         let noise_settings = NoiseSettings {

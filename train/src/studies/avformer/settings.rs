@@ -1,7 +1,7 @@
 //! Settings of the study: `[data]`, `[model]` and the feed of a phase.
 
 use engram_data::audio::noise::NoiseKind;
-use engram_data::world::audiovisual::{MOST_SNR_DB, NoiseSettings};
+use engram_data::world::audiovisual::{MAX_SNR_DB, NoiseSettings};
 use engram_models::adapter::AdapterConfig;
 use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
@@ -173,7 +173,7 @@ impl AvformerData {
             return Some(("test_snr_db", wants_range()));
         }
         if let Some(ratio) = self.sweep_snr_db.iter().find(|ratio| !is_range([**ratio; 2])) {
-            let reason = format!("{ratio} is not from -{MOST_SNR_DB} to {MOST_SNR_DB} dB");
+            let reason = format!("{ratio} is not from -{MAX_SNR_DB} to {MAX_SNR_DB} dB");
             return Some(("sweep_snr_db", reason));
         }
         if self.is_world() && (self.noise.is_empty() || self.test_noise.is_empty()) {
@@ -335,9 +335,9 @@ fn is_usual_size(gigabytes: &f64) -> bool {
 }
 
 fn is_range([low, high]: [f32; 2]) -> bool {
-    low <= high && low >= -MOST_SNR_DB && high <= MOST_SNR_DB
+    low <= high && low >= -MAX_SNR_DB && high <= MAX_SNR_DB
 }
 
 fn wants_range() -> String {
-    format!("needs the lowest and the highest ratio, from -{MOST_SNR_DB} to {MOST_SNR_DB} dB")
+    format!("needs the lowest and the highest ratio, from -{MAX_SNR_DB} to {MAX_SNR_DB} dB")
 }
