@@ -114,7 +114,7 @@ pub(super) fn numbered(folder: &Path) -> Result<(Numbered, usize), DataError> {
         a.0.cmp(&b.0).then(number(a.1).total_cmp(&number(b.1))).then_with(|| a.2.cmp(&b.2))
     });
     let numbered = keyed.into_iter().map(|(_, number, path)| (number, path)).collect();
-    Ok((numbered, found.passed_over.hidden))
+    Ok((numbered, found.skipped.hidden))
 }
 
 fn picture_key(path: PathBuf) -> (String, Option<f64>, PathBuf) {

@@ -226,7 +226,7 @@ impl AudioFiles {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             files.entry(name).or_default().push(path);
         }
-        Ok(Self { folder: folder.clone(), files, hidden: found.passed_over.hidden })
+        Ok(Self { folder: folder.clone(), files, hidden: found.skipped.hidden })
     }
 
     /// Finds the audio file with a name, or returns the file name that was looked for.

@@ -27,13 +27,13 @@ const REMEDY: &str = "use lines `SPEAKER-CHAPTER-NUMBER TEXT`, as in LibriSpeech
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     refuse_audio(source)?;
     let is_list = |path: &Path| chapter(path).is_some();
-    let FolderFiles { files: lists, passed_over } = folder::files(&source.path, &is_list)?;
+    let FolderFiles { files: lists, skipped } = folder::files(&source.path, &is_list)?;
     if lists.is_empty() {
         let remedy = "use the folder LibriSpeech, or the folder of a split or a speaker in it";
         return Err(refusal(&source.path, "has no file SPEAKER-CHAPTER.trans.txt", remedy));
     }
     let mut gathering = Gathering::new(source);
-    gathering.found.hidden = passed_over.hidden;
+    gathering.found.hidden = skipped.hidden;
     let mut chapters: HashMap<String, &Path> = HashMap::new();
     for list in &lists {
         let chapter = chapter(list).unwrap_or_default();
