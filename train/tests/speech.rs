@@ -284,7 +284,7 @@ fn texts_and_clips_that_cannot_be_are_named() {
     assert!(error(&keep, "batch.tokens=100").contains("tokens"));
     assert!(error(&keep, "evaluation.early_stop=2").contains("early_stop"));
     assert!(error(&keep, "model.best_rq.codes=0").contains("codes"));
-    assert!(error(&keep, "data.spec_augment.time_share=2.0").contains("time_share"));
+    assert!(error(&keep, "data.spec_augment.max_time_fraction=2.0").contains("max_time_fraction"));
 }
 
 /// A run on audio alone, and a run that starts from it with another seed: it keeps the quantiser.
