@@ -56,9 +56,9 @@ pub struct Augmentation {
     /// The background colour.
     pub background: Background,
     /// Minimum and maximum fraction of the image area in the crop.
-    pub area: [f32; 2],
+    pub scale: [f32; 2],
     /// Minimum and maximum aspect ratio (width / height) of the crop.
-    pub aspect: [f32; 2],
+    pub ratio: [f32; 2],
     /// Probability of a horizontal flip; use 0 for images with letters or flags.
     pub flip: f64,
     /// Maximum rotation to either side, in degrees.
@@ -81,8 +81,8 @@ impl Augmentation {
         Self {
             size,
             background: Background::Fixed([128; 3]),
-            area: [1.0, 1.0],
-            aspect: [1.0, 1.0],
+            scale: [1.0, 1.0],
+            ratio: [1.0, 1.0],
             flip: 0.0,
             rotation: 0.0,
             brightness: 0.0,
@@ -98,7 +98,7 @@ impl Augmentation {
     /// # Source   Szegedy et al., "Going deeper with convolutions", §6: 8–100 % of the area, 3/4 to
     /// 4/3
     pub fn inception(size: u32) -> Self {
-        Self { area: [0.08, 1.0], aspect: [0.75, 4.0 / 3.0], ..Self::none(size) }
+        Self { scale: [0.08, 1.0], ratio: [0.75, 4.0 / 3.0], ..Self::none(size) }
     }
 
     /// Checks the ranges.
@@ -110,15 +110,15 @@ impl Augmentation {
         if !(1..=LARGEST_SIDE).contains(&self.size) {
             return refuse("size", self.size.to_string(), "use 1 to 4096 pixels");
         }
-        let [least, greatest] = self.area;
+        let [least, greatest] = self.scale;
         if !(least > 0.0 && least <= greatest && greatest <= 1.0) {
             let wanted = "use two fractions above 0 and up to 1, the smaller first";
-            return refuse("area", format!("{:?}", self.area), wanted);
+            return refuse("scale", format!("{:?}", self.scale), wanted);
         }
-        let [least, greatest] = self.aspect;
+        let [least, greatest] = self.ratio;
         if !(least >= 0.01 && least <= greatest && greatest <= 100.0) {
             let wanted = "use two ratios from 0.01 to 100, the smaller first";
-            return refuse("aspect", format!("{:?}", self.aspect), wanted);
+            return refuse("ratio", format!("{:?}", self.ratio), wanted);
         }
         if !(0.0..=180.0).contains(&self.rotation) {
             return refuse("rotation", self.rotation.to_string(), "use 0 to 180 degrees");
@@ -172,12 +172,12 @@ impl Augmentation {
     fn draw_cut(&self, width: u32, height: u32, rng: &mut ChaCha8Rng) -> Cut {
         let turn = self.rotation * rng.random_range(-1.0..=1.0);
         let whole = width as f32 * height as f32;
-        let [narrowest, widest] = self.aspect.map(f32::ln);
+        let [narrowest, widest] = self.ratio.map(f32::ln);
         for _ in 0..CROP_ATTEMPTS {
-            let area = whole * rng.random_range(self.area[0]..=self.area[1]);
-            let aspect = rng.random_range(narrowest..=widest).exp();
-            let cut_width = (area * aspect).sqrt().round() as u32;
-            let cut_height = (area / aspect).sqrt().round() as u32;
+            let area = whole * rng.random_range(self.scale[0]..=self.scale[1]);
+            let ratio = rng.random_range(narrowest..=widest).exp();
+            let cut_width = (area * ratio).sqrt().round() as u32;
+            let cut_height = (area / ratio).sqrt().round() as u32;
             if (1..=width).contains(&cut_width) && (1..=height).contains(&cut_height) {
                 let left = rng.random_range(0..=width - cut_width);
                 let top = rng.random_range(0..=height - cut_height);
@@ -186,9 +186,9 @@ impl Augmentation {
         }
         // The largest crop with an allowed aspect ratio, in the centre.
         let (full_width, full_height) = (width as f32, height as f32);
-        let aspect = (full_width / full_height).clamp(self.aspect[0], self.aspect[1]);
-        let cut_width = full_width.min(full_height * aspect).round().max(1.0) as u32;
-        let cut_height = full_height.min(full_width / aspect).round().max(1.0) as u32;
+        let ratio = (full_width / full_height).clamp(self.ratio[0], self.ratio[1]);
+        let cut_width = full_width.min(full_height * ratio).round().max(1.0) as u32;
+        let cut_height = full_height.min(full_width / ratio).round().max(1.0) as u32;
         let (left, top) = ((width - cut_width) / 2, (height - cut_height) / 2);
         Cut { left, top, width: cut_width, height: cut_height, turn }
     }

@@ -78,8 +78,8 @@ impl Default for WorldOptions {
 pub fn view_augmentation(size: u32) -> Augmentation {
     Augmentation {
         background: Background::Random,
-        area: [0.7, 1.0],
-        aspect: [0.85, 1.18],
+        scale: [0.7, 1.0],
+        ratio: [0.85, 1.18],
         rotation: 10.0,
         brightness: 0.2,
         contrast: 0.2,

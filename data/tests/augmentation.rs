@@ -20,8 +20,8 @@ fn gradient(width: u32, height: u32) -> RgbaImage {
 prop_compose! {
     fn any_augmentation()(
         (size, flip, rotation) in (1..40u32, 0.0..=1.0f64, 0.0..=180.0f32),
-        area in [0.001..=1.0f32, 0.001..=1.0f32],
-        aspect in [0.01..=100.0f32, 0.01..=100.0f32],
+        scale in [0.001..=1.0f32, 0.001..=1.0f32],
+        ratio in [0.01..=100.0f32, 0.01..=100.0f32],
         shares in [0.0..=1.0f32, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0],
         background in prop_oneof![
             Just(Background::Random), any::<[u8; 3]>().prop_map(Background::Fixed)
@@ -30,7 +30,7 @@ prop_compose! {
         let ordered = |[first, second]: [f32; 2]| [first.min(second), first.max(second)];
         let [brightness, contrast, saturation, noise, occlusion] = shares;
         Augmentation {
-            size, background, area: ordered(area), aspect: ordered(aspect), flip, rotation,
+            size, background, scale: ordered(scale), ratio: ordered(ratio), flip, rotation,
             brightness, contrast, saturation, noise, occlusion,
         }
     }
@@ -80,7 +80,7 @@ fn each_setting_does_what_it_says() {
     let flip = Augmentation { flip: 1.0, ..Augmentation::none(64) };
     assert_eq!(view(&flip, &picture, 5), mirrored);
 
-    let crop = Augmentation { area: [0.25, 0.25], ..Augmentation::none(32) };
+    let crop = Augmentation { scale: [0.25, 0.25], ..Augmentation::none(32) };
     let cut = view(&crop, &picture, 5);
     let [left, top, _] = cut.get_pixel(0, 0).0.map(u32::from);
     for (x, y, pixel) in cut.enumerate_pixels() {
@@ -140,11 +140,11 @@ fn settings_out_of_range_are_refused() {
     };
     refused(Augmentation { size: 0, ..good.clone() }, "size");
     refused(Augmentation { size: 5000, ..good.clone() }, "size");
-    for area in [[0.0, 1.0], [0.5, 0.4], [0.5, 1.5], [f32::NAN, 1.0], [0.5, f32::NAN]] {
-        refused(Augmentation { area, ..good.clone() }, "area");
+    for scale in [[0.0, 1.0], [0.5, 0.4], [0.5, 1.5], [f32::NAN, 1.0], [0.5, f32::NAN]] {
+        refused(Augmentation { scale, ..good.clone() }, "scale");
     }
-    for aspect in [[0.0, 1.0], [2.0, 1.0], [1.0, f32::INFINITY], [-1.0, 1.0]] {
-        refused(Augmentation { aspect, ..good.clone() }, "aspect");
+    for ratio in [[0.0, 1.0], [2.0, 1.0], [1.0, f32::INFINITY], [-1.0, 1.0]] {
+        refused(Augmentation { ratio, ..good.clone() }, "ratio");
     }
     refused(Augmentation { flip: 1.1, ..good.clone() }, "flip");
     refused(Augmentation { rotation: 181.0, ..good.clone() }, "rotation");

@@ -75,7 +75,7 @@ pub fn squared(size: usize) -> Preprocessing {
 /// # Source   REVEAL's warm start crops 10 to 80 % of an image; small images keep more of it here
 fn photograph_views(size: u32) -> Augmentation {
     Augmentation {
-        area: [0.3, 1.0],
+        scale: [0.3, 1.0],
         flip: 0.5,
         brightness: 0.2,
         contrast: 0.2,
