@@ -28,7 +28,7 @@ fn entries_are_what_a_memory_is_built_of() {
         folder,
         "data entries web a.tsv b.tsv --min-characters 2 --skip-bad-lines --out web.jsonl",
     );
-    assert_eq!(told, "web.jsonl: 2 entries of 4 rows; left out: 1 malformed, 1 too short\n");
+    assert_eq!(told, "web.jsonl: 2 entries of 4 rows; skipped: 1 malformed, 1 too short\n");
     fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
     let built = done(folder, "memory build --keys keys.npy --entries web.jsonl --out m --quiet");
     assert!(built.contains("2 entries"), "{built}");
@@ -46,7 +46,7 @@ fn triples_passages_and_questions_are_written() {
     let counts = done(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl --json"));
     let counts: serde_json::Value = serde_json::from_str(&counts).unwrap();
     assert_eq!(counts["entries"], 3);
-    assert_eq!(counts["left_out"]["no_description"], 1);
+    assert_eq!(counts["skipped"]["no_description"], 1);
     assert_eq!(counts["notes"]["entity_without_label"], 1);
     assert_eq!(
         fs::read_to_string(folder.join("w.jsonl")).unwrap(),

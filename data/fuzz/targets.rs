@@ -63,7 +63,7 @@ fn check(bytes: &[u8], read: Reader<'_>) {
         (Some(_), None) => {
             panic!("the strict reader accepts an input that the lenient reader refuses")
         }
-        (None, Some((_, counts))) => assert!(counts.left_out.contains_key(&Reason::Malformed)),
+        (None, Some((_, counts))) => assert!(counts.skipped.contains_key(&Reason::Malformed)),
         (None, None) => {}
     }
 }
@@ -151,8 +151,8 @@ fn wit(bytes: &[u8]) {
 }
 
 fn web(bytes: &[u8]) {
-    for (caption_first, least_characters) in [(false, 0), (true, 5)] {
-        let options = WebOptions { caption_first, least_characters, ..WebOptions::default() };
+    for (caption_first, min_characters) in [(false, 0), (true, 5)] {
+        let options = WebOptions { caption_first, min_characters, ..WebOptions::default() };
         check(bytes, &|input, to| web::read(input, &options, to));
     }
 }
