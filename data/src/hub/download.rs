@@ -25,7 +25,7 @@ use crate::DataError;
 /// A slower download is aborted.
 const MIN_BYTES_PER_SECOND: f64 = 1_000.0;
 /// The time limit for a response when the cached files would suffice.
-const SHORT_ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The effort for reaching the hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,11 +50,11 @@ pub(super) fn download(
     if let Some(reason) = silence.filter(|_| effort == Effort::Brief) {
         return Err(transfer.no_network(reason));
     }
-    let answer_limit = match effort {
-        Effort::Full => settings.answer_limit,
-        Effort::Brief => settings.answer_limit.min(SHORT_ANSWER_LIMIT),
+    let response_timeout = match effort {
+        Effort::Full => settings.response_timeout,
+        Effort::Brief => settings.response_timeout.min(SHORT_RESPONSE_TIMEOUT),
     };
-    let client = Client::new(settings, answer_limit)
+    let client = Client::new(settings, response_timeout)
         .map_err(|trouble| transfer.failure(trouble).into_error())?;
     if settings.token.as_ref().is_some_and(|token| !token.bytes().all(|b| b.is_ascii_graphic())) {
         return Err(DataError::InvalidAccessToken { location: location.to_string() });
@@ -249,7 +249,7 @@ impl Transfer<'_> {
         size: u64,
     ) -> Result<(), Failure> {
         let bar = self.bar(start, size);
-        let limit = self.settings.stall_limit;
+        let limit = self.settings.stall_timeout;
         let least = (MIN_BYTES_PER_SECOND * limit.as_secs_f64()) as u64;
         let mut length = start;
         let (mut window, mut window_start) = (Instant::now(), length);

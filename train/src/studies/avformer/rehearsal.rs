@@ -2,7 +2,7 @@
 //! speeds, alone and in pairs. Targets are the frozen ASR model's own texts and encoder states.
 
 use candle_core::Tensor;
-use engram_data::audio::at_speed;
+use engram_data::audio::change_speed;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_models::avformer::state_distance;
 use engram_models::kernels::Mode;
@@ -32,7 +32,7 @@ impl AvformerStudy {
         let mut all: Vec<SeenClip> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
             let played = clips.par_iter().map(|clip| {
-                let samples = at_speed(&clip.samples, SAMPLE_RATE, *speed)?;
+                let samples = change_speed(&clip.samples, SAMPLE_RATE, *speed)?;
                 Ok(SeenClip { samples, ..clip.clone() })
             });
             let played = played.collect::<StudyResult<Vec<SeenClip>>>()?;

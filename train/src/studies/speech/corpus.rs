@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use engram_data::DataError;
-use engram_data::audio::at_speed;
+use engram_data::audio::change_speed;
 use engram_data::audio::mixing::{babble, mix, white_noise};
 use engram_data::audio::noise::NoiseKind;
 use engram_data::speech::manifest::{Clip, read_manifest};
@@ -259,7 +259,8 @@ impl Manifest {
             );
             return Err(self.bad(clip, &reason));
         }
-        let samples = if speed == 1.0 { samples } else { at_speed(&samples, SAMPLE_RATE, speed)? };
+        let samples =
+            if speed == 1.0 { samples } else { change_speed(&samples, SAMPLE_RATE, speed)? };
         if samples.len() < HOP {
             return Err(self.bad(clip, "is shorter than one frame (10 ms); remove it"));
         }
@@ -280,7 +281,10 @@ fn spoken(sentence: Sentence, id: String) -> Utterance {
 fn all_at_speed(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
     let clips = |clips: &[Spoken]| {
         let played = |clip: &Spoken| {
-            Ok(Spoken { text: clip.text, samples: at_speed(&clip.samples, SAMPLE_RATE, speed)? })
+            Ok(Spoken {
+                text: clip.text,
+                samples: change_speed(&clip.samples, SAMPLE_RATE, speed)?,
+            })
         };
         clips.par_iter().map(played).collect::<Result<Vec<_>>>()
     };
