@@ -3,7 +3,7 @@
 
 use engram_data::DataError;
 use engram_data::audio::AudioReader;
-use engram_data::hub::{Facts, HubSettings, WeightsLocation};
+use engram_data::hub::{FileMetadata, HubSettings, WeightsLocation};
 use engram_data::image::DecodedImage;
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::vqa::VqaOptions;
@@ -200,9 +200,9 @@ fn hub(bytes: &[u8]) {
     };
     let is_hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let status = text.lines().next().and_then(|line| line.trim().parse().ok()).unwrap_or(200);
-    if let Ok(Some(facts)) = Facts::read(status, |name| value(name, ':')) {
-        assert!(facts.commit.len() == 40 && is_hexadecimal(&facts.commit));
-        assert!([40, 64].contains(&facts.etag.len()) && is_hexadecimal(&facts.etag));
+    if let Ok(Some(metadata)) = FileMetadata::read(status, |name| value(name, ':')) {
+        assert!(metadata.commit.len() == 40 && is_hexadecimal(&metadata.commit));
+        assert!([40, 64].contains(&metadata.etag.len()) && is_hexadecimal(&metadata.etag));
     }
     // If the variables hold a token, no token file is read.
     let variable = |name: &str| value(name, '=').or((name == "HF_TOKEN").then_some("token"));

@@ -15,7 +15,7 @@ use ureq::{Agent, AgentBuilder, Request};
 use url::Url;
 
 use super::HubSettings;
-use super::facts::shown;
+use super::metadata::shown;
 
 const MAX_REDIRECTS: usize = 10;
 /// The size of the chunks in which a body is read.
