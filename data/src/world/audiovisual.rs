@@ -1,4 +1,4 @@
-//! Spoken names in noise, with their images: the data of AVFormer in the embedded world.
+//! SpokenClip names in noise, with their images: the data of AVFormer in the embedded world.
 //!
 //! The voices and the noise of the test split are not in training. The names and images are the
 //! same as in training, in other views.
@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::of_split;
 use super::pictures::{self, WorldImage};
 use super::questions::Split;
-use super::speech::{self, SAMPLE_RATE, Spoken, Voice};
+use super::speech::{self, SAMPLE_RATE, SpokenClip, Voice};
 use crate::DataError;
 use crate::audio::mixing::{mix, power};
 use crate::audio::noise::NoiseKind;
@@ -87,7 +87,7 @@ impl Audiovisual {
         }
         let shown = pictures::pictures()?;
         let said = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
-        let of_name = |spoken: &Spoken| {
+        let of_name = |spoken: &SpokenClip| {
             shown.iter().find(|picture| picture.name == spoken.text).cloned().ok_or_else(|| {
                 DataError::Image {
                     path: spoken.text.into(),

@@ -50,16 +50,16 @@ pub struct Voice {
     /// The split of the voice.
     pub split: Split,
     /// Phrases before a name: `this is a`.
-    pub openers: Vec<Spoken>,
+    pub openers: Vec<SpokenClip>,
     /// Phrases between two names: `and the`.
-    pub joiners: Vec<Spoken>,
+    pub joiners: Vec<SpokenClip>,
     /// Image names.
-    pub names: Vec<Spoken>,
+    pub names: Vec<SpokenClip>,
 }
 
 /// A spoken clip.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spoken {
+pub struct SpokenClip {
     /// The transcript.
     pub text: &'static str,
     /// Samples at [`SAMPLE_RATE`].
@@ -112,7 +112,7 @@ fn voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
             "joiner" => &mut joiners,
             _ => &mut names,
         };
-        list.push(Spoken { text, samples: own.to_vec() });
+        list.push(SpokenClip { text, samples: own.to_vec() });
     }
     Ok(Voice { name, split, openers, joiners, names })
 }
@@ -121,7 +121,7 @@ impl Voice {
     /// Makes a sentence of one to three names. Half of the sentences begin with an opener, and half
     /// of the later names follow a joiner.
     pub fn sentence(&self, rng: &mut ChaCha8Rng) -> Sentence {
-        let mut parts: Vec<&Spoken> = Vec::new();
+        let mut parts: Vec<&SpokenClip> = Vec::new();
         if rng.random_bool(0.5) {
             parts.extend(one_of(&self.openers, rng));
         }
@@ -148,7 +148,7 @@ impl Voice {
     }
 }
 
-fn one_of<'a>(clips: &'a [Spoken], rng: &mut ChaCha8Rng) -> Option<&'a Spoken> {
+fn one_of<'a>(clips: &'a [SpokenClip], rng: &mut ChaCha8Rng) -> Option<&'a SpokenClip> {
     if clips.is_empty() { None } else { Some(&clips[rng.random_range(0..clips.len())]) }
 }
 
@@ -165,7 +165,7 @@ mod tests {
         let of = |split| voices.iter().filter(|voice| voice.split == split).count();
         assert_eq!([Split::Train, Split::Validation, Split::Test].map(of), [8, 1, 1]);
         let pictures = pictures()?;
-        let texts = |clips: &[Spoken]| clips.iter().map(|clip| clip.text).collect::<Vec<_>>();
+        let texts = |clips: &[SpokenClip]| clips.iter().map(|clip| clip.text).collect::<Vec<_>>();
         for voice in &voices {
             assert_eq!(texts(&voice.names), texts(&voices[0].names));
             assert_eq!((voice.names.len(), voice.openers.len(), voice.joiners.len()), (138, 6, 2));

@@ -9,7 +9,7 @@ use engram_data::audio::noise::NoiseKind;
 use engram_data::speech::manifest::{Clip, read_manifest};
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_data::world::questions::Split;
-use engram_data::world::speech::{SAMPLE_RATE, Sentence, Spoken, Voice, voices};
+use engram_data::world::speech::{SAMPLE_RATE, Sentence, SpokenClip, Voice, voices};
 use engram_models::speech::log_mel::HOP;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -279,9 +279,9 @@ fn spoken(sentence: Sentence, id: String) -> Utterance {
 }
 
 fn all_at_speed(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
-    let clips = |clips: &[Spoken]| {
-        let played = |clip: &Spoken| {
-            Ok(Spoken {
+    let clips = |clips: &[SpokenClip]| {
+        let played = |clip: &SpokenClip| {
+            Ok(SpokenClip {
                 text: clip.text,
                 samples: change_speed(&clip.samples, SAMPLE_RATE, speed)?,
             })
