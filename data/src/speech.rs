@@ -23,7 +23,7 @@ pub mod howto100m;
 pub mod librispeech;
 pub mod manifest;
 pub mod spec_augment;
-pub mod tokens;
+pub mod tokenizer;
 pub mod visspeech;
 
 use std::fmt;

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::ModelError;
 use engram_models::generation::GenerateOptions;
 use engram_models::kernels::Mode;
@@ -43,7 +43,7 @@ pub struct Recogniser {
     whisper: Whisper,
     parameters: Parameters,
     mel: LogMel,
-    tokeniser: SpeechTokeniser,
+    tokeniser: SpeechTokenizer,
     tokens: WhisperTokens,
     suppressed: Vec<u32>,
     suppressed_at_start: Vec<u32>,

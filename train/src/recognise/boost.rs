@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engram_data::DataError;
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
 
 use super::{ConformerRecogniser, Recogniser};
@@ -20,7 +20,7 @@ const OF_FIRST: f32 = 0.5;
 
 /// Builds trees from lists of words.
 pub struct Booster<'a> {
-    tokeniser: &'a SpeechTokeniser,
+    tokeniser: &'a SpeechTokenizer,
     vocabulary: Vocabulary,
     edges: Arc<WordEdges>,
     bonus: Bonus,
@@ -61,7 +61,7 @@ impl ConformerRecogniser {
 
 impl<'a> Booster<'a> {
     /// A builder for a vocabulary that cannot express every text.
-    fn of_closed(tokeniser: &'a SpeechTokeniser, weight: f32) -> Result<Self> {
+    fn of_closed(tokeniser: &'a SpeechTokenizer, weight: f32) -> Result<Self> {
         let texts = texts_within(tokeniser)?;
         let is_space = |text: &String| !text.is_empty() && text.trim().is_empty();
         let is_space = texts.iter().map(is_space).collect();
@@ -69,7 +69,7 @@ impl<'a> Booster<'a> {
     }
 
     fn new(
-        tokeniser: &'a SpeechTokeniser,
+        tokeniser: &'a SpeechTokenizer,
         vocabulary: Vocabulary,
         texts: &[String],
         weight: f32,
@@ -121,7 +121,7 @@ impl<'a> Booster<'a> {
     fn closed(&self, word: &str, is_space: &[bool], sequences: &mut Vec<Vec<u32>>) -> Result<()> {
         let mut forms = forms(word);
         forms.push(word.to_lowercase());
-        let encode = |form: &str| self.tokeniser.encode_known(form);
+        let encode = |form: &str| self.tokeniser.encode_strict(form);
         forms.retain(|form| encode(form).is_ok());
         if forms.is_empty() {
             // This returns the error for the word itself.
@@ -146,7 +146,7 @@ impl<'a> Booster<'a> {
 
 /// The text that each token of a vocabulary adds after other text. At the start of a text, many
 /// tokens omit their leading space.
-fn texts_within(tokeniser: &SpeechTokeniser) -> Result<Vec<String>> {
+fn texts_within(tokeniser: &SpeechTokenizer) -> Result<Vec<String>> {
     let ids = 0..tokeniser.vocabulary_size() as u32;
     let mut before = None;
     for id in ids.clone() {
@@ -195,11 +195,11 @@ mod tests {
     }
 
     /// The total bonus of each text at weight 2, including the end of the text.
-    fn bonuses(tokeniser: &SpeechTokeniser, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
+    fn bonuses(tokeniser: &SpeechTokenizer, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
         let tree = Booster::of_closed(tokeniser, 2.0)?.tree(words)?;
         let of = |text: &&str| {
             let (mut state, mut sum) = (BoostState::default(), 0.0);
-            for token in tokeniser.encode_known(text)? {
+            for token in tokeniser.encode_strict(text)? {
                 let (next, gives) = tree.advance(state, token, BrokenMatch::GivesBack);
                 (state, sum) = (next, sum + gives);
             }
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn letters_of_a_word_get_their_bonus_once_and_spaces_none() -> Result<()> {
-        let letters = SpeechTokeniser::letters()?;
+        let letters = SpeechTokenizer::letters()?;
         let words = ["Ash", "ash", "ASH", "mountain ash"];
         let texts = ["ash", "an ash", "as", "cash", "ashes", "ash'", "the mountain ash", "a  b"];
         let want = [5.0, 5.0, 0.0, 0.0, 0.0, 5.0, 23.0, 0.0];
@@ -236,7 +236,7 @@ mod tests {
         });
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), json.to_string()).unwrap();
-        let tokeniser = SpeechTokeniser::from_file(file.path())?;
+        let tokeniser = SpeechTokenizer::from_file(file.path())?;
         let texts = texts_within(&tokeniser)?;
         assert_eq!(texts[1..], [" ", " as", "h", "as", "e", "a", "s"]);
         // `he` is `▁`, `h`, `e`.

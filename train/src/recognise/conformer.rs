@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::ModelError;
 use engram_models::adapter::Adapters;
 use engram_models::conformer::{ConformerCtc, ConformerCtcConfig};
@@ -36,7 +36,7 @@ pub struct ConformerRecogniser {
     pub(super) model: ConformerCtc,
     pub(super) parameters: Parameters,
     pub(super) mel: LogMel,
-    tokeniser: SpeechTokeniser,
+    tokeniser: SpeechTokenizer,
     /// The path of the weights file.
     weights: PathBuf,
 }
@@ -72,7 +72,7 @@ impl ConformerRecogniser {
     pub fn open(location: &str) -> Result<Self> {
         let folder = PublishedFolder::open(location)?;
         let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
-        let tokeniser = SpeechTokeniser::from_file(&folder.tokenizer()?)?;
+        let tokeniser = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         if tokeniser.vocabulary_size() > config.vocab_size {
             let (theirs, own) = (tokeniser.vocabulary_size(), config.vocab_size);
             let reason = format!(
@@ -96,7 +96,7 @@ impl ConformerRecogniser {
     }
 
     /// Its tokenizer.
-    pub(super) fn tokeniser(&self) -> &SpeechTokeniser {
+    pub(super) fn tokeniser(&self) -> &SpeechTokenizer {
         &self.tokeniser
     }
 

@@ -99,8 +99,8 @@ impl Listener {
     pub fn tokens_of(&self, text: &str) -> Result<Vec<u32>, DataError> {
         match self {
             // Whisper's texts start with a space.
-            Self::Whisper(whisper) => whisper.tokeniser.encode_known(&format!(" {}", text.trim())),
-            Self::Conformer(conformer) => conformer.tokeniser().encode_known(text.trim()),
+            Self::Whisper(whisper) => whisper.tokeniser.encode_strict(&format!(" {}", text.trim())),
+            Self::Conformer(conformer) => conformer.tokeniser().encode_strict(text.trim()),
         }
     }
 

@@ -12,7 +12,7 @@
 //! - No word starts before the end of the previous word, and shortening never makes a word longer.
 //! - Word times affect neither the next window nor the segment times.
 
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::{HOP, seconds};
 use engram_models::whisper::{Alignment, Said, Task};
@@ -94,7 +94,7 @@ impl Recogniser {
 
 /// The pieces of a text part. Its first token has index `first` in the alignment.
 fn pieces_of(
-    tokeniser: &SpeechTokeniser,
+    tokeniser: &SpeechTokenizer,
     tokens: &[u32],
     (alignment, first): (&Alignment, usize),
     by_character: bool,

@@ -7,7 +7,7 @@ use engram_data::audio::change_speed;
 use engram_data::audio::mixing::{babble, mix, white_noise};
 use engram_data::audio::noise::NoiseKind;
 use engram_data::speech::manifest::{Clip, read_manifest};
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::{SAMPLE_RATE, Sentence, SpokenClip, Voice, voices};
 use engram_models::speech::log_mel::HOP;
@@ -133,7 +133,7 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Recognise`] naming the manifest and the line.
-    pub fn check_texts(&self, tokeniser: &SpeechTokeniser) -> Result<()> {
+    pub fn check_texts(&self, tokeniser: &SpeechTokenizer) -> Result<()> {
         let Sounds::Files { train, validation, test } = &self.sounds else { return Ok(()) };
         for manifest in [train, validation, test] {
             for clip in &manifest.clips {
@@ -141,7 +141,7 @@ impl Corpus {
                     let reason = "has no `text`; only `best_rq` can train without one";
                     return Err(manifest.bad(clip, reason));
                 };
-                tokeniser.encode_known(text).map_err(|error| {
+                tokeniser.encode_strict(text).map_err(|error| {
                     let remedy = "spell it with known letters, or set `data.tokenizer`";
                     manifest.bad(clip, &format!("{error}; {remedy}"))
                 })?;
