@@ -14,7 +14,7 @@ use engram_data::knowledge::{
     Collector, Counts, Input, Knowledge, Reason, coco, vqa, web, wikidata, wit,
 };
 use engram_data::text_to_text::TextToText;
-use engram_data::tokenise::{TextForm, Tokeniser};
+use engram_data::tokenizer::{SegmentTokenizer, TextForm};
 
 /// The file name that every message must contain.
 const FILE: &str = "input.file";
@@ -123,15 +123,16 @@ fn tokenizer(bytes: &[u8]) {
     {
         check_message(&error.to_string());
     }
-    let tokeniser = match Tokeniser::from_bytes(FILE, bytes) {
-        Ok(tokeniser) => tokeniser,
+    let tokenizer = match SegmentTokenizer::from_bytes(FILE, bytes) {
+        Ok(tokenizer) => tokenizer,
         Err(error) => return check_message(&error.to_string()),
     };
     for text in ["", "a joint of two pipes", "Caf\u{e9} \u{1f600}\u{4e2d}\0"] {
-        for as_file in [false, true] {
-            let form = TextForm { longest: 7, cut_start: as_file, as_file };
-            match tokeniser.encode_text(text, &form) {
-                Ok(ids) => assert!(as_file || ids.len() <= form.longest),
+        for use_post_processor in [false, true] {
+            let form =
+                TextForm { max_length: 7, truncate_left: use_post_processor, use_post_processor };
+            match tokenizer.encode_text(text, &form) {
+                Ok(ids) => assert!(use_post_processor || ids.len() <= form.max_length),
                 Err(error) => check_message(&error.to_string()),
             }
         }

@@ -14,7 +14,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
 
 use crate::DataError;
-use crate::tokenise::{guarded, parse};
+use crate::tokenizer::{guarded, parse};
 
 const PAD: &str = "<pad>";
 const END: &str = "</s>";

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tokenizers::Tokenizer;
 
 use crate::DataError;
-use crate::tokenise::{guarded, parse};
+use crate::tokenizer::{guarded, parse};
 
 /// The tokens of [`SpeechTokenizer::letters`], in order.
 const LETTERS: &str = " 'abcdefghijklmnopqrstuvwxyz";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_data::image::Preprocessing;
-use engram_data::tokenise::{TextForm, Tokeniser};
+use engram_data::tokenizer::{SegmentTokenizer, TextForm};
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig};
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
@@ -24,7 +24,7 @@ const BATCH_PICTURES: usize = 16;
 
 pub(super) struct ClipModel {
     clip: Clip,
-    tokeniser: Tokeniser,
+    tokeniser: SegmentTokenizer,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
     form: TextForm,
@@ -49,7 +49,7 @@ impl ClipModel {
         let weights = folder.weights()?;
         let json = std::fs::read(&tokenizer).map_err(TrainError::io(&tokenizer))?;
         let json = adapted(json, tokenizer_config.as_ref(), settings.do_lower_case);
-        let tokeniser = Tokeniser::from_bytes(&tokenizer, &json)?;
+        let tokeniser = SegmentTokenizer::from_bytes(&tokenizer, &json)?;
         tokeniser.check_fits(config.text_config.vocab_size, None)?;
         let (end, expected) = (tokeniser.special().sep, config.text_config.end_of_text());
         if expected.is_some_and(|expected| expected != end) {
