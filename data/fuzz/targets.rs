@@ -13,7 +13,7 @@ use engram_data::knowledge::wit::WitOptions;
 use engram_data::knowledge::{
     Collector, Counts, Input, Knowledge, Reason, coco, vqa, web, wikidata, wit,
 };
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_data::tokenizer::{SegmentTokenizer, TextForm};
 
 /// The file name that every message must contain.
@@ -119,7 +119,7 @@ fn edges(bytes: &[u8]) {
 /// errors.
 fn tokenizer(bytes: &[u8]) {
     if let Ok(json) = std::str::from_utf8(bytes)
-        && let Err(error) = TextToText::parse(json, FILE.as_ref())
+        && let Err(error) = T5Tokenizer::parse(json, FILE.as_ref())
     {
         check_message(&error.to_string());
     }

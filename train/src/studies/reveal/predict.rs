@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engram_data::image::Preprocessing;
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_data::world::haystack::WorldId;
 use engram_data::{DataError, read_text};
 use engram_memory::Entry;
@@ -194,7 +194,7 @@ impl Answerer {
             wrong("reading the sizes")(format!("{}: {error}", file.display()).into())
         })?;
         let path = run.join(TOKENIZER);
-        let tokens = TextToText::parse(&read(TOKENIZER)?, &path)?;
+        let tokens = T5Tokenizer::parse(&read(TOKENIZER)?, &path)?;
         tokens.check_fits(config.t5.vocab_size)?;
         let size = config.image.image_size;
         let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
