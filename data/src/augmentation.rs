@@ -320,7 +320,7 @@ impl<'a> Normal<'a> {
     }
 }
 
-/// Converts an image to model input: `(value rescale - mean) / deviation`.
+/// Converts an image to model input: `(value rescale - mean) / std`.
 ///
 /// # Shapes   `[3, H, W]`, row after row
 ///
@@ -331,17 +331,12 @@ impl<'a> Normal<'a> {
 /// let numbers = channels_first(&view, 1.0 / 255.0, [0.5; 3], [0.5; 3]);
 /// assert_eq!(numbers, [-1.0, -1.0, 1.0, 1.0, -1.0, -1.0]);
 /// ```
-pub fn channels_first(
-    view: &RgbImage,
-    rescale: f32,
-    mean: [f32; 3],
-    deviation: [f32; 3],
-) -> Vec<f32> {
-    let channels = mean.into_iter().zip(deviation).enumerate();
-    let number = |value: u8, mean, deviation| (f32::from(value) * rescale - mean) / deviation;
+pub fn channels_first(view: &RgbImage, rescale: f32, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
+    let channels = mean.into_iter().zip(std).enumerate();
+    let number = |value: u8, mean, std| (f32::from(value) * rescale - mean) / std;
     channels
-        .flat_map(|(channel, (mean, deviation))| {
-            view.pixels().map(move |pixel| number(pixel.0[channel], mean, deviation))
+        .flat_map(|(channel, (mean, std))| {
+            view.pixels().map(move |pixel| number(pixel.0[channel], mean, std))
         })
         .collect()
 }

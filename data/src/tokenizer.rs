@@ -18,7 +18,7 @@ use tokenizers::{PostProcessor, TruncationDirection};
 use crate::DataError;
 pub(crate) use guard::guarded;
 
-/// The most segments in the cache; when it is full, it is cleared.
+/// The maximum number of segments in the cache; when it is full, it is cleared.
 const MAX_CACHED_SEGMENTS: usize = 1 << 17;
 
 /// Names of the special tokens in published tokenizers, in the styles of BERT, RoBERTa and CLIP.

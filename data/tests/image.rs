@@ -57,7 +57,7 @@ fn untouched() -> Preprocessing {
         crop: None,
         rescale: 1.0,
         mean: [0.0; 3],
-        deviation: [1.0; 3],
+        std: [1.0; 3],
     }
 }
 
@@ -135,7 +135,7 @@ fn the_steps_come_in_their_order() {
         crop: Some((2, 2)),
         rescale: 0.1,
         mean: [1.0, 2.0, 3.0],
-        deviation: [2.0, 4.0, 1.0],
+        std: [2.0, 4.0, 1.0],
         ..untouched()
     };
     let values = steps.apply(&picture, Path::new("picture")).unwrap();

@@ -151,7 +151,7 @@ impl PublishedFolder {
     pub(crate) fn optional_image_processor(&self) -> Result<Option<(PathBuf, Preprocessing)>> {
         for name in [PROCESSOR, IMAGE_PROCESSOR] {
             if let Some(path) = self.optional(name)?
-                && let Some(preprocessing) = Preprocessing::of_file(&path)?
+                && let Some(preprocessing) = Preprocessing::read_optional(&path)?
             {
                 return Ok(Some((path, preprocessing)));
             }

@@ -48,7 +48,7 @@ pub struct Preprocessing {
     /// The mean of red, green and blue.
     pub mean: [f32; 3],
     /// The standard deviation of red, green and blue.
-    pub deviation: [f32; 3],
+    pub std: [f32; 3],
 }
 
 impl Preprocessing {
@@ -61,7 +61,7 @@ impl Preprocessing {
             crop: None,
             rescale: 1.0 / 128.0,
             mean: [1.0; 3],
-            deviation: [1.0; 3],
+            std: [1.0; 3],
         }
     }
 
@@ -71,7 +71,7 @@ impl Preprocessing {
     /// # Errors   `Io`; `Preprocessor` for an invalid file or an unsupported setting
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        Self::of_file(path)?.ok_or_else(|| DataError::Preprocessor {
+        Self::read_optional(path)?.ok_or_else(|| DataError::Preprocessor {
             path: path.into(),
             reason: "has no `image_processor`".to_owned(),
         })
@@ -81,7 +81,7 @@ impl Preprocessing {
     /// `image_processor`.
     ///
     /// # Errors   as [`read`](Self::read)
-    pub fn of_file(path: &Path) -> Result<Option<Self>, DataError> {
+    pub fn read_optional(path: &Path) -> Result<Option<Self>, DataError> {
         let text =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
         let bad = |reason| DataError::Preprocessor { path: path.into(), reason };
@@ -135,7 +135,7 @@ impl Preprocessing {
         let mut values = Vec::with_capacity(3 * rows * columns);
         for channel in 0..3 {
             let value = |pixel: u8| {
-                (f32::from(pixel) * self.rescale - self.mean[channel]) / self.deviation[channel]
+                (f32::from(pixel) * self.rescale - self.mean[channel]) / self.std[channel]
             };
             let table: Vec<f32> = (0..=u8::MAX).map(value).collect();
             for y in (top..).take(rows) {
@@ -267,8 +267,8 @@ impl Published {
             (true, Some(values)) => Err(format!("`{name}` is {values:?}")),
             (true, None) => Err(missing(name)),
         };
-        let deviation = statistics("image_std", self.image_std, 1.0)?;
-        if deviation.contains(&0.0) {
+        let std = statistics("image_std", self.image_std, 1.0)?;
+        if std.contains(&0.0) {
             return Err("`image_std` has a 0".to_owned());
         }
         let rescale = match self.do_rescale.unwrap_or(true) {
@@ -281,7 +281,7 @@ impl Published {
             crop,
             rescale,
             mean: statistics("image_mean", self.image_mean, 0.0)?,
-            deviation,
+            std,
         })
     }
 }

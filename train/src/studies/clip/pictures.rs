@@ -50,7 +50,7 @@ impl ShownPictures {
             crop: Some((size, size)),
             rescale: 1.0 / 255.0,
             mean: HALF,
-            deviation: HALF,
+            std: HALF,
         };
         Ok(Self { pictures, spoken, size, preprocessing })
     }

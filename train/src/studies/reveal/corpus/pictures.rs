@@ -66,7 +66,7 @@ pub fn squared(size: usize) -> Preprocessing {
         crop: None,
         rescale: 1.0 / 255.0,
         mean: [0.5; 3],
-        deviation: [0.5; 3],
+        std: [0.5; 3],
     }
 }
 
@@ -156,8 +156,8 @@ impl PictureFiles {
         hash.update(view.to_le_bytes());
         let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
         let seen = self.augmentation.apply(&decoded.reduced, &mut rng)?;
-        let Preprocessing { rescale, mean, deviation, .. } = self.preprocessing;
-        Ok(channels_first(&seen, rescale, mean, deviation))
+        let Preprocessing { rescale, mean, std, .. } = self.preprocessing;
+        Ok(channels_first(&seen, rescale, mean, std))
     }
 }
 
@@ -229,8 +229,8 @@ mod tests {
         let path = folder.path().join("a.png");
         let colour = |x: u32, y: u32| image::Rgb([x as u8 * 30, y as u8 * 30, 9]);
         image::RgbImage::from_fn(8, 8, colour).save(&path)?;
-        let (mean, deviation) = ([1.0; 3], [1.0; 3]);
-        let preprocessing = Preprocessing { rescale: 1.0 / 127.5, mean, deviation, ..squared(8) };
+        let (mean, std) = ([1.0; 3], [1.0; 3]);
+        let preprocessing = Preprocessing { rescale: 1.0 / 127.5, mean, std, ..squared(8) };
         let mut files = PictureFiles::new(vec![path], 8, preprocessing, (1, 0));
         files.augmentation = Augmentation::none(8);
         let (clean, other) = (files.view(0, 0)?, files.view(0, 1)?);
