@@ -67,7 +67,7 @@ impl Clip {
     ///
     /// # Errors   `Frames` for a clip without images, and for an image outside the clip's time;
     /// `Io` for a folder that cannot be read
-    pub fn pictures(&self, seconds: f64) -> Result<Vec<PathBuf>, DataError> {
+    pub fn frame_files(&self, seconds: f64) -> Result<Vec<PathBuf>, DataError> {
         let bad = |reason: String| DataError::Frames { clip: self.id.clone(), reason };
         let heard = self.start + seconds + SEEN_LONGER;
         let end = self.end.map_or(heard, |end| end.min(heard));
@@ -140,10 +140,10 @@ mod tests {
         let read = clip(line);
         assert_eq!(serde_json::to_string(&read).expect("a line"), line);
         let names = ["x.png", "y.png", "z.png"].map(PathBuf::from);
-        assert_eq!(read.pictures(3.0).expect("in time"), names);
+        assert_eq!(read.frame_files(3.0).expect("in time"), names);
         assert!(serde_json::from_str::<Frame>(r#"{"image":"x","tme":1}"#).is_err());
         let refused = |line: &str, seconds: f64| {
-            clip(line).pictures(seconds).expect_err("too late").to_string()
+            clip(line).frame_files(seconds).expect_err("too late").to_string()
         };
         let late = refused(&line.replace("3.5", "4.5"), 9.0);
         assert!(late.contains("y.png is at 4.5 s, outside the clip (1 to 4.00 s)"), "{late}");
@@ -165,7 +165,7 @@ mod tests {
         let frames = vec![folder.path().to_path_buf().into()];
         let clip = Clip { id: "a".into(), frames, ..Clip::default() };
         let names: Vec<String> = clip
-            .pictures(1.0)
+            .frame_files(1.0)
             .expect("pictures")
             .iter()
             .map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned())

@@ -53,7 +53,7 @@ fn pictures_are_of_the_clip_or_of_its_recording() {
         let sparse = SpeechSource { frame_rate: Some(frame_rate), ..source.clone() };
         assert_eq!(names(&read("how2", &sparse).unwrap().clips[1]), expected);
     }
-    assert_eq!(timed.clips[1].pictures(9.0).unwrap()[0], files.path("frames/vid/frame_9.jpg"));
+    assert_eq!(timed.clips[1].frame_files(9.0).unwrap()[0], files.path("frames/vid/frame_9.jpg"));
 }
 
 /// An id must not lead out of the folder of images.

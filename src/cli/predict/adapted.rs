@@ -184,6 +184,6 @@ fn open(adapted: &AdaptedRecogniser, clip: &Clip, sees: bool) -> Result<AdaptedC
         let reason = format!("has {seconds:.2} s; adapters hear {least} to {longest:.0} s at once");
         return Err(DataError::Audio { path: clip.audio.clone(), reason }.into());
     }
-    let embeddings = if sees { adapted.see(&clip.pictures(seconds)?)? } else { Vec::new() };
+    let embeddings = if sees { adapted.see(&clip.frame_files(seconds)?)? } else { Vec::new() };
     Ok(AdaptedClip { samples, embeddings })
 }
