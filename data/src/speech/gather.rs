@@ -39,9 +39,9 @@ pub struct MissingAudio {
     /// The id of the clip, or of the recording if one file entry holds all its clips.
     pub id: String,
     /// The line or entry in the file.
-    pub place: String,
+    pub position: String,
     /// The file that was looked for.
-    pub wanted: String,
+    pub expected_file: String,
     /// The number of clips without it.
     pub clips: usize,
 }
@@ -113,8 +113,8 @@ impl<'s> Gathering<'s> {
             .map_err(|reason| place.error(path, reason, remedy))?;
         let audio = match audio {
             Ok(audio) => audio,
-            Err(wanted) => {
-                self.miss(clip.id, place, wanted, 1);
+            Err(expected_file) => {
+                self.miss(clip.id, place, expected_file, 1);
                 return Ok(());
             }
         };
@@ -127,8 +127,15 @@ impl<'s> Gathering<'s> {
     }
 
     /// Records a missing audio file.
-    pub(super) fn miss(&mut self, id: String, place: Place<'_>, wanted: String, clips: usize) {
-        self.found.missing.push(MissingAudio { id, place: place.to_string(), wanted, clips });
+    pub(super) fn miss(
+        &mut self,
+        id: String,
+        place: Place<'_>,
+        expected_file: String,
+        clips: usize,
+    ) {
+        let position = place.to_string();
+        self.found.missing.push(MissingAudio { id, position, expected_file, clips });
     }
 
     /// Returns the images of the clip's own folder, or of its recording's folder. With a frame
@@ -177,7 +184,7 @@ impl<'s> Gathering<'s> {
         let (path, found) = (&self.source.path, self.found);
         let missing: usize = found.missing.iter().map(|missing| missing.clips).sum();
         if missing > 0 && (found.clips.is_empty() || !self.source.skip_missing) {
-            let name = |m: &MissingAudio| format!("{} ({}): {}", m.id, m.place, m.wanted);
+            let name = |m: &MissingAudio| format!("{} ({}): {}", m.id, m.position, m.expected_file);
             let mut named: Vec<String> = found.missing.iter().take(NAMED).map(name).collect();
             if found.missing.len() > NAMED {
                 named.push(format!("and {} more", found.missing.len() - NAMED));

@@ -86,7 +86,10 @@ impl Clips {
             return Ok(Outcome::Done);
         }
         for one in missing.iter().take(MOST_TOLD) {
-            output::note(&format!("left out: {}, {}: no {}", one.id, one.place, one.wanted), false);
+            output::note(
+                &format!("left out: {}, {}: no {}", one.id, one.position, one.expected_file),
+                false,
+            );
         }
         if missing.len() > MOST_TOLD {
             let more = missing.len() - MOST_TOLD;
