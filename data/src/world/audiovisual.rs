@@ -13,7 +13,7 @@ use super::pictures::{self, WorldImage};
 use super::questions::Split;
 use super::speech::{self, SAMPLE_RATE, SpokenClip, Voice};
 use crate::DataError;
-use crate::audio::mixing::{mix, power};
+use crate::audio::mixing::{add_noise, power};
 use crate::audio::noise::NoiseKind;
 
 /// Silence before and after the speech, in samples: 50 to 200 ms.
@@ -144,7 +144,7 @@ impl Audiovisual {
             let ratio = rng.random_range(low.min(high)..=high.max(low));
             let noise = kind.make(clip.samples.len(), &mut rng);
             clip.samples = match masked {
-                false => mix(&clip.samples, &noise, ratio, 0),
+                false => add_noise(&clip.samples, &noise, ratio, 0),
                 true => with_loudness(&clip.samples, loudness, &noise, ratio),
             };
             clip.snr_db = Some(ratio);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engram_data::DataError;
 use engram_data::audio::change_speed;
-use engram_data::audio::mixing::{babble, mix, white_noise};
+use engram_data::audio::mixing::{add_noise, babble, white_noise};
 use engram_data::audio::noise::NoiseKind;
 use engram_data::speech::manifest::{Clip, read_manifest};
 use engram_data::speech::tokenizer::SpeechTokenizer;
@@ -73,7 +73,7 @@ impl Utterance {
     }
 
     fn with_noise(self, noise: &[f32], ratio: f32) -> Self {
-        let samples = mix(&self.samples, noise, ratio, 0);
+        let samples = add_noise(&self.samples, noise, ratio, 0);
         Self { samples, before_noise: Some(self.samples), ..self }
     }
 }
