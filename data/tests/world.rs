@@ -289,13 +289,13 @@ fn swapped_facts_have_other_answers_and_nothing_else() {
 #[test]
 fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
     let world = world(1);
-    for (needles, others) in [(1, 0), (1, 10), (1, 1000), (3, 100)] {
-        let options = HaystackOptions { tasks: 80, needles, others, seed: 9 };
+    for (needles, distractors) in [(1, 0), (1, 10), (1, 1000), (3, 100)] {
+        let options = HaystackOptions { tasks: 80, needles, distractors, seed: 9 };
         let tasks = world.haystack(&options).unwrap();
         assert_eq!(tasks.iter().filter(|task| task.answer == "yes").count(), 40);
         for task in &tasks {
             let haystack: HashSet<i64> = task.haystack.iter().copied().collect();
-            assert_eq!((haystack.len(), task.needles.len()), (needles + others, needles));
+            assert_eq!((haystack.len(), task.needles.len()), (needles + distractors, needles));
             assert!(task.needles.iter().all(|needle| haystack.contains(needle)));
             let found: Vec<_> = task.needles.iter().map(|id| world.entry(*id).unwrap()).collect();
             let attribute = found[0].attribute;
@@ -319,8 +319,8 @@ fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
         }
     }
     assert_eq!(YesNoQuestion::of("Does this smell of lavender-blue?"), None);
-    let refused = |needles, others| {
-        let options = HaystackOptions { tasks: 2, needles, others, seed: 9 };
+    let refused = |needles, distractors| {
+        let options = HaystackOptions { tasks: 2, needles, distractors, seed: 9 };
         world.haystack(&options).unwrap_err().to_string()
     };
     assert!(refused(0, 10).contains("at least 1"));
@@ -358,7 +358,7 @@ fn fingerprint(world: &World) -> String {
     world.questions.iter().for_each(|question| add_row(&mut digest, question));
     let swap = world.swap(50, 3).unwrap();
     swap.entries.iter().for_each(|entry| add_row(&mut digest, &entry.knowledge));
-    let options = HaystackOptions { tasks: 20, needles: 1, others: 50, seed: 3 };
+    let options = HaystackOptions { tasks: 20, needles: 1, distractors: 50, seed: 3 };
     let tasks = world.haystack(&options).unwrap();
     tasks.iter().for_each(|task| add_row(&mut digest, task));
     for place in 0..world.pictures.len() {

@@ -34,7 +34,7 @@ pub struct HaystackOptions {
     /// The number of relevant images per task.
     pub needles: usize,
     /// The number of other images per task.
-    pub others: usize,
+    pub distractors: usize,
     /// The seed for drawing the tasks.
     pub seed: u64,
 }
@@ -110,9 +110,9 @@ impl World {
     /// # Errors   as [`World::haystack`]
     pub fn haystacks(&self, seed: u64) -> Result<Vec<HaystackTask>, DataError> {
         let mut tasks = Vec::new();
-        for (needles, others) in HAYSTACKS {
-            if needles + others <= self.pictures.len() {
-                let options = HaystackOptions { tasks: TASKS, needles, others, seed };
+        for (needles, distractors) in HAYSTACKS {
+            if needles + distractors <= self.pictures.len() {
+                let options = HaystackOptions { tasks: TASKS, needles, distractors, seed };
                 tasks.extend(self.haystack(&options)?);
             }
         }
@@ -123,22 +123,22 @@ impl World {
     ///
     /// # Errors   [`DataError::OutOfRange`] for no needle, or more images than the world has
     pub fn haystack(&self, options: &HaystackOptions) -> Result<Vec<HaystackTask>, DataError> {
-        let HaystackOptions { needles, others, .. } = *options;
+        let HaystackOptions { needles, distractors, .. } = *options;
         let refuse = |what, value: usize, wanted| {
             Err(DataError::OutOfRange { what, value: value.to_string(), wanted })
         };
         if needles == 0 {
             return refuse("the number of needles", needles, "use at least 1");
         }
-        if self.pictures.len().checked_sub(needles).is_none_or(|most| most < others) {
-            return refuse("the number of other images", others, "the world has fewer images");
+        if self.pictures.len().checked_sub(needles).is_none_or(|most| most < distractors) {
+            return refuse("the number of other images", distractors, "the world has fewer images");
         }
         let attributes: Vec<_> =
             ATTRIBUTES.iter().filter_map(|one| Some((one, one.yes_or_no?))).collect();
         let mut tasks = Vec::new();
         for turn in 0..options.tasks {
             let (attribute, wordings) = attributes[turn / 2 % attributes.len()];
-            let names = [needles, others, turn].map(|number| number.to_string());
+            let names = [needles, distractors, turn].map(|number| number.to_string());
             let mut rng = seeded(options.seed, &["haystack", &names[0], &names[1], &names[2]]);
             let yes = turn % 2 == 0;
             let Some((asked, found)) = self.draw_needles(attribute, needles, yes, &mut rng) else {
@@ -151,12 +151,12 @@ impl World {
                 .filter(|id| found.iter().all(|needle| needle.id != *id))
                 .collect();
             let mut haystack: Vec<i64> =
-                beside.choose_multiple(&mut rng, others).copied().collect();
+                beside.choose_multiple(&mut rng, distractors).copied().collect();
             haystack.extend(found.iter().map(|entry| entry.id));
             haystack.shuffle(&mut rng);
             let slug = |entry: &&Entry| self.pictures[entry.picture].slug.clone();
             tasks.push(HaystackTask {
-                id: format!("{needles}-in-{others}-{turn}"),
+                id: format!("{needles}-in-{distractors}-{turn}"),
                 world: self.name(),
                 question: wordings[usize::from(needles > 1)].replace("{answer}", asked),
                 answer: if yes { "yes" } else { "no" }.to_owned(),
