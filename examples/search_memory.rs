@@ -39,7 +39,12 @@ fn show(
 ) -> Result<Vec<i64>, Box<dyn Error>> {
     let found = Exact.search(generation, Queries { keys, k: 2 }, &Filter::default())?;
     for (question, hits) in questions.iter().zip(&found.hits) {
-        println!("\n{} ({}; {})", question.text, question.picture, question.answers.join(" or "));
+        println!(
+            "\n{} ({}; {})",
+            question.text,
+            question.image_slug,
+            question.answers.join(" or ")
+        );
         for hit in hits {
             let entry = generation.entry(hit.row)?;
             println!("  {:.3}  {:>6}  {:<9} {}", hit.score, hit.id, entry.source, entry.text());

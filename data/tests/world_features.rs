@@ -62,7 +62,7 @@ fn the_right_entry_is_found_far_above_chance() {
 
 #[test]
 fn keys_have_unit_length_and_answers_can_be_read_from_values() {
-    let options = WorldOptions { pictures: Some(200), ..WorldOptions::default() };
+    let options = WorldOptions { images: Some(200), ..WorldOptions::default() };
     let world = World::new(&options).unwrap();
     let features = HashFeatures::new(&world);
     let keys = features.entry_keys(&world.entries).unwrap();
@@ -82,7 +82,7 @@ fn keys_have_unit_length_and_answers_can_be_read_from_values() {
 #[test]
 fn the_smallest_view_still_has_a_key() {
     let view = engram_data::world::view_augmentation(1);
-    let options = WorldOptions { pictures: Some(40), view, ..WorldOptions::default() };
+    let options = WorldOptions { images: Some(40), view, ..WorldOptions::default() };
     let world = World::new(&options).unwrap();
     let keys = HashFeatures::new(&world).entry_keys(&world.entries).unwrap();
     assert!(keys.iter().all(|number| number.is_finite()));

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use engram_data::image::DecodedImage;
-use engram_data::world::pictures::pictures;
+use engram_data::world::images::images;
 use engram_data::world::view_augmentation;
 use engram_models::weights::Weights;
 use engram_train::encode::{Encoder, Item, Reads};
@@ -67,7 +67,7 @@ fn try_run(
 }
 
 fn view() -> RgbImage {
-    let all = pictures().unwrap();
+    let all = images().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     view_augmentation(30).apply(&all[100].image, &mut rng).unwrap()
 }

@@ -8,8 +8,8 @@ use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
+use super::images::{self, WorldImage};
 use super::of_split;
-use super::pictures::{self, WorldImage};
 use super::questions::Split;
 use super::speech::{self, SAMPLE_RATE, SpokenClip, Voice};
 use crate::DataError;
@@ -26,7 +26,7 @@ const PAUSE: std::ops::Range<usize> = 480..2_400;
 pub struct Audiovisual {
     seed: u64,
     voices: Vec<Voice>,
-    pictures: Vec<WorldImage>,
+    images: Vec<WorldImage>,
 }
 
 /// The maximum absolute signal-to-noise ratio, in dB.
@@ -85,23 +85,23 @@ impl Audiovisual {
                 place.next().is_some_and(|i| i == 0 || i * names / all != (i - 1) * names / all)
             });
         }
-        let shown = pictures::pictures()?;
+        let shown = images::images()?;
         let said = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
         let of_name = |spoken: &SpokenClip| {
-            shown.iter().find(|picture| picture.name == spoken.text).cloned().ok_or_else(|| {
+            shown.iter().find(|image| image.name == spoken.text).cloned().ok_or_else(|| {
                 DataError::Image {
                     path: spoken.text.into(),
                     reason: "no image has this name".into(),
                 }
             })
         };
-        let pictures = said.par_iter().map(of_name).collect::<Result<_, _>>()?;
-        Ok(Self { seed, voices, pictures })
+        let images = said.par_iter().map(of_name).collect::<Result<_, _>>()?;
+        Ok(Self { seed, voices, images })
     }
 
     /// Returns the names, as spoken and written.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.pictures.iter().map(|picture| picture.name.as_str())
+        self.images.iter().map(|image| image.name.as_str())
     }
 
     /// Returns clip `number` of a split, independent of other calls. Consecutive numbers cycle
@@ -114,8 +114,8 @@ impl Audiovisual {
     ) -> AudiovisualClip {
         let mut rng = self.rng("clip", split, number);
         let voices: Vec<&Voice> = self.voices.iter().filter(|voice| voice.split == split).collect();
-        let name = number % self.pictures.len();
-        let voice = voices[number / self.pictures.len() % voices.len()];
+        let name = number % self.images.len();
+        let voice = voices[number / self.images.len() % voices.len()];
         let spoken = &voice.names[name];
         let (mut text, mut samples) = (String::new(), vec![0.0; rng.random_range(AROUND)]);
         if rng.random_bool(0.5) && !voice.openers.is_empty() {
@@ -162,7 +162,7 @@ impl Audiovisual {
         number: usize,
         size: u32,
     ) -> Result<RgbImage, DataError> {
-        let Some(picture) = self.pictures.get(name) else {
+        let Some(image) = self.images.get(name) else {
             let (what, value) = ("the name", name.to_string());
             return Err(DataError::OutOfRange {
                 what,
@@ -170,7 +170,7 @@ impl Audiovisual {
                 wanted: "use an index below the number of names",
             });
         };
-        picture.view((self.seed, split), number, size)
+        image.view((self.seed, split), number, size)
     }
 
     fn rng(&self, what: &str, split: Split, number: usize) -> ChaCha8Rng {

@@ -80,10 +80,10 @@ impl<'a> HashFeatures<'a> {
     /// # Shapes   `[entries, KEY_WIDTH]`, each of unit length
     /// # Errors   as [`World::view`]
     pub fn entry_keys(&self, entries: &[Entry]) -> Result<Vec<f32>, DataError> {
-        let shown = entries.iter().filter(|entry| entry.shows_picture());
-        let layouts = self.layouts(shown.map(|entry| (entry.picture, 0)).collect())?;
+        let shown = entries.iter().filter(|entry| entry.has_image());
+        let layouts = self.layouts(shown.map(|entry| (entry.image, 0)).collect())?;
         let key = |entry: &Entry| {
-            let shown = entry.shows_picture().then_some((entry.picture, 0));
+            let shown = entry.has_image().then_some((entry.image, 0));
             self.key(&entry.text(), ENTRY_TEXT, shown.and_then(|view| layouts.get(&view)))
         };
         Ok(entries.par_iter().flat_map_iter(key).collect())
@@ -94,8 +94,9 @@ impl<'a> HashFeatures<'a> {
     /// # Shapes   `[questions, KEY_WIDTH]`, each of unit length
     /// # Errors   as [`World::view`]
     pub fn queries(&self, questions: &[Question]) -> Result<Vec<f32>, DataError> {
-        let view =
-            |question: &Question| Some((self.world.place(&question.picture)?, question.view));
+        let view = |question: &Question| {
+            Some((self.world.image_index(&question.image_slug)?, question.view))
+        };
         let layouts = self.layouts(questions.iter().filter_map(view).collect())?;
         let query = |question: &Question| {
             let layout = view(question).and_then(|view| layouts.get(&view));

@@ -51,7 +51,7 @@ pub struct HaystackTask {
     /// `yes` or `no`.
     pub answer: String,
     /// The slugs of the images in question; all are in the test split.
-    pub pictures: Vec<String>,
+    pub images: Vec<String>,
     /// The view of the images that is shown.
     pub view: u32,
     /// The ids of the entries with the answer, in the order of the images.
@@ -67,12 +67,12 @@ pub struct WorldId {
     /// The seed of the facts.
     pub seed: u64,
     /// The number of images.
-    pub pictures: usize,
+    pub images: usize,
 }
 
 impl fmt::Display for WorldId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}, {} pictures", self.seed, self.pictures)
+        write!(f, "seed {}, {} images", self.seed, self.images)
     }
 }
 
@@ -102,7 +102,7 @@ impl YesNoQuestion {
 impl World {
     /// Returns the identity of this world.
     pub fn name(&self) -> WorldId {
-        WorldId { seed: self.options.seed, pictures: self.pictures.len() }
+        WorldId { seed: self.options.seed, images: self.images.len() }
     }
 
     /// Returns the tasks of all sizes in [`HAYSTACKS`] for which the world has enough images.
@@ -111,7 +111,7 @@ impl World {
     pub fn haystacks(&self, seed: u64) -> Result<Vec<HaystackTask>, DataError> {
         let mut tasks = Vec::new();
         for (needles, distractors) in HAYSTACKS {
-            if needles + distractors <= self.pictures.len() {
+            if needles + distractors <= self.images.len() {
                 let options = HaystackOptions { tasks: TASKS, needles, distractors, seed };
                 tasks.extend(self.haystack(&options)?);
             }
@@ -130,7 +130,7 @@ impl World {
         if needles == 0 {
             return refuse("the number of needles", needles, "use at least 1");
         }
-        if self.pictures.len().checked_sub(needles).is_none_or(|most| most < distractors) {
+        if self.images.len().checked_sub(needles).is_none_or(|most| most < distractors) {
             return refuse("the number of other images", distractors, "the world has fewer images");
         }
         let attributes: Vec<_> =
@@ -154,13 +154,13 @@ impl World {
                 beside.choose_multiple(&mut rng, distractors).copied().collect();
             haystack.extend(found.iter().map(|entry| entry.id));
             haystack.shuffle(&mut rng);
-            let slug = |entry: &&Entry| self.pictures[entry.picture].slug.clone();
+            let slug = |entry: &&Entry| self.images[entry.image].slug.clone();
             tasks.push(HaystackTask {
                 id: format!("{needles}-in-{distractors}-{turn}"),
                 world: self.name(),
                 question: wordings[usize::from(needles > 1)].replace("{answer}", asked),
                 answer: if yes { "yes" } else { "no" }.to_owned(),
-                pictures: found.iter().map(slug).collect(),
+                images: found.iter().map(slug).collect(),
                 view: EVALUATION_VIEW,
                 needles: found.iter().map(|entry| entry.id).collect(),
                 haystack,
@@ -179,7 +179,7 @@ impl World {
         rng: &mut ChaCha8Rng,
     ) -> Option<(&'static str, Vec<&Entry>)> {
         let in_test = |entry: &&Entry| {
-            entry.attribute == attribute && self.splits[entry.picture] == Split::Test
+            entry.attribute == attribute && self.splits[entry.image] == Split::Test
         };
         let entries: Vec<&Entry> = self.entries.iter().filter(in_test).collect();
         let with_answer = needles - usize::from(!yes);

@@ -156,7 +156,7 @@ fn one_of<'a>(clips: &'a [SpokenClip], rng: &mut ChaCha8Rng) -> Option<&'a Spoke
 mod tests {
     use rand::SeedableRng;
 
-    use super::super::pictures::pictures;
+    use super::super::images::images;
     use super::*;
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         let voices = voices()?;
         let of = |split| voices.iter().filter(|voice| voice.split == split).count();
         assert_eq!([Split::Train, Split::Validation, Split::Test].map(of), [8, 1, 1]);
-        let pictures = pictures()?;
+        let images = images()?;
         let texts = |clips: &[SpokenClip]| clips.iter().map(|clip| clip.text).collect::<Vec<_>>();
         for voice in &voices {
             assert_eq!(texts(&voice.names), texts(&voices[0].names));
@@ -177,7 +177,7 @@ mod tests {
             }
         }
         for name in texts(&voices[0].names) {
-            assert!(pictures.iter().any(|picture| picture.name == name), "no picture of {name}");
+            assert!(images.iter().any(|image| image.name == name), "no image of {name}");
         }
         Ok(())
     }

@@ -74,16 +74,16 @@ impl World {
         output::check_new_folder(folder)?;
         let options = WorldOptions {
             seed: self.seed,
-            pictures: self.pictures,
+            images: self.pictures,
             view: view_augmentation(self.size),
         };
         let world = EmbeddedWorld::new(&options)?;
         output::write_folder(folder, |whole| self.write(&world, whole))?;
         let questions = self.questions(&world);
         output::print(&format!(
-            "{}: {} pictures, {} entries, {} questions",
+            "{}: {} images, {} entries, {} questions",
             folder.display(),
-            world.pictures.len(),
+            world.images.len(),
             world.entries.len(),
             questions.len(),
         ))?;
@@ -107,7 +107,7 @@ impl World {
         let file = |name: &str, bytes: &[u8]| output::write_new(&folder.join(name), bytes);
         output::create_folder(&folder.join("pictures"))?;
         output::create_folder(&folder.join("views"))?;
-        world.pictures.par_iter().enumerate().try_for_each(|(place, picture)| {
+        world.images.par_iter().enumerate().try_for_each(|(place, picture)| {
             file(&format!("pictures/{}.png", picture.slug), picture.png)?;
             (1..=self.views).try_for_each(|number| {
                 let mut png = std::io::Cursor::new(Vec::new());
@@ -151,7 +151,7 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn of(question: &'a Question) -> Self {
-        let image = format!("views/{}-{}.png", question.picture, question.view);
+        let image = format!("views/{}-{}.png", question.image_slug, question.view);
         Self { question, image }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use ::image::RgbImage;
 use engram_data::DataError;
 use engram_data::image::{self, Filter, Preprocessing, Resize};
-use engram_data::world::pictures::{WorldImage, pictures};
+use engram_data::world::images::{WorldImage, images};
 use engram_data::world::questions::Split;
 use engram_data::world::speech::voices;
 use engram_data::world::view_augmentation;
@@ -33,7 +33,7 @@ impl ShownPictures {
     /// # Errors
     /// [`DataError`] if the embedded files are damaged.
     pub fn new(count: usize, size: u32) -> Result<Self, DataError> {
-        let mut pictures = pictures()?;
+        let mut pictures = images()?;
         if count > 0 {
             // One image from each of `count` equal stretches.
             let all = pictures.len();

@@ -179,7 +179,7 @@ pub fn needle_figures(
             .iter()
             .map(|task| {
                 let pictures =
-                    task.pictures.iter().map(|slug| Some((world.place(slug)?, task.view)));
+                    task.images.iter().map(|slug| Some((world.image_index(slug)?, task.view)));
                 let pictures: Option<Vec<_>> = pictures.collect();
                 Ok(Task {
                     place: format!("task `{}`", task.id),
@@ -226,7 +226,7 @@ struct Line {
     id: String,
     world: Option<WorldId>,
     question: String,
-    pictures: Vec<String>,
+    images: Vec<String>,
     view: u32,
     haystack: Vec<i64>,
 }
@@ -281,7 +281,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             );
         }
         let mut pictures = Vec::new();
-        for slug in &task.pictures {
+        for slug in &task.images {
             let file = views.join(format!("{slug}-{}.png", task.view));
             if !file.is_file() {
                 return Err(wrong(format!("image not found: {}", file.display())).into());

@@ -164,7 +164,7 @@ impl PictureFiles {
 impl Pictures {
     /// The images of the embedded world.
     pub fn of_world(world: World) -> Self {
-        let clean = world.pictures.iter().map(|_| OnceLock::new()).collect();
+        let clean = world.images.iter().map(|_| OnceLock::new()).collect();
         Self::World { world: Box::new(world), clean }
     }
 

@@ -27,7 +27,7 @@ impl Answerer {
         let world = |name: super::WorldId| {
             World::new(&WorldOptions {
                 seed: name.seed,
-                pictures: Some(name.pictures),
+                images: Some(name.images),
                 view: view_augmentation(size),
             })
         };

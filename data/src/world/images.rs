@@ -70,7 +70,7 @@ impl WorldImage {
 /// flag of Svalbard.
 ///
 /// # Errors   [`DataError::Image`]
-pub fn pictures() -> Result<Vec<WorldImage>, DataError> {
+pub fn images() -> Result<Vec<WorldImage>, DataError> {
     let countries = countries();
     let emojis: Vec<_> =
         emojis::iter().filter_map(|emoji| Some((emoji, asset(emoji.as_str())?))).collect();
@@ -98,23 +98,23 @@ pub fn pictures() -> Result<Vec<WorldImage>, DataError> {
             image: image.into_rgba8(),
         })
     });
-    let mut pictures: Vec<WorldImage> = described.collect::<Result<_, DataError>>()?;
-    let looks: Vec<_> = pictures.par_iter().map(|picture| look(&picture.image)).collect();
+    let mut images: Vec<WorldImage> = described.collect::<Result<_, DataError>>()?;
+    let looks: Vec<_> = images.par_iter().map(|image| look(&image.image)).collect();
     // Of several identical images, the image with the shortest name is kept: France, not Clipperton
     // Island.
     let mut kept: HashMap<[u8; 32], &WorldImage> = HashMap::new();
-    for (look, picture) in looks.iter().zip(&pictures) {
-        let of_look = kept.entry(*look).or_insert(picture);
-        if picture.name.len() < of_look.name.len() {
-            *of_look = picture;
+    for (look, image) in looks.iter().zip(&images) {
+        let of_look = kept.entry(*look).or_insert(image);
+        if image.name.len() < of_look.name.len() {
+            *of_look = image;
         }
     }
-    let slugs: HashSet<String> = kept.into_values().map(|picture| picture.slug.clone()).collect();
-    pictures.retain(|picture| slugs.contains(&picture.slug));
-    for (number, picture) in pictures.iter_mut().enumerate() {
-        picture.number = number;
+    let slugs: HashSet<String> = kept.into_values().map(|image| image.slug.clone()).collect();
+    images.retain(|image| slugs.contains(&image.slug));
+    for (number, image) in images.iter_mut().enumerate() {
+        image.number = number;
     }
-    Ok(pictures)
+    Ok(images)
 }
 
 /// Returns a hash of the visible pixels: colours multiplied by their opacity.
