@@ -242,9 +242,9 @@ fn audio(bytes: &[u8]) {
 
 fn image(bytes: &[u8]) {
     match DecodedImage::from_bytes(FILE, bytes) {
-        Ok(picture) => {
-            let pixels = u64::from(picture.width()) * u64::from(picture.height());
-            assert_eq!(picture.pixels().len() as u64, 3 * pixels);
+        Ok(image) => {
+            let pixels = u64::from(image.width()) * u64::from(image.height());
+            assert_eq!(image.pixels().len() as u64, 3 * pixels);
         }
         Err(error) => assert!(error.to_string().starts_with(FILE), "{error}"),
     }

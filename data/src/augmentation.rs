@@ -13,9 +13,9 @@
 //! use rand::SeedableRng;
 //! use rand_chacha::ChaCha8Rng;
 //!
-//! let picture = RgbaImage::from_pixel(72, 72, image::Rgba([200, 30, 30, 255]));
+//! let image = RgbaImage::from_pixel(72, 72, image::Rgba([200, 30, 30, 255]));
 //! let augmentation = Augmentation { flip: 0.5, noise: 0.05, ..Augmentation::inception(32) };
-//! let view = augmentation.apply(&picture, &mut ChaCha8Rng::seed_from_u64(7))?;
+//! let view = augmentation.apply(&image, &mut ChaCha8Rng::seed_from_u64(7))?;
 //! assert_eq!(view.dimensions(), (32, 32));
 //! # Ok::<(), engram_data::DataError>(())
 //! ```
@@ -142,9 +142,9 @@ impl Augmentation {
     /// Augments an image. The same random state gives the same bytes.
     ///
     /// # Errors   [`DataError::OutOfRange`], also for an image without pixels
-    pub fn apply(&self, picture: &RgbaImage, rng: &mut ChaCha8Rng) -> Result<RgbImage, DataError> {
+    pub fn apply(&self, image: &RgbaImage, rng: &mut ChaCha8Rng) -> Result<RgbImage, DataError> {
         self.validate()?;
-        let (width, height) = picture.dimensions();
+        let (width, height) = image.dimensions();
         if width == 0 || height == 0 {
             let value = format!("{width} by {height} pixels");
             let wanted = "an image needs at least 1 pixel; is its file complete?";
@@ -156,7 +156,7 @@ impl Augmentation {
         };
         let cut = self.draw_cut(width, height, rng);
         let flip = rng.random_bool(self.flip);
-        let mut view = cut.of(picture, background);
+        let mut view = cut.of(image, background);
         if view.dimensions() != (self.size, self.size) {
             view = imageops::resize(&view, self.size, self.size, FilterType::Triangle);
         }
@@ -245,11 +245,11 @@ struct Cut {
 }
 
 impl Cut {
-    fn of(&self, picture: &RgbaImage, background: [u8; 3]) -> RgbImage {
+    fn of(&self, image: &RgbaImage, background: [u8; 3]) -> RgbImage {
         if self.turn == 0.0 {
             return RgbImage::from_fn(self.width, self.height, |x, y| {
                 let at = (i64::from(self.left + x), i64::from(self.top + y));
-                Rgb(colour_at(picture, at, background).map(|value| value.round() as u8))
+                Rgb(colour_at(image, at, background).map(|value| value.round() as u8))
             });
         }
         let (sin, cos) = self.turn.to_radians().sin_cos();
@@ -260,20 +260,20 @@ impl Cut {
             let (right, down) = (x as f32 + 0.5 - half_width, y as f32 + 0.5 - half_height);
             let source_x = middle.0 + right * cos - down * sin - 0.5;
             let source_y = middle.1 + right * sin + down * cos - 0.5;
-            Rgb(interpolate(picture, source_x, source_y, background))
+            Rgb(interpolate(image, source_x, source_y, background))
         })
     }
 }
 
 /// Interpolates the colour between four pixels.
-fn interpolate(picture: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8; 3] {
+fn interpolate(image: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8; 3] {
     let (left, top) = (x.floor(), y.floor());
     let (right_share, lower_share) = (x - left, y - top);
     let mut sum = [0.0; 3];
     for (below, vertical) in [(0, 1.0 - lower_share), (1, lower_share)] {
         for (beside, horizontal) in [(0, 1.0 - right_share), (1, right_share)] {
             let at = (left as i64 + beside, top as i64 + below);
-            let colour = colour_at(picture, at, background);
+            let colour = colour_at(image, at, background);
             for (sum, value) in sum.iter_mut().zip(colour) {
                 *sum += vertical * horizontal * value;
             }
@@ -283,10 +283,10 @@ fn interpolate(picture: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8;
 }
 
 /// Returns the image colour over the background; outside of the image, the background alone.
-fn colour_at(picture: &RgbaImage, (x, y): (i64, i64), background: [u8; 3]) -> [f32; 3] {
+fn colour_at(image: &RgbaImage, (x, y): (i64, i64), background: [u8; 3]) -> [f32; 3] {
     let behind = background.map(f32::from);
     let (Ok(x), Ok(y)) = (u32::try_from(x), u32::try_from(y)) else { return behind };
-    let Some(pixel) = picture.get_pixel_checked(x, y) else { return behind };
+    let Some(pixel) = image.get_pixel_checked(x, y) else { return behind };
     let [red, green, blue, alpha] = pixel.0.map(f32::from);
     let share = alpha / 255.0;
     let [behind_red, behind_green, behind_blue] = behind.map(|value| (1.0 - share) * value);

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-fn view(augmentation: &Augmentation, picture: &RgbaImage, seed: u64) -> RgbImage {
-    augmentation.apply(picture, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap()
+fn view(augmentation: &Augmentation, image: &RgbaImage, seed: u64) -> RgbImage {
+    augmentation.apply(image, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap()
 }
 
 /// An image whose pixels are all different.
@@ -43,18 +43,18 @@ proptest! {
         (width, height) in (1..60u32, 1..60u32),
         seed: u64,
     ) {
-        let picture = gradient(width, height);
-        let first = view(&augmentation, &picture, seed);
+        let image = gradient(width, height);
+        let first = view(&augmentation, &image, seed);
         prop_assert_eq!(first.dimensions(), (augmentation.size, augmentation.size));
-        prop_assert_eq!(first, view(&augmentation, &picture, seed));
+        prop_assert_eq!(first, view(&augmentation, &image, seed));
     }
 }
 
 #[test]
-fn neutral_settings_leave_the_picture_as_it_is() {
-    let picture = gradient(16, 16);
-    let same = view(&Augmentation::none(16), &picture, 1);
-    let alike = picture.pixels().zip(same.pixels()).all(|(from, to)| from.0[..3] == to.0);
+fn neutral_settings_leave_the_image_as_it_is() {
+    let image = gradient(16, 16);
+    let same = view(&Augmentation::none(16), &image, 1);
+    let alike = image.pixels().zip(same.pixels()).all(|(from, to)| from.0[..3] == to.0);
     assert!(alike);
 }
 
@@ -73,18 +73,18 @@ fn what_is_clear_shows_the_background() {
 
 #[test]
 fn each_setting_does_what_it_says() {
-    let picture = gradient(64, 64);
-    let plain = view(&Augmentation::none(64), &picture, 5);
+    let image = gradient(64, 64);
+    let plain = view(&Augmentation::none(64), &image, 5);
     let mut mirrored = plain.clone();
     image::imageops::flip_horizontal_in_place(&mut mirrored);
     let flip = Augmentation { flip: 1.0, ..Augmentation::none(64) };
-    assert_eq!(view(&flip, &picture, 5), mirrored);
+    assert_eq!(view(&flip, &image, 5), mirrored);
 
     let crop = Augmentation { scale: [0.25, 0.25], ..Augmentation::none(32) };
-    let cut = view(&crop, &picture, 5);
+    let cut = view(&crop, &image, 5);
     let [left, top, _] = cut.get_pixel(0, 0).0.map(u32::from);
     for (x, y, pixel) in cut.enumerate_pixels() {
-        assert_eq!(*pixel, *plain.get_pixel(left + x, top + y), "a cut of the picture itself");
+        assert_eq!(*pixel, *plain.get_pixel(left + x, top + y), "a cut of the image itself");
     }
 
     let mean = |view: &RgbImage| {
@@ -110,7 +110,7 @@ fn each_setting_does_what_it_says() {
     let spreads: Vec<f64> = (0..50)
         .map(|seed| {
             let contrast = Augmentation { contrast: 0.5, ..Augmentation::none(64) };
-            spread(&view(&contrast, &picture, seed)) / spread(&plain)
+            spread(&view(&contrast, &image, seed)) / spread(&plain)
         })
         .collect();
     assert!(spreads.iter().any(|spread| *spread < 0.7) && spreads.iter().any(|one| *one > 1.3));

@@ -42,10 +42,10 @@ fn expected() -> Expected {
 }
 
 /// Only resized: `[H, W, 3]`, from 0 to 255.
-fn resized(picture: &DecodedImage, filter: Filter, width: u32, height: u32) -> Vec<u8> {
+fn resized(image: &DecodedImage, filter: Filter, width: u32, height: u32) -> Vec<u8> {
     let resize = Some(Resize::Exact { height, width });
     let plain = Preprocessing { resize, filter, rescale: 1.0, ..untouched() };
-    let values = plain.apply(picture, Path::new("picture")).unwrap();
+    let values = plain.apply(image, Path::new("image")).unwrap();
     let size = values.len() / 3;
     (0..values.len()).map(|i| values[i % 3 * size + i / 3] as u8).collect()
 }
@@ -64,9 +64,9 @@ fn untouched() -> Preprocessing {
 #[test]
 fn every_format_is_decoded_as_pillow_does() {
     for (name, Decoded { size, mean }) in expected().decoded {
-        let picture = DecodedImage::open(fixture(&name)).unwrap();
-        assert_eq!([picture.width(), picture.height()], size, "{name}");
-        let pixels = picture.pixels().chunks(3);
+        let image = DecodedImage::open(fixture(&name)).unwrap();
+        assert_eq!([image.width(), image.height()], size, "{name}");
+        let pixels = image.pixels().chunks(3);
         let count = pixels.len() as f64;
         let mut means = [0.0; 3];
         for pixel in pixels {
@@ -81,7 +81,7 @@ fn every_format_is_decoded_as_pillow_does() {
 }
 
 #[test]
-fn pictures_are_resized_as_pillow_does() {
+fn images_are_resized_as_pillow_does() {
     let source = DecodedImage::open(fixture("source.png")).unwrap();
     let wanted = DecodedImage::open(fixture("resized.png")).unwrap();
     for Resized { filter, width, height, top } in expected().resized {
@@ -113,13 +113,13 @@ fn photographs_are_read_as_pillow_does() {
         serde_json::from_slice(&fs::read(fixture("coco.json")).unwrap()).unwrap();
     for (name, Thumbnail { size, pixels }) in thumbnails {
         let path = data.join("coco-captions/images/val2017").join(&name);
-        let picture = DecodedImage::open(&path).unwrap();
-        assert_eq!([picture.width(), picture.height()], size, "{name}");
+        let image = DecodedImage::open(&path).unwrap();
+        assert_eq!([image.width(), image.height()], size, "{name}");
         let want: Vec<u8> = (0..pixels.len())
             .step_by(2)
             .map(|i| u8::from_str_radix(&pixels[i..i + 2], 16).unwrap())
             .collect();
-        let got = resized(&picture, Filter::Bicubic, 8, 8);
+        let got = resized(&image, Filter::Bicubic, 8, 8);
         let largest = got.iter().zip(&want).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
         println!("{name}: off by up to {largest} of 255");
         assert!(largest <= 2, "{name}: off by {largest}");
@@ -130,7 +130,7 @@ fn photographs_are_read_as_pillow_does() {
 fn the_steps_come_in_their_order() {
     // 4 x 2 pixels whose red channel counts from 0.
     let pixels = (0..8).flat_map(|i| [10 * i, 100, 200]).collect();
-    let picture = DecodedImage::from_pixels(4, 2, pixels).unwrap();
+    let image = DecodedImage::from_pixels(4, 2, pixels).unwrap();
     let steps = Preprocessing {
         crop: Some((2, 2)),
         rescale: 0.1,
@@ -138,22 +138,22 @@ fn the_steps_come_in_their_order() {
         std: [2.0, 4.0, 1.0],
         ..untouched()
     };
-    let values = steps.apply(&picture, Path::new("picture")).unwrap();
+    let values = steps.apply(&image, Path::new("image")).unwrap();
     assert_eq!(values[..4], [0.0, 0.5, 2.0, 2.5]);
     assert_eq!((values[4], values[8], values.len()), (2.0, 17.0, 12));
     // A crop beyond the image is black: one row above, none below. Of 3 extra columns, half
     // (rounded up) are on the left.
     let wide = Preprocessing { crop: Some((3, 7)), ..untouched() };
-    let values = wide.apply(&picture, Path::new("picture")).unwrap();
+    let values = wide.apply(&image, Path::new("image")).unwrap();
     assert_eq!(values[..7], [0.0; 7]);
     assert_eq!(values[7..14], [0.0, 0.0, 0.0, 10.0, 20.0, 30.0, 0.0]);
     // The shorter edge is given; the longer edge is rounded down.
     for ((width, height), wanted) in [((61, 43), 24 * 34), ((43, 61), 24 * 34), ((48, 24), 24 * 48)]
     {
-        let picture =
+        let image =
             DecodedImage::from_pixels(width, height, vec![7; (3 * width * height) as usize]);
         let steps = Preprocessing { resize: Some(Resize::ShortestEdge(24)), ..untouched() };
-        let values = steps.apply(&picture.unwrap(), Path::new("picture")).unwrap();
+        let values = steps.apply(&image.unwrap(), Path::new("image")).unwrap();
         assert_eq!(values.len(), 3 * wanted);
         assert!(values.iter().all(|value| *value == 7.0));
     }
@@ -162,7 +162,7 @@ fn the_steps_come_in_their_order() {
 }
 
 #[test]
-fn files_that_are_no_pictures_are_named() {
+fn files_that_are_no_images_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file.jpg");
     let refused = |bytes: &[u8]| {
@@ -193,7 +193,7 @@ fn files_that_are_no_pictures_are_named() {
 }
 
 #[test]
-fn a_picture_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
+fn an_image_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bomb.gif");
     let mut bytes = fs::read(fixture("source.gif")).unwrap();

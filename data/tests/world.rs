@@ -37,7 +37,7 @@ fn made_up_answers() -> HashMap<String, &'static str> {
 }
 
 #[test]
-fn pictures_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
+fn images_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
     let images = images().unwrap();
     assert_eq!(images.len(), IMAGES);
     let slugs: HashSet<&str> = images.iter().map(|image| &*image.slug).collect();
@@ -141,7 +141,7 @@ fn every_fact_stands_once_and_in_its_own_source() {
 }
 
 #[test]
-fn captions_and_answered_questions_are_the_same_for_all_pictures() {
+fn captions_and_answered_questions_are_the_same_for_all_images() {
     // Without the answer, few distinct texts remain, so no text identifies a single image.
     let world = world(1);
     let mut texts: HashMap<&str, HashMap<String, usize>> = HashMap::new();

@@ -108,30 +108,30 @@ impl Preprocessing {
     ///
     /// # Errors   `ImageTooLarge` if an image is so thin that resizing gives more than
     /// [`MAX_PIXELS`]
-    pub fn apply(&self, picture: &DecodedImage, path: &Path) -> Result<Vec<f32>, DataError> {
+    pub fn apply(&self, image: &DecodedImage, path: &Path) -> Result<Vec<f32>, DataError> {
         let resized;
-        let picture = match self.resize {
-            None => picture,
+        let image = match self.resize {
+            None => image,
             Some(resize) => {
-                let (height, width) = resize.size_of(picture);
+                let (height, width) = resize.size_of(image);
                 if u64::from(width) * u64::from(height) > MAX_PIXELS {
                     let (path, most) = (path.into(), MAX_PIXELS);
                     return Err(DataError::ImageTooLarge { path, width, height, most });
                 }
                 // As in Pillow, an image that already has the target size stays unchanged.
-                if (height, width) == (picture.height, picture.width) {
-                    picture
+                if (height, width) == (image.height, image.width) {
+                    image
                 } else {
-                    resized = resample(picture, height, width, self.filter);
+                    resized = resample(image, height, width, self.filter);
                     &resized
                 }
             }
         };
-        let (height, width) = self.crop.unwrap_or((picture.height, picture.width));
+        let (height, width) = self.crop.unwrap_or((image.height, image.width));
         let (rows, columns) = (height as usize, width as usize);
         // The position of the crop in the image; negative if the image is smaller.
-        let top = (i64::from(picture.height) - i64::from(height)).div_euclid(2);
-        let left = (i64::from(picture.width) - i64::from(width)).div_euclid(2);
+        let top = (i64::from(image.height) - i64::from(height)).div_euclid(2);
+        let left = (i64::from(image.width) - i64::from(width)).div_euclid(2);
         let mut values = Vec::with_capacity(3 * rows * columns);
         for channel in 0..3 {
             let value = |pixel: u8| {
@@ -139,7 +139,7 @@ impl Preprocessing {
             };
             let table: Vec<f32> = (0..=u8::MAX).map(value).collect();
             for y in (top..).take(rows) {
-                let row = picture.row(y);
+                let row = image.row(y);
                 values.extend((left..).take(columns).map(|x| {
                     let place = usize::try_from(x).ok().map(|x| 3 * x + channel);
                     let pixel = place.and_then(|place| row.get(place)).copied().unwrap_or(0);
@@ -153,15 +153,14 @@ impl Preprocessing {
 
 impl Resize {
     /// Returns the new height and width of an image.
-    fn size_of(self, picture: &DecodedImage) -> (u32, u32) {
+    fn size_of(self, image: &DecodedImage) -> (u32, u32) {
         match self {
             Self::Exact { height, width } => (height, width),
             Self::ShortestEdge(edge) => {
-                let (short, long) =
-                    (picture.height.min(picture.width), picture.height.max(picture.width));
+                let (short, long) = (image.height.min(image.width), image.height.max(image.width));
                 let scaled = u64::from(edge) * u64::from(long) / u64::from(short);
                 let scaled = u32::try_from(scaled).unwrap_or(u32::MAX);
-                if picture.height <= picture.width { (edge, scaled) } else { (scaled, edge) }
+                if image.height <= image.width { (edge, scaled) } else { (scaled, edge) }
             }
         }
     }

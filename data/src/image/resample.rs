@@ -13,18 +13,18 @@ const PLACES: u32 = 32 - 8 - 2;
 
 /// Resamples an image to another size.
 pub(super) fn resample(
-    picture: &DecodedImage,
+    image: &DecodedImage,
     height: u32,
     width: u32,
     filter: Filter,
 ) -> DecodedImage {
-    let rows = |pixels: &[u8]| along_rows(pixels, picture.width, width, filter);
+    let rows = |pixels: &[u8]| along_rows(pixels, image.width, width, filter);
     let columns =
-        |pixels: &[u8], row: u32| along_columns(pixels, row, picture.height, height, filter);
-    let pixels = if columns_first(picture, height, width) {
-        rows(&columns(&picture.pixels, picture.width))
+        |pixels: &[u8], row: u32| along_columns(pixels, row, image.height, height, filter);
+    let pixels = if columns_first(image, height, width) {
+        rows(&columns(&image.pixels, image.width))
     } else {
-        columns(&rows(&picture.pixels), width)
+        columns(&rows(&image.pixels), width)
     };
     DecodedImage { width, height, pixels }
 }
@@ -32,9 +32,9 @@ pub(super) fn resample(
 /// Whether Pillow 13 resamples the columns first: it does if that pass removes more than twice as
 /// many rows as the other pass removes columns. (This rule was found by experiment, on 700 random
 /// sizes. Pillow before 13 always starts with the rows.)
-fn columns_first(picture: &DecodedImage, height: u32, width: u32) -> bool {
+fn columns_first(image: &DecodedImage, height: u32, width: u32) -> bool {
     let fewer = |from: u32, to: u32| i64::from(from) - i64::from(to);
-    fewer(picture.height, height) > (2 * fewer(picture.width, width)).max(0)
+    fewer(image.height, height) > (2 * fewer(image.width, width)).max(0)
 }
 
 /// The source pixels of one output pixel: the index of the first, and the weights from there on.

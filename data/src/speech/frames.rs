@@ -102,13 +102,13 @@ pub(super) type Numbered = Vec<(Option<f64>, PathBuf)>;
 /// Returns the images of a folder and the number of skipped hidden files. Images are sorted by the
 /// number at the end of their names (`2.5.jpg` before `12.5.jpg`).
 pub(super) fn numbered(folder: &Path) -> Result<(Numbered, usize), DataError> {
-    let is_picture = |path: &Path| {
+    let is_image = |path: &Path| {
         let is = |known: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(known));
         ["jpg", "jpeg", "png"].iter().any(is)
     };
-    let found = folder::files(folder, &is_picture)?;
+    let found = folder::files(folder, &is_image)?;
     let mut keyed: Vec<(String, Option<f64>, PathBuf)> =
-        found.files.into_iter().map(picture_key).collect();
+        found.files.into_iter().map(image_key).collect();
     let number = |key: Option<f64>| key.unwrap_or(0.0);
     keyed.sort_by(|a, b| {
         a.0.cmp(&b.0).then(number(a.1).total_cmp(&number(b.1))).then_with(|| a.2.cmp(&b.2))
@@ -117,7 +117,7 @@ pub(super) fn numbered(folder: &Path) -> Result<(Numbered, usize), DataError> {
     Ok((numbered, found.skipped.hidden))
 }
 
-fn picture_key(path: PathBuf) -> (String, Option<f64>, PathBuf) {
+fn image_key(path: PathBuf) -> (String, Option<f64>, PathBuf) {
     let stem = path.with_extension("").to_string_lossy().into_owned();
     let before = stem.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     match stem[before.len()..].parse() {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_stands_for_its_pictures() {
+    fn a_folder_stands_for_its_images() {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["f12.5.jpg", "f2.5.JPG", "f3.png", "f1.txt"] {
             std::fs::write(folder.path().join(name), b"x").expect("a file");
@@ -166,7 +166,7 @@ mod tests {
         let clip = Clip { id: "a".into(), frames, ..Clip::default() };
         let names: Vec<String> = clip
             .frame_files(1.0)
-            .expect("pictures")
+            .expect("images")
             .iter()
             .map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned())
             .collect();

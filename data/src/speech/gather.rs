@@ -87,14 +87,14 @@ pub(super) struct Gathering<'s> {
     pub(super) found: SpeechClips,
     /// The last folder of images that was read, and its images: clips of a recording follow each
     /// other.
-    pictures: (PathBuf, Numbered),
-    has_pictures: bool,
+    images: (PathBuf, Numbered),
+    has_images: bool,
 }
 
 impl<'s> Gathering<'s> {
     pub(super) fn new(source: &'s SpeechSource) -> Self {
-        let pictures = (PathBuf::new(), Vec::new());
-        Self { source, found: SpeechClips::default(), pictures, has_pictures: false }
+        let images = (PathBuf::new(), Vec::new());
+        Self { source, found: SpeechClips::default(), images, has_images: false }
     }
 
     /// Adds a clip of `recording`, with its audio file or with the missing file's name. `path` is
@@ -119,7 +119,7 @@ impl<'s> Gathering<'s> {
             }
         };
         let frames = match clip.frames.is_empty() {
-            true => self.pictures_of(&clip, recording)?,
+            true => self.images_of(&clip, recording)?,
             false => clip.frames,
         };
         self.found.clips.push(Clip { audio, frames, ..clip });
@@ -140,7 +140,7 @@ impl<'s> Gathering<'s> {
 
     /// Returns the images of the clip's own folder, or of its recording's folder. With a frame
     /// rate, only images of the recording within the clip's time are returned.
-    fn pictures_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
+    fn images_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
         let Some(folder) = &self.source.frames else { return Ok(Vec::new()) };
         // An id from a file must not lead out of the folder.
         let within = |name: &&str| {
@@ -151,12 +151,12 @@ impl<'s> Gathering<'s> {
         let mut folders = names.into_iter().filter(within).map(|name| folder.join(name));
         let Some(found) = folders.find(|folder| folder.is_dir()) else { return Ok(Vec::new()) };
         let is_own = found == folder.join(&clip.id) && clip.id != recording;
-        if self.pictures.0 != found {
-            let (pictures, hidden) = numbered(&found)?;
+        if self.images.0 != found {
+            let (images, hidden) = numbered(&found)?;
             self.found.hidden += hidden;
-            self.pictures = (found, pictures);
+            self.images = (found, images);
         }
-        self.has_pictures |= !self.pictures.1.is_empty();
+        self.has_images |= !self.images.1.is_empty();
         let rate = self.source.frame_rate.filter(|_| !is_own);
         let frame = |(number, image): &(Option<f64>, PathBuf)| Frame {
             image: image.clone(),
@@ -164,7 +164,7 @@ impl<'s> Gathering<'s> {
         };
         let times = clip.start..=clip.end.unwrap_or(f64::INFINITY);
         let is_seen = |frame: &Frame| frame.time.is_none_or(|time| times.contains(&time));
-        let seen: Vec<Frame> = self.pictures.1.iter().map(frame).filter(is_seen).collect();
+        let seen: Vec<Frame> = self.images.1.iter().map(frame).filter(is_seen).collect();
         if !seen.is_empty() {
             return Ok(seen);
         }
@@ -174,7 +174,7 @@ impl<'s> Gathering<'s> {
         let middle = clip.start + half;
         let most = half + rate.map_or(0.0, |rate| 1.0 / rate);
         let away = |frame: &Frame| frame.time.map_or(f64::INFINITY, |time| (time - middle).abs());
-        let near = self.pictures.1.iter().map(frame).filter(|frame| away(frame) <= most);
+        let near = self.images.1.iter().map(frame).filter(|frame| away(frame) <= most);
         let nearest = near.min_by(|a, b| away(a).total_cmp(&away(b)));
         Ok(nearest.into_iter().map(|frame| Frame { time: None, ..frame }).collect())
     }
@@ -198,7 +198,7 @@ impl<'s> Gathering<'s> {
         }
         let own = found.clips.iter().any(|clip| !clip.frames.is_empty());
         match &self.source.frames {
-            Some(frames) if !self.has_pictures && !own => {
+            Some(frames) if !self.has_images && !own => {
                 let remedy = "use a folder with a subfolder of JPEG files for each clip or recording, \
                               named by its id";
                 Err(refusal(frames, "no clip has images here", remedy))

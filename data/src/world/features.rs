@@ -133,11 +133,11 @@ impl<'a> HashFeatures<'a> {
         let mut key = self.text(text, TEXT_WIDTH);
         key.resize(KEY_WIDTH, 0.0);
         if let Some(layout) = layout {
-            let (of_text, of_picture) = key.split_at_mut(TEXT_WIDTH);
+            let (of_text, of_image) = key.split_at_mut(TEXT_WIDTH);
             of_text.iter_mut().for_each(|value| *value *= text_weight);
-            let picture_weight = (1.0 - text_weight * text_weight).sqrt();
-            for (value, of_layout) in of_picture.iter_mut().zip(layout) {
-                *value = picture_weight * of_layout;
+            let image_weight = (1.0 - text_weight * text_weight).sqrt();
+            for (value, of_layout) in of_image.iter_mut().zip(layout) {
+                *value = image_weight * of_layout;
             }
         }
         to_unit_length(&mut key);

@@ -12,7 +12,7 @@ const COCO: &str = r#"{"info": {"deep": [[1]]}, "annotations": [
         {"id": 9, "file_name": "9.jpg"}]}"#;
 
 #[test]
-fn captions_become_pictures_with_texts() {
+fn captions_become_images_with_texts() {
     let mut options = CocoOptions { folder: Some("val2017".to_owned()), ..CocoOptions::default() };
     let (lines, counts) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
     assert_eq!(

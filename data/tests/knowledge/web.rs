@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::reading::{input, read, refused, skipped};
 
 #[test]
-fn web_pairs_become_pictures_with_captions() {
+fn web_pairs_become_images_with_captions() {
     let file = "http://a/1.jpg\ta dog\r\nhttp://a/2.jpg\t\n\thttp\nhttp://a/3.jpg\té\"é\n\n";
     let web = |text, options: &WebOptions| read(false, |to| web::read(input(text), options, to));
     let (lines, counts) = web(file, &WebOptions::default()).unwrap();

@@ -37,7 +37,7 @@ fn wit_file(rows: &[&[(&str, &str)]]) -> String {
 }
 
 #[test]
-fn wit_rows_become_pictures_with_six_texts() {
+fn wit_rows_become_images_with_six_texts() {
     let file = wit_file(&[
         &[
             ("language", "en"),

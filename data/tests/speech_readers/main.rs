@@ -20,7 +20,7 @@ use files::{Files, ids, read, refused, skipping};
 use how2::how2;
 
 #[test]
-fn pictures_are_of_the_clip_or_of_its_recording() {
+fn images_are_of_the_clip_or_of_its_recording() {
     let files = how2();
     for name in ["12.5.jpg", "2.5.JPG", "notes.txt", "100.jpeg", "frame_000010.jpg", "frame_9.jpg"]
     {
@@ -58,7 +58,7 @@ fn pictures_are_of_the_clip_or_of_its_recording() {
 
 /// An id must not lead out of the folder of images.
 #[test]
-fn ids_that_are_paths_find_no_pictures() {
+fn ids_that_are_paths_find_no_images() {
     let files = how2();
     files.write("train/text", "../secret a\n/ b\nv_1 c\n");
     files.write("train/segments", "../secret vid 0 1\n/ vid 1 2\nv_1 vid 2 3\n");
