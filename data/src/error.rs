@@ -131,8 +131,8 @@ pub enum DataError {
     Image { path: PathBuf, reason: String },
 
     /// An image exceeds the pixel limit.
-    #[error("{path}: the image has {width} x {height} pixels, more than the limit of {most}; resize it first", path = path.display())]
-    ImageTooLarge { path: PathBuf, width: u32, height: u32, most: u64 },
+    #[error("{path}: the image has {width} x {height} pixels, more than the limit of {max}; resize it first", path = path.display())]
+    ImageTooLarge { path: PathBuf, width: u32, height: u32, max: u64 },
 
     /// The image preprocessing settings cannot be used.
     #[error("{path}: {reason}; use the preprocessor_config.json from the model's folder", path = path.display())]

@@ -93,7 +93,7 @@ impl DecodedImage {
                 path: path.into(),
                 width,
                 height,
-                most: MAX_PIXELS,
+                max: MAX_PIXELS,
             });
         }
         // The decoder would fill missing pixels with grey.

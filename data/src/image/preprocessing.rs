@@ -115,8 +115,8 @@ impl Preprocessing {
             Some(resize) => {
                 let (height, width) = resize.size_of(image);
                 if u64::from(width) * u64::from(height) > MAX_PIXELS {
-                    let (path, most) = (path.into(), MAX_PIXELS);
-                    return Err(DataError::ImageTooLarge { path, width, height, most });
+                    let (path, max) = (path.into(), MAX_PIXELS);
+                    return Err(DataError::ImageTooLarge { path, width, height, max });
                 }
                 // As in Pillow, an image that already has the target size stays unchanged.
                 if (height, width) == (image.height, image.width) {

@@ -19,11 +19,11 @@ use super::knowledge::{Entry, thing};
 use super::seeded;
 
 /// The fraction of images in training. Of the others, one in three is for validation.
-const TRAINING_SHARE: f64 = 0.7;
+const TRAINING_FRACTION: f64 = 0.7;
 
 /// The fraction of facts about training images that training never asks. Also the fraction of the
 /// asked facts that the evaluation asks again.
-const EVALUATED_SHARE: f64 = 0.1;
+const EVALUATED_FRACTION: f64 = 0.1;
 
 /// The view in a training question; trainers draw other views with [`super::World::view`].
 pub const TRAINING_VIEW: u32 = 1;
@@ -114,7 +114,7 @@ pub(super) fn image_splits(images: &[WorldImage], seed: u64) -> Vec<Split> {
         let of_group = images.iter().enumerate().filter(|(_, image)| image.group == group);
         let mut places: Vec<usize> = of_group.map(|(place, _)| place).collect();
         places.shuffle(&mut seeded(seed, &["split", group]));
-        let training = (places.len() as f64 * TRAINING_SHARE).round() as usize;
+        let training = (places.len() as f64 * TRAINING_FRACTION).round() as usize;
         for (turn, place) in places.into_iter().skip(training).enumerate() {
             splits[place] = if turn % 3 == 0 { Split::Validation } else { Split::Test };
         }
@@ -134,8 +134,8 @@ pub(super) fn questions_of(
     // The order differs between facts, so that training and evaluation use different wordings.
     let mut wordings = attribute.questions.to_vec();
     wordings.shuffle(&mut rng);
-    let evaluated = rng.random_bool(EVALUATED_SHARE);
-    let unasked = rng.random_bool(EVALUATED_SHARE);
+    let evaluated = rng.random_bool(EVALUATED_FRACTION);
+    let unasked = rng.random_bool(EVALUATED_FRACTION);
     let validation = rng.random_ratio(1, 3);
     let evaluation_split = if validation { Split::Validation } else { Split::Test };
     let ask = |split, part| {
