@@ -38,8 +38,8 @@ pub struct ClassTitles {
 impl ClassTitles {
     /// Reads a title list in any of the three formats.
     ///
-    /// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `MissingColumn`, `MalformedTitleLine` and the other table
-    /// errors, with file and line
+    /// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `MissingColumn`, `MalformedTitleLine` and the other
+    /// table errors, with file and line
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let text = read_text(path)?;

@@ -34,8 +34,8 @@ impl WordVectors {
     /// are not UTF-8 become U+FFFD; published files contain such words. If a word occurs twice, the
     /// first vector is used.
     ///
-    /// # Errors   `Io`; `EmptyFile`; `MalformedVectorLine` with the line, for too few values, a value that
-    /// is not a finite number, or fewer lines than line 1 announces
+    /// # Errors   `Io`; `EmptyFile`; `MalformedVectorLine` with the line, for too few values, a
+    /// value that is not a finite number, or fewer lines than line 1 announces
     pub fn read(
         path: impl AsRef<Path>,
         wanted: Option<&HashSet<String>>,
