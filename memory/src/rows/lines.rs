@@ -58,7 +58,7 @@ impl EntryLines {
     }
 
     /// Returns an error about the last line read.
-    pub fn fault(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
+    pub fn error(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
         self.malformed(Some(self.line), reason.into(), remedy)
     }
 
@@ -75,7 +75,7 @@ impl EntryLines {
             self.line += 1;
             if read as u64 > LONGEST_LINE {
                 let reason = format!("is longer than {LONGEST_LINE} bytes");
-                return Err(self.fault(reason, "write one JSON object per line"));
+                return Err(self.error(reason, "write one JSON object per line"));
             }
             if self.line == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
                 self.text.drain(..BYTE_ORDER_MARK.len());
@@ -91,14 +91,14 @@ impl EntryLines {
             return Ok(None);
         }
         let entry: EntryLine = serde_json::from_slice(&self.text).map_err(|error| {
-            self.fault(
+            self.error(
                 format!("is not an entry: {error}"),
                 "write one JSON object per line, with an integer `id` and the strings `source` and \
                  `document`",
             )
         })?;
         if entry.source.as_deref() == Some("") {
-            return Err(self.fault("has an empty source", "give it a name, or omit `source`"));
+            return Err(self.error("has an empty source", "give it a name, or omit `source`"));
         }
         let document = match entry.document {
             None | Some(Value::Null) => None,
@@ -108,16 +108,16 @@ impl EntryLines {
             }
             Some(other) => {
                 let reason = format!("has the document {other}");
-                return Err(self.fault(reason, "write the document as a string or an integer"));
+                return Err(self.error(reason, "write the document as a string or an integer"));
             }
         };
         let id = match entry.id {
             Some(id @ ..0) => {
-                return Err(self.fault(format!("has the id {id}"), "number entries from 0"));
+                return Err(self.error(format!("has the id {id}"), "number entries from 0"));
             }
             Some(id) => id,
             None => self.next_id.ok_or_else(|| {
-                self.fault("has no id, and the largest id is taken", "number entries from 0")
+                self.error("has no id, and the largest id is taken", "number entries from 0")
             })?,
         };
         self.next_id = self.next_id.zip(id.checked_add(1)).map(|(next, after)| next.max(after));
@@ -137,7 +137,7 @@ impl EntryLines {
             false => Ok(()),
             true => {
                 let reason = format!("has more entries than the {rows} keys");
-                Err(self.fault(reason, "give one line per key"))
+                Err(self.error(reason, "give one line per key"))
             }
         }
     }

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use engram_durable::{FolderWriter, create_folder, remove_file, remove_folder, rename, sweep};
+use engram_durable::{
+    FolderWriter, create_folder, remove_file, remove_folder, remove_leftovers, rename,
+};
 use engram_models::weights::halved;
 use engram_train::studies::reveal::finished::FinishedRun;
 use engram_train::{CHECKSUMS, write_checksums};
@@ -120,7 +122,7 @@ impl Kept {
             if old.exists() && !place.exists() {
                 rename(&old, &place)?;
             }
-            sweep(folder, &[self.name, &new])?;
+            remove_leftovers(folder, &[self.name, &new])?;
             FolderWriter::create(&made)
         })();
         let whole = whole.with_context(|| {
