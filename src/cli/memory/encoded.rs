@@ -101,15 +101,15 @@ impl Source {
         }
         let id = entry.id;
         Err(match (reads.text, reads.pictures, entry.payload.contains_key("image")) {
-            (true, false, true) => lines.fault(
+            (true, false, true) => lines.error(
                 format!("the entry {id} is a picture alone, and the model encodes texts"),
                 "give a CLIP folder as --model, an --image-model, or --only-encodable to leave such entries out",
             ),
-            (false, true, _) => lines.fault(
+            (false, true, _) => lines.error(
                 format!("the entry {id} has no picture, and the model encodes pictures"),
                 "give a CLIP folder or a text encoder as --model, or --only-encodable to leave such entries out",
             ),
-            _ => lines.fault(
+            _ => lines.error(
                 format!("the entry {id} has no text to encode"),
                 "give it a text, or leave such entries out with --only-encodable",
             ),
@@ -125,18 +125,18 @@ impl Source {
     ) -> Result<PathBuf, MemoryError> {
         let Some(path) = image.as_str().filter(|path| !path.is_empty()) else {
             let reason = format!("the entry {id} has the image {image}");
-            return Err(lines.fault(reason, "name a picture by the path of its file"));
+            return Err(lines.error(reason, "name a picture by the path of its file"));
         };
         if path.contains("://") {
             let reason = format!("the image of the entry {id} is the address {path}");
             return Err(lines
-                .fault(reason, "fetch the pictures first, and give paths that begin in --images"));
+                .error(reason, "fetch the pictures first, and give paths that begin in --images"));
         }
         let file = self.images.join(path);
         if !file.is_file() {
             let reason = format!("the image of the entry {id} is not at {}", file.display());
             return Err(lines
-                .fault(reason, "give the folder where the paths of pictures begin by --images"));
+                .error(reason, "give the folder where the paths of pictures begin by --images"));
         }
         Ok(file)
     }
