@@ -27,12 +27,12 @@ use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
 use crate::weights::Weights;
-pub use alignment::{Alignment, AlignmentHeads, Said};
+pub use alignment::{Alignment, AlignmentHeads, AlignmentText};
 pub use config::WhisperConfig;
 pub use decoder::Decoder;
 pub use encoder::Encoder;
-pub use generate::Heard;
-pub use rules::{Rules, is_loop};
+pub use generate::WhisperTranscript;
+pub use rules::{DecodingRules, has_repetition_loop};
 pub use tokens::{TIMESTAMP_STEP, Task, WhisperTokens};
 
 /// The Whisper model: encoder and decoder.

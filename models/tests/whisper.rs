@@ -20,7 +20,7 @@ use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::LogMel;
 use engram_models::weights::Weights;
-use engram_models::whisper::{Rules, Whisper, WhisperConfig, WhisperTokens};
+use engram_models::whisper::{DecodingRules, Whisper, WhisperConfig, WhisperTokens};
 use engram_models::{ModelError, Result};
 use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
 
@@ -175,13 +175,13 @@ fn tokens() -> WhisperTokens {
     }
 }
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> DecodingRules {
+    DecodingRules {
         tokens: tokens(),
-        suppressed: vec![5, 6],
-        suppressed_at_start: vec![7],
+        suppress_tokens: vec![5, 6],
+        begin_suppress_tokens: vec![7],
         timestamps: false,
-        most_tokens: vec![5, 7],
+        max_tokens: vec![5, 7],
         boosts: Vec::new(),
     }
 }
@@ -197,21 +197,21 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
     let prompt = [2, 3];
     let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
     let heard = whisper.decoder().generate(&audio, &prompt, &rules(), &options)?;
-    assert!(heard.iter().any(|heard| heard.text.tokens.len() > 3), "{heard:?}");
+    assert!(heard.iter().any(|heard| heard.generated.tokens.len() > 3), "{heard:?}");
     let mut start = 0;
     for (clip, heard) in heard.iter().enumerate() {
         let states = audio.states.narrow(0, start, audio.lengths[clip])?;
         start += audio.lengths[clip];
         let audio = AudioStates { states, lengths: vec![audio.lengths[clip]] };
-        let read = [&prompt, &heard.text.tokens[..heard.text.tokens.len() - 1]].concat();
+        let read = [&prompt, &heard.generated.tokens[..heard.generated.tokens.len() - 1]].concat();
         let read = PackedTokens::new(&[read]);
         let rows = whisper.decode(&read, &audio, &Mode::predict())?.to_vec2::<f32>()?;
         let softmax = |row: &[f32], token: usize| {
             let total: f32 = row.iter().map(|logit| logit.exp()).sum();
             row[token].exp() / total
         };
-        assert!((heard.no_speech - softmax(&rows[0], 4)).abs() < 1e-5);
-        for (i, token) in heard.text.tokens.iter().enumerate() {
+        assert!((heard.no_speech_prob - softmax(&rows[0], 4)).abs() < 1e-5);
+        for (i, token) in heard.generated.tokens.iter().enumerate() {
             let mut row = rows[i + 1].clone();
             for forbidden in [5, 6, 2, 3, 4].into_iter().chain((i == 0).then_some(7)) {
                 row[forbidden] = f32::NEG_INFINITY;
@@ -220,21 +220,21 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
             if i < [5, 7][clip] {
                 assert_eq!(best as u32, *token, "clip {clip}, token {i}");
                 let wanted = softmax(&row, best).ln();
-                assert!((heard.text.log_probabilities[i] - wanted).abs() < 1e-4);
+                assert!((heard.generated.log_probabilities[i] - wanted).abs() < 1e-4);
             } else {
                 assert_eq!((*token, i), (1, [5, 7][clip]), "a text of {i} tokens is ended");
             }
         }
         let mut own = rules();
-        own.most_tokens = vec![own.most_tokens[clip]];
+        own.max_tokens = vec![own.max_tokens[clip]];
         let alone = whisper.decoder().generate(&audio, &prompt, &own, &options)?;
-        assert_eq!(alone[0].text.tokens, heard.text.tokens);
+        assert_eq!(alone[0].generated.tokens, heard.generated.tokens);
     }
     // Beam search finds a text that is at least as likely.
     let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
     let found = whisper.decoder().generate(&audio, &prompt, &rules(), &beams)?;
     for (found, greedy) in found.iter().zip(&heard) {
-        assert!(found.text.log_probability >= greedy.text.log_probability - 1e-5);
+        assert!(found.generated.log_probability >= greedy.generated.log_probability - 1e-5);
     }
     Ok(())
 }

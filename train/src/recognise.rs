@@ -24,7 +24,9 @@ use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::boosting::BoostTree;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
-use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, WhisperTokens};
+use engram_models::whisper::{
+    AlignmentHeads, DecodingRules, Task, Whisper, WhisperTokens, WhisperTranscript,
+};
 
 use crate::error::{Result, TrainError};
 use crate::published;
@@ -277,18 +279,18 @@ impl Recogniser {
         clips: &[Clip<'_>],
         padding: Padding,
         options: &RecogniseOptions,
-    ) -> Result<(Vec<Heard>, AudioStates)> {
+    ) -> Result<(Vec<WhisperTranscript>, AudioStates)> {
         let audio = self.encode(clips, padding)?;
         let language = self.language(options)?;
         let prompt = self.tokens.prompt(language, options.timestamps)?;
         let positions = self.whisper.config().max_target_positions;
         let max_new_tokens = positions.saturating_sub(prompt.len()).clamp(1, MOST_TOKENS);
-        let rules = Rules {
+        let rules = DecodingRules {
             tokens: self.tokens.clone(),
-            suppressed: self.suppressed.clone(),
-            suppressed_at_start: self.suppressed_at_start.clone(),
+            suppress_tokens: self.suppressed.clone(),
+            begin_suppress_tokens: self.suppressed_at_start.clone(),
             timestamps: options.timestamps,
-            most_tokens: clips.iter().map(|c| self.most_tokens(c.samples.len(), options)).collect(),
+            max_tokens: clips.iter().map(|c| self.most_tokens(c.samples.len(), options)).collect(),
             boosts: clips.iter().map(|clip| clip.boost.cloned()).collect(),
         };
         let search = GenerateOptions {

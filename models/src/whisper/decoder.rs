@@ -32,9 +32,9 @@ pub struct Decoder {
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
     norm: LayerNorm,
-    attention: Maps,
+    attention: Projections,
     cross_norm: LayerNorm,
-    cross_attention: Maps,
+    cross_attention: Projections,
     feed_forward_norm: LayerNorm,
     up: Linear,
     down: Linear,
@@ -43,7 +43,7 @@ pub(super) struct Layer {
 
 /// The projections of an attention.
 #[derive(Debug, Clone)]
-struct Maps {
+struct Projections {
     query: Linear,
     key: Linear,
     value: Linear,
@@ -116,9 +116,9 @@ impl Layer {
         let norm = |name: &str| LayerNorm::new(d, EPSILON, &builder.pp(name));
         Ok(Self {
             norm: norm("self_attn_layer_norm")?,
-            attention: Maps::new(config, &builder.pp("self_attn"))?,
+            attention: Projections::new(config, &builder.pp("self_attn"))?,
             cross_norm: norm("encoder_attn_layer_norm")?,
-            cross_attention: Maps::new(config, &builder.pp("encoder_attn"))?,
+            cross_attention: Projections::new(config, &builder.pp("encoder_attn"))?,
             feed_forward_norm: norm("final_layer_norm")?,
             up: Linear::new(d, m, std, &builder.pp("fc1"))?,
             down: Linear::new(m, d, std, &builder.pp("fc2"))?,
@@ -128,8 +128,8 @@ impl Layer {
 
     /// Returns the cross-attention keys and values of audio states `[T_k, D]`, both `[T_k, D]`.
     pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
-        let maps = &self.cross_attention;
-        Ok((maps.key.forward(states)?, maps.value.forward(states)?))
+        let projections = &self.cross_attention;
+        Ok((projections.key.forward(states)?, projections.value.forward(states)?))
     }
 
     fn attention(&self, segments: &Segments, causal: bool, mode: &Mode) -> Attention {
@@ -221,7 +221,7 @@ impl Layer {
     }
 }
 
-impl Maps {
+impl Projections {
     fn new(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (d, std) = (config.d_model, config.init_std);
         Ok(Self {

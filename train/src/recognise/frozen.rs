@@ -10,7 +10,7 @@ use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::decode::best_paths;
 use engram_models::speech::log_mel::{Frames, HOP, samples_of};
-use engram_models::whisper::Rules;
+use engram_models::whisper::DecodingRules;
 
 use rayon::prelude::*;
 
@@ -153,12 +153,12 @@ impl Recogniser {
     fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
         let (options, prompt) = (RecogniseOptions::default(), self.prompt()?);
         let positions = self.whisper.config().max_target_positions;
-        let rules = Rules {
+        let rules = DecodingRules {
             tokens: self.tokens.clone(),
-            suppressed: self.suppressed.clone(),
-            suppressed_at_start: self.suppressed_at_start.clone(),
+            suppress_tokens: self.suppressed.clone(),
+            begin_suppress_tokens: self.suppressed_at_start.clone(),
             timestamps: false,
-            most_tokens: samples.iter().map(|count| self.most_tokens(*count, &options)).collect(),
+            max_tokens: samples.iter().map(|count| self.most_tokens(*count, &options)).collect(),
             boosts: Vec::new(),
         };
         let search = GenerateOptions {
@@ -168,6 +168,6 @@ impl Recogniser {
         };
         let heard = self.whisper.decoder().generate(audio, &prompt, &rules, &search)?;
         let text = |tokens: &[u32]| Ok(self.tokeniser.decode(tokens)?.trim().to_string());
-        heard.iter().map(|heard| text(heard.text.without_end())).collect()
+        heard.iter().map(|heard| text(heard.generated.without_end())).collect()
     }
 }

@@ -8,7 +8,7 @@
 //! like a clip's end, not by reflection.
 
 use engram_models::speech::log_mel::{SAMPLE_RATE, samples_of, seconds};
-use engram_models::whisper::Heard;
+use engram_models::whisper::WhisperTranscript;
 
 use super::steady::is_without_speech;
 use super::transcript::{Part, Segment, Transcript, Word, mean_log_probability};
@@ -68,7 +68,7 @@ impl Recogniser {
             }
             let found: Vec<Segment> =
                 parts.into_iter().map(|part| part.segment.behind(seconds(start))).collect();
-            windows.push((made[0].no_speech, mean_log_probability(&made[0])));
+            windows.push((made[0].no_speech_prob, mean_log_probability(&made[0])));
             cut |= self.is_cut(window.len(), &made[0], &options);
             samples.drain(..used);
             start += used;
@@ -109,13 +109,13 @@ impl Recogniser {
     fn window(
         &self,
         length: usize,
-        heard: &Heard,
+        heard: &WhisperTranscript,
         options: &RecogniseOptions,
     ) -> Result<(usize, Vec<Part>)> {
         if self.transcript(length, heard, options)?.segments.is_empty() {
             return Ok((length, Vec::new()));
         }
-        let tokens = heard.text.without_end();
+        let tokens = heard.generated.without_end();
         let mut parts = self.parts(tokens, seconds(length))?;
         let time = |token: Option<&u32>| token.and_then(|token| self.tokens.seconds(*token));
         let mut last = tokens.iter().rev();

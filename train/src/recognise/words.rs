@@ -15,7 +15,7 @@
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::{HOP, seconds};
-use engram_models::whisper::{Alignment, Said, Task};
+use engram_models::whisper::{Alignment, AlignmentText, Task};
 
 use super::transcript::{Part, Segment, Word};
 use super::{RecogniseOptions, Recogniser};
@@ -65,10 +65,13 @@ impl Recogniser {
         let texts: Vec<Vec<Vec<u32>>> =
             clips.iter().map(|(_, parts)| parts.iter().map(of_part).collect()).collect();
         let whole: Vec<Vec<u32>> = texts.iter().map(|parts| parts.concat()).collect();
-        let said: Vec<Said<'_>> = clips
+        let said: Vec<AlignmentText<'_>> = clips
             .iter()
             .zip(&whole)
-            .map(|((samples, _), text)| Said { text, states: samples / SAMPLES_OF_A_STATE })
+            .map(|((samples, _), text)| AlignmentText {
+                tokens: text,
+                num_states: samples / SAMPLES_OF_A_STATE,
+            })
             .collect();
         let prompt = self.tokens.prompt(self.language(options)?, false)?;
         let aligned =
