@@ -146,7 +146,7 @@ pub(crate) fn search(
     let beams = options.num_beams;
     // Greedy search cannot undo a choice. If it had to return a bonus, it would complete every word
     // that it began by mistake.
-    let broken = if beams == 1 { BrokenMatch::Keeps } else { BrokenMatch::GivesBack };
+    let broken = if beams == 1 { BrokenMatch::KeepBonus } else { BrokenMatch::ReturnBonus };
     let mut answers: Vec<Beams> = (0..texts).map(|_| Beams::new(options)).collect();
     for _ in 0..options.max_new_tokens {
         let (mut slots, mut last, mut counts) = (Vec::new(), Vec::new(), Vec::new());

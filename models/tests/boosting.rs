@@ -7,7 +7,7 @@ use engram_models::Result;
 use engram_models::generation::GenerateOptions;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
+use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
 use engram_models::whisper::{
     DecodingRules, Whisper, WhisperConfig, WhisperTokens, WhisperTranscript,
 };
@@ -71,8 +71,8 @@ fn listed_words_are_heard() -> Result<()> {
         whisper.decoder().generate(&audio, &[2, 3], &rules, &options)
     };
     let tree = |words: &[&[u32]], weight: f32| {
-        let bonus = Bonus { begin: weight / 2.0, go_on: weight };
-        Some(Arc::new(BoostTree::new(words, bonus, Arc::new(WordEdges::default()))))
+        let bonus = Bonus { begin: weight / 2.0, next: weight };
+        Some(Arc::new(BoostTree::new(words, bonus, Arc::new(WordBoundaries::default()))))
     };
     let word: &[u32] = &[31, 17, 23];
     for beams in [1, 4] {

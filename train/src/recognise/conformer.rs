@@ -14,8 +14,8 @@ use engram_models::conformer::{ConformerCtc, ConformerCtcConfig};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::boosting::BoostTree;
-use engram_models::speech::ctc_beam::{self, Search};
-use engram_models::speech::decode::{BestPath, best_paths};
+use engram_models::speech::ctc_beam::{self, BeamSearchOptions};
+use engram_models::speech::decode::{BestPath, greedy_paths};
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
 use engram_models::weights::Weights;
 
@@ -125,7 +125,7 @@ impl ConformerRecogniser {
         options: &RecogniseOptions,
     ) -> Result<Vec<Transcript>> {
         let boost = |i: usize| boosts.get(i).unwrap_or(&options.boost).clone();
-        let search = |i| Search { num_beams: options.num_beams, boost: boost(i) };
+        let search = |i| BeamSearchOptions { num_beams: options.num_beams, boost: boost(i) };
         let paths = self.paths(clips, &(0..clips.len()).map(search).collect::<Vec<_>>())?;
         let made = clips.iter().zip(paths).map(|(clip, path)| {
             let timed = self.timed(&path);
@@ -146,7 +146,8 @@ impl ConformerRecogniser {
         mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
         mut heard: impl FnMut(f64),
     ) -> Result<Transcript, E> {
-        let search = Search { num_beams: options.num_beams, boost: options.boost.clone() };
+        let search =
+            BeamSearchOptions { num_beams: options.num_beams, boost: options.boost.clone() };
         // `samples` starts at sample `first` of the recording. Samples before `done` are finished.
         let (mut samples, mut first, mut done, mut more) = (Vec::new(), 0, 0, true);
         let (mut timed, mut paths) = (Vec::new(), Vec::new());
@@ -187,7 +188,7 @@ impl ConformerRecogniser {
     }
 
     /// The CTC path of each clip's text; empty for audio without speech.
-    fn paths(&self, clips: &[&[f32]], searches: &[Search]) -> Result<Vec<BestPath>> {
+    fn paths(&self, clips: &[&[f32]], searches: &[BeamSearchOptions]) -> Result<Vec<BestPath>> {
         let frames: Vec<Frames> = clips
             .iter()
             .map(|clip| self.mel.frames(if is_without_speech(clip) { &[] } else { clip }, 0))
@@ -207,10 +208,11 @@ impl ConformerRecogniser {
         let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::predict())?;
         let logits = self.model.logits(&audio)?;
         let blank = self.model.config().blank;
-        let searches: Vec<Search> = places.iter().map(|i| searches[*i].clone()).collect();
-        let found = ctc_beam::paths(&logits, &audio.lengths, blank, &searches)?;
+        let searches: Vec<BeamSearchOptions> =
+            places.iter().map(|i| searches[*i].clone()).collect();
+        let found = ctc_beam::beam_search_paths(&logits, &audio.lengths, blank, &searches)?;
         // Speech is detected from the path without boosting.
-        let likeliest = best_paths(&logits, &audio.lengths, blank)?;
+        let likeliest = greedy_paths(&logits, &audio.lengths, blank)?;
         for ((place, path), likeliest) in places.into_iter().zip(found).zip(likeliest) {
             let text = self.tokeniser.decode(&likeliest.tokens)?;
             if !is_noise(&likeliest, &text, clips[place].len()) {
@@ -264,7 +266,7 @@ impl ConformerRecogniser {
             mean_log_probability: mean(|path| path.mean_log_probability),
             no_speech_probability: paths
                 .iter()
-                .fold(1.0, |least, path| path.least_blank.min(least)),
+                .fold(1.0, |least, path| path.min_blank_probability.min(least)),
             cut: false,
             padded: false,
         })
@@ -305,7 +307,7 @@ impl ConformerRecogniser {
 
 /// The path of audio without speech.
 fn nothing() -> BestPath {
-    BestPath { least_blank: 1.0, ..BestPath::default() }
+    BestPath { min_blank_probability: 1.0, ..BestPath::default() }
 }
 
 /// Whether the best path and its text are typical of noise with this many samples.

@@ -8,7 +8,7 @@ use engram_models::avformer::FrozenRecogniser;
 use engram_models::generation::GenerateOptions;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
-use engram_models::speech::decode::best_paths;
+use engram_models::speech::decode::greedy_paths;
 use engram_models::speech::log_mel::{Frames, HOP, samples_of};
 use engram_models::whisper::DecodingRules;
 
@@ -136,7 +136,7 @@ impl Listener {
             Self::Conformer(conformer) => {
                 let logits = conformer.model.logits(audio)?;
                 let blank = conformer.model.config().blank;
-                let paths = best_paths(&logits, &audio.lengths, blank)?;
+                let paths = greedy_paths(&logits, &audio.lengths, blank)?;
                 let text = |tokens: &[u32]| Ok(conformer.tokeniser().decode(tokens)?.trim().into());
                 paths.iter().map(|path| text(&path.tokens)).collect()
             }

@@ -12,7 +12,7 @@ use engram_models::params::{ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
 use engram_models::speech::best_rq::Masked;
 use engram_models::speech::ctc::{Ctc, ctc_loss, is_feasible};
-use engram_models::speech::decode::best_paths;
+use engram_models::speech::decode::greedy_paths;
 use engram_models::speech::log_mel::{Frames, LogMel};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -173,7 +173,7 @@ impl SpeechStudy {
                 utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
             let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
             let logits = modules.recogniser.logits(&audio)?;
-            for path in best_paths(&logits, &audio.lengths, blank)? {
+            for path in greedy_paths(&logits, &audio.lengths, blank)? {
                 texts.push(self.tokeniser.decode(&path.tokens)?);
             }
         }
