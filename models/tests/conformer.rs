@@ -201,11 +201,11 @@ fn clip(length: usize, seed: f32) -> Frames {
 #[test]
 fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
     let config = BestRqConfig {
-        codes: 11,
-        code_size: 3,
+        num_codes: 11,
+        code_dim: 3,
         mask_probability: 0.02,
-        mask_frames: 8,
-        mask_deviation: 0.1,
+        mask_length: 8,
+        mask_std: 0.1,
     };
     let (best_rq, encoder, _) = best_rq(&config)?;
     let clean = [clip(61, 0.37), clip(5, 0.9), clip(200, 0.11)];
@@ -260,7 +260,8 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
 /// If no span is drawn, or no span covers a whole state, a span is added that does.
 #[test]
 fn every_clip_has_a_masked_state() -> Result<()> {
-    let sizes = BestRqConfig { codes: 11, code_size: 3, mask_frames: 7, ..BestRqConfig::default() };
+    let sizes =
+        BestRqConfig { num_codes: 11, code_dim: 3, mask_length: 7, ..BestRqConfig::default() };
     for mask_probability in [0.0, 0.01] {
         let (best_rq, ..) = best_rq(&BestRqConfig { mask_probability, ..sizes.clone() })?;
         for seed in 0..200 {
@@ -305,13 +306,13 @@ fn the_quantiser_has_no_gradient() -> Result<()> {
         assert_eq!(parameter.is_trainable(), !is_quantiser, "{name}");
         assert_eq!(gradients.get(parameter.tensor()).is_some(), !is_quantiser, "{name}");
     }
-    let nothing = engram_models::speech::best_rq::Masked { states: vec![], codes: vec![] };
+    let nothing = engram_models::speech::best_rq::MaskedStates { states: vec![], codes: vec![] };
     assert!(best_rq.logits(&audio, &nothing).is_err());
     for bad in [
-        BestRqConfig { codes: 0, ..BestRqConfig::default() },
+        BestRqConfig { num_codes: 0, ..BestRqConfig::default() },
         BestRqConfig { mask_probability: f64::NAN, ..BestRqConfig::default() },
-        BestRqConfig { mask_frames: 6, ..BestRqConfig::default() },
-        BestRqConfig { mask_deviation: -1.0, ..BestRqConfig::default() },
+        BestRqConfig { mask_length: 6, ..BestRqConfig::default() },
+        BestRqConfig { mask_std: -1.0, ..BestRqConfig::default() },
     ] {
         assert!(BestRq::new(&bad, &small(), &ParameterBuilder::on_cpu(1)).is_err());
     }

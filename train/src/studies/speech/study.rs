@@ -10,7 +10,7 @@ use engram_models::adapter::Adapters;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
-use engram_models::speech::best_rq::Masked;
+use engram_models::speech::best_rq::MaskedStates;
 use engram_models::speech::ctc::{Ctc, ctc_loss, is_feasible};
 use engram_models::speech::decode::greedy_paths;
 use engram_models::speech::log_mel::{Frames, LogMel};
@@ -206,7 +206,7 @@ impl SpeechStudy {
         seed: u64,
     ) -> StudyResult<BatchLoss> {
         let modules = self.modules()?;
-        let masked: Masked =
+        let masked: MaskedStates =
             modules.best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(seed));
         let audio = encode(modules, &pack(&frames)?, mode)?;
         let logits = modules.best_rq.logits(&audio, &masked)?;
