@@ -118,7 +118,7 @@ fn frames_are_those_of_the_reference() -> Result<()> {
         .map(|s| s / 32_768.0)
         .collect();
     for bands in [80, 128] {
-        let mel = LogMel::new(bands)?;
+        let mel = LogMel::whisper(bands)?;
         for (what, length) in [("alone", 0), ("padded", 480_000)] {
             let made = mel.frames(&samples, length);
             let want = tensors[&format!("{what}.{bands}")].to_vec2::<f32>()?;
@@ -153,7 +153,7 @@ fn filters_are_the_published_ones() -> Result<()> {
     for bands in [80, 128] {
         let want = published[&format!("mel_{bands}")].to_vec2::<f32>()?;
         for (band, want) in want.iter().enumerate() {
-            let found = LogMel::new(bands)?.filter(band);
+            let found = LogMel::whisper(bands)?.filter(band);
             for (i, want) in want.iter().enumerate() {
                 assert!((found[i] - want).abs() < 1e-8, "band {band} at {i}: {}, {want}", found[i]);
             }
@@ -382,7 +382,7 @@ fn tiny_en_has_the_states_and_logits_of_the_reference() -> Result<()> {
     let pairs = bytes[44..].chunks_exact(2);
     let samples: Vec<f32> =
         pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
-    let made = LogMel::new(80)?.frames(&samples, whisper.config().max_samples());
+    let made = LogMel::whisper(80)?.frames(&samples, whisper.config().max_samples());
     let frames = Tensor::from_vec(made.values, (3000, 80), &Device::Cpu)?;
     let path = fixture("", "whisper_tiny_en.safetensors");
     let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;

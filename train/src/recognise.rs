@@ -23,7 +23,7 @@ use engram_models::kernels::Mode;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::boosting::BoostTree;
-use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
+use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
 use engram_models::whisper::{
     AlignmentHeads, DecodingRules, Task, Whisper, WhisperTokens, WhisperTranscript,
 };
@@ -133,7 +133,7 @@ const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 impl Recogniser {
     /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
-        seconds(self.whisper.config().max_samples())
+        samples_to_seconds(self.whisper.config().max_samples())
     }
 
     /// Computes the SHA-256 of the weights file.
@@ -187,7 +187,7 @@ impl Recogniser {
             .collect();
         let longest = self.whisper.config().max_samples();
         if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > longest) {
-            let seconds = seconds(clip.samples.len());
+            let seconds = samples_to_seconds(clip.samples.len());
             let reason = format!(
                 "a clip of {seconds:.1} s is too long; the model takes at most {:.0} s",
                 self.max_seconds()
@@ -321,7 +321,7 @@ impl Recogniser {
             true => TOKENS_PER_SECOND_OF_ANY,
             false => TOKENS_PER_SECOND,
         };
-        let seconds = seconds(samples);
+        let seconds = samples_to_seconds(samples);
         // Timestamps are tokens, too.
         let at_once = TOKENS_AT_ONCE * if options.timestamps { 2 } else { 1 };
         (at_once + (seconds * rate) as usize).min(MOST_TOKENS - 1)

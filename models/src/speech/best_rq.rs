@@ -4,7 +4,7 @@
 //! A frozen random projection and a frozen random codebook assign a code to the frames of each
 //! state. The encoder's input has noise in place of some spans, and the model predicts the codes
 //! there. Use frames with mean 0 and standard deviation 1
-//! ([`LogMel::normalised`](super::log_mel::LogMel::normalised)). Otherwise most frames get the same
+//! ([`LogMel::conformer`](super::log_mel::LogMel::conformer)). Otherwise most frames get the same
 //! codes.
 
 use candle_core::{DType, Tensor};

@@ -10,7 +10,7 @@ use engram_models::ModelError;
 use engram_models::avformer::{Avformer, AvformerConfig, FrozenRecogniser, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::log_mel::samples_of;
+use engram_models::speech::log_mel::seconds_to_samples;
 use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
 
@@ -253,7 +253,7 @@ impl AdaptedRecogniser {
     ) -> Result<()> {
         let added_to = (&config.avformer, config.image_width);
         let avformer = open_avformer(self.listener.frozen()?, added_to, &run.join(WEIGHTS))?;
-        let silence = samples_of(config.silence);
+        let silence = seconds_to_samples(config.silence);
         let added = Added { avformer, eyes, frames: config.frames, silence };
         self.added.insert(name.to_string(), added);
         Ok(())

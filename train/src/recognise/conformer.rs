@@ -16,7 +16,7 @@ use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::boosting::BoostTree;
 use engram_models::speech::ctc_beam::{self, BeamSearchOptions};
 use engram_models::speech::decode::{BestPath, greedy_paths};
-use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
+use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
 use engram_models::weights::Weights;
 
 use super::RecogniseOptions;
@@ -89,7 +89,7 @@ impl ConformerRecogniser {
         Ok(Self {
             model,
             parameters: builder.finish()?,
-            mel: LogMel::normalised(config.encoder_config.num_mel_bins)?,
+            mel: LogMel::conformer(config.encoder_config.num_mel_bins)?,
             tokeniser,
             weights,
         })
@@ -102,7 +102,7 @@ impl ConformerRecogniser {
 
     /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
-        seconds(WINDOW)
+        samples_to_seconds(WINDOW)
     }
 
     /// Computes the SHA-256 of the weights file.
@@ -129,7 +129,7 @@ impl ConformerRecogniser {
         let paths = self.paths(clips, &(0..clips.len()).map(search).collect::<Vec<_>>())?;
         let made = clips.iter().zip(paths).map(|(clip, path)| {
             let timed = self.timed(&path);
-            let form = (seconds(clip.len()), options.word_times);
+            let form = (samples_to_seconds(clip.len()), options.word_times);
             self.transcript(form, &timed, &[path])
         });
         made.collect()
@@ -161,10 +161,10 @@ impl ConformerRecogniser {
             if let Some(path) =
                 self.paths(&[window], std::slice::from_ref(&search)).map_err(E::from)?.pop()
             {
-                let (from, to) = (seconds(done), seconds(done + WINDOW));
+                let (from, to) = (samples_to_seconds(done), samples_to_seconds(done + WINDOW));
                 let before = timed.len();
                 for token in self.timed(&path) {
-                    let token = Timed { time: token.time + seconds(first), ..token };
+                    let token = Timed { time: token.time + samples_to_seconds(first), ..token };
                     let is_own = token.time >= from - EDGE && (token.time < to || is_last);
                     let is_seam = token.time < from + EDGE;
                     if is_own && !(is_seam && is_heard(&timed[..before], &token)) {
@@ -174,13 +174,13 @@ impl ConformerRecogniser {
                 paths.push(path);
             }
             if is_last {
-                let length = seconds(first + window.len());
+                let length = samples_to_seconds(first + window.len());
                 heard(length);
                 let form = (length, options.word_times);
                 return self.transcript(form, &timed, &paths).map_err(E::from);
             }
             done += WINDOW;
-            heard(seconds(done));
+            heard(samples_to_seconds(done));
             let behind = done.saturating_sub(CONTEXT) - first;
             samples.drain(..behind);
             first += behind;
@@ -226,7 +226,7 @@ impl ConformerRecogniser {
         let factor = self.model.config().encoder_config.subsampling_factor;
         let tokens = path.tokens.iter().zip(&path.states).zip(&path.log_probabilities);
         let timed = |((token, state), log_probability): ((&u32, &usize), &f32)| Timed {
-            time: seconds(state * factor * HOP),
+            time: samples_to_seconds(state * factor * HOP),
             token: *token,
             log_probability: *log_probability,
         };
@@ -316,7 +316,7 @@ fn is_noise(path: &BestPath, text: &str, samples: usize) -> bool {
     let sum: f32 = path.log_probabilities.iter().map(|own| own.exp()).sum();
     let least = if letters <= 2 { LEAST_LIKELY_OF_TWO } else { LEAST_LIKELY };
     let is_unsure = sum < least * path.tokens.len() as f32;
-    is_unsure && (letters as f64) < FEWEST_LETTERS * seconds(samples)
+    is_unsure && (letters as f64) < FEWEST_LETTERS * samples_to_seconds(samples)
 }
 
 /// Whether the previous window already contains this token or a later one.

@@ -9,7 +9,7 @@ use engram_models::generation::GenerateOptions;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::decode::greedy_paths;
-use engram_models::speech::log_mel::{Frames, HOP, samples_of};
+use engram_models::speech::log_mel::{Frames, HOP, seconds_to_samples};
 use engram_models::whisper::DecodingRules;
 
 use rayon::prelude::*;
@@ -64,7 +64,7 @@ impl Listener {
     }
 
     fn frames(&self, samples: &[f32], silence: usize) -> Frames {
-        let length = (samples.len() + silence).min(samples_of(self.max_seconds()));
+        let length = (samples.len() + silence).min(seconds_to_samples(self.max_seconds()));
         match self {
             Self::Whisper(whisper) => whisper.mel.frames(samples, length),
             Self::Conformer(conformer) => conformer.mel.frames(samples, length),

@@ -1,6 +1,6 @@
 //! Transcripts of clips.
 
-use engram_models::speech::log_mel::seconds;
+use engram_models::speech::log_mel::samples_to_seconds;
 use engram_models::whisper::{WhisperTranscript, has_repetition_loop};
 use serde::{Serialize, Serializer};
 
@@ -104,7 +104,7 @@ impl Transcript {
             text: String::new(),
             segments: Vec::new(),
             words: Vec::new(),
-            seconds: seconds(samples),
+            seconds: samples_to_seconds(samples),
             mean_log_probability: 0.0,
             no_speech_probability: 1.0,
             padded: false,
@@ -146,7 +146,7 @@ impl Recogniser {
         heard: &WhisperTranscript,
         options: &RecogniseOptions,
     ) -> Result<Transcript> {
-        let seconds = seconds(samples);
+        let seconds = samples_to_seconds(samples);
         let mean_log_probability = mean_log_probability(heard);
         let tokens = heard.generated.without_end();
         let mut text = self.text(tokens)?;

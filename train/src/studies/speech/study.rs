@@ -83,7 +83,7 @@ impl SpeechStudy {
             file => SpeechTokeniser::from_file(file.as_ref())?,
         };
         let corpus = Corpus::load(&data)?;
-        let mel = LogMel::normalised(model.encoder().num_mel_bins)?;
+        let mel = LogMel::conformer(model.encoder().num_mel_bins)?;
         let (validation, modules) = (Vec::new(), None);
         let mut study =
             Self { data, model, feeds, batch, seed, corpus, tokeniser, mel, validation, modules };
