@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!(
         "a voice that is not trained on: {:.3} nats a token",
-        loss(&test, &Mode::predict())?.to_scalar::<f32>()?
+        loss(&test, &Mode::inference())?.to_scalar::<f32>()?
     );
 
     let mut gradients = Gradients::new(&parameters);
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!(
         "the same voice: {:.3} nats a token",
-        loss(&test, &Mode::predict())?.to_scalar::<f32>()?
+        loss(&test, &Mode::inference())?.to_scalar::<f32>()?
     );
     assert_eq!(listener.parameters().fingerprint(|_| true)?, before, "Whisper itself has changed");
     Ok(())

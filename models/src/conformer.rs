@@ -95,10 +95,10 @@ impl ConformerEncoder {
             segments: Segments::packed(&x.lengths),
             positions: Positions::new(longest, self.config.hidden_size, kind)?,
         };
-        let mut states = mode.cut(x.states);
+        let mut states = mode.detach(x.states);
         for (i, layer) in self.layers.iter().enumerate() {
             let next = layer.forward(&states, &clips, &self.config, mode)?;
-            states = mode.cut(adapters.apply(i, &states, next)?);
+            states = mode.detach(adapters.apply(i, &states, next)?);
         }
         Ok(AudioStates { states, lengths: x.lengths })
     }

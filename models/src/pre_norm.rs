@@ -153,7 +153,7 @@ impl PreNormBlocks {
         // intermediates of at most one block.
         let cut = |done: usize, x: Tensor| match stop_gradient_after {
             Some(frozen) if done <= frozen => x.detach(),
-            _ => mode.cut(x),
+            _ => mode.detach(x),
         };
         let scale = 1.0 / ((hidden_size / num_heads) as f32).sqrt();
         let mut state = cut(0, x);

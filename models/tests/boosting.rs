@@ -63,7 +63,7 @@ fn listed_words_are_heard() -> Result<()> {
     let whisper = whisper()?;
     let values: Vec<f32> = (0..36 * 6).map(|i| (i as f32 * 0.7).sin()).collect();
     let frames = Tensor::from_vec(values, (36, 6), &Device::Cpu)?;
-    let audio = whisper.encode(&frames, &[24, 12], &Mode::predict())?;
+    let audio = whisper.encode(&frames, &[24, 12], &Mode::inference())?;
     let generate = |num_beams, boosts: &[Option<Arc<BoostTree>>]| {
         let rules = DecodingRules { boosts: boosts.to_vec(), ..rules() };
         let (max_new_tokens, options) = (8, GenerateOptions::default());

@@ -129,7 +129,7 @@ fn a_clip_does_not_hear_the_others() -> Result<()> {
     let encoder = ConformerEncoder::new(&small(), &ParameterBuilder::on_cpu(1))?;
     let encode = |frames: &Tensor, lengths: &[usize]| {
         let embedded = encoder.embed(frames, lengths)?;
-        encoder.forward(embedded, &Adapters::NONE, &Mode::predict())
+        encoder.forward(embedded, &Adapters::NONE, &Mode::inference())
     };
     let frames = Tensor::randn(0f32, 1.0, (23, 4), &Device::Cpu)?;
     let both = encode(&frames, &[14, 9])?;

@@ -153,7 +153,7 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
     let mut gradients = Gradients::new(&parameters);
     gradients.clear();
     gradients.backward(&generation_loss(&model)?)?;
-    assert_eq!(gradients.suspicious(), []);
+    assert_eq!(gradients.missing_or_invalid(), []);
     // A small step along the gradient of a single part changes the loss by the predicted amount.
     for part in ["query_head.", "key_head.", "head_out", "dataset_gate", "att_transform", "value_"]
     {

@@ -134,7 +134,7 @@ fn every_parameter_has_a_gradient() -> Result<()> {
         let output = vit.forward(&pictures(DType::F32)?, None, &Mode::train(1))?;
         let mut gradients = Gradients::new(&parameters);
         gradients.backward(&loss(&last_hidden_state(&output)?)?)?;
-        let suspicious = gradients.suspicious();
+        let suspicious = gradients.missing_or_invalid();
         // A key bias shifts all scores of a row equally: its gradient is rounding error, or zero.
         assert!(suspicious.iter().all(|(name, _)| name.ends_with("key.bias")), "{suspicious:?}");
         assert_eq!(parameters.len(), if class_token { 54 } else { 53 });
@@ -187,7 +187,7 @@ fn modes_and_batches_change_what_they_should() -> Result<()> {
     };
     let wanted = run(&tiny, &pixels, Mode::evaluate())?;
     assert_eq!(run(&vit, &pixels, Mode::evaluate())?, wanted);
-    assert_eq!(run(&vit, &pixels, Mode::predict())?, wanted);
+    assert_eq!(run(&vit, &pixels, Mode::inference())?, wanted);
     let trained = run(&vit, &pixels, Mode::train(1))?;
     assert_ne!(trained, wanted);
     assert_ne!(trained, run(&vit, &pixels, Mode::train(2))?);
@@ -202,7 +202,7 @@ fn pictures_of_another_shape_are_refused() -> Result<()> {
     let (vit, _) = load("vit", DType::F32)?;
     for shape in [&[2, 3, 12, 11][..], &[2, 1, 12, 12], &[0, 3, 12, 12], &[3, 12, 12], &[12]] {
         let pixels = Tensor::zeros(shape, DType::F32, &Device::Cpu)?;
-        let refused = vit.forward(&pixels, None, &Mode::predict()).expect_err("a refusal");
+        let refused = vit.forward(&pixels, None, &Mode::inference()).expect_err("a refusal");
         assert!(refused.to_string().contains("takes [B, 3, 12, 12]"), "{refused}");
     }
     Ok(())
@@ -268,10 +268,10 @@ fn a_stem_of_convolutions_makes_patches() -> Result<()> {
     assert_eq!(output.patch_tokens.dims(), [2, 4, 8]);
     let mut gradients = Gradients::new(&parameters);
     gradients.backward(&loss(&output.patch_tokens)?)?;
-    let suspicious = gradients.suspicious();
+    let suspicious = gradients.missing_or_invalid();
     assert!(suspicious.iter().all(|(name, _)| name.ends_with("key.bias")), "{suspicious:?}");
     // The states of an image do not depend on other images.
-    let alone = vit.forward(&pixels.narrow(0, 1, 1)?, None, &Mode::predict())?.patch_tokens;
+    let alone = vit.forward(&pixels.narrow(0, 1, 1)?, None, &Mode::inference())?.patch_tokens;
     let together = output.patch_tokens.narrow(0, 1, 1)?;
     let far = (alone - together)?.abs()?.max_all()?.to_scalar::<f32>()?;
     assert!(far < 1e-5, "{far}");

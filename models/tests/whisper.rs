@@ -193,7 +193,7 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
     let given = given()?;
     let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
     let frames = given.tensors["frames"].clone();
-    let audio = whisper.encode(&frames, &given.lengths, &Mode::predict())?;
+    let audio = whisper.encode(&frames, &given.lengths, &Mode::inference())?;
     let prompt = [2, 3];
     let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
     let heard = whisper.decoder().generate(&audio, &prompt, &rules(), &options)?;
@@ -205,7 +205,7 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
         let audio = AudioStates { states, lengths: vec![audio.lengths[clip]] };
         let read = [&prompt, &heard.generated.tokens[..heard.generated.tokens.len() - 1]].concat();
         let read = PackedTokens::new(&[read]);
-        let rows = whisper.decode(&read, &audio, &Mode::predict())?.to_vec2::<f32>()?;
+        let rows = whisper.decode(&read, &audio, &Mode::inference())?.to_vec2::<f32>()?;
         let softmax = |row: &[f32], token: usize| {
             let total: f32 = row.iter().map(|logit| logit.exp()).sum();
             row[token].exp() / total
@@ -242,7 +242,7 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
 #[test]
 fn what_the_model_cannot_take_is_refused() -> Result<()> {
     let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
-    let mode = Mode::predict();
+    let mode = Mode::inference();
     let frames = Tensor::zeros((26, 6), DType::F32, &Device::Cpu)?;
     let error = whisper.encode(&frames, &[26], &mode).unwrap_err().to_string();
     assert!(error.contains("26 frames") && error.contains("24"), "{error}");
@@ -397,10 +397,10 @@ fn tiny_en_has_the_states_and_logits_of_the_reference() -> Result<()> {
         Ok(far)
     };
     assert!(largest(&every(&frames, 50)?, "frames")? < 1e-4);
-    let audio = whisper.encode(&frames, &[3000], &Mode::predict())?;
+    let audio = whisper.encode(&frames, &[3000], &Mode::inference())?;
     assert!(largest(&every(&audio.states, 40)?, "states")? < 1e-3);
     let read = PackedTokens::new(&[[50_257, 50_362]]);
-    let logits = whisper.decode(&read, &audio, &Mode::predict())?;
+    let logits = whisper.decode(&read, &audio, &Mode::inference())?;
     let logits = every(&logits.t()?.contiguous()?, 50)?.t()?.contiguous()?;
     assert!(largest(&logits, "logits")? < 1e-3);
     Ok(())

@@ -312,7 +312,7 @@ impl Recogniser {
         let bands = self.whisper.config().num_mel_bins;
         let shape = (values.len() / bands, bands);
         let frames = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
-        Ok(self.whisper.encode(&frames, &lengths, &Mode::predict())?)
+        Ok(self.whisper.encode(&frames, &lengths, &Mode::inference())?)
     }
 
     /// The maximum number of tokens in the text of a clip with this many samples.

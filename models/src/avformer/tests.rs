@@ -157,7 +157,7 @@ fn only_what_is_added_is_trained() -> Result<()> {
 fn without_pictures_and_training_it_is_the_recogniser_bit_for_bit() -> Result<()> {
     for make in RECOGNISERS {
         let (model, _) = build(make, &AvformerConfig::default(), DType::F32)?;
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let encode = |visual: Option<(Vec<f64>, [usize; 2])>| -> Result<Vec<Vec<f32>>> {
             let clips = embedded(&model, DType::F32)?;
             let Some((values, counts)) = visual else {
@@ -205,7 +205,7 @@ fn a_conformer_reads_the_moments_of_the_sound_alone() -> Result<()> {
         let (rows, lengths) = (clips.states.dim(0)?, clips.lengths.clone());
         let embeddings = tensor((3, E), 0.9, DType::F32)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &COUNTS };
-        let audio = model.encode(clips, Some(&visual), &Mode::predict())?;
+        let audio = model.encode(clips, Some(&visual), &Mode::inference())?;
         assert_eq!(audio.states.dim(0)?, rows + extra);
         assert_eq!(audio.lengths == lengths, extra == 0);
     }
@@ -219,14 +219,15 @@ fn what_does_not_fit_is_told() -> Result<()> {
         let embeddings = tensor(shape, 0.9, DType::F32)?;
         let visual = VisualTokens { embeddings: &embeddings, counts };
         let clips = embedded(&model, DType::F32)?;
-        model.encode(clips, Some(&visual), &Mode::predict()).map(drop)
+        model.encode(clips, Some(&visual), &Mode::inference()).map(drop)
     };
     for (shape, counts) in [((3, E + 1), &COUNTS[..]), ((2, E), &COUNTS), ((3, E), &[3])] {
         let error = encode(shape, counts).unwrap_err().to_string();
         assert!(error.contains("there are 2 clips, and this projection takes"), "{error}");
     }
-    let audio = model.recogniser().encode_alone(embedded(&model, DType::F32)?, &Mode::predict())?;
-    let error = model.recogniser().text_losses(&audio, &texts()[..1], &Mode::predict());
+    let audio =
+        model.recogniser().encode_alone(embedded(&model, DType::F32)?, &Mode::inference())?;
+    let error = model.recogniser().text_losses(&audio, &texts()[..1], &Mode::inference());
     assert!(matches!(error, Err(ModelError::BadInput(_))));
     let bad = ProjectionConfig { init_std: f64::NAN, ..ProjectionConfig::default() };
     let error = VisualProjection::new(&bad, (E, 8), &ParameterBuilder::on_cpu(0)).unwrap_err();

@@ -141,9 +141,9 @@ impl BaseEncoder {
         let longest = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(1);
         let bias = self.bias.forward(longest, longest)?;
         let rate = mode.dropout(self.config.t5.dropout_rate);
-        let mut x = dropout(&mode.cut(self.shared.forward(&tokens.ids)?), rate)?;
+        let mut x = dropout(&mode.detach(self.shared.forward(&tokens.ids)?), rate)?;
         for (i, layer) in self.layers.iter().enumerate() {
-            x = mode.cut(layer.forward(&x, &bias, &tokens.segments, None, mode)?);
+            x = mode.detach(layer.forward(&x, &bias, &tokens.segments, None, mode)?);
             if i + 1 == self.config.frozen_text_layers {
                 x = x.detach();
             }

@@ -43,7 +43,7 @@ impl QueryKeyHead {
         let segments = base.segments();
         let mut x = base.states.clone();
         for layer in before {
-            x = mode.cut(layer.forward(&x, &bias, &segments, None, mode)?);
+            x = mode.detach(layer.forward(&x, &bias, &segments, None, mode)?);
         }
         // Only the first token's state is used.
         let first = last.first_rows(&x, &base.lengths, &bias, mode)?;

@@ -363,7 +363,7 @@ mod tests {
         let lengths = [5, 1, 3];
         let x: Vec<f32> = (0..9 * 16).map(|i| (i as f32 * 0.7).sin()).collect();
         let x = Tensor::from_vec(x, (9, 16), &candle_core::Device::Cpu)?;
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let all = layer.forward(&x, &bias, &Segments::packed(&lengths), None, &mode)?;
         let all = embedding_sum(&[(&all, vec![0, 5, 6].into())])?;
         let first = layer.first_rows(&x, &lengths, &bias, &mode)?;

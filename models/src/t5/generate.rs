@@ -25,7 +25,7 @@ impl T5 {
         options: &GenerateOptions,
     ) -> Result<Vec<Generated>> {
         let lengths: Vec<usize> = texts.sequences().iter().map(|span| span.length).collect();
-        let states = self.encode(texts, &Mode::predict())?;
+        let states = self.encode(texts, &Mode::inference())?;
         self.decoder.generate(&self.shared, (&states, &lengths), options)
     }
 }
@@ -86,7 +86,7 @@ impl NextTokens for DecodingState<'_> {
         let step = self.cache.next(slots)?;
         let bias = bias.forward(1, self.cache.length())?.detach();
         let mut x = self.table.forward(&tokens.into())?.detach();
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         for ((layer, own), (keys, values)) in layers.iter().zip(self.cache.layers()).zip(&self.keys)
         {
             x = layer.step(&x, &bias, (own, &step), (keys, values, &cross), &mode)?.detach();

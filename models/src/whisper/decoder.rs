@@ -86,11 +86,11 @@ impl Decoder {
         let lengths: Vec<usize> = own.queries().iter().map(|span| span.length).collect();
         let cross = Segments::cross(&lengths, &audio.lengths);
         let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
-        let mut x = dropout(&mode.cut(x), mode.dropout(self.config.dropout))?;
+        let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
         for (i, layer) in self.layers.iter().enumerate() {
             let (keys, values) = layer.cross_keys(&audio.states)?;
             let next = layer.forward(&x, own, (&keys, &values, &cross), mode)?;
-            x = mode.cut(adapters.apply(i, &x, next)?);
+            x = mode.detach(adapters.apply(i, &x, next)?);
         }
         self.logits(&x)
     }
@@ -168,7 +168,7 @@ impl Layer {
         (own, step): (&LayerCache, &Step),
         others: (&Tensor, &Tensor, &Segments),
     ) -> Result<Tensor> {
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
         own.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.d_model)?;
@@ -188,7 +188,7 @@ impl Layer {
         own: &Segments,
         others: (&Tensor, &Tensor, &Segments),
     ) -> Result<(Tensor, Tensor)> {
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
         let context = self_attention(&qkv, None, &self.attention(own, true, &mode))?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;

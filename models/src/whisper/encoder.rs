@@ -90,6 +90,9 @@ impl Encoder {
         let segments = Segments::packed(&x.lengths);
         let own = (&segments, false);
         let states = self.blocks.forward_adapted(x.states, own, None, adapters, mode)?;
-        Ok(AudioStates { states: mode.cut(self.layer_norm.forward(&states)?), lengths: x.lengths })
+        Ok(AudioStates {
+            states: mode.detach(self.layer_norm.forward(&states)?),
+            lengths: x.lengths,
+        })
     }
 }

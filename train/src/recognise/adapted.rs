@@ -339,7 +339,7 @@ impl AdaptedRecogniser {
         let embeddings = embeddings.map_err(ModelError::from)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
         let embedded = self.listener.embed(avformer.recogniser(), &samples, *silence)?;
-        let audio = avformer.encode(embedded, Some(&visual), &Mode::predict())?;
+        let audio = avformer.encode(embedded, Some(&visual), &Mode::inference())?;
         let lengths: Vec<usize> = samples.iter().map(|samples| samples.len()).collect();
         self.listener.texts_of(&audio, &lengths)
     }

@@ -205,7 +205,7 @@ impl ConformerRecogniser {
         let packed = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
         let encoder = self.model.encoder();
         let embedded = encoder.embed(&packed, &lengths)?;
-        let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::predict())?;
+        let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::inference())?;
         let logits = self.model.logits(&audio)?;
         let blank = self.model.config().blank;
         let searches: Vec<BeamSearchOptions> =

@@ -166,7 +166,7 @@ impl SentenceEncoder {
     /// # Errors
     /// The errors of [`TextEncoder::encode`].
     pub fn embed(&self, batch: &SentenceBatch) -> Result<Tensor> {
-        let mut tokens = self.encoder.encode(&batch.tokens, &Mode::predict())?;
+        let mut tokens = self.encoder.encode(&batch.tokens, &Mode::inference())?;
         let mut sentence: Option<Tensor> = None;
         for SentenceModule { step, .. } in &self.modules {
             match step {

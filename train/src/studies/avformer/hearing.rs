@@ -78,7 +78,7 @@ impl AvformerStudy {
                     embeddings = embeddings.zeros_like()?;
                 }
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-                let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::predict())?;
+                let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::inference())?;
                 texts.extend(self.listener().texts_of(&audio, &samples)?);
             }
             progress.count(places.last().map_or(0, |last| *last as u64 + 1));

@@ -218,7 +218,7 @@ impl Retriever {
 
 /// The keys and values of entries, flattened.
 pub fn encode(model: &Reveal, entries: &RevealInput) -> StudyResult<(Vec<f32>, Vec<f32>)> {
-    let mode = Mode::predict();
+    let mode = Mode::inference();
     let states = model.encode(entries, &mode)?;
     let keys = model.key(&states, &mode)?.flatten_all()?.to_vec1()?;
     let values = model.value(&states, &mode)?.flatten_all()?.to_vec1()?;

@@ -171,7 +171,7 @@ impl SpeechStudy {
             stop.check()?;
             let frames: Vec<Frames> =
                 utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
-            let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
+            let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
             let logits = modules.recogniser.logits(&audio)?;
             for path in greedy_paths(&logits, &audio.lengths, blank)? {
                 texts.push(self.tokeniser.decode(&path.tokens)?);
@@ -191,7 +191,7 @@ impl SpeechStudy {
             let codes = utterances.par_iter().map(|one| self.codes(one));
             let codes = codes.collect::<StudyResult<Vec<_>>>()?;
             let masked = modules.best_rq.mask(&mut frames, &codes, &mut rng);
-            let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
+            let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
             let told = told(&modules.best_rq.logits(&audio, &masked)?)?;
             right += told.iter().zip(&masked.codes).filter(|(told, code)| told == code).count();
             all += told.len();
