@@ -41,13 +41,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (sounds, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
         let texts = texts.iter().map(|text| listener.tokens_of(text));
         // What lies before the first adapter is computed once.
-        let embedded = listener.embed(avformer.recogniser(), &sounds, 0)?;
+        let embedded = listener.embed(avformer.asr_model(), &sounds, 0)?;
         Ok::<_, Box<dyn Error>>((embedded, texts.collect::<Result<Vec<_>, _>>()?))
     };
     let (training, test) = (clips(Split::Train)?, clips(Split::Test)?);
     let loss = |(embedded, texts): &(_, Vec<Vec<u32>>), mode: &Mode| {
         let states = avformer.encode(Clone::clone(embedded), None, mode)?;
-        let losses = avformer.recogniser().text_losses(&states, texts, mode)?;
+        let losses = avformer.asr_model().text_losses(&states, texts, mode)?;
         Ok::<_, ModelError>(losses.mean_all()?)
     };
     println!(

@@ -26,13 +26,13 @@ use crate::weights::Weights;
 use block::{Block, Clips};
 pub use config::{ConformerConfig, ConformerCtcConfig, ConvolutionNorm, Subsampling};
 use positions::Positions;
-use subsampling::Shortening;
+use subsampling::Subsampler;
 
 /// The Conformer encoder: subsampling and blocks.
 #[derive(Debug, Clone)]
 pub struct ConformerEncoder {
     config: ConformerConfig,
-    subsampling: Shortening,
+    subsampling: Subsampler,
     layers: Vec<Block>,
 }
 
@@ -46,7 +46,7 @@ impl ConformerEncoder {
         let layers = builder.pp("layers");
         Ok(Self {
             config: config.clone(),
-            subsampling: Shortening::new(config, &builder.pp("subsampling"))?,
+            subsampling: Subsampler::new(config, &builder.pp("subsampling"))?,
             layers: (0..config.num_hidden_layers)
                 .map(|i| Block::new(config, &layers.pp(i)))
                 .collect::<Result<_>>()?,

@@ -220,7 +220,7 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
     let mut frames = clean.clone();
     let masked = best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(1));
     let all: Vec<u32> = codes.concat();
-    assert_eq!(all.len(), clean.iter().map(|f| small().states_of(f.len())).sum::<usize>());
+    assert_eq!(all.len(), clean.iter().map(|f| small().num_states(f.len())).sum::<usize>());
     assert!(!masked.states.is_empty());
     let (mut first, mut hidden) = (0, 0);
     for (before, after) in clean.iter().zip(&frames) {

@@ -73,7 +73,7 @@ fn input(first: u32) -> Result<RevealInput> {
     Ok(RevealInput {
         tokens: PackedTokens::new(&texts),
         pixels: Some(pixels.to_dtype(DType::F32)?),
-        picture_of: vec![Some(0), None],
+        image_of: vec![Some(0), None],
     })
 }
 
@@ -318,7 +318,7 @@ fn shapes_that_do_not_fit_are_refused() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let mode = Mode::evaluate();
     let mut one_told = input(4)?;
-    one_told.picture_of.pop();
+    one_told.image_of.pop();
     assert!(model.encode(&one_told, &mode).is_err());
     let without_pixels = RevealInput { pixels: None, ..input(4)? };
     assert!(model.encode(&without_pixels, &mode).is_err());

@@ -54,10 +54,10 @@ impl QueryKeyHead {
 
 /// Normalises rows to unit length.
 pub(super) fn unit(x: &Tensor) -> Result<Tensor> {
-    Ok(x.broadcast_div(&row_lengths(x)?)?)
+    Ok(x.broadcast_div(&row_norms(x)?)?)
 }
 
 /// Returns the norm of each row, `[.., D]` → `[.., 1]`: `sqrt(Σ x² + 1e-10)`.
-pub(super) fn row_lengths(x: &Tensor) -> Result<Tensor> {
+pub(super) fn row_norms(x: &Tensor) -> Result<Tensor> {
     Ok((x.sqr()?.sum_keepdim(D::Minus1)? + EPSILON)?.sqrt()?)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 use engram_data::image::Picture;
 use engram_models::ModelError;
-use engram_models::avformer::{Avformer, AvformerConfig, FrozenRecogniser, VisualTokens};
+use engram_models::avformer::{Avformer, AvformerConfig, FrozenAsrModel, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::log_mel::seconds_to_samples;
@@ -158,7 +158,7 @@ impl AddedTo {
 /// [`TrainError::Model`] for weights that cannot be read or belong to another model;
 /// [`TrainError::Recognise`] for values that are NaN or infinite.
 pub(crate) fn open_avformer(
-    recogniser: FrozenRecogniser,
+    recogniser: FrozenAsrModel,
     (config, image_width): (&AvformerConfig, usize),
     weights: &Path,
 ) -> Result<Avformer> {
@@ -338,7 +338,7 @@ impl AdaptedRecogniser {
         let embeddings = Tensor::from_vec(values, shape, &Device::Cpu);
         let embeddings = embeddings.map_err(ModelError::from)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-        let embedded = self.listener.embed(avformer.recogniser(), &samples, *silence)?;
+        let embedded = self.listener.embed(avformer.asr_model(), &samples, *silence)?;
         let audio = avformer.encode(embedded, Some(&visual), &Mode::inference())?;
         let lengths: Vec<usize> = samples.iter().map(|samples| samples.len()).collect();
         self.listener.texts_of(&audio, &lengths)

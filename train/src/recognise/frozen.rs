@@ -4,7 +4,7 @@
 use candle_core::{Device, Tensor};
 use engram_data::DataError;
 use engram_models::ModelError;
-use engram_models::avformer::FrozenRecogniser;
+use engram_models::avformer::FrozenAsrModel;
 use engram_models::generation::GenerateOptions;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
@@ -23,15 +23,15 @@ impl Listener {
     /// # Errors
     /// [`TrainError`](crate::TrainError)`::Recognise` for a multilingual Whisper model, which would
     /// need a language.
-    pub fn frozen(&self) -> Result<FrozenRecogniser> {
+    pub fn frozen(&self) -> Result<FrozenAsrModel> {
         Ok(match self {
-            Self::Whisper(whisper) => FrozenRecogniser::Whisper {
+            Self::Whisper(whisper) => FrozenAsrModel::Whisper {
                 model: Box::new(whisper.whisper.clone()),
                 prompt: whisper.prompt()?,
                 end: whisper.tokens.end,
             },
             Self::Conformer(conformer) => {
-                FrozenRecogniser::Conformer(Box::new(conformer.model.clone()))
+                FrozenAsrModel::Conformer(Box::new(conformer.model.clone()))
             }
         })
     }
@@ -78,7 +78,7 @@ impl Listener {
     /// [`ModelError::BadInput`] for a clip that is shorter than a token.
     pub fn embed<C: AsRef<[f32]> + Sync>(
         &self,
-        recogniser: &FrozenRecogniser,
+        recogniser: &FrozenAsrModel,
         clips: &[C],
         silence: usize,
     ) -> Result<AudioStates> {

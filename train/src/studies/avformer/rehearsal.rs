@@ -88,7 +88,7 @@ impl AvformerStudy {
         for (clips, counts) in clips.chunks(HEARD_AT_ONCE).zip(counts.chunks(HEARD_AT_ONCE)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
             let embedded = listener.embed(self.recogniser(), &samples, silence)?;
-            let frozen = self.recogniser().encode_alone(embedded, &Mode::inference())?;
+            let frozen = self.recogniser().encode_unadapted(embedded, &Mode::inference())?;
             all.extend(first_states(&frozen, counts)?);
         }
         Ok(all)

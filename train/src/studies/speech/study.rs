@@ -235,7 +235,7 @@ impl SpeechStudy {
         let encoder = modules.recogniser.encoder().config();
         let is_long_enough = |i: &u32| {
             let i = *i as usize;
-            is_feasible(encoder.states_of(frames[i].len()), &targets[i])
+            is_feasible(encoder.num_states(frames[i].len()), &targets[i])
         };
         let kept: Vec<u32> = (0..frames.len() as u32).filter(is_long_enough).collect();
         let audio = encode(modules, &pack(frames)?, mode)?;
