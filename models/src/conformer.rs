@@ -134,11 +134,11 @@ impl ConformerCtc {
     /// Loads a published model's folder: `config.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// The errors of [`ConformerCtcConfig::read`], [`Weights::in_folder`] and
+    /// The errors of [`ConformerCtcConfig::read`], [`Weights::open_folder`] and
     /// [`ConformerCtc::new`].
     pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
         let config = ConformerCtcConfig::read(&folder.join("config.json"))?;
-        let weights = Arc::new(Weights::in_folder(folder)?);
+        let weights = Arc::new(Weights::open_folder(folder)?);
         Self::new(&config, &builder.with_weights(weights))
     }
 

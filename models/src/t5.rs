@@ -75,10 +75,10 @@ impl T5 {
     /// parameters.
     ///
     /// # Errors
-    /// See [`T5Config::read`], [`Weights::in_folder`] and [`T5::new`].
+    /// See [`T5Config::read`], [`Weights::open_folder`] and [`T5::new`].
     pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
         let config = T5Config::read(&folder.join("config.json"))?;
-        let weights = Arc::new(Weights::in_folder(folder)?);
+        let weights = Arc::new(Weights::open_folder(folder)?);
         Self::new(&config, &builder.with_weights(weights))
     }
 

@@ -61,10 +61,10 @@ impl Whisper {
     /// Loads a published model's folder: `config.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// The errors of [`WhisperConfig::read`], [`Weights::in_folder`] and [`Whisper::new`].
+    /// The errors of [`WhisperConfig::read`], [`Weights::open_folder`] and [`Whisper::new`].
     pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
         let config = WhisperConfig::read(&folder.join("config.json"))?;
-        let weights = Arc::new(Weights::in_folder(folder)?);
+        let weights = Arc::new(Weights::open_folder(folder)?);
         Self::new(&config, &builder.with_weights(weights))
     }
 
