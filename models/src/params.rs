@@ -251,7 +251,7 @@ impl ParameterBuilder {
 
     /// A builder whose parameters have shapes but no values, and use no memory. It counts the
     /// parameters of a model of any size.
-    pub fn of_shapes() -> Self {
+    pub fn shapes_only() -> Self {
         Self { source: Source::Nothing, ..Self::on_cpu(0) }
     }
 
@@ -281,7 +281,7 @@ impl ParameterBuilder {
     ///
     /// # Errors
     /// See [`ParameterBuilder::get`].
-    pub fn constant(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
+    pub fn buffer(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
         self.take(name, shape, init, false)
     }
 

@@ -146,7 +146,7 @@ fn a_clip_does_not_hear_the_others() -> Result<()> {
 #[test]
 fn published_sizes() -> Result<()> {
     let millions = |config: ConformerConfig| -> Result<f64> {
-        let builder = ParameterBuilder::of_shapes();
+        let builder = ParameterBuilder::shapes_only();
         ConformerEncoder::new(&config, &builder)?;
         Ok(builder.finish()?.element_counts().0 as f64 / 1e6)
     };

@@ -349,7 +349,7 @@ fn the_published_sizes_have_their_parameters_without_any_being_made() -> Result<
         (RevealConfig::large(4), 1429, 20),
         (RevealConfig::giant(4), 2138, 32),
     ] {
-        let builder = ParameterBuilder::of_shapes();
+        let builder = ParameterBuilder::shapes_only();
         Reveal::new(&config, &builder)?;
         let parameters = builder.finish()?;
         let (all, trainable) = parameters.element_counts();

@@ -317,7 +317,7 @@ fn published_sizes_have_their_numbers_of_parameters() -> Result<()> {
         (T5Config::large(), 783_150_080),
         (T5Config::xl(), 2_849_757_184),
     ] {
-        let builder = ParameterBuilder::of_shapes();
+        let builder = ParameterBuilder::shapes_only();
         T5::new(&config, &builder)?;
         assert_eq!(builder.finish()?.element_counts(), (wanted, wanted));
     }

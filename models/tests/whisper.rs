@@ -277,7 +277,7 @@ fn published_sizes_have_the_published_numbers_of_parameters() -> Result<()> {
         (WhisperConfig::large(), 1_543_304_960),
         (WhisperConfig::large_v3(), 1_543_490_560),
     ] {
-        let builder = ParameterBuilder::of_shapes();
+        let builder = ParameterBuilder::shapes_only();
         Whisper::new(&config, &builder)?;
         assert_eq!(builder.finish()?.element_counts().0, count);
     }

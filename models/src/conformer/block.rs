@@ -240,8 +240,8 @@ impl ConvolutionModule {
             ConvolutionNorm::BatchNorm => InnerNorm::Batch {
                 weight: own.get("weight", &[d], Init::Ones)?,
                 bias: own.get("bias", &[d], Init::Zeros)?,
-                mean: own.constant("running_mean", &[d], Init::Zeros)?,
-                variance: own.constant("running_var", &[d], Init::Ones)?,
+                mean: own.buffer("running_mean", &[d], Init::Zeros)?,
+                variance: own.buffer("running_var", &[d], Init::Ones)?,
             },
         };
         Ok(Self {

@@ -29,7 +29,7 @@ pub(super) struct Window {
     pub kernel: (usize, usize),
     pub stride: usize,
     /// Rows of zero padding above, and columns of zero padding to the left.
-    pub before: (usize, usize),
+    pub padding: (usize, usize),
     /// Whether the result is clamped to the range 0 to 6.
     pub relu6: bool,
 }
@@ -231,7 +231,7 @@ impl Op {
         let (height, above) = along(input.height, rows)?;
         let (width, left) = along(input.width, columns)?;
         let output = Shape { height, width, channels };
-        let (kernel, before) = ((rows, columns), (above, left));
-        Ok((Window { input, output, kernel, stride, before, relu6 }, tensor))
+        let (kernel, padding) = ((rows, columns), (above, left));
+        Ok((Window { input, output, kernel, stride, padding, relu6 }, tensor))
     }
 }

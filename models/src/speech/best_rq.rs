@@ -119,9 +119,8 @@ impl BestRq {
         let inputs = stacked * encoder.num_mel_bins;
         // Xavier initialisation's bound.
         let bound = (6.0 / (inputs + size) as f64).sqrt();
-        let projection = builder.constant("projection", &[size, inputs], Init::Uniform(bound))?;
-        let codebook =
-            builder.constant("codebook", &[config.num_codes, size], Init::Normal(1.0))?;
+        let projection = builder.buffer("projection", &[size, inputs], Init::Uniform(bound))?;
+        let codebook = builder.buffer("codebook", &[config.num_codes, size], Init::Normal(1.0))?;
         let d = encoder.hidden_size;
         let std = (d as f64).powf(-0.5);
         let head = Linear::new(d, config.num_codes, std, &builder.pp("head"))?;
