@@ -78,8 +78,8 @@ impl GenerateOptions {
     /// [`ModelError::BadConfig`] with the field's name.
     pub fn validate(&self, vocab_size: usize) -> Result<()> {
         check_sizes(&[("max_new_tokens", self.max_new_tokens)])?;
-        if !(1..=MOST_BEAMS).contains(&self.num_beams) {
-            let reason = format!("{} is not between 1 and {MOST_BEAMS}", self.num_beams);
+        if !(1..=MAX_BEAMS).contains(&self.num_beams) {
+            let reason = format!("{} is not between 1 and {MAX_BEAMS}", self.num_beams);
             return Err(bad_field("num_beams", reason));
         }
         if !self.length_penalty.is_finite() {
@@ -104,7 +104,7 @@ impl GenerateOptions {
 }
 
 /// The maximum number of beams; more are certainly a mistake.
-const MOST_BEAMS: usize = 1 << 10;
+const MAX_BEAMS: usize = 1 << 10;
 
 impl Generated {
     /// Returns the tokens without the end token.

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use engram_memory::format::mapping::{LONGEST_PATH, path_at};
+use engram_memory::format::mapping::{MAX_PATH_LENGTH, path_at};
 
 /// From here on such a file ends the command with a message that names it, and exit code 2.
 pub fn explain_truncated_files() {
@@ -22,7 +22,7 @@ pub fn explain_truncated_files() {
 extern "C" fn end(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     const REMEDY: &[u8] = b": became shorter while it was read, or its disk failed; \
         `engram memory verify` tells whether a memory is whole\n";
-    let mut path = [0; LONGEST_PATH];
+    let mut path = [0; MAX_PATH_LENGTH];
     // SAFETY: the system gives the address that was read. `write` and `_exit` may be called in a signal handler.
     unsafe {
         let named = match path_at((*info).si_addr() as usize, &mut path) {

@@ -11,7 +11,7 @@ use crate::entry::{DEFAULT_SOURCE, Entry};
 use crate::error::{MemoryError, one_line};
 
 /// The maximum length of a line in bytes. A longer line most likely means lost line breaks.
-const LONGEST_LINE: u64 = 16 << 20;
+const MAX_LINE_LENGTH: u64 = 16 << 20;
 /// The byte order mark that some editors write at the start of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -66,15 +66,15 @@ impl EntryLines {
     fn next_line(&mut self) -> Result<bool, MemoryError> {
         loop {
             self.text.clear();
-            let mut line = self.file.by_ref().take(LONGEST_LINE + 1);
+            let mut line = self.file.by_ref().take(MAX_LINE_LENGTH + 1);
             let read = line.read_until(b'\n', &mut self.text);
             let read = read.map_err(MemoryError::read(&self.path))?;
             if read == 0 {
                 return Ok(false);
             }
             self.line += 1;
-            if read as u64 > LONGEST_LINE {
-                let reason = format!("is longer than {LONGEST_LINE} bytes");
+            if read as u64 > MAX_LINE_LENGTH {
+                let reason = format!("is longer than {MAX_LINE_LENGTH} bytes");
                 return Err(self.error(reason, "write one JSON object per line"));
             }
             if self.line == 1 && self.text.starts_with(BYTE_ORDER_MARK) {

@@ -20,16 +20,16 @@ use crate::generation::{Generation, Part, Row};
 /// The maximum number of queries that are searched together.
 const QUERIES: usize = 1024;
 /// The maximum number of candidates of these queries, per thread.
-const MOST_CANDIDATES: usize = 1 << 22;
+const MAX_CANDIDATES: usize = 1 << 22;
 /// Keys per block. Their products with the queries fit in the processor's cache.
 const KEYS: usize = 512;
 
 /// The minimum number of queries for bfloat16. With fewer queries, reading keys dominates, and
 /// rounding does not pay.
-const FEWEST_ROUNDED: usize = 16;
+const MIN_ROUNDED_QUERIES: usize = 16;
 /// The norms of queries that can be rounded. Products of such queries with normalised keys do not
 /// underflow.
-const ROUNDED_LENGTHS: RangeInclusive<f64> = 1e-6..=1e6;
+const ROUNDED_NORMS: RangeInclusive<f64> = 1e-6..=1e6;
 
 /// Exact search, the default.
 #[derive(Debug, Clone, Copy, Default)]
@@ -92,9 +92,9 @@ impl<'a> QueryBatch<'a> {
         let lost = largest(|segment| segment.largest_rounding);
         let queries = || keys.chunks(prepared.width);
         let rounded = generation.manifest().normalised
-            && queries().len() >= FEWEST_ROUNDED
+            && queries().len() >= MIN_ROUNDED_QUERIES
             && bf16::Queries::is_supported()
-            && queries().all(|query| ROUNDED_LENGTHS.contains(&norm(query)));
+            && queries().all(|query| ROUNDED_NORMS.contains(&norm(query)));
         // A sum of `width` products in any order is off by at most `width` rounding errors of the
         // product of the norms (Cauchy-Schwarz). A few more cover the gate, keys whose norm is not
         // exactly 1, and bfloat16.
@@ -125,7 +125,7 @@ impl<'a> QueryBatch<'a> {
         prepared: &'a PreparedFilter<'a>,
         queries: Queries<'a>,
     ) -> impl Iterator<Item = Self> {
-        let together = (MOST_CANDIDATES / prepared.k).clamp(1, QUERIES);
+        let together = (MAX_CANDIDATES / prepared.k).clamp(1, QUERIES);
         let batches = queries.keys.chunks(together * prepared.width).enumerate();
         batches.map(move |(number, keys)| Self::new(generation, prepared, keys, number * together))
     }

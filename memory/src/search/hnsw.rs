@@ -14,7 +14,7 @@ use crate::error::MemoryError;
 use crate::generation::{Bits, Generation, Part};
 
 /// The smallest share of searchable rows for which a segment's graph is used.
-const FEWEST: f64 = 0.05;
+const MIN_SHARE: f64 = 0.05;
 
 /// Search through the graphs of a generation.
 pub struct Hnsw {
@@ -69,7 +69,7 @@ impl Hnsw {
             let group_of = |row: usize| if by_source { sources[row] as usize } else { 0 };
             let mut visible = vec![0; count];
             (0..rows).filter(|row| !hidden.has(*row)).for_each(|row| visible[group_of(row)] += 1);
-            let enough = |visible: usize| visible > 0 && visible as f64 >= FEWEST * rows as f64;
+            let enough = |visible: usize| visible > 0 && visible as f64 >= MIN_SHARE * rows as f64;
             let mut exact = Bits::zeros(rows);
             let left_out = |row: &usize| hidden.has(*row) || enough(visible[group_of(*row)]);
             (0..rows).filter(left_out).for_each(|row| exact.set(row));

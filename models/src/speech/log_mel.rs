@@ -33,7 +33,7 @@ const WINDOW: usize = 400;
 /// Samples from one frame to the next: 10 ms.
 pub const HOP: usize = 160;
 /// Whisper: the minimum power.
-const LEAST_POWER: f32 = 1e-10;
+const MIN_POWER: f32 = 1e-10;
 /// Whisper: the range below the maximum band of a clip, in powers of ten.
 const RANGE: f32 = 8.0;
 /// Conformer: the size of the Fourier transform. The window is zero-padded to it.
@@ -173,7 +173,7 @@ impl LogMel {
 
     fn logarithm(&self, power: f32) -> f32 {
         match self.scale {
-            Scale::ClampedLog10 => power.max(LEAST_POWER).log10(),
+            Scale::ClampedLog10 => power.max(MIN_POWER).log10(),
             Scale::NormalisedLn => (power + GUARD).ln(),
         }
     }

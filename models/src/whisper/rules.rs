@@ -16,7 +16,7 @@ const LATEST_START: f64 = 1.0;
 const REPEATS: usize = 5;
 
 /// The longest repeated part to look for, in tokens.
-const LONGEST_PART: usize = 12;
+const MAX_REPEATED_TOKENS: usize = 12;
 
 /// The decoding rules of a batch.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ fn mask<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
 
 /// Whether a text ends with the same part repeated many times.
 pub fn has_repetition_loop(tokens: &[u32]) -> bool {
-    (1..=LONGEST_PART).any(|part| {
+    (1..=MAX_REPEATED_TOKENS).any(|part| {
         // A single token may repeat several times, as in "no, no, no" or a long number.
         let count = part * if part < 3 { 2 * REPEATS } else { REPEATS };
         tokens.len() >= count && {
