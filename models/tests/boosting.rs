@@ -59,7 +59,7 @@ fn rules() -> DecodingRules {
 
 /// Boosted words: the chosen text, unaffected clips, and unboosted probabilities.
 #[test]
-fn listed_words_are_heard() -> Result<()> {
+fn boosted_words_are_transcribed() -> Result<()> {
     let whisper = whisper()?;
     let values: Vec<f32> = (0..36 * 6).map(|i| (i as f32 * 0.7).sin()).collect();
     let frames = Tensor::from_vec(values, (36, 6), &Device::Cpu)?;
@@ -81,8 +81,9 @@ fn listed_words_are_heard() -> Result<()> {
         for none in [tree(&[word], 0.0), tree(&[], 5.0), None] {
             assert_eq!(generate(beams, &[none.clone(), none])?, without, "{beams} beams");
         }
-        let holds =
-            |heard: &WhisperTranscript| heard.generated.tokens.windows(3).any(|part| part == word);
+        let holds = |transcript: &WhisperTranscript| {
+            transcript.generated.tokens.windows(3).any(|part| part == word)
+        };
         assert!(!without.iter().any(holds));
         let with = generate(beams, &[tree(&[word], 50.0)])?;
         assert!(holds(&with[0]), "{beams} beams: {:?}", with[0].generated.tokens);
@@ -92,9 +93,9 @@ fn listed_words_are_heard() -> Result<()> {
         assert_eq!(both[0].generated.tokens, with[0].generated.tokens);
         assert!(both[1].generated.tokens.windows(2).any(|part| part == [9, 11]));
         // The reported probabilities are the model's, before bonuses.
-        for heard in &with {
+        for transcript in &with {
             let (text, sum) =
-                (&heard.generated, heard.generated.log_probabilities.iter().sum::<f32>());
+                (&transcript.generated, transcript.generated.log_probabilities.iter().sum::<f32>());
             assert!(text.log_probabilities.iter().all(|p| *p <= 0.0), "{text:?}");
             assert!((text.log_probability - sum).abs() < 1e-4, "{text:?}");
         }

@@ -44,7 +44,7 @@ fn tiny(class_token: bool, dtype: DType) -> Result<(ViT, Parameters)> {
 }
 
 /// Images for [`tiny`], `[2, 3, 4, 4]`.
-fn pictures(dtype: DType) -> Result<Tensor> {
+fn images(dtype: DType) -> Result<Tensor> {
     let pixels: Vec<f64> = (0..2 * 3 * 4 * 4).map(|i| (f64::from(i) * 0.9 + 0.2).sin()).collect();
     Ok(Tensor::from_vec(pixels, (2, 3, 4, 4), &Device::Cpu)?.to_dtype(dtype)?)
 }
@@ -101,7 +101,7 @@ fn published_configurations_are_understood() -> Result<()> {
 fn every_gradient_is_that_of_central_differences() -> Result<()> {
     for class_token in [true, false] {
         let (vit, parameters) = tiny(class_token, DType::F64)?;
-        let pixels = pictures(DType::F64)?;
+        let pixels = images(DType::F64)?;
         let run = || loss(&last_hidden_state(&vit.forward(&pixels, None, &Mode::evaluate())?)?);
         let store = run()?.backward()?;
         for parameter in parameters.iter() {
@@ -131,7 +131,7 @@ fn every_gradient_is_that_of_central_differences() -> Result<()> {
 fn every_parameter_has_a_gradient() -> Result<()> {
     for class_token in [true, false] {
         let (vit, parameters) = tiny(class_token, DType::F32)?;
-        let output = vit.forward(&pictures(DType::F32)?, None, &Mode::train(1))?;
+        let output = vit.forward(&images(DType::F32)?, None, &Mode::train(1))?;
         let mut gradients = Gradients::new(&parameters);
         gradients.backward(&loss(&last_hidden_state(&output)?)?)?;
         let suspicious = gradients.missing_or_invalid();
@@ -147,7 +147,7 @@ fn every_parameter_has_a_gradient() -> Result<()> {
 #[test]
 fn no_gradient_reaches_below_the_cut() -> Result<()> {
     let (vit, parameters) = tiny(true, DType::F32)?;
-    let pixels = pictures(DType::F32)?;
+    let pixels = images(DType::F32)?;
     let run = |cut| -> Result<(Vec<f32>, Gradients)> {
         let hidden = last_hidden_state(&vit.forward(&pixels, cut, &Mode::evaluate())?)?;
         let mut gradients = Gradients::new(&parameters);
@@ -177,7 +177,7 @@ fn no_gradient_reaches_below_the_cut() -> Result<()> {
 /// Dropout is active only in training. An image gives the same result alone and in a batch.
 #[test]
 fn modes_and_batches_change_what_they_should() -> Result<()> {
-    let pixels = pictures(DType::F32)?;
+    let pixels = images(DType::F32)?;
     let (tiny, _) = tiny(false, DType::F32)?;
     let builder = ParameterBuilder::new(5, Vec::new(), DType::F32, &Device::Cpu);
     let config = ViTConfig { hidden_dropout_prob: 0.3, ..tiny.config().clone() };

@@ -196,22 +196,26 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
     let audio = whisper.encode(&frames, &given.lengths, &Mode::inference())?;
     let prompt = [2, 3];
     let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
-    let heard = whisper.decoder().generate(&audio, &prompt, &rules(), &options)?;
-    assert!(heard.iter().any(|heard| heard.generated.tokens.len() > 3), "{heard:?}");
+    let transcripts = whisper.decoder().generate(&audio, &prompt, &rules(), &options)?;
+    assert!(
+        transcripts.iter().any(|transcript| transcript.generated.tokens.len() > 3),
+        "{transcripts:?}"
+    );
     let mut start = 0;
-    for (clip, heard) in heard.iter().enumerate() {
+    for (clip, transcript) in transcripts.iter().enumerate() {
         let states = audio.states.narrow(0, start, audio.lengths[clip])?;
         start += audio.lengths[clip];
         let audio = AudioStates { states, lengths: vec![audio.lengths[clip]] };
-        let read = [&prompt, &heard.generated.tokens[..heard.generated.tokens.len() - 1]].concat();
+        let read = [&prompt, &transcript.generated.tokens[..transcript.generated.tokens.len() - 1]]
+            .concat();
         let read = PackedTokens::new(&[read]);
         let rows = whisper.decode(&read, &audio, &Mode::inference())?.to_vec2::<f32>()?;
         let softmax = |row: &[f32], token: usize| {
             let total: f32 = row.iter().map(|logit| logit.exp()).sum();
             row[token].exp() / total
         };
-        assert!((heard.no_speech_prob - softmax(&rows[0], 4)).abs() < 1e-5);
-        for (i, token) in heard.generated.tokens.iter().enumerate() {
+        assert!((transcript.no_speech_prob - softmax(&rows[0], 4)).abs() < 1e-5);
+        for (i, token) in transcript.generated.tokens.iter().enumerate() {
             let mut row = rows[i + 1].clone();
             for forbidden in [5, 6, 2, 3, 4].into_iter().chain((i == 0).then_some(7)) {
                 row[forbidden] = f32::NEG_INFINITY;
@@ -220,7 +224,7 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
             if i < [5, 7][clip] {
                 assert_eq!(best as u32, *token, "clip {clip}, token {i}");
                 let wanted = softmax(&row, best).ln();
-                assert!((heard.generated.log_probabilities[i] - wanted).abs() < 1e-4);
+                assert!((transcript.generated.log_probabilities[i] - wanted).abs() < 1e-4);
             } else {
                 assert_eq!((*token, i), (1, [5, 7][clip]), "a text of {i} tokens is ended");
             }
@@ -228,12 +232,12 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
         let mut own = rules();
         own.max_tokens = vec![own.max_tokens[clip]];
         let alone = whisper.decoder().generate(&audio, &prompt, &own, &options)?;
-        assert_eq!(alone[0].generated.tokens, heard.generated.tokens);
+        assert_eq!(alone[0].generated.tokens, transcript.generated.tokens);
     }
     // Beam search finds a text that is at least as likely.
     let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
     let found = whisper.decoder().generate(&audio, &prompt, &rules(), &beams)?;
-    for (found, greedy) in found.iter().zip(&heard) {
+    for (found, greedy) in found.iter().zip(&transcripts) {
         assert!(found.generated.log_probability >= greedy.generated.log_probability - 1e-5);
     }
     Ok(())

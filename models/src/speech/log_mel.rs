@@ -148,8 +148,8 @@ impl LogMel {
         let (count, bands) = (length / HOP, self.filters.len());
         let mut values = vec![self.logarithm(0.0); count * bands];
         // Windows of later frames contain no sample.
-        let heard = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
-        values[..heard * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
+        let occupied = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
+        values[..occupied * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
             |(block, values)| {
                 let mut space = Space::new(self.fourier.as_ref());
                 for (i, frame) in values.chunks_mut(bands).enumerate() {
