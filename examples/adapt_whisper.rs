@@ -17,7 +17,7 @@ use engram::models::kernels::Mode;
 use engram::models::params::{ParameterBuilder, ParameterGroup};
 use engram::train::optimiser::{self, StepSize};
 use engram::train::recipe::OptimiserSettings;
-use engram::train::recognise::Listener;
+use engram::train::recognise::AsrModel;
 
 const NAMES: usize = 8;
 const CLIPS: usize = 16;
@@ -25,13 +25,13 @@ const STEPS: usize = 30;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let weights = std::env::args().nth(1).ok_or("give a Whisper model")?;
-    let listener = Listener::open(&weights)?;
-    let before = listener.parameters().fingerprint(|_| true)?;
+    let asr_model = AsrModel::open(&weights)?;
+    let before = asr_model.parameters().fingerprint(|_| true)?;
 
     // This example has no images: the image projection is frozen, only the adapters train.
     let frozen = ParameterGroup { pattern: "projection.**".to_owned(), rate: 0.0 };
     let builder = ParameterBuilder::new(1, vec![frozen], DType::F32, &Device::Cpu);
-    let avformer = Avformer::new(listener.frozen()?, &AvformerConfig::default(), 1, &builder)?;
+    let avformer = Avformer::new(asr_model.frozen()?, &AvformerConfig::default(), 1, &builder)?;
     let parameters = builder.finish()?;
     let (trained, _) = parameters.element_counts();
     println!("{trained} trainable parameters");
@@ -40,9 +40,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let clips = |split| {
         let clips = (0..CLIPS).map(|number| names.clip(split, number, &Hearing::clean()));
         let (sounds, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
-        let texts = texts.iter().map(|text| listener.tokens_of(text));
+        let texts = texts.iter().map(|text| asr_model.tokens_of(text));
         // The layers before the first adapter are computed once.
-        let embedded = listener.embed(avformer.asr_model(), &sounds, 0)?;
+        let embedded = asr_model.embed(avformer.asr_model(), &sounds, 0)?;
         Ok::<_, Box<dyn Error>>((embedded, texts.collect::<Result<Vec<_>, _>>()?))
     };
     let (training, test) = (clips(Split::Train)?, clips(Split::Test)?);
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         loss(&test, &Mode::inference())?.to_scalar::<f32>()?
     );
     assert_eq!(
-        listener.parameters().fingerprint(|_| true)?,
+        asr_model.parameters().fingerprint(|_| true)?,
         before,
         "the Whisper weights have changed"
     );

@@ -266,13 +266,14 @@ impl Explorable {
         (text, picture): (Option<&str>, Option<&Upload>),
     ) -> anyhow::Result<Vec<f32>> {
         let encoder = self.encoder.get(|| open_encoder(generation))?;
-        let reads = encoder.reads();
-        for (is_asked, is_read, what) in
-            [(text.is_some(), reads.text, "text"), (picture.is_some(), reads.pictures, "images")]
-        {
+        let modalities = encoder.modalities();
+        for (is_asked, is_read, what) in [
+            (text.is_some(), modalities.text, "text"),
+            (picture.is_some(), modalities.images, "images"),
+        ] {
             anyhow::ensure!(!is_asked || is_read, "the model of this memory cannot encode {what}");
         }
-        let prepared = encoder.prepare(Item { text, picture: picture.map(Upload::path) });
+        let prepared = encoder.prepare(Item { text, image: picture.map(Upload::path) });
         let prepared = prepared.map_err(|error| match picture {
             Some(picture) => picture.told(error.into()),
             None => error.into(),

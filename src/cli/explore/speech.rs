@@ -14,7 +14,7 @@ use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::tokens::Unit;
 use engram_models::speech::log_mel::samples_to_seconds;
 use engram_train::recognise::{
-    AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, Word,
+    AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, Word,
 };
 use engram_train::studies::avformer::settings::{AvformerData, EVALUATED_VIEWS};
 use engram_train::{Recipe, RecipeOptions};
@@ -33,7 +33,7 @@ const LOUDEST: f32 = 0.7;
 
 /// A run that transcribes clips.
 pub(super) struct Hearer {
-    adapted: Mutex<AdaptedRecogniser>,
+    adapted: Mutex<AdaptedAsrModel>,
     data: AvformerData,
     world: Audiovisual,
 }
@@ -104,9 +104,10 @@ impl FromRun for Hearer {
             run.display(),
             run.display()
         );
-        let mut adapted = AdaptedRecogniser::new(Listener::open(&AddedTo::read(run)?.recogniser)?);
+        let mut adapted =
+            AdaptedAsrModel::new(AsrModel::open(&AvformerRunConfig::read(run)?.asr_model)?);
         adapted.add(ADAPTERS, run, None)?;
-        adapted.switch(Some(ADAPTERS))?;
+        adapted.activate(Some(ADAPTERS))?;
         let world = Audiovisual::new(data.names, data.world_seed)?;
         Ok(Self { adapted: Mutex::new(adapted), data, world })
     }
@@ -139,10 +140,10 @@ impl Hearer {
     pub(super) fn hear(&self, wanted: &Wanted) -> anyhow::Result<HeardClip> {
         let clip = self.clip(wanted)?;
         let mut adapted = self.adapted.lock().unwrap_or_else(PoisonError::into_inner);
-        adapted.switch(None)?;
-        let options = RecogniseOptions { word_times: true, ..RecogniseOptions::default() };
-        let frozen = adapted.listener().transcribe(&[&clip.samples], &[], &options);
-        adapted.switch(Some(ADAPTERS))?;
+        adapted.activate(None)?;
+        let options = TranscribeOptions { word_times: true, ..TranscribeOptions::default() };
+        let frozen = adapted.asr_model().transcribe(&[&clip.samples], &[], &options);
+        adapted.activate(Some(ADAPTERS))?;
         let frozen = frozen?.into_iter().next().context("the ASR model returned no transcript")?;
         let mut heard = vec![Heard::of("frozen", &clip.text, frozen.text)];
         let mut seen = vec![("nothing".to_owned(), Vec::new())];
@@ -171,7 +172,7 @@ impl Hearer {
         Ok(HeardClip { text, voice, seconds, peaks, words: frozen.words, heard })
     }
 
-    fn see(&self, adapted: &AdaptedRecogniser, name: usize) -> anyhow::Result<Vec<f32>> {
+    fn see(&self, adapted: &AdaptedAsrModel, name: usize) -> anyhow::Result<Vec<f32>> {
         let folder = tempfile::tempdir().context("no temporary folder for the images")?;
         let mut files = Vec::new();
         for view in 0..EVALUATED_VIEWS {
@@ -179,7 +180,7 @@ impl Hearer {
             output::write_new(&file, &self.view(name, view)?)?;
             files.push(file);
         }
-        Ok(adapted.see(&files)?)
+        Ok(adapted.embed_images(&files)?)
     }
 
     fn clip(&self, wanted: &Wanted) -> anyhow::Result<AudiovisualClip> {

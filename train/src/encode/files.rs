@@ -11,7 +11,7 @@ use super::layout::Layout;
 use super::tokenizer::{TokenizerConfig, adapted};
 use crate::digest;
 use crate::error::{Result, TrainError};
-use crate::published::{PublishedFolder, PublishedWeights};
+use crate::pretrained::{PretrainedFolder, PretrainedWeights};
 use crate::study::Inputs;
 
 /// The files of a text encoder.
@@ -21,7 +21,7 @@ pub struct EncoderFiles {
     /// The text of `tokenizer.json`, with the changes from the model's other files.
     pub tokenizer_json: Vec<u8>,
     /// The published weights; `None` for a random initialisation.
-    weights: Option<PublishedWeights>,
+    weights: Option<PretrainedWeights>,
     /// The parsed `config.json`.
     pub config: TextEncoderConfig,
     /// The tokenizer, checked against the configuration.
@@ -38,7 +38,7 @@ impl EncoderFiles {
     /// [`TrainError::Data`], [`TrainError::Io`], [`TrainError::Model`]; [`TrainError::Encoder`]
     /// with the remedy for a tokenizer or weights in an unsupported format.
     pub fn find(location: &str) -> Result<Self> {
-        Self::of_layout(&Layout::read(PublishedFolder::open(location)?)?)
+        Self::of_layout(&Layout::read(PretrainedFolder::open(location)?)?)
     }
 
     /// The files of a folder's Transformer module.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{Result, TrainError};
-use crate::published::PublishedFolder;
+use crate::pretrained::PretrainedFolder;
 
 /// The fields of `tokenizer_config.json` that are used here.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -25,7 +25,7 @@ impl TokenizerConfig {
     ///
     /// # Errors
     /// [`TrainError::Encoder`] for invalid content.
-    pub(super) fn read(folder: &PublishedFolder) -> Result<Option<Self>> {
+    pub(super) fn read(folder: &PretrainedFolder) -> Result<Option<Self>> {
         let Some((text, name)) = folder.optional_text("tokenizer_config.json")? else {
             return Ok(None);
         };

@@ -6,7 +6,7 @@ use engram_data::DataError;
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
 
-use super::{ConformerRecogniser, Recogniser};
+use super::{ConformerAsr, WhisperAsr};
 use crate::error::{Result, TrainError};
 
 /// The default bonus for a token that continues a listed word, in nats. It is for Whisper, whose
@@ -19,7 +19,7 @@ pub const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
 const OF_FIRST: f32 = 0.5;
 
 /// Builds trees from lists of words.
-pub struct Booster<'a> {
+pub struct BoostTreeBuilder<'a> {
     tokeniser: &'a SpeechTokeniser,
     vocabulary: Vocabulary,
     boundaries: Arc<WordBoundaries>,
@@ -33,33 +33,33 @@ enum Vocabulary {
     Closed { is_space: Vec<bool> },
 }
 
-impl Recogniser {
+impl WhisperAsr {
     /// A builder for trees of boosted words. `weight` is the bonus of their tokens, in nats
     /// ([`WHISPER_BOOST_WEIGHT`] by default).
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a weight that is negative or not finite; [`TrainError::Data`]
+    /// [`TrainError::Transcribe`] for a weight that is negative or not finite; [`TrainError::Data`]
     /// for tokens that cannot be decoded.
-    pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
+    pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
         let (tokeniser, end) = (&self.tokeniser, self.tokens.end);
         let texts = (0..end).map(|token| tokeniser.decode(&[token]));
         let texts = texts.collect::<std::result::Result<Vec<String>, _>>()?;
         let weight = weight.unwrap_or(WHISPER_BOOST_WEIGHT);
-        Booster::new(tokeniser, Vocabulary::Open { end }, &texts, weight)
+        BoostTreeBuilder::new(tokeniser, Vocabulary::Open { end }, &texts, weight)
     }
 }
 
-impl ConformerRecogniser {
-    /// A builder like [`Recogniser::booster`], with [`CONFORMER_BOOST_WEIGHT`] by default.
+impl ConformerAsr {
+    /// A builder like [`WhisperAsr::boost_builder`], with [`CONFORMER_BOOST_WEIGHT`] by default.
     ///
     /// # Errors
-    /// The errors of [`Recogniser::booster`].
-    pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
-        Booster::of_closed(self.tokeniser(), weight.unwrap_or(CONFORMER_BOOST_WEIGHT))
+    /// The errors of [`WhisperAsr::boost_builder`].
+    pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
+        BoostTreeBuilder::of_closed(self.tokeniser(), weight.unwrap_or(CONFORMER_BOOST_WEIGHT))
     }
 }
 
-impl<'a> Booster<'a> {
+impl<'a> BoostTreeBuilder<'a> {
     /// A builder for a vocabulary that cannot express every text.
     fn of_closed(tokeniser: &'a SpeechTokeniser, weight: f32) -> Result<Self> {
         let texts = texts_within(tokeniser)?;
@@ -78,7 +78,7 @@ impl<'a> Booster<'a> {
             let reason = format!(
                 "the weight {weight} of boosted words has to be a finite number of at least 0"
             );
-            return Err(TrainError::Recognise { reason });
+            return Err(TrainError::Transcribe { reason });
         }
         let bonus = Bonus { begin: OF_FIRST * weight, next: weight };
         let boundaries = Arc::new(WordBoundaries::from_tokens(texts.iter().map(String::as_str)));
@@ -89,7 +89,7 @@ impl<'a> Booster<'a> {
     /// before them. If two forms have the same tokens, the bonus counts once.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a word with the name of a special token, such as
+    /// [`TrainError::Transcribe`] for a word with the name of a special token, such as
     /// `<|endoftext|>`, and for a character that a Conformer's tokens cannot express;
     /// [`TrainError::Data`]
     pub fn tree<S: AsRef<str>>(&self, words: &[S]) -> Result<Arc<BoostTree>> {
@@ -109,7 +109,7 @@ impl<'a> Booster<'a> {
             let tokens = self.tokeniser.encode(&form)?;
             if tokens.iter().any(|token| *token >= end) {
                 let reason = format!("the boosted word `{word}` contains a special token");
-                return Err(TrainError::Recognise { reason });
+                return Err(TrainError::Transcribe { reason });
             }
             sequences.push(tokens);
         }
@@ -128,7 +128,7 @@ impl<'a> Booster<'a> {
             encode(word).map_err(|error| match error {
                 DataError::Tokenizer { reason, .. } => {
                     let reason = format!("{reason} of the model; remove the word from the list");
-                    TrainError::Recognise { reason }
+                    TrainError::Transcribe { reason }
                 }
                 other => other.into(),
             })?;
@@ -196,7 +196,7 @@ mod tests {
 
     /// The total bonus of each text at weight 2, including the end of the text.
     fn bonuses(tokeniser: &SpeechTokeniser, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
-        let tree = Booster::of_closed(tokeniser, 2.0)?.tree(words)?;
+        let tree = BoostTreeBuilder::of_closed(tokeniser, 2.0)?.tree(words)?;
         let of = |text: &&str| {
             let (mut state, mut sum) = (BoostState::default(), 0.0);
             for token in tokeniser.encode_known(text)? {
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(bonuses(&letters, &words, &texts)?, want);
         let error = bonuses(&letters, &["oak", "café au lait"], &[]).unwrap_err().to_string();
         assert!(error.contains("'é' of \"café au lait\""), "{error}");
-        assert!(Booster::of_closed(&letters, f32::NAN).is_err());
+        assert!(BoostTreeBuilder::of_closed(&letters, f32::NAN).is_err());
         Ok(())
     }
 

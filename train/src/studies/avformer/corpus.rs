@@ -17,7 +17,7 @@ use super::manifest::{Listed, Manifest};
 use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
 use crate::digest;
 use crate::error::{Result, TrainError};
-use crate::recognise::evenly;
+use crate::recognise::sample_evenly;
 
 /// Seeds the choice of clips without noise.
 const CLEAN_SEED: u64 = 0x0063_6c65_616e;
@@ -66,15 +66,15 @@ struct Candidate {
 }
 
 impl Corpus {
-    /// Reads the files named in `[data]`, and each audio file once. `fewest_samples` is the length
+    /// Reads the files named in `[data]`, and each audio file once. `min_samples` is the length
     /// of the shortest clip that the ASR model accepts. Frames are searched only if `data.frames`
     /// is above 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Recognise`] for a clip
+    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Transcribe`] for a clip
     /// without audio, text or frames, and for a clip that is too long or too short.
-    pub fn load(data: &AvformerData, fewest_samples: usize, quiet: bool) -> Result<Self> {
-        let lengths = (fewest_samples, data.max_seconds);
+    pub fn load(data: &AvformerData, min_samples: usize, quiet: bool) -> Result<Self> {
+        let lengths = (min_samples, data.max_seconds);
         let read = |path: &str| Manifest::read(path, lengths, data.on_error, quiet);
         let clips = if data.is_world() {
             Clips::World(Audiovisual::new(data.names, data.world_seed)?)
@@ -93,7 +93,7 @@ impl Corpus {
             let mut pictures: Vec<Candidate> = pictures.into_iter().map(candidate).collect();
             let every = train.clips().iter().flat_map(|one| one.frames.iter());
             let evaluated = validation.clips().iter().chain(test.clips());
-            let evaluated = evaluated.flat_map(|one| evenly(&one.frames, data.frames));
+            let evaluated = evaluated.flat_map(|one| sample_evenly(&one.frames, data.frames));
             every.chain(evaluated).for_each(|place| pictures[*place].is_shown = true);
             Clips::Files { train, validation, test, pictures }
         };
@@ -130,7 +130,7 @@ impl Corpus {
     /// Removes the clips whose images do not decode.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] naming the first such clip, if `data.on_error` is `stop` or a
+    /// [`TrainError::Transcribe`] naming the first such clip, if `data.on_error` is `stop` or a
     /// manifest has no other clip. For the embedded world, the error of its first image.
     pub fn refuse(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
         let Clips::Files { train, validation, test, .. } = &mut self.clips else {
@@ -156,7 +156,7 @@ impl Corpus {
     /// Checks the texts of all training clips that come from files.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] naming the first clip for which `is_wrong` returns a reason.
+    /// [`TrainError::Transcribe`] naming the first clip for which `is_wrong` returns a reason.
     pub fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
         let train = match &self.clips {
             Clips::World(_) => None,
@@ -201,7 +201,7 @@ impl Corpus {
     /// Returns a training clip with the noise of a phase.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Recognise`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
     /// that is too long.
     pub fn training(&self, number: usize, feed: &AvformerFeed) -> Result<SeenClip> {
         match &self.clips {

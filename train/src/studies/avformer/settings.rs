@@ -7,7 +7,7 @@ use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::recognise::{MOST_FRAMES, MOST_SILENCE};
+use crate::recognise::{MAX_FRAMES, MAX_SILENCE_SECONDS};
 
 /// Views of each name's image in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
@@ -155,8 +155,9 @@ impl AvformerData {
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
             return Some(("max_seconds", format!("{} is not a valid length", self.max_seconds)));
         }
-        if !(0.0..=MOST_SILENCE).contains(&self.silence) {
-            let reason = format!("{} is not between 0 and {MOST_SILENCE} seconds", self.silence);
+        if !(0.0..=MAX_SILENCE_SECONDS).contains(&self.silence) {
+            let reason =
+                format!("{} is not between 0 and {MAX_SILENCE_SECONDS} seconds", self.silence);
             return Some(("silence", reason));
         }
         if !(self.states_gb >= 0.0 && self.states_gb.is_finite()) {
@@ -192,8 +193,8 @@ impl AvformerData {
         if let Some((key, count, most)) = wrong {
             return Some((*key, format!("is {count}, not 1 to {most}")));
         }
-        if self.frames > MOST_FRAMES {
-            return Some(("frames", format!("are more than {MOST_FRAMES}")));
+        if self.frames > MAX_FRAMES {
+            return Some(("frames", format!("are more than {MAX_FRAMES}")));
         }
         if self.is_world() && self.frames > self.views.min(EVALUATED_VIEWS) {
             let most = self.views.min(EVALUATED_VIEWS);

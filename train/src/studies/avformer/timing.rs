@@ -71,7 +71,7 @@ pub fn step_times(
         let started = Instant::now();
         study.embed(&clips)?;
         let sound = started.elapsed().as_secs_f64();
-        let prepare = |(picture, name): &(Picture, PathBuf)| encoder.prepare_picture(picture, name);
+        let prepare = |(picture, name): &(Picture, PathBuf)| encoder.prepare_image(picture, name);
         let prepared: Vec<Prepared> = seen.par_iter().map(prepare).collect::<Result<_, _>>()?;
         encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
         let both = started.elapsed().as_secs_f64();

@@ -39,12 +39,12 @@ impl NameVectors {
             }
             location => {
                 let encoder = Encoder::open(location)?;
-                if !encoder.reads().text {
+                if !encoder.modalities().text {
                     let (name, reason) = (location.to_owned(), "does not encode text".to_owned());
                     return Err(TrainError::Encoder { name, reason });
                 }
                 let prepare =
-                    |name: &&str| encoder.prepare(Item { text: Some(*name), picture: None });
+                    |name: &&str| encoder.prepare(Item { text: Some(*name), image: None });
                 let prepared = names.iter().map(prepare).collect::<Result<Vec<Prepared>>>()?;
                 let vectors = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
                 (vectors, encoder.width(), encoder.name().to_owned())

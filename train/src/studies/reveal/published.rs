@@ -11,7 +11,7 @@ use engram_models::vit::ViTConfig;
 use super::corpus::pictures::squared;
 use super::settings::RevealModel;
 use crate::digest;
-use crate::published::PublishedFolder;
+use crate::pretrained::PretrainedFolder;
 use crate::study::StudyResult;
 
 /// The image processor's file, in the folder of a model or a run.
@@ -49,7 +49,7 @@ impl Published {
                 .notes
                 .push("the text model starts from random weights: `model.t5` is empty".to_owned());
         } else {
-            let folder = PublishedFolder::open(&model.t5)?;
+            let folder = PretrainedFolder::open(&model.t5)?;
             let sizes = folder.file("config.json")?;
             let config = T5Config::read(&sizes)?;
             let tokenizer = folder.tokenizer()?;
@@ -68,7 +68,7 @@ impl Published {
             let note = "the image encoder starts from random weights: `model.vit` is empty";
             found.notes.push(note.to_owned());
         } else {
-            let folder = PublishedFolder::open(&model.vit)?;
+            let folder = PretrainedFolder::open(&model.vit)?;
             let sizes = folder.file("config.json")?;
             let config = ViTConfig::read(&sizes)?;
             let weights = folder.weights()?;

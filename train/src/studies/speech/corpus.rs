@@ -132,7 +132,7 @@ impl Corpus {
     /// Checks that clips from files have texts, and that the vocabulary covers them.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] naming the manifest and the line.
+    /// [`TrainError::Transcribe`] naming the manifest and the line.
     pub fn check_texts(&self, tokeniser: &SpeechTokeniser) -> Result<()> {
         let Sounds::Files { train, validation, test } = &self.sounds else { return Ok(()) };
         for manifest in [train, validation, test] {
@@ -154,7 +154,7 @@ impl Corpus {
     /// `clip` has no effect, and the first `voices` voices speak, or all for 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Recognise`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
     /// that is too long or shorter than one frame.
     pub fn training(&self, clip: usize, voices: usize, rng: &mut ChaCha8Rng) -> Result<Utterance> {
         let speed = rng.random_range(0..self.data.speeds.len());
@@ -268,7 +268,7 @@ impl Manifest {
     }
 
     fn bad(&self, clip: &Clip, reason: &str) -> TrainError {
-        TrainError::Recognise { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+        TrainError::Transcribe { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }
 }
 
