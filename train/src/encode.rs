@@ -21,7 +21,7 @@ mod tokenizer;
 use std::path::Path;
 
 use engram_data::hub::WeightsLocation;
-use engram_data::image::{Picture, Preprocessing};
+use engram_data::image::{DecodedImage, Preprocessing};
 use engram_models::clip::CLIP_VISION;
 use engram_models::mobilenet::OPS_FILE;
 pub use engram_models::similarity::sentence_transformer::PromptChoice;
@@ -161,7 +161,7 @@ impl Encoder {
     /// Notes on the model's settings for the user, one per line.
     pub fn notes(&self, choice: &PromptChoice) -> Vec<String> {
         let mut notes = Vec::new();
-        if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.passed_over()) {
+        if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.ignored_prompt()) {
             notes.push(format!(
                 "{}: has the prompt `{name}`, but sentence-transformers does not use it by \
                  default; --prompt {name} applies it",
@@ -228,7 +228,7 @@ impl Encoder {
         };
         let pixels = match (self.preprocessing(), item.image) {
             (Some(preprocessing), Some(path)) => {
-                Some(preprocessing.apply(&Picture::open(path)?, path)?)
+                Some(preprocessing.apply(&DecodedImage::open(path)?, path)?)
             }
             _ => None,
         };
@@ -240,7 +240,7 @@ impl Encoder {
     /// # Errors
     /// [`TrainError::Encoder`] for an encoder that only supports texts; [`TrainError::Data`] for an
     /// image that is too thin.
-    pub fn prepare_image(&self, image: &Picture, name: &Path) -> Result<Prepared> {
+    pub fn prepare_image(&self, image: &DecodedImage, name: &Path) -> Result<Prepared> {
         let Some(preprocessing) = self.preprocessing() else {
             let reason = "only encodes texts, not images; use CLIP or MobileNetV2".into();
             return Err(TrainError::Encoder { name: self.name.clone(), reason });

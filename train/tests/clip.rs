@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use engram_data::image::Picture;
-use engram_data::world::pictures::pictures;
+use engram_data::image::DecodedImage;
+use engram_data::world::images::images;
 use engram_data::world::view_augmentation;
 use engram_models::weights::Weights;
 use engram_train::encode::{Encoder, Item, Modalities};
@@ -67,7 +67,7 @@ fn try_run(
 }
 
 fn view() -> RgbImage {
-    let all = pictures().unwrap();
+    let all = images().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     view_augmentation(30).apply(&all[100].image, &mut rng).unwrap()
 }
@@ -94,7 +94,7 @@ fn names_are_learnt_and_the_run_is_an_encoder_of_pictures() {
     let file = folder.path().join("view.png");
     view.save(&file).unwrap();
     let (width, height) = view.dimensions();
-    let in_memory = Picture::from_pixels(width, height, view.into_raw()).unwrap();
+    let in_memory = DecodedImage::from_pixels(width, height, view.into_raw()).unwrap();
     let prepared = [
         encoder.prepare(Item { text: None, image: Some(&file) }).unwrap(),
         encoder.prepare_image(&in_memory, Path::new("a view")).unwrap(),

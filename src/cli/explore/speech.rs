@@ -6,13 +6,13 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use engram_data::audio::noise::NoiseKind;
-use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, Hearing, MOST_SNR_DB};
+use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, MAX_SNR_DB, NoiseSettings};
 use engram_data::world::questions::Split;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::align;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::tokens::Unit;
-use engram_models::speech::log_mel::seconds;
+use engram_models::speech::log_mel::samples_to_seconds;
 use engram_train::recognise::{
     AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, Word,
 };
@@ -168,7 +168,7 @@ impl Hearer {
             part.iter().fold([0.0f32; 2], |[low, high], one| [low.min(*one), high.max(*one)])
         };
         let peaks = samples.chunks(of_part).map(peak).collect();
-        let seconds = seconds(samples.len());
+        let seconds = samples_to_seconds(samples.len());
         Ok(HeardClip { text, voice, seconds, peaks, words: frozen.words, heard })
     }
 
@@ -186,20 +186,20 @@ impl Hearer {
     fn clip(&self, wanted: &Wanted) -> anyhow::Result<AudiovisualClip> {
         let names = self.world.names().len();
         anyhow::ensure!(wanted.name < names, "there are {names} names");
-        let is_ratio = wanted.snr_db.abs() <= MOST_SNR_DB;
+        let is_ratio = wanted.snr_db.abs() <= MAX_SNR_DB;
         anyhow::ensure!(
             is_ratio,
-            "snr_db is {}; expected -{MOST_SNR_DB} to {MOST_SNR_DB}",
+            "snr_db is {}; expected -{MAX_SNR_DB} to {MAX_SNR_DB}",
             wanted.snr_db
         );
-        let hearing = Hearing {
+        let noise_settings = NoiseSettings {
             noise: wanted.noise.into_iter().collect(),
             snr_db: [wanted.snr_db; 2],
-            blanked: 0.0,
+            masked: 0.0,
         };
         let number = wanted.take.checked_mul(names).and_then(|all| all.checked_add(wanted.name));
         let number = number.context("there are not so many clips")?;
-        Ok(self.world.clip(Split::Test, number, &hearing))
+        Ok(self.world.clip(Split::Test, number, &noise_settings))
     }
 }
 

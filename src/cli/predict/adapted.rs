@@ -186,6 +186,6 @@ fn open(adapted: &AdaptedAsrModel, clip: &Clip, sees: bool) -> Result<AdaptedCli
         return Err(DataError::Audio { path: clip.audio.clone(), reason }.into());
     }
     let embeddings =
-        if sees { adapted.embed_images(&clip.pictures(seconds)?)? } else { Vec::new() };
+        if sees { adapted.embed_images(&clip.frame_files(seconds)?)? } else { Vec::new() };
     Ok(AdaptedClip { samples, embeddings })
 }

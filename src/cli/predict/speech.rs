@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use engram_data::DataError;
-use engram_data::folder::PassedOver;
-use engram_data::speech::manifest::{Clip, ClipReader, clips_and_passed_over};
+use engram_data::folder::SkippedFiles;
+use engram_data::speech::manifest::{Clip, ClipReader, clips_and_skipped};
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Task;
 use engram_train::TrainError;
@@ -367,7 +367,7 @@ fn long(
 
 /// Reads the clips in the input and prints how many files of a folder were skipped.
 pub(super) fn read_clips(input: &Path, quiet: bool) -> Result<Vec<Clip>, DataError> {
-    let (clips, PassedOver { hidden, others }) = clips_and_passed_over(input)?;
+    let (clips, SkippedFiles { hidden, others }) = clips_and_skipped(input)?;
     if hidden + others > 0 {
         let input = input.display();
         output::note(

@@ -5,8 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use engram_durable::{FolderWriter, create_folder, remove_file, remove_folder, rename, sweep};
-use engram_models::weights::halved;
+use engram_durable::{
+    FolderWriter, create_folder, remove_file, remove_folder, remove_leftovers, rename,
+};
+use engram_models::weights::to_f16;
 use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::{CHECKSUMS, write_checksums};
 use sha2::{Digest, Sha256};
@@ -91,7 +93,7 @@ pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
 impl Kept {
     /// Reports whether a run's weights equal the bundled ones.
     pub(super) fn compared(&self, run: &Path) -> anyhow::Result<String> {
-        let bytes = halved(&run.join(WEIGHTS), self.left_out)?;
+        let bytes = to_f16(&run.join(WEIGHTS), self.left_out)?;
         let own = format!("{:x}", Sha256::digest(&bytes));
         let kept = sums(KEPT_SUMS).find(|(_, name)| *name == self.weights());
         let (run, name) = (run.display(), self.name);
@@ -120,7 +122,7 @@ impl Kept {
             if old.exists() && !place.exists() {
                 rename(&old, &place)?;
             }
-            sweep(folder, &[self.name, &new])?;
+            remove_leftovers(folder, &[self.name, &new])?;
             FolderWriter::create(&made)
         })();
         let whole = whole.with_context(|| {
@@ -134,7 +136,7 @@ impl Kept {
             let frozen = format!("{}/", out.join(FOLDER).display());
             output::write_new(&to.join(name), text.replace(&frozen, "../").as_bytes())?;
         }
-        let bytes = halved(&run.join(WEIGHTS), self.left_out)?;
+        let bytes = to_f16(&run.join(WEIGHTS), self.left_out)?;
         output::write_new(&to.join(WEIGHTS), &bytes)?;
         write_checksums(to)?;
         if self.name == REVEAL.name {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_data::image::Preprocessing;
-use engram_data::tokenise::{TextForm, Tokeniser};
+use engram_data::tokenizer::{SegmentTokenizer, TextForm};
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig};
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
@@ -24,7 +24,7 @@ const IMAGE_BATCH: usize = 16;
 
 pub(super) struct ClipModel {
     clip: Clip,
-    tokeniser: Tokeniser,
+    tokeniser: SegmentTokenizer,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
     form: TextForm,
@@ -49,7 +49,7 @@ impl ClipModel {
         let weights = folder.weights()?;
         let json = std::fs::read(&tokenizer).map_err(TrainError::io(&tokenizer))?;
         let json = adapted(json, tokenizer_config.as_ref(), settings.do_lower_case);
-        let tokeniser = Tokeniser::from_bytes(&tokenizer, &json)?;
+        let tokeniser = SegmentTokenizer::from_bytes(&tokenizer, &json)?;
         tokeniser.check_fits(config.text_config.vocab_size, None)?;
         let (end, expected) = (tokeniser.special().sep, config.text_config.end_of_text());
         if expected.is_some_and(|expected| expected != end) {
@@ -90,7 +90,7 @@ impl ClipModel {
     pub(super) fn embed_texts(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
         let mut vectors = Vec::new();
         for batch in batches_of_tokens(texts) {
-            let encoded = self.clip.encode_texts(&PackedTokens::new(batch), &Mode::predict())?;
+            let encoded = self.clip.encode_texts(&PackedTokens::new(batch), &Mode::inference())?;
             vectors.extend(numbers(&encoded.embeddings)?);
         }
         Ok(vectors)
@@ -126,7 +126,7 @@ impl ClipImageModel {
         for batch in images.chunks(IMAGE_BATCH) {
             let shape = (batch.len(), 3, size, size);
             let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu).map_err(model)?;
-            let encoded = self.vision.forward(&pixels, &Mode::predict())?;
+            let encoded = self.vision.forward(&pixels, &Mode::inference())?;
             vectors.extend(numbers(&encoded.embeddings)?);
         }
         Ok(vectors)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use engram_data::tokenise::Tokeniser;
+use engram_data::tokenizer::SegmentTokenizer;
 use engram_models::params::ParameterBuilder;
 use engram_models::text_encoder::{TextEncoder, TextEncoderConfig};
 
@@ -25,7 +25,7 @@ pub struct EncoderFiles {
     /// The parsed `config.json`.
     pub config: TextEncoderConfig,
     /// The tokenizer, checked against the configuration.
-    pub tokeniser: Arc<Tokeniser>,
+    pub tokeniser: Arc<SegmentTokenizer>,
     /// The name of the configuration in messages.
     pub name: String,
 }
@@ -71,7 +71,7 @@ impl EncoderFiles {
         let read = |path: &Path| std::fs::read(path).map_err(TrainError::io(path));
         let config_json = String::from_utf8_lossy(&read(config)?).into_owned();
         let tokenizer_json = adapt(read(tokenizer)?);
-        let tokeniser = Tokeniser::from_bytes(tokenizer, &tokenizer_json)?;
+        let tokeniser = SegmentTokenizer::from_bytes(tokenizer, &tokenizer_json)?;
         Self::new(config_json, config.display().to_string(), tokenizer_json, tokeniser)
     }
 
@@ -85,7 +85,7 @@ impl EncoderFiles {
         config_json: String,
         name: String,
         tokenizer_json: Vec<u8>,
-        tokeniser: Tokeniser,
+        tokeniser: SegmentTokenizer,
     ) -> Result<Self> {
         let config = TextEncoderConfig::parse(&config_json, &name)?;
         tokeniser.check_fits(config.vocab_size(), None)?;

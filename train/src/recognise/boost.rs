@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use engram_data::DataError;
-use engram_data::speech::tokens::SpeechTokeniser;
-use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
+use engram_data::speech::tokenizer::SpeechTokenizer;
+use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
 
 use super::{ConformerAsr, WhisperAsr};
 use crate::error::{Result, TrainError};
@@ -20,9 +20,9 @@ const OF_FIRST: f32 = 0.5;
 
 /// Builds trees from lists of words.
 pub struct BoostTreeBuilder<'a> {
-    tokeniser: &'a SpeechTokeniser,
+    tokeniser: &'a SpeechTokenizer,
     vocabulary: Vocabulary,
-    edges: Arc<WordEdges>,
+    boundaries: Arc<WordBoundaries>,
     bonus: Bonus,
 }
 
@@ -61,7 +61,7 @@ impl ConformerAsr {
 
 impl<'a> BoostTreeBuilder<'a> {
     /// A builder for a vocabulary that cannot express every text.
-    fn of_closed(tokeniser: &'a SpeechTokeniser, weight: f32) -> Result<Self> {
+    fn of_closed(tokeniser: &'a SpeechTokenizer, weight: f32) -> Result<Self> {
         let texts = texts_within(tokeniser)?;
         let is_space = |text: &String| !text.is_empty() && text.trim().is_empty();
         let is_space = texts.iter().map(is_space).collect();
@@ -69,7 +69,7 @@ impl<'a> BoostTreeBuilder<'a> {
     }
 
     fn new(
-        tokeniser: &'a SpeechTokeniser,
+        tokeniser: &'a SpeechTokenizer,
         vocabulary: Vocabulary,
         texts: &[String],
         weight: f32,
@@ -80,9 +80,9 @@ impl<'a> BoostTreeBuilder<'a> {
             );
             return Err(TrainError::Transcribe { reason });
         }
-        let bonus = Bonus { begin: OF_FIRST * weight, go_on: weight };
-        let edges = Arc::new(WordEdges::of(texts.iter().map(String::as_str)));
-        Ok(Self { tokeniser, vocabulary, edges, bonus })
+        let bonus = Bonus { begin: OF_FIRST * weight, next: weight };
+        let boundaries = Arc::new(WordBoundaries::from_tokens(texts.iter().map(String::as_str)));
+        Ok(Self { tokeniser, vocabulary, boundaries, bonus })
     }
 
     /// The tree of these words and phrases: as written and capitalised, with and without a space
@@ -101,7 +101,7 @@ impl<'a> BoostTreeBuilder<'a> {
                 Vocabulary::Closed { is_space } => self.closed(&word, is_space, &mut sequences)?,
             }
         }
-        Ok(Arc::new(BoostTree::new(&sequences, self.bonus, self.edges.clone())))
+        Ok(Arc::new(BoostTree::new(&sequences, self.bonus, self.boundaries.clone())))
     }
 
     fn open(&self, word: &str, end: u32, sequences: &mut Vec<Vec<u32>>) -> Result<()> {
@@ -121,7 +121,7 @@ impl<'a> BoostTreeBuilder<'a> {
     fn closed(&self, word: &str, is_space: &[bool], sequences: &mut Vec<Vec<u32>>) -> Result<()> {
         let mut forms = forms(word);
         forms.push(word.to_lowercase());
-        let encode = |form: &str| self.tokeniser.encode_known(form);
+        let encode = |form: &str| self.tokeniser.encode_strict(form);
         forms.retain(|form| encode(form).is_ok());
         if forms.is_empty() {
             // This returns the error for the word itself.
@@ -146,7 +146,7 @@ impl<'a> BoostTreeBuilder<'a> {
 
 /// The text that each token of a vocabulary adds after other text. At the start of a text, many
 /// tokens omit their leading space.
-fn texts_within(tokeniser: &SpeechTokeniser) -> Result<Vec<String>> {
+fn texts_within(tokeniser: &SpeechTokenizer) -> Result<Vec<String>> {
     let ids = 0..tokeniser.vocabulary_size() as u32;
     let mut before = None;
     for id in ids.clone() {
@@ -195,22 +195,22 @@ mod tests {
     }
 
     /// The total bonus of each text at weight 2, including the end of the text.
-    fn bonuses(tokeniser: &SpeechTokeniser, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
+    fn bonuses(tokeniser: &SpeechTokenizer, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
         let tree = BoostTreeBuilder::of_closed(tokeniser, 2.0)?.tree(words)?;
         let of = |text: &&str| {
             let (mut state, mut sum) = (BoostState::default(), 0.0);
-            for token in tokeniser.encode_known(text)? {
-                let (next, gives) = tree.advance(state, token, BrokenMatch::GivesBack);
+            for token in tokeniser.encode_strict(text)? {
+                let (next, gives) = tree.advance(state, token, BrokenMatch::ReturnBonus);
                 (state, sum) = (next, sum + gives);
             }
-            Ok(sum + tree.end(state))
+            Ok(sum + tree.final_bonus(state))
         };
         texts.iter().map(of).collect()
     }
 
     #[test]
     fn letters_of_a_word_get_their_bonus_once_and_spaces_none() -> Result<()> {
-        let letters = SpeechTokeniser::letters()?;
+        let letters = SpeechTokenizer::letters()?;
         let words = ["Ash", "ash", "ASH", "mountain ash"];
         let texts = ["ash", "an ash", "as", "cash", "ashes", "ash'", "the mountain ash", "a  b"];
         let want = [5.0, 5.0, 0.0, 0.0, 0.0, 5.0, 23.0, 0.0];
@@ -236,7 +236,7 @@ mod tests {
         });
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), json.to_string()).unwrap();
-        let tokeniser = SpeechTokeniser::from_file(file.path())?;
+        let tokeniser = SpeechTokenizer::from_file(file.path())?;
         let texts = texts_within(&tokeniser)?;
         assert_eq!(texts[1..], [" ", " as", "h", "as", "e", "a", "s"]);
         // `he` is `▁`, `h`, `e`.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use candle_core::{DType, Device};
 use engram_data::hub::WeightsLocation;
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::log_mel::LogMel;
 use engram_models::weights::Weights;
@@ -48,7 +48,7 @@ impl WhisperAsr {
         let folder = PretrainedFolder::open(location)?;
         let config_file = folder.file("config.json")?;
         let config = WhisperConfig::read(&config_file)?;
-        let tokeniser = SpeechTokeniser::from_file(&folder.tokenizer()?)?;
+        let tokeniser = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         let path = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
@@ -74,7 +74,7 @@ impl WhisperAsr {
             blank.into_iter().flatten().chain([tokens.end]).collect()
         };
         Ok(Self {
-            mel: LogMel::new(config.num_mel_bins)?,
+            mel: LogMel::whisper(config.num_mel_bins)?,
             suppressed: generation.suppress_tokens.or(older.suppress_tokens).unwrap_or_default(),
             suppressed_at_start: generation
                 .begin_suppress_tokens

@@ -127,7 +127,7 @@ fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
         for (seen, clip) in corpus.evaluated(split, false).unwrap().iter().zip(&clips) {
             let frames = sample_evenly(&seen.frames, data.frames);
             let shown = frames.map(|place| corpus.image(*place).unwrap().1);
-            let all = clip.pictures(0.75).unwrap();
+            let all = clip.frame_files(0.75).unwrap();
             let in_use = engram_train::recognise::select_frames(&all, 3);
             assert_eq!(shown.collect::<Vec<_>>(), in_use.into_iter().cloned().collect::<Vec<_>>());
         }

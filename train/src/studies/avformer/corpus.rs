@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use engram_data::DataError;
-use engram_data::image::Picture;
-use engram_data::world::audiovisual::{Audiovisual, Hearing};
+use engram_data::image::DecodedImage;
+use engram_data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram_data::world::questions::Split;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -211,8 +211,8 @@ impl Corpus {
                 let is_clean = rng.random_bool(feed.clean);
                 let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
                 let blanked = if is_clean { 0.0 } else { feed.blanked };
-                let hearing = Hearing { noise, snr_db: feed.snr_db, blanked };
-                Ok(self.of_world(world, (Split::Train, number), &hearing))
+                let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked: blanked };
+                Ok(self.of_world(world, (Split::Train, number), &noise_settings))
             }
             Clips::Files { train, .. } => train.read_clip(number),
         }
@@ -261,20 +261,21 @@ impl Corpus {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let data = &self.data;
         let noise = if split == Split::Test { &data.test_noise } else { &data.noise };
-        let hearing = if clean { Hearing::clean() } else { data.test_hearing(noise) };
-        let clip = |number| self.of_world(world, (split, number), &hearing);
+        let noise_settings =
+            if clean { NoiseSettings::clean() } else { data.test_noise_settings(noise) };
+        let clip = |number| self.of_world(world, (split, number), &noise_settings);
         numbers.into_par_iter().map(clip).collect()
     }
 
     /// The first test clips at one signal-to-noise ratio in dB, or without noise; empty for files.
     pub fn sweep_clips(&self, snr_db: Option<f32>) -> Vec<ClipWithFrames> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
-        let hearing = snr_db.map_or_else(Hearing::clean, |ratio| Hearing {
+        let noise_settings = snr_db.map_or_else(NoiseSettings::clean, |ratio| NoiseSettings {
             noise: self.data.test_noise.clone(),
             snr_db: [ratio; 2],
-            blanked: 0.0,
+            masked: 0.0,
         });
-        let clip = |number| self.of_world(world, (Split::Test, number), &hearing);
+        let clip = |number| self.of_world(world, (Split::Test, number), &noise_settings);
         (0..self.data.sweep_clips.min(self.data.test_clips)).into_par_iter().map(clip).collect()
     }
 
@@ -315,7 +316,7 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Data`] for a file that is not an image.
-    pub fn image(&self, place: usize) -> Result<(Picture, PathBuf)> {
+    pub fn image(&self, place: usize) -> Result<(DecodedImage, PathBuf)> {
         match &self.clips {
             Clips::World(world) => {
                 let (name, view) = (place / self.views_of_name(), place % self.views_of_name());
@@ -327,16 +328,16 @@ impl Corpus {
                 let seen = world.view((split, name), view, self.data.view_size)?;
                 let (width, height) = seen.dimensions();
                 let path = PathBuf::from(world.names().nth(name).unwrap_or_default());
-                let picture = Picture::from_pixels(width, height, seen.into_raw());
+                let picture = DecodedImage::from_pixels(width, height, seen.into_raw());
                 let none = || {
                     let (path, reason) = (path.clone(), "has no pixels".to_string());
-                    DataError::Picture { path, reason }
+                    DataError::Image { path, reason }
                 };
                 Ok((picture.ok_or_else(none)?, path))
             }
             Clips::Files { images, .. } => {
                 let file = &images[place].file;
-                Ok((Picture::open(file)?, file.clone()))
+                Ok((DecodedImage::open(file)?, file.clone()))
             }
         }
     }
@@ -357,9 +358,9 @@ impl Corpus {
         &self,
         world: &Audiovisual,
         (split, number): (Split, usize),
-        hearing: &Hearing,
+        noise_settings: &NoiseSettings,
     ) -> ClipWithFrames {
-        let clip = world.clip(split, number, hearing);
+        let clip = world.clip(split, number, noise_settings);
         let first = clip.name * self.views_of_name();
         let views = match split {
             Split::Train => 0..self.data.views,
@@ -372,7 +373,7 @@ impl Corpus {
             samples: clip.samples,
             frames: views.map(|view| first + view).collect(),
             name: Some(clip.name),
-            blanked: clip.blanked,
+            blanked: clip.masked,
         }
     }
 }

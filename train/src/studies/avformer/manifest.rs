@@ -105,7 +105,7 @@ impl Manifest {
         images: &mut Vec<PathBuf>,
     ) -> Result<()> {
         self.keep(on_error, |one| {
-            let files = one.clip.pictures(one.seconds).map_err(|error| error.to_string())?;
+            let files = one.clip.frame_files(one.seconds).map_err(|error| error.to_string())?;
             let first = images.len();
             images.extend(sample_evenly(&files, MAX_FRAMES).cloned());
             one.frames = (first..images.len()).collect();

@@ -2,12 +2,12 @@
 //! speeds, alone and in pairs. Targets are the frozen ASR model's own texts and encoder states.
 
 use candle_core::Tensor;
-use engram_data::audio::at_speed;
+use engram_data::audio::change_speed;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_models::avformer::state_distance;
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
-use engram_models::speech::log_mel::samples_of;
+use engram_models::speech::log_mel::seconds_to_samples;
 use rayon::prelude::*;
 
 use super::corpus::ClipWithFrames;
@@ -27,12 +27,12 @@ impl AvformerStudy {
     /// Errors of the clips; an error if no clip is left.
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
-        let most = samples_of(self.data().max_seconds);
+        let most = seconds_to_samples(self.data().max_seconds);
         let lengths = self.asr_model().min_samples()..=most;
         let mut all: Vec<ClipWithFrames> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
             let played = clips.par_iter().map(|clip| {
-                let samples = at_speed(&clip.samples, SAMPLE_RATE, *speed)?;
+                let samples = change_speed(&clip.samples, SAMPLE_RATE, *speed)?;
                 Ok(ClipWithFrames { samples, ..clip.clone() })
             });
             let played = played.collect::<StudyResult<Vec<ClipWithFrames>>>()?;
@@ -86,13 +86,13 @@ impl AvformerStudy {
         clips: &[ClipWithFrames],
         counts: &[usize],
     ) -> StudyResult<Vec<Tensor>> {
-        let (asr_model, own) = (self.asr_model(), samples_of(self.data().silence));
+        let (asr_model, own) = (self.asr_model(), seconds_to_samples(self.data().silence));
         let silence = asr_model.trailing_silence_samples().max(own);
         let mut all = Vec::with_capacity(clips.len());
         for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
             let embedded = asr_model.embed(self.recogniser(), &samples, silence)?;
-            let frozen = self.recogniser().encode_alone(embedded, &Mode::predict())?;
+            let frozen = self.recogniser().encode_unadapted(embedded, &Mode::inference())?;
             all.extend(first_states(&frozen, counts)?);
         }
         Ok(all)
@@ -101,7 +101,7 @@ impl AvformerStudy {
 
 /// A clip, a pause, and another clip: the model learns that a pause is not the end.
 fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
-    let pause = vec![0.0; samples_of(PAUSE)];
+    let pause = vec![0.0; seconds_to_samples(PAUSE)];
     ClipWithFrames {
         text: format!("{} {}", first.text.trim(), second.text.trim()),
         samples: [&first.samples[..], &pause, &second.samples].concat(),

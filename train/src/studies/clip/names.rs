@@ -106,7 +106,7 @@ mod tests {
         assert!(cosine("woman and man", "man and woman") < 0.99);
         let bits =
             |name: &str| -> Vec<u32> { hashed_words(name).into_iter().map(f32::to_bits).collect() };
-        let pictures = engram_data::world::pictures::pictures().expect("the embedded pictures");
+        let pictures = engram_data::world::images::images().expect("the embedded pictures");
         let vectors: HashSet<Vec<u32>> =
             pictures.iter().map(|picture| bits(&picture.name)).collect();
         assert_eq!(vectors.len(), pictures.len());

@@ -1,6 +1,6 @@
 //! Settings of the study: `[data]` and `[model]`.
 
-use engram_data::world::PICTURES;
+use engram_data::world::IMAGES;
 use engram_models::clip::ClipVisionConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,8 +30,8 @@ impl Default for ClipData {
 impl ClipData {
     /// The first invalid key, with the reason.
     pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
-        if self.images == 1 || self.images > PICTURES {
-            let reason = format!("is {}; must be from 2 to {PICTURES}, or 0 for all", self.images);
+        if self.images == 1 || self.images > IMAGES {
+            let reason = format!("is {}; must be from 2 to {IMAGES}, or 0 for all", self.images);
             return Some(("images", reason));
         }
         [("validation_views", self.validation_views), ("test_views", self.test_views)]

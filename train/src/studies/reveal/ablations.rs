@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use engram_data::world::attributes::Source;
-use engram_data::world::haystack::WorldName;
+use engram_data::world::haystack::WorldId;
 use engram_data::world::questions::Part;
 use engram_durable as durable;
 use engram_eval::items::{Item, Statistic};
@@ -200,7 +200,7 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
 struct Reads {
     k: usize,
     sources: Vec<&'static str>,
-    world: Option<WorldName>,
+    world: Option<WorldId>,
 }
 
 /// Checks all configurations, including those that evaluate another run, and the claims.

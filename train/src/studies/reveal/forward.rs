@@ -150,7 +150,7 @@ impl Forward<'_> {
         queries: &Tensor,
         reading: &EntriesOfQueries,
     ) -> StudyResult<(Tensor, Tensor)> {
-        let fresh = self.encode_fresh(reading, &[], &Mode::predict())?;
+        let fresh = self.encode_fresh(reading, &[], &Mode::inference())?;
         let (prior, values) = self.weigh(queries, reading, fresh.as_ref())?;
         Ok((prior.detach(), values.detach()))
     }

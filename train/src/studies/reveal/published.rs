@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use engram_data::image::Preprocessing;
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_models::reveal::published::PublishedWeights;
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
@@ -23,7 +23,7 @@ pub struct Published {
     /// The T5 configuration.
     pub t5: Option<T5Config>,
     /// The T5 tokenizer.
-    pub tokens: Option<TextToText>,
+    pub tokens: Option<T5Tokenizer>,
     /// The ViT configuration, without the class token.
     pub vit: Option<ViTConfig>,
     /// The ViT's image processor file, if there is one.
@@ -55,7 +55,7 @@ impl Published {
             let tokenizer = folder.tokenizer()?;
             let json = std::fs::read_to_string(&tokenizer)
                 .map_err(|error| format!("{}: {error}", tokenizer.display()))?;
-            let tokens = TextToText::parse(&json, &tokenizer)?;
+            let tokens = T5Tokenizer::parse(&json, &tokenizer)?;
             tokens.check_fits(config.vocab_size)?;
             let weights = folder.weights()?;
             found.digest("T5 sizes", &sizes)?;

@@ -1,7 +1,7 @@
 //! Token sequences and images of examples and entries, as model input.
 
 use candle_core::{Device, Tensor};
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::RevealInput;
 
@@ -11,7 +11,7 @@ use crate::study::StudyResult;
 
 /// Turns texts into sequences, with the recipe's prompts and limits.
 pub struct Sequencer {
-    tokens: TextToText,
+    tokens: T5Tokenizer,
     caption: Vec<u32>,
     question: Vec<u32>,
     knowledge: Vec<u32>,
@@ -37,7 +37,7 @@ pub struct Target {
 impl Sequencer {
     /// Tokenizes all items once.
     pub fn new(
-        tokens: TextToText,
+        tokens: T5Tokenizer,
         corpus: &Corpus,
         data: &RevealData,
         image_size: usize,
@@ -107,7 +107,7 @@ impl Sequencer {
     }
 
     /// The tokenizer.
-    pub fn tokens(&self) -> &TextToText {
+    pub fn tokens(&self) -> &T5Tokenizer {
         &self.tokens
     }
 
@@ -191,7 +191,7 @@ impl Sequencer {
         wanted.sort_unstable();
         wanted.dedup();
         let place = |view: &(usize, u32)| wanted.binary_search(view).ok().map(|i| i as u32);
-        let picture_of = views.iter().map(|view| view.as_ref().and_then(place)).collect();
+        let image_of = views.iter().map(|view| view.as_ref().and_then(place)).collect();
         let pixels = match wanted.is_empty() {
             true => None,
             false => {
@@ -200,6 +200,6 @@ impl Sequencer {
                 Some(Tensor::from_vec(pixels, shape, &Device::Cpu)?)
             }
         };
-        Ok(RevealInput { tokens: PackedTokens::new(texts), pixels, picture_of })
+        Ok(RevealInput { tokens: PackedTokens::new(texts), pixels, image_of })
     }
 }

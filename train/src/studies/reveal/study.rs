@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_memory::Entry;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -120,7 +120,7 @@ impl RevealStudy {
         dataset_metrics::check(&corpus)?;
         let tokens = match published.tokens.take() {
             Some(tokens) => tokens,
-            None => TextToText::train(corpus.training_texts().into_iter(), data.vocabulary)?,
+            None => T5Tokenizer::train(corpus.training_texts().into_iter(), data.vocabulary)?,
         };
         fit(&mut config, &model, &corpus, &tokens);
         let sequencer = Sequencer::new(tokens, &corpus, &data, size)?;
@@ -228,7 +228,7 @@ impl RevealStudy {
     /// among the memory's images and their own, first and among the first ten.
     fn image_recall(&self, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
-        let (model, mode) = (self.model()?, Mode::predict());
+        let (model, mode) = (self.model()?, Mode::inference());
         let encode = |views: &[(usize, u32)], head: Head| -> StudyResult<Vec<Vec<f32>>> {
             let mut vectors = Vec::new();
             for views in views.chunks(IMAGES_PER_BATCH) {

@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Tensor};
 use engram_data::audio::noise::NoiseKind;
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::wer::measure;
@@ -10,9 +10,9 @@ use engram_models::adapter::Adapters;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
-use engram_models::speech::best_rq::Masked;
+use engram_models::speech::best_rq::MaskedStates;
 use engram_models::speech::ctc::{Ctc, ctc_loss, is_feasible};
-use engram_models::speech::decode::best_paths;
+use engram_models::speech::decode::greedy_paths;
 use engram_models::speech::log_mel::{Frames, LogMel};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -47,7 +47,7 @@ pub struct SpeechStudy {
     batch: BatchSettings,
     seed: u64,
     corpus: Corpus,
-    tokeniser: SpeechTokeniser,
+    tokeniser: SpeechTokenizer,
     mel: LogMel,
     validation: Vec<Utterance>,
     modules: Option<SpeechModules>,
@@ -79,11 +79,11 @@ impl SpeechStudy {
         seed: u64,
     ) -> StudyResult<Self> {
         let tokeniser = match data.tokenizer.as_str() {
-            "" => SpeechTokeniser::letters()?,
-            file => SpeechTokeniser::from_file(file.as_ref())?,
+            "" => SpeechTokenizer::letters()?,
+            file => SpeechTokenizer::from_file(file.as_ref())?,
         };
         let corpus = Corpus::load(&data)?;
-        let mel = LogMel::normalised(model.encoder().num_mel_bins)?;
+        let mel = LogMel::conformer(model.encoder().num_mel_bins)?;
         let (validation, modules) = (Vec::new(), None);
         let mut study =
             Self { data, model, feeds, batch, seed, corpus, tokeniser, mel, validation, modules };
@@ -109,14 +109,14 @@ impl SpeechStudy {
         let mut utterances = self.corpus.evaluated(split)?;
         if self.learns_texts() {
             for utterance in &mut utterances {
-                utterance.text = self.tokeniser.as_tokens_have_it(&utterance.text)?;
+                utterance.text = self.tokeniser.round_trip(&utterance.text)?;
             }
         }
         Ok(utterances)
     }
 
     /// The tokenizer.
-    pub fn tokeniser(&self) -> &SpeechTokeniser {
+    pub fn tokeniser(&self) -> &SpeechTokenizer {
         &self.tokeniser
     }
 
@@ -148,7 +148,7 @@ impl SpeechStudy {
             Objective::Ctc => {
                 let bands = frames.bands;
                 self.data.spec_augment.apply(&mut frames.values, bands, &mut rng)?;
-                self.tokeniser.encode_known(&utterance.text)?
+                self.tokeniser.encode_strict(&utterance.text)?
             }
         };
         Ok((frames, targets))
@@ -175,9 +175,9 @@ impl SpeechStudy {
             stop.check()?;
             let frames: Vec<Frames> =
                 utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
-            let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
+            let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
             let logits = modules.asr_model.logits(&audio)?;
-            for path in best_paths(&logits, &audio.lengths, blank)? {
+            for path in greedy_paths(&logits, &audio.lengths, blank)? {
                 texts.push(self.tokeniser.decode(&path.tokens)?);
             }
         }
@@ -195,7 +195,7 @@ impl SpeechStudy {
             let codes = utterances.par_iter().map(|one| self.codes(one));
             let codes = codes.collect::<StudyResult<Vec<_>>>()?;
             let masked = modules.best_rq.mask(&mut frames, &codes, &mut rng);
-            let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
+            let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
             let predicted = argmax(&modules.best_rq.logits(&audio, &masked)?)?;
             correct += predicted
                 .iter()
@@ -214,7 +214,7 @@ impl SpeechStudy {
         seed: u64,
     ) -> StudyResult<BatchLoss> {
         let modules = self.modules()?;
-        let masked: Masked =
+        let masked: MaskedStates =
             modules.best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(seed));
         let audio = encode(modules, &pack(&frames)?, mode)?;
         let logits = modules.best_rq.logits(&audio, &masked)?;
@@ -247,7 +247,7 @@ impl SpeechStudy {
         let encoder = modules.asr_model.encoder().config();
         let is_long_enough = |i: &u32| {
             let i = *i as usize;
-            is_feasible(encoder.states_of(frames[i].len()), &targets[i])
+            is_feasible(encoder.num_states(frames[i].len()), &targets[i])
         };
         let kept: Vec<u32> = (0..frames.len() as u32).filter(is_long_enough).collect();
         let audio = encode(modules, &pack(frames)?, mode)?;
