@@ -158,7 +158,7 @@ fn settings_that_cannot_be_are_named() {
         ("data.test_snr_db=[3.0, 1.0]", "data.test_snr_db"),
         ("model.image_encoder=", "model.image_encoder"),
         ("phase.projection.feed.mismatched=1.5", "mismatched"),
-        ("phase.adapters.feed.blanked=0.5", "blanked"),
+        ("phase.adapters.feed.masked=0.5", "masked"),
         ("phase.adapters.feed.rehearsal=0.5", "data.rehearsal"),
         ("phase.adapters.feed.distillation=-1", "not a valid weight"),
         ("data.rehearsal_speeds=[1.0, 3.0]", "data.rehearsal_speeds"),

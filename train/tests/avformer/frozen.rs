@@ -61,7 +61,7 @@ group = [{ match = "projection.**", rate = 0.0 }]
 [[phase]]
 name = "projection"
 steps = 5
-feed = { frames = true, blanked = 0.5, mismatched = 0.2 }
+feed = { frames = true, masked = 0.5, mismatched = 0.2 }
 group = [{ match = "adapters.**", rate = 0.0 }]
 
 [check]

@@ -36,7 +36,7 @@ pub struct ClipWithFrames {
     /// The spoken name, in the embedded world.
     pub name: Option<usize>,
     /// Whether noise replaces the spoken name.
-    pub blanked: bool,
+    pub masked: bool,
 }
 
 /// The source of the clips.
@@ -210,8 +210,8 @@ impl Corpus {
                 let mut rng = ChaCha8Rng::seed_from_u64(CLEAN_SEED ^ number as u64);
                 let is_clean = rng.random_bool(feed.clean);
                 let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
-                let blanked = if is_clean { 0.0 } else { feed.blanked };
-                let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked: blanked };
+                let masked = if is_clean { 0.0 } else { feed.masked };
+                let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked };
                 Ok(self.of_world(world, (Split::Train, number), &noise_settings))
             }
             Clips::Files { train, .. } => train.read_clip(number),
@@ -373,7 +373,7 @@ impl Corpus {
             samples: clip.samples,
             frames: views.map(|view| first + view).collect(),
             name: Some(clip.name),
-            blanked: clip.masked,
+            masked: clip.masked,
         }
     }
 }

@@ -261,7 +261,7 @@ pub struct AvformerFeed {
     /// Whether frames are shown.
     pub frames: bool,
     /// The share of clips with frames of another name or text, as in videos that do not show what
-    /// is said. Clips whose name is blanked are never mismatched.
+    /// is said. Clips whose name is masked are never mismatched.
     pub mismatched: f64,
     /// The share of examples from `data.rehearsal`. If frames are shown, theirs are from another
     /// clip.
@@ -276,7 +276,7 @@ pub struct AvformerFeed {
     /// Embedded world: the share of clips without noise.
     pub clean: f64,
     /// Embedded world: the share of noisy clips whose name is replaced by noise.
-    pub blanked: f64,
+    pub masked: f64,
 }
 
 impl Default for AvformerFeed {
@@ -289,7 +289,7 @@ impl Default for AvformerFeed {
             share: 1.0,
             snr_db: [-18.0, -2.0],
             clean: 0.1,
-            blanked: 0.0,
+            masked: 0.0,
         }
     }
 }
@@ -297,7 +297,7 @@ impl Default for AvformerFeed {
 impl AvformerFeed {
     /// Whether two feeds give the same clips with the same audio.
     pub fn has_same_audio(&self, other: &Self) -> bool {
-        let key = |feed: &Self| (feed.snr_db, feed.clean, feed.blanked, feed.share);
+        let key = |feed: &Self| (feed.snr_db, feed.clean, feed.masked, feed.share);
         key(self) == key(other)
     }
 
@@ -308,7 +308,7 @@ impl AvformerFeed {
             ("rehearsal", self.rehearsal),
             ("share", self.share),
             ("clean", self.clean),
-            ("blanked", self.blanked),
+            ("masked", self.masked),
         ];
         if let Some((key, share)) = shares.iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
             return Some((key, format!("{share} is not between 0 and 1")));
@@ -325,9 +325,9 @@ impl AvformerFeed {
         if self.frames && data.frames == 0 {
             return Some(("frames", "needs frames, but `data.frames` is 0".into()));
         }
-        if self.blanked > 0.0 && !self.frames {
+        if self.masked > 0.0 && !self.frames {
             let reason = "removes names from the audio, which needs `frames`";
-            return Some(("blanked", reason.into()));
+            return Some(("masked", reason.into()));
         }
         (!is_range(self.snr_db)).then(|| ("snr_db", wants_range()))
     }

@@ -308,7 +308,7 @@ impl Study for AvformerStudy {
         let draw = |clip: usize| {
             let is_rehearsal = rng.random_bool(feed.rehearsal);
             let rehearsed = rng.random_range(0..self.rehearsal.len().max(1));
-            let is_mismatched = rng.random_bool(feed.mismatched) && !all[clip].blanked;
+            let is_mismatched = rng.random_bool(feed.mismatched) && !all[clip].masked;
             let others: Vec<usize> = (0..TRIES).map(|_| rng.random_range(0..all.len())).collect();
             let shows_other = |other: &usize| all[*other].topic != all[clip].topic;
             let other = others.into_iter().find(shows_other).unwrap_or(clip);

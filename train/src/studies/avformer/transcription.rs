@@ -38,7 +38,7 @@ pub(super) struct Embedded {
     /// What the frames show.
     pub(super) topic: String,
     /// Whether noise replaces its name.
-    pub(super) blanked: bool,
+    pub(super) masked: bool,
 }
 
 impl AvformerStudy {
@@ -197,7 +197,7 @@ impl AvformerStudy {
             tokens: self.asr_model().tokens_of(&clip.text)?,
             frames: clip.frames.clone(),
             topic: clip.topic(),
-            blanked: clip.blanked,
+            masked: clip.masked,
         })
     }
 
