@@ -46,7 +46,7 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
         for known in [number, item.entry.document.clone()].iter().flatten() {
             assert!(!held_out.contains(known), "{:?}", item.entry);
         }
-        assert_eq!(picture.is_some(), item.picture.is_some());
+        assert_eq!(picture.is_some(), item.image.is_some());
         // An entry belongs to its image, and the image's example does not retrieve it.
         let own = format!("entry {}", item.entry.id);
         assert_eq!(picture.is_none(), item.entry.document == Some(own), "{:?}", item.entry);
@@ -117,7 +117,7 @@ fn a_picture_that_is_missing_or_broken_is_named_and_counted() {
     let corpus = load(&data).unwrap();
     let all = corpus.train.iter().chain(&corpus.validation).chain(&corpus.test);
     assert_eq!(all.clone().count(), PICTURES);
-    assert_eq!(all.filter(|example| example.picture.is_none()).count(), 1);
+    assert_eq!(all.filter(|example| example.image.is_none()).count(), 1);
     assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions asked without")));
 
     // An image named only by its captions is never described, and gets no split.
@@ -196,7 +196,7 @@ fn a_copy_of_a_picture_is_on_its_side() {
     for example in own {
         let item = &corpus.items[example.own.unwrap()];
         assert_eq!(item.entry.document, example.document);
-        assert_eq!(item.picture, example.picture);
+        assert_eq!(item.image, example.image);
     }
     assert_eq!(corpus.training_images.len(), 5);
 
@@ -282,7 +282,7 @@ fn training_reads_nothing_of_an_examples_own_document() {
     let second = corpus.train.iter().find(|one| one.document != first.document).unwrap();
     let asked = [first, second];
     let texts = asked.map(|example| sequencer.asked(example).unwrap());
-    let views = asked.map(|example| example.picture.map(|picture| (picture, 0)));
+    let views = asked.map(|example| example.image.map(|picture| (picture, 0)));
     let input = sequencer.input(corpus, &texts, &views).unwrap();
     let targets = asked.map(|_| sequencer.target(&[5]));
     let documents = asked.map(|example| example.document.as_deref());

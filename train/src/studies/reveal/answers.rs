@@ -37,10 +37,8 @@ impl Answers {
         let sequencer = forward.sequencer;
         let texts: Vec<Vec<u32>> =
             asked.iter().map(|example| sequencer.asked(example)).collect::<Result<_, _>>()?;
-        let views: Vec<_> = asked
-            .iter()
-            .map(|example| example.picture.map(|picture| (picture, example.view)))
-            .collect();
+        let views: Vec<_> =
+            asked.iter().map(|example| example.image.map(|image| (image, example.view))).collect();
         let base =
             forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
         let queries = forward.model.query(&base, &mode)?;

@@ -34,7 +34,7 @@ pub struct CorpusEntry {
     /// The text for the encoder.
     pub text: String,
     /// The index of its image in [`Corpus::images`].
-    pub picture: Option<usize>,
+    pub image: Option<usize>,
     /// Whether training may use it outside the memory.
     pub training: bool,
 }
@@ -77,7 +77,7 @@ pub struct Example {
     /// The question.
     pub text: String,
     /// The index of its image.
-    pub picture: Option<usize>,
+    pub image: Option<usize>,
     /// The view of the image.
     pub view: u32,
     /// All reference answers.
@@ -153,8 +153,8 @@ impl Corpus {
     /// The images of validation questions that no training example shows.
     pub fn held_out_images(&self) -> Vec<usize> {
         let held_out = self.validation.iter().filter(|example| example.part == Part::HeldOut);
-        let pictures: BTreeSet<usize> = held_out.filter_map(|example| example.picture).collect();
-        pictures.into_iter().collect()
+        let images: BTreeSet<usize> = held_out.filter_map(|example| example.image).collect();
+        images.into_iter().collect()
     }
 
     /// The texts from which a fresh tokenizer is built, without held-out texts.
@@ -191,7 +191,7 @@ impl Corpus {
                 document: item.entry.document.clone().filter(|_| in_files),
                 metric_kind: 0,
                 text: item.text.clone(),
-                picture: item.picture,
+                image: item.image,
                 view: 0,
                 answers: Vec::new(),
                 own: Some(place),

@@ -158,7 +158,7 @@ fn deleted(
     let (sequencer, mode) = (forward.sequencer, Mode::inference());
     let forward = Forward { reencoded: 0, ..*forward };
     let texts = [sequencer.question(&example.text)?.0];
-    let views = [example.picture.map(|picture| (picture, example.view))];
+    let views = [example.image.map(|image| (image, example.view))];
     let base = forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
     let query = forward.model.query(&base, &mode)?;
     let reading = forward.reading(&forward.search(&query, &[])?);
@@ -172,7 +172,7 @@ fn deleted(
     let Credit { exact, gradient, .. } = case.credit()?;
     let area_by = |order: &[usize]| Ok::<_, StudyError>(area(&case.curves(order)?.deletion));
     Ok(DeletionAreas {
-        image: example.picture,
+        image: example.image,
         exact: area_by(&order(&exact))?,
         gradient: area_by(&order(&gradient))?,
         random: area_by(&random)?,

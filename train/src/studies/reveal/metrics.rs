@@ -90,7 +90,7 @@ impl QuestionMetrics {
         answers: &Answers,
         rows: &[usize],
     ) -> Self {
-        let images: Vec<Option<usize>> = rows.iter().map(|row| asked[*row].picture).collect();
+        let images: Vec<Option<usize>> = rows.iter().map(|row| asked[*row].image).collect();
         let resampling = Resampling::by_group("image", &images);
         let options = BootstrapOptions::default();
         // Recall is undefined without a memory, and recall@10 with fewer than ten entries.

@@ -39,7 +39,7 @@ pub struct Task {
     /// The question about each image.
     pub asked: YesNoQuestion,
     /// Index and view of each image.
-    pub pictures: Vec<(usize, u32)>,
+    pub images: Vec<(usize, u32)>,
     /// The ids of the entries that may be retrieved.
     pub haystack: Vec<i64>,
 }
@@ -96,9 +96,9 @@ fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     let (model, sequencer, mode) = (forward.model, forward.sequencer, Mode::inference());
     let (mut texts, mut views) = (Vec::new(), Vec::new());
     for task in tasks {
-        for picture in &task.pictures {
+        for image in &task.images {
             texts.push(sequencer.question(task.asked.question)?.0);
-            views.push(Some(*picture));
+            views.push(Some(*image));
         }
     }
     let base = model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
@@ -106,7 +106,7 @@ fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     let gates = model.gates(&queries)?;
     let (mut hits, mut first) = (Vec::new(), 0);
     for task in tasks {
-        let count = task.pictures.len();
+        let count = task.images.len();
         match forward.retriever.filter(|_| forward.k > 0) {
             None => hits.extend(vec![Vec::new(); count]),
             Some(retriever) => {
@@ -133,7 +133,7 @@ fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     }
     let (mut answers, mut hits) = (answers.into_iter(), hits.into_iter());
     let reply = |task: &Task| {
-        let count = task.pictures.len();
+        let count = task.images.len();
         let answers: Vec<String> = answers.by_ref().take(count).collect();
         let retrieved = hits.by_ref().take(count);
         Reply {
@@ -178,14 +178,14 @@ pub fn needle_metrics(
         let asked: Vec<Task> = tasks
             .iter()
             .map(|task| {
-                let pictures =
+                let images =
                     task.images.iter().map(|slug| Some((world.image_index(slug)?, task.view)));
-                let pictures: Option<Vec<_>> = pictures.collect();
+                let images: Option<Vec<_>> = images.collect();
                 Ok(Task {
                     place: format!("task `{}`", task.id),
                     world: Some(task.world),
                     asked: asked_of_each(&task.question)?,
-                    pictures: pictures.ok_or("the world does not have this image")?,
+                    images: images.ok_or("the world does not have this image")?,
                     haystack: task.haystack.clone(),
                 })
             })
@@ -239,7 +239,7 @@ pub struct Haystacks {
     /// The original line of each task.
     pub lines: Vec<Map<String, Value>>,
     /// The image files.
-    pub pictures: Vec<PathBuf>,
+    pub images: Vec<PathBuf>,
 }
 
 /// Reads the `haystack.jsonl` of `engram data world`; the images are in `views` beside it.
@@ -280,7 +280,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
                 wrong(format!("the id `{}` is already used in line {first}", task.id)).into()
             );
         }
-        let mut pictures = Vec::new();
+        let mut images = Vec::new();
         for slug in &task.images {
             let file = views.join(format!("{slug}-{}.png", task.view));
             if !file.is_file() {
@@ -289,18 +289,18 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             let next = place_of.len();
             let place = *place_of.entry(file.clone()).or_insert(next);
             if place == next {
-                haystacks.pictures.push(file);
+                haystacks.images.push(file);
             }
             // An image file has one view.
-            pictures.push((place, 0));
+            images.push((place, 0));
         }
-        if pictures.is_empty() {
+        if images.is_empty() {
             return Err(wrong("has no images".to_owned()).into());
         }
         let asked = asked_of_each(&task.question).map_err(|reason| wrong(reason.to_owned()))?;
         let place = format!("{}, line {}", path.display(), number + 1);
         let Line { world, haystack, .. } = task;
-        haystacks.tasks.push(Task { place, world, asked, pictures, haystack });
+        haystacks.tasks.push(Task { place, world, asked, images, haystack });
         haystacks.lines.push(line);
     }
     if haystacks.tasks.is_empty() {

@@ -61,7 +61,7 @@ pub struct Questions {
     /// The questions.
     pub list: Vec<Question>,
     /// The image files.
-    pub pictures: Vec<PathBuf>,
+    pub images: Vec<PathBuf>,
 }
 
 /// An answer with its evidence.
@@ -176,7 +176,7 @@ impl Answerer {
         run: &Path,
         memory: Option<&Path>,
         k: Option<usize>,
-        pictures: Vec<PathBuf>,
+        images: Vec<PathBuf>,
     ) -> Result<Self> {
         let wrong = |part: &'static str| {
             move |source| TrainError::Study { study: "reveal".into(), part, source }
@@ -200,7 +200,7 @@ impl Answerer {
         let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
         let preprocessing = preprocessing(processor.as_deref(), size)
             .map_err(wrong("reading the image processor"))?;
-        let corpus = Corpus::of_images(pictures, size, preprocessing.clone());
+        let corpus = Corpus::of_images(images, size, preprocessing.clone());
         let sequencer = Sequencer::new(tokens, &corpus, &data, config.image.image_size)
             .map_err(wrong("reading the tokenizer"))?;
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
@@ -414,8 +414,8 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
             return Err(wrong(format!("image not found: {}", file.display())).into());
         }
         question.place = *place_of.entry(file.clone()).or_insert_with(|| {
-            questions.pictures.push(file);
-            questions.pictures.len() - 1
+            questions.images.push(file);
+            questions.images.len() - 1
         });
         question.line = number + 1;
         questions.list.push(question);

@@ -286,7 +286,7 @@ fn test_dataset_metrics(
         dataset_metrics.push(sides.measure()?);
     }
     // Questions with their image are also measured alone, because many lack it.
-    let shown = asked.iter().zip(&answers.texts).filter(|(example, _)| example.picture.is_some());
+    let shown = asked.iter().zip(&answers.texts).filter(|(example, _)| example.image.is_some());
     let (shown, texts): (Vec<&Example>, Vec<String>) =
         shown.map(|(example, text)| (*example, text.clone())).unzip();
     if shown.len() < asked.len() {
@@ -312,7 +312,7 @@ pub(super) fn test_answers(
             name: example.document.as_ref().map(|_| example.name.clone()),
             question: example.text.clone(),
             part: example.part.name().to_owned(),
-            image: example.picture,
+            image: example.image,
             made_up: example.made_up,
             answer: answers.texts[i].clone(),
             references: example.answers.clone(),

@@ -176,7 +176,7 @@ impl Sequencer {
     pub fn entries(&self, corpus: &Corpus, places: &[usize]) -> StudyResult<RevealInput> {
         let texts: Vec<&[u32]> = places.iter().map(|place| self.items[*place].as_slice()).collect();
         let views: Vec<Option<(usize, u32)>> =
-            places.iter().map(|place| corpus.items[*place].picture.map(|p| (p, 0))).collect();
+            places.iter().map(|place| corpus.items[*place].image.map(|p| (p, 0))).collect();
         self.input(corpus, &texts, &views)
     }
 

@@ -213,10 +213,9 @@ impl RevealStudy {
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let examples = &batch.examples;
         let texts = vec![[sequencer.tokens().begin]; examples.len()];
-        let pictures =
-            examples.iter().map(|drawn| (corpus.training_images[drawn.place], drawn.view));
+        let images = examples.iter().map(|drawn| (corpus.training_images[drawn.place], drawn.view));
         let (views, clean): (Vec<_>, Vec<_>) =
-            pictures.map(|(place, view)| (Some((place, view)), Some((place, 0)))).unzip();
+            images.map(|(place, view)| (Some((place, view)), Some((place, 0)))).unzip();
         let queries = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
         let entries = batch.augmentation.of(sequencer.input(corpus, &texts, &clean)?)?;
         let forward = self.forward(self.model()?, None);
@@ -242,7 +241,7 @@ impl RevealStudy {
         };
         let held_out = corpus.held_out_images();
         // Files may have images without entries, and entries with missing images.
-        let shown = corpus.items.iter().filter_map(|item| item.picture);
+        let shown = corpus.items.iter().filter_map(|item| item.image);
         let all: BTreeSet<usize> = shown.chain(held_out.iter().copied()).collect();
         let clean: Vec<(usize, u32)> = all.iter().map(|place| (*place, 0)).collect();
         let keys = encode(&clean, Reveal::key)?;
@@ -390,7 +389,7 @@ impl Study for RevealStudy {
             };
             texts.push(text);
             targets.push(target);
-            views.push(example.picture.map(|picture| (picture, drawn.view)));
+            views.push(example.image.map(|image| (image, drawn.view)));
             documents.push(example.document.as_deref());
             own.push(example.own.map(|place| (place, self.encoding.corpus.source_of(place))));
         }
@@ -422,12 +421,12 @@ impl Study for RevealStudy {
         let questions = [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten();
         let lines = |texts: Vec<String>| digest::of_bytes(texts.join("\n"));
         let questions = questions.map(|one| {
-            let Example { id, text, answers, document, picture, part, .. } = one;
-            format!("{id} {text} {answers:?} {document:?} {picture:?} {part:?}")
+            let Example { id, text, answers, document, image, part, .. } = one;
+            format!("{id} {text} {answers:?} {document:?} {image:?} {part:?}")
         });
         let entries = corpus.items.iter().map(|item| {
             let Entry { id, source, document, .. } = &item.entry;
-            format!("{id} {source} {} {document:?} {:?}", item.text, item.picture)
+            format!("{id} {source} {} {document:?} {:?}", item.text, item.image)
         });
         let mut inputs = Inputs::from([
             ("entries".to_owned(), lines(entries.collect())),

@@ -106,7 +106,7 @@ pub fn swap(
     let questions = rows.iter().map(|&row| SwappedQuestion {
         question: asked[row].id,
         entry: asked[row].own.map_or(-1, |own| corpus.items[own].entry.id),
-        image: asked[row].picture,
+        image: asked[row].image,
         references: [asked[row].answers.join(", "), changed[row].answers.join(", ")],
         answers: [&before, &after, &deleted].map(|answers| answers.texts[row].clone()),
         fell_back: is_correct(&after.texts[row], &changed[row].answers)

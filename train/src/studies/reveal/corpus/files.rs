@@ -285,7 +285,7 @@ fn items(
             None => Some(format!("entry {}", entry.id)),
         };
         let picture = image.and_then(|image| table.usable(&image));
-        items.push(CorpusEntry { text: entry.text(), entry, picture, training: true });
+        items.push(CorpusEntry { text: entry.text(), entry, image: picture, training: true });
     }
     items.sort_by_key(|item| item.entry.id);
     if held_out_entries > 0 {
@@ -303,7 +303,7 @@ fn items(
         let id = next_id.ok_or(reason)?;
         let knowledge = Knowledge { id: Some(id), ..knowledge };
         let entry: Entry = serde_json::from_value(serde_json::to_value(&knowledge)?)?;
-        items.push(CorpusEntry { text: entry.text(), entry, picture, training: true });
+        items.push(CorpusEntry { text: entry.text(), entry, image: picture, training: true });
         next_id = id.checked_add(1);
         Ok(())
     };
@@ -367,7 +367,7 @@ fn examples(
     for (place, item) in corpus.items.iter().enumerate() {
         if let Some(document) = &item.entry.document {
             let question = item.entry.payload.get("question").and_then(|text| text.as_str());
-            let key = (&**document, item.picture, question.unwrap_or_default());
+            let key = (&**document, item.image, question.unwrap_or_default());
             own_of.entry(key).or_insert(place);
         }
     }
@@ -426,7 +426,7 @@ fn examples(
             document: Some(component.to_owned()),
             metric_kind,
             text: text.to_owned(),
-            picture,
+            image: picture,
             view: 0,
             answers: answers.clone(),
             own: own(component, picture, text),
@@ -434,8 +434,8 @@ fn examples(
             made_up: false,
         });
     }
-    let of_items = corpus.items.iter().filter_map(|item| item.picture);
-    let of_examples = corpus.train.iter().filter_map(|example| example.picture);
+    let of_items = corpus.items.iter().filter_map(|item| item.image);
+    let of_examples = corpus.train.iter().filter_map(|example| example.image);
     corpus.training_images = of_items.chain(of_examples).collect();
     corpus.training_images.sort_unstable();
     corpus.training_images.dedup();

@@ -26,7 +26,7 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
         items.push(CorpusEntry {
             entry: stored,
             text: entry.text(),
-            picture: entry.has_image().then_some(entry.image),
+            image: entry.has_image().then_some(entry.image),
             training: world.splits[entry.image] == Split::Train,
         });
     }
@@ -62,7 +62,7 @@ fn example(question: &Question, world: &World, items: &[CorpusEntry]) -> Example
         document: None,
         metric_kind: 0,
         text: question.text.clone(),
-        picture: world.image_index(&question.image_slug),
+        image: world.image_index(&question.image_slug),
         view: question.view,
         answers: question.answers.clone(),
         own,
