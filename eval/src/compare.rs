@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_all};
-use crate::error::{EvalError, Place};
+use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
+use crate::error::{EvalError, Location};
 use crate::items::{Figure, Item, Items, Statistic, alike};
 use crate::metric::pearson::{self, pearson};
 use crate::metric::{MetricInfo, undefined_reason};
@@ -90,7 +90,7 @@ impl Comparison {
 /// sign. It is about 0.05 when the 95 % interval touches 0.
 ///
 /// # Errors   [`EvalError::Metric`] for unequal lengths or fewer than 2 rows;
-/// [`EvalError::BadOption`] for a confidence level outside (0, 1), and for a resampling over a
+/// [`EvalError::InvalidOption`] for a confidence level outside (0, 1), and for a resampling over a
 /// different number of rows
 ///
 /// ```
@@ -131,7 +131,7 @@ pub fn compare_pearson(
 ///
 /// # Errors   [`EvalError::Incomparable`] for results of different metrics;
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for ids in one file only;
-/// [`EvalError::BadOption`]
+/// [`EvalError::InvalidOption`]
 pub fn compare_items(
     a: &Items,
     b: &Items,
@@ -182,7 +182,7 @@ fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
     if let Some((row, id)) = missing.first() {
         return Err(EvalError::MissingPrediction {
             predictions: b.file.clone(),
-            gold: Place::new(&a.file, *row as u64 + 1),
+            gold: Location::new(&a.file, *row as u64 + 1),
             id: shortened(id, 60),
             missing: missing.len(),
             rows: a.items.len(),
@@ -190,7 +190,7 @@ fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
     }
     if let Some((row, item)) = by_id.values().min_by_key(|(row, _)| *row) {
         return Err(EvalError::ExtraPrediction {
-            place: Place::new(&b.file, *row as u64 + 1),
+            location: Location::new(&b.file, *row as u64 + 1),
             gold: a.file.clone(),
             id: shortened(&item.id, 60),
             extra: by_id.len(),
@@ -218,7 +218,7 @@ fn paired(
     options.validate()?;
     let rows = systems[0].len();
     if resampling.rows() != rows {
-        return Err(EvalError::BadOption {
+        return Err(EvalError::InvalidOption {
             option: "resampling",
             found: format!("over {} rows", resampling.rows()),
             expected: "one row per item of both systems",
@@ -228,7 +228,7 @@ fn paired(
     let difference = value_a.clone().and_then(|a| value_b.clone().map(|b| a - b));
     let figures = [Figure::new(&systems[0])?, Figure::new(&systems[1])?];
     let drawn = (options.resamples > 0).then(|| {
-        bootstrap_all(resampling, options, |times| {
+        bootstrap_many(resampling, options, |times| {
             let [a, b] = [figures[0].value(times), figures[1].value(times)];
             [a, b, a - b]
         })
@@ -258,7 +258,7 @@ fn paired(
         b: alone(value_b, 1),
         difference: Measure::named(&difference_metric, info, rows, difference, drawn_difference),
         unit: resampling.unit().to_owned(),
-        units: resampling.draws(),
+        units: resampling.units_per_resample(),
     })
 }
 
@@ -275,7 +275,8 @@ fn permutation_p(
     let as_large = |exchange: u64| -> Result<bool, EvalError> {
         // Independent of the random streams of the bootstrap.
         let mut random = SplitMix64::stream(!options.seed, exchange);
-        let exchanged: Vec<bool> = (0..resampling.draws()).map(|_| random.below(2) == 1).collect();
+        let exchanged: Vec<bool> =
+            (0..resampling.units_per_resample()).map(|_| random.below(2) == 1).collect();
         let pick = |side: usize| -> Vec<Statistic> {
             let rows = units.iter().enumerate();
             rows.map(|(row, unit)| systems[side ^ usize::from(exchanged[*unit])][row]).collect()

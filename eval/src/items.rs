@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::json::{Object, message_in_line};
 use crate::metric::MetricInfo;
 use crate::metric::pearson::WeightedPearson;
@@ -82,10 +82,10 @@ impl Items {
 
     /// Reads items from JSON lines.
     ///
-    /// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::DoubledId`]
+    /// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::DuplicateId`]
     pub fn parse(file: &str, text: &str) -> Result<Self, EvalError> {
         let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
-            place: Place::new(file, line),
+            location: Location::new(file, line),
             reason,
             remedy: "give a file that `engram eval … --items FILE` wrote",
         };
@@ -110,8 +110,12 @@ impl Items {
                 return Err(malformed(Some(line), reason.to_owned()));
             }
             if let Some(first) = seen.insert(item.id.clone(), line) {
-                let (place, first) = (Place::new(file, line), Place::new(file, first));
-                return Err(EvalError::DoubledId { place, first, id: shortened(&item.id, 60) });
+                let (location, first) = (Location::new(file, line), Location::new(file, first));
+                return Err(EvalError::DuplicateId {
+                    location,
+                    first,
+                    id: shortened(&item.id, 60),
+                });
             }
             items.push(item);
         }

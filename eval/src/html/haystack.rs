@@ -35,7 +35,7 @@ impl HaystackReport {
         sections::breakdowns(&mut page, evaluation);
         Cases {
             items: "replies that are wrong or contain both words",
-            total: self.wrong_in_all,
+            total: self.wrong_total,
             order: "those with both words last",
             columns: &COLUMNS,
             rows: self.worst.iter().map(cells).collect(),
@@ -55,6 +55,6 @@ fn cells(reply: &WrongReply) -> Vec<Cell> {
         true => html.leaf("p", &[("class", "times")], "(empty)"),
         false => html.foreign("p", "given", &cut(&reply.response, TEXT_WIDTH)),
     }
-    let (id, answer, said) = (&reply.id, &reply.answer, &reply.said);
-    vec![Cell::text(id), Cell::text(answer), Cell::text(said), Cell::Rich(html)]
+    let (id, answer, words) = (&reply.id, &reply.answer, &reply.answer_words);
+    vec![Cell::text(id), Cell::text(answer), Cell::text(words), Cell::Rich(html)]
 }

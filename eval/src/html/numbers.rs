@@ -1,6 +1,6 @@
 //! Formats values and counts on a page.
 
-use crate::result::{FEW_UNITS, Interval};
+use crate::result::{Interval, MIN_UNITS};
 
 /// Non-breaking separator between groups of three digits.
 const THIN_SPACE: char = '\u{202f}';
@@ -54,7 +54,7 @@ pub(super) fn percent(part: f64, whole: f64) -> String {
 
 /// `[low, high]`, with a star if there are too few sampling units for a reliable interval.
 pub(super) fn limits(interval: &Interval, decimals: usize) -> String {
-    let star = if interval.units < FEW_UNITS { "*" } else { "" };
+    let star = if interval.units < MIN_UNITS { "*" } else { "" };
     format!("[{}, {}]{star}", fixed(interval.low, decimals), fixed(interval.high, decimals))
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::PairAligner;
 use super::alignment::Edit;
 use super::read::Pairs;
-use super::tokens::{Unit, words};
+use super::tokens::{TokenUnit, words};
 use crate::normalise::characters::strip;
 
 /// The most frequent confusions of each kind with their counts. Equally frequent confusions are in
@@ -33,10 +33,10 @@ impl Confusions {
 }
 
 /// The tokens of a text.
-pub(super) fn tokens(text: &str, unit: Unit) -> Vec<&str> {
+pub(super) fn tokens(text: &str, unit: TokenUnit) -> Vec<&str> {
     match unit {
-        Unit::Word => words(text).collect(),
-        Unit::Char => {
+        TokenUnit::Word => words(text).collect(),
+        TokenUnit::Char => {
             let text = strip(text);
             text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]).collect()
         }
@@ -44,7 +44,7 @@ pub(super) fn tokens(text: &str, unit: Unit) -> Vec<&str> {
 }
 
 /// Returns the `count` most frequent confusions of each kind.
-pub fn confusions(pairs: &Pairs<'_>, unit: Unit, count: usize) -> Confusions {
+pub fn confusions(pairs: &Pairs<'_>, unit: TokenUnit, count: usize) -> Confusions {
     let mut aligner = PairAligner::new(pairs.alignment);
     let mut substitutions: HashMap<(&str, &str), u64> = HashMap::new();
     let (mut deletions, mut insertions) = (HashMap::new(), HashMap::new());
@@ -98,7 +98,7 @@ mod tests {
             hypotheses: vec!["a z c".into(), "a z y x".into()],
             ..Pairs::default()
         };
-        let found = confusions(&pairs, Unit::Word, 5);
+        let found = confusions(&pairs, TokenUnit::Word, 5);
         let substitutions = [("b".into(), "y".into(), 1), ("b".into(), "z".into(), 1)];
         assert_eq!(found.substitutions, substitutions);
         assert_eq!(

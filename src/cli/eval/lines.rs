@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufWriter, Write};
 use anyhow::Context;
 use clap::Args;
 use engram_eval::normalise::Normaliser;
-use engram_eval::source::unpacked;
+use engram_eval::source::decompress_reader;
 use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
 
 use super::super::Outcome;
@@ -20,14 +20,14 @@ Examples:
   engram eval normalize --normalizer whisper-en < transcripts.txt > normal.txt
   engram eval normalize --normalizer basic < transcripts.txt.gz > normal.txt")]
 pub struct Normalize {
-    /// none, fold-case, jiwer-standardize, basic (+remove-diacritics, +split-letters), whisper-en
+    /// none, lowercase, jiwer-standardize, basic (+remove-diacritics, +split-letters), whisper-en
     #[arg(long, value_name = "NAME", value_parser = Normaliser::parse)]
     normalizer: Normaliser,
 }
 
 impl Normalize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut input = unpacked(io::stdin().lock())?;
+        let mut input = decompress_reader(io::stdin().lock())?;
         let mut out = BufWriter::new(io::stdout().lock());
         let mut first = 1;
         loop {
@@ -62,7 +62,7 @@ pub struct Tokenize {
 impl Tokenize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         // All lines at once: what follows a line can change its last token.
-        let lines = read_lines(&mut unpacked(io::stdin().lock())?, usize::MAX, 1)?;
+        let lines = read_lines(&mut decompress_reader(io::stdin().lock())?, usize::MAX, 1)?;
         let tokens = match self.raw {
             true => tokenise_raw(&lines),
             false => tokenise(&lines),

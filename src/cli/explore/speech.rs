@@ -11,7 +11,7 @@ use engram_data::world::questions::Split;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::align;
 use engram_eval::wer::alignment::Edit;
-use engram_eval::wer::tokens::Unit;
+use engram_eval::wer::tokens::TokenUnit;
 use engram_models::speech::log_mel::seconds;
 use engram_train::recognise::{
     AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, Word,
@@ -215,7 +215,7 @@ impl Heard {
             (of(is_said, &mut said_words), of(is_heard, &mut heard_words))
         };
         let mut errors = 0;
-        let words = align(Unit::Word, &said, &heard).into_iter().map(|edit| {
+        let words = align(TokenUnit::Word, &said, &heard).into_iter().map(|edit| {
             let (kind, (said, heard)) = match edit {
                 Edit::Hit => ("hit", next(true, true)),
                 Edit::Substitution => ("substitution", next(true, true)),

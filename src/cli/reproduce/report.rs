@@ -130,13 +130,13 @@ impl Report {
             id: &row.id,
             claim: &row.claim,
             published: &row.paper,
-            figure: (row.verdict != Verdict::Untested).then_some(&row.figure),
+            measure: (row.verdict != Verdict::Untested).then_some(&row.figure),
             verdict: row.verdict.name(),
             command: &row.command,
             compared,
         });
         let claims: Vec<ClaimCard<'_>> = claims.collect();
-        let tested = claims.iter().filter(|claim| claim.figure.is_some()).count();
+        let tested = claims.iter().filter(|claim| claim.measure.is_some()).count();
         let lead = format!(
             "Scale {}, {} s on {} threads. The embedded world is small: it shows mechanisms and \
              directions, not the papers' absolute values. Each verdict uses its own 95 % interval, \

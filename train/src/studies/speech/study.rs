@@ -5,7 +5,7 @@ use engram_data::audio::noise::NoiseKind;
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
-use engram_eval::wer::measure;
+use engram_eval::wer::count_word_errors;
 use engram_models::adapter::Adapters;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterGroup, Parameters};
@@ -332,7 +332,8 @@ impl Study for SpeechStudy {
         if self.learns_texts() {
             let heard = self.hear(modules, &self.validation, context.stop)?;
             let texts: Vec<&str> = self.validation.iter().map(|one| one.text.as_str()).collect();
-            metrics.push(("wer".to_string(), measure(&texts, &heard)?.total.error_rate()));
+            metrics
+                .push(("wer".to_string(), count_word_errors(&texts, &heard)?.total.error_rate()));
         }
         if self.feeds[context.phase.index].objective == Objective::BestRq {
             metrics.push((MASKED_ACCURACY.into(), self.masked_accuracy(modules, context.stop)?));
