@@ -218,8 +218,8 @@ fn strangers(report: &Report, explorer: &Explorer) -> Result<()> {
         "/api/runs/0/views/..%2f..%2f..%2fetc%2fpasswd/0",
         "/api/runs/-1/curves",
         "/api/runs/99999999999999999999/curves",
-        "/api/memories/0/pictures/..%2f",
-        "/api/memories/18446744073709551615/pictures/1",
+        "/api/memories/0/images/..%2f",
+        "/api/memories/18446744073709551615/images/1",
         "/page/../server.rs",
     ] {
         refused(path, explorer.get(&explorer.path(path), ""));
