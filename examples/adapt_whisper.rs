@@ -1,4 +1,5 @@
-//! Puts adapters into a frozen Whisper and trains them on a few spoken names; Whisper itself stays as it was.
+//! Adds adapters to a frozen Whisper model and trains the adapters on a few spoken names. The
+//! Whisper weights do not change.
 //!
 //! ```text
 //! cargo run --release --example adapt_whisper -- whisper-tiny.en      # a folder, or hf://openai/whisper-tiny.en
@@ -23,24 +24,24 @@ const CLIPS: usize = 16;
 const STEPS: usize = 30;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let weights = std::env::args().nth(1).ok_or("name the folder of a Whisper model")?;
+    let weights = std::env::args().nth(1).ok_or("give a Whisper model")?;
     let listener = Listener::open(&weights)?;
     let before = listener.parameters().fingerprint(|_| true)?;
 
-    // Nothing is seen here: the map of pictures stays as it is, the adapters learn.
+    // This example has no images: the image projection is frozen, only the adapters train.
     let frozen = ParameterGroup { pattern: "projection.**".to_owned(), rate: 0.0 };
     let builder = ParameterBuilder::new(1, vec![frozen], DType::F32, &Device::Cpu);
     let avformer = Avformer::new(listener.frozen()?, &AvformerConfig::default(), 1, &builder)?;
     let parameters = builder.finish()?;
     let (trained, _) = parameters.element_counts();
-    println!("{trained} numbers are trained");
+    println!("{trained} trainable parameters");
 
     let names = Audiovisual::new(NAMES, 1)?;
     let clips = |split| {
         let clips = (0..CLIPS).map(|number| names.clip(split, number, &Hearing::clean()));
         let (sounds, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
         let texts = texts.iter().map(|text| listener.tokens_of(text));
-        // What lies before the first adapter is computed once.
+        // The layers before the first adapter are computed once.
         let embedded = listener.embed(avformer.recogniser(), &sounds, 0)?;
         Ok::<_, Box<dyn Error>>((embedded, texts.collect::<Result<Vec<_>, _>>()?))
     };
@@ -51,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok::<_, ModelError>(losses.mean_all()?)
     };
     println!(
-        "a voice that is not trained on: {:.3} nats a token",
+        "held-out voice, before training: {:.3} nats per token",
         loss(&test, &Mode::predict())?.to_scalar::<f32>()?
     );
 
@@ -69,9 +70,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!(
-        "the same voice: {:.3} nats a token",
+        "held-out voice, after training: {:.3} nats per token",
         loss(&test, &Mode::predict())?.to_scalar::<f32>()?
     );
-    assert_eq!(listener.parameters().fingerprint(|_| true)?, before, "Whisper itself has changed");
+    assert_eq!(
+        listener.parameters().fingerprint(|_| true)?,
+        before,
+        "the Whisper weights have changed"
+    );
     Ok(())
 }

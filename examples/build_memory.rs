@@ -1,4 +1,4 @@
-//! Builds a memory: what the embedded world knows, 18,056 entries of four sources, under keys that need no model.
+//! Builds a memory of the embedded world: 18,056 entries from four sources. The keys need no model.
 //!
 //! ```text
 //! cargo run --release --example build_memory -- facts
@@ -12,13 +12,13 @@ use engram::data::world::{World, WorldOptions};
 use engram::memory::{Batch, Entry, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = std::env::args().nth(1).ok_or("name the folder of the new memory")?;
+    let folder = std::env::args().nth(1).ok_or("give a folder for the new memory")?;
     let world = World::new(&WorldOptions::default())?;
     let featuriser = Featuriser::new(&world);
     let values = ValueFormat { tokens: VALUE_TOKENS, width: VALUE_WIDTH, number: ValueNumber::F16 };
     let format = MemoryFormat { width: KEY_WIDTH, normalised: true, values: Some(values) };
 
-    // Rows come in batches: a memory may be larger than what fits into main memory.
+    // Rows are written in batches, because a memory may be larger than RAM.
     let batches = world.entries.chunks(2048).map(|facts| {
         let entry =
             |fact: &Fact| serde_json::from_value::<Entry>(serde_json::to_value(&fact.knowledge)?);

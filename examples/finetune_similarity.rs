@@ -1,4 +1,4 @@
-//! Trains a scorer of phrase similarity on the embedded phrases, and asks it about pairs that it has not seen.
+//! Trains a phrase similarity model on the embedded phrases and scores held-out pairs.
 //!
 //! ```text
 //! cargo run --release --example finetune_similarity -- runs/phrases
@@ -14,15 +14,15 @@ use engram::train::studies::patent::run::train_patent;
 use engram::train::{Recipe, RecipeOptions, RunOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let run = std::env::args().nth(1).ok_or("name the folder of the new run")?;
-    // The recipe of the repository, shorter: 10 epochs instead of 40.
+    let run = std::env::args().nth(1).ok_or("give a folder for the new run")?;
+    // The repository's recipe with 10 epochs instead of 40.
     let set = ["phase.train.epochs=10", "check.figure=0.6", "check.tolerance=0.4"];
     let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
     let mut recipe = Recipe::load(Path::new("train/recipes/patent/world.toml"), &options)?;
     let options = RunOptions { run: run.clone().into(), resume: true, ..RunOptions::default() };
     train_patent(&mut recipe, &options)?;
 
-    // With the seed of the recipe these are the test pairs beside its training pairs.
+    // The recipe uses the same seed, so its training pairs do not include these test pairs.
     let pairs = phrase_world(1).test;
     let scores = predict(Path::new(&run), &pairs, &|_| ())?;
     for (pair, score) in pairs.iter().zip(&scores).step_by(pairs.len() / 5) {

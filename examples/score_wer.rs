@@ -1,4 +1,5 @@
-//! Scores what a recogniser heard: word error rate with its interval, under two normalisers, and the words that differ.
+//! Scores transcripts: word error rate with a confidence interval, under two normalisers, and the
+//! words that differ.
 //!
 //! ```text
 //! cargo run --release --example score_wer
@@ -44,7 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The alignment in a line: `airplane>dragon` was heard as another word, `-the` was not heard, `+a` was not said.
+/// The alignment on one line: `airplane>dragon` is a substitution, `-the` a deletion, `+a` an
+/// insertion.
 fn aligned(said: &str, heard: &str) -> String {
     let (mut words, mut others) = (said.split_whitespace(), heard.split_whitespace());
     let shown = align(TokenUnit::Word, said, heard).into_iter().filter_map(|edit| {

@@ -1,4 +1,5 @@
-//! Asks the memory of `build_memory` test questions, deletes what was found, and asks again.
+//! Searches the memory from `build_memory` with test questions, deletes the best entries, and
+//! searches again.
 //!
 //! ```text
 //! cargo run --release --example search_memory -- facts
@@ -14,7 +15,7 @@ use engram::memory::search::{Filter, Index, Queries};
 use engram::memory::{Generation, Memory, Writer};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = std::env::args().nth(1).ok_or("name the folder of the memory")?;
+    let folder = std::env::args().nth(1).ok_or("give the folder of the memory")?;
     let world = World::new(&WorldOptions::default())?;
     let held_out = world.questions.iter().filter(|question| question.split == Split::Test);
     let questions: Vec<Question> = held_out.step_by(1000).take(3).cloned().collect();
@@ -23,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::open(&folder)?;
     let found = show(&memory.generation(), &questions, &keys)?;
 
-    // Editing makes a new generation: who reads keeps the old one until it asks for the new one.
+    // An edit creates a new generation. Readers keep the old generation until they reload.
     Writer::open(&folder)?.delete(&found)?;
     memory.reload()?;
     println!("\nwithout entries {found:?}:");
@@ -31,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the two best entries for each question; the ids of the best.
+/// Prints the two best entries for each question. Returns the id of each best entry.
 fn show(
     generation: &Generation,
     questions: &[Question],

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compiles the code of each notebook as one program of the repository's release build, and runs it.
+"""Compiles the code of each notebook as one program in the repository's release build, and runs it.
 
     python3 notebooks/check.py                     # all notebooks; exit code 1 if one fails
     python3 notebooks/check.py 01-metrics.ipynb
 
-This takes a minute, where `execute.py` builds everything once more for evcxr. It needs only cargo and Python. Printed text
-that differs from the committed output is reported. The programs stand in `examples/notebook-*` until they have run.
+This takes a minute; `execute.py` takes longer because it builds everything again for evcxr. It needs only cargo and
+Python. Reports printed text that differs from the committed output. The programs are in `examples/notebook-*` while
+they run.
 """
 
 import json
@@ -24,7 +25,7 @@ MARK = "\x1e"
 PROGRAM = """//! Written by notebooks/check.py.
 #![allow(unused, clippy::all)]
 
-/// Takes any error that a cell returns by `?`.
+/// Holds any error that a cell returns with `?`.
 #[derive(Debug)]
 struct AnyError(String);
 
@@ -42,7 +43,7 @@ fn main() -> Result<(), AnyError> {{
 
 
 def statement(code):
-    """The code of a cell as statements of a function: a value at its end is dropped."""
+    """Converts the code of a cell to statements in a function; drops a value at the end."""
     code = code.rstrip()
     if code.endswith("}"):
         start = code.rfind("\n{\n") + 1
@@ -53,7 +54,7 @@ def statement(code):
 
 
 def program(notebook):
-    """The program, and the environment that the notebook sets."""
+    """Returns the program and the environment variables that the notebook sets."""
     cells, environment = [], {}
     for cell in notebook["cells"]:
         if cell["cell_type"] != "code":
@@ -68,13 +69,13 @@ def program(notebook):
 
 
 def printed(cell):
-    """The text that a cell has printed, as it is committed."""
+    """Returns the committed printed text of a cell."""
     streams = (output for output in cell["outputs"] if output["output_type"] == "stream")
     return "".join("".join(output["text"]) for output in streams)
 
 
 def check(path):
-    """Builds and runs a notebook's code; whether it succeeded."""
+    """Builds and runs a notebook's code. Returns whether it succeeded."""
     name = f"notebook-{path.stem}"
     folder = ROOT / "examples" / name
     folder.mkdir(exist_ok=True)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Executes the notebooks beside this file, and says which outputs are not those that are committed.
+"""Executes the notebooks in this folder and reports outputs that differ from the committed outputs.
 
     pip install nbclient                     # and: cargo install evcxr_jupyter --locked; evcxr_jupyter --install
-    python3 notebooks/execute.py             # all of them; exit code 1 if a cell fails
-    python3 notebooks/execute.py --write 04-memory.ipynb    # keeps the new outputs
+    python3 notebooks/execute.py             # all notebooks; exit code 1 if a cell fails
+    python3 notebooks/execute.py --write 04-memory.ipynb    # saves the new outputs
     python3 notebooks/execute.py --lab       # Jupyter Lab with the same build (pip install jupyterlab)
 
-All of them share one build, below `cells-library`: one notebook at a time. How it is compiled says Cargo.toml beside this
-file, of which versions the repository's Cargo.lock.
+All notebooks share one build in `cells-library`, so only one notebook can run at a time. Cargo.toml in this folder sets
+the compiler options, and the repository's Cargo.lock sets the versions.
 """
 
 import argparse
@@ -21,17 +21,17 @@ import nbformat
 from nbclient import NotebookClient
 
 HERE = pathlib.Path(__file__).resolve().parent
-# A member of the workspace beside this file.
+# A member of the workspace in this folder.
 BUILD = HERE / "cells-library"
 
 
 def shown(cell):
-    """What a reader sees of a cell's outputs."""
+    """Returns the visible outputs of a cell."""
     return [output.get("text", output.get("data")) for output in cell.get("outputs", [])]
 
 
 def execute(path, write):
-    """Executes a notebook; how many of its cells failed."""
+    """Executes a notebook. Returns the number of failed cells."""
     notebook = nbformat.read(path, as_version=4)
     committed = [shown(cell) for cell in notebook.cells]
     seconds = [0.0] * len(notebook.cells)
@@ -69,7 +69,7 @@ def execute(path, write):
         flush=True,
     )
     if differ and not write:
-        print(f"{path.name}: other outputs than committed in cells {differ}", flush=True)
+        print(f"{path.name}: outputs differ from the committed ones in cells {differ}", flush=True)
     if write and not failed:
         nbformat.write(notebook, path)
     return failed
@@ -77,9 +77,9 @@ def execute(path, write):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="all where none is named")
-    parser.add_argument("--write", action="store_true", help="keep the new outputs")
-    parser.add_argument("--lab", action="store_true", help="open Jupyter Lab in the place of executing them")
+    parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="notebooks to execute; default: all")
+    parser.add_argument("--write", action="store_true", help="save the new outputs")
+    parser.add_argument("--lab", action="store_true", help="open Jupyter Lab instead of executing the notebooks")
     options = parser.parse_args()
     names = options.notebooks or sorted(path.name for path in HERE.glob("*.ipynb"))
     shutil.copy(HERE.parent / "Cargo.lock", HERE)

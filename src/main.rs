@@ -7,15 +7,16 @@ use std::process::ExitCode;
 
 mod cli;
 
-/// Tensors come and go with every step: an allocator that keeps their memory at hand pays.
+/// Each step allocates and frees tensors, so an allocator that keeps freed memory is faster.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs before `main`, and before the allocator takes its first memory: in pages of 2 MB that alone would be 4 MB more
-/// than a small evaluation needs.
+/// Runs before `main` and before the first allocation. With 2 MB pages, that allocation alone
+/// would use 4 MB more than a small evaluation needs.
 #[cfg(target_os = "linux")]
 #[used]
-// SAFETY: the linker takes a function of this type here; it calls the system once, and nothing of Rust's runtime.
+// SAFETY: `.init_array` expects a function of this type. It makes one system call and does not use
+// Rust's runtime.
 #[unsafe(link_section = ".init_array.00200")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn without_huge_pages() {
@@ -42,8 +43,8 @@ fn main() -> ExitCode {
 
 /// Sets up the allocator for a command and runs it.
 fn run(cli: cli::Cli) -> anyhow::Result<cli::Outcome> {
-    // An evaluation goes from one form of its input to the next: it hands freed pages back at once, and in pages
-    // of 2 MB most would take twice the memory. So does the explorer, which mostly waits.
+    // An evaluation converts its input several times, and the explorer mostly waits. Both return
+    // freed pages at once. With 2 MB pages most evaluations would use twice the memory.
     if cli.is_evaluation() || cli.is_explorer() {
         set_purge_delay(0);
     } else {
@@ -53,9 +54,9 @@ fn run(cli: cli::Cli) -> anyhow::Result<cli::Outcome> {
     cli::run(cli)
 }
 
-/// candle shares additions and the like with threads that wait for each other by spinning, which takes
-/// longer than the work: a training step of REVEAL's `laptop` recipe took 2.5 times as long. Our own
-/// kernels, which do nearly all the work, use all cores either way.
+/// Makes candle run element-wise operations on one thread. Its worker threads spin while they wait,
+/// which costs more than the work: a training step of REVEAL's `laptop` recipe took 2.5 times as
+/// long. Our own kernels do nearly all the work and still use all cores.
 fn leave_small_operations_to_one_thread() {
     const THREADS: &str = "CANDLE_NUM_THREADS";
     if std::env::var_os(THREADS).is_none() {
@@ -64,30 +65,30 @@ fn leave_small_operations_to_one_thread() {
     }
 }
 
-/// Lets the system give memory in pages of 2 MB, as it does unless told otherwise, or not.
+/// Turns transparent huge pages (2 MB) on or off for this process. The system's default is on.
 fn use_huge_pages(wanted: bool) {
     #[cfg(target_os = "linux")]
-    // Where the kernel refuses, it is only the memory that is more.
+    // If the kernel refuses, only the memory use is higher.
     let _ = rustix::thread::disable_transparent_huge_pages(!wanted);
     #[cfg(not(target_os = "linux"))]
     let _ = wanted;
 }
 
-/// Tells the allocator to keep freed pages instead of handing them back after 10 ms: the next step
-/// wants them again, and a fifth of a training step went into clearing new ones.
+/// Makes the allocator keep freed pages instead of returning them after 10 ms. The next step needs
+/// them again, and clearing new pages took a fifth of a training step.
 fn keep_freed_pages() {
     set_purge_delay(-1);
 }
 
-/// Sets after how many milliseconds the allocator hands freed pages back; -1 is never.
+/// Sets the delay in milliseconds after which the allocator returns freed pages; -1 means never.
 fn set_purge_delay(milliseconds: c_long) {
-    // `mi_option_purge_delay` of `mimalloc.h`.
+    // `mi_option_purge_delay` in `mimalloc.h`.
     const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
-    // SAFETY: sets one number of the allocator that this program uses.
+    // SAFETY: sets one option of this program's allocator.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, milliseconds) };
 }
 
-/// Whether whoever read our output has stopped reading, as `head` does.
+/// Whether the reader of our output has closed the pipe, as `head` does.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let io = cause.downcast_ref::<std::io::Error>();

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Odd audio files, made by ffmpeg and sox: each is read as ffmpeg reads it, or refused where it may be.
+"""Checks unusual audio files from ffmpeg and sox: each is decoded like ffmpeg, or refused where allowed.
 
     cargo build --release -p engram-data --example count_samples
     python3 tests/audio_matrix.py target/release/examples/count_samples
 
-For each file the number of samples at 16 kHz is compared with `ffmpeg -i FILE -f f32le -ac 1 -ar 16000`,
-which is what openai-whisper's load_audio runs, and so is the share of the power in the second half. Where the files that
-a file was put together of say better than ffmpeg what is in it, their length is compared. Needs ffmpeg and
-sox; without them the matrix is skipped, and says so.
+Compares the number of samples at 16 kHz, and the share of the power in the second half, with
+`ffmpeg -i FILE -f f32le -ac 1 -ar 16000`, the command of openai-whisper's load_audio. For files where ffmpeg
+is wrong, compares the length with the known length in seconds. Needs ffmpeg and sox; prints SKIPPED without
+them.
 """
 
 import array
@@ -54,7 +54,7 @@ def write(path, data):
 
 
 def make_speech():
-    """Syllables of tones with pauses: 3 s, 2 s and 1.5 s."""
+    """Writes syllables of tones with pauses: 3 s, 2 s and 1.5 s."""
     for name, seconds, pitch in [("speech", 3.0, 210), ("other", 2.0, 330), ("short", 1.5, 150)]:
         samples = array.array("h")
         for i in range(int(RATE * seconds)):
@@ -101,7 +101,7 @@ def wav():
     chunks = fmt + unpadded + body
     case(write("unpadded.wav", b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks), seconds=3.0)
     case(write("joined.wav", plain + read("other.wav")), seconds=5.0)
-    # The header counts the first second of three.
+    # The header declares only the first second of three.
     data = plain[:]
     data[40:44] = struct.pack("<I", 2 * RATE)
     case(write("declares_less.wav", data), refused=True)
@@ -124,7 +124,7 @@ def wav():
     run("sox", "speech.wav", "-e", "a-law", "sox_alaw.wav")
     case("sox_alaw.wav")
     run("sox", "speech.wav", "-B", "sox_rifx.wav")
-    case("sox_rifx.wav", seconds=3.0)  # ffmpeg 5 reads noise.
+    case("sox_rifx.wav", seconds=3.0)  # ffmpeg 5 decodes noise.
     case(ffmpeg("adpcm.wav", "-c:a", "adpcm_ima_wav"), refused=True)
     case(ffmpeg("mp3_in.wav", "-c:a", "libmp3lame"), refused=True)
 
@@ -135,7 +135,7 @@ def flac():
     plain = read("speech.flac")
     case("speech.flac")
     data = plain[:]
-    # STREAMINFO: 36 bits of the count of samples end at byte 26.
+    # STREAMINFO: the 36-bit number of samples ends at byte 26.
     data[21] &= 0xF0
     data[22:26] = bytes(4)
     case(write("count_unknown.flac", data))
@@ -217,7 +217,7 @@ def ogg():
 
 
 def mp4():
-    end = 2048  # What an encoder puts behind the sound is left out or not.
+    end = 2048  # The padding at the end by the encoder may be included or not.
     case(ffmpeg("aac.m4a"), end, seconds=3.0)
     case(ffmpeg("aac_44.m4a", "-ar", "44100", "-ac", "2"), end, seconds=3.0)
     case(ffmpeg("moov_first.m4a", "-movflags", "faststart"), end, seconds=3.0)
@@ -243,7 +243,7 @@ def other():
 
 
 def reference(path):
-    """The samples of ffmpeg, and the share of their power in their second half."""
+    """Returns the number of samples from ffmpeg and the share of their power in the second half."""
     command = ["ffmpeg", "-v", "quiet", "-nostdin", "-i", path, "-f", "f32le", "-ac", "1", "-ar", str(RATE), "-"]
     data = subprocess.run(command, capture_output=True, check=False).stdout
     samples = array.array("f", data[: len(data) // 4 * 4])
@@ -263,12 +263,12 @@ def compare(ours):
         else:
             read_files += 1
             same_length = abs(int(number) - wanted) <= tolerance
-            # The halves of files of another length than ffmpeg's are not the same sound.
+            # If ffmpeg's length is wrong, its second half is other audio.
             same_sound = seconds is not None or abs(float(told) - share) < 0.02
             good = same_length and same_sound
         if not good:
             failed += 1
-            print(f"FAILED {path}: {number} {told}; ffmpeg or the parts: {wanted} {share:.4f}")
+            print(f"FAILED {path}: {number} {told}; expected {wanted} {share:.4f}")
     print(f"{len(cases)} files: {read_files} read, {len(cases) - read_files} refused, {failed} failed")
     return failed == 0 and len(cases) >= 60
 
@@ -289,7 +289,7 @@ def main():
         if os.environ.get("KEEP"):
             shutil.copytree(folder, os.environ["KEEP"], dirs_exist_ok=True)
         if len(ours) != len(cases):
-            sys.exit(f"{len(cases)} files, and {len(ours)} lines")
+            sys.exit(f"{len(cases)} files, but {len(ours)} lines of output")
         if not compare(ours):
             sys.exit(1)
         os.chdir("/")

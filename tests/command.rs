@@ -1,4 +1,4 @@
-//! The whole command, run as a user runs it: results, resuming, and every kind of bad input.
+//! The whole command as a user runs it: results, resumed runs, and every kind of bad input.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ fn engram(arguments: &[&str]) -> Output {
         .expect("the binary runs")
 }
 
-/// Runs a command that must succeed; its standard output.
+/// Runs a command that must succeed. Returns its standard output.
 fn done(arguments: &[&str]) -> String {
     let output = engram(arguments);
     let (out, err) = texts(&output);
@@ -21,7 +21,7 @@ fn done(arguments: &[&str]) -> String {
     out
 }
 
-/// Runs a command that cannot run; its message, one line, which must hold all of `parts`.
+/// Runs a command that must fail. Its message must be one line that contains all of `parts`.
 fn refused(arguments: &[&str], parts: &[&str]) {
     let output = engram(arguments);
     let (out, err) = texts(&output);
@@ -38,7 +38,7 @@ fn texts(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// A folder with the embedded phrases as files, to be spoilt.
+/// A folder with the embedded phrases as files, for tests to damage.
 struct Files {
     folder: tempfile::TempDir,
 }
@@ -54,7 +54,7 @@ impl Files {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// `engram train patent` on these files at tiny size, with further arguments.
+    /// Runs `engram train patent --tiny` on these files, with further arguments.
     fn train_arguments<'a>(&self, run: &'a str, data: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         let mut arguments = vec!["train", "patent", "--recipe", WORLD, "--tiny", "--quiet"];
         arguments.extend(["--set", data, "--run", run]);
@@ -77,7 +77,7 @@ impl Files {
     }
 }
 
-/// Every file of a folder with its content, but those that hold times.
+/// All files in a folder with their contents, except files that record times.
 fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -203,7 +203,7 @@ fn variants_are_trained_on_every_fold_weighted_and_stacked() {
         weighted(&together, &apart, &mean);
         assert_ne!(mean, all);
     }
-    // Prediction repeats what the run measured.
+    // Predictions equal the scores of the run.
     let (input, output) = (files.path("data/validation.csv"), files.path("predictions.csv"));
     done(&["predict", &run, "--input", &input, "--output", &output, "--quiet"]);
     for (found, wanted) in scores(&output).iter().zip(part("validation.csv")) {
@@ -330,7 +330,7 @@ fn bad_weights_are_refused_with_name_and_shapes() {
     let files = Files::new();
     let (run, data) = (files.path("run"), "data.dir=".to_string());
     done(&files.train_arguments(&run, &data, &[]));
-    // The run's own encoder files serve as published weights that do not fit.
+    // The run's own encoder files are used as published weights that do not fit.
     let weights = files.path("weights");
     std::fs::create_dir(&weights).expect("a folder");
     for name in ["config.json", "tokenizer.json", "model.safetensors"] {
@@ -382,8 +382,9 @@ fn a_used_run_folder_and_a_folder_without_a_run_are_refused() {
     assert!(!Path::new(&output).exists());
 }
 
-/// Real data and real weights: the published sentence encoder's cosine, 0.5487 by the reference
-/// implementation (`sentence-transformers`); a check of tokeniser, model and pooling at once.
+/// Real data and real weights: Pearson's r of the published sentence encoder's cosine, 0.5487 in
+/// the reference implementation (`sentence-transformers`). Checks tokenizer, model and pooling
+/// together.
 #[test]
 fn zero_shot_minilm_on_the_real_validation_rows() {
     let Some(data) = std::env::var_os("ENGRAM_DATA") else {
@@ -424,5 +425,5 @@ fn shells_and_manuals_know_all_commands() {
     }
     assert!(!manual.join("engram-help.1").exists());
     let file = manual.join("engram.1").display().to_string();
-    refused(&["man", &file], &[&file, "could not be made"]);
+    refused(&["man", &file], &[&file, "could not be created"]);
 }

@@ -1,4 +1,4 @@
-//! The documents: links lead somewhere, and the paths that README's tables name are there.
+//! The documents: all links have targets, and all paths in README's tables exist.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The documents with their texts, without blocks of code.
+/// The documents and their texts without code blocks.
 fn documents() -> Vec<(PathBuf, String)> {
     let in_folder = |folder: &str| {
         let entries = std::fs::read_dir(root().join(folder)).unwrap();
@@ -28,12 +28,12 @@ fn without_code(text: &str) -> String {
     outside.map(|(_, part)| part).collect::<Vec<_>>().join("\n")
 }
 
-/// What stands between two marks.
+/// All parts of a text between two marks.
 fn between<'t>(text: &'t str, open: &str, close: &str) -> Vec<&'t str> {
     text.split(open).skip(1).filter_map(|rest| rest.split(close).next()).collect()
 }
 
-/// The anchor that a heading has on a code-hosting page.
+/// The anchor of a heading on GitHub.
 fn anchor(heading: &str) -> String {
     let shown = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = shown.chars().filter(|c| c.is_alphanumeric() || "_- ".contains(*c));
@@ -71,7 +71,7 @@ fn links_lead_somewhere() {
             }
         }
     }
-    assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn what_the_map_names_is_there() {
     let (mut named, mut missing) = (0, Vec::new());
     for row in readme.lines().filter(|line| line.starts_with('|')) {
         let words: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
-        // A row of the map tells of paths below its first one.
+        // The paths in a row of the table may be relative to the row's first path.
         let below = root().join(words.first().copied().unwrap_or_default());
         for word in words.iter().filter(|word| folders.iter().any(|one| word.starts_with(one))) {
             for path in expanded(word) {
@@ -98,10 +98,10 @@ fn what_the_map_names_is_there() {
         }
     }
     assert!(named > 80, "{named}");
-    assert!(missing.is_empty(), "README names what is not there: {}", missing.join(", "));
+    assert!(missing.is_empty(), "README names missing paths: {}", missing.join(", "));
 }
 
-/// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`.
+/// Expands `a/{b,c}.rs` to `a/b.rs` and `a/c.rs`.
 fn expanded(path: &str) -> Vec<String> {
     let Some((before, rest)) = path.split_once('{') else { return vec![path.to_owned()] };
     let (choices, after) = rest.split_once('}').unwrap();

@@ -1,4 +1,4 @@
-//! Published sentence encoders in the commands: the same embeddings in each, prompts, and files that are refused.
+//! Published sentence encoders in the commands: equal embeddings, prompts, and refused files.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -9,7 +9,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-/// Folders of the fixture of `train/tests/sentence_transformers.rs`.
+/// The model folders in the fixture of `train/tests/sentence_transformers.rs`.
 struct Fixture(Value);
 
 impl Fixture {
@@ -28,7 +28,7 @@ impl Fixture {
         folders.iter().find(|folder| folder["name"] == name).unwrap()
     }
 
-    /// Writes a folder as `to`.
+    /// Writes a model folder to `to`.
     fn write(&self, name: &str, to: &Path) {
         for (path, file) in self.folder(name)["files"].as_object().unwrap() {
             let path = to.join(path);
@@ -47,7 +47,7 @@ impl Fixture {
         self.0["texts"][index].as_str().unwrap()
     }
 
-    /// The cosine of two texts in two roles.
+    /// The expected cosine of two texts in two roles.
     fn cosine(&self, name: &str, (a, role_a): (usize, &str), (b, role_b): (usize, &str)) -> f64 {
         let expected = &self.folder(name)["expected"];
         let vector = |index: usize, role: &str| -> Vec<f64> {
@@ -72,7 +72,7 @@ fn refused(folder: &Path, arguments: &[&str], parts: &[&str]) {
     running::refusal(&engram(folder, arguments), &arguments.join(" "), parts);
 }
 
-/// The fixture's texts as entries and as a pair of phrases.
+/// Writes the fixture's texts as entries and as a phrase pair.
 fn inputs(fixture: &Fixture, folder: &Path) {
     let entry = |id: usize| json!({"id": id, "text": fixture.text(id)}).to_string();
     let entries: Vec<String> = (0..4).map(entry).collect();
@@ -85,7 +85,7 @@ fn inputs(fixture: &Fixture, folder: &Path) {
     fs::write(folder.join("phrases.csv"), pair).unwrap();
 }
 
-/// Builds the memory `m` of the entries by the model.
+/// Builds the memory `m` from the entries with the model.
 #[track_caller]
 fn build(folder: &Path) {
     let arguments = "memory build --entries entries.jsonl --model model --out m --quiet";
@@ -155,7 +155,7 @@ fn prompts_are_chosen_by_name_and_kept() {
         &[&build[..], &["--out", "n", "--prompt", "nobody"]].concat(),
         &["nobody", "document, other, query"],
     );
-    // Entries that are added later have the same prompt.
+    // Added entries get the same prompt.
     fs::write(folder.join("more.jsonl"), "{\"text\": \"a bolt\"}\n").unwrap();
     let add = ["memory", "add", "m", "--entries", "more.jsonl", "--model", "model"];
     refused(folder, &add, &["\"wide \"", "\"pipe: \"", "--prompt"]);
@@ -180,7 +180,7 @@ fn a_tokenizer_that_makes_the_library_panic_is_an_error_of_its_file() {
     inputs(&fixture, folder);
     build(folder);
     done(folder, &["data", "phrases", "phrases"]);
-    // Without its configuration the tokenizer is taken from the file alone.
+    // Without its configuration the tokenizer comes from the file only.
     fs::remove_file(folder.join("model/tokenizer_config.json")).unwrap();
     let path = folder.join("model/tokenizer.json");
     let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

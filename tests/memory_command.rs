@@ -1,4 +1,4 @@
-//! `engram memory` as a user runs it: files in, files and messages out.
+//! `engram memory` as a user runs it: input files, output files and messages.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -9,7 +9,7 @@ use std::path::Path;
 use engram::memory::vectors::npy_bytes;
 use running::{done, refused};
 
-/// The numbers of a `.npy` file of 8-byte integers, of which there are `count`.
+/// Reads the `count` numbers of a `.npy` file of 8-byte integers.
 fn integers(path: &Path, count: usize) -> Vec<i64> {
     let bytes = fs::read(path).unwrap();
     assert!(bytes.starts_with(b"\x93NUMPY") && String::from_utf8_lossy(&bytes).contains("'<i8'"));
@@ -17,7 +17,7 @@ fn integers(path: &Path, count: usize) -> Vec<i64> {
     numbers.map(|number| i64::from_le_bytes(number.try_into().unwrap())).collect()
 }
 
-/// Keys along the axes and between them, two queries, values, entries of two sources.
+/// Writes keys along the axes and between them, two queries, values, and entries of two sources.
 fn files(folder: &Path) {
     let keys = [2f32, 0.0, 0.0, 3.0, 0.6, 0.8, -1.0, 0.0];
     let write = |name: &str, bytes: Vec<u8>| fs::write(folder.join(name), bytes).unwrap();
@@ -64,7 +64,7 @@ fn a_memory_is_built_searched_and_edited() {
     assert_eq!(search("--exclude exclude.txt"), [2, 1, 1, 0]);
     fs::write(folder.join("marked.txt"), b"\xef\xbb\xbfd1\tx\r\n7\r\n").unwrap();
     assert_eq!(search("--exclude marked.txt"), [2, 1, 1, 0]);
-    // The first query weighs knowledge by 0.1 and pictures by 1, the second by 1 and 0.5.
+    // The gates of the first query are 0.1 for knowledge and 1 for images, of the second 1 and 0.5.
     assert_eq!(search("--gates gates.npy"), [0, 2, 2, 1]);
     let text = done(folder, "memory search m --queries queries.npy -k 1");
     assert!(text.contains("1.000000") && text.contains("kg  east"), "{text}");
@@ -76,7 +76,7 @@ fn a_memory_is_built_searched_and_edited() {
     done(folder, "memory update m --keys more.npy --values more_values.npy --entries same.jsonl");
     assert_eq!(search(""), [0, 4, 1, 2]);
     done(folder, "memory delete m --ids 1,4");
-    // As many columns as there are entries; -1 where fewer may be found.
+    // One column per entry; -1 if the filter leaves fewer entries.
     assert_eq!(search("-k 1000000")[..], [0, 2, 3, 2, 0, 3]);
     assert_eq!(search("-k 1000000 --source kg")[..], [2, -1, -1, 2, -1, -1]);
     done(folder, "memory index m --quiet");
@@ -85,7 +85,7 @@ fn a_memory_is_built_searched_and_edited() {
     assert_eq!(search("-k 1000000")[..], [0, 2, 3, 2, 0, 3]);
     let info: String = done(folder, "memory info m");
     assert!(info.starts_with("3 entries in generation 6, 0 deleted rows"), "{info}");
-    assert!(done(folder, "memory verify m").contains("all checksums are right"));
+    assert!(done(folder, "memory verify m").contains("all checksums match"));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_does_not_fit_is_refused() {
     refused(folder, &format!("{search} none.npy"), "none.npy: could not be read");
     refused(folder, &format!("{search} queries.npy --source web"), "the sources are `kg`, `wit`");
     refused(folder, &format!("{search} queries.npy -k 0"), "k is 0");
-    refused(folder, "memory update m --keys keys.npy", "by --entries");
+    refused(folder, "memory update m --keys keys.npy", "give --entries");
     refused(folder, "memory delete m --ids 0,9", "no entry has the id 9 (1 of 2 ids are unknown)");
     refused(
         folder,
@@ -133,19 +133,19 @@ fn what_does_not_fit_is_refused() {
     refused(
         folder,
         &format!("{search} queries.npy --exclude one.txt"),
-        "one.txt: has 1 lines, but there are 2 queries; write a line for each query",
+        "one.txt: has 1 lines, but there are 2 queries; write one line per query",
     );
     fs::write(folder.join("turned.npy"), npy_bytes(&[1f32; 4], 1).unwrap()).unwrap();
     refused(
         folder,
         &format!("{search} queries.npy --gates turned.npy"),
-        "turned.npy: has the shape [4, 1], but there are 2 queries and 2 sources; give a row",
+        "turned.npy: has the shape [4, 1], but there are 2 queries and 2 sources; give one row",
     );
     fs::write(folder.join("nan.npy"), npy_bytes(&[1f32, 1.0, 1.0, f32::NAN], 2).unwrap()).unwrap();
     refused(
         folder,
         &format!("{search} queries.npy --gates nan.npy"),
-        "nan.npy: row 1 has a number that is not finite; give weights",
+        "nan.npy: row 1 has a NaN or infinite weight; give finite weights",
     );
     fs::write(folder.join("nan.npy"), npy_bytes(&[1f32, f32::NAN], 2).unwrap()).unwrap();
     refused(
@@ -163,7 +163,7 @@ fn what_does_not_fit_is_refused() {
     }
 }
 
-/// The numbers of a `.npy` file of 4-byte floating point, of which there are `count`.
+/// Reads the `count` numbers of a `.npy` file of 4-byte floats.
 fn reals(path: &Path, count: usize) -> Vec<f32> {
     let bytes = fs::read(path).unwrap();
     assert!(bytes.starts_with(b"\x93NUMPY") && String::from_utf8_lossy(&bytes).contains("'<f4'"));
@@ -202,7 +202,7 @@ fn a_file_that_is_cut_while_it_is_mapped_is_named() {
     use std::process::{Command, Stdio};
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    // Opening reads the first MiB of a file.
+    // Opening a memory reads the first MiB of a file.
     let keys: Vec<f32> = (0..1 << 20).map(|at| (at % 97) as f32 + 1.0).collect();
     fs::write(folder.join("keys.npy"), npy_bytes(&keys, 64).unwrap()).unwrap();
     done(folder, "memory build --keys keys.npy --out m --quiet");
@@ -210,7 +210,7 @@ fn a_file_that_is_cut_while_it_is_mapped_is_named() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
     command.current_dir(folder).args(["memory", "search", "m", "--queries", "q.npy"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The pipe opens when the command reads its queries: the memory is mapped then.
+    // The pipe opens when the command reads its queries; the memory is then already mapped.
     let mut pipe = fs::File::options().write(true).open(folder.join("q.npy")).unwrap();
     let file = fs::File::options().write(true).open(folder.join("m/gen-000001/keys.safetensors"));
     file.unwrap().set_len(4096).unwrap();
@@ -220,7 +220,7 @@ fn a_file_that_is_cut_while_it_is_mapped_is_named() {
     running::refusal(
         &output,
         "memory search",
-        &["error: m/gen-000001/keys.safetensors: became shorter while it was read"],
+        &["error: m/gen-000001/keys.safetensors: the file was truncated while it was read"],
     );
 }
 
@@ -231,7 +231,7 @@ fn a_killed_first_build_is_no_memory_and_is_built_over() {
     files(folder);
     let build = "memory build --keys keys.npy --out m --quiet";
     done(folder, build);
-    // As a kill before the pointer leaves it, and one within the pointer's file.
+    // The state after a kill before the pointer is written, and during the write of the pointer.
     fs::remove_file(folder.join("m/CURRENT")).unwrap();
     let mark = "engram memory: this generation is not finished\n";
     fs::write(folder.join("m/gen-000001/UNFINISHED"), mark).unwrap();

@@ -1,4 +1,4 @@
-//! `engram memory` on raw texts and pictures: keys and queries made by the models of folders.
+//! `engram memory` on texts and images: models encode the keys and queries.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -24,7 +24,7 @@ fn refused(folder: &Path, arguments: &[&str], parts: &[&str]) {
     running::refusal(&engram(folder, arguments), &arguments.join(" "), parts);
 }
 
-/// Ids and scores of each query's hits.
+/// The ids and scores of each query's hits.
 fn hits(folder: &Path, arguments: &[&str]) -> Vec<Vec<(i64, f64)>> {
     let all = [&["search"], arguments, &["--json"]].concat();
     let report: Value = serde_json::from_str(&done(folder, &all)).unwrap();
@@ -33,11 +33,11 @@ fn hits(folder: &Path, arguments: &[&str]) -> Vec<Vec<(i64, f64)>> {
     queries.iter().map(|q| q["hits"].as_array().unwrap().iter().map(hit).collect()).collect()
 }
 
-/// The folder that a variable names, or a note that says what is not checked without it.
+/// The folder in an environment variable. Without the variable, prints a note and returns `None`.
 fn named(variable: &str, what: &str) -> Option<PathBuf> {
     let folder = std::env::var_os(variable).map(PathBuf::from);
     if folder.is_none() {
-        // Not by a macro, whose output the test runner swallows.
+        // Not with a macro, because the test runner captures its output.
         let text = format!("SKIPPED: set {variable} to check {what}\n");
         std::io::stderr().write_all(text.as_bytes()).unwrap();
     }
@@ -51,14 +51,14 @@ fn lines(entries: &[Value]) -> String {
 const RED: [u8; 3] = [220, 30, 20];
 const GREEN: [u8; 3] = [20, 200, 40];
 
-/// A picture of one colour with a few dots.
+/// An image of one colour with a few dots.
 fn picture(path: &Path, colour: [u8; 3]) {
     let dots =
         |x: u32, y: u32| image::Rgb(if (x + y).is_multiple_of(5) { [0, 0, 0] } else { colour });
     image::RgbImage::from_fn(20, 14, dots).save(path).unwrap();
 }
 
-/// CLIP of the models' fixtures with a tokenizer of letters and its picture settings.
+/// Writes the CLIP model from the fixtures with a letter tokenizer and image settings.
 fn clip_folder(folder: &Path) -> PathBuf {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/fixtures/clip");
     let clip = folder.join("clip");
@@ -94,7 +94,7 @@ fn clip_folder(folder: &Path) -> PathBuf {
     clip
 }
 
-/// Entries of all kinds with two pictures, in `pictures/`.
+/// Writes entries of all kinds with two images in `pictures/`.
 fn mixed_entries(folder: &Path) {
     fs::create_dir(folder.join("pictures")).unwrap();
     picture(&folder.join("pictures/red.png"), RED);
@@ -117,7 +117,7 @@ fn clip_finds_texts_and_pictures_in_one_memory() {
     mixed_entries(folder);
     let build = ["build", "--entries", "entries.jsonl", "--model", "clip", "--images", "pictures"];
     done(folder, &[&build[..], &["--out", "m", "--quiet"]].concat());
-    // What was put in is found by itself, with the cosine 1.
+    // Each entry finds itself with cosine 1.
     let itself = |arguments: &[&str], id: i64| {
         let found = &hits(folder, &[&["m", "-k", "1"], arguments].concat())[0][0];
         assert_eq!(found.0, id, "{arguments:?}");
@@ -127,14 +127,14 @@ fn clip_finds_texts_and_pictures_in_one_memory() {
     itself(&["--image", "pictures/green.bmp", "--text", "All  GREEN"], 11);
     itself(&["--text", "bern in europe"], 13);
     itself(&["--text", "Question: who Answer: me, you", "--model", "clip"], 14);
-    // A query of an entry with both is the sum of its parts, so between them.
+    // The vector of an entry with text and image is the sum of both, so it lies between them.
     let text = done(folder, &["search", "m", "--image", "pictures/red.png"]);
     assert!(text.contains("wit  red.png") && text.contains("all green"), "{text}");
     let info = done(folder, &["info", "m"]);
     assert!(info.contains("models\n         12  text and pictures by "), "{info}");
     assert!(info.contains("SHA-256") && info.contains("sources\n"), "{info}");
 
-    // Queries of a file: plain lines, and JSON lines with pictures beside the file.
+    // Queries from a file: plain lines, and JSON lines with images in the file's folder.
     fs::write(folder.join("queries.txt"), "bern in europe\r\nall green\n").unwrap();
     let found = hits(folder, &["m", "-k", "5", "--texts", "queries.txt"]);
     assert_eq!((found.len(), found[0][0].0), (2, 13));
@@ -143,7 +143,7 @@ fn clip_finds_texts_and_pictures_in_one_memory() {
     let found = hits(folder, &["m", "-k", "1", "--texts", "queries.jsonl"]);
     assert_eq!((found[0][0].0, found[1][0].0), (13, 10));
 
-    // Edits go through the same model; ids are counted on.
+    // Edits use the same model; new ids continue the numbering.
     fs::write(folder.join("more.jsonl"), lines(&[json!({"text": "a new thing"})])).unwrap();
     done(folder, &["add", "m", "--entries", "more.jsonl", "--model", "clip", "--quiet"]);
     itself(&["--text", "a new thing"], 15);
@@ -154,7 +154,7 @@ fn clip_finds_texts_and_pictures_in_one_memory() {
     done(folder, &["compact", "m", "--quiet"]);
     itself(&["--text", "xyz"], 12);
 
-    // Other weights of the same shape are another model.
+    // Different weights of the same shape are another model.
     let weights = folder.join("clip/model.safetensors");
     let mut bytes = fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -164,7 +164,7 @@ fn clip_finds_texts_and_pictures_in_one_memory() {
         &["search", "m", "--text", "xyz", "--model", "clip"],
         &["add", "m", "--entries", "more.jsonl", "--model", "clip"],
     ] {
-        refused(folder, arguments, &["m: its keys are of", "give that model"]);
+        refused(folder, arguments, &["m: its keys come from", "give that model"]);
     }
 }
 
@@ -205,9 +205,9 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
     for (bad, parts) in [
         (json!({"id": 7}), &["bad.jsonl:2: the entry 7 has no text", "--only-encodable"][..]),
         (json!({"id": 7, "text": " "}), &["bad.jsonl:2: the entry 7 has no text"]),
-        (json!({"id": 7, "image": "http://a.b/c.jpg"}), &["bad.jsonl:2", "address", "--images"]),
+        (json!({"id": 7, "image": "http://a.b/c.jpg"}), &["bad.jsonl:2", "URL", "--images"]),
         (json!({"id": 7, "image": "none.jpg"}), &["bad.jsonl:2", "pictures/none.jpg", "--images"]),
-        (json!({"id": 7, "image": 5}), &["bad.jsonl:2: the entry 7 has the image 5"]),
+        (json!({"id": 7, "image": 5}), &["bad.jsonl:2: the image of the entry 7 is 5"]),
         (
             json!({"id": 7, "image": "../entries.jsonl"}),
             &["bad.jsonl:2: the entry 7", "not a picture"],
@@ -221,14 +221,14 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
         assert!(!folder.join("m/CURRENT").exists());
     }
     write(&[]);
-    refused(folder, &build, &["bad.jsonl: no entry to encode"]);
+    refused(folder, &build, &["bad.jsonl: has no entry to encode"]);
     write(&[json!({"id": 3}), fine.clone(), json!({"image": "red.png"})]);
     let output = engram(folder, &[&build[..], &["--only-encodable"]].concat());
     assert!(output.status.success());
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("bad.jsonl: 1 entries cannot be encoded: left out"), "{told}");
+    assert!(told.contains("bad.jsonl: skipped 1 entries that cannot be encoded"), "{told}");
 
-    // Options that exclude each other, and models that are none.
+    // Options that exclude each other, and invalid models.
     refused(folder, &[&build[..], &["--keys", "k.npy"]].concat(), &["cannot be used with"]);
     refused(folder, &[&build[..], &["--values", "v.npy"]].concat(), &["cannot be used with"]);
     refused(folder, &["build", "--model", "clip", "--out", "n"], &["--entries"]);
@@ -242,9 +242,13 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
     refused(folder, &["search", "m", "--text", " "], &["--text is empty"]);
     refused(folder, &["search", "m", "--image", "none.png"], &["none.png"]);
     fs::write(folder.join("empty.txt"), "one\n\nthree\n").unwrap();
-    refused(folder, &["search", "m", "--texts", "empty.txt"], &["empty.txt:2: an empty line"]);
+    refused(folder, &["search", "m", "--texts", "empty.txt"], &["empty.txt:2: the line is empty"]);
     fs::write(folder.join("q.jsonl"), "{\"id\": 3}\n").unwrap();
-    refused(folder, &["search", "m", "--texts", "q.jsonl"], &["q.jsonl:1: asks nothing"]);
+    refused(
+        folder,
+        &["search", "m", "--texts", "q.jsonl"],
+        &["q.jsonl:1: has no text and no image"],
+    );
     let other = ["build", "--entries", "entries.jsonl", "--out", "n", "--model"];
     refused(folder, &[&other[..], &["pictures"]].concat(), &["pictures: no file \"config.json\""]);
     refused(
@@ -284,7 +288,7 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
     ];
     fs::write(folder.join("entries.jsonl"), lines(&entries)).unwrap();
     let build = ["build", "--entries", "entries.jsonl", "--model", minilm, "--out", "m", "--quiet"];
-    let parts = ["entries.jsonl:5: the entry 5 is a picture alone", "CLIP", "--only-encodable"];
+    let parts = ["entries.jsonl:5: the entry 5 has only an image", "CLIP", "--only-encodable"];
     refused(folder, &build, &parts);
     done(folder, &[&build[..], &["--only-encodable"]].concat());
     for (question, id) in [
@@ -295,9 +299,13 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
     ] {
         assert_eq!(hits(folder, &["m", "-k", "1", "--text", question])[0][0].0, id, "{question}");
     }
-    refused(folder, &["search", "m", "--image", "a.jpg"], &["--image: a picture", "text alone"]);
+    refused(
+        folder,
+        &["search", "m", "--image", "a.jpg"],
+        &["--image: the query has an image", "only text"],
+    );
 
-    // The cosines of `engram predict --encoder`.
+    // The cosines equal those from `engram predict --encoder`.
     let texts = [entries[1]["text"].as_str().unwrap(), entries[3]["text"].as_str().unwrap()];
     let query = "a green machine on wheels";
     let csv = format!(
@@ -343,11 +351,11 @@ fn pictures_of_mobilenet_have_the_neighbours_of_their_stored_features() {
     fs::write(folder.join("e.jsonl"), lines(&entries)).unwrap();
     done(folder, &[&build[..], &["--out", "m"]].concat());
 
-    // The stored features as a memory of numbers beside it, and both asked by the stored features.
+    // A second memory has the stored features as keys. Both are searched with the stored features.
     let numbers = engram::memory::vectors::npy_bytes(&features.concat(), 1280).unwrap();
     fs::write(folder.join("features.npy"), numbers).unwrap();
     done(folder, &["build", "--keys", "features.npy", "--out", "stored", "--quiet"]);
-    // Queries are of unit length, so that scores are cosines.
+    // Queries have unit length, so scores are cosines.
     let unit = |row: &Vec<f32>| -> Vec<f32> {
         let length = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
         row.iter().map(|v| (f64::from(*v) / length) as f32).collect()
@@ -362,20 +370,24 @@ fn pictures_of_mobilenet_have_the_neighbours_of_their_stored_features() {
         assert_eq!(ours[0].0, row as i64, "a photograph is not its own nearest");
         worst = worst.min(ours[0].1);
         same += usize::from(ours[1].0 == theirs[1].0);
-        // Where the nearest other one changes, the two were as good as equal.
+        // If the nearest neighbour differs, the two neighbours have almost equal scores.
         let score = theirs.iter().find(|hit| hit.0 == ours[1].0).map_or(0.0, |hit| hit.1);
         assert!(theirs[1].1 - score < 2e-3, "{row}: {ours:?} {theirs:?}");
     }
     println!("cosines with the stored features from {worst:.6}; {same} of 239 neighbours the same");
     assert!(worst > 0.9999, "{worst}");
 
-    // Words are not for this model; beside a model of texts it serves both.
+    // This model does not encode texts; together with a text encoder it encodes both.
     entries.truncate(2);
     entries.push(json!({"id": 2, "text": "words"}));
     fs::write(folder.join("e.jsonl"), lines(&entries)).unwrap();
-    let parts = ["e.jsonl:3: the entry 2 has no picture", "CLIP", "--only-encodable"];
+    let parts = ["e.jsonl:3: the entry 2 has no image", "CLIP", "--only-encodable"];
     refused(folder, &[&build[..], &["--out", "n"]].concat(), &parts);
-    refused(folder, &["search", "m", "--text", "a dog"], &["--text: a text", "pictures alone"]);
+    refused(
+        folder,
+        &["search", "m", "--text", "a dog"],
+        &["--text: the query has a text", "only pictures"],
+    );
     let Some(minilm) = named("ENGRAM_MINILM", "texts beside pictures") else { return };
     let build = ["build", "--entries", "e.jsonl", "--model", minilm.to_str().unwrap(), "--quiet"];
     let rest = ["--image-model", model, "--images", images, "--out", "both"];

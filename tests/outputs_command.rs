@@ -1,4 +1,5 @@
-//! No output replaces an input, another output, or a part of a run or a memory; `-` is standard output.
+//! No output overwrites an input, another output, or a file of a run or a memory; `-` is standard
+//! output.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -12,7 +13,7 @@ use std::process::{Command, Stdio};
 use engram::memory::vectors::npy_bytes;
 use running::{done, engram, engram_with, refused};
 
-/// Commands whose inputs are `IN` and whose output is `OUT`. Each is refused before it reads anything.
+/// Commands with the input `IN` and the output `OUT`. Each is refused before it reads its input.
 const COMMANDS: [&str; 26] = [
     "predict --vectors v --input IN --output OUT",
     "predict --vectors IN --input i --output OUT",
@@ -53,12 +54,12 @@ fn no_output_replaces_an_input() {
     for command in COMMANDS {
         for output in ["input", "./input", "hard", "soft", "around/input"] {
             let arguments = command.replace("IN", "input").replace("OUT", output);
-            refused(folder, &arguments, "would replace what is read from input");
+            refused(folder, &arguments, "would overwrite the input input");
         }
-        // An input that is a link to the output.
+        // The input is a symbolic link to the output.
         let arguments = command.replace("IN", "soft").replace("OUT", "input");
-        refused(folder, &arguments, "would replace what is read from soft");
-        // What has no place.
+        refused(folder, &arguments, "would overwrite the input soft");
+        // The output folder does not exist.
         let arguments = command.replace("IN", "input").replace("OUT", "none/o");
         refused(folder, &arguments, "none: no such folder for --");
         if !command.starts_with("predict") {
@@ -91,7 +92,7 @@ fn no_output_changes_a_run_or_a_memory() {
     for command in COMMANDS {
         for (output, what) in held {
             let arguments = command.replace("IN", "input").replace("OUT", output);
-            refused(folder, &arguments, &format!("would change the {what} "));
+            refused(folder, &arguments, &format!("would write into the {what} "));
         }
     }
     for command in [
@@ -106,11 +107,11 @@ fn no_output_changes_a_run_or_a_memory() {
         "grid g --out run/new",
         "reproduce --out memory/new",
     ] {
-        refused(folder, command, "would change the ");
+        refused(folder, command, "would write into the ");
     }
     let left: Vec<_> = fs::read_dir(folder.join("memory")).unwrap().collect();
     assert_eq!(left.len(), 2, "{left:?}");
-    // A recipe of the user's own makes no run.
+    // A folder with the user's own recipe is not a run.
     fs::create_dir(folder.join("project")).unwrap();
     fs::write(folder.join("project/recipe.toml"), "").unwrap();
     fs::write(folder.join("p.jsonl"), "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n").unwrap();
@@ -146,7 +147,7 @@ fn a_dash_is_standard_output() {
         let output = engram(folder, command);
         let items = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success());
-        // Each line is an item's; the report is on standard error.
+        // Every line is an item; the report goes to standard error.
         let all_json =
             items.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
         assert!(items.lines().count() == 1 && all_json && items.contains("numerator"), "{items}");
@@ -169,7 +170,7 @@ fn a_dash_is_standard_output() {
     let clips = done(folder, "data clips manifest audio --out -");
     assert!(clips.starts_with("{\"id\":\"a\"") && clips.lines().count() == 1, "{clips}");
 
-    // A folder cannot be one, and a file of this name is still at hand.
+    // `-` is not a folder, and a file with the name `-` can still be given.
     for command in
         ["data world -", "data phrases -", "man -", "memory build --keys keys.npy --out -"]
     {
@@ -202,7 +203,7 @@ fn a_dash_is_standard_input() {
     refused(folder, "eval wer --ref - --hyp -", "both read standard input");
 }
 
-/// Files that a file of the command line names are inputs too.
+/// Files that an input file refers to are inputs too.
 #[test]
 fn files_that_a_manifest_names_are_inputs() {
     let folder = tempfile::tempdir().unwrap();
@@ -216,14 +217,14 @@ fn files_that_a_manifest_names_are_inputs() {
             "predict --recogniser none --input clips.jsonl --output",
             "data clips manifest clips.jsonl --out",
         ] {
-            refused(folder, &format!("{command} {output}"), "would replace what is read");
+            refused(folder, &format!("{command} {output}"), "would overwrite the input");
         }
     }
     refused(folder, "data clips manifest clips.jsonl --out clips.jsonl", "would replace");
     assert_eq!(fs::read(folder.join("a.jsonl")).unwrap(), b"sound");
 }
 
-/// What is not written whole is not there.
+/// An incomplete output is not left on disk.
 #[test]
 fn sets_of_files_are_made_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -236,7 +237,7 @@ fn sets_of_files_are_made_whole() {
         "data world filled",
         "data audiovisual filled",
     ] {
-        refused(folder, command, "filled: has files already; give a new folder");
+        refused(folder, command, "filled: already contains files; give a new folder");
     }
     done(folder, "data phrases new/phrases");
     assert_eq!(fs::read_dir(folder.join("new/phrases")).unwrap().count(), 4);

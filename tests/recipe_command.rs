@@ -1,4 +1,4 @@
-//! `engram recipe`: the page of all keys, and schemas for editors.
+//! `engram recipe`: the reference page of all keys, and schemas for editors.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -14,7 +14,7 @@ const STUDIES: [&str; 5] = ["patent", "reveal", "speech", "avformer", "clip"];
 fn the_page_is_what_the_code_says() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(here.join("docs/recipes.md")).unwrap_or_default();
-    let remedy = "docs/recipes.md is not what the code says; run \
+    let remedy = "docs/recipes.md differs from the code; run \
                   `cargo run --release -- recipe reference > docs/recipes.md`";
     assert!(done(here, "recipe reference") == page, "{remedy}");
 }

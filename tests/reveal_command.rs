@@ -22,9 +22,9 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     done(at, "data world world --pictures 60");
     let train = format!("train reveal --recipe {} --tiny --run run --quiet", recipe.display());
     let told = done(at, &train);
-    assert!(told.contains("held_out") && told.contains("facts swapped"), "{told}");
+    assert!(told.contains("held_out") && told.contains("facts changed"), "{told}");
 
-    // The number of threads changes nothing.
+    // The number of threads does not change the results.
     let single = train.replace("--run run", "--run single --threads 1");
     assert_eq!(done(at, &single), told);
     for file in ["model.safetensors", "metrics.jsonl", "test.jsonl", "summary.json"] {
@@ -50,7 +50,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
             assert_eq!(entry["gradient_credit"].as_array().unwrap().len(), tokens);
             assert!(entry["gate"].as_f64().unwrap() <= 1.0 && entry["text"].is_string());
         }
-        // All entries stand at the start of the deletion and at the end of the insertion.
+        // The deletion curve starts, and the insertion curve ends, with all entries.
         let curves = &answer["curves"][0];
         let ends = [&curves["deletion"][0], &curves["insertion"][evidence.len()]];
         let total = answer["log_probability"].as_f64().unwrap();
@@ -59,7 +59,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
         }
     }
 
-    // The tasks of a haystack, out of their own entries, and scored.
+    // The haystack tasks use their own entries and are scored.
     let reply = "predict run --haystack world/haystack.jsonl --quiet --output";
     done(at, &format!("{reply} replies.jsonl"));
     let (tasks, replies) =
@@ -77,14 +77,14 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let report: Value = serde_json::from_str(&done(at, score)).unwrap();
     assert_eq!(report["detail"]["compliance"], 1.0);
     assert_eq!(report["n"], tasks.len());
-    // What is right is not looked at.
+    // The gold answer is not used.
     let text = fs::read_to_string(at.join("world/haystack.jsonl")).unwrap();
     let told = text.replace("\"answer\":\"no\",", "").replace("\"answer\":\"yes\",", "");
     let told = told.replace("\"needles\"", "\"others\"");
     assert!(!told.contains("answer\":"), "{told}");
     fs::write(at.join("world/told.jsonl"), told).unwrap();
     done(at, "predict run --haystack world/told.jsonl --quiet --output told.jsonl");
-    // What another model said is replaced.
+    // Replies of another model are replaced.
     fs::copy(at.join("told.jsonl"), at.join("world/again.jsonl")).unwrap();
     done(at, "predict run --haystack world/again.jsonl --quiet --output again.jsonl");
     assert_eq!(fs::read(at.join("again.jsonl")).unwrap(), fs::read(at.join("told.jsonl")).unwrap());
@@ -113,7 +113,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
         refused(at, "predict run --haystack world/told.jsonl --quiet --output x.jsonl", named);
     }
 
-    // Without a memory nothing is read.
+    // Without a memory no entry is retrieved.
     done(at, &format!("{predict} alone.jsonl -k 0"));
     let alone = lines(&at.join("alone.jsonl"));
     assert!(alone.iter().all(|answer| answer["evidence"].as_array().unwrap().is_empty()));
@@ -137,20 +137,27 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     fs::write(at.join("bad.jsonl"), b"\n\xff\n").unwrap();
     refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl, line 2: not UTF-8");
 
-    // Nothing that is read is written.
+    // No input is overwritten.
     let few = fs::read(at.join("world/few.jsonl")).unwrap();
     for output in
         ["world/few.jsonl", "world/../world/few.jsonl", "run/model.safetensors", "run/new"]
     {
-        let told =
-            if output.starts_with("run") { "change the run" } else { "replace what is read" };
+        let told = if output.starts_with("run") {
+            "write into the run"
+        } else {
+            "would overwrite the input"
+        };
         refused(at, &format!("{predict} {output}"), told);
     }
     refused(at, &format!("{predict} world"), "is a folder");
     assert_eq!(fs::read(at.join("world/few.jsonl")).unwrap(), few);
-    refused(at, &format!("{predict} x.jsonl -k 0 --evidence"), "--evidence is about entries");
+    refused(
+        at,
+        &format!("{predict} x.jsonl -k 0 --evidence"),
+        "--evidence needs retrieved entries",
+    );
 
-    // What is longer than the model reads is said.
+    // Truncated questions give a note.
     let line = few.split(|byte| *byte == b'\n').next().unwrap();
     let mut long: Value = serde_json::from_slice(line).unwrap();
     long["text"] = "what is it ".repeat(30).into();
@@ -158,7 +165,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let told = engram(at, "predict run --input world/long.jsonl --output long.jsonl --quiet");
     assert!(String::from_utf8_lossy(&told.stderr).contains("1 questions, the first"));
 
-    // A memory of another model, in the place of the run's own.
+    // The run's memory is replaced by the memory of another model.
     let made_by = at.join("run/memory/made-by.json");
     let text = fs::read_to_string(&made_by).unwrap();
     let hash = text.split('"').find(|word| word.len() == 64).unwrap();
@@ -169,13 +176,13 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
 
     refused(at, &format!("{predict} y.jsonl --memory nowhere"), "nowhere: no such folder");
 
-    // A run whose memory was removed to save space makes it anew.
+    // A run without its memory builds the memory again.
     fs::remove_dir_all(at.join("run/memory")).unwrap();
     let told = engram(at, &format!("{predict} anew.jsonl"));
     assert!(String::from_utf8_lossy(&told.stderr).contains("is built again"));
     assert_eq!(fs::read(at.join("anew.jsonl")).unwrap(), fs::read(at.join("x.jsonl")).unwrap());
 
-    // Weights that were damaged.
+    // Damaged weights.
     let weights = at.join("run/model.safetensors");
     let whole = fs::read(&weights).unwrap();
     let mut damaged = whole.clone();
@@ -185,8 +192,8 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     refused(at, &format!("{predict} y.jsonl"), "model.safetensors does not match its SHA-256");
     fs::write(&weights, whole).unwrap();
 
-    // Options that would do nothing are refused; a picture that does not decode is told with its line.
-    refused(at, &format!("{predict} y.jsonl -k 0 --curves"), "--curves is about entries");
+    // Options without effect are refused; the error for an image that does not decode has the line.
+    refused(at, &format!("{predict} y.jsonl -k 0 --curves"), "--curves needs retrieved entries");
     let text = fs::read_to_string(at.join("world/few.jsonl")).unwrap();
     let picture = text.lines().nth(1).unwrap().split("views/").nth(1).unwrap();
     let picture = at.join("world/views").join(picture.split('"').next().unwrap());
@@ -194,18 +201,18 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     fs::write(&picture, &whole[..40]).unwrap();
     refused(at, &format!("{predict} y.jsonl"), "few.jsonl, line ");
     fs::write(&picture, whole).unwrap();
-    // A memory that does not say whose it is, is not replaced without a word.
+    // A memory without a record of its model is not replaced silently.
     fs::rename(&made_by, at.join("made-by.json")).unwrap();
     refused(at, &format!("{predict} y.jsonl"), "remove it to build it again");
     fs::rename(at.join("made-by.json"), &made_by).unwrap();
 
-    // A run that was stopped.
+    // A stopped run.
     fs::create_dir(at.join("stopped")).unwrap();
     fs::copy(at.join("run/recipe.toml"), at.join("stopped/recipe.toml")).unwrap();
     let stopped = "predict stopped --input world/few.jsonl --output x.jsonl";
-    refused(at, stopped, "is a run of REVEAL that is not finished");
+    refused(at, stopped, "is an unfinished REVEAL run");
 
-    // A memory of other widths.
+    // A memory with other widths.
     let world = "--keys world/keys.npy --values world/values.npy --entries world/entries.jsonl";
     done(at, &format!("memory build {world} --out other"));
     refused(at, &format!("{predict} x.jsonl --memory other"), "use the memory of this run");
@@ -231,17 +238,21 @@ fn a_grid_of_two_rows_writes_its_reports() {
     assert_eq!(fs::read_to_string(at.join("g/grid.json")).unwrap(), told.trim_end());
     assert!(fs::read_to_string(at.join("g/grid.html")).unwrap().contains("<svg"));
     assert!(fs::read_to_string(at.join("g/grid.md")).unwrap().contains("| main |"));
-    // What is finished is not made again: a second call takes what is there.
+    // Finished runs are not trained again: a second call uses them.
     let trained = || fs::metadata(at.join("g/seed-1/main/model.safetensors")).unwrap().modified();
     let before = trained().unwrap();
     assert_eq!(done(at, &run), told);
-    assert_eq!(trained().unwrap(), before, "the main row was trained again");
+    assert_eq!(trained().unwrap(), before, "the main configuration was trained again");
     let command = report["rows"][1]["command"].as_str().unwrap();
     assert!(command.contains(" --rows main-asked-with-k-0 --seeds 1 --out g --set data.pict"));
     let program = &report["rows"][0]["runs"][0]["programs"][0];
     assert!(program["sha256"].as_str().unwrap().len() == 64 && *program == report["program"]);
 
-    refused(at, &format!("{grid} --rows nothing --out g"), "has no row `nothing`; known are main");
+    refused(
+        at,
+        &format!("{grid} --rows nothing --out g"),
+        "has no configuration `nothing`; it has main",
+    );
     refused(at, &format!("{grid} --set memory.kk=3 --out g"), "unknown key `kk`");
     refused(at, &format!("{grid} --set seed=3 --out g"), "--seeds sets the seeds");
     fs::create_dir(at.join("notes")).unwrap();

@@ -1,5 +1,5 @@
-//! REVEAL on files as a user runs it: the figures of a run are those that `engram eval` gives of its files,
-//! and a memory of another model or tokenizer is refused.
+//! REVEAL on files as a user runs it: the scores of a run equal the scores from `engram eval`, and
+//! a memory of another model or tokenizer is refused.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const PICTURES: usize = 30;
 
-/// A small COCO with questions of VQA and of A-OKVQA.
+/// Writes a small COCO with VQA and A-OKVQA questions.
 fn write_data(folder: &Path) {
     fs::create_dir_all(folder.join("pictures")).unwrap();
     let write = |name: &str, value: Value| fs::write(folder.join(name), value.to_string()).unwrap();
@@ -174,14 +174,14 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
         assert_eq!(&measures[1..], &others[..], "{command}");
     }
     assert_eq!(judged.len(), 3);
-    // The annotations of the data set itself are as good.
+    // The annotations of the data set give the same score.
     let whole = "eval caption --references data/captions.json --with-result \
                  --results run/test/captions-results.json --json";
     let whole: Value = serde_json::from_str(&done(at, whole)).unwrap();
     let value = |one: &Value| one["value"].as_f64().unwrap();
     assert!((value(&whole) - value(&judged[0]["measures"][0])).abs() < 1e-9, "{whole}");
 
-    // What was read at the test is about pictures of training alone.
+    // Entries retrieved in the test belong to training images only.
     let tested: Vec<Value> = fs::read_to_string(at.join("run/test.jsonl"))
         .unwrap()
         .lines()
@@ -193,7 +193,7 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
         let row = memory.row_of(id.as_i64().unwrap()).unwrap().unwrap();
         memory.entry(row).unwrap().document.unwrap()
     };
-    // A picture's place is its number.
+    // `picture` is the index of an image, which is also its document name.
     let held_out: HashSet<String> = tested.iter().map(|one| one["picture"].to_string()).collect();
     assert_eq!(held_out.len(), 12);
     for one in &tested {
@@ -207,7 +207,7 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
     fs::write(at.join("ask.jsonl"), format!("{question}\n")).unwrap();
     let predict = "predict run --input ask.jsonl --quiet --output";
     done(at, &format!("{predict} answers.jsonl"));
-    // A picture alone is described, as in the test.
+    // An image without a question gets a caption, as in the test.
     let asked = tested.iter().find(|one| one["question"] == "").unwrap();
     let picture = format!("data/pictures/{}.jpg", asked["name"].as_str().unwrap());
     fs::write(at.join("alone.jsonl"), json!({"id": 1, "image": picture}).to_string()).unwrap();
@@ -215,7 +215,7 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
     let described = json_of(&at.join("described.jsonl"));
     assert!(described.get("question").is_none(), "{described}");
     assert_eq!(described["answer"], asked["answer"]);
-    // A copy of its memory, and that of a run from another seed, of another tokenizer, of nobody.
+    // A copy of its memory, and memories of another seed, another tokenizer and an unknown model.
     let copied = |name: &str| {
         copy(&at.join("run/memory"), &at.join(name));
         at.join(name)
@@ -239,10 +239,10 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
     }
     fs::remove_file(copied("nobody").join("made-by.json")).unwrap();
     refused(at, &format!("{predict} x.jsonl --memory nobody"), "has no made-by.json");
-    // Its generation is gone.
+    // Its generation is missing.
     fs::remove_dir_all(copied("gone").join("gen-000001")).unwrap();
     refused(at, &format!("{predict} x.jsonl --memory gone"), "gen-000001 is missing");
-    // The picture does not decode.
+    // The image does not decode.
     fs::write(at.join("data/pictures/0.jpg"), "no picture").unwrap();
     refused(at, &format!("{predict} x.jsonl"), "0.jpg: is not a picture");
     refused(at, "train reveal --recipe recipe.toml --run other --quiet", "0.jpg");
@@ -292,7 +292,7 @@ fn settings_of_files_are_refused_with_their_line() {
         refused(at, &format!("{train} {set}"), named);
         let _ = fs::remove_dir_all(at.join("run"));
     }
-    // No file has a source.
+    // No file of the recipe has a source.
     let sourceless = RECIPE.lines().filter(|line| !line.starts_with("source = "));
     fs::write(at.join("recipe.toml"), sourceless.collect::<Vec<_>>().join("\n")).unwrap();
     let told = engram(at, "train reveal --recipe recipe.toml --quiet --run run");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of all crates' `unsafe` code under AddressSanitizer: kernels, SIMD products, mapped files.
-# Needs nightly Rust; says loudly that it is skipped without. Miri cannot run this code: it has no AVX-512 and no mmap.
+# Runs the tests of all `unsafe` code under AddressSanitizer: kernels, SIMD products, memory-mapped files.
+# Prints SKIPPED without nightly Rust. Miri cannot run this code because it lacks AVX-512 and mmap.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,9 +12,9 @@ fi
 target=x86_64-unknown-linux-gnu
 export RUSTFLAGS="-Zsanitizer=address"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitize"
-# Leaks at exit are no fault: thread pools and caches live as long as the process.
+# Leaks at exit are expected: thread pools and caches live as long as the process.
 export ASAN_OPTIONS="detect_leaks=0"
-# Speed matters more than the last optimisation here.
+# Short compile times matter more than speed here.
 export CARGO_PROFILE_RELEASE_OPT_LEVEL=1
 
 sanitized() { cargo +nightly test --release --locked --target "$target" "$@"; }

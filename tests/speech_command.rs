@@ -1,7 +1,7 @@
 //! `engram data convert ctranslate2` and `engram predict --recogniser`, as a user runs them.
 //!
-//! What needs the published tiny.en takes its folder (that of CTranslate2) from `ENGRAM_WHISPER`, and
-//! real speech from `ENGRAM_DATA`; without them it says so.
+//! Tests with the published tiny.en read its CTranslate2 folder from `ENGRAM_WHISPER` and real
+//! speech from `ENGRAM_DATA`. Without these variables they print SKIPPED.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a command that could not run said.
+/// Runs a command that must fail. Returns its message.
 fn refusal(arguments: &[&str]) -> String {
     let output = engram(arguments);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
@@ -28,7 +28,7 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// The published model, converted, and the folder of speech.
+/// The converted published model and the folder of speech.
 struct Published {
     work: tempfile::TempDir,
     speech: PathBuf,
@@ -92,7 +92,7 @@ fn what_cannot_be_converted_or_heard_is_refused() {
     assert!(refusal(&convert).contains("version 7"));
     assert!(!out.exists());
     let into_itself = ["data", "convert", "ctranslate2", path(&model), "--out", path(&model)];
-    assert!(refusal(&into_itself).contains("has files already"));
+    assert!(refusal(&into_itself).contains("already contains files"));
 
     let sound = folder.path().join("a.wav");
     wav(&sound, [0.0; 160].into_iter());
@@ -113,7 +113,7 @@ fn what_cannot_be_converted_or_heard_is_refused() {
     assert!(refusal(&stdin).contains("give --stream SECONDS"));
 }
 
-/// As faster-whisper 1.2.1 with the same weights; another clip in the batch changes nothing.
+/// Almost all transcripts equal those of faster-whisper 1.2.1 with the same weights, in any batch.
 #[test]
 fn real_speech_gives_the_texts_of_the_reference() {
     let Some(published) = published() else { return };
@@ -131,7 +131,7 @@ fn real_speech_gives_the_texts_of_the_reference() {
     println!("{same} of 57 texts are those of the reference");
     assert!(same >= 55, "{same} of 57");
 
-    // As labels of what has none.
+    // As labels for unlabelled clips.
     let labelled = published.output("labelled.jsonl");
     let file = speech.join("jfk.wav");
     let predict =
@@ -162,7 +162,7 @@ fn silence_noise_and_tones_give_no_words() {
         wav(&folder.join(name), (0..64_000).map(sample));
     };
     write("silence.wav", |_| 0.0);
-    // These two change, so the model listens to them.
+    // These two signals are not constant, so the model transcribes them.
     write("clicks.wav", |i| if i % 8_000 == 0 { 0.8 } else { 0.0 });
     write("waves.wav", |i| {
         let mixed = (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
@@ -186,7 +186,7 @@ fn silence_noise_and_tones_give_no_words() {
         let made = engram(&[&predict[..], &rest].concat());
         assert!(made.status.success(), "{}", text(&made.stderr));
         assert_eq!(fs::read_to_string(&output).expect("texts"), "\n".repeat(7), "{padding}");
-        // In one of the real recordings of noise a sentence is said.
+        // One of the real noise recordings contains a spoken sentence.
         let noise = published.speech.join("noise16k");
         let predict = ["predict", "--recogniser", &model, "--input", path(&noise), "--quiet"];
         let output = published.output("noise.tsv");
@@ -200,7 +200,7 @@ fn silence_noise_and_tones_give_no_words() {
     }
 }
 
-/// Twice the length that the model hears: the text of both halves, with times, in either form.
+/// Audio of twice the model's length: the text of both halves, with times, in both formats.
 #[test]
 fn a_long_recording_is_heard_window_by_window() {
     let Some(published) = published() else { return };
@@ -225,8 +225,8 @@ fn a_long_recording_is_heard_window_by_window() {
     assert!(ends.is_sorted() && ends.last().is_some_and(|end| *end > "00:00:35"), "{subtitles}");
 }
 
-/// Words are those of the text, one behind the other and within the clip; the text is that without times.
-/// The anchors are faster-whisper's (`tests/reference/word_times_peer.py`).
+/// Timed words equal the words of the text, in order and within the clip. The text is the same as
+/// without times. The anchors come from faster-whisper (`tests/reference/word_times_peer.py`).
 #[test]
 fn words_are_told_with_their_times() {
     let Some(published) = published() else { return };
@@ -292,7 +292,7 @@ fn words_are_told_with_their_times() {
             }
         }
     }
-    // Heads that the model does not have.
+    // Alignment heads that the model does not have.
     let generation = published.work.path().join("model/generation_config.json");
     fs::write(&generation, "{\"alignment_heads\": [[3, 6]]}").expect("a file");
     let predict = ["predict", "--recogniser", &model, "--input", path(&jfk), "--output", &output];
@@ -342,7 +342,7 @@ fn files_of_words_that_cannot_be_read_are_refused() {
         ("anon\na\tb\n", "words, line 2: has a tab"),
         ("a\tb\t[]\n", "words, line 1: has 3 fields"),
         ("a\tb\t[]\t[\"c\"]\nd\te\t[]\t[1]\n", "words, line 2: the fourth field"),
-        ("a\tb\t[]\t[]\na\tb\t[]\t[]\n", "words, line 2: the id `a` stands on line 1"),
+        ("a\tb\t[]\t[]\na\tb\t[]\t[]\n", "words, line 2: the id `a` is already on line 1"),
     ] {
         fs::write(&words, written).expect("a file");
         let error = refusal(&predict);
@@ -350,7 +350,7 @@ fn files_of_words_that_cannot_be_read_are_refused() {
     }
     fs::write(&words, b"caf\xe9\n").expect("a file");
     assert!(refusal(&predict).contains("UTF-8"));
-    assert!(refusal(&[&predict[..], &["--boost-weight=-1"]].concat()).contains("from 0 on"));
+    assert!(refusal(&[&predict[..], &["--boost-weight=-1"]].concat()).contains("at least 0"));
     assert!(!output.exists());
 }
 
@@ -386,16 +386,16 @@ fn boosted_words_are_heard_in_the_clips_that_have_them() {
     for more in [&[][..], &["--beams", "3"], &["--batch", "1"], &["--timestamps"]] {
         let (with, _) = run(Some(all), &[more, &["--boost-weight", "4"]].concat());
         assert!(with.iter().all(hears), "{more:?}: {with:?}");
-        // The probability is the model's, which holds the word for less likely.
+        // The probability comes from the model without the boost, so it is lower.
         assert!(with.iter().all(|line| line["mean_log_probability"].as_f64() < Some(0.0)));
     }
     assert_eq!(run(Some(all), &["--boost-weight", "0"]).0, without);
 
-    // A table: the fourth field is what is listened for, in the clip with the id.
+    // A table: the fourth field has the words to boost in the clip with the id.
     let table = "libri-2033-164914-0003\tx\t[]\t[\"abnegated\", \"eunuch\"]\n\
                  other\tx\t[]\t[\"anon\"]\n";
     let (with, told) = run(Some(table), &[]);
-    // The text: the last bit of a probability may depend on when others leave the batch.
+    // Compare texts only: the last bit of a probability may depend on the other clips in the batch.
     assert_eq!(with[0]["text"], without[0]["text"]);
     assert!(hears(&with[1]), "{with:?}");
     assert!(told.contains("1 of 2 clips have a list; 1 of 2 lists belong to no clip"), "{told}");
@@ -403,8 +403,8 @@ fn boosted_words_are_heard_in_the_clips_that_have_them() {
     assert_eq!(run(Some(said), &[]).0, without);
 }
 
-/// What comes in by chunks has about the text of the whole, and each word says when it was final; what
-/// is said does not depend on whether a file or standard input brings it.
+/// A stream gives almost the text of the whole clip, and each word has the time when it was final.
+/// A file and standard input give the same text.
 #[test]
 fn sound_that_comes_in_is_final_word_by_word() {
     let Some(published) = published() else { return };
@@ -421,7 +421,7 @@ fn sound_that_comes_in_is_final_word_by_word() {
     assert_eq!(words.len(), said.split_whitespace().count());
     let number = |word: &serde_json::Value, field: &str| word[field].as_f64().expect("a number");
     for word in words {
-        // Final at the end of a chunk, and not before the word was said.
+        // A word is final at the end of a chunk, and not before the word starts.
         let final_at = number(word, "final_at");
         assert!(final_at % 2.0 == 0.0 || final_at == 11.0, "{word}");
         assert!(final_at > number(word, "start"), "{word}");
@@ -458,10 +458,10 @@ fn sound_that_comes_in_is_final_word_by_word() {
         (Some("stdin"), Some(said.as_str()))
     );
 
-    // The commands of the tests have no standard input.
+    // Commands in tests have an empty standard input.
     assert!(refusal(&[&predict[..], &["--input", "-"]].concat()).contains("has no samples"));
 
-    // One that cannot be read is left out; subtitles are made of the words.
+    // A clip that cannot be decoded is skipped; subtitles are built from the words.
     let folder = published.work.path().join("mixed");
     fs::create_dir(&folder).expect("a folder");
     fs::copy(&file, folder.join("good.wav")).expect("a file");

@@ -22,7 +22,7 @@ fn a_data_set_becomes_a_manifest() {
     refused(folder, clips, "12-34-0001");
     assert!(!folder.join("dev.jsonl").exists());
     let told = done(folder, &format!("{clips} --skip-missing"));
-    assert!(told.contains("1 clips; 1 without their sound left out"), "{told}");
+    assert!(told.contains("1 clips; skipped 1 without audio"), "{told}");
     let manifest = fs::read_to_string(folder.join("dev.jsonl")).unwrap();
     assert!(manifest.contains("\"text\":\"HELLO THERE\""), "{manifest}");
     let told = done(folder, &format!("{clips} --skip-missing --json"));
@@ -51,6 +51,6 @@ fn sentences_of_the_held_out_voices_are_files_that_any_recogniser_reads() {
         let samples = clip.samples(16_000).unwrap();
         assert!(samples.len() > 8_000 && samples.iter().all(|sample| sample.is_finite()));
     }
-    refused(folder, "data speech a", "has files already");
+    refused(folder, "data speech a", "already contains files");
     refused(folder, "data speech x --snr-db nan", "ratio");
 }

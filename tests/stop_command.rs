@@ -1,4 +1,4 @@
-//! Training is stopped by signals, and goes on to the bytes of an unbroken run.
+//! Signals stop training, and a resumed run gives the same bytes as an uninterrupted run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes/patent/world.toml");
 
-/// A run of the patent study with enough steps to be stopped on the way.
+/// A patent run with enough steps to be stopped during training.
 fn command(run: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
     command.args(["train", "patent", "--tiny", "--quiet", "--threads", "1", "--recipe", RECIPE]);
@@ -22,7 +22,7 @@ fn signal(process: u32, name: &str) {
     assert!(sent.success());
 }
 
-/// Starts a run and signals it once when it has written so many log lines.
+/// Starts a run and sends a signal after a number of log lines.
 fn stopped(run: &Path, name: &str, lines: usize) -> Output {
     let child = command(run, &[]).spawn().expect("engram starts");
     let since = Instant::now();
@@ -39,7 +39,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The files that are the same in equal runs.
+/// The files that are identical in equal runs.
 fn lasting(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let (mut found, mut folders) = (Vec::new(), vec![run.to_path_buf()]);
     while let Some(folder) = folders.pop() {
@@ -71,10 +71,10 @@ fn a_signal_leaves_a_checkpoint_and_the_command_that_goes_on() {
         let output = stopped(&run, name, 1);
         let told = text(&output.stderr);
         assert_eq!(output.status.code(), Some(wanted), "{told}");
-        assert!(told.contains("Go on with:") && told.contains("--resume"), "{told}");
+        assert!(told.contains("Continue with:") && told.contains("--resume"), "{told}");
         let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).unwrap();
         assert!(pointer.starts_with("stop-"), "{pointer}");
-        // The printed command is one for a shell.
+        // A shell can run the printed command.
         let resume = told.lines().last().unwrap().trim();
         let resumed = Command::new("sh").args(["-c", resume]).output().unwrap();
         assert_eq!(resumed.status.code(), code, "{resume}: {}", text(&resumed.stderr));
@@ -90,7 +90,7 @@ fn a_signal_leaves_a_checkpoint_and_the_command_that_goes_on() {
 fn before_the_first_step_there_is_nothing_to_save() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    // The text of a manifest that never comes: the run waits for its data.
+    // A pipe that never delivers the manifest: the run waits for its data.
     let pipe = folder.path().join("train.jsonl");
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("kill runs").success());
     let data = |name: &str| format!("data.{name}={}", pipe.display());

@@ -1,4 +1,4 @@
-//! `engram eval wer`: transcripts of every format, and what is refused.
+//! `engram eval wer`: transcripts of every format, and refused inputs.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -71,7 +71,7 @@ fn kaldis_text_is_read_by_its_name_alone() {
     );
     let report = json(folder.path(), &format!("{files} --format kaldi"));
     assert_eq!((&report["value"], &report["n"]), (&0.25.into(), &2.into()));
-    // As plain lines only where that is asked for.
+    // The file is read as plain lines only on request.
     assert_eq!(
         json(folder.path(), &format!("{files} --format plain"))["detail"]["reference_words"],
         6

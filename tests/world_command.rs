@@ -1,4 +1,4 @@
-//! `engram data world` as a user runs it: the written files serve the memory and the measures.
+//! `engram data world` as a user runs it: `engram memory` and `engram eval` read the written files.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -15,7 +15,7 @@ fn rows(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Names and bytes of all files of a folder.
+/// The names and bytes of all files in a folder.
 fn files(folder: &Path) -> HashMap<String, Vec<u8>> {
     let mut found = HashMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -92,9 +92,9 @@ fn the_folder_is_new_and_the_same_for_all_threads() {
     assert_eq!(one.keys().filter(|name| name.starts_with("views/")).count(), 180);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2, "nothing is left beside them");
 
-    refused(folder, "data world two", "two: has files already; give a new folder");
+    refused(folder, "data world two", "two: already contains files; give a new folder");
     refused(folder, "data world two/README.md", "give a new folder");
-    refused(folder, "data world ..", "has no name of its own");
+    refused(folder, "data world ..", "does not end in a folder name");
     refused(folder, "data world three --pictures 3", "use 40 to 1881");
     refused(folder, "data world three --size 0", "size is 0");
     refused(folder, "data world three --views 1", "1 is not in 2..=1000");
@@ -105,12 +105,12 @@ fn the_folder_is_new_and_the_same_for_all_threads() {
 fn the_examples_of_the_help_work() {
     let folder = tempfile::tempdir().unwrap();
     let help = done(folder.path(), "memory --help").replace("\\\n", "");
-    let (_, examples) = help.split_once("which needs no download:\n").unwrap();
+    let (_, examples) = help.split_once("(no download needed):\n").unwrap();
     let examples: Vec<&str> = examples.lines().take_while(|line| !line.is_empty()).collect();
     assert!(examples.len() > 8, "{help}");
     for example in examples {
         let arguments = example.trim().strip_prefix("engram ").unwrap();
-        // A smaller world: the graph over all of it takes a minute.
+        // A smaller world, because the graph over the whole world takes a minute.
         let smaller = arguments.replace("data world world", "data world world --pictures 60");
         done(folder.path(), &smaller);
     }

@@ -11,11 +11,11 @@ use indicatif::HumanDuration;
 use super::interrupt::Interrupt;
 use super::{Outcome, output};
 
-/// Train the rows of a grid of ablations, compare them, and say which claims hold.
+/// Train all configurations of an ablation grid, compare them and check the grid's claims.
 ///
-/// Rows that are finished are not trained again: the same command goes on where it was stopped.
-/// In a second terminal it shares the work; give each --threads.
-/// The folder gets grid.json, grid.md and grid.html.
+/// Finished configurations are not trained again: to continue a stopped grid, run the same command.
+/// To share the work, run the same command in a second terminal and give both --threads.
+/// The reports grid.json, grid.md and grid.html are written to the folder.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,25 +24,26 @@ Examples:
   engram grid train/recipes/avformer/ablations.toml --out runs/avformer --rows audio-only,joint \\
       --set model.recogniser=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
-    /// The grid, a TOML file
+    /// The grid (TOML)
     file: PathBuf,
-    /// The folder for runs and reports
+    /// Output folder for runs and reports
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// How many seeds, from 1 on
+    /// Number of seeds; the seeds are 1 to N
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Only these rows, beside the main one; claims about others are left out
+    /// Train only these configurations and the main one; claims about others are skipped
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     rows: Vec<String>,
-    /// Change a value of all rows' recipes, for example `data.pictures=100` (repeatable)
+    /// Change a value in the recipes of all configurations, for example `data.pictures=100`
+    /// (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Take runs in the folder that another build of this program trained, and say so in the report
+    /// Accept runs in the folder that another build of this program trained; the report says so
     #[arg(long)]
     reuse: bool,
-    /// Show no progress
+    /// Hide progress
     #[arg(long)]
     quiet: bool,
     /// Print the report as JSON
@@ -63,11 +64,11 @@ impl GridCommand {
             let known: Vec<&str> = grid.rows().iter().map(|row| row.name.as_str()).collect();
             if let Some(name) = self.rows.iter().find(|name| !known.contains(&name.as_str())) {
                 let (file, known) = (self.file.display(), known.join(", "));
-                anyhow::bail!("{file}: has no row `{name}`; known are {known}");
+                anyhow::bail!("{file}: has no configuration `{name}`; it has {known}");
             }
             grid = grid.only(&self.rows.iter().map(String::as_str).collect::<Vec<_>>());
         }
-        // Behind the choice of rows: claims about others need not fit.
+        // After the selection: claims about other configurations need not fit these settings.
         let grid = grid.with_settings(&self.set)?;
         let options = GridOptions {
             out: self.out.clone(),
@@ -94,7 +95,7 @@ impl GridCommand {
     }
 }
 
-/// Tells which run of a grid begins, and how much time is left by the steps that were made.
+/// Prints the name of each run as it starts, with the time left estimated from the finished steps.
 pub(super) fn time_left(quiet: bool) -> impl FnMut(&GridProgress) {
     let started = Instant::now();
     move |progress: &GridProgress| {

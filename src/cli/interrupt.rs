@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM while a command trains: the first one ends the run with a checkpoint, the second one at once.
+//! Ctrl-C and SIGTERM during training. The first signal stops the run after a checkpoint; the
+//! second stops it at once.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,29 +15,29 @@ use signal_hook::iterator::Signals;
 
 use super::{Outcome, output};
 
-/// How long a run that has saved its steps may take to end by itself.
+/// Time that a run has to end by itself after it has saved its steps.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it is asked whether it has.
+/// Interval between checks whether the run has saved its steps.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What a command that trains does at a signal.
+/// Signal handling for a command that trains.
 pub(super) struct Interrupt {
     stop: Stop,
     signal: Arc<AtomicI32>,
     resume: Resume,
 }
 
-/// How a stopped command goes on.
+/// How to continue a stopped command.
 #[derive(Clone)]
 struct Resume {
-    /// The run's folder, where the command trains one run.
+    /// The run folder, if the command trains a single run.
     run: Option<PathBuf>,
     command: String,
 }
 
 impl Interrupt {
-    /// Watches for signals from now on. `run` is the folder of the run, where the command trains one that `--resume`
-    /// goes on with; without it, the same command goes on.
+    /// Starts to watch for signals. `run` is the run folder of a command that continues with
+    /// `--resume`. With `None`, the command is repeated unchanged to continue.
     pub(super) fn watch(run: Option<PathBuf>) -> anyhow::Result<Self> {
         let command = own_command(run.is_some());
         let this =
@@ -44,13 +45,13 @@ impl Interrupt {
         let signals = watched();
         let second = Arc::new(AtomicBool::new(false));
         for signal in &signals {
-            let told = "the system refuses to hand signals over";
+            let told = "cannot register a signal handler";
             // In this order: the first signal finds `second` unset.
             let (code, flag) = (exit_code(*signal).into(), Arc::clone(&second));
             signal_hook::flag::register_conditional_shutdown(*signal, code, flag).context(told)?;
             signal_hook::flag::register(*signal, Arc::clone(&second)).context(told)?;
         }
-        let mut arriving = Signals::new(&signals).context("signals cannot be watched")?;
+        let mut arriving = Signals::new(&signals).context("cannot watch for signals")?;
         let (stop, first, resume) =
             (this.stop.clone(), Arc::clone(&this.signal), this.resume.clone());
         thread::spawn(move || {
@@ -59,7 +60,7 @@ impl Interrupt {
             stop.request();
             if stop.has_unsaved() {
                 output::note(
-                    "stopping after this step, with a checkpoint; again to end at once",
+                    "stopping after this step with a checkpoint; a second signal stops at once",
                     false,
                 );
                 while stop.has_unsaved() {
@@ -67,19 +68,19 @@ impl Interrupt {
                 }
                 thread::sleep(PATIENCE);
             }
-            // Nothing is lost, whatever the command is doing.
+            // All steps are saved, so exiting here loses nothing.
             output::note(&resume.in_words(), false);
             std::process::exit(exit_code(signal).into());
         });
         Ok(this)
     }
 
-    /// Through which runs are asked to stop.
+    /// The handle that asks runs to stop.
     pub(super) fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// How the command ended: a run that was stopped is told how to go on.
+    /// Converts a [`TrainError::Stopped`] to [`Outcome::Stopped`] and prints how to continue.
     pub(super) fn ended(&self, result: anyhow::Result<Outcome>) -> anyhow::Result<Outcome> {
         let Err(error) = &result else { return result };
         let is_stopped = |cause: &(dyn std::error::Error + 'static)| {
@@ -97,7 +98,7 @@ impl Resume {
     fn in_words(&self) -> String {
         let Self { run, command } = self;
         let Some(run) = run else {
-            return format!("stopped; finished runs are kept. Go on with:\n  {command}");
+            return format!("stopped; finished runs are kept. Continue with:\n  {command}");
         };
         let has_checkpoint = |folder: PathBuf| folder.join("checkpoints/LATEST").is_file();
         let members = fs::read_dir(run).into_iter().flatten().flatten();
@@ -105,7 +106,7 @@ impl Resume {
             || members.into_iter().any(|one| has_checkpoint(one.path()))
         {
             true => format!(
-                "stopped; the newest checkpoint is in {}. Go on with:\n  {command}",
+                "stopped; the newest checkpoint is in {}. Continue with:\n  {command}",
                 run.display()
             ),
             false => "stopped before the first step: there is nothing to save".to_owned(),
@@ -113,12 +114,12 @@ impl Resume {
     }
 }
 
-/// The code that shells give a process that a signal ended.
+/// The exit code that shells report for a process ended by a signal.
 fn exit_code(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// The signals that end a command, without those that the caller has it ignore, as `nohup` does.
+/// The signals that end a command, except the signals that the caller ignores (as with `nohup`).
 fn watched() -> Vec<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -128,12 +129,12 @@ fn watched() -> Vec<i32> {
             let is_heard = |signal: &i32| mask >> (signal - 1) & 1 == 0;
             [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_heard).collect()
         }
-        // Other systems do not tell what is ignored.
+        // Other systems do not report ignored signals.
         None => vec![SIGINT, SIGTERM],
     }
 }
 
-/// The present command for a shell, with `--resume` where that is wanted.
+/// The current command line, quoted for a shell; adds `--resume` if `resumes`.
 fn own_command(resumes: bool) -> String {
     let mut words: Vec<String> =
         std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
@@ -143,7 +144,7 @@ fn own_command(resumes: bool) -> String {
     words.join(" ")
 }
 
-/// A word as a shell reads it back.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! The command line: what was typed, and which part of the toolkit does it.
+//! The command line: parses the arguments and calls the matching part of the toolkit.
 
 mod bench;
 mod data;
@@ -19,34 +19,34 @@ pub mod truncated;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// How a command ended, if it could run.
+/// The result of a command that ran without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Done: exit code 0.
     Done,
     /// Finished, but a check or a threshold failed: exit code 1.
     CheckFailed,
-    /// Stopped by a signal: exit code 128 and its number.
+    /// Stopped by a signal: exit code 128 + the signal's number.
     Stopped(u8),
 }
 
-/// Research toolkit for models that read from a memory or from a second sense.
+/// A toolkit for retrieval-augmented and audio-visual models.
 ///
-/// Exit codes: 0 done; 1 finished, but a check or threshold failed; 2 could not run; 130, 143
-/// training was stopped by Ctrl-C or SIGTERM, with a checkpoint.
+/// Exit codes: 0 done; 1 finished, but a check or threshold failed; 2 could not run; 130 or 143
+/// training was stopped by Ctrl-C or SIGTERM, after a checkpoint was written.
 #[derive(Debug, Parser)]
 #[command(name = "engram", version, max_term_width = 100)]
 #[command(after_help = "\
-Start with `engram reproduce`: it needs no data, no weights, no network.
+Start with `engram reproduce`. It needs no data, no weights and no network.
 
 Examples:
   engram reproduce
   engram explore train/kept
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en
   engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
-  engram grid --help                      # each command's help has more")]
+  engram grid --help                      # every command has examples in its help")]
 pub struct Cli {
-    /// Threads to use; all cores without it. Results do not depend on it.
+    /// Number of threads; default: all cores. Results do not depend on it
     #[arg(long, global = true, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -61,19 +61,19 @@ enum Command {
     Train(train::Train),
     Grid(grid::GridCommand),
     Predict(predict::Predict),
-    /// List all keys of recipes, with types, defaults and what they are
+    /// List all recipe keys with types, defaults and descriptions
     #[command(subcommand)]
     Recipe(recipe::RecipeCommand),
-    /// Measure predictions
+    /// Evaluate predictions: WER, captions, VQA, retrieval, phrase similarity
     #[command(subcommand)]
     Eval(eval::Eval),
     /// Build, search and edit a key/value memory
     #[command(subcommand)]
     Memory(memory::MemoryCommand),
-    /// Time the toolkit beside the tools that people use otherwise
+    /// Measure the speed of this toolkit, also against other tools
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Fetch published weights, write the embedded data, turn data sets into entries of a memory
+    /// Download weights, write the embedded data sets, convert data sets to memory entries
     #[command(subcommand)]
     Data(data::Data),
     Explore(explore::Explore),
@@ -82,24 +82,25 @@ enum Command {
 }
 
 impl Cli {
-    /// Whether the command measures predictions.
+    /// Whether the command is `engram eval`.
     pub fn is_evaluation(&self) -> bool {
         matches!(self.command, Command::Eval(_))
     }
 
-    /// Whether the command serves the explorer's page.
+    /// Whether the command is `engram explore`.
     pub fn is_explorer(&self) -> bool {
         matches!(self.command, Command::Explore(_))
     }
 
-    /// Whether memory goes to a few large things, for which large pages pay: tensors, or the files of `eval vqa`, of
-    /// which little is made.
+    /// Whether the command's memory use is a few large allocations, which large pages make faster:
+    /// tensors, or the input files of `eval vqa`.
     pub fn has_large_parts(&self) -> bool {
         !self.is_evaluation() || matches!(self.command, Command::Eval(eval::Eval::Vqa(_)))
     }
 }
 
-/// Reads the command line. Ends the program for one that is wrong; an error says which path cannot be used.
+/// Parses the command line. Exits with a usage message if it is invalid. Returns an error if a path
+/// cannot be used.
 pub fn parse() -> anyhow::Result<Cli> {
     let mut command = paths::with_standard_streams(Cli::command());
     let matches = command.get_matches_mut();
@@ -109,18 +110,18 @@ pub fn parse() -> anyhow::Result<Cli> {
     Ok(cli)
 }
 
-/// Bytes of stack of the pool's threads: as much as `main` has.
+/// Stack size in bytes of each thread in the pool, the same as for `main`.
 const STACK_SIZE: usize = 8 << 20;
 
 /// Runs a command.
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     let pool = rayon::ThreadPoolBuilder::new().stack_size(STACK_SIZE);
-    // Without a number it is `RAYON_NUM_THREADS`, or as many as there are cores.
+    // 0 means `RAYON_NUM_THREADS`, or else the number of cores.
     pool.num_threads(cli.threads.map_or(0, usize::from)).build_global()?;
     let trains =
         matches!(cli.command, Command::Train(_) | Command::Grid(_) | Command::Reproduce(_));
-    // A thread of the pool shares its work at less cost than one that waits outside for each kernel: steps
-    // are a tenth quicker. A pool of one would wait for itself where a refresh is joined.
+    // A thread inside the pool splits work at less cost than one that waits outside for each
+    // kernel: steps are a tenth faster. With one thread, joining a refresh would deadlock.
     match trains && rayon::current_num_threads() > 1 {
         true => rayon::scope(|_| cli.command.run()),
         false => cli.command.run(),

@@ -1,4 +1,4 @@
-//! Where results go: files written whole, progress on the terminal.
+//! Output of results: atomically written files, standard output, and progress on the terminal.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,15 +11,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// The path of standard output; `-` on the command line.
 pub const STDOUT: &str = "/dev/stdout";
-/// Whether an output is written to standard output: reports go to standard error then.
+/// Whether an output file is standard output. Reports then go to standard error.
 static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Links that a path may lead through, as many as Linux follows.
+/// The largest number of symbolic links that a path may follow, as on Linux.
 const LINKS: usize = 40;
 
-/// Writes a file beside its place, syncs it, and renames it there.
+/// Writes a temporary file in the same folder, syncs it and renames it to `path`.
 ///
-/// What a link leads to is written, not the link; a pipe or a device is written into.
+/// A symbolic link is followed: its target is replaced, not the link. A pipe or a device is written
+/// directly.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
         let mut file = WholeFile::create(path)?;
@@ -29,12 +30,12 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write().map_err(|error| not_written(path, error))
 }
 
-/// Leaves standard output to an output; reports go to standard error from here on.
+/// Reserves standard output for an output file; reports go to standard error from now on.
 pub fn leave_stdout_to_an_output() {
     STDOUT_IS_TAKEN.store(true, Ordering::Relaxed);
 }
 
-/// That a file could not be written, and what to do.
+/// The error for a file that could not be written, with a remedy.
 pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
     let remedy = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
@@ -44,13 +45,14 @@ pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(what)
 }
 
-/// A file that is written piece by piece as [`write_whole`] writes it; without a commit nothing is left of it.
+/// A file that is written in parts and becomes visible at [`commit`](Self::commit), as with
+/// [`write_whole`]. Without a commit it is removed.
 pub enum WholeFile {
-    /// Standard output, by its own handle, because it may be a file that others write to as well.
+    /// Standard output by its own handle: it may be a file that other processes also write to.
     Stdout(io::StdoutLock<'static>),
     /// A pipe or a device.
     Device(fs::File),
-    /// Beside its place.
+    /// A temporary file in the same folder.
     Beside(FileWriter),
 }
 
@@ -65,7 +67,7 @@ impl WholeFile {
         FileWriter::create(&behind_links(path)?).map(Self::Beside)
     }
 
-    /// Puts the file in its place.
+    /// Renames the temporary file to its final path.
     pub fn commit(mut self) -> io::Result<()> {
         self.flush()?;
         match self {
@@ -93,18 +95,19 @@ impl Write for WholeFile {
     }
 }
 
-/// The place that a path leads to, whether or not a file is there yet.
+/// Follows symbolic links to the final path, whether or not a file exists there.
 pub fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS {
         let Ok(target) = fs::read_link(&path) else { return Ok(path) };
-        // A relative target starts at the folder of its link.
+        // A relative target starts at the link's folder.
         path = path.parent().unwrap_or(Path::new("")).join(target);
     }
-    Err(io::Error::other("too many links, most likely in a circle"))
+    Err(io::Error::other("too many symbolic links, probably in a loop"))
 }
 
-/// Makes a folder, which `write` fills beside its place: it is there whole or not at all. An empty folder may stand there.
+/// Creates a folder atomically: `write` fills a temporary folder, which is renamed to `folder`.
+/// An empty folder may already exist there.
 pub fn write_folder(
     folder: &Path,
     write: impl FnOnce(&Path) -> anyhow::Result<()>,
@@ -117,37 +120,39 @@ pub fn write_folder(
     make().with_context(|| format!("{}: could not be written", folder.display()))
 }
 
-/// Writes a file of a folder that is not in its place yet. [`write_folder`] syncs it.
+/// Writes a file inside the temporary folder of [`write_folder`], which syncs it.
 pub fn write_new(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let write = || create_new_file(path)?.write_all(bytes);
     write().map_err(|error| not_written(path, error))
 }
 
-/// Fails for a folder that holds files, before they are made.
+/// Returns an error if an output folder already has files, before any work is done.
 pub fn check_new_folder(folder: &Path) -> anyhow::Result<()> {
     let reason = match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
-        _ if folder.file_name().is_none() => "has no name of its own",
+        _ if folder.file_name().is_none() => "does not end in a folder name",
         Ok(true) => return Ok(()),
-        Ok(false) => "has files already",
-        Err(_) if folder.exists() => "is no folder that can be read",
+        Ok(false) => "already contains files",
+        Err(_) if folder.exists() => "is not a readable folder",
         Err(_) => return Ok(()),
     };
     anyhow::bail!("{}: {reason}; give a new folder", folder.display())
 }
 
-/// Makes a folder and its missing parents.
+/// Creates a folder and its missing parents.
 pub fn create_folder(folder: &Path) -> anyhow::Result<()> {
-    let told =
-        || format!("{}: could not be made; check the path and its permissions", folder.display());
+    let told = || {
+        format!("{}: could not be created; check the path and its permissions", folder.display())
+    };
     engram_durable::create_folder(folder).with_context(told)
 }
 
-/// Prints to standard output, as text or as pretty JSON.
+/// Prints a value as pretty JSON, as [`print`] prints text.
 pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
 
-/// Prints a text with a final line end: to standard output, unless an output is written there.
+/// Prints a text and a newline to standard output, or to standard error if standard output is
+/// reserved for an output file.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out: Box<dyn Write> = match STDOUT_IS_TAKEN.load(Ordering::Relaxed) {
         true => Box::new(io::stderr().lock()),
@@ -167,7 +172,7 @@ pub fn print_report(
     if json { print_json(report) } else { print(&text()) }
 }
 
-/// The error and its causes on one line; a cause that the text before already tells is left out.
+/// The error and its causes on one line. A cause that the text already contains is skipped.
 pub fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -178,20 +183,20 @@ pub fn with_causes(error: &anyhow::Error) -> String {
     text
 }
 
-/// Tells the user something on standard error, unless `quiet`; nobody listening is no error.
+/// Prints a line to standard error unless `quiet`. Ignores write errors.
 pub fn note(text: &str, quiet: bool) {
     if !quiet {
         let _ = writeln!(io::stderr(), "{text}");
     }
 }
 
-/// A progress bar with the time left, and its message behind; hidden where `quiet`.
+/// A progress bar with the time left and a message; hidden if `quiet`.
 pub fn progress_bar(length: usize, unit: &'static str, quiet: bool) -> ProgressBar {
     let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left {{msg}}");
     bar(length as u64, &template, quiet)
 }
 
-/// A progress bar over bytes with their speed and the time left; hidden where `quiet`.
+/// A progress bar in bytes with speed and time left; hidden if `quiet`.
 pub fn byte_progress_bar(length: u64, quiet: bool) -> ProgressBar {
     bar(length, "{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left", quiet)
 }
@@ -219,7 +224,7 @@ mod tests {
         fs::create_dir(folder.path().join("inner"))?;
         symlink("inner/second", &link)?;
         symlink("file", folder.path().join("inner/second"))?;
-        // Once without a file, once over one.
+        // First without a file, then over an existing file.
         for bytes in [b"first", b"again"] {
             write_whole(&link, bytes)?;
             assert_eq!(fs::read(&file)?, bytes);

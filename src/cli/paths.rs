@@ -1,7 +1,7 @@
-//! The paths on the command line: which are outputs, which are inputs, and that no output harms an input.
+//! Checks the paths on the command line: no output may overwrite an input.
 //!
-//! Each command's paths pass through here before the command starts. So a wrong path is refused before
-//! anything is read, computed or written. `-` means standard output or standard input.
+//! The check runs before the command starts, so a wrong path is refused before anything is read,
+//! computed or written. `-` means standard output or standard input.
 
 mod roles;
 mod same;
@@ -17,19 +17,19 @@ use super::output::{self, STDOUT};
 use roles::{Role, role};
 use same::{holder, is_device, is_same_file, real};
 
-/// Where `-` is read from.
+/// The path of standard input; `-` on the command line.
 pub(super) const STDIN: &str = "/dev/stdin";
 
-/// A path with the argument that gave it.
+/// A path and the argument that it came from.
 #[derive(Debug)]
 struct Given {
-    /// `--output`, or the placeholder of an argument without a flag.
+    /// The flag (`--output`), or the name of a positional argument.
     argument: String,
     path: PathBuf,
     role: Role,
 }
 
-/// The command line with `-` as standard output or input.
+/// Adds parsers that read `-` as standard output or standard input.
 pub(super) fn with_standard_streams(command: Command) -> Command {
     with_streams(command, "")
 }
@@ -55,7 +55,11 @@ fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-/// Refuses outputs that have no place, or that would replace an input, each other, or a part of a run or a memory.
+/// Checks all output paths.
+///
+/// # Errors
+/// If an output cannot be created, or would replace an input, another output, or a file of a run or
+/// a memory.
 pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
     let given = given(command, matches);
     let outputs: Vec<&Given> = given.iter().filter(|one| one.role.is_output()).collect();
@@ -81,7 +85,8 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     Ok(())
 }
 
-/// Fails if writing `output` would replace one of these files, which a file of the command line names.
+/// Returns an error if `output` would replace one of the files in `named`. These are files that an
+/// input file refers to.
 pub(super) fn check_named<'a>(
     output: &Path,
     named: impl IntoIterator<Item = &'a Path>,
@@ -93,7 +98,7 @@ pub(super) fn check_named<'a>(
     let exists = place.exists();
     for file in named {
         let read = real(file);
-        // A clip's frames may be a folder.
+        // The frames of a clip may be a folder.
         let is_same =
             place == read || exists && (place.starts_with(&read) || is_same_file(output, file));
         ensure!(!is_same, would_replace(output, "the output", file));
@@ -101,7 +106,7 @@ pub(super) fn check_named<'a>(
     Ok(())
 }
 
-/// The paths of the command that was typed.
+/// All paths on the command line.
 fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
     let (mut command, mut matches, mut name) = (command, matches, String::new());
     let mut given = Vec::new();
@@ -120,7 +125,7 @@ fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
     }
 }
 
-/// A path as the command gets it.
+/// The path that the command receives, with `-` replaced.
 fn path(value: &OsStr, role: Role, command: &str) -> PathBuf {
     match role {
         Role::OutputFile | Role::OutputFileOrFolder if value == "-" => STDOUT.into(),
@@ -140,14 +145,14 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new(STDOUT)
 }
 
-/// Fails for an output that cannot be made where it is wanted, or that is a part of a run or a memory.
+/// Returns an error if an output cannot be created at its path, or lies in a run or a memory.
 fn check_place(output: &Given) -> anyhow::Result<()> {
     let Given { argument, path, role } = output;
     let shown = path.display();
     if matches!(role, Role::OutputFolder | Role::NewFolder) {
         ensure!(
             path.as_os_str() != "-",
-            "-: means standard output, and {argument} wants a folder; write ./- for a folder of that name"
+            "-: means standard output, but {argument} needs a folder; for a folder named -, write ./-"
         );
     } else if !is_stdout(path) {
         let is_file = *role == Role::OutputFile;
@@ -158,7 +163,7 @@ fn check_place(output: &Given) -> anyhow::Result<()> {
         );
         ensure!(
             is_file || path.is_dir() || !ends_in_slash,
-            "{shown}: no such folder for {argument}; make it first, with `mkdir -p`"
+            "{shown}: no such folder for {argument}; create it with `mkdir -p`"
         );
         ensure!(
             !path.as_os_str().is_empty(),
@@ -170,25 +175,25 @@ fn check_place(output: &Given) -> anyhow::Result<()> {
         };
         ensure!(
             folder.is_dir(),
-            "{}: no such folder for {argument}; make it first, with `mkdir -p`",
+            "{}: no such folder for {argument}; create it with `mkdir -p`",
             folder.display()
         );
     }
     if is_device(path) {
         return Ok(());
     }
-    // A new folder is judged by the command that makes it.
+    // A new folder itself is checked by the command that creates it.
     let place = real(path);
     if let Some((what, folder)) = holder(&place, *role == Role::OutputFolder) {
         bail!(
-            "{shown}: {argument} would change the {what} {}; give another path",
+            "{shown}: {argument} would write into the {what} {}; give another path",
             folder.display()
         );
     }
     Ok(())
 }
 
-/// Fails if an output would replace what is read.
+/// Returns an error if an output would replace an input.
 fn check_input(output: &Given, input: &Given) -> anyhow::Result<()> {
     if is_device(&output.path) || input.path == Path::new(STDIN) {
         return Ok(());
@@ -197,7 +202,7 @@ fn check_input(output: &Given, input: &Given) -> anyhow::Result<()> {
     let is_below = place != read && place.starts_with(&read);
     let replaces = match (input.role, read.is_dir()) {
         (_, false) => is_same_file(&output.path, &input.path),
-        // A folder that is read and a folder that is made: the command refuses one that holds files.
+        // An output folder that is also an input: the command refuses a folder with files.
         (_, true) if place == read => output.role == Role::OutputFile,
         (Role::InputModel, true) => is_below,
         (Role::Input, true) => is_below && place.is_file(),
@@ -209,10 +214,10 @@ fn check_input(output: &Given, input: &Given) -> anyhow::Result<()> {
 
 fn would_replace(output: &Path, argument: &str, read: &Path) -> String {
     let (output, read) = (output.display(), read.display());
-    format!("{output}: {argument} would replace what is read from {read}; give another path")
+    format!("{output}: {argument} would overwrite the input {read}; give another path")
 }
 
-/// Fails if two outputs are one file, or one lies in the other.
+/// Returns an error if two outputs are the same file, or one is inside the other.
 fn check_outputs(one: &Given, other: &Given) -> anyhow::Result<()> {
     let both_stdout = is_stdout(&one.path) && is_stdout(&other.path);
     if !both_stdout && (is_device(&one.path) || is_device(&other.path)) {

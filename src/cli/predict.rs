@@ -24,16 +24,18 @@ use super::{Outcome, output, paths};
 pub(super) use speech::OnError;
 pub(super) use transcripts::files_of;
 
-/// Score phrase pairs or answer questions with a trained run, or with a baseline that trains nothing;
-/// transcribe speech.
+/// Score phrase pairs, answer questions or transcribe speech, with a trained run or with published
+/// weights.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A run of the patent study scores the pairs of a CSV file. A run of REVEAL answers the questions of
-JSON lines, {\"id\": …, \"question\": …, \"image\": …} with paths from the file's folder, out of its
-memory; without a question the picture is described, and each line needs a picture. Each answer comes
-with what was read for it. With --haystack it replies yes or no to tasks of `engram data world`: it
-is asked the question behind the task for each picture, with the task's entries as its whole
-memory, and says yes where it gives the answer in question each time.
+A patent run scores the phrase pairs of a CSV file.
+
+A REVEAL run answers questions with entries from its memory. --input has one JSON object per line:
+{\"id\": …, \"question\": …, \"image\": …}. Image paths are relative to the file's folder. Every line
+needs an image; without a question the run writes a caption. The output has the retrieved entries
+of each answer. With --haystack the run replies yes or no to each task from `engram data world`. It
+answers the task's question for each image, with only the task's entries as memory, and replies
+yes if every answer matches.
 
 Examples:
   engram predict runs/r1 --input world/questions.jsonl --output answers.jsonl --evidence
@@ -47,7 +49,8 @@ Examples:
   engram predict --recogniser runs/s1 --input talk.mp3 --output talk.jsonl --stream 1
   arecord -f S16_LE -r 16000 -d 60 | engram predict --recogniser runs/s1 --input - --stream 1 \\
       --output talk.txt
-  engram predict --recogniser whisper --input unlabelled.jsonl --format manifest --output train.jsonl
+  engram predict --recogniser whisper --input unlabelled.jsonl --format manifest \\
+      --output train.jsonl
   engram predict --recogniser whisper --adapters runs/a1 --input clips.jsonl --output hyp.tsv
   engram predict --encoder hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --input validation.csv --output cosine.csv
@@ -56,38 +59,38 @@ pub struct Predict {
     /// The folder of a finished run
     #[arg(required_unless_present_any = ["encoder", "vectors", "recogniser"])]
     run: Option<PathBuf>,
-    /// Baseline: the cosine of a sentence encoder, `hf://owner/name` or a folder
+    /// Baseline: cosine similarity of a sentence encoder (`hf://owner/name` or a folder)
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "vectors"])]
     encoder: Option<String>,
-    /// Baseline of --encoder: the prompt before each phrase, by its name in config_sentence_transformers.json; '' for none
+    /// Name of the prompt of --encoder, from config_sentence_transformers.json; '' for no prompt
     #[arg(long, value_name = "NAME", requires = "encoder")]
     prompt: Option<String>,
-    /// Baseline: the cosine of mean word vectors, a GloVe or word2vec text file
+    /// Baseline: cosine similarity of mean word vectors (a GloVe or word2vec text file)
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     vectors: Option<PathBuf>,
-    /// Pairs to score (CSV with id, anchor, target, context), questions (JSON lines), or sound
+    /// Phrase pairs (CSV with id, anchor, target, context), questions (JSON lines), or audio
     #[arg(long, value_name = "FILE", required_unless_present = "haystack")]
     input: Option<PathBuf>,
-    /// REVEAL: instead of questions, the tasks of a `haystack.jsonl`, each out of its own entries
+    /// REVEAL: reply to the tasks of a `haystack.jsonl` instead of questions
     #[arg(long, value_name = "FILE", requires = "run",
         conflicts_with_all = ["input", "evidence", "curves"])]
     haystack: Option<PathBuf>,
-    /// Where `id,score` goes, or each answer or transcript
+    /// Output file: scores (`id,score`), answers or transcripts; - is standard output
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
-    /// REVEAL: the credit of each entry that was read for each token of the answer
+    /// REVEAL: add the attribution of each answer token to each retrieved entry
     #[arg(long, requires = "run")]
     evidence: bool,
-    /// REVEAL: also the deletion and insertion curves that judge the credit
+    /// REVEAL: add deletion and insertion curves, which measure the quality of the attributions
     #[arg(long, requires = "run")]
     curves: bool,
-    /// REVEAL: another memory than the run's
+    /// REVEAL: use this memory instead of the run's own
     #[arg(long, value_name = "FOLDER", requires = "run")]
     memory: Option<PathBuf>,
-    /// REVEAL: how many entries are read; 0 for none
+    /// REVEAL: number of entries to retrieve; 0 for no memory
     #[arg(short, value_name = "N", requires = "run")]
     k: Option<usize>,
-    /// Show no progress
+    /// Hide progress
     #[arg(long)]
     quiet: bool,
     #[command(flatten)]
@@ -118,14 +121,14 @@ impl Predict {
         }
         let of_reveal = self.evidence || self.curves || self.memory.is_some() || self.k.is_some();
         if of_reveal || self.haystack.is_some() {
-            let reason = "is no finished run of REVEAL; --haystack, --evidence, --curves, --memory \
-                          and -k are";
+            let reason = "is not a finished REVEAL run, which --haystack, --evidence, --curves, \
+                          --memory and -k need";
             let run = self.run.as_deref().unwrap_or(Path::new("")).display();
-            anyhow::bail!("{run}: {reason} for one: leave them out, or finish the run");
+            anyhow::bail!("{run}: {reason}; leave these options out, or finish the run");
         }
         if let Some(run) = self.run.as_deref().filter(|run| reveal::run::is_unfinished(run)) {
-            let (run, reason) = (run.display(), "is a run of REVEAL that is not finished");
-            anyhow::bail!("{run}: {reason}; go on with `engram train reveal … --resume`");
+            let (run, reason) = (run.display(), "is an unfinished REVEAL run");
+            anyhow::bail!("{run}: {reason}; continue it with `engram train reveal … --resume`");
         }
         let input = match self.input.as_deref().context("give --input")? {
             dash if dash == Path::new("-") => Path::new(paths::STDIN),
@@ -140,7 +143,7 @@ impl Predict {
         };
         let scores = self.scores(&rows)?;
         if let Some((row, score)) = rows.iter().zip(&scores).find(|(_, score)| !score.is_finite()) {
-            anyhow::bail!("row `{}` got the score {score}: the model is broken", row.id);
+            anyhow::bail!("pair `{}`: the score is {score}; check the model's weights", row.id);
         }
         let bytes = predictions_csv(&rows, &scores);
         output::write_whole(&self.output, &bytes)?;
@@ -167,7 +170,7 @@ impl Predict {
                 Ok(scores)
             }
             (None, None, Some(file)) => Ok(zero_shot::word_vector_cosines(file, rows)?),
-            (None, None, None) => anyhow::bail!("name a run, --encoder or --vectors"),
+            (None, None, None) => anyhow::bail!("give a run, --encoder or --vectors"),
         }
     }
 }

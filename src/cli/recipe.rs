@@ -1,4 +1,4 @@
-//! `engram recipe`: what recipes may say.
+//! `engram recipe`: the keys that recipes may have.
 
 use clap::{Args, Subcommand, ValueEnum};
 use engram_train::recipe::reference::{RecipeSchema, markdown};
@@ -7,35 +7,38 @@ use engram_train::studies::recipe_schemas;
 use super::train::Study;
 use super::{Outcome, output};
 
-/// List all keys of recipes, with types, defaults and what they are.
+/// List all recipe keys with types, defaults and descriptions.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   engram recipe reference speech
   engram recipe schema speech > speech.schema.json
-With `#:schema speech.schema.json` as the first line of a recipe beside it, editors that know Taplo
-(Even Better TOML among them) complete its keys and check it.")]
+
+Put the line `#:schema speech.schema.json` at the top of a recipe in the same folder. Editors with
+Taplo (for example Even Better TOML) then complete and check its keys.")]
 pub enum RecipeCommand {
     Reference(Reference),
     Schema(JsonSchema),
 }
 
-/// Print all keys as Markdown: docs/recipes.md.
+/// Print all recipe keys as Markdown, as in docs/recipes.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram recipe reference reveal
   engram recipe reference > docs/recipes.md")]
 pub struct Reference {
-    /// The study; all of them without it
+    /// The study; default: all studies
     study: Option<Study>,
 }
 
-/// Print a JSON Schema, by which editors complete and check recipes.
+/// Print a JSON Schema, with which editors complete and check recipes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example, for a recipe in the same folder whose first line is `#:schema reveal.schema.json`:
-  engram recipe schema reveal > reveal.schema.json")]
+Example:
+  engram recipe schema reveal > reveal.schema.json
+
+Put the line `#:schema reveal.schema.json` at the top of a recipe in the same folder.")]
 pub struct JsonSchema {
     /// The study
     study: Study,
@@ -56,7 +59,7 @@ impl RecipeCommand {
     }
 }
 
-/// The schemas of a study, or of all.
+/// The schemas of one study, or of all studies if `study` is `None`.
 fn schemas(study: Option<Study>) -> Vec<RecipeSchema> {
     let name = study.and_then(|study| study.to_possible_value());
     let is_wanted =

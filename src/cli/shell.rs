@@ -1,4 +1,4 @@
-//! `engram completions` and `engram man`: the command line as shells and readers of manuals want it.
+//! `engram completions` and `engram man`: shell completions and manual pages.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use clap_mangen::Man;
 
 use super::{Cli, Outcome, output};
 
-/// Print what completes commands and options in a shell.
+/// Print a script that completes commands and options in a shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -30,13 +30,13 @@ impl Completions {
     }
 }
 
-/// Write manual pages, one for each command.
+/// Write one manual page for each command.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   engram man ~/.local/share/man/man1 && man engram-train")]
 pub struct ManPages {
-    /// The folder for them, made where it is missing
+    /// Output folder; created if missing
     folder: PathBuf,
 }
 
@@ -56,12 +56,12 @@ impl ManPages {
     }
 }
 
-/// The pages of a command and of those below it, with the names of their files.
+/// The pages of a command and its subcommands: file name and text.
 fn pages(command: &clap::Command) -> anyhow::Result<Vec<(String, String)>> {
     let page = Man::new(command.clone());
     let mut roff = Vec::new();
     page.render(&mut roff)?;
-    // What stands below a command's options are examples and tables: lines stay lines.
+    // Examples and tables follow a command's options: keep their line breaks.
     let roff = String::from_utf8(roff)?.replace(".SH EXTRA\n", ".SH EXAMPLES\n.nf\n");
     let mut all = vec![(page.get_filename(), roff)];
     for below in command.get_subcommands() {

@@ -19,7 +19,7 @@ use super::predict::OnError;
 use super::{Outcome, output};
 pub(super) use tables::rescued_in_words;
 
-/// Train a study by a recipe.
+/// Train a model as a recipe describes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -36,25 +36,27 @@ Examples:
 pub struct Train {
     /// The study
     study: Study,
-    /// The recipe, a TOML file
+    /// The recipe (TOML)
     #[arg(long, value_name = "FILE")]
     recipe: PathBuf,
-    /// The run folder to write
+    /// Output folder of the run
     #[arg(long, value_name = "FOLDER")]
     run: PathBuf,
-    /// Change a value of the recipe, for example `optimiser.learning_rate=2e-5` (repeatable)
+    /// Change a value in the recipe, for example `optimiser.learning_rate=2e-5` (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// What becomes of clips of files that cannot be heard or seen, in AVFormer: the recipe's data.on_error
-    #[arg(long, value_name = "WHAT")]
+    /// AVFormer: how to treat clips whose audio or image files cannot be decoded; sets the recipe's
+    /// data.on_error
+    #[arg(long, value_name = "ACTION")]
     on_error: Option<OnError>,
-    /// Go on with a run that was stopped, to the same bytes; Ctrl-C stops one with a checkpoint
+    /// Continue a stopped run (Ctrl-C stops a run after a checkpoint). The result is byte-identical
+    /// to a run without a stop
     #[arg(long)]
     resume: bool,
-    /// Use the recipe's `[tiny]` sizes: the same code in a minute or two
+    /// Use the recipe's `[tiny]` sizes: trains in a minute or two
     #[arg(long)]
     tiny: bool,
-    /// Show no progress
+    /// Hide progress
     #[arg(long)]
     quiet: bool,
     /// Print the summary as JSON
@@ -67,13 +69,13 @@ pub struct Train {
 pub enum Study {
     /// Patent phrase similarity
     Patent,
-    /// Answers about pictures out of a memory
+    /// Visual question answering with a retrieval memory (REVEAL)
     Reveal,
-    /// A recogniser of speech
+    /// Speech recognition (ASR)
     Speech,
-    /// Pictures for a frozen recogniser of speech
+    /// A frozen ASR model with added image input (AVFormer)
     Avformer,
-    /// An encoder of pictures
+    /// An image encoder, trained as CLIP
     Clip,
 }
 
@@ -89,7 +91,7 @@ impl Train {
         if let Some(what) = self.on_error {
             anyhow::ensure!(
                 matches!(self.study, Study::Avformer),
-                "--on-error is for avformer; leave it out"
+                "--on-error is only for avformer; leave it out"
             );
             set.push(format!(
                 "data.on_error={}",
@@ -106,7 +108,7 @@ impl Train {
             ..RunOptions::default()
         };
         if self.resume && !self.run.join("recipe.toml").is_file() {
-            let note = format!("{}: no run to go on with; a new one begins", self.run.display());
+            let note = format!("{}: no run to continue; starting a new run", self.run.display());
             output::note(&note, false);
         }
         let summary = match self.study {
@@ -152,7 +154,7 @@ impl Train {
     }
 }
 
-/// The summary with what it does not depend on.
+/// The summary with the number of threads, which does not change the results.
 #[derive(Serialize)]
 struct TrainReport<'a, T> {
     threads: usize,

@@ -1,15 +1,17 @@
-//! What is said when a file becomes shorter while it is mapped: the system sends SIGBUS to who reads behind its end.
+//! The error message for a file that is truncated while it is memory-mapped. The system then sends
+//! SIGBUS to a process that reads past the file's end.
 
 use std::ffi::c_int;
 use std::ptr;
 
 use engram_memory::format::mapping::{LONGEST_PATH, path_at};
 
-/// From here on such a file ends the command with a message that names it, and exit code 2.
+/// Installs a SIGBUS handler: a truncated file ends the command with a message that names the file,
+/// and exit code 2.
 pub fn explain_truncated_files() {
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) = end;
-    // SAFETY: `end` calls only what a signal handler may call. It runs on the stack that Rust's runtime sets aside for
-    // signals.
+    // SAFETY: `end` calls only async-signal-safe functions. It runs on the signal stack of Rust's
+    // runtime.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as libc::sighandler_t;
@@ -20,14 +22,15 @@ pub fn explain_truncated_files() {
 }
 
 extern "C" fn end(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    const REMEDY: &[u8] = b": became shorter while it was read, or its disk failed; \
-        `engram memory verify` tells whether a memory is whole\n";
+    const REMEDY: &[u8] = b": the file was truncated while it was read, or its disk failed; \
+        check a memory with `engram memory verify`\n";
     let mut path = [0; LONGEST_PATH];
-    // SAFETY: the system gives the address that was read. `write` and `_exit` may be called in a signal handler.
+    // SAFETY: `si_addr` is the address of the failed read. `write` and `_exit` are
+    // async-signal-safe.
     unsafe {
         let named = match path_at((*info).si_addr() as usize, &mut path) {
             Some(length) => &path[..length],
-            None => b"a file of weights or data".as_slice(),
+            None => b"a weights or data file".as_slice(),
         };
         for part in [b"error: ".as_slice(), named, REMEDY] {
             libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len());

@@ -2,13 +2,13 @@
 
 Writes to models/tests/fixtures:
 - clip/, clip_old/: tiny random models with `config.json`, `model.safetensors` (published names; f16, in which every
-  value is exact) and `expected.safetensors`: pictures and token ids, last hidden states, embeddings, logits, and the
-  gradient of every parameter of the contrastive loss (the mean of the cross-entropies of both directions).
-  `clip` has quick GELU and an end-of-text token, and its defaults are left out of `config.json`; `clip_old` has GELU,
-  takes the largest id for the end as the first published models do, and its towers differ in width and depth.
+  value is exact) and `expected.safetensors`: images and token ids, last hidden states, embeddings, logits, and the
+  gradient of the contrastive loss (the mean of the cross-entropies of both directions) for every parameter.
+  `clip` has quick GELU and an end-of-text token, and its `config.json` omits default values. `clip_old` has GELU, ends
+  texts at the largest id like the first published models, and its towers differ in width and depth.
 
-- clip_vision/: the same of the vision encoder alone, with the `config.json` that `transformers` writes; its loss is the
-  sum of the embeddings times `direction`.
+- clip_vision/: the same for a vision encoder, with the `config.json` that `transformers` writes; its loss is the sum of
+  the embeddings times `direction`.
 
 The reference runs in f64, on a padded batch with an attention mask.
 
@@ -66,7 +66,7 @@ CLIP_OLD = {
 
 
 def randomise(model, generator):
-    """Draws every parameter, biases and norms too, so that nothing is zero or one by chance."""
+    """Sets every parameter to random values, also biases and norms, so that no parameter is trivially 0 or 1."""
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         if name == "logit_scale":
@@ -83,7 +83,7 @@ def randomise(model, generator):
 
 
 def write(name, config):
-    """Writes one folder."""
+    """Writes the folder of one model."""
     generator = torch.Generator().manual_seed(11)
     model = CLIPModel(CLIPConfig(**config)).double().eval()
     randomise(model, generator)
@@ -107,7 +107,7 @@ def write(name, config):
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     named = dict(model.named_parameters())
     save_file({n: p.data.half() for n, p in named.items()}, folder / "model.safetensors")
-    # The embeddings of `output` have unit length: made again from the pooled states.
+    # The embeddings in `output` have unit length: compute them again from the pooled states.
     text = model.text_model(input_ids=ids, attention_mask=real.long())
     vision = model.vision_model(pixel_values=pixels)
     expected = {
@@ -125,7 +125,7 @@ def write(name, config):
 
 
 def write_vision(name):
-    """Writes the folder of a vision encoder alone."""
+    """Writes the folder of a vision encoder."""
     generator = torch.Generator().manual_seed(12)
     config = CLIPVisionConfig(**CLIP_OLD["vision_config"], projection_dim=8)
     model = CLIPVisionModelWithProjection(config).double().eval()

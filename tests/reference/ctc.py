@@ -1,9 +1,9 @@
 """Reference fixture for the CTC loss, made by `torch.nn.functional.ctc_loss`.
 
-Writes models/tests/fixtures/ctc/expected.safetensors: for 5 and for 40 classes the logits of packed clips (exact in f32),
-their lengths, targets one after the other and their lengths, each clip's loss, and the gradient of the sum of all losses
-times `weights` with respect to the logits (log_softmax included; zero for clips with an infinite loss), in f64. Among the
-clips are repeated labels, an empty target, one that just fits and one without enough frames.
+Writes models/tests/fixtures/ctc/expected.safetensors, for 5 and for 40 classes: the logits of packed clips (exact in f32)
+and their lengths; the concatenated targets and their lengths; each clip's loss; and the gradient of the weighted sum of
+all losses (`weights`) with respect to the logits, in f64. The gradient includes log_softmax and is zero for clips with an
+infinite loss. The clips include repeated labels, an empty target, a target that just fits and a clip with too few frames.
 
     python tests/reference/ctc.py
 
@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 FOLDER = Path(__file__).resolve().parents[2] / "models" / "tests" / "fixtures" / "ctc"
 
-# Classes, the blank, frames, targets.
+# Number of classes, blank, frames of each clip, targets.
 CASES = [
     (5, 0, [7, 4, 9, 3, 5], [[1, 2, 2, 4], [], [3, 3, 3, 1, 3], [2, 2, 1], [1, 2, 2, 1]]),
     (40, 39, [30, 12, 17], [[5, 5, 0, 17, 17, 17, 38, 2, 5], [8], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]]),

@@ -1,8 +1,8 @@
-"""The PyTorch side of `cargo bench -p engram-models --bench ctc`; started by it.
+"""The PyTorch side of `cargo bench -p engram-models --bench ctc`, which starts this script.
 
     python tests/reference/ctc_peer.py FILE CLIPS FRAMES CLASSES LABELS
 
-FILE holds the logits (f32, clip after clip), then the labels (u32). Answers each line on standard input with the
+FILE has the logits (f32, clip after clip), then the labels (u32). For each line on standard input, prints the time in
 milliseconds of log_softmax, ctc_loss and backward to the logits (float32, 2 threads), and the mean loss.
 """
 
@@ -18,7 +18,7 @@ count = clips * frames * classes
 logits = torch.tensor(np.fromfile(sys.argv[1], "<f4", count).reshape(clips, frames, classes))
 targets = np.fromfile(sys.argv[1], "<u4", offset=4 * count).reshape(clips, labels)
 targets = torch.tensor(targets.astype(np.int64))
-# torch wants frames first; so laid out, nothing is copied.
+# ctc_loss expects frames first; this layout avoids a copy.
 logits = logits.transpose(0, 1).contiguous().requires_grad_(True)
 frames, labels = torch.full((clips,), frames), torch.full((clips,), labels)
 

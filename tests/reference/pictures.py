@@ -1,11 +1,11 @@
-"""Reference fixtures for pictures, made by Pillow.
+"""Reference fixtures for images, made by Pillow.
 
 Writes to data/tests/fixtures/pictures:
-- source.png, palette.png, grey.png, alpha.webp, source.gif, source.bmp, turned.jpg: one small picture of smooth colours,
-  lines and noise in several formats (the JPEG with an EXIF orientation, which Pillow's `open` does not follow);
-- resized.png: the picture resized by each filter to several sizes, one below the other on a black ground;
-- expected.json: what is where in resized.png, and the mean colours of each decoded file;
-- coco.json: sizes of some real COCO photographs and their pixels as thumbnails of 8 x 8, if their folder is given.
+- source.png, palette.png, grey.png, alpha.webp, source.gif, source.bmp, turned.jpg: one small image with smooth colours,
+  lines and noise in several formats (the JPEG has an EXIF orientation, which Pillow's `open` ignores);
+- resized.png: the image resized by each filter to several sizes, one below the other on a black background;
+- expected.json: the positions of the sizes in resized.png, and the mean colours of each decoded file;
+- coco.json: sizes of some COCO photographs and their 8 x 8 thumbnails, if `--coco` is given.
 
     python tests/reference/pictures.py [--coco FOLDER]
 
@@ -21,12 +21,12 @@ from PIL import Image
 
 FIXTURES = Path(__file__).resolve().parents[2] / "data" / "tests" / "fixtures" / "pictures"
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-# (60, 20) makes Pillow begin with the columns.
+# For (60, 20), Pillow resizes the columns first.
 SIZES = [(24, 24), (31, 7), (60, 20), (96, 80), (61, 43), (61, 9), (5, 43), (1, 1)]
 
 
 def source():
-    """61 x 43 pixels."""
+    """Returns an image of 61 x 43 pixels."""
     draw = random.Random(3)
     picture = Image.new("RGB", (61, 43))
     for y in range(43):
@@ -39,7 +39,7 @@ def source():
 
 
 def write_coco(folder):
-    """Every twentieth photograph; the thumbnails by the bicubic filter."""
+    """Writes the size and bicubic thumbnail of every twentieth photograph."""
     thumbnails = {}
     for path in sorted(Path(folder).glob("*.jpg"))[::20]:
         opened = Image.open(path).convert("RGB")

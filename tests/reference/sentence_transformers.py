@@ -1,13 +1,13 @@
-"""Reference folders for the sentence encoders, made by `sentence-transformers`.
+"""Reference model folders for the sentence encoders, made by `sentence-transformers`.
 
 Writes to train/tests/fixtures/sentence_transformers:
-- blobs/: files of the folders that are binary or longer than 600 bytes, each once, by the start of their SHA-256;
-- folders.json: the texts, and for each folder its files (a text, or `{"blob": NAME}`) and the embeddings that
-  sentence-transformers makes of it: `encode` (with the default prompt), `encode_query`, `encode_document`, and `encode`
-  with each named prompt. All are divided by their lengths. Of CLIP also the embedding of image.png.
+- blobs/: the folders' files that are binary or longer than 600 bytes, each once, named by the start of their SHA-256;
+- folders.json: the texts, and for each folder its files (a text, or `{"blob": NAME}`) and the embeddings from
+  sentence-transformers: `encode` (with the default prompt), `encode_query`, `encode_document`, and `encode` with each
+  named prompt. All embeddings have unit length. For CLIP also the embedding of image.png.
 
-The encoders are tiny and random. Some folders are what `save_pretrained` writes; others are these with some files
-changed to what older versions wrote or published models have.
+The encoders are tiny and random. Some folders are unchanged from `save_pretrained`. In other folders some files are
+changed to the form of older versions or published models.
 
     python tests/reference/sentence_transformers.py
 
@@ -22,7 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# This file has the name of the package, which would be found in its place.
+# This file has the same name as the package and would be imported instead.
 sys.path = [folder for folder in sys.path if Path(folder).resolve() != Path(__file__).resolve().parent]
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -135,10 +135,10 @@ def published_clip():
 
 
 def saved(published, *modules, **settings):
-    """The folder that sentence-transformers saves of a Transformer and modules after it."""
+    """Returns the folder that sentence-transformers saves for a Transformer and its following modules."""
     folder = Path(tempfile.mkdtemp(dir=work))
     torch.manual_seed(4)
-    # transformers draws a pooler, which nothing uses; here it is the same in each folder.
+    # transformers initialises an unused pooler at random; here it is the same in each folder.
     transformer = models.Transformer(str(published))
     modules = [module() if callable(module) and not isinstance(module, torch.nn.Module) else module for module in modules]
     SentenceTransformer(modules=[transformer, *modules], device="cpu", **settings).save_pretrained(
@@ -148,7 +148,7 @@ def saved(published, *modules, **settings):
 
 
 def changed(folder, **changes):
-    """A copy with files replaced (`name__json`: an update of its object; else a whole text; None: removed)."""
+    """Returns a copy with changed files (`name__json`: an update of the object; text: new content; None: removed)."""
     copy = Path(tempfile.mkdtemp(dir=work)) / "folder"
     shutil.copytree(folder, copy)
     for name, change in changes.get("files", {}).items():
@@ -178,10 +178,10 @@ def rounded(vectors):
 
 
 def add(name, folder, image=None):
-    """Keeps a folder with the embeddings that sentence-transformers makes of it."""
+    """Stores a folder and its embeddings from sentence-transformers."""
     model = SentenceTransformer(str(folder), device="cpu")
     if image is not None:
-        # Images are resized as Pillow does it; torchvision rounds otherwise.
+        # Resize images with Pillow; torchvision rounds differently.
         processor = model[0].processor
         settings = processor.image_processor.to_dict()
         processor.image_processor = CLIPImageProcessorPil(**settings)

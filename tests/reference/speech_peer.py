@@ -1,8 +1,8 @@
-"""The Python side of the speech benchmark: faster-whisper on a folder, greedily, in float32.
+"""The Python side of the speech benchmark: faster-whisper on a folder, greedy by default, in float32.
 
     python tests/reference/speech_peer.py MODEL FOLDER OUTPUT.tsv [beams]
 
-MODEL holds `model.bin`; every .wav of FOLDER is transcribed. Made for faster-whisper 1.2.1.
+MODEL is a folder with `model.bin`. Transcribes every .wav in FOLDER. Written for faster-whisper 1.2.1.
 """
 
 import sys

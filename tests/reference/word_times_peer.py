@@ -1,12 +1,12 @@
-"""Word times of faster-whisper on a folder, and how far ours are from them.
+"""Writes the word times of faster-whisper on a folder, and compares ours with them.
 
     python tests/reference/word_times_peer.py MODEL FOLDER THEIRS.jsonl [--timestamps]
     python tests/reference/word_times_peer.py --compare OURS.jsonl THEIRS.jsonl
 
-MODEL holds `model.bin`; every .wav of FOLDER is transcribed greedily in float32 on one thread, without timestamps unless
-they are asked for, and a line of JSON is written for each: id and words. faster-whisper listens again to what is behind the
-last word; only its first window is taken, and only clips whose words are the same can be compared. It divides `well-known`
-into `well` and `-known`; such words are put together, without a probability. Made for faster-whisper 1.2.1.
+MODEL is a folder with `model.bin`. Transcribes every .wav in FOLDER greedily in float32 on one thread, without timestamps
+by default, and writes one JSON line with id and words for each. faster-whisper transcribes the audio after the last word
+again; only its first window is used. Compares only clips with equal words. faster-whisper splits `well-known` into `well`
+and `-known`; this script joins such words, without a probability. Written for faster-whisper 1.2.1.
 """
 
 import json
@@ -62,11 +62,11 @@ def compare(ours, theirs):
                 probabilities.append(abs(mine["probability"] - word["probability"]))
             if max(starts[-1], ends[-1]) > 0.021:
                 far.append(f"{clip}: {word['text']} {word['start']}-{word['end']}, ours {mine['start']}-{mine['end']}")
-    print(f"{len(theirs) - len(other)} of {len(theirs)} clips have the same words, {len(starts)} of them; not: {other}")
+    print(f"{len(theirs) - len(other)} of {len(theirs)} clips have equal words ({len(starts)} words); others: {other}")
     for name, values in (("start", starts), ("end", ends)):
         shares = [f"{sum(v < limit for v in values) / len(values):.4f} < {limit} s" for limit in (0.005, 0.02, 0.05, 0.1)]
-        print(f"{name}: {', '.join(shares)}; the farthest {max(values):.3f} s")
-    print(f"probability: the farthest {max(probabilities):.5f}")
+        print(f"{name}: {', '.join(shares)}; largest difference {max(values):.3f} s")
+    print(f"probability: largest difference {max(probabilities):.5f}")
     print("\n".join(far))
 
 

@@ -1,27 +1,27 @@
-//! Runs the command in a folder, as a user does.
-#![allow(dead_code)] // Not every test file needs all of it.
+//! Helpers that run the command in a folder, as a user does.
+#![allow(dead_code)] // Not every test file uses every helper.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What the command gives for arguments, with spaces between them.
+/// Runs the command with space-separated arguments.
 pub fn engram(folder: &Path, arguments: &str) -> Output {
     engram_with(folder, &arguments.split_whitespace().collect::<Vec<_>>())
 }
 
-/// The same for arguments that may have spaces in them.
+/// Runs the command with arguments that may contain spaces.
 pub fn engram_with(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
     command.current_dir(folder).args(arguments).output().unwrap()
 }
 
-/// What it prints; it has to end well.
+/// Runs the command, which must succeed. Returns its standard output.
 #[track_caller]
 pub fn done(folder: &Path, arguments: &str) -> String {
     printed(&engram(folder, arguments), arguments)
 }
 
-/// What a run printed that has to have ended well.
+/// Returns the standard output of a command that must have succeeded.
 #[track_caller]
 pub fn printed(output: &Output, arguments: &str) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -29,14 +29,14 @@ pub fn printed(output: &Output, arguments: &str) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// It has to end with exit code 2, nothing printed, and a message that has `part` in it.
+/// Runs a command that must fail: exit code 2, empty standard output, and `part` in the message.
 #[track_caller]
 pub fn refused(folder: &Path, arguments: &str, part: &str) {
     let output = engram(folder, arguments);
     refusal(&output, arguments, &[part]);
 }
 
-/// The same of a run, and for several parts.
+/// Checks a failed command as [`refused`] does, for several parts of the message.
 #[track_caller]
 pub fn refusal(output: &Output, arguments: &str, parts: &[&str]) {
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,3 +1,3 @@
-//! Engram as one library that all cells of a notebook share.
+//! Engram as one shared library for all cells of a notebook.
 
 pub use engram::*;

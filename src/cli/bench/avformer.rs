@@ -8,24 +8,26 @@ use engram_train::studies::avformer::timing::{StepTimes, step_times};
 use super::super::{Outcome, output};
 use super::median;
 
-/// What computing frozen parts once saves in a step of AVFormer.
+/// Measure how much time a cache of the frozen parts saves in an AVFormer training step.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A step is a forward and a backward pass of clips of the embedded world, with frames. Beside it: the same
-with log-mel frames, convolutions and the image encoder computed in the step, as for clips that are new.
+A step is a forward and a backward pass over clips of the embedded world, with frames. It is timed
+twice: with cached outputs of the frozen parts, and with log-mel frames, convolutions and image
+embeddings computed in the step, as for new clips.
+
 Example:
   engram bench avformer --recogniser whisper --image-encoder runs/clip")]
 pub struct AvformerBench {
-    /// The frozen recogniser
+    /// The frozen ASR model
     #[arg(long, value_name = "WEIGHTS")]
     recogniser: String,
     /// The frozen image encoder
     #[arg(long, value_name = "WEIGHTS")]
     image_encoder: String,
-    /// Clips of a step
+    /// Number of clips in a step
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     batch: u16,
-    /// Steps that are timed
+    /// Number of steps to time
     #[arg(long, default_value_t = 20)]
     rounds: usize,
 }
@@ -53,10 +55,10 @@ impl AvformerBench {
         let StepTimes { kept, anew, sound, pictures } = times;
         let [kept, anew, sound, pictures] = [kept, anew, sound, pictures].map(median);
         output::print(&format!(
-            "a step with what was computed once  {:>8.1} ms\n\
-             a step that computes it anew        {:>8.1} ms ({:.2} times)\n\
-             \x20 the sound, before the first block  {:>8.1} ms\n\
-             \x20 the pictures                       {:>8.1} ms",
+            "step with cached frozen outputs     {:>8.1} ms\n\
+             step without the cache              {:>8.1} ms ({:.2} times)\n\
+             \x20 audio, up to the first block       {:>8.1} ms\n\
+             \x20 images                             {:>8.1} ms",
             1e3 * kept,
             1e3 * anew,
             anew / kept.max(1e-9),

@@ -1,17 +1,17 @@
-//! Keys and values to time with.
+//! Random keys for benchmarks.
 
 use engram_memory::{Batch, Entry, MemoryError};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Centres that keys and queries lie around.
+/// Number of cluster centres of keys and queries.
 const CENTRES: usize = 1000;
-/// How far they lie from them, in each direction.
+/// The largest distance from the centre in each dimension.
 const SPREAD: f32 = 1.0;
-/// Rows of a batch.
+/// Number of rows in a batch.
 const BATCH: usize = 1000;
 
-/// Unit vectors around 1,000 centres, as many as are wanted.
+/// A generator of unit vectors around 1,000 cluster centres.
 pub(super) struct ClusteredKeys {
     random: ChaCha8Rng,
     centres: Vec<f32>,
@@ -25,7 +25,7 @@ impl ClusteredKeys {
         Self { random, centres, width }
     }
 
-    /// The next ones, `[rows, width]`.
+    /// The next vectors, `[rows, width]`.
     pub(super) fn rows(&mut self, rows: usize) -> Vec<f32> {
         let mut vectors = Vec::with_capacity(rows * self.width);
         for _ in 0..rows {
@@ -40,7 +40,8 @@ impl ClusteredKeys {
         vectors
     }
 
-    /// The next ones as batches of entries without values; `told` sees the keys of each.
+    /// The next vectors as batches of entries without values. Calls `told` with the keys of each
+    /// batch.
     pub(super) fn batches<'a>(
         &'a mut self,
         rows: usize,
@@ -56,7 +57,7 @@ impl ClusteredKeys {
     }
 }
 
-/// Numbers between -1 and 1.
+/// Uniform random numbers between -1 and 1.
 pub(super) fn uniform(random: &mut ChaCha8Rng, numbers: usize) -> Vec<f32> {
     (0..numbers).map(|_| random.random_range(-1.0..1.0)).collect()
 }

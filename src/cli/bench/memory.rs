@@ -22,49 +22,50 @@ use super::keys::{ClusteredKeys, uniform};
 use super::peers::Peers;
 use super::{median, peak_memory};
 
-/// A value of 32 KB: 16 tokens of 1,024 halves.
+/// A value of 32 KB: 16 tokens of 1,024 f16 numbers.
 const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 1024, number: ValueNumber::F16 };
-/// Values that are gathered at once.
+/// Number of values to gather at once.
 const GATHERED: usize = 100;
 
-/// Search and values of a memory, beside faiss and usearch.
+/// Measure search in a memory against faiss and usearch, and the reading of values.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Keys are unit vectors around 1,000 centres. All take their turns in each round, and the medians are
-printed. Peers are timed where PYTHON has them: pip install numpy faiss-cpu usearch.
+Keys are random unit vectors in 1,000 clusters. Every round times each tool once; the report has the
+medians. faiss and usearch are timed if PYTHON has them: pip install numpy faiss-cpu usearch
+
 Examples:
   engram bench memory --python /tmp/peers/bin/python
   engram bench memory --rows 20000 --hnsw --python /tmp/peers/bin/python")]
 pub struct MemoryBench {
-    /// Keys
+    /// Number of keys
     #[arg(long, default_value_t = 100_000)]
     rows: usize,
-    /// Numbers of a key
+    /// Dimension of a key
     #[arg(long, default_value_t = 384)]
     width: usize,
-    /// Queries of a search
+    /// Number of queries in a search
     #[arg(long, default_value_t = 1000)]
     queries: usize,
-    /// Entries wanted for each query
+    /// Number of entries to find for each query
     #[arg(short, value_delimiter = ',', default_value = "10,100")]
     k: Vec<usize>,
-    /// Values of 32 KB in the memory that is opened and read; 131072 are 4 GB, 0 leaves it out
+    /// Number of values of 32 KB in the test of reading values; 131072 are 4 GB, 0 skips the test
     #[arg(long, default_value_t = 4000)]
     values: usize,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Graphs too, which take minutes to make
+    /// Also measure HNSW graphs; building them takes minutes
     #[arg(long)]
     hnsw: bool,
-    /// A Python with numpy, faiss-cpu and usearch
+    /// Python interpreter with numpy, faiss-cpu and usearch
     #[arg(long, value_name = "PYTHON", default_value = "python3")]
     python: String,
 }
 
 impl MemoryBench {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let folder = tempfile::tempdir().context("no temporary folder could be made")?;
+        let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
         let place = |name: &str| folder.path().join(name);
         let mut clustered = ClusteredKeys::new(self.width);
         let queries = clustered.rows(self.queries);
@@ -81,7 +82,7 @@ impl MemoryBench {
         let built = start.elapsed().as_secs_f64();
         copy.flush()?;
         let mut lines =
-            vec![format!("build {built:.2} s (keys made, normalised, written, synced)")];
+            vec![format!("build {built:.2} s (create, normalise, write and sync the keys)")];
         if self.hnsw {
             let bar = output::progress_bar(self.rows, "keys", false);
             let start = Instant::now();
@@ -138,7 +139,7 @@ impl MemoryBench {
         lines.push(String::new());
         if let Some(peak) = peak_memory() {
             lines.push(format!(
-                "peak memory of building and searching: {} MB, with {} MB of keys mapped",
+                "peak memory of build and search: {} MB, including {} MB of memory-mapped keys",
                 peak / 1_000_000,
                 self.rows * self.width * 4 / 1_000_000
             ));
@@ -151,7 +152,7 @@ impl MemoryBench {
     }
 }
 
-/// Opening a memory with large values, and gathering some of them.
+/// Times opening a memory with large values and gathering some of the values.
 fn values(folder: &Path, count: usize, rounds: usize) -> anyhow::Result<Vec<String>> {
     let format = MemoryFormat { width: 64, normalised: true, values: Some(VALUE) };
     let size = VALUE.tokens * VALUE.width;
@@ -190,7 +191,7 @@ fn values(folder: &Path, count: usize, rounds: usize) -> anyhow::Result<Vec<Stri
     ])
 }
 
-/// The numbers as a little-endian machine keeps them, for NumPy.
+/// The numbers as little-endian bytes, for NumPy.
 fn bytes(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }

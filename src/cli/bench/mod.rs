@@ -1,4 +1,4 @@
-//! `engram bench`: timings beside the tools that people use otherwise, in one run.
+//! `engram bench`: benchmarks of the toolkit, also against other tools in the same run.
 
 mod avformer;
 mod keys;
@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 use super::Outcome;
 
-/// Time the toolkit beside the tools that people use otherwise.
+/// Measure the speed of this toolkit, also against other tools.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +43,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// The most memory that this process has had resident, in bytes; `None` where the system does not tell.
+/// The peak resident memory of this process in bytes; `None` if the system does not report it.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! faiss and usearch, in a script of Python that runs beside.
+//! Benchmarks of faiss and usearch in a Python child process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::super::output;
 
-/// The script that runs faiss and usearch.
+/// The Python process that runs faiss and usearch.
 pub(super) struct Peers {
     process: Child,
     input: ChildStdin,
@@ -25,7 +25,8 @@ struct Hello {
 }
 
 impl Peers {
-    /// `None`, with a message, where Python or all of the peers are missing.
+    /// Starts the process. Prints a note and returns `None` if Python or both libraries are
+    /// missing.
     pub(super) fn start(
         python: &str,
         folder: &Path,
@@ -41,7 +42,7 @@ impl Peers {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let skipped = || {
             let note =
-                format!("SKIPPED: {python} has no numpy with faiss or usearch; give --python");
+                format!("SKIPPED: {python} lacks numpy, or faiss and usearch; give --python");
             output::note(&note, false);
         };
         let Ok(mut process) = command.spawn() else {
@@ -49,7 +50,7 @@ impl Peers {
             return Ok(None);
         };
         let pipes = process.stdin.take().zip(process.stdout.take());
-        let (input, output) = pipes.context("the peers have no pipes")?;
+        let (input, output) = pipes.context("the Python process has no pipes")?;
         let mut output = BufReader::new(output);
         let mut line = String::new();
         output.read_line(&mut line)?;
@@ -69,7 +70,7 @@ impl Peers {
         let mut numbers = line.split_whitespace().map(str::parse::<f64>);
         match (numbers.next(), numbers.next()) {
             (Some(Ok(seconds)), Some(Ok(recall))) => Ok((seconds, recall)),
-            _ => anyhow::bail!("{name} failed in the script of the peers"),
+            _ => anyhow::bail!("{name} failed in the Python process"),
         }
     }
 }

@@ -15,52 +15,55 @@ use super::super::{Outcome, output};
 use super::keys::ClusteredKeys;
 use super::median;
 
-/// Queries of a step.
+/// Number of queries in a step.
 const QUERIES: usize = 512;
-/// Entries that each gets.
+/// Number of entries to find for each query.
 const K: usize = 10;
-/// Tokens of a value, each as wide as a key.
+/// Number of tokens in a value; each token is as wide as a key.
 const TOKENS: usize = 8;
 
-/// How much refreshing a memory slows down what goes on meanwhile.
+/// Measure how much a memory refresh in the background slows down training steps.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A step searches the memory with all threads, as a training step computes with all threads. A worker
-encodes all entries anew on one thread of its own (each key times a matrix, several times over).
-What it takes from the steps is set beside its share of the processors' time.
+A step searches the memory with all threads, in place of a training step. A worker re-encodes all
+entries on its own thread (it multiplies each key by a matrix several times). The report compares
+the slowdown of the steps with the worker's share of CPU time.
+
 Examples:
   engram bench refresh
-  engram bench refresh --layers 4        # next to no encoding: what copying and writing cost")]
+  engram bench refresh --layers 4        # almost no encoding: the cost of copying and writing")]
 pub struct RefreshBench {
-    /// Entries
+    /// Number of entries
     #[arg(long, default_value_t = 20_000)]
     rows: usize,
-    /// Numbers of a key, and of each of the 8 tokens of a value
+    /// Dimension of a key and of each of the 8 tokens of a value
     #[arg(long, default_value_t = 256)]
     width: usize,
-    /// How often the encoder multiplies a key by a matrix: 64 take half a millisecond, less than real encoders do
+    /// Number of matrix multiplications per key; 64 take half a millisecond, less than a real
+    /// encoder
     #[arg(long, default_value_t = 64)]
     layers: usize,
-    /// Rounds, each with a refresh and, for as long, without
+    /// Number of rounds; each runs with a refresh, then equally long without
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 }
 
-/// What a round has shown.
+/// The measurements of a round.
 struct Round {
-    /// Steps a second without a refresh, and with one.
+    /// Steps per second without a refresh.
     alone: f64,
+    /// Steps per second during a refresh.
     beside: f64,
-    /// The worker's share of the processors' time.
+    /// The worker's share of CPU time.
     share: f64,
     seconds: f64,
-    /// Memory that is not mapped from files, at most, above what it was before.
+    /// The largest increase in anonymous memory, in bytes.
     grown: u64,
 }
 
 impl RefreshBench {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let folder = tempfile::tempdir().context("no temporary folder could be made")?;
+        let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
         let values = ValueFormat { tokens: TOKENS, width: self.width, number: ValueNumber::F16 };
         let format = MemoryFormat { width: self.width, normalised: true, values: Some(values) };
         let mut keys = ClusteredKeys::new(self.width);
@@ -75,7 +78,7 @@ impl RefreshBench {
         let mut rounds = Vec::new();
         let bar = output::progress_bar(self.rounds.max(1), "rounds", false);
         for _ in 0..self.rounds.max(1) {
-            let free = writer.take().context("the writer did not come back")?;
+            let free = writer.take().context("the refresh did not return the writer")?;
             let (round, free) = self.round(&memory, free, &queries)?;
             writer = Some(free);
             rounds.push(round);
@@ -87,10 +90,10 @@ impl RefreshBench {
         let slower = middle(|round| 1.0 - round.beside / round.alone);
         output::print(&format!(
             "{} entries of {} numbers with values of {} KB, {} threads; medians of {} rounds\n\
-             a refresh takes {:.1} s beside the steps\n\
-             steps a second: {alone:.1} alone, {beside:.1} beside it: {:.1} % fewer\n\
-             the worker's share of the processors' time: {:.1} %\n\
-             memory on top, at most: {:.0} MB",
+             refresh during the steps: {:.1} s\n\
+             steps/s: {alone:.1} without refresh, {beside:.1} with refresh ({:.1} % fewer)\n\
+             share of CPU time of the worker: {:.1} %\n\
+             peak additional memory: {:.0} MB",
             self.rows,
             self.width,
             values.tokens * values.width * 2 / 1024,
@@ -125,7 +128,7 @@ impl RefreshBench {
         let cores = std::thread::available_parallelism()?.get() as f64;
         let share = busy.load(Ordering::Relaxed) as f64 / 1e9 / seconds / cores;
         let Adoption::Now(adopted) = refresh.adopt(0, memory)? else {
-            anyhow::bail!("the refresh was to be adopted at once")
+            anyhow::bail!("the refresh was not adopted at once")
         };
         let (start, mut undisturbed) = (Instant::now(), 0);
         while start.elapsed().as_secs_f64() < seconds {
@@ -137,8 +140,8 @@ impl RefreshBench {
         Ok((round, adopted.writer))
     }
 
-    /// Multiplies each key by a matrix, again and again; tells how many entries are done, and the nanoseconds of
-    /// processor time that the worker took so far.
+    /// Returns an encoder that multiplies each key by a matrix several times. It stores the number
+    /// of encoded entries in `done` and the worker's CPU time in nanoseconds in `busy`.
     fn encoder(
         &self,
         done: Arc<AtomicUsize>,
@@ -166,20 +169,20 @@ impl RefreshBench {
     }
 }
 
-/// What goes on meanwhile: a search that all threads work at.
+/// One step: a search with all threads.
 fn step(memory: &Memory, queries: &[f32]) -> Result<(), MemoryError> {
     let queries = Queries { keys: queries, k: K };
     Exact.search(&memory.generation(), queries, &Filter::default())?;
     Ok(())
 }
 
-/// Nanoseconds of processor time that this thread has had; `None` where the system does not tell.
+/// The CPU time of this thread in nanoseconds; `None` if the system does not report it.
 fn processor_time() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Bytes of this process that are mapped from no file; 0 where the system does not tell.
+/// The anonymous memory of this process in bytes; 0 if the system does not report it.
 fn own_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

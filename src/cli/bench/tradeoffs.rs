@@ -21,46 +21,54 @@ use super::super::{Outcome, output};
 use super::keys::{ClusteredKeys, uniform};
 use super::median;
 
-/// Queries of a batch, and entries that each gets where nothing else is said.
+/// Number of queries in a batch.
 const QUERIES: usize = 1000;
+/// Default number of entries to find for each query.
 const K: usize = 10;
-/// Entries that are wanted from a graph, and the candidates that its search keeps for each of them.
+/// Numbers of entries to find in a graph.
 const WANTED: [usize; 2] = [10, 100];
+/// Numbers of candidates per wanted entry in a graph search.
 const CANDIDATES: [usize; 5] = [2, 4, 8, 16, 32];
-/// Queries of a search beside the size of the memory: one person, a training batch, an evaluation.
+/// Query batch sizes: a single user, a training batch, an evaluation.
 const BATCHES: [usize; 3] = [1, 32, 1000];
-/// Lookups of the cache, rows of each, and how much more often the first rows are wanted (Zipf's exponent).
+/// Number of cache lookups.
 const LOOKUPS: usize = 2000;
+/// Number of rows in a lookup.
 const LOOKED_UP: usize = 100;
+/// The exponent of the Zipf distribution of the rows in lookups.
 const ZIPF: f64 = 1.0;
-/// Values of the cache's memory, of 16 KB.
+/// Number of values in the memory of the cache benchmark.
 const CACHED: usize = 20_000;
+/// A value of 8 KB.
 const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 256, number: ValueNumber::F16 };
-/// Values of normal numbers whose types are compared.
+/// Number of values for the comparison of number types.
 const VALUES: usize = 1000;
-/// Shares of the values that the cache may hold.
+/// Cache sizes as shares of all values.
 const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
-/// What the options of a memory cost and give, as plots.
+/// Plot the speed, recall and size of the options of a memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Writes search.svg (time by the number of keys), recall.svg (recall and speed by --ef-search) and
-cache.svg (hits and time by the bytes of the value cache), and prints their numbers and what the two
-types of values cost. The graphs take
-most of the time: 2 minutes for 20,000 keys of 384 numbers, and more than in proportion for more.
+Writes search.svg (time against number of keys), recall.svg (speed against recall, for several
+--ef-search) and cache.svg (hit rate and time against the size of the value cache). Prints the
+plotted numbers and the cost of both value types.
+
+Building the graphs takes most of the time: 2 minutes for 20,000 keys of dimension 384. The time
+grows faster than the number of keys.
+
 Example:
   engram bench tradeoffs --out docs/memory")]
 pub struct TradeoffBench {
-    /// Numbers of keys; the last memory gives recall.svg
+    /// Numbers of keys to measure; recall.svg uses the last
     #[arg(long, value_delimiter = ',', default_value = "2000,5000,10000,20000")]
     rows: Vec<usize>,
-    /// Numbers of a key
+    /// Dimension of a key
     #[arg(long, default_value_t = 384)]
     width: usize,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// The folder for the plots
+    /// Output folder for the plots
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
@@ -68,12 +76,12 @@ pub struct TradeoffBench {
 impl TradeoffBench {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         output::create_folder(&self.out)?;
-        let folder = tempfile::tempdir().context("no temporary folder could be made")?;
+        let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
         let mut lines: Vec<Line> = Vec::new();
         for batch in BATCHES {
-            lines.push(Line::new(format!("exact, {batch} at once"), Vec::new()));
+            lines.push(Line::new(format!("exact, batch {batch}"), Vec::new()));
         }
-        lines.push(Line::new("graph, 1 at once", Vec::new()));
+        lines.push(Line::new("graph, batch 1", Vec::new()));
         let bar = output::progress_bar(self.rows.iter().sum(), "keys in graphs", false);
         let mut recall = Vec::new();
         for rows in &self.rows {
@@ -96,17 +104,17 @@ impl TradeoffBench {
             recall = self.recall(generation, &queries)?;
         }
         bar.finish_and_clear();
-        self.plot("search.svg", ["keys", "ms a query"].map(Axis::logarithmic), &lines)?;
+        self.plot("search.svg", ["keys", "ms per query"].map(Axis::logarithmic), &lines)?;
         self.plot(
             "recall.svg",
-            [Axis::linear("recall@k"), Axis::logarithmic("queries a second")],
+            [Axis::linear("recall@k"), Axis::logarithmic("queries per second")],
             &recall,
         )?;
         output::print(&value_types(folder.path())?)?;
         let cache = cache(&folder.path().join("values"))?;
         self.plot(
             "cache.svg",
-            [Axis::logarithmic("MB of the cache"), Axis::linear("share")],
+            [Axis::logarithmic("cache size, MB"), Axis::linear("share")],
             &cache,
         )?;
         Ok(Outcome::Done)
@@ -120,7 +128,7 @@ impl TradeoffBench {
         queries: Queries<'_>,
     ) -> anyhow::Result<f64> {
         let mut times = Vec::new();
-        // Small searches are over before the clock tells much: several make one time.
+        // A small search is too short to time: time several together.
         let repeats = (100 * self.width / queries.keys.len()).max(1);
         for _ in 0..self.rounds.max(1) {
             let start = Instant::now();
@@ -132,7 +140,7 @@ impl TradeoffBench {
         Ok(median(times))
     }
 
-    /// Speed by recall.
+    /// Measures speed and recall for each number of candidates.
     fn recall(&self, generation: &Generation, keys: &[f32]) -> anyhow::Result<Vec<Line>> {
         let speed = |seconds: f64| QUERIES as f64 / seconds;
         let mut lines = Vec::new();
@@ -166,7 +174,7 @@ impl TradeoffBench {
     }
 }
 
-/// Bytes, time and error of values in both types of numbers.
+/// Measures size, reading time and error of values in both number types.
 fn value_types(folder: &Path) -> anyhow::Result<String> {
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let values: Vec<f32> = (0..VALUES * VALUE.tokens * VALUE.width)
@@ -207,7 +215,8 @@ fn value_types(folder: &Path) -> anyhow::Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// How many values are found in caches of several sizes, and how long lookups take beside those without a cache.
+/// Measures hit rate and lookup time for several cache sizes. Times are relative to lookups without
+/// a cache.
 fn cache(folder: &Path) -> anyhow::Result<Vec<Line>> {
     let format = MemoryFormat { width: 8, normalised: true, values: Some(VALUE) };
     let size = VALUE.tokens * VALUE.width;
@@ -220,7 +229,7 @@ fn cache(folder: &Path) -> anyhow::Result<Vec<Line>> {
     let writer = Writer::create(folder, format, CACHED, batches)?;
     let generation = writer.generation();
     let rows: Vec<Row> = generation.live_rows().collect();
-    // The sums of 1, 1/2, 1/3, …: where a number between 0 and the last falls is a row drawn by Zipf's law.
+    // Cumulative sums of 1, 1/2, 1/3, …, to draw rows from a Zipf distribution.
     let mut sums = Vec::with_capacity(CACHED);
     (1..=CACHED).fold(0.0, |sum, rank| {
         sums.push(sum + (rank as f64).powf(-ZIPF));
@@ -263,7 +272,7 @@ fn cache(folder: &Path) -> anyhow::Result<Vec<Line>> {
         times.push((megabytes, start.elapsed().as_secs_f64() / without));
     }
     Ok(vec![
-        Line::new("rows that the cache had", hits),
-        Line::new("time / time of the mapped file in main memory", times),
+        Line::new("hit rate of the cache", hits),
+        Line::new("time / time of the memory-mapped file, in RAM", times),
     ])
 }

@@ -1,4 +1,4 @@
-//! `engram data audiovisual`: names of the embedded world in noise, with pictures, as files.
+//! `engram data audiovisual`: spoken names from the embedded world in noise, with images, as files.
 
 use std::collections::BTreeSet;
 use std::io::Cursor;
@@ -19,14 +19,14 @@ use rayon::prelude::*;
 use super::super::{Outcome, output};
 use super::speech::wav;
 
-/// Clips whose sounds are held at once.
+/// Number of clips whose audio is in memory at once.
 const AT_ONCE: usize = 256;
 
-/// Write clips of names that are said in noise while their pictures are shown, with a manifest.
+/// Write audio-visual clips: names spoken in noise, with images of the named things, and a
+/// manifest.
 ///
-/// They are those of `engram train avformer` with as many names: voice and noise of the test are heard in no
-/// training.
-/// The same options give the same bytes.
+/// The clips are the same as in `engram train avformer` with the same number of names. The voices
+/// and the noise of the test split do not occur in training. The same options give the same bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -34,29 +34,29 @@ Example:
   engram predict --recogniser whisper --adapters runs/a1 --input seen/clips.jsonl --output hyp.tsv
   engram eval wer --ref seen/ref.tsv --hyp hyp.tsv --normalizer whisper-en")]
 pub struct Audiovisual {
-    /// The folder to make: clips.jsonl, ref.tsv, sound files and pictures
+    /// Output folder for clips.jsonl, ref.tsv, audio files and images
     folder: PathBuf,
-    /// Whose voices, and whose noise
+    /// Split of the voices and the noise
     #[arg(long, default_value = "test")]
     split: SplitName,
-    /// How many
+    /// Number of clips
     #[arg(long, value_name = "N", default_value_t = 552,
         value_parser = clap::value_parser!(u32).range(1..=20_000))]
     count: u32,
-    /// Names that are said
+    /// Number of different names
     #[arg(long, value_name = "N", default_value_t = 138)]
     names: usize,
-    /// The seed of voices, noise and views: the recipe's data.world_seed
+    /// Random seed of voices, noise and views, as data.world_seed in a recipe
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The lowest and highest ratio of speech over noise, in dB
+    /// Lowest and highest signal-to-noise ratio in dB
     #[arg(long, value_name = "DB", num_args = 2, allow_negative_numbers = true,
         default_values_t = [-16.0f32, -8.0])]
     snr_db: Vec<f32>,
-    /// Without noise
+    /// Write speech without noise
     #[arg(long)]
     clean: bool,
-    /// Pictures of each clip
+    /// Number of images per clip
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(0..=8))]
     frames: u8,
 }
@@ -71,7 +71,9 @@ enum SplitName {
 impl Audiovisual {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         output::check_new_folder(&self.folder)?;
-        let &[low, high] = self.snr_db.as_slice() else { anyhow::bail!("--snr-db wants two") };
+        let &[low, high] = self.snr_db.as_slice() else {
+            anyhow::bail!("--snr-db needs two values")
+        };
         let count = self.count as usize;
         let data = AvformerData {
             names: self.names,

@@ -10,49 +10,51 @@ use serde::Serialize;
 use super::super::predict::files_of;
 use super::super::{Outcome, output, paths};
 
-/// Missing files that are named.
+/// The largest number of missing files to print.
 const MOST_TOLD: usize = 20;
 
-/// Write the clips of a published data set of speech as a manifest.
+/// Write a manifest of the clips in a published speech data set.
 ///
-/// The manifest (JSON lines: id, audio, start, end, text, frames, speaker) is what `engram predict`
-/// transcribes and `engram train speech` learns from. Sound files are looked for, and not opened.
+/// `engram predict` transcribes the clips of a manifest, and `engram train speech` trains on them.
+/// A manifest has JSON lines with id, audio, start, end, text, frames, speaker. Checks that the
+/// audio files exist but does not open them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram data clips librispeech LibriSpeech/dev-clean --out dev-clean.jsonl
   engram data clips how2 data/train --audio wavs --out train.jsonl
   engram data clips visspeech VisSpeech.csv --audio audio --frames frames --skip-missing \\
-    --out visspeech.jsonl
+      --out visspeech.jsonl
   engram data clips ego4d av_val.json --audio clips --out ego4d.jsonl
   engram data clips howto100m caption.json --audio audio --skip-missing --out howto.jsonl")]
 pub struct Clips {
-    /// librispeech, how2 (and other folders in the form of Kaldi), visspeech, ego4d, howto100m, or
-    /// manifest (our own, or a folder of sound files)
+    /// Format of the data set: librispeech, how2 (and other Kaldi folders), visspeech, ego4d,
+    /// howto100m, or manifest (a manifest of this toolkit, or a folder of audio files)
     format: SpeechFormat,
-    /// The folder or file of the data set
+    /// Folder or file of the data set
     path: PathBuf,
-    /// The folder of its sound files, where it does not say itself where they are
+    /// Folder of the audio files, if the data set does not give their paths
     #[arg(long, value_name = "FOLDER")]
     audio: Option<PathBuf>,
-    /// A folder with a folder of pictures for each clip or recording
+    /// Folder with one subfolder of images per clip or recording
     #[arg(long, value_name = "FOLDER")]
     frames: Option<PathBuf>,
-    /// Pictures are numbered from 0, so many of them in a second: clips get those of their own time
+    /// Frame rate of the images, which are numbered from 0; each clip gets the images of its time
+    /// span
     #[arg(long, value_name = "HZ", requires = "frames", value_parser = frame_rate)]
     frame_rate: Option<f64>,
-    /// Leave out clips without their sound file, instead of ending
+    /// Skip clips whose audio file is missing, instead of stopping with an error
     #[arg(long)]
     skip_missing: bool,
-    /// The manifest to write
+    /// Output file of the manifest
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Print what was read as JSON, with all that is missing
+    /// Print a summary as JSON, with all missing files
     #[arg(long)]
     json: bool,
 }
 
-/// What was read.
+/// The summary that is printed as JSON.
 #[derive(Serialize)]
 struct Summary<'a> {
     clips: usize,
@@ -86,24 +88,24 @@ impl Clips {
             return Ok(Outcome::Done);
         }
         for one in missing.iter().take(MOST_TOLD) {
-            output::note(&format!("left out: {}, {}: no {}", one.id, one.place, one.wanted), false);
+            output::note(&format!("skipped: {}, {}: no {}", one.id, one.place, one.wanted), false);
         }
         if missing.len() > MOST_TOLD {
             let more = missing.len() - MOST_TOLD;
-            output::note(&format!("and {more} more without their sound; --json has all"), false);
+            output::note(&format!("and {more} more without audio; --json lists all"), false);
         }
         let mut told = format!("{}: {} clips", self.out.display(), clips.len());
         for (count, what) in [
-            (missing.iter().map(|one| one.clips).sum(), "without their sound"),
-            (without_text, "without words"),
+            (missing.iter().map(|one| one.clips).sum(), "without audio"),
+            (without_text, "without text"),
             (without_length, "without length"),
         ] {
             if count > 0 {
-                told += &format!("; {count} {what} left out");
+                told += &format!("; skipped {count} {what}");
             }
         }
         if hidden > 0 {
-            told += &format!("; {hidden} hidden files passed over");
+            told += &format!("; skipped {hidden} hidden files");
         }
         output::print(&told)?;
         Ok(Outcome::Done)
@@ -113,6 +115,6 @@ impl Clips {
 fn frame_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        _ => Err("is no positive number of pictures in a second".to_string()),
+        _ => Err("must be a number of images per second above 0".to_string()),
     }
 }

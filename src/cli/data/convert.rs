@@ -8,7 +8,7 @@ use engram_models::ctranslate2::PublishedWhisper;
 
 use super::super::{Outcome, output};
 
-/// Write weights of other tools under their published names.
+/// Convert the weights of other tools to safetensors with the published names.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Example:
@@ -17,19 +17,19 @@ pub enum Convert {
     Ctranslate2(Ctranslate2),
 }
 
-/// A Whisper model of CTranslate2, as faster-whisper uses it.
+/// Convert a CTranslate2 Whisper model, as used by faster-whisper.
 ///
-/// `model.bin` (f32, f16, bf16, int16 or int8) becomes `model.safetensors` with the names of
-/// `transformers`; numbers of floats stay as they are.
+/// Converts `model.bin` (f32, f16, bf16, int16 or int8) to `model.safetensors` with the names of
+/// `transformers`. Floating-point weights are unchanged.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   engram data convert ctranslate2 faster-whisper-tiny.en --out whisper-tiny.en
   engram predict --recogniser whisper-tiny.en --input talk.flac --output talk.srt")]
 pub struct Ctranslate2 {
-    /// The folder with `model.bin`, `config.json` and `tokenizer.json`
+    /// Folder with `model.bin`, `config.json` and `tokenizer.json`
     folder: PathBuf,
-    /// The folder to make
+    /// Output folder
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
 }

@@ -18,10 +18,12 @@ use serde::Serialize;
 
 use super::super::{Outcome, output};
 
-/// Turn a published data set into entries of a memory.
+/// Convert a published data set to memory entries (JSON lines).
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-Files are plain or gzip. What becomes of each data set, and how REVEAL's code does it: docs/memory.md.
+Files may be gzipped. docs/memory.md describes the conversion of each data set and compares it with
+REVEAL's code.
+
 Examples:
   engram data entries wit wit_v1.train.all-0000*.tsv.gz --language en --out wit.jsonl
   engram data entries web cc12m.tsv --out cc12m.jsonl
@@ -34,16 +36,16 @@ pub enum Entries {
     Vqa(Vqa),
 }
 
-/// What all of them take.
+/// The output options of all formats.
 #[derive(Debug, Args)]
 struct Output {
-    /// The entries to write, JSON lines
+    /// Output file for the entries (JSON lines)
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Count malformed lines and items, where otherwise the first of them ends the command
+    /// Skip and count malformed lines and items, instead of stopping with an error
     #[arg(long)]
     skip_bad_lines: bool,
-    /// Do not show progress
+    /// Hide progress
     #[arg(long)]
     quiet: bool,
     /// Print the counts as JSON
@@ -51,31 +53,35 @@ struct Output {
     json: bool,
 }
 
-/// Edges of Wikidata, or of another knowledge graph, and descriptions of its entities.
+/// Convert triples and entity descriptions of Wikidata or another knowledge graph.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Edges: [[subject, relation, object], ...] as REVEAL has them, or lines `subject TAB relation TAB object`.
-Labels: {id: label}, {id: {\"label\": ..., \"description\": ...}}, or lines `id TAB label [TAB alias ...]`.
+Triples: [[subject, relation, object], ...] as in REVEAL, or lines
+`subject TAB relation TAB object`.
+Labels: {id: label}, {id: {\"label\": ..., \"description\": ...}}, or lines
+`id TAB label [TAB alias ...]`.
+
 Examples:
   engram data entries wikidata wikidata5m_transductive_train.txt --labels wikidata5m_entity.txt \\
       --labels wikidata5m_relation.txt --reverse --out wikidata.jsonl
   engram data entries wikidata --labels entity2wikidata.json --descriptions --out passages.jsonl")]
 pub struct Wikidata {
-    /// Files of edges
+    /// Files of triples
     edges: Vec<PathBuf>,
-    /// A file of labels for entities, relations or both; several times for several
+    /// File of labels of entities, relations or both (repeatable)
     #[arg(long, value_name = "FILE")]
     labels: Vec<PathBuf>,
-    /// Keep the ids of entities that have no label, where otherwise the first of them ends the command
+    /// Use the id of an entity without a label, instead of stopping with an error
     #[arg(long, requires = "labels")]
     keep_ids: bool,
-    /// Give the reverse of each edge too, with `_R` behind its relation, unless 10,000 edges have that relation and object
+    /// Also add the reverse of each triple, with `_R` after its relation, unless 10,000 triples
+    /// have the same relation and object
     #[arg(long)]
     reverse: bool,
-    /// Give each label that has a description as a passage `label: description`
+    /// Also add a passage `label: description` for each label with a description
     #[arg(long, requires = "labels")]
     descriptions: bool,
-    /// The source of the entries
+    /// Source name of the entries
     #[arg(long, value_name = "NAME", default_value = "wikidata",
         value_parser = NonEmptyStringValueParser::new())]
     source: String,
@@ -83,19 +89,19 @@ pub struct Wikidata {
     output: Output,
 }
 
-/// WIT: pictures of Wikipedia with the texts around them.
+/// Convert WIT: images of Wikipedia with the texts around them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   engram data entries wit wit_v1.train.all-0000*.tsv.gz --language en --out wit.jsonl")]
 pub struct Wit {
-    /// Files of WIT, .tsv or .tsv.gz
+    /// WIT files, .tsv or .tsv.gz
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Keep this language alone, such as en; all without it
+    /// Keep only this language, for example en; default: all
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
-    /// The source of the entries
+    /// Source name of the entries
     #[arg(long, value_name = "NAME", default_value = "wit",
         value_parser = NonEmptyStringValueParser::new())]
     source: String,
@@ -103,23 +109,23 @@ pub struct Wit {
     output: Output,
 }
 
-/// Pictures of the web with captions: CC12M, CC3M.
+/// Convert web images with captions: CC12M, CC3M.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram data entries web cc12m.tsv --out cc12m.jsonl
   engram data entries web Train_GCC-training.tsv --caption-first --source cc3m --out cc3m.jsonl")]
 pub struct Web {
-    /// Files of lines `address TAB caption`
+    /// Files with lines `URL TAB caption`
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The caption comes before the address, as in CC3M
+    /// Read lines `caption TAB URL`, as in CC3M
     #[arg(long)]
     caption_first: bool,
-    /// Leave out captions of fewer characters; for its web pairs in pre-training REVEAL's code has 33
+    /// Skip captions with fewer characters; REVEAL's code uses 33 for web pairs in pre-training
     #[arg(long, value_name = "N", default_value_t = 0)]
     min_characters: usize,
-    /// The source of the entries
+    /// Source name of the entries
     #[arg(long, value_name = "NAME", default_value = "cc12m",
         value_parser = NonEmptyStringValueParser::new())]
     source: String,
@@ -127,26 +133,26 @@ pub struct Web {
     output: Output,
 }
 
-/// Captions of COCO, NoCaps, or of Karpathy's files.
+/// Convert captions of COCO or NoCaps, also from Karpathy's files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram data entries coco captions_train2017.json --folder train2017 --out coco.jsonl
   engram data entries coco dataset_coco.json --split train,restval --join --out coco.jsonl")]
 pub struct Coco {
-    /// Files of captions
+    /// Caption files
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The folder to put before the names of the pictures
+    /// Folder name to put before the image file names
     #[arg(long, value_name = "DIR")]
     folder: Option<String>,
-    /// Make one entry of all captions of an image
+    /// Join all captions of an image to one entry
     #[arg(long)]
     join: bool,
-    /// Keep these splits of Karpathy's file: train, restval, val, test
+    /// Keep only these splits of Karpathy's file: train, restval, val, test
     #[arg(long = "split", value_name = "NAME", value_delimiter = ',')]
     splits: Vec<String>,
-    /// The source of the entries
+    /// Source name of the entries
     #[arg(long, value_name = "NAME", default_value = "coco",
         value_parser = NonEmptyStringValueParser::new())]
     source: String,
@@ -154,7 +160,7 @@ pub struct Coco {
     output: Output,
 }
 
-/// Questions about pictures with answers: VQA, OK-VQA, A-OKVQA.
+/// Convert visual questions and answers: VQA, OK-VQA, A-OKVQA.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -162,24 +168,26 @@ Examples:
       --questions val_questions.json --annotations val_annotations.json \\
       --image-name COCO_train2014_%012d.jpg --image-name COCO_val2014_%012d.jpg \\
       --per-image --out vqa.jsonl
-  engram data entries vqa --aokvqa aokvqa_v1p0_val.json --image-name val2017/%012d.jpg --out aokvqa.jsonl")]
+  engram data entries vqa --aokvqa aokvqa_v1p0_val.json --image-name val2017/%012d.jpg \\
+      --out aokvqa.jsonl")]
 pub struct Vqa {
-    /// Questions of VQA or OK-VQA; several times for several
+    /// Question file of VQA or OK-VQA (repeatable)
     #[arg(long, value_name = "FILE", required_unless_present = "aokvqa")]
     questions: Vec<PathBuf>,
-    /// Their annotations, in the same order
+    /// Annotation file for each question file, in the same order
     #[arg(long, value_name = "FILE")]
     annotations: Vec<PathBuf>,
-    /// A-OKVQA, questions and answers in one
+    /// A-OKVQA file with questions and answers (repeatable)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["questions", "annotations"])]
     aokvqa: Vec<PathBuf>,
-    /// How pictures are called: %012d, %d or %s stands for the image's id. Once, or once for each file of questions
+    /// Pattern of image file names, where %012d, %d or %s stands for the image id; give one for all
+    /// question files, or one for each
     #[arg(long = "image-name", value_name = "PATTERN")]
     image_names: Vec<ImageName>,
-    /// Make one entry of all questions of an image, with the text that REVEAL has
+    /// Join all questions of an image to one entry, with REVEAL's text format
     #[arg(long)]
     per_image: bool,
-    /// The source of the entries
+    /// Source name of the entries
     #[arg(long, value_name = "NAME", default_value = "vqa",
         value_parser = NonEmptyStringValueParser::new())]
     source: String,
@@ -214,7 +222,10 @@ impl Wikidata {
     fn run(self) -> anyhow::Result<()> {
         let Self { edges, labels, keep_ids, reverse, descriptions, source, output } = self;
         if edges.is_empty() && !descriptions {
-            anyhow::bail!("no edges and no --descriptions; give files of edges, or both options");
+            anyhow::bail!(
+                "no triples and no --descriptions; give files of triples, or --labels with \
+                 --descriptions"
+            );
         }
         let mut again = Vec::new();
         again.extend(edges.iter().filter(|_| reverse).cloned());
@@ -223,7 +234,9 @@ impl Wikidata {
             again.iter().find(|path| fs::metadata(path).is_ok_and(|found| !found.is_file()))
         {
             let pipe = pipe.display();
-            anyhow::bail!("{pipe}: is read twice, which only a file can be; write it to one");
+            anyhow::bail!(
+                "{pipe}: cannot be read twice, which these options need; save it to a file"
+            );
         }
         let files = [&edges[..], &labels, &again].concat();
         output.write(&files, |reading, to| {
@@ -261,7 +274,8 @@ impl Vqa {
         if questions.len() != annotations.len() {
             let (questions, annotations) = (questions.len(), annotations.len());
             anyhow::bail!(
-                "{questions} files of questions, {annotations} of annotations; give one of each, in one order"
+                "{questions} question files, {annotations} annotation files; give one of each, in \
+                 the same order"
             );
         }
         let count = questions.len() + aokvqa.len();
@@ -270,7 +284,7 @@ impl Vqa {
             1 => vec![image_names.into_iter().next(); count],
             given if given == count => image_names.into_iter().map(Some).collect(),
             given => anyhow::bail!(
-                "{given} --image-name for {count} files of questions; give one, or one for each"
+                "{given} --image-name for {count} question files; give one, or one for each file"
             ),
         };
         let options: Vec<VqaOptions> = names
@@ -292,7 +306,7 @@ impl Vqa {
     }
 }
 
-/// The files on their way in.
+/// Opens input files and shows progress.
 struct Reading {
     bar: ProgressBar,
     skips_bad_rows: bool,
@@ -305,13 +319,13 @@ impl Reading {
         Input::new(path, self.bar.wrap_read(file))
     }
 
-    /// For what gives no entries.
+    /// A collector for files that give no entries.
     fn counter(&self) -> Collector<'static> {
         Collector::new(|_| Ok(())).skipping_bad_rows(self.skips_bad_rows)
     }
 }
 
-/// What `--json` prints.
+/// The summary that `--json` prints.
 #[derive(Serialize)]
 struct Summary<'a> {
     out: &'a Path,
@@ -320,7 +334,7 @@ struct Summary<'a> {
 }
 
 impl Output {
-    /// Writes the entries of files that are read one after the other.
+    /// Reads files one after the other and writes their entries.
     fn write_each(
         &self,
         files: &[PathBuf],
@@ -331,7 +345,8 @@ impl Output {
         })
     }
 
-    /// Writes the entries that `read` gives, and tells the counts; `files` are those that it opens, each as often.
+    /// Writes the entries that `read` produces, then prints the counts. `files` has every file that
+    /// `read` opens, repeated if it opens the file several times.
     fn write(
         &self,
         files: &[PathBuf],
@@ -363,7 +378,7 @@ impl Output {
         read?;
         if counts.entries == 0 {
             anyhow::bail!(
-                "{}: no entries, {}; check the files and the options",
+                "{}: no entries from {}; check the files and the options",
                 self.out.display(),
                 told(&counts)
             );
@@ -376,18 +391,18 @@ impl Output {
     fn report(&self, counts: &Counts) -> anyhow::Result<()> {
         let summary = Summary { out: &self.out, counts };
         let text =
-            || format!("{}: {} entries of {}", self.out.display(), counts.entries, told(counts));
+            || format!("{}: {} entries from {}", self.out.display(), counts.entries, told(counts));
         output::print_report(self.json, &summary, text)
     }
 }
 
-/// The rows, and those left out by their reasons.
+/// The number of records read and of records skipped, with reasons.
 fn told(counts: &Counts) -> String {
-    let mut text = format!("{} rows", counts.rows);
+    let mut text = format!("{} records", counts.rows);
     let reasons: Vec<String> =
         counts.left_out.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     if !reasons.is_empty() {
-        text += &format!("; left out: {}", reasons.join(", "));
+        text += &format!("; skipped: {}", reasons.join(", "));
     }
     for (note, count) in &counts.notes {
         text += &format!("; {count} {note}");

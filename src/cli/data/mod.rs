@@ -17,7 +17,7 @@ use engram_data::world::phrases::phrase_world;
 
 use super::{Outcome, output};
 
-/// Fetch published weights, write the embedded data, read published data sets.
+/// Download weights, write the embedded data sets, convert data sets to memory entries.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
@@ -32,30 +32,31 @@ pub enum Data {
     Speech(speech::Speech),
     Audiovisual(audiovisual::Audiovisual),
     Clips(clips::Clips),
-    /// Turn a published data set into entries of a memory
+    /// Convert a published data set to memory entries (JSON lines)
     #[command(subcommand)]
     Entries(entries::Entries),
-    /// Write weights of other tools under their published names
+    /// Convert the weights of other tools to safetensors with the published names
     #[command(subcommand)]
     Convert(convert::Convert),
 }
 
-/// Put a model's files into the hub's cache, for offline use.
+/// Download a model to the Hugging Face cache, for offline use.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are obeyed.
+Uses the environment variables HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE.
+
 Example:
   engram data fetch hf://sentence-transformers/all-MiniLM-L6-v2")]
 pub struct Fetch {
-    /// `hf://owner/name[@revision]`
+    /// The model: `hf://owner/name[@revision]`
     location: String,
-    /// Files to fetch
+    /// File to download (repeatable)
     #[arg(long = "file", value_name = "NAME", default_values_t =
         ["config.json", "tokenizer.json", "model.safetensors"].map(String::from))]
     files: Vec<String>,
 }
 
-/// Write the embedded phrase set as CSV files in the patent schema.
+/// Write the embedded phrase pairs as CSV files in the format of the patent data.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -64,9 +65,9 @@ Example:
   engram predict runs/p0 --input phrases/test.csv --output scores.csv
   engram eval phrase --gold phrases/test.csv --predictions scores.csv")]
 pub struct Phrases {
-    /// The folder to write
+    /// Output folder
     folder: PathBuf,
-    /// The seed of the set
+    /// Random seed of the set
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -1,4 +1,4 @@
-//! `engram data speech`: sentences of the embedded world's voices as sound files.
+//! `engram data speech`: spoken sentences of the embedded world as audio files.
 
 use std::io::Cursor;
 use std::path::PathBuf;
@@ -13,32 +13,32 @@ use hound::{SampleFormat, WavSpec, WavWriter};
 
 use super::super::{Outcome, output};
 
-/// Write sentences of the embedded world's voices, with a manifest.
+/// Write spoken sentences of the embedded world and a manifest.
 ///
-/// Those of validation and test are the ones by which `engram train speech` validates and tests: the
-/// voice of each is heard in no training. The same options give the same bytes.
+/// The validation and test splits are the same as in `engram train speech`: their voices do not
+/// occur in training. The same options give the same bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
+Example, to evaluate an ASR model:
   engram data speech spoken
   engram predict --recogniser runs/s1 --input spoken/clips.jsonl --output hyp.tsv
   engram eval wer --ref spoken/ref.tsv --hyp hyp.tsv
 
-Clean speech that adapters may rehearse, as a frozen recogniser writes it:
+Example, to make clean speech for the rehearsal of adapters, transcribed by a frozen ASR model:
   engram data speech heard --split train --count 800 --snr-db 60
   engram predict --recogniser whisper --input heard/clips.jsonl --format manifest \\
       --output rehearsal.jsonl")]
 pub struct Speech {
-    /// The folder to make: clips.jsonl, ref.tsv and sound files
+    /// Output folder for clips.jsonl, ref.tsv and audio files
     folder: PathBuf,
-    /// Whose sentences
+    /// Split of the sentences and voices
     #[arg(long, default_value = "test")]
     split: SplitName,
-    /// How many
+    /// Number of sentences
     #[arg(long, value_name = "N", default_value_t = 400,
         value_parser = clap::value_parser!(u16).range(1..=5000))]
     count: u16,
-    /// Speech over white noise, in dB
+    /// Signal-to-noise ratio with white noise, in dB
     #[arg(long, value_name = "DB", default_value_t = 30.0, allow_negative_numbers = true,
         value_parser = ratio)]
     snr_db: f32,
@@ -87,11 +87,11 @@ impl Speech {
 fn ratio(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(ratio) if ratio.is_finite() => Ok(ratio),
-        _ => Err("is no ratio in dB".to_string()),
+        _ => Err("must be a ratio in dB".to_string()),
     }
 }
 
-/// Samples as a WAV file of floats, which loud noise does not clip.
+/// Encodes samples as a WAV file of floats, so that loud noise is not clipped.
 pub(in crate::cli) fn wav(samples: &[f32]) -> anyhow::Result<Vec<u8>> {
     let spec = WavSpec {
         channels: 1,

@@ -1,4 +1,4 @@
-//! `engram data world`: the embedded world as files that `engram memory` and `engram eval` read.
+//! `engram data world`: the embedded world as files for `engram memory` and `engram eval`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,40 +13,40 @@ use serde::Serialize;
 
 use super::super::output;
 
-/// Facts that are changed in `swap.jsonl`, where there are so many.
+/// The largest number of changed facts in `swap.jsonl`.
 const SWAPPED: usize = 100;
 
-/// Write the embedded world: pictures, entries of four sources, questions, keys and values.
+/// Write the embedded world: images, memory entries from four sources, questions, keys and values.
 ///
-/// Keys and values are made by a fixed function of words and pixels, without a model.
+/// A fixed function of words and pixels computes the keys and values, without a model.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram data world world
   engram memory build --keys world/keys.npy --values world/values.npy \\
-    --entries world/entries.jsonl --out memory
+      --entries world/entries.jsonl --out memory
   engram memory search memory --queries world/queries.npy -k 10
   engram memory update memory --keys world/swap_keys.npy --values world/swap_values.npy \\
-    --entries world/swap.jsonl
+      --entries world/swap.jsonl
 
-docs/world.md says what is in it.")]
+docs/world.md describes the files.")]
 pub struct World {
-    /// The folder to make
+    /// Output folder
     folder: PathBuf,
-    /// Draws facts, wordings, splits and views
+    /// Random seed of facts, wordings, splits and views
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many pictures; all without it
+    /// Number of images; default: all
     #[arg(long)]
     pictures: Option<usize>,
-    /// Views of each picture; questions show the first two
+    /// Number of augmented views per image; questions use the first two
     #[arg(long, default_value_t = EVALUATION_VIEW,
         value_parser = clap::value_parser!(u32).range(i64::from(EVALUATION_VIEW)..=1000))]
     views: u32,
-    /// Side of a view, in pixels
+    /// Width and height of a view in pixels
     #[arg(long, default_value_t = 48)]
     size: u32,
-    /// Only the questions of this split
+    /// Write only the questions of this split
     #[arg(long)]
     split: Option<SplitName>,
 }
@@ -81,7 +81,7 @@ impl World {
         output::write_folder(folder, |whole| self.write(&world, whole))?;
         let questions = self.questions(&world);
         output::print(&format!(
-            "{}: {} pictures, {} entries, {} questions",
+            "{}: {} images, {} entries, {} questions",
             folder.display(),
             world.pictures.len(),
             world.entries.len(),
@@ -141,7 +141,7 @@ impl World {
     }
 }
 
-/// A question with the file of its view.
+/// A question and the image file of its view.
 #[derive(Serialize)]
 struct Asked<'a> {
     #[serde(flatten)]
@@ -156,7 +156,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// JSON lines.
+/// Serialises rows as JSON lines.
 fn lines<T: Serialize>(rows: impl IntoIterator<Item = T>) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for row in rows {

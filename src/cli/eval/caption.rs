@@ -13,7 +13,7 @@ use super::super::Outcome;
 use super::output;
 use super::shared::{Intervals, Outputs, source};
 
-/// Captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, over all images and by domain; without Java.
+/// Evaluate captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, over all images and by domain.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,26 +22,27 @@ Examples:
   engram eval caption --references nocaps_val.json --results mine.json --html report.html
   engram eval caption --references some.json --results mine.json --df coco_df.json --json
 
-References: COCO or NoCaps annotations ({\"images\", \"annotations\"}); with domains, figures for each.
-Results: [{\"image_id\", \"caption\"}]. Files may be gzipped. METEOR and SPICE need Java and are
-not here.")]
+References: COCO or NoCaps annotations ({\"images\", \"annotations\"}). If images have domains, each
+domain also gets scores.
+Results: [{\"image_id\", \"caption\"}].
+Files may be gzipped. METEOR and SPICE need Java and are not included.")]
 pub struct Caption {
-    /// Annotations with people's captions
+    /// Reference captions
     #[arg(long, value_name = "FILE")]
     references: PathBuf,
-    /// The system's captions
+    /// Captions of the system
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
-    /// Evaluate only the images that have a result
+    /// Evaluate only images that have a result
     #[arg(long)]
     with_result: bool,
-    /// Document frequencies for CIDEr from elsewhere
+    /// File with document frequencies for CIDEr; default: computed from the references
     #[arg(long, value_name = "FILE")]
     df: Option<PathBuf>,
-    /// Count a domain's document frequencies over its own images
+    /// Compute a domain's document frequencies from its own images only
     #[arg(long, conflicts_with = "df")]
     domain_df: bool,
-    /// List the N images described worst
+    /// List the N images with the worst captions
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
     #[command(flatten)]

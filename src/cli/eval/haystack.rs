@@ -11,17 +11,18 @@ use super::super::Outcome;
 use super::output;
 use super::shared::{Intervals, Outputs, source};
 
-/// Visual Haystacks: yes-or-no questions about a few pictures among many.
+/// Evaluate Visual Haystacks: yes-or-no questions about a few images among many.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram eval haystack --replies replies.jsonl
   engram eval haystack --replies replies.jsonl.gz --html report.html
 
-Replies: JSON lines {\"id\", \"answer\": \"yes\" or \"no\", \"response\"}. What the benchmark's scripts
-write, a file for each question, is put together by `jq -c . results/*.json > replies.jsonl`.")]
+Replies: JSON lines {\"id\", \"answer\": \"yes\" or \"no\", \"response\"}. The benchmark's scripts write
+one file per question; join them with:
+  jq -c . results/*.json > replies.jsonl")]
 pub struct Haystack {
-    /// Questions with their answers and the system's replies
+    /// Questions with gold answers and the system's replies
     #[arg(long, value_name = "FILE")]
     replies: PathBuf,
     #[command(flatten)]

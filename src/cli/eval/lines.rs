@@ -1,4 +1,4 @@
-//! `engram eval normalize` and its like: one line in, one line out.
+//! `engram eval normalize` and `tokenize`: one output line for each input line.
 
 use std::io::{self, BufRead, BufWriter, Write};
 
@@ -10,17 +10,18 @@ use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
 
 use super::super::Outcome;
 
-/// Lines that go through all threads together.
+/// Number of lines in a batch for all threads.
 const BLOCK: usize = 16_384;
 
-/// Put each line of standard input through a text normaliser.
+/// Normalise each line of standard input.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram eval normalize --normalizer whisper-en < transcripts.txt > normal.txt
   engram eval normalize --normalizer basic < transcripts.txt.gz > normal.txt")]
 pub struct Normalize {
-    /// none, lowercase, jiwer-standardize, basic (+remove-diacritics, +split-letters), whisper-en
+    /// The normaliser: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
+    /// +split-letters), whisper-en
     #[arg(long, value_name = "NAME", value_parser = Normaliser::parse)]
     normalizer: Normaliser,
 }
@@ -45,10 +46,10 @@ impl Normalize {
     }
 }
 
-/// Divide each line of standard input into tokens, as captions are.
+/// Tokenize each line of standard input like a caption.
 ///
-/// The tokens are those of Stanford's PTBTokenizer as pycocoevalcap calls it, in lower case and
-/// without punctuation, a space between them.
+/// Gives the tokens of Stanford's PTBTokenizer with pycocoevalcap's settings: lower case, without
+/// punctuation, separated by spaces.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -61,7 +62,7 @@ pub struct Tokenize {
 
 impl Tokenize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        // All lines at once: what follows a line can change its last token.
+        // All lines at once: the next line can change the last token of a line.
         let lines = read_lines(&mut decompress_reader(io::stdin().lock())?, usize::MAX, 1)?;
         let tokens = match self.raw {
             true => tokenise_raw(&lines),
@@ -77,7 +78,8 @@ impl Tokenize {
     }
 }
 
-/// At most `count` lines without their ends; only `\n` ends a line. `first` is the number of the first.
+/// Reads at most `count` lines, without their line ends. Only `\n` ends a line. Errors count lines
+/// from `first`.
 fn read_lines(input: &mut impl BufRead, count: usize, first: usize) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
     while lines.len() < count {
@@ -90,7 +92,9 @@ fn read_lines(input: &mut impl BufRead, count: usize, first: usize) -> anyhow::R
         }
         let number = first + lines.len();
         let line = String::from_utf8(line).map_err(|_| {
-            anyhow::anyhow!("standard input, line {number}: is not UTF-8; convert it to UTF-8")
+            anyhow::anyhow!(
+                "standard input, line {number}: is not UTF-8; convert the text to UTF-8"
+            )
         })?;
         lines.push(line);
     }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use super::{Outcome, output};
 use shared::Intervals;
 
-/// Measure predictions.
+/// Evaluate predictions: WER, captions, VQA, retrieval, phrase similarity.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
@@ -56,7 +56,7 @@ impl Eval {
     }
 }
 
-/// Two systems on the same items: difference, interval, p values.
+/// Compare two systems on the same items: difference, confidence interval, p-values.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -64,9 +64,9 @@ Examples:
   engram eval wer --pairs b.jsonl --items b.items.jsonl
   engram eval compare a.items.jsonl b.items.jsonl")]
 pub struct Compare {
-    /// Items of system A, as `--items` wrote them
+    /// Items file of system A, from `--items` of an evaluation
     a: PathBuf,
-    /// Items of system B
+    /// Items file of system B
     b: PathBuf,
     #[command(flatten)]
     intervals: Intervals,

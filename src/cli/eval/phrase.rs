@@ -9,7 +9,7 @@ use super::super::Outcome;
 use super::output;
 use super::shared::{Intervals, Outputs};
 
-/// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor.
+/// Evaluate phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -18,16 +18,16 @@ Examples:
   engram eval phrase --gold validation.csv --predictions mine.csv --json > result.json
   engram eval phrase --gold validation.csv --predictions mine.csv --html report.html")]
 pub struct Phrase {
-    /// Gold pairs: CSV with id, anchor, target, context, score and maybe rating
+    /// Gold scores: CSV with id, anchor, target, context, score and optionally rating
     #[arg(long, value_name = "FILE")]
     gold: PathBuf,
     /// Predictions: CSV with id, score
     #[arg(long, value_name = "FILE")]
     predictions: PathBuf,
-    /// Other predictions to compare with, pair by pair
+    /// Predictions of a baseline, for a paired comparison
     #[arg(long, value_name = "FILE", conflicts_with_all = ["html", "items"])]
     baseline: Option<PathBuf>,
-    /// How many of the worst rows to list
+    /// List the N pairs with the largest errors
     #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "baseline")]
     worst: usize,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use super::super::Outcome;
 use super::output;
 use super::shared::{Intervals, Outputs, source};
 
-/// Visual questions: the accuracy of VQA v2 and OK-VQA.
+/// Evaluate visual question answering: accuracy of VQA v2 and OK-VQA.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -20,18 +20,18 @@ Examples:
   engram eval vqa --annotations some.json --results mine.json --questions questions.json \\
       --worst 500 --html report.html
 
-Results: [{\"question_id\", \"answer\"}], one for each question. Files may be gzipped.")]
+Results: [{\"question_id\", \"answer\"}], one per question. Files may be gzipped.")]
 pub struct Vqa {
-    /// Annotations with people's answers
+    /// Annotations with reference answers
     #[arg(long, value_name = "FILE")]
     annotations: PathBuf,
-    /// The system's answers
+    /// Answers of the system
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
-    /// The question file, to show the questions answered worst
+    /// Question file, to show the text of the worst questions
     #[arg(long, value_name = "FILE")]
     questions: Option<PathBuf>,
-    /// List the N questions answered worst
+    /// List the N questions with the worst scores
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
     #[command(flatten)]
@@ -76,20 +76,20 @@ impl Vqa {
     }
 }
 
-/// Visual questions: A-OKVQA, direct answers and multiple choice.
+/// Evaluate A-OKVQA: direct answers and multiple choice.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   engram eval aokvqa --questions aokvqa_v1p0_val.json --predictions mine.json
 
-Predictions: {\"question_id\": {\"direct_answer\": \"…\", \"multiple_choice\": \"…\"}}. Answers are
-compared as they stand; questions with difficult direct answers count for multiple choice only.
-Files may be gzipped.")]
+Predictions: {\"question_id\": {\"direct_answer\": \"…\", \"multiple_choice\": \"…\"}}.
+Answers are compared exactly, without normalisation. Questions with difficult direct answers count
+for multiple choice only. Files may be gzipped.")]
 pub struct Aokvqa {
-    /// A split with answers
+    /// Questions with reference answers (train or validation split)
     #[arg(long, value_name = "FILE")]
     questions: PathBuf,
-    /// The system's answers
+    /// Answers of the system
     #[arg(long, value_name = "FILE")]
     predictions: PathBuf,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use super::super::Outcome;
 use super::output;
 use super::shared::{Intervals, Outputs, source};
 
-/// Retrieval: recall, success, reciprocal rank, average precision, nDCG.
+/// Evaluate retrieval: recall, success, reciprocal rank, average precision, nDCG.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -18,17 +18,17 @@ Examples:
   engram eval retrieval --queries queries.jsonl -k 1,5,50 --json
   engram eval retrieval --queries queries.jsonl --html report.html
 
-Queries: JSON lines {\"id\", \"ranked\": [best first], \"relevant\": [ids] or {id: gain}}. The file may
-be gzipped.")]
+Queries: JSON lines {\"id\", \"ranked\": [best first], \"relevant\": [ids] or {id: gain}}.
+The file may be gzipped.")]
 pub struct Retrieval {
-    /// Queries with what was retrieved and what is relevant
+    /// Queries with retrieved and relevant ids
     #[arg(long, value_name = "FILE")]
     queries: PathBuf,
-    /// Cut-offs of recall and success
+    /// Values of k for recall@k and success@k
     #[arg(short, long = "k", value_name = "K", value_delimiter = ',',
         default_values_t = [1, 5, 10, 20, 100])]
     k: Vec<usize>,
-    /// Cut-offs of nDCG
+    /// Values of k for nDCG@k
     #[arg(long, value_name = "K", value_delimiter = ',', default_values_t = [10])]
     ndcg: Vec<usize>,
     #[command(flatten)]

@@ -19,13 +19,13 @@ use super::super::Outcome;
 use super::output;
 use super::shared::{Intervals, Outputs, source};
 
-/// Speech: word and character error rate, alignments, confusions, rare words.
+/// Evaluate speech recognition: WER and CER, alignments, confusions, rare words.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram eval wer --ref ref.txt --hyp hyp.txt
   engram eval wer --ref ref.trn --hyp hyp.trn --align 10
-  engram eval wer --ref ref.trn --hyp hyp.trn --normalizer lowercase -D     # as sclite -D
+  engram eval wer --ref ref.trn --hyp hyp.trn --normalizer lowercase -D     # like sclite -D
   engram eval wer --ref data/test/text --hyp exp/text --format kaldi
   engram eval wer --pairs pairs.jsonl --unit char --json
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en --compare-normalizers
@@ -33,65 +33,71 @@ Examples:
   engram eval wer --ref ref.tsv --hyp hyp.tsv --html report.html
   engram eval wer --ref ref.tsv --hyp hyp.tsv --biasing test-other.biasing_100.tsv
 
-Formats, by the file's name or --format: plain lines (line i belongs to line i), .trn (text (id)),
-.tsv (id<TAB>text, or a header with id and text), .jsonl (id, text); by --format alone Kaldi's text
-(id text). Files may be gzipped; - is standard input.
+Formats, chosen by the file extension or --format:
+  lines   one text per line; line i of --ref belongs to line i of --hyp
+  trn     text (id)
+  tsv     id<TAB>text, or columns id and text with a header
+  jsonl   objects with id and text
+  kaldi   id text; only with --format
+Files may be gzipped; - is standard input.
 
-A .trn file may have sclite's mark-up: alternatives { a b / c / @ }, @ for no word, (uh) for a word
-that may be missing, ;; for a comment. Texts with mark-up are aligned as sclite aligns them.
+A .trn file may have sclite markup: alternatives { a b / c / @ }, @ for no word, (uh) for an
+optional word, ;; for a comment. Texts with markup are aligned like sclite.
 
-A text may need 40,000,000,000 cells to align: 200,000 by 200,000 characters with little in common.")]
+The alignment of one text may have up to 40,000,000,000 cells: 200,000 x 200,000 characters with
+little in common.")]
 pub struct Wer {
-    /// References
+    /// Reference texts
     #[arg(long = "ref", value_name = "FILE", requires = "hyp", required_unless_present = "pairs")]
     reference: Option<PathBuf>,
-    /// Hypotheses
+    /// Hypothesis texts
     #[arg(long, value_name = "FILE", requires = "reference")]
     hyp: Option<PathBuf>,
-    /// Both in one file: JSON lines with id, ref, hyp
+    /// References and hypotheses in one file: JSON lines with id, ref, hyp
     #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "hyp"])]
     pairs: Option<PathBuf>,
-    /// The format of references and hypotheses, where their names do not tell
+    /// Format of --ref and --hyp; default: from the file extension
     #[arg(long, value_enum, conflicts_with = "pairs")]
     format: Option<Format>,
-    /// Count optionally deletable words, (uh), as right where they are missing (sclite -D)
+    /// Count a missing optional word, (uh), as correct (sclite -D)
     #[arg(short = 'D', long, conflicts_with = "pairs")]
     optional_deletions: bool,
-    /// How words are aligned: sclite for texts with its mark-up, otherwise jiwer
+    /// Alignment method; default: sclite for texts with sclite markup, otherwise jiwer
     #[arg(long, value_enum)]
     alignment: Option<AlignmentName>,
-    /// What is counted
+    /// Unit of the error rate
     #[arg(long, value_enum, default_value = "word")]
     unit: UnitName,
-    /// Normalise texts first: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
+    /// Normalise the texts first: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
     /// +split-letters), whisper-en
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = Normaliser::parse)]
     normalizer: Normaliser,
-    /// Print the figure under each normaliser too
+    /// Also print the error rate with each normaliser
     #[arg(long)]
     compare_normalizers: bool,
-    /// A table (TSV with a header) with a line for each utterance id
+    /// Table with one row per utterance id (TSV with a header), for --by and --cluster
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Figures for each value of a column of the table
+    /// Report the error rate for each value of this table column (repeatable)
     #[arg(long, value_name = "COLUMN", requires = "table")]
     by: Vec<String>,
-    /// Intervals draw whole groups: the values of a column of the table, such as speaker
+    /// Resample groups instead of utterances for the intervals; the table column of the group, for
+    /// example speaker
     #[arg(long, value_name = "COLUMN", requires = "table")]
     cluster: Option<String>,
-    /// Count the errors of these words apart (B-WER and U-WER): a file with one word a line
+    /// Report the errors of these words separately (B-WER and U-WER): a file with one word per line
     #[arg(long, value_name = "FILE")]
     rare_words: Option<PathBuf>,
-    /// Count the errors of words apart that stand at most N times in the references
+    /// Report the errors of words that occur at most N times in the references separately
     #[arg(long, value_name = "N", conflicts_with_all = ["rare_words", "biasing"])]
     rare_at_most: Option<u64>,
-    /// Each utterance's own rare words: id<TAB>text<TAB>JSON list of words
+    /// Rare words of each utterance: id<TAB>text<TAB>JSON list of words
     #[arg(long, value_name = "FILE", conflicts_with = "rare_words")]
     biasing: Option<PathBuf>,
-    /// Show the alignments of the N worst utterances
+    /// Show the alignments of the N worst utterances [default without N: 20]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20")]
     align: Option<usize>,
-    /// List the N most frequent confusions of each kind; 10 in text, none in JSON
+    /// List the N most frequent confusions of each kind [default: 10 in text, 0 in JSON]
     #[arg(long, value_name = "N")]
     confusions: Option<usize>,
     #[command(flatten)]
@@ -102,12 +108,12 @@ pub struct Wer {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
-    /// One text a line
+    /// One text per line
     #[value(alias = "plain")]
     Lines,
-    /// text (id), with sclite's mark-up
+    /// text (id), may have sclite markup
     Trn,
-    /// Kaldi's text: id text
+    /// id text, as in Kaldi
     Kaldi,
     /// id<TAB>text
     Tsv,
@@ -118,9 +124,9 @@ enum Format {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum AlignmentName {
-    /// The fewest edits
+    /// Each edit costs 1
     Jiwer,
-    /// A substitution costs 4, a deletion and an insertion 3
+    /// A substitution costs 4; a deletion or insertion costs 3
     Sclite,
 }
 
@@ -226,7 +232,7 @@ impl Wer {
         Ok(pairs)
     }
 
-    /// The labels of `--by` and `--cluster`.
+    /// Reads the labels for `--by` and `--cluster`.
     fn read_labels(&self, pairs: &Pairs<'_>, options: &mut WerOptions) -> anyhow::Result<()> {
         let Some(path) = &self.table else { return Ok(()) };
         let text = read_text(path)?;

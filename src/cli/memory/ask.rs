@@ -1,4 +1,4 @@
-//! Queries in words or by picture.
+//! Text and image queries.
 
 use std::path::{Path, PathBuf};
 
@@ -11,29 +11,31 @@ use serde::Deserialize;
 
 use super::encoded::{check_model, kinds, prompt_choice};
 
-/// Queries that are encoded together.
+/// Number of queries to encode in a batch.
 const BATCH: usize = 64;
 
-/// What is asked in words or by picture.
+/// Text and image queries, and the model that encodes them.
 #[derive(Debug, Args)]
 pub(super) struct Question {
-    /// Search by these words
+    /// Search for this text
     #[arg(long, value_name = "TEXT", conflicts_with = "queries")]
     text: Option<String>,
-    /// Search by this picture; with --text, by both together
+    /// Search for this image; with --text, for both together
     #[arg(long, value_name = "FILE", conflicts_with = "queries")]
     image: Option<PathBuf>,
-    /// A query a line; in a .jsonl file, an object a line with `text` or `question`, and `image`
+    /// Read one text query per line; in a .jsonl file, one object per line with `text` or
+    /// `question`, and `image`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["queries", "text", "image"])]
     texts: Option<PathBuf>,
-    /// The model that encodes the query, a folder or hf://owner/name; without it, the one that made the memory
+    /// Model that encodes the query, a folder or hf://owner/name; default: the model that made the
+    /// memory's keys
     #[arg(long, value_name = "MODEL", conflicts_with = "queries")]
     model: Option<String>,
-    /// The model of pictures beside a --model of texts alone
+    /// Image encoder, if --model encodes only text
     #[arg(long, value_name = "MODEL", requires = "model", conflicts_with = "queries")]
     image_model: Option<String>,
-    /// The prompt of the model before each query, by its name in config_sentence_transformers.json; '' for none. Without
-    /// it, the prompt `query`
+    /// Name of the prompt before each query, from config_sentence_transformers.json; '' for no
+    /// prompt; default: `query`
     #[arg(long, value_name = "NAME", conflicts_with = "queries")]
     prompt: Option<String>,
 }
@@ -42,12 +44,12 @@ pub(super) struct Question {
 struct Query {
     text: Option<String>,
     picture: Option<PathBuf>,
-    /// Where it stands.
+    /// Its file and line, or its option, for errors.
     place: String,
 }
 
 impl Question {
-    /// The queries as vectors, `[queries, width]`.
+    /// Encodes the queries: `[queries, width]`.
     pub(super) fn encode(&self, generation: &Generation) -> anyhow::Result<Vec<f32>> {
         let queries = self.queries()?;
         let encoder = self.encoder(generation)?;
@@ -59,14 +61,12 @@ impl Question {
         }
         for Query { text, picture, place } in &queries {
             let asked = [
-                (text.is_some(), reads.text, "text"),
-                (picture.is_some(), reads.pictures, "picture"),
+                (text.is_some(), reads.text, "a text"),
+                (picture.is_some(), reads.pictures, "an image"),
             ];
             if let Some((.., what)) = asked.iter().find(|(has, reads, _)| *has && !reads) {
                 let known = kinds(reads);
-                anyhow::bail!(
-                    "{place}: a {what}, but the model encodes {known} alone; ask by that"
-                );
+                anyhow::bail!("{place}: the query has {what}, but the model encodes only {known}");
             }
         }
         let mut vectors = Vec::with_capacity(queries.len() * expected);
@@ -83,7 +83,7 @@ impl Question {
         Ok(vectors)
     }
 
-    /// The model that was named, else the one that the memory was made with.
+    /// Opens `--model`, or the model that made the memory's keys.
     fn encoder(&self, generation: &Generation) -> anyhow::Result<JointEncoder> {
         let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Query);
         if let Some(model) = &self.model {
@@ -92,11 +92,11 @@ impl Question {
         let folder = generation.folder().display();
         let encoders = &generation.manifest().encoders;
         let Some(first) = encoders.first() else {
-            anyhow::bail!("{folder} does not say which model made its keys; name it by --model");
+            anyhow::bail!("{folder} does not name the model of its keys; give it with --model");
         };
         let second = encoders.get(1).map(|encoder| encoder.name.as_str());
         JointEncoder::open(&first.name, second, &prompt)
-            .with_context(|| format!("the model that made {folder}; name another place by --model"))
+            .with_context(|| format!("the model that made {folder}; give its path with --model"))
     }
 
     fn queries(&self) -> anyhow::Result<Vec<Query>> {
@@ -107,19 +107,19 @@ impl Question {
             };
             let (text, picture) = (self.text.clone(), self.image.clone());
             if text.as_deref().is_some_and(|text| text.trim().is_empty()) {
-                anyhow::bail!("--text is empty; say what to look for");
+                anyhow::bail!("--text is empty; give a search text");
             }
             return Ok(vec![Query { text, picture, place }]);
         };
         let text = std::fs::read_to_string(path)
-            .with_context(|| format!("{}: could not be read as text", path.display()))?;
+            .with_context(|| format!("{}: cannot be read as text", path.display()))?;
         let json = path.extension().is_some_and(|extension| extension == "jsonl");
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut queries = Vec::new();
         for (line, text) in (1..).zip(text.lines()) {
             let place = format!("{}:{line}", path.display());
             if text.trim().is_empty() {
-                anyhow::bail!("{place}: an empty line; write a query on each line");
+                anyhow::bail!("{place}: the line is empty; write one query per line");
             }
             queries.push(match json {
                 true => json_query(text, path, place)?,
@@ -127,13 +127,13 @@ impl Question {
             });
         }
         if queries.is_empty() {
-            anyhow::bail!("{}: no query in it; write one on each line", path.display());
+            anyhow::bail!("{}: has no queries; write one query per line", path.display());
         }
         Ok(queries)
     }
 }
 
-/// A query of a line of JSON; the path of a picture begins in the file's folder.
+/// Parses a query from a JSON line. An image path is relative to the file's folder.
 fn json_query(line: &str, file: &Path, place: String) -> anyhow::Result<Query> {
     #[derive(Deserialize)]
     struct Line {
@@ -143,11 +143,11 @@ fn json_query(line: &str, file: &Path, place: String) -> anyhow::Result<Query> {
     }
     let remedy = "write an object with `text` or `question`, or `image`, or both";
     let read: Line =
-        serde_json::from_str(line).with_context(|| format!("{place}: is no query; {remedy}"))?;
+        serde_json::from_str(line).with_context(|| format!("{place}: is not a query; {remedy}"))?;
     let text = read.text.or(read.question).filter(|text| !text.trim().is_empty());
     let picture = read.image.map(|image| file.parent().unwrap_or(Path::new("")).join(image));
     if text.is_none() && picture.is_none() {
-        anyhow::bail!("{place}: asks nothing; {remedy}");
+        anyhow::bail!("{place}: has no text and no image; {remedy}");
     }
     Ok(Query { text, picture, place })
 }

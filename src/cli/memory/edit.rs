@@ -10,22 +10,23 @@ use engram_memory::{Batch, MemoryError, MemoryFormat, ValueFormat, ValueNumber, 
 use super::super::{Outcome, output};
 use super::encoded::{Encoding, RowSource};
 
-/// Rows that come from files.
+/// The input files of keys, values and entries.
 #[derive(Debug, Args)]
 struct Rows {
-    /// Keys: .npy or safetensors, [rows, width]
+    /// Keys: .npy or safetensors, [entries, width]
     #[arg(long, value_name = "FILE", required_unless_present = "model", conflicts_with = "model")]
     keys: Option<PathBuf>,
-    /// Values: .npy or safetensors, [rows, tokens, width]; a --model makes keys alone (REVEAL's values come from
-    /// its value head)
+    /// Values: .npy or safetensors, [entries, tokens, width]. --model gives no values (in REVEAL,
+    /// the value head computes them)
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     values: Option<PathBuf>,
-    /// Entries: JSON lines with id, source, document, text and whatever else; ids are counted without them
+    /// Entries: JSON lines with id, source, document, text and any other fields; without the id,
+    /// entries are numbered
     #[arg(long, value_name = "FILE")]
     entries: Option<PathBuf>,
     #[command(flatten)]
     encoding: Encoding,
-    /// Do not show progress
+    /// Hide progress
     #[arg(long)]
     quiet: bool,
 }
@@ -36,12 +37,12 @@ impl Rows {
         if let Some(rows) = self.encoding.open(entries, first_id)? {
             return Ok(RowSource::Encoded(Box::new(rows)));
         }
-        let Some(keys) = &self.keys else { anyhow::bail!("name --keys, or a --model") };
+        let Some(keys) = &self.keys else { anyhow::bail!("give --keys or --model") };
         let files = RowFiles { keys, values: self.values.as_deref(), entries, first_id };
         Ok(RowSource::Files(Box::new(RowReader::open(files)?)))
     }
 
-    /// Writes the rows that a reader gives, with a progress bar that moves as they are taken.
+    /// Writes the rows of a reader and shows progress.
     fn write<T>(
         &self,
         reader: RowSource,
@@ -51,7 +52,7 @@ impl Rows {
         ) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
         let rows = reader.rows();
-        let bar = output::progress_bar(rows, "rows", self.quiet);
+        let bar = output::progress_bar(rows, "entries", self.quiet);
         let mut batches = reader.inspect(|batch| {
             bar.inc(batch.as_ref().map_or(0, |batch| batch.entries.len() as u64));
         });
@@ -61,7 +62,7 @@ impl Rows {
         written.map_err(|error| with_place(error, keys, values, self.entries.as_deref()))
     }
 
-    /// Opens a memory, and the files as rows that fit it.
+    /// Opens a memory and the input files, and checks that they fit.
     fn open_for(
         &self,
         folder: &Path,
@@ -74,7 +75,7 @@ impl Rows {
         Ok((writer, reader))
     }
 
-    /// New rows must be as wide as the memory's.
+    /// Returns an error if the new rows do not have the shapes of the memory.
     fn check_shapes(&self, writer: &Writer, reader: &RowSource) -> anyhow::Result<()> {
         let manifest = writer.generation().manifest();
         let named = |path: &Option<PathBuf>, what: &str| match path {
@@ -90,15 +91,15 @@ impl Rows {
         let expected = manifest.values.map(|format| (format.tokens, format.width));
         match (expected, reader.value_shape()) {
             (None, Some(_)) => anyhow::bail!(
-                "{}, but the memory has none; leave them out, or build it again with values",
+                "{}, but the memory has none; leave them out, or rebuild the memory with values",
                 named(&self.values, "has values")
             ),
             (Some((tokens, width)), None) => anyhow::bail!(
-                "{}: its entries have values of {tokens} x {width}; give them by --values",
+                "{}: its entries have values of {tokens} x {width}; give --values",
                 writer.generation().folder().display()
             ),
             (Some(expected @ (tokens, width)), Some(found)) if found != expected => anyhow::bail!(
-                "{} of {} x {}, but the memory's are {tokens} x {width}; make them with the same model",
+                "{} are {} x {}, but the memory's are {tokens} x {width}; use the same model",
                 named(&self.values, "values"),
                 found.0,
                 found.1
@@ -108,7 +109,7 @@ impl Rows {
     }
 }
 
-/// Make a memory of keys, values and entries.
+/// Build a memory from keys, values and entries.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -118,20 +119,21 @@ Examples:
   engram memory build --entries entries.jsonl --model hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --image-model mobilenet --images pictures --out memory
 
-A --model is a folder with the config.json of BERT, DeBERTa or CLIP, or of MobileNetV2 with its
-graph. It makes keys alone; docs/memory.md says what encodes what.
+--model is a folder or a Hugging Face model: BERT, DeBERTa, CLIP, or MobileNetV2 with its graph.
+It computes keys only. docs/memory.md lists the models for texts and for images.
 
-A line of entries.jsonl: {\"id\": 7, \"source\": \"wit\", \"document\": \"Q64\", \"text\": \"…\"}")]
+Example of a line in entries.jsonl:
+  {\"id\": 7, \"source\": \"wit\", \"document\": \"Q64\", \"text\": \"…\"}")]
 pub struct Build {
     #[command(flatten)]
     rows: Rows,
-    /// Keep keys as they are: scores are products then. Without it keys get unit length, and scores are cosines
+    /// Do not scale keys to unit length; scores are then dot products instead of cosines
     #[arg(long)]
     no_normalize: bool,
-    /// How numbers of values are kept
+    /// Number type of the values
     #[arg(long, value_enum, default_value = "f16")]
     value_type: ValueType,
-    /// The folder to write
+    /// Output folder
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
@@ -140,7 +142,7 @@ pub struct Build {
 enum ValueType {
     /// 16-bit floating point
     F16,
-    /// 8-bit integers with a scale for each token
+    /// 8-bit integers with one scale per token
     Int8,
 }
 
@@ -171,12 +173,13 @@ impl Build {
 /// Add entries to a memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ids that the entries do not name follow the largest that was ever given.
-Example:
+Entries without an id get new ids, after the largest id that the memory ever had.
+
+Examples:
   engram memory add memory --keys more.npy --values more_values.npy
   engram memory add memory --entries more.jsonl --model minilm")]
 pub struct Add {
-    /// The memory's folder
+    /// Folder of the memory
     folder: PathBuf,
     #[command(flatten)]
     rows: Rows,
@@ -191,13 +194,13 @@ impl Add {
     }
 }
 
-/// Replace entries of a memory by others with the same ids.
+/// Replace entries of a memory with new entries that have the same ids.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   engram memory update memory --keys new.npy --values new_values.npy --entries new.jsonl")]
 pub struct Update {
-    /// The memory's folder
+    /// Folder of the memory
     folder: PathBuf,
     #[command(flatten)]
     rows: Rows,
@@ -206,7 +209,7 @@ pub struct Update {
 impl Update {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         if self.rows.entries.is_none() {
-            anyhow::bail!("name the entries that are replaced, with their ids, by --entries");
+            anyhow::bail!("give --entries with the ids of the entries to replace");
         }
         let (mut writer, reader) = self.rows.open_for(&self.folder, |_| 0)?;
         self.rows.write(reader, |rows, batches| writer.update(rows, batches))?;
@@ -220,9 +223,9 @@ impl Update {
 Example:
   engram memory delete memory --ids 3,17")]
 pub struct Delete {
-    /// The memory's folder
+    /// Folder of the memory
     folder: PathBuf,
-    /// Ids, with commas between them
+    /// Comma-separated ids
     #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
     ids: Vec<i64>,
 }
@@ -235,15 +238,15 @@ impl Delete {
     }
 }
 
-/// Write a memory's entries anew, without those that were deleted.
+/// Rewrite a memory without its deleted entries.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   engram memory compact memory")]
 pub struct Compact {
-    /// The memory's folder
+    /// Folder of the memory
     folder: PathBuf,
-    /// Do not show progress
+    /// Hide progress
     #[arg(long)]
     quiet: bool,
 }
@@ -251,30 +254,32 @@ pub struct Compact {
 impl Compact {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
-        let bar = output::progress_bar(writer.generation().len(), "rows", self.quiet);
+        let bar = output::progress_bar(writer.generation().len(), "entries", self.quiet);
         writer.compact(|rows| bar.inc(rows as u64))?;
         bar.finish_and_clear();
         told(&self.folder, &writer)
     }
 }
 
-/// Make graphs over a memory's keys, for `engram memory search --index hnsw`.
+/// Build HNSW graphs over a memory's keys, for `engram memory search --index hnsw`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Only segments without a graph get one; entries that are added later are searched exactly until the
-next `index`. `compact` drops all graphs. docs/memory.md has what graphs cost and give.
+Builds a graph only for segments without one. Entries that are added later are searched exactly
+until the next `index`. `compact` removes all graphs. docs/memory.md has the cost and recall of
+graphs.
+
 Example:
   engram memory index memory --connections 32 --ef-construction 400")]
 pub struct Index {
-    /// The memory's folder
+    /// Folder of the memory
     folder: PathBuf,
-    /// Most neighbours of a key in a layer
+    /// Maximum number of neighbours of a key in each layer (M)
     #[arg(long, value_name = "N", default_value_t = GraphSettings::default().connections)]
     connections: usize,
-    /// Candidates that are kept while a graph is made
+    /// Number of candidates during graph construction
     #[arg(long, value_name = "N", default_value_t = GraphSettings::default().ef_construction)]
     ef_construction: usize,
-    /// Do not show progress
+    /// Hide progress
     #[arg(long)]
     quiet: bool,
 }

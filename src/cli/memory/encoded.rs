@@ -1,4 +1,4 @@
-//! Rows that a model makes of raw texts and pictures.
+//! Keys that a model computes from texts and images.
 
 use std::path::{Path, PathBuf};
 
@@ -10,33 +10,33 @@ use rayon::prelude::*;
 
 use super::super::output;
 
-/// How keys are made of raw entries.
+/// Options for the encoder of the keys.
 #[derive(Debug, Args)]
 pub(super) struct Encoding {
-    /// Make the keys of the entries' texts and pictures with this model: a folder, or hf://owner/name
+    /// Encode the entries' texts and images as keys with this model: a folder, or hf://owner/name
     #[arg(long, value_name = "MODEL", requires = "entries")]
     model: Option<String>,
-    /// Beside a --model of texts alone: a model of pictures, whose vectors stand behind those of the texts
+    /// Image encoder, if --model encodes only text; its vectors are appended to the text vectors
     #[arg(long, value_name = "MODEL", requires = "model")]
     image_model: Option<String>,
-    /// The folder where the paths of pictures begin; without it, the folder of the entries
+    /// Base folder of image paths; default: the folder of --entries
     #[arg(long, value_name = "DIR", requires = "model")]
     images: Option<PathBuf>,
-    /// The prompt of --model before each text, by its name in config_sentence_transformers.json; '' for none. Without it,
-    /// the prompt `document`
+    /// Name of the prompt before each text, from config_sentence_transformers.json; '' for no
+    /// prompt; default: `document`
     #[arg(long, value_name = "NAME", requires = "model")]
     prompt: Option<String>,
-    /// Entries that are encoded together
+    /// Number of entries to encode in a batch
     #[arg(long, value_name = "N", default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: u16,
-    /// Leave out entries that the model cannot encode, and tell how many
+    /// Skip entries that the model cannot encode, and print their number
     #[arg(long, requires = "model")]
     only_encodable: bool,
 }
 
 impl Encoding {
-    /// The rows of an entry file; `None` where no model is named.
+    /// Opens an entry file for encoding. Returns `None` without `--model`.
     pub(super) fn open(
         &self,
         entries: Option<&Path>,
@@ -49,7 +49,7 @@ impl Encoding {
         let beside = path.parent().unwrap_or(Path::new(""));
         let images = self.images.as_deref().unwrap_or(beside).to_owned();
         let source = Source { encoder, images, only_encodable: self.only_encodable };
-        // All entries are looked at before the first one is encoded.
+        // All entries are validated before the first entry is encoded.
         let (mut rows, mut left_out) = (0, 0);
         let mut lines = EntryLines::open(path, first_id)?;
         while let Some(entry) = lines.next() {
@@ -60,24 +60,24 @@ impl Encoding {
         }
         if left_out > 0 {
             let note =
-                format!("{}: {left_out} entries cannot be encoded: left out", path.display());
+                format!("{}: skipped {left_out} entries that cannot be encoded", path.display());
             output::note(&note, false);
         }
         if rows == 0 {
-            anyhow::bail!("{}: no entry to encode; name a file of entries", path.display());
+            anyhow::bail!("{}: has no entry to encode; give another --entries", path.display());
         }
         let (lines, batch) = (EntryLines::open(path, first_id)?, usize::from(self.batch));
         Ok(Some(EncodedRows { source, lines, batch, rows }))
     }
 }
 
-/// What a key is made of.
+/// The text and image of a key.
 struct Content {
     text: Option<String>,
     picture: Option<PathBuf>,
 }
 
-/// An encoder, and which entries it gets.
+/// An encoder and the rules for its entries.
 struct Source {
     encoder: JointEncoder,
     images: PathBuf,
@@ -85,7 +85,7 @@ struct Source {
 }
 
 impl Source {
-    /// What the encoder takes of an entry; `None` where it is to be left out.
+    /// The parts of an entry that the encoder can encode; `None` to skip the entry.
     fn content(&self, entry: &Entry, lines: &EntryLines) -> Result<Option<Content>, MemoryError> {
         let reads = self.encoder.reads();
         let text = Some(entry.text()).filter(|text| reads.text && !text.trim().is_empty());
@@ -102,21 +102,23 @@ impl Source {
         let id = entry.id;
         Err(match (reads.text, reads.pictures, entry.payload.contains_key("image")) {
             (true, false, true) => lines.fault(
-                format!("the entry {id} is a picture alone, and the model encodes texts"),
-                "give a CLIP folder as --model, an --image-model, or --only-encodable to leave such entries out",
+                format!("the entry {id} has only an image, but the model encodes texts"),
+                "give CLIP as --model, add an --image-model, or skip these entries with \
+                 --only-encodable",
             ),
             (false, true, _) => lines.fault(
-                format!("the entry {id} has no picture, and the model encodes pictures"),
-                "give a CLIP folder or a text encoder as --model, or --only-encodable to leave such entries out",
+                format!("the entry {id} has no image, but the model encodes images"),
+                "give CLIP or a text encoder as --model, or skip these entries with \
+                 --only-encodable",
             ),
             _ => lines.fault(
                 format!("the entry {id} has no text to encode"),
-                "give it a text, or leave such entries out with --only-encodable",
+                "add a text, or skip these entries with --only-encodable",
             ),
         })
     }
 
-    /// The file of an entry's picture.
+    /// The image file of an entry.
     fn picture(
         &self,
         id: i64,
@@ -124,25 +126,27 @@ impl Source {
         lines: &EntryLines,
     ) -> Result<PathBuf, MemoryError> {
         let Some(path) = image.as_str().filter(|path| !path.is_empty()) else {
-            let reason = format!("the entry {id} has the image {image}");
-            return Err(lines.fault(reason, "name a picture by the path of its file"));
+            let reason = format!("the image of the entry {id} is {image}");
+            return Err(lines.fault(reason, "write the path of an image file"));
         };
         if path.contains("://") {
-            let reason = format!("the image of the entry {id} is the address {path}");
-            return Err(lines
-                .fault(reason, "fetch the pictures first, and give paths that begin in --images"));
+            let reason = format!("the image of the entry {id} is the URL {path}");
+            return Err(
+                lines.fault(reason, "download the images, and write paths relative to --images")
+            );
         }
         let file = self.images.join(path);
         if !file.is_file() {
             let reason = format!("the image of the entry {id} is not at {}", file.display());
-            return Err(lines
-                .fault(reason, "give the folder where the paths of pictures begin by --images"));
+            return Err(
+                lines.fault(reason, "give the base folder of the image paths with --images")
+            );
         }
         Ok(file)
     }
 }
 
-/// Rows of an entry file with the keys that a model makes, batch by batch.
+/// Reads an entry file and encodes its keys, batch by batch.
 pub(super) struct EncodedRows {
     source: Source,
     lines: EntryLines,
@@ -191,7 +195,7 @@ impl Iterator for EncodedRows {
     }
 }
 
-/// Rows on their way into a memory, from files of numbers or through a model.
+/// The source of new rows: vector files or an encoder.
 pub(super) enum RowSource {
     /// Keys from a file.
     Files(Box<RowReader>),
@@ -200,7 +204,7 @@ pub(super) enum RowSource {
 }
 
 impl RowSource {
-    /// How many rows there are.
+    /// Number of rows.
     pub(super) fn rows(&self) -> usize {
         match self {
             Self::Files(rows) => rows.rows(),
@@ -208,7 +212,7 @@ impl RowSource {
         }
     }
 
-    /// Numbers in a key.
+    /// Dimension of a key.
     pub(super) fn width(&self) -> usize {
         match self {
             Self::Files(rows) => rows.width(),
@@ -216,7 +220,7 @@ impl RowSource {
         }
     }
 
-    /// Tokens of a value, and numbers of a token.
+    /// The shape of a value: tokens and width.
     pub(super) fn value_shape(&self) -> Option<(usize, usize)> {
         match self {
             Self::Files(rows) => rows.value_shape(),
@@ -224,7 +228,7 @@ impl RowSource {
         }
     }
 
-    /// The models that make the keys.
+    /// The models that encode the keys.
     pub(super) fn encoders(&self) -> Vec<EncoderRecord> {
         match self {
             Self::Files(_) => Vec::new(),
@@ -232,7 +236,7 @@ impl RowSource {
         }
     }
 
-    /// Fails where the keys of a memory are of another model.
+    /// Returns an error if the keys of the memory come from another model.
     pub(super) fn check_model(&self, generation: &Generation) -> anyhow::Result<()> {
         match self {
             Self::Files(_) => Ok(()),
@@ -255,7 +259,7 @@ impl Iterator for RowSource {
     }
 }
 
-/// What the manifest keeps of an encoder.
+/// The records of an encoder for the manifest.
 fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
     let record = |part: &engram_train::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
@@ -267,7 +271,7 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
     encoder.parts().iter().map(record).collect()
 }
 
-/// What an encoder takes, in words.
+/// The inputs of an encoder, as text.
 pub(super) fn kinds(reads: Reads) -> &'static str {
     match (reads.text, reads.pictures) {
         (true, true) => "text and pictures",
@@ -276,7 +280,8 @@ pub(super) fn kinds(reads: Reads) -> &'static str {
     }
 }
 
-/// Fails where a memory's keys are not of this encoder; warns where nobody knows.
+/// Returns an error if a memory's keys come from another encoder. Warns if their encoder is
+/// unknown.
 pub(in crate::cli) fn check_model(
     encoder: &JointEncoder,
     generation: &Generation,
@@ -285,8 +290,8 @@ pub(in crate::cli) fn check_model(
     let folder = generation.folder().display();
     if of_memory.is_empty() {
         let note = format!(
-            "warning: {folder} does not say which model made its keys; \
-             scores mean something only if it was {}",
+            "warning: {folder} does not name the model of its keys; \
+             scores are valid only if the model is {}",
             named(&own)
         );
         output::note(&note, false);
@@ -297,7 +302,7 @@ pub(in crate::cli) fn check_model(
     };
     if hashes(&own) != hashes(of_memory) {
         anyhow::bail!(
-            "{folder}: its keys are of {}, not of {}; give that model, or build the memory again",
+            "{folder}: its keys come from {}, not {}; give that model, or rebuild the memory",
             named(of_memory),
             named(&own)
         );
@@ -305,13 +310,14 @@ pub(in crate::cli) fn check_model(
     Ok(())
 }
 
-/// Fails where the texts of a memory were encoded with another prompt.
+/// Returns an error if the texts of a memory were encoded with another prompt.
 fn check_prompt(encoder: &JointEncoder, generation: &Generation) -> anyhow::Result<()> {
     for (own, of_memory) in records(encoder).iter().zip(&generation.manifest().encoders) {
         if own.prompt != of_memory.prompt {
             let shown = |prompt: &Option<String>| format!("{:?}", prompt.as_deref().unwrap_or(""));
             anyhow::bail!(
-                "{}: its texts were encoded with the prompt {}, not {}; name that prompt by --prompt",
+                "{}: its texts were encoded with the prompt {}, not {}; name that prompt with \
+                 --prompt",
                 generation.folder().display(),
                 shown(&of_memory.prompt),
                 shown(&own.prompt)
@@ -321,19 +327,19 @@ fn check_prompt(encoder: &JointEncoder, generation: &Generation) -> anyhow::Resu
     Ok(())
 }
 
-/// The prompt of a name, else the one of a role.
+/// The prompt with this name, or the default prompt of a role.
 pub(in crate::cli) fn prompt_choice(name: Option<&str>, role: PromptChoice) -> PromptChoice {
     name.map_or(role, |name| PromptChoice::Named(name.to_owned()))
 }
 
-/// Prints what a user should know of the models.
+/// Prints notes about the use of the models.
 pub(in crate::cli) fn tell_advice(encoder: &JointEncoder, prompt: &PromptChoice) {
     for line in encoder.parts().iter().flat_map(|part| part.advice(prompt)) {
         output::note(&format!("note: {line}"), false);
     }
 }
 
-/// The encoders with the beginnings of their hashes.
+/// The names of encoders with the first 12 digits of their hashes.
 fn named(records: &[EncoderRecord]) -> String {
     let name = |record: &EncoderRecord| {
         let hash = record.sha256.get(..12).unwrap_or(&record.sha256);

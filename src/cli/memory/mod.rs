@@ -17,7 +17,7 @@ pub(super) use search::ShownHit;
 /// Build, search and edit a key/value memory.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-Examples, on the embedded world, which needs no download:
+Examples on the embedded world (no download needed):
   engram data world world
   engram memory build --keys world/keys.npy --values world/values.npy \\
       --entries world/entries.jsonl --out memory
@@ -31,13 +31,13 @@ Examples, on the embedded world, which needs no download:
   engram memory search memory --queries world/queries.npy -k 10 --index hnsw --output ids.npy
   engram memory verify memory
 
-With a model of texts or pictures (a folder, or an address on the hub), from raw entries:
+Example with a text or image encoder (a folder or hf://owner/name) instead of keys:
   engram memory build --entries world/entries.jsonl --only-encodable \\
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out texts
   engram memory search texts --text \"what is the octopus made of\"
 
-Keys, values and queries are .npy or safetensors files, a row for each entry. docs/memory.md has the
-options, what they cost, and the format of a memory's folder.")]
+Keys, values and queries are .npy or safetensors files with one row per entry or query.
+docs/memory.md describes the options, their cost, and the files of a memory.")]
 pub enum MemoryCommand {
     Build(edit::Build),
     Info(Info),
@@ -67,13 +67,13 @@ impl MemoryCommand {
     }
 }
 
-/// Tell what a memory holds.
+/// Print the size, models and sources of a memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   engram memory info memory --json")]
 pub struct Info {
-    /// The memory's folder
+    /// Folder of the memory
     folder: PathBuf,
     /// Print JSON
     #[arg(long)]
@@ -85,10 +85,10 @@ impl Info {
         let info = Memory::open(&self.folder)?.generation().info()?;
         output::print_report(self.json, &info, || {
             let mut text = format!(
-                "{} entries in generation {}, {} deleted rows on the disk\n\
+                "{} entries in generation {}, {} deleted rows on disk\n\
                  keys      {} x f32{}\n\
                  values    {}\n\
-                 bytes     {} ({:.0} an entry)\n",
+                 bytes     {} ({:.0} per entry)\n",
                 info.entries,
                 info.generation,
                 info.deleted,
@@ -120,14 +120,15 @@ impl Info {
     }
 }
 
-/// Read every file of a memory against its checksums.
+/// Check every file of a memory against its checksum.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit code 2 where a file is broken; all broken files are named.
+Lists all broken files and ends with exit code 2 if there are any.
+
 Example:
   engram memory verify memory")]
 pub struct Verify {
-    /// The memory's folder
+    /// Folder of the memory
     folder: PathBuf,
 }
 
@@ -140,7 +141,7 @@ impl Verify {
         }
         let generation = Memory::open(&self.folder)?.generation();
         output::print(&format!(
-            "{}: generation {}, {} entries, {} bytes: all checksums are right",
+            "{}: generation {}, {} entries, {} bytes: all checksums match",
             self.folder.display(),
             generation.manifest().generation,
             generation.len(),

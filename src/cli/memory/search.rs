@@ -16,14 +16,14 @@ use serde::Serialize;
 use super::super::{Outcome, output};
 use super::ask::Question;
 
-/// Queries that are shown in the text form.
+/// Number of queries in the text output.
 const SHOWN: usize = 10;
-/// Characters of an entry's text there.
+/// Number of characters of an entry's text in the text output.
 const TEXT: usize = 70;
-/// Queries that are searched exactly too, to tell the recall of a graph.
+/// Number of queries to search exactly as well, to measure the recall of a graph.
 const MEASURED: usize = 100;
 
-/// Find the entries whose keys are nearest to queries.
+/// Find the entries with the keys nearest to queries.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -34,43 +34,43 @@ Examples:
   engram memory search memory --text \"a bridge at night\"
   engram memory search memory --image photograph.jpg --model clip
 
-Scores are cosines of query and key, whatever the query's length; in a memory that was built with
---no-normalize they are products. --gates multiply them by the gate of the entry's source. Of equal
-scores the lower id comes first. The files have k columns, or as many as the memory has entries where
-these are fewer. Where fewer entries may be found, ids.npy is filled with -1 and scores.npy with -inf.
+A score is the cosine of query and key, or their dot product in a memory built with --no-normalize.
+--gates multiplies scores by the gate of the entry's source. Entries with equal scores are sorted by
+id. The .npy files have k columns, or one per entry in a smaller memory. If a filter leaves fewer
+entries, ids.npy is filled with -1 and scores.npy with -inf.
 
-With --index hnsw, up to 100 of the queries are searched exactly as well, and the recall and both
-speeds are told on standard error and in the JSON.")]
+With --index hnsw, up to 100 queries are also searched exactly. The recall and both speeds are
+printed to standard error and in the JSON.")]
 pub struct Search {
-    /// The memory's folder
+    /// Folder of the memory
     folder: PathBuf,
-    /// Queries: .npy or safetensors, [queries, width]
+    /// Query vectors: .npy or safetensors, [queries, width]
     #[arg(long, value_name = "FILE", required_unless_present_any = ["text", "image", "texts"])]
     queries: Option<PathBuf>,
     #[command(flatten)]
     question: Question,
-    /// How many entries are wanted for each query; at most all of the memory
+    /// Number of entries to find for each query
     #[arg(short, default_value_t = 10)]
     k: usize,
-    /// How to search
+    /// Search method
     #[arg(long, value_enum, default_value = "exact")]
     index: IndexName,
-    /// Candidates that `--index hnsw` keeps: more find more and take longer
+    /// Number of candidates of `--index hnsw`; more give higher recall and take longer
     #[arg(long, value_name = "N", default_value_t = Hnsw::EF_SEARCH)]
     ef_search: usize,
-    /// Search this source alone; may be given several times
+    /// Search only this source (repeatable)
     #[arg(long = "source", value_name = "NAME")]
     sources: Vec<String>,
-    /// A line for each query: the documents whose entries it may not get, with tabs between; empty for none
+    /// File with one line per query: tab-separated names of documents to exclude; empty for none
     #[arg(long, value_name = "FILE")]
     exclude: Option<PathBuf>,
     /// Weights of the sources, [queries, sources], in the order of `engram memory info`
     #[arg(long, value_name = "FILE")]
     gates: Option<PathBuf>,
-    /// Write the ids, a .npy file of i64 [queries, k], the best first
+    /// Write the ids to a .npy file: i64, [queries, k], best first
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write the scores, a .npy file of f32 [queries, k]
+    /// Write the scores to a .npy file: f32, [queries, k]
     #[arg(long, value_name = "FILE")]
     scores: Option<PathBuf>,
     /// Print JSON
@@ -80,13 +80,13 @@ pub struct Search {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum IndexName {
-    /// All keys
+    /// Compare with all keys
     Exact,
-    /// A graph over the keys, which `engram memory index` makes: quicker on large memories, nearly exact
+    /// Approximate search in a graph from `engram memory index`; faster on large memories
     Hnsw,
 }
 
-/// The JSON form.
+/// The JSON output.
 #[derive(Serialize)]
 struct Report {
     generation: u64,
@@ -96,24 +96,24 @@ struct Report {
     queries: Vec<QueryHits>,
 }
 
-/// How well and how fast a graph was searched.
+/// The recall and speed of a graph search.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct GraphFigures {
-    /// The share of the exact result that the graph found, over `measured_queries` of the queries.
+    /// The share of the exact results that the graph search found, over `measured_queries` queries.
     recall: f64,
     measured_queries: usize,
     queries_per_second: f64,
     exact_queries_per_second: f64,
 }
 
-/// A query's entries.
+/// The entries found for a query.
 #[derive(Serialize)]
 struct QueryHits {
     query: usize,
     hits: Vec<ShownHit>,
 }
 
-/// An entry as it is shown.
+/// An entry in the output.
 #[derive(Serialize)]
 pub(in crate::cli) struct ShownHit {
     pub(in crate::cli) id: i64,
@@ -169,7 +169,7 @@ impl Search {
         Ok(Outcome::Done)
     }
 
-    /// Searches the graphs, and some of the queries exactly to tell how well that went.
+    /// Searches the graphs. Searches some queries exactly as well, to measure recall.
     fn search_graphs(
         &self,
         generation: &Generation,
@@ -181,7 +181,7 @@ impl Search {
             let folder = self.folder.display();
             let note = format!(
                 "warning: {folder} has no graph, so all keys are searched; \
-                 `engram memory index {folder}` makes one"
+                 build one with `engram memory index {folder}`"
             );
             output::note(&note, false);
             return Ok((graphs.search(generation, queries, filter)?, None));
@@ -203,7 +203,8 @@ impl Search {
             exact_queries_per_second: measured.len() as f64 / exact_seconds,
         };
         let note = format!(
-            "recall@{} {:.4} (of {} queries, against the exact search); {:.0} queries a second, exact {:.0}",
+            "recall@{} {:.4} against exact search, on {} queries; {:.0} queries/s, exact search \
+             {:.0} queries/s",
             queries.k,
             figures.recall,
             figures.measured_queries,
@@ -214,7 +215,7 @@ impl Search {
         Ok((found, Some(figures)))
     }
 
-    /// The filter for so many queries.
+    /// Reads the filter options for this number of queries.
     fn filter(&self, generation: &Generation, queries: usize) -> anyhow::Result<Filter> {
         let mut filter = Filter::default();
         if !self.sources.is_empty() {
@@ -238,7 +239,7 @@ impl Search {
                     (Some(image), true) => image,
                     _ => &hit.text,
                 };
-                // Line ends and what steers a terminal do not belong in a line of a table.
+                // Line ends and terminal control characters would break the table.
                 let visible = |c: char| if c.is_control() { ' ' } else { c };
                 let words: String = shown.chars().take(TEXT).map(visible).collect();
                 let (id, score, source) = (hit.id, hit.score, &hit.source);
@@ -255,7 +256,7 @@ impl Search {
     }
 }
 
-/// One column for each of `k` ranks.
+/// A matrix with one row per query and one column per rank; `missing` fills empty ranks.
 fn matrix<T: Copy>(found: &Found, k: usize, of: impl Fn(&Hit) -> T, missing: T) -> Vec<T> {
     let mut matrix = Vec::with_capacity(found.hits.len() * k);
     for hits in &found.hits {
@@ -265,7 +266,7 @@ fn matrix<T: Copy>(found: &Found, k: usize, of: impl Fn(&Hit) -> T, missing: T) 
     matrix
 }
 
-/// Some of the queries, with what the filter says of them.
+/// Selects some queries and their part of the filter.
 fn of_queries(
     chosen: &[usize],
     generation: &Generation,
@@ -286,23 +287,23 @@ fn of_queries(
     (rows(queries.keys, manifest.width), filter)
 }
 
-/// The documents of each query, a line for each.
+/// Reads the documents to exclude, one line per query.
 fn excluded_documents(path: &Path, queries: usize) -> anyhow::Result<Vec<Vec<String>>> {
     let text = std::fs::read_to_string(path)
-        .with_context(|| format!("{}: could not be read as text", path.display()))?;
+        .with_context(|| format!("{}: cannot be read as text", path.display()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let documents =
         |line: &str| line.split('\t').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     let excluded: Vec<Vec<String>> = text.lines().map(documents).collect();
     if excluded.len() != queries {
         let reason = format!("has {} lines, but there are {queries} queries", excluded.len());
-        let remedy = "write a line for each query, an empty one where it may get everything";
+        let remedy = "write one line per query, an empty line to exclude nothing";
         return Err(malformed(path, reason, remedy).into());
     }
     Ok(excluded)
 }
 
-/// The weights of the sources, `[queries, sources]`.
+/// Reads the weights of the sources, `[queries, sources]`.
 fn gates(path: &Path, queries: usize, sources: usize) -> Result<Vec<f32>, MemoryError> {
     let (gates, width) = read_all(path, "gates")?;
     let rows = gates.len() / width;
@@ -311,12 +312,12 @@ fn gates(path: &Path, queries: usize, sources: usize) -> Result<Vec<f32>, Memory
             "has the shape [{rows}, {width}], but there are {queries} queries and {sources} sources"
         );
         let remedy =
-            "give a row for each query, with the sources in the order of `engram memory info`";
+            "give one row per query, with the sources in the order of `engram memory info`";
         return Err(malformed(path, reason, remedy));
     }
     if let Some(at) = gates.iter().position(|gate| !gate.is_finite()) {
-        let reason = format!("row {} has a number that is not finite", at / width);
-        return Err(malformed(path, reason, "give weights such as a softmax gives"));
+        let reason = format!("row {} has a NaN or infinite weight", at / width);
+        return Err(malformed(path, reason, "give finite weights, for example from a softmax"));
     }
     Ok(gates)
 }
@@ -325,7 +326,7 @@ fn malformed(path: &Path, reason: String, remedy: &'static str) -> MemoryError {
     MemoryError::Malformed { file: path.to_owned(), line: None, reason, remedy }
 }
 
-/// All vectors of a file, and their width.
+/// Reads all vectors of a file. Returns them with their width.
 fn read_all(path: &Path, name: &str) -> Result<(Vec<f32>, usize), MemoryError> {
     let mut file = VectorFile::open(path, name)?;
     let (rows, width) = (file.shape()[0], file.row_len());

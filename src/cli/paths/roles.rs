@@ -1,21 +1,22 @@
-//! What each path on the command line is for.
+//! The role of each path on the command line: output or input.
 
-/// What a path is for.
+/// The role of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// A file that is written; `-` is standard output.
+    /// An output file; `-` is standard output.
     OutputFile,
-    /// The same, or a folder that gets several files.
+    /// An output file, or an output folder for several files.
     OutputFileOrFolder,
-    /// A folder that gets files beside those that it holds.
+    /// An output folder that may already contain other files.
     OutputFolder,
-    /// A folder that the command makes, or continues if it made it before.
+    /// A folder that the command creates, or continues if it created it before.
     NewFolder,
-    /// A file that is read, or a folder with data; `-` is standard input.
+    /// An input file, or a folder with data; `-` is standard input.
     Input,
-    /// A run, a memory or a model: all files in its folder are read.
+    /// A run, a memory or a model: the command may read every file in the folder.
     InputModel,
-    /// Where other paths begin, or a folder of audio: the command compares the files that it reads.
+    /// The base folder of other paths, or a folder of audio. The command itself compares the files
+    /// that it reads with its outputs.
     Base,
 }
 
@@ -26,7 +27,8 @@ impl Role {
     }
 }
 
-/// The role of an argument of a command (`data entries wit`); `None` for an argument that is no path.
+/// The role of a command's argument. `command` is a name such as `data entries wit`. Returns `None`
+/// if the argument is not a path.
 pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
     let mut words = command.split(' ');
     let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -76,12 +78,13 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
     })
 }
 
-/// Whether a command reads its inputs from start to end, once: they may come from standard input.
+/// Whether a command reads its inputs once from start to end, so that they may come from standard
+/// input.
 pub(super) fn reads_once(command: &str) -> bool {
     command.starts_with("eval ") || command.starts_with("data entries ")
 }
 
-/// The name of a command below another.
+/// The full name of a subcommand.
 pub(super) fn join(name: &str, below: &str) -> String {
     if name.is_empty() { below.to_owned() } else { format!("{name} {below}") }
 }
@@ -96,11 +99,11 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// Placeholders of arguments that take a path, or a name on the hub, as text.
+    /// Value names of arguments that take a path or a Hugging Face name as text.
     const PLACEHOLDERS: [&str; 8] =
         ["FILE", "FOLDER", "DIR", "PATH", "RUN", "WEIGHTS", "MODEL", "MEMORY"];
 
-    /// Whether an argument is read as a path.
+    /// Whether an argument is parsed as a path.
     fn is_path(arg: &Arg) -> bool {
         arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
     }
@@ -125,6 +128,6 @@ mod tests {
     fn every_path_of_the_command_line_has_a_role() {
         let mut found = Vec::new();
         unregistered(&Cli::command(), "", &mut found);
-        assert!(found.is_empty(), "name these in `role`, as outputs or inputs: {found:#?}");
+        assert!(found.is_empty(), "add these to `role`, as outputs or inputs: {found:#?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether two paths are one file, and whose folder a path lies in.
+//! Compares paths: whether two paths are the same file, and which run or memory contains a path.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use engram_train::{METRICS, RECIPE, is_finished};
 
 use crate::cli::output::{STDOUT, behind_links};
 
-/// The path without links, whether or not a file is there.
+/// The path with symbolic links resolved, whether or not a file exists there.
 pub(super) fn real(path: &Path) -> PathBuf {
     let target = behind_links(path).unwrap_or_else(|_| path.to_owned());
     if let Ok(real) = fs::canonicalize(&target) {
@@ -23,14 +23,14 @@ pub(super) fn real(path: &Path) -> PathBuf {
     }
 }
 
-/// The same for a folder that may be missing.
+/// The folder with symbolic links resolved, or the absolute path if it is missing.
 fn real_folder(folder: &Path) -> PathBuf {
     fs::canonicalize(folder)
         .or_else(|_| std::path::absolute(folder))
         .unwrap_or_else(|_| folder.to_owned())
 }
 
-/// Whether two paths lead to one file: by name, or as hard links.
+/// Whether two paths are the same file, also through symbolic or hard links.
 pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
     real(one) == real(other) || is_same_inode(one, other)
 }
@@ -51,13 +51,14 @@ fn is_same_inode(_: &Path, _: &Path) -> bool {
     false
 }
 
-/// Whether a path is a pipe or a device: it is written into, and nothing is replaced.
+/// Whether a path is a pipe or a device. Writing to it replaces no file.
 pub(super) fn is_device(path: &Path) -> bool {
     path == Path::new(STDOUT)
         || fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
-/// The run or the memory in whose folder a path lies; `itself` counts the path too.
+/// Finds the run or memory that contains a path: its kind and its folder. With `itself`, the path
+/// itself may be that folder.
 pub(super) fn holder(path: &Path, itself: bool) -> Option<(&'static str, &Path)> {
     path.ancestors().skip(usize::from(!itself)).find_map(|folder| {
         let kinds = [("memory", is_memory(folder)), ("run", is_run(folder))];
@@ -65,7 +66,7 @@ pub(super) fn holder(path: &Path, itself: bool) -> Option<(&'static str, &Path)>
     })
 }
 
-/// A pointer with the generation folder that it can point to.
+/// Whether a folder is a memory: it has the pointer file and a generation folder.
 fn is_memory(folder: &Path) -> bool {
     let is_generation = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"gen-");
     folder.join(CURRENT).is_file()
@@ -73,7 +74,8 @@ fn is_memory(folder: &Path) -> bool {
             .is_ok_and(|entries| entries.flatten().any(|entry| is_generation(&entry.file_name())))
 }
 
-/// A recipe alone may be the user's own; a run has more.
+/// Whether a folder is a run. A recipe alone may be the user's own file, so a run needs a second
+/// sign.
 fn is_run(folder: &Path) -> bool {
     folder.join(RECIPE).is_file()
         && (is_finished(folder)

@@ -1,4 +1,4 @@
-//! Transcripts of clips that are heard with adapters, and seen.
+//! Transcribes clips with the adapters of an AVFormer run and the clips' video frames.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -17,53 +17,53 @@ use super::subtitles::one_line;
 use super::transcripts::{Format, files_of, write_labelled};
 use crate::cli::{Outcome, output, paths};
 
-/// What is added to a recogniser.
+/// Options for an adapted ASR model.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "AVFormer")]
 pub struct Adapted {
-    /// Hear with the adapters of this run of `engram train avformer`, and see the frames of the
-    /// manifest's clips; greedy, one text for each clip
+    /// Use the adapters of this `engram train avformer` run and the frames in the manifest; greedy
+    /// decoding, one text per clip
     #[arg(long, value_name = "RUN", requires = "recogniser",
         conflicts_with_all = ["beams", "language", "translate", "timestamps", "word_times", "padding",
             "boost", "stream"])]
     pub(super) adapters: Option<PathBuf>,
-    /// Where the run's image encoder lies, if it has moved
+    /// The run's image encoder, if it has moved
     #[arg(long, value_name = "WEIGHTS", requires = "adapters")]
     image_encoder: Option<String>,
-    /// What is seen
-    #[arg(long, value_name = "WHAT", default_value = "own", requires = "adapters")]
+    /// The frames that the model sees
+    #[arg(long, value_name = "FRAMES", default_value = "own", requires = "adapters")]
     frames: FramesName,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum FramesName {
-    /// Each clip's frames
+    /// The frames of each clip
     Own,
-    /// Nothing: the run's image encoder is not opened
+    /// No frames; the image encoder is not loaded
     None,
 }
 
-/// A line of JSON.
+/// One line of the JSON lines output.
 #[derive(Serialize)]
 struct Line<'a> {
     id: &'a str,
     audio: &'a Path,
     start: f64,
     seconds: f64,
-    /// How many were seen.
+    /// Number of frames that the model used.
     frames: usize,
     text: &'a str,
 }
 
-/// What was done.
+/// The summary that is printed as JSON.
 #[derive(Serialize)]
 struct Summary {
     clips: usize,
     with_frames: usize,
-    /// What could not be heard or seen.
+    /// The errors of clips whose audio or frames could not be decoded.
     skipped: Vec<String>,
     sound_seconds: f64,
-    /// From the opened models to the last text.
+    /// Wall time from the loaded models to the last text.
     seconds: f64,
 }
 
@@ -77,7 +77,7 @@ impl Predict {
         let format = self.speech.format(&self.output);
         if matches!(format, Format::Srt | Format::Vtt) {
             anyhow::bail!(
-                "--adapters give texts without times; give --format jsonl, tsv, txt or manifest"
+                "--adapters gives no subtitle times; use --format jsonl, tsv, txt or manifest"
             );
         }
         if self.output.is_dir() {
@@ -159,10 +159,10 @@ impl Predict {
         }
         let skipped = match summary.skipped.len() {
             0 => String::new(),
-            count => format!(", {count} left out"),
+            count => format!(", {count} skipped"),
         };
         let told = format!(
-            "{} clips{skipped}, {} with frames, {:.1} s of sound in {:.1} s, written to {}",
+            "{} clips{skipped}, {} with frames, {:.1} s of audio in {:.1} s, written to {}",
             summary.clips,
             summary.with_frames,
             summary.sound_seconds,
@@ -174,14 +174,15 @@ impl Predict {
     }
 }
 
-/// The samples of a clip, and the embeddings of its frames.
+/// Reads a clip's samples and computes the embeddings of its frames.
 fn open(adapted: &AdaptedRecogniser, clip: &Clip, sees: bool) -> Result<AdaptedClip, TrainError> {
     let samples = clip.samples(SAMPLE_RATE)?;
     let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
     let longest = adapted.listener().max_seconds();
     if seconds > longest || samples.len() < adapted.listener().fewest_samples() {
         let least = adapted.listener().fewest_samples() as f64 / f64::from(SAMPLE_RATE);
-        let reason = format!("has {seconds:.2} s; adapters hear {least} to {longest:.0} s at once");
+        let reason =
+            format!("has {seconds:.2} s; adapters take clips of {least} to {longest:.0} s");
         return Err(DataError::Audio { path: clip.audio.clone(), reason }.into());
     }
     let embeddings = if sees { adapted.see(&clip.pictures(seconds)?)? } else { Vec::new() };

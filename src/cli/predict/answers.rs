@@ -1,4 +1,4 @@
-//! Answers of a REVEAL run.
+//! Answers from a REVEAL run.
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 use super::Predict;
 use crate::cli::{Outcome, output, paths};
 
-/// Questions that are answered at a time.
+/// Number of questions in a batch.
 const ANSWERED_AT_A_TIME: usize = 32;
 
 impl Predict {
-    /// Answers the questions of the input.
+    /// Answers the questions in the input.
     pub(super) fn answer(&self, run: &Path, input: &Path) -> anyhow::Result<Outcome> {
         let Questions { list: questions, pictures } = read_questions(input)?;
         let answerer = self.open(run, pictures)?;
@@ -39,8 +39,7 @@ impl Predict {
         output::write_whole(&self.output, &lines)?;
         let cut: Vec<&Answer> = answers.iter().filter(|answer| answer.question_cut).collect();
         if let Some(first) = cut.first() {
-            let reason = "have more tokens than `data.max_query_tokens` of the run; what is behind was \
-                          not read";
+            let reason = "are longer than the run's `data.max_query_tokens` and were truncated";
             let told = format!("{} questions, the first {}, {reason}", cut.len(), first.id);
             output::note(&told, false);
         }
@@ -52,7 +51,7 @@ impl Predict {
         Ok(Outcome::Done)
     }
 
-    /// Replies to the tasks of a file: each line as it was, with the reply and what led to it.
+    /// Replies to the haystack tasks in a file. Adds the reply and its details to each input line.
     pub(super) fn reply(&self, run: &Path, haystack: &Path) -> anyhow::Result<Outcome> {
         let Haystacks { tasks, lines, pictures } = read_haystacks(haystack)?;
         let answerer = self.open(run, pictures)?;
@@ -81,7 +80,7 @@ impl Predict {
 }
 
 impl Predict {
-    /// Opens a run; fails for options that would do nothing.
+    /// Opens a run. Returns an error for options that have no effect without retrieval.
     fn open(&self, run: &Path, pictures: Vec<PathBuf>) -> anyhow::Result<Answerer> {
         paths::check_named(&self.output, pictures.iter().map(PathBuf::as_path))?;
         let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
@@ -93,14 +92,14 @@ impl Predict {
         ];
         match wanted.iter().find(|(_, given)| *given && answerer.k() == 0) {
             Some((option, _)) => anyhow::bail!(
-                "{option} is about entries that are read, and with k = 0 (-k, or the run's recipe) none is"
+                "{option} needs retrieved entries, but k is 0 (-k or the run's recipe); give -k"
             ),
             None => Ok(answerer),
         }
     }
 }
 
-/// A task with its reply.
+/// A task and its reply.
 #[derive(Serialize)]
 struct Replied<'a> {
     #[serde(flatten)]
@@ -109,7 +108,7 @@ struct Replied<'a> {
     reply: Reply,
 }
 
-/// What the credit is worth, over all answers.
+/// The quality of the attributions over all answers, as text.
 fn judged(answers: &[Answer]) -> Option<String> {
     let mean = |values: Vec<f64>| {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -119,7 +118,7 @@ fn judged(answers: &[Answer]) -> Option<String> {
     let mut lines = Vec::new();
     if let Some(correlation) = mean(correlations) {
         lines.push(format!(
-            "gradient credit against leave-one-out: Spearman {correlation:.3}, mean over {n} answers"
+            "gradient attribution vs. leave-one-out: Spearman {correlation:.3}, mean of {n} answers"
         ));
     }
     let orders = answers.iter().flat_map(|answer| &answer.curves).map(|curves| curves.order);
@@ -130,7 +129,10 @@ fn judged(answers: &[Answer]) -> Option<String> {
         }
     }
     if !names.is_empty() {
-        lines.push("mean log-probability of the answer, nats, as entries go or come".to_owned());
+        lines.push(
+            "mean log-probability of the answer in nats, as entries are removed or added"
+                .to_owned(),
+        );
         lines.push(format!("{:<16} {:>9} {:>9}", "order", "deletion", "insertion"));
     }
     for name in names {

@@ -1,4 +1,4 @@
-//! The words that a recogniser is to listen for.
+//! Word boosting: words and phrases that an ASR model should prefer.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,29 +12,30 @@ use engram_train::recognise::{Booster, Listener};
 
 use crate::cli::output;
 
-/// Which words are boosted.
+/// Options for word boosting.
 #[derive(Debug, Args)]
 pub struct Boost {
-    /// Listen for these words: one word or phrase a line, for all clips; or each clip's own,
-    /// id<TAB>text<TAB>rare words<TAB>words to listen for, of which the fourth field alone is read
+    /// Boost these words: one word or phrase per line for all clips; or for each clip a line
+    /// id<TAB>text<TAB>rare words<TAB>words to boost (the second and third field are ignored)
     #[arg(long, value_name = "FILE", requires = "recogniser")]
     boost: Option<PathBuf>,
-    /// What each token of such a word gets, in nats of log-probability; its first gets half [default:
-    /// 3 for Whisper models, 2 for Conformers]
+    /// Bonus for each token of a boosted word, in nats of log-probability; the first token gets
+    /// half [default: 3 for Whisper models, 2 for Conformers]
     #[arg(long, value_name = "W", requires = "boost", value_parser = weight)]
     boost_weight: Option<f32>,
 }
 
-/// The words of a file.
+/// The boosted words in a file.
 #[derive(Debug, PartialEq)]
 pub enum Lists {
-    /// For all clips.
+    /// One list for all clips.
     Of(Vec<String>),
-    /// By the clip's id, with the line of the file.
+    /// A list for each clip id, with its line number.
     OfClip(HashMap<String, (u64, Vec<String>)>),
 }
 
-/// The trees of the words, each made when its clip is heard: a table may have thousands of lists.
+/// The boost trees of the word lists. The tree of a clip is built when the clip is transcribed,
+/// because a file may have thousands of lists.
 pub struct Trees<'a> {
     booster: Booster<'a>,
     lists: &'a Lists,
@@ -45,12 +46,12 @@ pub struct Trees<'a> {
 fn weight(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(weight) if weight.is_finite() && weight >= 0.0 => Ok(weight),
-        _ => Err("is not a number from 0 on".to_string()),
+        _ => Err("must be a number of at least 0".to_string()),
     }
 }
 
 impl Boost {
-    /// Reads the lists, and tells which of them belong to no clip.
+    /// Reads the lists and prints how many lists belong to no clip.
     pub fn read(&self, clips: &[Clip], quiet: bool) -> anyhow::Result<Option<Lists>> {
         let Some(file) = &self.boost else { return Ok(None) };
         let lists = parse(&file.display().to_string(), &read_text(file)?)?;
@@ -69,7 +70,7 @@ impl Boost {
         Ok(Some(lists))
     }
 
-    /// What makes the trees of the lists.
+    /// Prepares the trees of the lists and checks their words.
     pub fn trees<'a>(
         &'a self,
         lists: Option<&'a Lists>,
@@ -97,7 +98,7 @@ impl Trees<'_> {
         }
     }
 
-    /// Fails for a word of any list that the recogniser cannot write, before it hears anything.
+    /// Returns an error if the tokenizer cannot encode a word. Runs before any transcription.
     fn check(&self, of_clip: &HashMap<String, (u64, Vec<String>)>) -> anyhow::Result<()> {
         let mut lists: Vec<&(u64, Vec<String>)> = of_clip.values().collect();
         lists.sort_by_key(|(line, _)| *line);
@@ -118,29 +119,29 @@ impl Trees<'_> {
     }
 }
 
-/// Fails for what is no word.
+/// Returns an error for an empty word or a special token.
 fn check(file: &str, line: u64, word: &str) -> anyhow::Result<()> {
     if word.trim().is_empty() {
-        anyhow::bail!("{file}, line {line}: has a word without letters");
+        anyhow::bail!("{file}, line {line}: has an empty word; remove it");
     }
     if word.contains("<|") {
-        anyhow::bail!("{file}, line {line}: `{word}` may be a special token; leave it out");
+        anyhow::bail!("{file}, line {line}: `{word}` may be a special token; remove it");
     }
     Ok(())
 }
 
-/// Reads a file of either form: it is one of clips if its first line has a tab.
+/// Parses a file of either format. A tab in the first line means that each line is for one clip.
 fn parse(file: &str, text: &str) -> anyhow::Result<Lists> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let mut lines = lines.peekable();
     let Some((_, first)) = lines.peek() else {
-        anyhow::bail!("{file}: has no words; give one word or phrase a line");
+        anyhow::bail!("{file}: has no words; write one word or phrase per line");
     };
     if !first.contains('\t') {
         let mut words = Vec::new();
         for (line, word) in lines {
             if word.contains('\t') {
-                anyhow::bail!("{file}, line {line}: has a tab; give one word or phrase a line");
+                anyhow::bail!("{file}, line {line}: has a tab; write one word or phrase per line");
             }
             check(file, line, word)?;
             words.push(word.trim().to_string());
@@ -150,27 +151,30 @@ fn parse(file: &str, text: &str) -> anyhow::Result<Lists> {
     let mut of_clip = HashMap::new();
     for (line, row) in lines {
         let fields: Vec<&str> = row.split('\t').collect();
-        // The third field has the words that are said: whoever listens for those alone knows the text.
+        // The third field has the rare words of the reference. Boosting only these would leak the
+        // reference.
         let [id, _, _, words] = fields[..] else {
             let count = fields.len();
             anyhow::bail!(
-                "{file}, line {line}: has {count} fields; give id<TAB>text<TAB>JSON list of rare \
-                 words<TAB>JSON list of the words to listen for"
+                "{file}, line {line}: has {count} fields; write id<TAB>text<TAB>JSON list of rare \
+                 words<TAB>JSON list of words to boost"
             );
         };
         let words: Vec<String> = match serde_json::from_str(words) {
             Ok(words) => words,
             Err(error) => {
-                // It counts lines within the field.
+                // serde_json's line number counts lines within the field.
                 let told = error.to_string();
                 let told = told.split(" at line ").next().unwrap_or_default();
-                anyhow::bail!("{file}, line {line}: the fourth field is no list of words: {told}")
+                anyhow::bail!(
+                    "{file}, line {line}: the fourth field is not a JSON list of words: {told}"
+                )
             }
         };
         words.iter().try_for_each(|word| check(file, line, word))?;
         let id = id.trim().to_string();
         if let Some((other, _)) = of_clip.insert(id.clone(), (line, words)) {
-            anyhow::bail!("{file}, line {line}: the id `{id}` stands on line {other} already");
+            anyhow::bail!("{file}, line {line}: the id `{id}` is already on line {other}");
         }
     }
     Ok(Lists::OfClip(of_clip))
@@ -198,10 +202,10 @@ mod tests {
         assert!(error("a\nb\tc\n").contains("f, line 2: has a tab"));
         assert!(error("a\tx\t[]\n").contains("f, line 1: has 3 fields"));
         assert!(error("a\tx\t[]\t[]\nb\tx\t[]\t{}\n").contains("f, line 2: the fourth field"));
-        assert!(error("a\tx\t[]\t[\" \"]\n").contains("f, line 1: has a word without"));
+        assert!(error("a\tx\t[]\t[\" \"]\n").contains("f, line 1: has an empty word"));
         assert!(
             error("a\tx\t[]\t[]\na\tx\t[]\t[]\n")
-                .contains("f, line 2: the id `a` stands on line 1")
+                .contains("f, line 2: the id `a` is already on line 1")
         );
     }
 }

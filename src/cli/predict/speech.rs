@@ -1,4 +1,4 @@
-//! Transcripts of speech.
+//! Transcription of speech.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,45 +21,45 @@ use super::streaming::{self, Report, Streaming};
 use super::transcripts::{Format, files_of};
 use crate::cli::{Outcome, output, paths};
 
-/// How speech is transcribed.
+/// Options for transcription.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Speech")]
 pub struct Speech {
-    /// Transcribe sound with a Whisper model or a Conformer, `hf://owner/name`, a folder or a run;
-    /// --input is a sound file, a folder of them, or a manifest (JSON lines with audio, start, end)
+    /// Transcribe with this Whisper or Conformer model: `hf://owner/name`, a folder or a run.
+    /// --input is an audio file, a folder of audio files, or a manifest (JSON lines with audio,
+    /// start, end)
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "encoder", "vectors"])]
     pub(super) recogniser: Option<String>,
-    /// What --output is, by default by its ending, else JSON lines
+    /// Format of --output; default: from the file extension, otherwise JSON lines
     #[arg(long, requires = "recogniser")]
     format: Option<Format>,
-    /// Texts that are followed at the same time; a Conformer that is given words to --boost takes 8
-    /// where this is 1
+    /// Beam size; a Conformer with --boost uses 8 instead of 1
     #[arg(long, value_name = "N", default_value_t = 1, requires = "recogniser",
         value_parser = clap::value_parser!(u16).range(1..=64))]
     beams: u16,
-    /// The language that is spoken, for multilingual models
-    #[arg(long, value_name = "en", requires = "recogniser")]
+    /// Spoken language, for multilingual models, for example en
+    #[arg(long, value_name = "CODE", requires = "recogniser")]
     language: Option<String>,
-    /// Write in English what is said in another language
+    /// Translate speech to English
     #[arg(long, requires = "recogniser")]
     translate: bool,
-    /// Say when each part is said (subtitles have it always)
+    /// Add start and end times of segments (always on for subtitles)
     #[arg(long, requires = "recogniser")]
     timestamps: bool,
-    /// Say when each word is said, in JSON lines: start, end, text and probability
+    /// Add start, end, text and probability of each word, in JSON lines
     #[arg(long, requires = "recogniser")]
     word_times: bool,
-    /// What is put behind a clip
-    #[arg(long, value_name = "WHAT", default_value = "zeros", requires = "recogniser")]
+    /// Padding after each clip
+    #[arg(long, value_name = "PADDING", default_value = "zeros", requires = "recogniser")]
     padding: PaddingName,
-    /// Clips that are transcribed together
+    /// Number of clips in a batch
     #[arg(long, value_name = "N", default_value_t = 8, requires = "recogniser",
         value_parser = clap::value_parser!(u16).range(1..=256))]
     batch: u16,
-    /// What happens where a clip cannot be read
-    #[arg(long, value_name = "WHAT", default_value = "stop", requires = "recogniser")]
+    /// How to treat a clip that cannot be decoded
+    #[arg(long, value_name = "ACTION", default_value = "stop", requires = "recogniser")]
     on_error: OnError,
-    /// Print what was done as JSON
+    /// Print a summary as JSON
     #[arg(long, requires = "recogniser")]
     pub(super) json: bool,
     #[command(flatten)]
@@ -68,54 +68,54 @@ pub struct Speech {
     streaming: Streaming,
 }
 
-/// What becomes of clips that cannot be used.
+/// How to treat clips that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum OnError {
-    /// It ends the command, and nothing is written
+    /// Stop with an error and write nothing
     Stop,
-    /// The clip is named and left out
+    /// Skip the clip with a warning
     Skip,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum PaddingName {
-    /// Frames of zeros up to 30 seconds, as faster-whisper does
+    /// Zero frames up to 30 seconds, as in faster-whisper
     Zeros,
-    /// Silence up to 30 seconds, as openai-whisper does
+    /// Silence up to 30 seconds, as in openai-whisper
     Silence,
-    /// Five seconds of silence, 30 where the text is doubtful: faster for short clips
+    /// Five seconds of silence, or 30 seconds if the text is doubtful; faster for short clips
     Short,
 }
 
-/// What was done.
+/// The summary that is printed as JSON.
 #[derive(Debug, Serialize)]
 struct Summary {
     clips: usize,
-    /// What could not be read.
+    /// The errors of clips that could not be decoded.
     skipped: Vec<String>,
-    /// Of sound.
+    /// Duration of the audio.
     sound_seconds: f64,
-    /// From the opened model to the last text.
+    /// Wall time from the loaded model to the last text.
     seconds: f64,
-    /// Seconds of work for a second of sound.
+    /// Wall time divided by the duration of the audio.
     real_time_factor: f64,
-    /// Computed for the JSON alone.
+    /// Computed only for the JSON output.
     weights_sha256: Option<String>,
-    /// Clips that were transcribed again with silence up to 30 seconds.
+    /// Number of clips that were transcribed a second time, padded to 30 seconds.
     padded_again: usize,
-    /// How late words were final, of sound that comes in.
+    /// Latency of final words, with `--stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
     streaming: Option<Report>,
 }
 
-/// A clip on its way to a text.
+/// The audio of a clip that waits for transcription.
 enum Sound {
     Short(Vec<f32>),
     Long(Vec<f32>, Box<ClipReader>),
 }
 
 impl Predict {
-    /// Transcribes the clips of the input.
+    /// Transcribes the clips in the input.
     pub(super) fn transcribe(&self, recogniser: &str, input: &Path) -> anyhow::Result<Outcome> {
         let clips = match self.speech.streaming.stdin(input)? {
             Some(clip) => vec![clip],
@@ -123,13 +123,15 @@ impl Predict {
         };
         let format = self.speech.format(&self.output);
         if format == Format::Manifest && input == Path::new("-") {
-            anyhow::bail!("a manifest names files of sound, and standard input is none");
+            anyhow::bail!(
+                "--format manifest needs audio files, not standard input; give --input FILE"
+            );
         }
         let subtitles = matches!(format, Format::Srt | Format::Vtt);
         if subtitles && clips.len() > 1 && !self.output.is_dir() {
             let (output, count) = (self.output.display(), clips.len());
             anyhow::bail!(
-                "{output}: {count} clips have a file of subtitles each; make a folder and give it"
+                "{output}: {count} clips need {count} subtitle files; give an existing folder"
             );
         }
         if !subtitles && self.output.is_dir() {
@@ -144,7 +146,7 @@ impl Predict {
             paths::check_named(&self.output, files_of(&clips))?;
         }
         if self.speech.word_times && format != Format::Jsonl {
-            anyhow::bail!("--word-times is for JSON lines; give --format jsonl, or leave it out");
+            anyhow::bail!("--word-times needs --format jsonl; give both, or leave it out");
         }
         let lists = self.speech.boost.read(&clips, self.quiet)?;
         let recogniser = Listener::open(recogniser)?;
@@ -211,7 +213,7 @@ impl Predict {
                 short.iter().map(|(clip, _)| tree(clip)).collect::<anyhow::Result<_>>()?;
             let texts = recogniser.transcribe(&samples, &boosts, &options)?;
             transcripts.extend(short.iter().map(|(clip, _)| *clip).zip(texts));
-            // Long ones are done before short ones.
+            // Long clips finish before short clips: restore the input order.
             transcripts.sort_by_key(|(clip, _)| batch.iter().position(|other| other.id == clip.id));
             made.extend(transcripts);
             bar.set_message("");
@@ -237,10 +239,10 @@ impl Predict {
         }
         let skipped = match summary.skipped.len() {
             0 => String::new(),
-            count => format!(", {count} left out"),
+            count => format!(", {count} skipped"),
         };
         let told = format!(
-            "{} clips{skipped}, {:.1} s of sound in {:.1} s ({:.1} times real time), written to {}",
+            "{} clips{skipped}, {:.1} s of audio in {:.1} s ({:.1} times real time), written to {}",
             summary.clips,
             sound_seconds,
             seconds,
@@ -254,7 +256,7 @@ impl Predict {
         Ok(Outcome::Done)
     }
 
-    /// Names a clip that cannot be transcribed, or ends with it.
+    /// Warns of a clip that cannot be transcribed, or returns an error with `--on-error stop`.
     pub(super) fn skip(
         &self,
         clip: &Clip,
@@ -266,15 +268,15 @@ impl Predict {
             line => format!("{}, line {line}: {error}", input.display()),
         };
         if self.speech.on_error == OnError::Stop {
-            anyhow::bail!("{told} (or leave such clips out with --on-error skip)");
+            anyhow::bail!("{told} (--on-error skip skips such clips)");
         }
-        output::note(&format!("left out: {told}"), false);
+        output::note(&format!("skipped: {told}"), false);
         Ok(told)
     }
 }
 
 impl Speech {
-    /// Clips that are transcribed together.
+    /// Number of clips in a batch.
     pub(super) fn batch(&self) -> usize {
         usize::from(self.batch)
     }
@@ -306,20 +308,19 @@ impl Speech {
     }
 }
 
-/// Fails where all clips are left out: a file without any text would look like a result.
+/// Returns an error if all clips are skipped, because an output file without text would look like a
+/// result.
 pub(super) fn check_heard(heard: usize, skipped: &[String], input: &Path) -> anyhow::Result<()> {
     match skipped.first().filter(|_| heard == 0) {
         None => Ok(()),
         Some(first) => {
             let (input, count) = (input.display(), skipped.len());
-            anyhow::bail!(
-                "{input}: all {count} clips are left out, and nothing is written; {first}"
-            )
+            anyhow::bail!("{input}: all {count} clips are skipped, and nothing is written; {first}")
         }
     }
 }
 
-/// The samples of a clip, or the first of them if it is longer than `longest`.
+/// Reads the samples of a clip, or only its first samples if it has more than `longest`.
 fn open(clip: &Clip, longest: usize) -> Result<Sound, DataError> {
     let (mut reader, mut samples) = (clip.open(SAMPLE_RATE)?, Vec::new());
     while reader.read(&mut samples)? {
@@ -334,7 +335,8 @@ fn open(clip: &Clip, longest: usize) -> Result<Sound, DataError> {
     })
 }
 
-/// The transcript of a recording of which `first` samples are read.
+/// Transcribes a long recording. `first` has the samples that are already read; `reader` gives the
+/// rest.
 fn long(
     recogniser: &Listener,
     options: &RecogniseOptions,
@@ -361,13 +363,15 @@ fn long(
     recogniser.transcribe_long(options, read, heard)
 }
 
-/// The clips of the input, with a note of what was passed over in a folder.
+/// Reads the clips in the input and prints how many files of a folder were skipped.
 pub(super) fn read_clips(input: &Path, quiet: bool) -> Result<Vec<Clip>, DataError> {
     let (clips, PassedOver { hidden, others }) = clips_and_passed_over(input)?;
     if hidden + others > 0 {
         let input = input.display();
         output::note(
-            &format!("{input}: passed over {hidden} hidden files and {others} that are no sound"),
+            &format!(
+                "{input}: skipped {hidden} hidden files and {others} files that are not audio"
+            ),
             quiet,
         );
     }

@@ -1,4 +1,4 @@
-//! Transcripts of recordings as they come in.
+//! Streaming transcription: text appears while audio arrives.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -17,58 +17,58 @@ use serde::Serialize;
 
 use crate::cli::output;
 
-/// The input that is standard input.
+/// The input name for standard input.
 const STDIN: &str = "-";
-/// Bytes of standard input that are read at a time at most: 0.1 s.
+/// Bytes of standard input to read at once: 0.1 s of audio.
 const BLOCK: usize = 2 * SAMPLE_RATE as usize / 10;
-/// Sound that is heard again with each chunk, in seconds, where the model can.
+/// Default seconds of earlier audio that are transcribed again with each chunk.
 const WINDOW: f64 = 15.0;
-/// Letters of a text that is coming in that the terminal shows.
+/// Number of characters of the text that the terminal shows.
 const SHOWN: usize = 60;
 
-/// How recordings come in.
+/// Options for streaming.
 #[derive(Debug, Args)]
 pub struct Streaming {
-    /// Transcribe as if the sound came in, a chunk of so many seconds at a time, and say how late each
-    /// word is final; --input - is raw sound on standard input (16 kHz, one channel, 16 bits,
-    /// little-endian)
+    /// Transcribe as a stream, in chunks of this length, and report the latency of each word.
+    /// With --input - raw audio is read from standard input (16 kHz, mono, 16 bits, little-endian)
     #[arg(long, value_name = "SECONDS", requires = "recogniser", value_parser = seconds)]
     stream: Option<f64>,
-    /// Sound that is heard again with each chunk, at most
-    /// [default: 15, or what the model hears at once without a chunk]
+    /// Maximum length of earlier audio that is transcribed again with each chunk
+    /// [default: 15, or the model's maximum minus --stream]
     #[arg(long, value_name = "SECONDS", requires = "stream", value_parser = seconds)]
     stream_window: Option<f64>,
 }
 
-/// How late words were final, in the summary.
+/// The latency of final words, for the summary.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
     options: StreamOptions,
     passes: usize,
-    /// Passes that began late, because the one before was still at work.
+    /// Passes that started late because the previous pass was still running.
     late_passes: usize,
     compute_seconds: f64,
-    /// Seconds of computing for a second of sound.
+    /// Compute time divided by the duration of the audio.
     real_time_factor: f64,
-    /// Words behind the final ones that the next hypothesis did not have in their place.
+    /// Words after the final words that the next hypothesis changed.
     revised_words: usize,
-    /// Of the words, from the end of each until it was final, in seconds of sound alone; null where
-    /// nothing is said.
+    /// Audio time in seconds from the end of a word until the word is final, without compute time.
+    /// Null without words.
     latency_of_sound: Option<Distribution>,
-    /// The same with the time that was computed, for sound that comes in at its own speed.
+    /// The same with compute time, for audio that arrives in real time.
     latency: Option<Distribution>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds > 0.0 => Ok(seconds),
-        _ => Err("is not a number of seconds above 0".to_string()),
+        _ => Err("must be a number of seconds above 0".to_string()),
     }
 }
 
 impl Streaming {
-    /// How recordings are divided, if they come in, for a model that hears `max_seconds` at once.
+    /// The chunk and window lengths for a model that takes `max_seconds` at once. Returns `None`
+    /// without `--stream`.
     pub(super) fn options(&self, max_seconds: f64) -> anyhow::Result<Option<StreamOptions>> {
         let Some(chunk_seconds) = self.stream else { return Ok(None) };
         let most = WINDOW.min(max_seconds - chunk_seconds);
@@ -78,25 +78,25 @@ impl Streaming {
         Ok(Some(options))
     }
 
-    /// The clip of standard input, if that is the input.
+    /// The clip for standard input, or `None` for another input.
     pub(super) fn stdin(&self, input: &Path) -> anyhow::Result<Option<Clip>> {
         if input != Path::new(STDIN) {
             return Ok(None);
         }
         if self.stream.is_none() {
-            anyhow::bail!("--input - is sound that comes in: give --stream SECONDS");
+            anyhow::bail!("--input - reads a stream of audio: give --stream SECONDS");
         }
         Ok(Some(Clip { id: "stdin".to_string(), audio: input.into(), ..Clip::default() }))
     }
 }
 
-/// Whether a clip is that of standard input; one of a manifest has a line.
+/// Whether a clip is standard input. A clip from a manifest has a line number.
 fn is_stdin(clip: &Clip) -> bool {
     clip.audio == Path::new(STDIN) && clip.line == 0
 }
 
-/// The text of a clip as it comes in. `bar` shows it; of standard input each piece that is final is
-/// printed if `print` says so.
+/// Transcribes a clip as a stream and shows the text in `bar`. For standard input and `print`, also
+/// prints each final piece of text.
 pub(super) fn stream(
     recogniser: &Listener,
     options: &RecogniseOptions,
@@ -108,7 +108,7 @@ pub(super) fn stream(
     let mut tell = |pass: &Pass<'_>, all: Option<f64>| {
         let new: Vec<&str> = pass.new.iter().map(|word| word.word.text.as_str()).collect();
         if print && is_stdin(clip) && !new.is_empty() {
-            // The transcript is written whether somebody reads along or not.
+            // A closed terminal must not stop the transcript.
             let _ = bar.suspend(|| output::print(&new.join(" ")));
         }
         shown.extend(new.join(" ").chars().chain(new.last().map(|_| ' ')));
@@ -134,12 +134,12 @@ pub(super) fn stream(
     recogniser.transcribe_stream(options, stream, read, |pass| tell(pass, all))
 }
 
-/// Adds samples of 16 bits, as many as are there; `false` at the end. Half a sample at the end is what
-/// a recorder that was stopped leaves, and not worth a transcript.
+/// Appends the available 16-bit samples. Returns `false` at the end. Ignores half a sample at the
+/// end, which a stopped recorder may leave.
 fn read_samples(from: &mut impl Read, samples: &mut Vec<f32>) -> Result<bool, DataError> {
     let mut bytes = vec![0; BLOCK];
     let mut count = 0;
-    // An odd byte is half a sample.
+    // An odd number of bytes ends in half a sample.
     while count == 0 || count % 2 == 1 {
         match from.read(&mut bytes[count..]) {
             Ok(0) => break,
@@ -154,7 +154,7 @@ fn read_samples(from: &mut impl Read, samples: &mut Vec<f32>) -> Result<bool, Da
 }
 
 impl Report {
-    /// Of all recordings.
+    /// The report over all recordings.
     pub(super) fn of(options: StreamOptions, streams: &[Streamed]) -> Self {
         let words = || streams.iter().flat_map(|stream| &stream.words);
         let sum = |of: fn(&Streamed) -> usize| streams.iter().map(of).sum::<usize>();
@@ -173,14 +173,14 @@ impl Report {
         }
     }
 
-    /// A line for people.
+    /// The report as one line of text.
     pub(super) fn told(&self) -> String {
         let Some((latency, of_sound)) = self.latency.zip(self.latency_of_sound) else {
-            return "no word was said".to_string();
+            return "no words were transcribed".to_string();
         };
         format!(
-            "words were final {:.2} s after their ends (median; mean {:.2}, 95 % within {:.2}, {:.2} without \
-             computing); {} of {} passes began late",
+            "latency of words: median {:.2} s, mean {:.2} s, 95th percentile {:.2} s; median \
+             without compute time {:.2} s; {} of {} passes started late",
             latency.p50, latency.mean, latency.p95, of_sound.p50, self.late_passes, self.passes
         )
     }
@@ -190,7 +190,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    /// Gives a byte or three at a time.
+    /// A reader that returns one or three bytes at a time.
     struct Slow(Vec<u8>);
 
     impl Read for Slow {

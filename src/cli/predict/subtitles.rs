@@ -1,15 +1,15 @@
-//! Subtitles of transcripts.
+//! Subtitle files.
 
 use engram_train::recognise::Segment;
 
 use super::transcripts::Format;
 
-/// A text without line ends.
+/// The text on one line.
 pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The file of these segments.
+/// The content of a subtitle file.
 pub(super) fn subtitles(format: Format, segments: &[Segment]) -> String {
     let mut text = if format == Format::Vtt { "WEBVTT\n\n".to_string() } else { String::new() };
     for (number, segment) in (1..).zip(segments) {
@@ -17,14 +17,14 @@ pub(super) fn subtitles(format: Format, segments: &[Segment]) -> String {
             text += &format!("{number}\n");
         }
         let (start, end) = (time(segment.start, format), time(segment.end, format));
-        // An arrow in a text would be taken for times.
+        // `-->` in a text would be parsed as a time range.
         let words = one_line(&segment.text).replace("-->", "->");
         text += &format!("{start} --> {end}\n{words}\n\n");
     }
     text
 }
 
-/// `00:01:02,345`, in WebVTT with a point.
+/// Formats a time as `00:01:02,345`; WebVTT has a point instead of the comma.
 fn time(seconds: f64, format: Format) -> String {
     let milliseconds = (seconds * 1000.0).round() as u64;
     let (rest, ms) = (milliseconds / 1000, milliseconds % 1000);

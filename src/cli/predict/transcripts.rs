@@ -1,4 +1,4 @@
-//! The files of transcripts.
+//! Writes transcripts to files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use super::Predict;
 use super::subtitles::{one_line, subtitles};
 use crate::cli::{output, paths};
 
-/// How transcripts are written.
+/// The output format of transcripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// A line of JSON for each clip: id, text, times, probabilities
+    /// JSON lines: id, text, times and probabilities of each clip
     Jsonl,
     /// `id<TAB>text`, for `engram eval wer`
     Tsv,
-    /// Texts alone, one a line
+    /// One text per line
     Txt,
-    /// The clips again with what is heard as their texts: a manifest to train on
+    /// A manifest for training: the input clips with the transcripts as texts
     Manifest,
-    /// Subtitles in SubRip form; of several clips, a file each in the folder --output
+    /// SubRip subtitles; for several clips, --output is a folder with one file per clip
     Srt,
-    /// The same in WebVTT form
+    /// WebVTT subtitles, as for srt
     Vtt,
 }
 
-/// A line of JSON.
+/// One line of the JSON lines output.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     id: &'a str,
@@ -37,7 +37,7 @@ struct Line<'a> {
     start: f64,
     #[serde(flatten)]
     transcript: &'a Transcript,
-    /// In place of the transcript's, with when they were final.
+    /// Replaces the transcript's words; adds the time at which each word was final.
     #[serde(rename = "words", skip_serializing_if = "<[_]>::is_empty")]
     final_words: &'a [FinalWord],
 }
@@ -83,7 +83,8 @@ impl Predict {
         }
     }
 
-    /// Fails if two clips have one file of subtitles, or if one would replace a file of the clips: before anything is computed.
+    /// Returns an error if two clips have the same subtitle file, or if a subtitle file would
+    /// replace an input. Runs before any transcription.
     pub(super) fn check_subtitle_files(
         &self,
         clips: &[Clip],
@@ -95,7 +96,7 @@ impl Predict {
             if let Some(other) = files.insert(file.clone(), &clip.id) {
                 let (file, id) = (file.display(), &clip.id);
                 anyhow::bail!(
-                    "{file}: clips `{other}` and `{id}` both go there; give them other ids"
+                    "{file}: clips `{other}` and `{id}` have the same subtitle file; change one id"
                 );
             }
         }
@@ -114,7 +115,7 @@ impl Predict {
         self.output.join(format!("{}.{ending}", within.display()))
     }
 
-    /// The file of a clip's subtitles, whose folder is made.
+    /// The subtitle file of a clip. Creates its folder.
     fn subtitle_file(&self, clip: &Clip, format: Format) -> anyhow::Result<PathBuf> {
         let file = self.subtitle_path(clip, format);
         if let Some(folder) = file.parent().filter(|folder| *folder != Path::new("")) {
@@ -124,7 +125,7 @@ impl Predict {
     }
 }
 
-/// The files that clips are read from.
+/// The audio and image files of clips.
 pub(in crate::cli) fn files_of(clips: &[Clip]) -> impl Iterator<Item = &Path> {
     clips.iter().flat_map(|clip| {
         let frames = clip.frames.iter().map(|frame| frame.image.as_path());
@@ -132,7 +133,8 @@ pub(in crate::cli) fn files_of(clips: &[Clip]) -> impl Iterator<Item = &Path> {
     })
 }
 
-/// Writes clips with what was heard in them, to be trained on; one in which nothing was heard teaches nothing.
+/// Writes a training manifest: the clips with their transcripts as texts. Skips clips with an empty
+/// transcript.
 pub(super) fn write_labelled<'c>(
     path: &Path,
     heard: impl Iterator<Item = (&'c Clip, &'c str)>,
@@ -146,14 +148,12 @@ pub(super) fn write_labelled<'c>(
     let (labelled, silent): (Vec<Clip>, Vec<Clip>) =
         heard.map(label).partition(|clip| clip.text.is_some());
     if labelled.is_empty() {
-        anyhow::bail!(
-            "nothing is heard in any clip: there is nothing to write to {}",
-            path.display()
-        );
+        anyhow::bail!("all transcripts are empty: there is nothing to write to {}", path.display());
     }
     if !silent.is_empty() {
         let (count, first) = (silent.len(), &silent[0].id);
-        output::note(&format!("{count} clips without a text are left out, first `{first}`"), quiet);
+        let note = format!("skipped {count} clips with an empty transcript, first `{first}`");
+        output::note(&note, quiet);
     }
     output::write_whole(path, &manifest(path, &labelled)?)
 }
@@ -180,6 +180,6 @@ mod tests {
         assert_eq!((labelled[0].start, &labelled[0].frames), (1.5, &clips[0].frames));
         assert_eq!(labelled[1].audio, clips[2].audio);
         let told = write_labelled(&out, heard([""; 3]), true).expect_err("no texts").to_string();
-        assert!(told.contains("nothing is heard"), "{told}");
+        assert!(told.contains("all transcripts are empty"), "{told}");
     }
 }

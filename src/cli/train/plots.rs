@@ -1,4 +1,4 @@
-//! The plots that finished runs leave in their folders.
+//! The plots that are written to the folders of finished runs.
 
 use std::path::Path;
 
@@ -9,10 +9,11 @@ use engram_train::studies::avformer::run::AvformerSummary;
 
 use super::super::output;
 
-/// In the folder of the test: the word error rate by the ratio of speech over noise.
+/// The file name of the plot of WER against signal-to-noise ratio, in the test folder.
 const SWEEP: &str = "sweep.svg";
 
-/// Draws the noise sweep of an adapted recogniser, if there was one.
+/// Draws the WER of an adapted ASR model against the signal-to-noise ratio, if the run measured at
+/// least two ratios.
 pub(super) fn avformer(summary: &AvformerSummary, run: &Path) -> anyhow::Result<()> {
     let sweep = &summary.test.sweep;
     if sweep.iter().filter(|one| one.snr_db.is_some()).count() < 2 {
@@ -23,12 +24,12 @@ pub(super) fn avformer(summary: &AvformerSummary, run: &Path) -> anyhow::Result<
         line("right frames", sweep, |one| &one.right),
         line("wrong frames", sweep, |one| &one.wrong),
     ];
-    let axes = ["speech over noise, dB", "WER"].map(Axis::linear);
+    let axes = ["SNR, dB", "WER"].map(Axis::linear);
     let svg = draw_lines(axes, &lines, Legend::UpperRight)?;
     output::write_whole(&run.join(TEST).join(SWEEP), svg.as_bytes())
 }
 
-/// One system at all ratios; clean speech has none.
+/// One system at all signal-to-noise ratios; clean speech is skipped.
 fn line(name: &str, sweep: &[AtRatio], of: fn(&AtRatio) -> &Measure) -> Line {
     let mut line = Line::new(name, Vec::new());
     let mut noisy: Vec<(f64, &Measure)> =

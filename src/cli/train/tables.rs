@@ -1,4 +1,4 @@
-//! The figures of finished runs, as they are printed.
+//! Text tables of the metrics of finished runs.
 
 use engram_eval::result::Measure;
 use engram_train::studies::avformer::evaluate::RescuedWord;
@@ -10,7 +10,7 @@ use engram_train::studies::reveal::needle::NeedleFigures;
 use engram_train::studies::reveal::run::RevealSummary;
 use engram_train::studies::speech::run::SpeechSummary;
 
-/// The figures of patent phrases.
+/// The metrics of a patent phrase run.
 pub(super) fn patent(summary: &PatentSummary) -> String {
     let words = |figure: &Option<Measure>| figure.as_ref().map_or("-".to_string(), in_words);
     let names = summary.members.iter().map(|member| member.run.display().to_string().len());
@@ -30,12 +30,12 @@ pub(super) fn patent(summary: &PatentSummary) -> String {
     }
     if let Some(mean) = &summary.mean {
         let validation = words(&mean.validation);
-        lines.push(row("their mean", "", &in_words(&mean.held_out), &validation));
+        lines.push(row("mean", "", &in_words(&mean.held_out), &validation));
     }
     let validation = words(&summary.validation);
-    lines.push(row("all", "", &in_words(&summary.held_out), &validation));
+    lines.push(row("ensemble", "", &in_words(&summary.held_out), &validation));
     lines.push(format!(
-        "rows: {} held out, {} validation; seed {}; recipe {}",
+        "pairs: {} held-out, {} validation; seed {}; recipe {}",
         summary.held_out.n,
         summary.validation.as_ref().map_or(0, |figure| figure.n),
         summary.seed,
@@ -50,7 +50,7 @@ pub(super) fn patent(summary: &PatentSummary) -> String {
     lines.join("\n")
 }
 
-/// A REVEAL run's figures as a table.
+/// The metrics of a REVEAL run.
 pub(super) fn reveal(summary: &RevealSummary) -> String {
     let row = |name: &str, n: &str, figures: [&str; 3]| {
         let [exact, first, among] = figures;
@@ -74,10 +74,10 @@ pub(super) fn reveal(summary: &RevealSummary) -> String {
         }
     }
     if let Some(swap) = &summary.swap {
-        let facts = format!("{} facts swapped in the memory", swap.facts);
-        lines.push(format!("{facts}: answers follow {}", in_words(&swap.follow)));
+        let facts = format!("{} facts changed in the memory", swap.facts);
+        lines.push(format!("{facts}: new answer {}", in_words(&swap.follow)));
         lines.push(format!(
-            "  right before {}, still the old answer {}, either answer once deleted {}",
+            "  correct before the change {}, old answer {}, old or new answer after deletion {}",
             in_words(&swap.before),
             in_words(&swap.stay),
             in_words(&swap.deleted)
@@ -85,7 +85,7 @@ pub(super) fn reveal(summary: &RevealSummary) -> String {
     }
     for NeedleFigures { needles, others, accuracy, .. } in &summary.needles {
         let n = accuracy.n;
-        let size = format!("haystack, {needles} of {}", needles + others);
+        let size = format!("haystack, {needles} needles in {} entries", needles + others);
         lines.push(format!("{size}: accuracy {} of {n}, chance 0.5", in_words(accuracy)));
     }
     lines.push(format!(
@@ -99,7 +99,7 @@ pub(super) fn reveal(summary: &RevealSummary) -> String {
     lines.join("\n")
 }
 
-/// A recogniser's figures.
+/// The metrics of an ASR model.
 pub(super) fn speech(summary: &SpeechSummary) -> String {
     let mut lines = Vec::new();
     if let Some(wer) = &summary.wer {
@@ -118,7 +118,7 @@ pub(super) fn speech(summary: &SpeechSummary) -> String {
     lines.join("\n")
 }
 
-/// The word error rates of an adapted recogniser.
+/// The word error rates of an adapted ASR model.
 pub(super) fn avformer(summary: &AvformerSummary) -> String {
     let mut lines =
         vec![format!("{:<12} {:<10} {:>6}  {:<26} insertions", "utterances", "system", "n", "WER")];
@@ -134,15 +134,15 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
     for one in &test.differences {
         let [a, b] = &one.systems;
         let difference = in_words(&one.comparison.difference);
-        lines.push(format!("{}: {a} less {b} {difference}", one.utterances));
+        lines.push(format!("{}: WER({a}) − WER({b}) = {difference}", one.utterances));
     }
     if let Some([rescued, lost]) = test.rescued {
-        lines.push(format!("words that the right frames rescue {rescued}, lose {lost}"));
+        lines.push(format!("words that the right frames correct: {rescued}, break: {lost}"));
         lines.extend(test.rescued_words.iter().map(|one| format!("  {}", rescued_in_words(one))));
     }
     if let Some(share) = &test.put_in {
         let share = in_words(share);
-        lines.push(format!("clean clips with the name that wrong frames show: {share}"));
+        lines.push(format!("clean clips transcribed with the name in the wrong frames: {share}"));
     }
     for one in &test.sweep {
         let ratio = one.snr_db.map_or("clean".to_string(), |ratio| format!("{ratio} dB"));
@@ -154,7 +154,7 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
     }
     let [trained, all] = summary.parameters;
     lines.push(format!(
-        "{trained} numbers trained beside {all} frozen ({:.2} %), which stayed as they were",
+        "{trained} trainable parameters, {all} frozen and unchanged ({:.2} % trainable)",
         100.0 * trained as f64 / (trained + all).max(1) as f64
     ));
     lines.push(format!(
@@ -167,23 +167,23 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
     lines.join("\n")
 }
 
-/// `chicken, which is heard as kitchen without frames: 3 clips`
+/// `chicken, transcribed as kitchen without frames: 3 clips`
 pub(in crate::cli) fn rescued_in_words(RescuedWord { word, clips }: &RescuedWord) -> String {
     let without = word.without_frames.as_deref();
-    let without = without.map_or("not heard".to_owned(), |heard| format!("heard as {heard}"));
+    let without = without.map_or("missing".to_owned(), |heard| format!("transcribed as {heard}"));
     let clips = if *clips == 1 { "1 clip".to_owned() } else { format!("{clips} clips") };
-    format!("{}, which is {without} without frames: {clips}", word.said)
+    format!("{}, {without} without frames: {clips}", word.said)
 }
 
-/// The figures of an encoder of pictures.
+/// The metrics of an image encoder.
 pub(super) fn clip(summary: &ClipSummary) -> String {
     let figure = |names: usize, accuracy: &Measure| {
         let (n, accuracy) = (accuracy.n, in_words(accuracy));
-        format!("test accuracy among {names} names: {accuracy} of {n} views")
+        format!("test accuracy among {names} names: {accuracy} on {n} views")
     };
     let mut lines = vec![figure(summary.names, &summary.accuracy)];
     if let Some(spoken) = &summary.spoken_accuracy {
-        lines.push(format!("  {} (those that are spoken)", figure(summary.spoken_names, spoken)));
+        lines.push(format!("  {} (spoken names only)", figure(summary.spoken_names, spoken)));
     }
     lines.push(format!(
         "{} steps; seed {}; recipe {}",
