@@ -196,8 +196,11 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn runs_are_looked_into_as_they_are_now() {
     let folder = tempfile::tempdir().unwrap();
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept"), &folder.path().join("kept"));
-    let explorer = Explorer::open(folder.path(), &["kept"]);
+    copy(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled"),
+        &folder.path().join("bundled"),
+    );
+    let explorer = Explorer::open(folder.path(), &["bundled"]);
     let read = |answer: Answer| -> serde_json::Value {
         assert_eq!(answer.status, 200, "{}", answer.body);
         serde_json::from_str(&answer.body).unwrap()
@@ -209,7 +212,7 @@ fn runs_are_looked_into_as_they_are_now() {
     let spice = r#"{"text": "Which spice can be smelled near this?", "k": 3}"#;
     let before = read(explorer.search(spice));
     let id = before["hits"][0]["id"].as_i64().unwrap();
-    done(folder.path(), &format!("memory delete kept/reveal/memory --ids {id}"));
+    done(folder.path(), &format!("memory delete bundled/reveal/memory --ids {id}"));
     let after = read(explorer.search(spice));
     assert_eq!(after["generation"], before["generation"].as_u64().unwrap() + 1);
     assert_eq!(after["hits"].as_array().unwrap().len(), 3);
@@ -231,13 +234,13 @@ fn runs_are_looked_into_as_they_are_now() {
         told.body
     );
     // A missing memory is not rebuilt.
-    fs::rename(folder.path().join("kept/reveal/memory"), folder.path().join("memory")).unwrap();
+    fs::rename(folder.path().join("bundled/reveal/memory"), folder.path().join("memory")).unwrap();
     let told = explorer.get(&format!("/api/runs/{reveal}/questions"));
     assert!(told.status == 422 && told.body.contains("has no memory"), "{}", told.body);
-    assert!(!folder.path().join("kept/reveal/memory").exists());
+    assert!(!folder.path().join("bundled/reveal/memory").exists());
     assert_eq!(read(explorer.get("/api/runs"))[reveal]["has_memory"], false);
     // Once the memory is back, the run has answers again.
-    fs::rename(folder.path().join("memory"), folder.path().join("kept/reveal/memory")).unwrap();
+    fs::rename(folder.path().join("memory"), folder.path().join("bundled/reveal/memory")).unwrap();
     assert_eq!(explorer.get(&format!("/api/runs/{reveal}/questions")).status, 200);
 }
 
@@ -245,8 +248,8 @@ fn runs_are_looked_into_as_they_are_now() {
 #[test]
 fn what_is_damaged_is_told_once_and_the_rest_is_shown() {
     let folder = tempfile::tempdir().unwrap();
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept/reveal");
-    copy(&kept, &folder.path().join("reveal"));
+    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
+    copy(&bundled, &folder.path().join("reveal"));
     let model =
         fs::OpenOptions::new().write(true).open(folder.path().join("reveal/model.safetensors"));
     model.unwrap().set_len(100_000).unwrap();
@@ -458,8 +461,8 @@ fn slow_bodies_hold_little_memory() {
 #[test]
 fn large_pictures_are_refused_by_their_header() {
     let folder = tempfile::tempdir().unwrap();
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept/reveal");
-    copy(&kept, &folder.path().join("reveal"));
+    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
+    copy(&bundled, &folder.path().join("reveal"));
     let explorer = Explorer::open(folder.path(), &["reveal"]);
     let asked = |side: u32| {
         let mut png = std::io::Cursor::new(Vec::new());

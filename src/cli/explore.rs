@@ -50,7 +50,7 @@ use server::{Explored, serve};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram explore train/kept
+  engram explore train/bundled
   engram explore runs
   engram explore runs/r1 runs/ablations --port 8080
   engram explore memory --images pictures")]

@@ -2,7 +2,7 @@
 //
 //   node tests/explore/page.mjs ADDRESS [SCREENSHOTS]      # the printed address with its token
 //
-// with train/kept and a memory `capitals` with keys of MiniLM.
+// with train/bundled and a memory `capitals` with keys of MiniLM.
 
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";

@@ -35,7 +35,7 @@ impl Range {
             "multiple_choice" => Self { low: 0.0, high: 100.0, proportion: true },
             "pearson" | "spearman" | "kendall" => other(-1.0, 1.0),
             "mean_absolute_error" | "mean_prediction" | "mean" => other(0.0, 1.0),
-            name if name.contains("_less_") => other(-1.0, 1.0),
+            name if name.contains("_minus_") => other(-1.0, 1.0),
             _ => Self { low: 0.0, high: 1.0, proportion: true },
         }
     }
@@ -114,7 +114,7 @@ mod tests {
             ("pearson", 1.0, 0.94009, 1.0),
             ("pearson_difference", 0.0, -0.05991, 0.05991),
             ("vqa_accuracy_difference", 0.0, -2.99573, 2.99573),
-            ("follow_less_stay", 1.0, 0.94009, 1.0),
+            ("follow_minus_stay", 1.0, 0.94009, 1.0),
         ] {
             let found = interval_or_exact(metric, value, drawn(value, 100));
             assert_eq!(found.method, "rule of three by question");
