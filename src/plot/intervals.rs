@@ -24,29 +24,29 @@ pub struct Interval {
     pub name: String,
     /// The value.
     pub value: f64,
-    /// The ends of the interval; both equal the value if there is no interval.
-    pub ends: [f64; 2],
+    /// The bounds of the interval; both equal the value if there is no interval.
+    pub bounds: [f64; 2],
 }
 
 impl Interval {
     /// A value with a 95 % interval.
-    pub fn new(name: impl Into<String>, value: f64, ends: [f64; 2]) -> Self {
-        Self { name: name.into(), value, ends }
+    pub fn new(name: impl Into<String>, value: f64, bounds: [f64; 2]) -> Self {
+        Self { name: name.into(), value, bounds }
     }
 
     /// The mean of the values with its bootstrap interval.
-    pub fn of_mean(name: impl Into<String>, values: &[f64]) -> Self {
+    pub fn bootstrap_mean(name: impl Into<String>, values: &[f64]) -> Self {
         let resampling = Resampling::by_row(values.len());
         let options = BootstrapOptions::default();
         let drawn = interval(&resampling, &options, |counts| weighted_mean(values, counts));
         let info = MetricInfo { name: "mean", version: 1, higher_is_better: None };
-        Self::of(name, &Measure::new(&info, values.len(), Ok(mean(values)), drawn))
+        Self::from_measure(name, &Measure::new(&info, values.len(), Ok(mean(values)), drawn))
     }
 
     /// The value and interval of a [`Measure`].
-    pub fn of(name: impl Into<String>, measure: &Measure) -> Self {
-        let ends = measure.ci95.unwrap_or_default().map(|end| end.unwrap_or(measure.value));
-        Self::new(name, measure.value, ends)
+    pub fn from_measure(name: impl Into<String>, measure: &Measure) -> Self {
+        let bounds = measure.ci95.unwrap_or_default().map(|end| end.unwrap_or(measure.value));
+        Self::new(name, measure.value, bounds)
     }
 }
 
@@ -67,7 +67,7 @@ fn drawn(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let names = figures.iter().map(|figure| figure.name.chars().count());
     let names = (LETTER * names.max().unwrap_or(0) as u32 + 16).min(WIDTH / 2);
-    let ends = figures.iter().flat_map(|figure| figure.ends.into_iter().chain([figure.value]));
+    let ends = figures.iter().flat_map(|figure| figure.bounds.into_iter().chain([figure.value]));
     let rows = figures.len() as i32;
     let scale = Scale::new(Axis::linear(axis), ends);
     let mut chart = ChartBuilder::on(area)
@@ -94,7 +94,7 @@ fn drawn(
     }
     let colour = COLOURS[0];
     chart.draw_series(figures.iter().enumerate().map(|(row, figure)| {
-        let [low, high] = figure.ends;
+        let [low, high] = figure.bounds;
         PathElement::new(vec![(low, place(row)), (high, place(row))], colour.stroke_width(2))
     }))?;
     chart.draw_series(
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn a_mean_lies_in_its_interval() {
-        let right = Interval::of_mean("right", &[1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
+        let right = Interval::bootstrap_mean("right", &[1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
         assert_eq!(right.value, 0.75);
-        assert!(right.ends[0] < 0.75 && 0.75 < right.ends[1], "{right:?}");
+        assert!(right.bounds[0] < 0.75 && 0.75 < right.bounds[1], "{right:?}");
     }
 
     #[test]
