@@ -8,8 +8,8 @@
 //! use engram::notebook;
 //! use engram::plot::Interval;
 //!
-//! let figures = [Interval::new("frozen", 0.60, [0.57, 0.63]), Interval::new("adapters", 0.44, [0.41, 0.47])];
-//! notebook::intervals("WER", &figures)?
+//! let intervals = [Interval::new("frozen", 0.60, [0.57, 0.63]), Interval::new("adapters", 0.44, [0.41, 0.47])];
+//! notebook::intervals("WER", &intervals)?
 //! # ; Ok::<(), engram::plot::PlotError>(())
 //! ```
 
@@ -59,8 +59,8 @@ pub fn lines(axes: [Axis<'_>; 2], lines: &[Line], legend: Legend) -> Result<Cell
 ///
 /// # Errors
 /// Same as [`draw_intervals`].
-pub fn intervals(axis: &str, figures: &[Interval]) -> Result<CellOutput, PlotError> {
-    draw_intervals(axis, figures).map(CellOutput::svg)
+pub fn intervals(axis: &str, intervals: &[Interval]) -> Result<CellOutput, PlotError> {
+    draw_intervals(axis, intervals).map(CellOutput::svg)
 }
 
 /// Plots a table of numbers as a heat map.

@@ -88,7 +88,7 @@ impl Resampling {
     /// Draws whole groups: `labels` holds the group of each row, `unit` names a group ("anchor").
     ///
     /// With fewer than two groups, every resample would equal the sample. Then single rows are
-    /// drawn, and [`unit`](Self::unit) returns `row`.
+    /// drawn, and [`unit_name`](Self::unit_name) returns `row`.
     pub fn by_group<L: Hash + Eq>(unit: &str, labels: &[L]) -> Self {
         let groups = groups(labels);
         if groups.len() < 2 {
@@ -125,7 +125,7 @@ impl Resampling {
     }
 
     /// Name of the sampling unit: `row`, or the name of a group.
-    pub fn unit(&self) -> &str {
+    pub fn unit_name(&self) -> &str {
         &self.unit
     }
 
@@ -374,13 +374,13 @@ mod tests {
     #[test]
     fn groups_are_drawn_whole() {
         let resampling = Resampling::by_group("speaker", &["a", "b", "a", "c", "b", "a"]);
-        assert_eq!((resampling.unit(), resampling.units_per_resample()), ("speaker", 3));
+        assert_eq!((resampling.unit_name(), resampling.units_per_resample()), ("speaker", 3));
         let whole = bootstrap(&resampling, &BootstrapOptions::default(), |c| {
             let sum = c[0] + c[1] + c[3];
             f64::from(u8::from(c[0] == c[2] && c[2] == c[5] && c[1] == c[4] && sum == 3))
         });
         assert_eq!(whole.quantile(0.0), 1.0);
-        assert_eq!(Resampling::by_group("speaker", &["a", "a"]).unit(), "row");
+        assert_eq!(Resampling::by_group("speaker", &["a", "a"]).unit_name(), "row");
     }
 
     #[test]
@@ -405,9 +405,9 @@ mod tests {
         assert!(error(&crossed) > 5.0 * error(&alone));
         // A grouping with one run is ignored.
         let one = Resampling::by_crossed_groups(["question", "run"], &questions, &[0; 300]);
-        assert_eq!((one.unit(), error(&one)), ("question", error(&alone)));
+        assert_eq!((one.unit_name(), error(&one)), ("question", error(&alone)));
         let one = Resampling::by_crossed_groups(["question", "run"], &[0; 300], &runs);
-        assert_eq!((one.unit(), one.units_per_resample()), ("run", 3));
+        assert_eq!((one.unit_name(), one.units_per_resample()), ("run", 3));
     }
 
     #[test]

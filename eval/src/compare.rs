@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
 use crate::error::{EvalError, Location};
-use crate::items::{Figure, Item, Items, Statistic, alike};
+use crate::items::{Item, Items, PooledMetric, Statistic, alike};
 use crate::metric::pearson::{self, pearson};
 use crate::metric::{MetricInfo, undefined_reason};
 use crate::random::SplitMix64;
@@ -156,7 +156,7 @@ pub fn compare_items(
     ];
     let once = vec![1; a.items.len()];
     let value = |statistics: &[Statistic]| -> Result<Result<f64, String>, EvalError> {
-        let value = Figure::new(statistics)?.value(&once);
+        let value = PooledMetric::new(statistics)?.value(&once);
         let reason = || "undefined over these items".to_owned();
         Ok(if value.is_finite() { Ok(value) } else { Err(reason()) })
     };
@@ -226,22 +226,22 @@ fn paired(
     }
     let [value_a, value_b] = values;
     let difference = value_a.clone().and_then(|a| value_b.clone().map(|b| a - b));
-    let figures = [Figure::new(&systems[0])?, Figure::new(&systems[1])?];
+    let metrics = [PooledMetric::new(&systems[0])?, PooledMetric::new(&systems[1])?];
     let drawn = (options.resamples > 0).then(|| {
         bootstrap_many(resampling, options, |times| {
-            let [a, b] = [figures[0].value(times), figures[1].value(times)];
+            let [a, b] = [metrics[0].value(times), metrics[1].value(times)];
             [a, b, a - b]
         })
     });
     let interval =
-        |figure: usize| drawn.as_ref().map(|drawn| drawn[figure].interval(resampling, options));
+        |system: usize| drawn.as_ref().map(|drawn| drawn[system].interval(resampling, options));
     let permutation_p_value = match (&difference, options.resamples) {
         (Err(_), _) | (_, 0) => None,
         (Ok(difference), _) => permutation_p(*difference, systems, resampling, options),
     };
     let paired = drawn.as_ref().filter(|_| difference.is_ok()).map(|drawn| &drawn[2]);
     let finite = |value: f64| value.is_finite().then_some(value);
-    let alone = |value, figure| Measure::named(metric, info, rows, value, interval(figure));
+    let alone = |value, system| Measure::named(metric, info, rows, value, interval(system));
     let difference_metric = format!("{metric}_difference");
     let drawn_difference = interval(2);
     // If all resamples agree, they say nothing about the variance.
@@ -257,7 +257,7 @@ fn paired(
         a: alone(value_a, 0),
         b: alone(value_b, 1),
         difference: Measure::named(&difference_metric, info, rows, difference, drawn_difference),
-        unit: resampling.unit().to_owned(),
+        unit: resampling.unit_name().to_owned(),
         units: resampling.units_per_resample(),
     })
 }
@@ -281,7 +281,8 @@ fn permutation_p(
             let rows = units.iter().enumerate();
             rows.map(|(row, unit)| systems[side ^ usize::from(exchanged[*unit])][row]).collect()
         };
-        let [a, b] = [Figure::new(&pick(0))?.value(&once), Figure::new(&pick(1))?.value(&once)];
+        let [a, b] =
+            [PooledMetric::new(&pick(0))?.value(&once), PooledMetric::new(&pick(1))?.value(&once)];
         // The order of summation changes the last bits.
         Ok((a - b).abs() >= difference.abs() * (1.0 - 1e-12))
     };

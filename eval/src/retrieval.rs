@@ -276,8 +276,8 @@ pub fn evaluate(
     let first = options.cutoffs.iter().filter(|k| **k <= 10).max();
     let first = first.or(options.cutoffs.iter().min()).copied().unwrap_or(1);
     let mut columns: Vec<(String, Vec<f64>)> = Vec::new();
-    let mut column = |name: String, figure: &dyn Fn(&Ranking) -> f64| {
-        columns.push((name, rankings.iter().map(figure).collect()));
+    let mut column = |name: String, metric: &dyn Fn(&Ranking) -> f64| {
+        columns.push((name, rankings.iter().map(metric).collect()));
     };
     column(format!("recall@{first}"), &|ranking| ranking.recall(first));
     let (once, ndcg_once) = (distinct(&options.cutoffs), distinct(&options.ndcg_cutoffs));

@@ -55,20 +55,21 @@ impl Interval {
 ///
 /// # Errors
 /// If the plotting back end fails.
-pub fn draw_intervals(axis: &str, figures: &[Interval]) -> Result<String, PlotError> {
-    let height = AROUND + ROW * figures.len() as u32;
-    svg((WIDTH, height), |area| drawn(area, axis, figures))
+pub fn draw_intervals(axis: &str, intervals: &[Interval]) -> Result<String, PlotError> {
+    let height = AROUND + ROW * intervals.len() as u32;
+    svg((WIDTH, height), |area| drawn(area, axis, intervals))
 }
 
 fn drawn(
     area: &Area<'_>,
     axis: &str,
-    figures: &[Interval],
+    intervals: &[Interval],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let names = figures.iter().map(|figure| figure.name.chars().count());
+    let names = intervals.iter().map(|interval| interval.name.chars().count());
     let names = (LETTER * names.max().unwrap_or(0) as u32 + 16).min(WIDTH / 2);
-    let ends = figures.iter().flat_map(|figure| figure.bounds.into_iter().chain([figure.value]));
-    let rows = figures.len() as i32;
+    let ends =
+        intervals.iter().flat_map(|interval| interval.bounds.into_iter().chain([interval.value]));
+    let rows = intervals.len() as i32;
     let scale = Scale::new(Axis::linear(axis), ends);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
@@ -78,13 +79,13 @@ fn drawn(
     let place = |row: usize| rows - 1 - row as i32;
     let name = |at: &i32| {
         let row = usize::try_from(rows - 1 - at).ok();
-        row.and_then(|row| figures.get(row)).map_or_else(String::new, |one| one.name.clone())
+        row.and_then(|row| intervals.get(row)).map_or_else(String::new, |one| one.name.clone())
     };
     chart
         .configure_mesh()
         .x_desc(axis)
         .x_labels(LABELS)
-        .y_labels(figures.len() + 2)
+        .y_labels(intervals.len() + 2)
         .y_label_formatter(&name)
         .light_line_style(TRANSPARENT)
         .draw()?;
@@ -93,15 +94,15 @@ fn drawn(
         chart.draw_series([zero])?;
     }
     let colour = COLOURS[0];
-    chart.draw_series(figures.iter().enumerate().map(|(row, figure)| {
-        let [low, high] = figure.bounds;
+    chart.draw_series(intervals.iter().enumerate().map(|(row, interval)| {
+        let [low, high] = interval.bounds;
         PathElement::new(vec![(low, place(row)), (high, place(row))], colour.stroke_width(2))
     }))?;
     chart.draw_series(
-        figures
+        intervals
             .iter()
             .enumerate()
-            .map(|(row, figure)| Circle::new((figure.value, place(row)), 4, colour.filled())),
+            .map(|(row, interval)| Circle::new((interval.value, place(row)), 4, colour.filled())),
     )?;
     Ok(())
 }
@@ -118,10 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_has_a_row_with_its_name() {
-        let figures =
+    fn each_interval_has_a_row_with_its_name() {
+        let intervals =
             [Interval::new("right", 0.2, [0.1, 0.3]), Interval::new("none", -0.1, [-0.1, -0.1])];
-        let svg = draw_intervals("WER", &figures).unwrap();
+        let svg = draw_intervals("WER", &intervals).unwrap();
         assert!(svg.contains("right") && svg.contains("none") && svg.contains("WER"));
         assert_eq!(svg.matches("<circle").count(), 2);
     }

@@ -374,8 +374,8 @@ fn by_domain(
     }
     let mut domains = Vec::with_capacity(positions.len());
     for ((_, name), positions) in positions {
-        let values = |figure: fn(&CaptionMetrics) -> f64| {
-            positions.iter().map(|&image| figure(&images[image].metrics)).collect::<Vec<_>>()
+        let values = |metric: fn(&CaptionMetrics) -> f64| {
+            positions.iter().map(|&image| metric(&images[image].metrics)).collect::<Vec<_>>()
         };
         let (cider_d, cider) = if let Some(corpus) = corpus {
             if positions.len() == 1 {

@@ -124,8 +124,8 @@ fn measures(
     metrics: &CaptionMetrics,
     options: &BootstrapOptions,
 ) -> Vec<Measure> {
-    let of = |figure: usize| -> Vec<f64> {
-        images.iter().map(|image| scores.images[*image].metrics.values()[figure]).collect()
+    let of = |metric: usize| -> Vec<f64> {
+        images.iter().map(|image| scores.images[*image].metrics.values()[metric]).collect()
     };
     let bleu: Vec<BleuStatistics> =
         images.iter().map(|image| scores.images[*image].bleu_statistics).collect();
@@ -136,14 +136,14 @@ fn measures(
             let [bleu_1, bleu_2, bleu_3, bleu_4] =
                 BleuStatistics::of_resample(&bleu, times).scores();
             let [rouge_l, cider_d, cider] =
-                [0, 1, 2].map(|figure| weighted_mean(&means[figure], times));
+                [0, 1, 2].map(|metric| weighted_mean(&means[metric], times));
             [bleu_1, bleu_2, bleu_3, bleu_4, rouge_l, cider_d, cider]
         })
     });
     let values = metrics.values();
-    let measure = |figure: usize| {
-        let interval = drawn.as_ref().map(|drawn| drawn[figure].interval(&resampling, options));
-        Measure::new(&CaptionMetrics::INFO[figure], images.len(), Ok(values[figure]), interval)
+    let measure = |metric: usize| {
+        let interval = drawn.as_ref().map(|drawn| drawn[metric].interval(&resampling, options));
+        Measure::new(&CaptionMetrics::INFO[metric], images.len(), Ok(values[metric]), interval)
     };
     (0..METRICS).map(measure).collect()
 }
@@ -164,11 +164,11 @@ fn by_domain(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdow
         (domain.name.clone(), measures(scores, images, &domain.metrics, options))
     };
     let domains: Vec<(String, Vec<Measure>)> = scores.domains.iter().map(of_domain).collect();
-    let table = |figure: usize| {
-        let rows = domains.iter().map(|(name, measures)| (name.clone(), measures[figure].clone()));
-        Breakdown::new("domain", &CaptionMetrics::INFO[figure], rows.collect())
+    let table = |metric: usize| {
+        let rows = domains.iter().map(|(name, measures)| (name.clone(), measures[metric].clone()));
+        Breakdown::new("domain", &CaptionMetrics::INFO[metric], rows.collect())
     };
-    let order = [CIDER_D].into_iter().chain((0..METRICS).filter(|figure| *figure != CIDER_D));
+    let order = [CIDER_D].into_iter().chain((0..METRICS).filter(|metric| *metric != CIDER_D));
     order.map(table).collect()
 }
 

@@ -45,7 +45,7 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
     for group in tested.chunk_by(|one, next| one.group == next.group) {
         page.section(group[0].group, |html| {
             for claim in group {
-                figures(html, claim);
+                measures(html, claim);
             }
         });
     }
@@ -136,7 +136,7 @@ fn verdict(html: &mut Html, claim: &ClaimCard<'_>) {
 }
 
 /// The values of a claim, drawn on one axis.
-fn figures(html: &mut Html, claim: &ClaimCard<'_>) {
+fn measures(html: &mut Html, claim: &ClaimCard<'_>) {
     html.node("h3", &[("id", claim.id)], |html| {
         html.text(&format!("{} ", claim.id));
         verdict(html, claim);

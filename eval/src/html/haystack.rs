@@ -1,7 +1,7 @@
 //! The Visual Haystacks page: replies that are wrong or contain both words.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
-use super::numbers::{figure, size};
+use super::numbers::{format_value, size};
 use super::page::Page;
 use super::sections::{self, Words};
 use super::writer::Html;
@@ -28,7 +28,7 @@ impl HaystackReport {
         let lead = format!(
             "{} questions; accuracy is the mean over 100 resamples, standard deviation {}",
             size(evaluation.primary.n),
-            figure(self.standard_deviation)
+            format_value(self.standard_deviation)
         );
         let mut page = Page::new("Visual Haystacks", &lead);
         sections::opening(&mut page, evaluation, &[], WORDS);

@@ -7,7 +7,7 @@ const THIN_SPACE: char = '\u{202f}';
 const MINUS: &str = "\u{2212}";
 
 /// Formats a value with four decimals, or with fewer for large values; a dash for NaN.
-pub(super) fn figure(value: f64) -> String {
+pub(super) fn format_value(value: f64) -> String {
     fixed(value, decimals([value]))
 }
 
@@ -86,7 +86,7 @@ mod tests {
             (f64::NAN, "–"),
             (f64::NEG_INFINITY, "−inf"),
         ] {
-            assert_eq!(figure(value), wanted);
+            assert_eq!(format_value(value), wanted);
         }
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(count(1234), "1234");

@@ -2,7 +2,7 @@
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
 use super::forest::{Forest, Row, forest};
-use super::numbers::{count, figure, percent, size};
+use super::numbers::{count, format_value, percent, size};
 use super::page::Page;
 use super::plots::share_bar;
 use super::sections::{self, PlainRow, Words};
@@ -132,7 +132,7 @@ impl WerReport {
                     counts.deletions,
                     counts.insertions,
                 ];
-                let rate = std::iter::once(figure(rate));
+                let rate = std::iter::once(format_value(rate));
                 let mut html = Html::default();
                 html.text(name);
                 (html, rate.chain(numbers.map(count)).collect())

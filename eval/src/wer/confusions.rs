@@ -52,14 +52,19 @@ pub fn confusions(pairs: &Pairs<'_>, unit: TokenUnit, count: usize) -> Confusion
         if reference == hypothesis {
             continue;
         }
-        let (said, heard) = (tokens(reference, unit), tokens(hypothesis, unit));
+        let (reference_tokens, hypothesis_tokens) =
+            (tokens(reference, unit), tokens(hypothesis, unit));
         let (mut i, mut j) = (0, 0);
         for edit in aligner.align(unit, reference, hypothesis) {
             match edit {
                 Edit::Hit => {}
-                Edit::Substitution => *substitutions.entry((said[i], heard[j])).or_default() += 1,
-                Edit::Deletion => *deletions.entry(said[i]).or_default() += 1,
-                Edit::Insertion => *insertions.entry(heard[j]).or_default() += 1,
+                Edit::Substitution => {
+                    *substitutions
+                        .entry((reference_tokens[i], hypothesis_tokens[j]))
+                        .or_default() += 1
+                }
+                Edit::Deletion => *deletions.entry(reference_tokens[i]).or_default() += 1,
+                Edit::Insertion => *insertions.entry(hypothesis_tokens[j]).or_default() += 1,
             }
             i += usize::from(*edit != Edit::Insertion);
             j += usize::from(*edit != Edit::Deletion);
@@ -72,7 +77,7 @@ pub fn confusions(pairs: &Pairs<'_>, unit: TokenUnit, count: usize) -> Confusion
     Confusions {
         substitutions: most_frequent(substitutions, count)
             .into_iter()
-            .map(|((said, heard), n)| (said.to_owned(), heard.to_owned(), n))
+            .map(|((reference, hypothesis), n)| (reference.to_owned(), hypothesis.to_owned(), n))
             .collect(),
         deletions: single(deletions),
         insertions: single(insertions),

@@ -179,11 +179,15 @@ impl<'a> PairAligner<'a> {
             return None;
         }
         self.encode(unit, reference, hypothesis);
-        let (said, heard) = (self.reference.len(), self.hypothesis.len());
+        let (reference_tokens, hypothesis_tokens) = (self.reference.len(), self.hypothesis.len());
         let vocabulary = self.vocabulary.size(unit);
         let most = match sclite {
-            true if sclite::too_long(said, heard) => sclite::MAX_CELLS as u64,
-            false if said as u64 * heard as u64 <= MAX_CELLS => return None,
+            true if sclite::too_long(reference_tokens, hypothesis_tokens) => {
+                sclite::MAX_CELLS as u64
+            }
+            false if reference_tokens as u64 * hypothesis_tokens as u64 <= MAX_CELLS => {
+                return None;
+            }
             false
                 if self.aligner.cells(&self.reference, &self.hypothesis, vocabulary)
                     > MAX_CELLS =>
@@ -197,7 +201,9 @@ impl<'a> PairAligner<'a> {
             TokenUnit::Char => "characters",
         };
         let few = if sclite { "" } else { ", with little in common" };
-        Some(format!("has {said} and {heard} {tokens}{few}: needs more than {most} cells"))
+        Some(format!(
+            "has {reference_tokens} and {hypothesis_tokens} {tokens}{few}: needs more than {most} cells"
+        ))
     }
 
     fn align(&mut self, unit: TokenUnit, reference: &'a str, hypothesis: &'a str) -> &[Edit] {

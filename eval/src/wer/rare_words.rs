@@ -138,11 +138,12 @@ pub fn rare_word_errors(
             (RareWords::MaxCount(most), _) => frequencies.get(word).copied().unwrap_or(0) <= *most,
             (RareWords::PerPair(_), own) => own.is_some_and(|own| own.contains(word)),
         };
-        let (said, heard) =
+        let (reference_tokens, hypothesis_tokens) =
             (tokens(reference, TokenUnit::Word), tokens(hypothesis, TokenUnit::Word));
         let (mut i, mut j) = (0, 0);
         for edit in aligner.align(TokenUnit::Word, reference, hypothesis) {
-            let word = if *edit == Edit::Insertion { heard[j] } else { said[i] };
+            let word =
+                if *edit == Edit::Insertion { hypothesis_tokens[j] } else { reference_tokens[i] };
             let side = if is_rare(word) { &mut rare } else { &mut others };
             *side += EditCounts::of(&[*edit]);
             i += usize::from(*edit != Edit::Insertion);

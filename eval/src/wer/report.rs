@@ -286,11 +286,11 @@ impl Measured {
                 rates(chosen.0, other.0, times)
             })
         });
-        let measure = |(figure, info): (usize, &MetricInfo)| {
+        let measure = |(metric, info): (usize, &MetricInfo)| {
             let of = |drawn: &[Distribution; 6]| {
-                drawn[figure].interval(&self.resampling, &options.bootstrap)
+                drawn[metric].interval(&self.resampling, &options.bootstrap)
             };
-            Measure::new(info, pairs, Ok(values[figure]), drawn.as_ref().map(of))
+            Measure::new(info, pairs, Ok(values[metric]), drawn.as_ref().map(of))
         };
         infos.iter().enumerate().map(measure).collect()
     }

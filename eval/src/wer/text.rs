@@ -168,13 +168,13 @@ pub(crate) struct Column<'a> {
 /// The columns of the alignment of a pair, in text order.
 pub(crate) fn columns(pair: &WorstPair, unit: TokenUnit, alignment: Alignment) -> Vec<Column<'_>> {
     let WorstPair { reference, hypothesis, .. } = pair;
-    let (said, heard) = (tokens(reference, unit), tokens(hypothesis, unit));
+    let (reference_tokens, hypothesis_tokens) = (tokens(reference, unit), tokens(hypothesis, unit));
     let (mut i, mut j) = (0, 0);
     let column = |edit: Edit| {
         let column = Column {
             edit,
-            reference: if edit == Edit::Insertion { "" } else { said[i] },
-            hypothesis: if edit == Edit::Deletion { "" } else { heard[j] },
+            reference: if edit == Edit::Insertion { "" } else { reference_tokens[i] },
+            hypothesis: if edit == Edit::Deletion { "" } else { hypothesis_tokens[j] },
         };
         i += usize::from(edit != Edit::Insertion);
         j += usize::from(edit != Edit::Deletion);

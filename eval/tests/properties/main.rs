@@ -6,14 +6,14 @@
 //! | `readers` | of all file readers |
 //! | `texts` | of tokenisers and normalisers |
 //! | `alignment` | of edits and their counts |
-//! | `figures` | of metrics: limits, order of items, perfect results |
+//! | `metrics` | values of metrics: limits, order of items, perfect results |
 //! | `threads` | no result depends on the number of threads |
 
 #[path = "../../fuzz/targets.rs"]
 mod targets;
 
 mod alignment;
-mod figures;
+mod metrics;
 mod readers;
 mod texts;
 mod threads;

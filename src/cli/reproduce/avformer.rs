@@ -182,8 +182,8 @@ impl Reproduce {
 
     fn of_avformer_claim(&self, claim: &ClaimReport, recogniser: &str) -> Claim {
         let what = format!("{} ({}; {recogniser})", claim.claim.claim, claim.compared);
-        let (figure, verdict) = (claim.difference.clone(), claim.verdict);
-        let mut row = self.avformer_row(&claim.claim.id, what, figure, verdict, recogniser);
+        let (measure, verdict) = (claim.difference.clone(), claim.verdict);
+        let mut row = self.avformer_row(&claim.claim.id, what, measure, verdict, recogniser);
         row.paper = claim.claim.paper.clone();
         row
     }
@@ -217,10 +217,10 @@ impl Reproduce {
         );
         let ignored = self.avformer_row(WRONG_IMAGE_IGNORED, claim, put_in, verdict, recogniser);
         let info = MetricInfo { name: "trained_share", version: 1, higher_is_better: None };
-        let figure = Measure::new(&info, 1, Ok(share), None);
+        let measure = Measure::new(&info, 1, Ok(share), None);
         let claim = format!("at most 1 % of the parameters are trained ({recogniser})");
         let verdict = if share <= SMALL { Verdict::Holds } else { Verdict::Fails };
-        let mut trained = self.avformer_row(TRAINED_SHARE, claim, figure, verdict, recogniser);
+        let mut trained = self.avformer_row(TRAINED_SHARE, claim, measure, verdict, recogniser);
         trained.paper = "about 4 M of 600 M".to_owned();
         Ok(vec![ignored, trained])
     }
@@ -229,7 +229,7 @@ impl Reproduce {
         &self,
         id: &str,
         claim: String,
-        figure: Measure,
+        measure: Measure,
         verdict: Verdict,
         recogniser: &str,
     ) -> Claim {
@@ -246,7 +246,7 @@ impl Reproduce {
             id,
             claim,
             paper: String::new(),
-            figure,
+            measure,
             seeds: self.seeds,
             verdict,
             expected,
@@ -303,8 +303,8 @@ mod tests {
         let arguments = ["x", "--scale", "laptop"].into_iter().chain(arguments.iter().copied());
         let reproduce = Command::parse_from(arguments).reproduce;
         let info = MetricInfo { name: "wer", version: 1, higher_is_better: None };
-        let figure = Measure::new(&info, 1, Ok(0.5), None);
-        reproduce.avformer_row(id, String::new(), figure, Verdict::Holds, recogniser)
+        let measure = Measure::new(&info, 1, Ok(0.5), None);
+        reproduce.avformer_row(id, String::new(), measure, Verdict::Holds, recogniser)
     }
 
     #[test]

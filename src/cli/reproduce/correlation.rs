@@ -28,8 +28,8 @@ impl System {
 
     /// Pearson's r with the gold scores of the pairs.
     pub(super) fn measured(&self, pairs: &[PhrasePair]) -> anyhow::Result<Measured> {
-        let figure = correlation(&pearson::INFO, &[self], pairs)?;
-        Ok(Measured { system: self.name.clone(), figure })
+        let measure = correlation(&pearson::INFO, &[self], pairs)?;
+        Ok(Measured { system: self.name.clone(), measure })
     }
 
     /// The difference in Pearson's r, seed by seed.
@@ -129,8 +129,8 @@ mod tests {
             assert_eq!((&ours.method, ours.units), (&theirs.method, theirs.units));
         };
         alike(&noisy.minus(&words, &pairs).unwrap(), &theirs.difference);
-        alike(&noisy.measured(&pairs).unwrap().figure, &theirs.a);
-        alike(&words.measured(&pairs).unwrap().figure, &theirs.b);
+        alike(&noisy.measured(&pairs).unwrap().measure, &theirs.a);
+        alike(&words.measured(&pairs).unwrap().measure, &theirs.b);
     }
 
     #[test]

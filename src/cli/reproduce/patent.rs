@@ -145,7 +145,7 @@ impl Reproduce {
         id: &str,
         claim: &str,
         paper: &str,
-        (figure, verdict): (Measure, Verdict),
+        (measure, verdict): (Measure, Verdict),
         compared: Vec<Measured>,
     ) -> Claim {
         Claim {
@@ -153,7 +153,7 @@ impl Reproduce {
             id: id.to_owned(),
             claim: claim.to_owned(),
             paper: paper.to_owned(),
-            figure,
+            measure,
             seeds: self.seeds,
             verdict,
             expected: id != CONTEXT || self.seeds == 1,

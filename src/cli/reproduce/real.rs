@@ -84,7 +84,7 @@ impl Reproduce {
                 claim: claim.to_owned(),
                 paper: paper.to_owned(),
                 verdict: Verdict::of(&difference, Rule::Better),
-                figure: difference,
+                measure: difference,
                 seeds: 1,
                 expected: true,
                 command: self.real_command(id),
@@ -176,7 +176,7 @@ impl Reproduce {
                 .to_owned(),
             paper: String::new(),
             verdict: Verdict::of(&difference, Rule::NoWorseBy(NO_WORSE)),
-            figure: difference,
+            measure: difference,
             seeds: 1,
             expected: true,
             command: self.real_command(WHISPER),
@@ -223,7 +223,7 @@ impl Reproduce {
                     .to_owned(),
             paper: "1.454 (CIDEr on COCO, its largest model)".to_owned(),
             verdict: Verdict::of(&difference, Rule::Better),
-            figure: difference,
+            measure: difference,
             seeds: 1,
             expected: false,
             command: self.real_command(DESCRIBED),
@@ -249,8 +249,8 @@ fn of_system(name: &str, items: Vec<Item>) -> Items {
     Items { file: name.to_owned(), items }
 }
 
-fn with_name(system: &Items, figure: Measure) -> Measured {
-    Measured { system: system.file.clone(), figure }
+fn with_name(system: &Items, measure: Measure) -> Measured {
+    Measured { system: system.file.clone(), measure }
 }
 
 /// A JSON string is also a TOML string.

@@ -21,7 +21,7 @@ pub(super) struct Claim {
     pub(super) paper: String,
     /// The measured value.
     #[serde(flatten)]
-    pub(super) figure: Measure,
+    pub(super) measure: Measure,
     /// Number of seeds.
     pub(super) seeds: u64,
     /// Whether the claim holds here.
@@ -59,7 +59,7 @@ pub(super) struct Measured {
     pub(super) system: String,
     /// The value.
     #[serde(flatten)]
-    pub(super) figure: Measure,
+    pub(super) measure: Measure,
 }
 
 /// The whole report.
@@ -98,14 +98,14 @@ impl Report {
             if !claim.paper.is_empty() {
                 lines.push(format!("  paper    {}", claim.paper));
             }
-            let line = |name: &str, figure: &Measure, system: &str| {
-                let (metric, value, n) = (&figure.metric, in_words(figure), figure.n);
+            let line = |name: &str, measure: &Measure, system: &str| {
+                let (metric, value, n) = (&measure.metric, in_words(measure), measure.n);
                 format!("  {name:<8} {metric} {value} n {n}  {system}").trim_end().to_owned()
             };
-            for Measured { system, figure } in &claim.compared {
-                lines.push(line("", figure, system));
+            for Measured { system, measure } in &claim.compared {
+                lines.push(line("", measure, system));
             }
-            lines.push(line("ours", &claim.figure, ""));
+            lines.push(line("ours", &claim.measure, ""));
             let mark = match (claim.expected, claim.as_expected()) {
                 (true, true) => ", as expected",
                 (true, false) => ", unexpected",
@@ -130,7 +130,7 @@ impl Report {
             id: &claim.id,
             claim: &claim.claim,
             published: &claim.paper,
-            measure: (claim.verdict != Verdict::Untested).then_some(&claim.figure),
+            measure: (claim.verdict != Verdict::Untested).then_some(&claim.measure),
             verdict: claim.verdict.name(),
             command: &claim.command,
             compared,
@@ -153,7 +153,7 @@ impl Report {
 
 impl Measured {
     fn named(&self) -> (String, Measure) {
-        (self.system.clone(), self.figure.clone())
+        (self.system.clone(), self.measure.clone())
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
                 id: "reveal.claim".to_owned(),
                 claim: String::new(),
                 paper: String::new(),
-                figure: Measure::new(&info, 0, Err("undefined".to_owned()), None),
+                measure: Measure::new(&info, 0, Err("undefined".to_owned()), None),
                 seeds: 1,
                 verdict,
                 expected,

@@ -122,7 +122,7 @@ impl Reproduce {
                     id: claim.id.clone(),
                     claim: claim.claim.clone(),
                     paper: claim.paper.clone(),
-                    figure: untested(),
+                    measure: untested(),
                     seeds: self.seeds,
                     verdict: Verdict::Untested,
                     expected: false,
@@ -151,7 +151,7 @@ impl Reproduce {
             id: claim.claim.id.clone(),
             claim: format!("{} ({})", claim.claim.claim, claim.compared),
             paper: claim.claim.paper.clone(),
-            figure: claim.difference.clone(),
+            measure: claim.difference.clone(),
             seeds: self.seeds,
             verdict: claim.verdict,
             expected: self.is_reveal_expected(&claim.claim.id),
@@ -189,12 +189,12 @@ impl Reproduce {
             }
         }
         let row =
-            |id: &str, claim: String, paper: &str, figure: Measure, verdict, compared| Claim {
+            |id: &str, claim: String, paper: &str, measure: Measure, verdict, compared| Claim {
                 study: "reveal",
                 id: id.to_owned(),
                 claim,
                 paper: paper.to_owned(),
-                figure,
+                measure,
                 seeds: self.seeds,
                 verdict,
                 expected: self.is_reveal_expected(id),
@@ -202,7 +202,7 @@ impl Reproduce {
                 compared,
             };
         let changed = follow.minus(&stay).measure("follow_minus_stay", "picture");
-        let system = |system: &str, figure| Measured { system: system.to_owned(), figure };
+        let system = |system: &str, measure| Measured { system: system.to_owned(), measure };
         let verdict = Verdict::of(&changed, Rule::Better);
         let compared = vec![
             system("old answer, before the change", before.measure("before", "picture")),

@@ -167,8 +167,8 @@ impl<'a> Pairs<'a> {
         let Markup { references, hypotheses, optional_deletions } = self.markup;
         let mut pairs = Self { markup: Markup::default(), ..self.clone() };
         for (pair, id) in self.ids.iter().enumerate() {
-            let [said, heard] = [&self.references[pair], &self.hypotheses[pair]];
-            if !(references && has_markup(said) || hypotheses && has_markup(heard)) {
+            let [reference, hypothesis] = [&self.references[pair], &self.hypotheses[pair]];
+            if !(references && has_markup(reference) || hypotheses && has_markup(hypothesis)) {
                 continue;
             }
             let fault = |reason: &str, remedy| {
@@ -178,8 +178,9 @@ impl<'a> Pairs<'a> {
                 true => Lattice::parse(text).map_err(|reason| fault(reason, formats::BRACES)),
                 false => Ok(Lattice::plain(super::tokens::words(text))),
             };
-            let (said, heard) = (lattice(said, references)?, lattice(heard, hypotheses)?);
-            let chosen = sclite::choose(&said, &heard, normaliser, optional_deletions)
+            let (reference, hypothesis) =
+                (lattice(reference, references)?, lattice(hypothesis, hypotheses)?);
+            let chosen = sclite::choose(&reference, &hypothesis, normaliser, optional_deletions)
                 .ok_or_else(|| fault("is too long for a choice of alternatives", SHORTER))?;
             pairs.references[pair] = chosen.reference.into();
             pairs.hypotheses[pair] = chosen.hypothesis.into();
@@ -268,7 +269,7 @@ pub fn join<'a>(
 ) -> Result<Pairs<'a>, EvalError> {
     let has_ids = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.id.is_some());
     let has_markup = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.markup);
-    let (said, heard) = (has_markup(&references), has_markup(&hypotheses));
+    let (in_references, in_hypotheses) = (has_markup(&references), has_markup(&hypotheses));
     let joined = match (has_ids(&references), has_ids(&hypotheses)) {
         (false, false) => join_by_line((reference_file, references), (hypothesis_file, hypotheses)),
         (true, true) => join_by_id((reference_file, references), (hypothesis_file, hypotheses)),
@@ -283,8 +284,10 @@ pub fn join<'a>(
             Err(malformed(without, None, &reason, remedy))
         }
     };
-    let alignment = if said || heard { Alignment::Sclite } else { Alignment::Jiwer };
-    let markup = Markup { references: said, hypotheses: heard, ..Markup::default() };
+    let alignment =
+        if in_references || in_hypotheses { Alignment::Sclite } else { Alignment::Jiwer };
+    let markup =
+        Markup { references: in_references, hypotheses: in_hypotheses, ..Markup::default() };
     Ok(Pairs { markup, alignment, ..joined? })
 }
 
@@ -423,8 +426,8 @@ mod tests {
 
     #[test]
     fn texts_in_memory_are_numbered_pairs() {
-        let heard = ["a".to_owned(), "c".to_owned()];
-        let pairs = Pairs::new(&["a b", "c"], &heard).unwrap();
+        let hypotheses = ["a".to_owned(), "c".to_owned()];
+        let pairs = Pairs::new(&["a b", "c"], &hypotheses).unwrap();
         assert_eq!(
             (pairs.ids, pairs.hypotheses),
             (vec!["1".into(), "2".into()], vec!["a".into(), "c".into()])
