@@ -28,7 +28,8 @@ pub struct Interval {
     /// The method and the sampling unit: `percentile bootstrap by anchor`. If all resamples agree:
     /// `exact binomial by anchor` or `rule of three by anchor`.
     pub method: String,
-    /// Number of units (rows, or groups of rows) in the sample; below [`MIN_UNITS`] the interval is rough.
+    /// Number of units (rows, or groups of rows) in the sample; below [`MIN_UNITS`] the
+    /// interval is rough.
     pub units: usize,
     /// Number of resamples drawn.
     pub resamples: usize,

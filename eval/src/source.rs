@@ -11,9 +11,9 @@ use serde::Deserialize;
 use crate::error::{EvalError, Location};
 use crate::json::{Object, message_in_line};
 
-/// Decompression limit: this factor times the compressed size, or `MAX_DECOMPRESSED_BYTES` bytes if that is
-/// more. Text rarely compresses below 5 % of its size; a file below 0.1 % is made to exhaust the
-/// memory.
+/// Decompression limit: this factor times the compressed size, or `MAX_DECOMPRESSED_BYTES` bytes if
+/// that is more. Text rarely compresses below 5 % of its size; a file below 0.1 % is made to exhaust
+/// the memory.
 const MAX_COMPRESSION_RATIO: u64 = 100;
 const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
 /// Limit for a pipe or a device, whose size is unknown and may be infinite.

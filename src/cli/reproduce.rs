@@ -78,8 +78,8 @@ pub struct Reproduce {
     /// The folder for runs and the report
     #[arg(long, default_value = "runs/reproduce", value_name = "FOLDER")]
     out: PathBuf,
-    /// Write the bundled models (as in train/bundled) of this reproduction to a folder: at scale smoke
-    /// AVFormer and REVEAL, at laptop the image encoder and the Conformer
+    /// Write the bundled models (as in train/bundled) of this reproduction to a folder: at scale
+    /// smoke AVFormer and REVEAL, at laptop the image encoder and the Conformer
     #[arg(long, value_name = "FOLDER")]
     export_bundled: Option<PathBuf>,
     /// Use runs in the folder that another build of this program trained, and note it in the report
@@ -167,8 +167,8 @@ impl Reproduce {
         Ok(if report.as_expected() { Outcome::Done } else { Outcome::CheckFailed })
     }
 
-    /// Notes whether a run's weights equal the bundled ones, and writes the run to the `--export-bundled`
-    /// folder if given.
+    /// Notes whether a run's weights equal the bundled ones, and writes the run to the folder of
+    /// `--export-bundled` if given.
     fn export_bundled(
         &self,
         model: &bundled::BundledModel,

@@ -10,9 +10,9 @@ const FEW: usize = 16;
 /// `m` is the number of matches among the other answers. The accuracy is the mean of these scores;
 /// without human answers it is 0.
 ///
-/// If the human answers differ, [`normalise_answer`](super::answer::normalise_answer) is applied to all answers first. If
-/// all are equal, answers are compared without normalisation, so `Yes` does not match ten times
-/// `yes`.
+/// If the human answers differ, [`normalise_answer`](super::answer::normalise_answer) is applied
+/// to all answers first. If all are equal, answers are compared without normalisation, so `Yes`
+/// does not match ten times `yes`.
 pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
     Scorer::default().accuracy(given, answers)
 }

@@ -170,8 +170,8 @@ impl BundledModel {
         output::write_whole(&file, text.as_bytes())
     }
 
-    /// Fails if the folder contains a file that [`BundledModel::export`] does not write, because it would be
-    /// lost.
+    /// Fails if the folder contains a file that [`BundledModel::export`] does not write, because it
+    /// would be lost.
     fn refuse_others(&self, place: &Path) -> anyhow::Result<()> {
         for entry in fs::read_dir(place).into_iter().flatten() {
             let entry = entry.with_context(|| format!("{}: could not be read", place.display()))?;
@@ -194,8 +194,8 @@ impl BundledModel {
     }
 }
 
-/// Creates the folder if it is missing. Fails if it contains other files, because [`BundledModel::export`]
-/// replaces folders, and if it is not writable.
+/// Creates the folder if it is missing. Fails if it contains other files, because
+/// [`BundledModel::export`] replaces folders, and if it is not writable.
 pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
     let told = || {
         format!("{}: cannot store bundled models; give another --export-bundled", folder.display())
