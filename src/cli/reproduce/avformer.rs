@@ -171,7 +171,7 @@ impl Reproduce {
             if report.claims.iter().all(|made| made.claim.id != claim.id) {
                 let verdict = Verdict::Untested;
                 let what = format!("{} ({name})", claim.claim);
-                let mut row = self.avformer_row(&claim.id, what, untested(), verdict, name);
+                let mut row = self.avformer_claim(&claim.id, what, untested(), verdict, name);
                 row.paper = claim.paper.clone();
                 row.command = row.command.replace("--scale smoke", "--scale laptop");
                 rows.push(row);
@@ -183,7 +183,7 @@ impl Reproduce {
     fn of_avformer_claim(&self, claim: &ClaimReport, recogniser: &str) -> Claim {
         let what = format!("{} ({}; {recogniser})", claim.claim.claim, claim.compared);
         let (measure, verdict) = (claim.difference.clone(), claim.verdict);
-        let mut row = self.avformer_row(&claim.claim.id, what, measure, verdict, recogniser);
+        let mut row = self.avformer_claim(&claim.claim.id, what, measure, verdict, recogniser);
         row.paper = claim.claim.paper.clone();
         row
     }
@@ -215,17 +215,17 @@ impl Reproduce {
         let claim = format!(
             "at most 1 % of clean transcripts contain the name of a wrong image ({recogniser})"
         );
-        let ignored = self.avformer_row(WRONG_IMAGE_IGNORED, claim, put_in, verdict, recogniser);
+        let ignored = self.avformer_claim(WRONG_IMAGE_IGNORED, claim, put_in, verdict, recogniser);
         let info = MetricInfo { name: "trained_share", version: 1, higher_is_better: None };
         let measure = Measure::new(&info, 1, Ok(share), None);
         let claim = format!("at most 1 % of the parameters are trained ({recogniser})");
         let verdict = if share <= SMALL { Verdict::Holds } else { Verdict::Fails };
-        let mut trained = self.avformer_row(TRAINED_SHARE, claim, measure, verdict, recogniser);
+        let mut trained = self.avformer_claim(TRAINED_SHARE, claim, measure, verdict, recogniser);
         trained.paper = "about 4 M of 600 M".to_owned();
         Ok(vec![ignored, trained])
     }
 
-    fn avformer_row(
+    fn avformer_claim(
         &self,
         id: &str,
         claim: String,
@@ -304,7 +304,7 @@ mod tests {
         let reproduce = Command::parse_from(arguments).reproduce;
         let info = MetricInfo { name: "wer", version: 1, higher_is_better: None };
         let measure = Measure::new(&info, 1, Ok(0.5), None);
-        reproduce.avformer_row(id, String::new(), measure, Verdict::Holds, recogniser)
+        reproduce.avformer_claim(id, String::new(), measure, Verdict::Holds, recogniser)
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Reproduce {
 
     /// Checks all inputs, before hours of training.
     pub(super) fn check_given(&self) -> anyhow::Result<()> {
-        self.check_rows()?;
+        self.check_claims()?;
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_dir()) {
             anyhow::bail!("{}: is not a folder; give another --data (ENGRAM_DATA)", data.display());
         }
@@ -118,7 +118,7 @@ impl Reproduce {
     }
 
     /// Checks that all requested claims exist.
-    fn check_rows(&self) -> anyhow::Result<()> {
+    fn check_claims(&self) -> anyhow::Result<()> {
         if self.claims.is_empty() {
             return Ok(());
         }

@@ -74,7 +74,7 @@ impl Reproduce {
             let difference = better.minus(worse, &test)?;
             let verdict = beats(&difference, 0.0);
             let shown = vec![worse.measured(&test)?, better.measured(&test)?];
-            rows.push(self.patent_row(id, claim, paper, (difference, verdict), shown));
+            rows.push(self.patent_claim(id, claim, paper, (difference, verdict), shown));
             anyhow::Ok(())
         };
         if let Some(grouped) = &grouped {
@@ -107,7 +107,7 @@ impl Reproduce {
         if let Some(grouped) = &grouped {
             let decoys = decoys(&test, grouped.scores()).measure("synonyms_above_decoys", "anchor");
             let learnt = beats(&decoys, 0.5);
-            rows.push(self.patent_row(
+            rows.push(self.patent_claim(
                 DECOYS,
                 "a synonym without shared words scores above an unrelated phrase with shared \
                  words, for the same anchor",
@@ -140,7 +140,7 @@ impl Reproduce {
 
     /// A claim of the study. All are expected to hold, except the class title with several seeds,
     /// because three seeds do not decide it (docs/patent.md).
-    fn patent_row(
+    fn patent_claim(
         &self,
         id: &str,
         claim: &str,
