@@ -28,7 +28,7 @@ fn models(folder: &Path) {
         folder,
         &format!(
             "train clip --recipe {clip} --tiny --quiet --run clip --set model.text_encoder= \
-             --set phase.clip.epochs=1 --set check.figure=0"
+             --set phase.clip.epochs=1 --set check.metric_value=0"
         ),
     );
 }

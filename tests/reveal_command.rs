@@ -219,7 +219,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn a_grid_of_two_rows_writes_its_reports() {
+fn a_grid_of_two_configurations_writes_its_reports() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let grid = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/ablations.toml");
@@ -228,10 +228,14 @@ fn a_grid_of_two_rows_writes_its_reports() {
                  --set phase.pictures.steps=2 --set phase.warm-start.steps=2 \
                  --set phase.questions.steps=2 --set phase.fine-tune.steps=2";
     let grid = format!("grid {}", grid.display());
-    let run = format!("{grid} --rows main-asked-with-k-0 {small} --out g --quiet --json");
+    let run = format!("{grid} --configurations main-asked-with-k-0 {small} --out g --quiet --json");
     let told = done(at, &run);
     let report: Value = serde_json::from_str(&told).unwrap();
-    let names = report["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap());
+    let names = report["configurations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap());
     assert_eq!(names.collect::<Vec<_>>(), ["main", "main-asked-with-k-0"]);
     assert_eq!(report["claims"][0]["id"], "reveal.memory_over_none");
     assert_eq!(report["claims"].as_array().unwrap().len(), 1);
@@ -243,14 +247,16 @@ fn a_grid_of_two_rows_writes_its_reports() {
     let before = trained().unwrap();
     assert_eq!(done(at, &run), told);
     assert_eq!(trained().unwrap(), before, "the main configuration was trained again");
-    let command = report["rows"][1]["command"].as_str().unwrap();
-    assert!(command.contains(" --rows main-asked-with-k-0 --seeds 1 --out g --set data.pict"));
-    let program = &report["rows"][0]["runs"][0]["programs"][0];
+    let command = report["configurations"][1]["command"].as_str().unwrap();
+    assert!(
+        command.contains(" --configurations main-asked-with-k-0 --seeds 1 --out g --set data.pict")
+    );
+    let program = &report["configurations"][0]["runs"][0]["programs"][0];
     assert!(program["sha256"].as_str().unwrap().len() == 64 && *program == report["program"]);
 
     refused(
         at,
-        &format!("{grid} --rows nothing --out g"),
+        &format!("{grid} --configurations nothing --out g"),
         "has no configuration `nothing`; it has main",
     );
     refused(at, &format!("{grid} --set memory.kk=3 --out g"), "unknown key `kk`");

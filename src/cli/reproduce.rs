@@ -184,7 +184,7 @@ impl Reproduce {
 
     /// Whether the run is not finished yet.
     fn is_unfinished(&self, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<bool> {
-        if Program::is_other(run, self.reuse)? {
+        if Program::differs_from_running(run, self.reuse)? {
             notes.push(format!("Trained by another build of the program: {}.", run.display()));
         }
         Ok(!is_finished(run))

@@ -34,7 +34,7 @@ pub enum TrainError {
 
     /// Speech that cannot be transcribed with the given options.
     #[error("{reason}")]
-    Recognise {
+    Transcribe {
         /// The reason and the remedy.
         reason: String,
     },
@@ -115,7 +115,7 @@ pub enum TrainError {
          folder",
         path.display()
     )]
-    OtherFile {
+    ForeignFile {
         /// The file or folder.
         path: PathBuf,
     },
@@ -240,7 +240,7 @@ pub enum TrainError {
     #[error(
         "frozen parameters changed during phase `{phase}`: fingerprint {before} became {after}"
     )]
-    FrozenMoved {
+    FrozenChanged {
         /// The phase.
         phase: String,
         /// SHA-256 at the phase's start.

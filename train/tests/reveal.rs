@@ -251,35 +251,35 @@ main = "main"
 shared = ["pictures", "warm-start"]
 set = ["phase.fine-tune.steps=7", "memory.refresh_every=0", "memory.k=10"]
 
-[[row]]
+[[configuration]]
 name = "main"
-about = "as it is"
+description = "as it is"
 
-[[row]]
+[[configuration]]
 name = "asked-with-k-0"
-of = "main"
+run_of = "main"
 k = 0
 
-[[row]]
+[[configuration]]
 name = "only-pairs"
-of = "main"
+run_of = "main"
 without_sources = ["kg", "passages", "vqa"]
 
-[[row]]
+[[configuration]]
 name = "k-2"
 set = ["memory.k=2"]
 
-[[row]]
+[[configuration]]
 name = "no-gate"
 set = ["model.gate=false"]
 
-[[row]]
+[[configuration]]
 name = "cold-start"
 set = ["phase.pictures.steps=0", "phase.warm-start.steps=0"]
 
 [[claim]]
 id = "test.same"
-claim = "a row is as good as itself"
+claim = "a configuration is as good as itself"
 better = "main"
 worse = "main"
 within = 0.1
@@ -289,7 +289,7 @@ id = "test.vqa"
 claim = "answered questions are found where they are"
 better = "main"
 worse = "only-pairs"
-figure = "recall_at_10"
+metric = "recall_at_10"
 source = "vqa"
 "#;
 
@@ -315,7 +315,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     assert_eq!(begun.last().unwrap().steps_left, 7);
     assert_eq!(begun[0].steps_left, 2 * (2 * 3 + 4 * 7));
     let tested =
-        |row: &str| Tested::read(&folder.path().join("seed-1").join(row).join("test.jsonl"));
+        |name: &str| Tested::read(&folder.path().join("seed-1").join(name).join("test.jsonl"));
     let (main, alone) = (tested("main").unwrap(), tested("asked-with-k-0").unwrap());
     assert!(main.iter().all(|one| one.read.len() == 10) && alone.len() == main.len());
     assert!(alone.iter().all(|one| one.read.is_empty()));
@@ -352,13 +352,16 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     let vqa = report.claim("test.vqa").unwrap();
     assert!(vqa.values[0].value > 0.0 && vqa.values[1].value == 0.0, "{vqa:?}");
     assert_eq!(vqa.difference.value, vqa.values[0].value);
-    let k_2 = report.rows.iter().find(|row| row.row.name == "k-2").unwrap();
+    let k_2 = report.configurations.iter().find(|one| one.settings.name == "k-2").unwrap();
     assert!(
-        k_2.figure("recall_at_10").unwrap().value.is_nan()
-            && k_2.figure("recall_at_1").unwrap().value.is_finite()
+        k_2.metric("recall_at_10").unwrap().value.is_nan()
+            && k_2.metric("recall_at_1").unwrap().value.is_finite()
     );
     let command = k_2.command.as_ref().unwrap();
-    assert!(command.starts_with("engram grid grid.toml --rows k-2 --seeds 2 --out /"), "{command}");
+    assert!(
+        command.starts_with("engram grid grid.toml --configurations k-2 --seeds 2 --out /"),
+        "{command}"
+    );
     let markdown = report.to_markdown();
     assert!(markdown.contains("| k-2 | `memory.k=2` |") && markdown.contains("**not decided**"));
     assert!(markdown.contains("| main | as it is |"), "{markdown}");
@@ -369,7 +372,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     let again = run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
     let json = |report: &GridReport| serde_json::to_value(report).unwrap();
     assert!(begun.is_empty() && json(&again) == json(&report));
-    assert!(json(&again)["rows"][3]["figures"][2]["value"].is_null());
+    assert!(json(&again)["configurations"][3]["metrics"][2]["value"].is_null());
     let read: GridReport = serde_json::from_value(json(&again)).unwrap();
     assert_eq!(json(&read), json(&again));
     // Under another spelling of the folder too.
@@ -377,7 +380,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     run_grid(&whole, &spelled, &mut |progress| panic!("{progress:?}")).unwrap();
 
     // Runs of another program are reused only on request.
-    let k_2 = &json(&report)["rows"][3]["runs"];
+    let k_2 = &json(&report)["configurations"][3]["runs"];
     assert_eq!(k_2[0]["programs"][0], json(&report)["program"]);
     assert!(k_2[0]["recipe_hash"] != k_2[1]["recipe_hash"]);
     let programs = folder.path().join("seed-2/k-2/programs.json");
@@ -400,17 +403,18 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     std::fs::write(&programs, own).unwrap();
 
     let other = whole.clone().with_settings(&["batch.examples=4".to_owned()]).unwrap();
-    let other = other.only(&["cold-start"]);
-    assert_eq!(other.rows().len(), 2);
+    let other = other.select(&["cold-start"]);
+    assert_eq!(other.configurations().len(), 2);
     let cold = grid(&GRID.replace("main = \"main\"", "main = \"cold-start\"")).unwrap();
-    let cold = cold.with_settings(&["batch.examples=4".to_owned()]).unwrap().only(&["cold-start"]);
+    let cold =
+        cold.with_settings(&["batch.examples=4".to_owned()]).unwrap().select(&["cold-start"]);
     let error = run_grid(&cold, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("cold-start: has a finished run with other settings"), "{error}");
 
     for (was, is, named) in [
         ("k = 0", "kk = 0", "grid.toml:14: unknown field `kk`"),
-        ("of = \"main\"\nk", "of = \"k-2\"\nk", "grid.toml:11: `of` names `k-2`"),
-        ("of = \"main\"\nk", "k", "grid.toml:11: `k` and"),
+        ("run_of = \"main\"\nk", "run_of = \"k-2\"\nk", "grid.toml:11: `run_of` names `k-2`"),
+        ("run_of = \"main\"\nk", "k", "grid.toml:11: `k` and"),
         ("\"k-2\"", "\"main\"", "grid.toml:21: `main` is the name of another configuration"),
         ("\"k-2\"", "\"../k-2\"", "it becomes a folder name"),
         ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: there is no configuration `mian`"),
@@ -424,8 +428,8 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
         ("within = 0.1", "within = 0", "grid.toml:33: `within`"),
         (
             "set = [\"memory.k=2\"]",
-            "of = \"only-pairs\"",
-            "grid.toml:21: `of` names `only-pairs`, which is not trained; use `main`",
+            "run_of = \"only-pairs\"",
+            "grid.toml:21: `run_of` names `only-pairs`, which is not trained; use `main`",
         ),
         (
             "\"passages\", \"vqa\"",
@@ -458,7 +462,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_row_whose_memory_was_tidied_away_can_be_asked_later() {
+fn a_configuration_is_evaluated_after_its_memory_was_removed() {
     let folder = tempfile::tempdir().unwrap();
     let grid =
         |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"));
@@ -469,16 +473,16 @@ fn a_row_whose_memory_was_tidied_away_can_be_asked_later() {
         reuse: false,
         stop: Stop::default(),
     };
-    run_grid(&grid(GRID).unwrap().only(&["k-2"]), &options, &mut |_| {}).unwrap();
+    run_grid(&grid(GRID).unwrap().select(&["k-2"]), &options, &mut |_| {}).unwrap();
     let seed = folder.path().join("seed-1");
     assert!(seed.join("main/memory").is_dir() && !seed.join("k-2/memory").exists());
     let weights = std::fs::read(seed.join("k-2/model.safetensors")).unwrap();
     // An added configuration evaluates a run that finished earlier.
-    let added = "[[row]]\nname = \"k-2-again\"\nof = \"k-2\"\nk = 2\n\n[[claim]]";
-    let more = grid(&GRID.replacen("[[claim]]", added, 1)).unwrap().only(&["k-2-again"]);
-    assert_eq!(more.rows().len(), 3);
+    let added = "[[configuration]]\nname = \"k-2-again\"\nrun_of = \"k-2\"\nk = 2\n\n[[claim]]";
+    let more = grid(&GRID.replacen("[[claim]]", added, 1)).unwrap().select(&["k-2-again"]);
+    assert_eq!(more.configurations().len(), 3);
     run_grid(&more, &options, &mut |progress| panic!("{progress:?}")).unwrap();
-    let read = |row: &str| std::fs::read(seed.join(row).join("test.jsonl")).unwrap();
+    let read = |name: &str| std::fs::read(seed.join(name).join("test.jsonl")).unwrap();
     assert!(read("k-2-again") == read("k-2"), "the memory encoded again is another one");
     assert!(weights == std::fs::read(seed.join("k-2/model.safetensors")).unwrap());
 }

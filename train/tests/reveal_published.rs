@@ -7,7 +7,7 @@ mod files;
 use std::fs;
 use std::path::Path;
 
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_models::weights::Weights;
 use engram_train::studies::reveal::run::{RevealSummary, train_reveal};
 use engram_train::studies::reveal::settings::RevealData;
@@ -56,7 +56,7 @@ fn published_folders(folder: &Path) {
     use engram_models::params::ParameterBuilder;
     use engram_models::t5::{T5, T5Config};
     use engram_models::vit::{ViT, ViTConfig};
-    let tokens = TextToText::train((0..9).map(|i| format!("number {i} one two")), 60).unwrap();
+    let tokens = T5Tokenizer::train((0..9).map(|i| format!("number {i} one two")), 60).unwrap();
     let t5 = T5Config {
         vocab_size: tokens.vocabulary() + 5,
         d_model: 8,

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, manifest};
 use engram_data::world::questions::Split;
-use engram_train::recognise::evenly;
+use engram_train::recognise::sample_evenly;
 use engram_train::studies::avformer::corpus::{Corpus, SeenClip};
 use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
 use image::{ImageFormat, RgbImage};
@@ -111,9 +111,9 @@ impl Audiovisual {
                     let audio = whole.join(format!("{}.wav", one.id));
                     output::write_new(&audio, &wav(&one.samples)?)?;
                     said += &format!("{}\t{}\n", one.id, one.text);
-                    let places = evenly(&one.frames, usize::from(self.frames));
+                    let places = sample_evenly(&one.frames, usize::from(self.frames));
                     let frames = places.map(|place| Frame::from(picture(*place))).collect();
-                    shown.extend(evenly(&one.frames, usize::from(self.frames)));
+                    shown.extend(sample_evenly(&one.frames, usize::from(self.frames)));
                     let (id, text) = (one.id, Some(one.text));
                     clips.push(Clip { id, audio, text, frames, ..Clip::default() });
                 }

@@ -88,7 +88,10 @@ impl Clips {
             return Ok(Outcome::Done);
         }
         for one in missing.iter().take(MOST_TOLD) {
-            output::note(&format!("skipped: {}, {}: no {}", one.id, one.place, one.wanted), false);
+            output::note(
+                &format!("skipped: {}, {}: no {}", one.id, one.position, one.expected_file),
+                false,
+            );
         }
         if missing.len() > MOST_TOLD {
             let more = missing.len() - MOST_TOLD;

@@ -117,13 +117,13 @@ impl RevealRun {
                 "{} {} {} {}",
                 question.text,
                 question.answers.join(" "),
-                question.picture,
+                question.image_slug,
                 question.part.name()
             );
             if question.split == Split::Test && has_all(&all) {
                 questions.push(TestQuestion {
                     text: &question.text,
-                    image: &question.picture,
+                    image: &question.image_slug,
                     view: question.view,
                     answers: &question.answers,
                     part: question.part,
@@ -143,10 +143,10 @@ impl RevealRun {
     /// A view of an image of the embedded world as PNG; view 0 is the original image.
     pub(super) fn view(&self, image: &str, view: u32) -> anyhow::Result<Vec<u8>> {
         let world = self.world.as_ref().context("the run was trained on images from files")?;
-        let place = world.place(image);
+        let place = world.image_index(image);
         let place = place.with_context(|| format!("there is no image {image:?}"))?;
         if view == 0 {
-            return Ok(world.pictures[place].png.to_vec());
+            return Ok(world.images[place].png.to_vec());
         }
         png(&world.view(place, view)?)
     }

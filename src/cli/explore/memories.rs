@@ -273,13 +273,14 @@ impl Explorable {
         (text, image): (Option<&str>, Option<&Upload>),
     ) -> anyhow::Result<Vec<f32>> {
         let encoder = self.encoder.get(|| open_encoder(generation))?;
-        let reads = encoder.reads();
-        for (is_asked, is_read, what) in
-            [(text.is_some(), reads.text, "text"), (image.is_some(), reads.pictures, "images")]
-        {
+        let modalities = encoder.modalities();
+        for (is_asked, is_read, what) in [
+            (text.is_some(), modalities.text, "text"),
+            (image.is_some(), modalities.images, "images"),
+        ] {
             anyhow::ensure!(!is_asked || is_read, "the model of this memory cannot encode {what}");
         }
-        let prepared = encoder.prepare(Item { text, picture: image.map(Upload::path) });
+        let prepared = encoder.prepare(Item { text, image: image.map(Upload::path) });
         let prepared = prepared.map_err(|error| match image {
             Some(image) => image.without_path(error.into()),
             None => error.into(),

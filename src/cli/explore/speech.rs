@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use engram_data::audio::noise::NoiseKind;
-use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, Hearing, MOST_SNR_DB};
+use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, MAX_SNR_DB, NoiseSettings};
 use engram_data::world::questions::Split;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::align;
@@ -14,7 +14,7 @@ use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::tokens::TokenUnit;
 use engram_models::speech::log_mel::seconds;
 use engram_train::recognise::{
-    AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, Word,
+    AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, Word,
 };
 use engram_train::studies::avformer::settings::{AvformerData, EVALUATED_VIEWS};
 use engram_train::{Recipe, RecipeOptions};
@@ -33,7 +33,7 @@ const LOUDEST: f32 = 0.7;
 
 /// A run that transcribes clips.
 pub(super) struct AvformerRun {
-    adapted: Mutex<AdaptedRecogniser>,
+    adapted: Mutex<AdaptedAsrModel>,
     data: AvformerData,
     world: Audiovisual,
 }
@@ -104,9 +104,10 @@ impl FromRun for AvformerRun {
             run.display(),
             run.display()
         );
-        let mut adapted = AdaptedRecogniser::new(Listener::open(&AddedTo::read(run)?.recogniser)?);
+        let mut adapted =
+            AdaptedAsrModel::new(AsrModel::open(&AvformerRunConfig::read(run)?.asr_model)?);
         adapted.add(ADAPTERS, run, None)?;
-        adapted.switch(Some(ADAPTERS))?;
+        adapted.activate(Some(ADAPTERS))?;
         let world = Audiovisual::new(data.names, data.world_seed)?;
         Ok(Self { adapted: Mutex::new(adapted), data, world })
     }
@@ -139,10 +140,10 @@ impl AvformerRun {
     pub(super) fn transcribe(&self, wanted: &ClipRequest) -> anyhow::Result<ClipTranscripts> {
         let clip = self.clip(wanted)?;
         let mut adapted = self.adapted.lock().unwrap_or_else(PoisonError::into_inner);
-        adapted.switch(None)?;
-        let options = RecogniseOptions { word_times: true, ..RecogniseOptions::default() };
-        let frozen = adapted.listener().transcribe(&[&clip.samples], &[], &options);
-        adapted.switch(Some(ADAPTERS))?;
+        adapted.activate(None)?;
+        let options = TranscribeOptions { word_times: true, ..TranscribeOptions::default() };
+        let frozen = adapted.asr_model().transcribe(&[&clip.samples], &[], &options);
+        adapted.activate(Some(ADAPTERS))?;
         let frozen = frozen?.into_iter().next().context("the ASR model returned no transcript")?;
         let mut transcripts = vec![Transcript::of("frozen", &clip.text, frozen.text)];
         let mut shown = vec![("nothing".to_owned(), Vec::new())];
@@ -171,7 +172,7 @@ impl AvformerRun {
         Ok(ClipTranscripts { text, voice, seconds, peaks, words: frozen.words, transcripts })
     }
 
-    fn see(&self, adapted: &AdaptedRecogniser, name: usize) -> anyhow::Result<Vec<f32>> {
+    fn see(&self, adapted: &AdaptedAsrModel, name: usize) -> anyhow::Result<Vec<f32>> {
         let folder = tempfile::tempdir().context("no temporary folder for the images")?;
         let mut files = Vec::new();
         for view in 0..EVALUATED_VIEWS {
@@ -179,26 +180,26 @@ impl AvformerRun {
             output::write_new(&file, &self.view(name, view)?)?;
             files.push(file);
         }
-        Ok(adapted.see(&files)?)
+        Ok(adapted.embed_images(&files)?)
     }
 
     fn clip(&self, wanted: &ClipRequest) -> anyhow::Result<AudiovisualClip> {
         let names = self.world.names().len();
         anyhow::ensure!(wanted.name < names, "there are {names} names");
-        let is_ratio = wanted.snr_db.abs() <= MOST_SNR_DB;
+        let is_ratio = wanted.snr_db.abs() <= MAX_SNR_DB;
         anyhow::ensure!(
             is_ratio,
-            "snr_db is {}; expected -{MOST_SNR_DB} to {MOST_SNR_DB}",
+            "snr_db is {}; expected -{MAX_SNR_DB} to {MAX_SNR_DB}",
             wanted.snr_db
         );
-        let hearing = Hearing {
+        let noise_settings = NoiseSettings {
             noise: wanted.noise.into_iter().collect(),
             snr_db: [wanted.snr_db; 2],
-            blanked: 0.0,
+            masked: 0.0,
         };
         let number = wanted.take.checked_mul(names).and_then(|all| all.checked_add(wanted.name));
         let number = number.context("there are not so many clips")?;
-        Ok(self.world.clip(Split::Test, number, &hearing))
+        Ok(self.world.clip(Split::Test, number, &noise_settings))
     }
 }
 

@@ -54,18 +54,18 @@ impl Question {
         let queries = self.queries()?;
         let encoder = self.encoder(generation)?;
         check_model(&encoder, generation)?;
-        let (reads, expected) = (encoder.reads(), generation.manifest().width);
+        let (modalities, expected) = (encoder.modalities(), generation.manifest().width);
         if encoder.width() != expected {
             let (what, found) = ("queries".to_owned(), encoder.width());
             return Err(MemoryError::Width { what, expected, found }.into());
         }
         for Query { text, picture, place } in &queries {
             let asked = [
-                (text.is_some(), reads.text, "a text"),
-                (picture.is_some(), reads.pictures, "an image"),
+                (text.is_some(), modalities.text, "a text"),
+                (picture.is_some(), modalities.images, "an image"),
             ];
-            if let Some((.., what)) = asked.iter().find(|(has, reads, _)| *has && !reads) {
-                let known = kinds(reads);
+            if let Some((.., what)) = asked.iter().find(|(has, supported, _)| *has && !supported) {
+                let known = kinds(modalities);
                 anyhow::bail!("{place}: the query has {what}, but the model encodes only {known}");
             }
         }
@@ -73,7 +73,7 @@ impl Question {
         for batch in queries.chunks(BATCH) {
             let prepare = |query: &Query| {
                 let (text, picture) = (query.text.as_deref(), query.picture.as_deref());
-                encoder.prepare(Item { text, picture })
+                encoder.prepare(Item { text, image: picture })
             };
             let prepared: Vec<_> = batch.par_iter().map(prepare).collect();
             let items = prepared.into_iter().zip(batch);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use engram_memory::rows::{EntryLines, RowReader};
 use engram_memory::{Batch, EncoderRecord, Entry, Generation, MemoryError};
-use engram_train::encode::{Item, JointEncoder, PromptChoice, Reads};
+use engram_train::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use rayon::prelude::*;
 
 use super::super::output;
@@ -87,9 +87,9 @@ struct Source {
 impl Source {
     /// The parts of an entry that the encoder can encode; `None` to skip the entry.
     fn content(&self, entry: &Entry, lines: &EntryLines) -> Result<Option<Content>, MemoryError> {
-        let reads = self.encoder.reads();
-        let text = Some(entry.text()).filter(|text| reads.text && !text.trim().is_empty());
-        let picture = match entry.payload.get("image").filter(|_| reads.pictures) {
+        let modalities = self.encoder.modalities();
+        let text = Some(entry.text()).filter(|text| modalities.text && !text.trim().is_empty());
+        let picture = match entry.payload.get("image").filter(|_| modalities.images) {
             None => None,
             Some(image) => Some(self.picture(entry.id, image, lines)?),
         };
@@ -100,7 +100,7 @@ impl Source {
             return Ok(None);
         }
         let id = entry.id;
-        Err(match (reads.text, reads.pictures, entry.payload.contains_key("image")) {
+        Err(match (modalities.text, modalities.images, entry.payload.contains_key("image")) {
             (true, false, true) => lines.fault(
                 format!("the entry {id} has only an image, but the model encodes texts"),
                 "give CLIP as --model, add an --image-model, or skip these entries with \
@@ -171,7 +171,7 @@ impl EncodedRows {
             .par_iter()
             .map(|(_, content)| {
                 let (text, picture) = (content.text.as_deref(), content.picture.as_deref());
-                encoder.prepare(Item { text, picture })
+                encoder.prepare(Item { text, image: picture })
             })
             .collect();
         let mut items = Vec::with_capacity(prepared.len());
@@ -264,7 +264,7 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
     let record = |part: &engram_train::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
         sha256: part.sha256().to_owned(),
-        reads: kinds(part.reads()).to_owned(),
+        reads: kinds(part.modalities()).to_owned(),
         width: part.width(),
         prompt: Some(part.prompt().to_owned()).filter(|prompt| !prompt.is_empty()),
     };
@@ -272,8 +272,8 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
 }
 
 /// The inputs of an encoder, as text.
-pub(super) fn kinds(reads: Reads) -> &'static str {
-    match (reads.text, reads.pictures) {
+pub(super) fn kinds(modalities: Modalities) -> &'static str {
+    match (modalities.text, modalities.images) {
         (true, true) => "text and pictures",
         (true, false) => "text",
         _ => "pictures",
@@ -334,7 +334,7 @@ pub(in crate::cli) fn prompt_choice(name: Option<&str>, role: PromptChoice) -> P
 
 /// Prints notes about the use of the models.
 pub(in crate::cli) fn tell_advice(encoder: &JointEncoder, prompt: &PromptChoice) {
-    for line in encoder.parts().iter().flat_map(|part| part.advice(prompt)) {
+    for line in encoder.parts().iter().flat_map(|part| part.notes(prompt)) {
         output::note(&format!("note: {line}"), false);
     }
 }

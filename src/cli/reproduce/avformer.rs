@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use engram_eval::items::{Items, Statistic};
 use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
-use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Verdict, quoted, run_grid};
+use engram_train::grid::{
+    ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid, shell_quote,
+};
 use engram_train::studies::avformer::evaluate::{PUT_IN_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::train_clip;
@@ -137,8 +139,8 @@ impl Reproduce {
         self.tell(&format!("AVFormer: {name}"));
         let grid = match self.claims.is_empty() {
             true if self.ablations || is_smoke => grid,
-            true => grid.only(&ROWS),
-            false => grid.about(&asked),
+            true => grid.select(&ROWS),
+            false => grid.select_for_claims(&asked),
         };
         // A JSON string is also a TOML string.
         let value = |path: &str| serde_json::Value::from(path).to_string();
@@ -238,7 +240,7 @@ impl Reproduce {
         let whisper = self
             .whisper
             .as_ref()
-            .map_or(String::new(), |one| format!(" --whisper {}", quoted(one)));
+            .map_or(String::new(), |one| format!(" --whisper {}", shell_quote(one)));
         let id = self.avformer_id(id, recogniser);
         Claim {
             study: "avformer",
@@ -339,8 +341,8 @@ mod tests {
         for claim in smoke.claims() {
             assert!(grid.claims().contains(claim), "{}: the same claim at both scales", claim.id);
         }
-        let made = grid.only(&ROWS);
-        assert_eq!(made.rows().len(), ROWS.len());
+        let made = grid.select(&ROWS);
+        assert_eq!(made.configurations().len(), ROWS.len());
         assert!(made.claims().len() >= 7, "{}", made.claims().len());
         for (text, name, set) in [
             (CLIP, "clip/tiny.toml", "model.text_encoder="),

@@ -10,7 +10,7 @@ use engram_durable::{create_folder, open_lock};
 use engram_eval::caption::read_annotations;
 use engram_eval::source::read_text;
 use engram_eval::wer::read::{TextFormat, parse_texts};
-use engram_train::recognise::Listener;
+use engram_train::recognise::AsrModel;
 
 use super::real::{CAPTIONS, PHRASES, SPEECH};
 use super::{Reproduce, Scale, StudyName, bundled};
@@ -75,7 +75,7 @@ impl Reproduce {
             );
         }
         if let Some(whisper) = &self.whisper {
-            let is_whisper = matches!(Listener::open(whisper)?, Listener::Whisper(_));
+            let is_whisper = matches!(AsrModel::open(whisper)?, AsrModel::Whisper(_));
             anyhow::ensure!(
                 is_whisper,
                 "{whisper}: is not a Whisper model; give another --whisper"

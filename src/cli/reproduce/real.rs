@@ -17,8 +17,8 @@ use engram_eval::source::read_text;
 use engram_eval::wer::read::{TextFormat, Utterance, join, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
 use engram_train::encode::PromptChoice;
-use engram_train::grid::{Rule, Verdict, quoted};
-use engram_train::recognise::{Listener, RecogniseOptions};
+use engram_train::grid::{Rule, Verdict, shell_quote};
+use engram_train::recognise::{AsrModel, TranscribeOptions};
 use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
 use engram_train::studies::patent::zero_shot::{encoder_cosines, word_overlap};
@@ -139,7 +139,7 @@ impl Reproduce {
         let [(said_file, said), (theirs_file, theirs)] = [read(SPEECH.1[0])?, read(SPEECH.1[1])?];
         let said = parse_texts(&said_file, &said, TextFormat::Tsv)?;
         let theirs = parse_texts(&theirs_file, &theirs, TextFormat::Tsv)?;
-        let listener = Listener::open(whisper)?;
+        let asr_model = AsrModel::open(whisper)?;
         let mut ours = Vec::with_capacity(said.len());
         for some in said.chunks(HEARD_AT_ONCE) {
             let sounds = some.iter().map(|utterance| {
@@ -148,7 +148,7 @@ impl Reproduce {
             });
             let sounds = sounds.collect::<Result<Vec<_>, _>>()?;
             let sounds: Vec<&[f32]> = sounds.iter().map(Vec::as_slice).collect();
-            let heard = listener.transcribe(&sounds, &[], &RecogniseOptions::default())?;
+            let heard = asr_model.transcribe(&sounds, &[], &TranscribeOptions::default())?;
             ours.extend(some.iter().zip(heard).map(|(utterance, heard)| Utterance {
                 text: heard.text.into(),
                 ..utterance.clone()
@@ -234,13 +234,13 @@ impl Reproduce {
     fn real_command(&self, id: &str) -> String {
         let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
         let more = match (&self.whisper, id.split('.').next()) {
-            (Some(whisper), Some("avformer")) => format!(" --whisper {}", quoted(whisper)),
+            (Some(whisper), Some("avformer")) => format!(" --whisper {}", shell_quote(whisper)),
             (_, Some("patent")) if self.encoder != ENCODER => {
-                format!(" --encoder {}", quoted(&self.encoder))
+                format!(" --encoder {}", shell_quote(&self.encoder))
             }
             _ => String::new(),
         };
-        let (scale, data) = (self.scale_name(), quoted(&data));
+        let (scale, data) = (self.scale_name(), shell_quote(&data));
         format!("engram reproduce --claim {id} --scale {scale} --data {data}{more}")
     }
 }

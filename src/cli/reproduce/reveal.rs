@@ -75,12 +75,12 @@ impl Reproduce {
     /// Measures the study's claims.
     pub(super) fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let grid = whole_grid()?;
-        let main = grid.clone().at_recipe_scale().only(&ROWS);
+        let main = grid.clone().at_recipe_scale().select(&ROWS);
         let further = grid.claims().iter().filter(|claim| !main.claims().contains(claim));
         let further: Vec<&str> = further.map(|claim| claim.id.as_str()).collect();
         let main = match self.claims.is_empty() {
             true => main,
-            false => main.about(&self.claims),
+            false => main.select_for_claims(&self.claims),
         };
         let mut rows = Vec::new();
         if OWN.iter().any(|id| self.includes_claim(id))
@@ -104,7 +104,7 @@ impl Reproduce {
         let asked = !self.claims.is_empty() && further.iter().any(|id| self.includes_claim(id));
         if self.ablations || asked {
             let grid = match asked {
-                true => grid.clone().about(&self.claims),
+                true => grid.clone().select_for_claims(&self.claims),
                 false => grid.clone(),
             };
             let report = self.grid(&grid, &self.out.join("reveal-ablations"))?;
@@ -223,9 +223,11 @@ impl Reproduce {
             verdict,
             compared,
         )];
-        if let Some(main) = report.rows.iter().find(|row| row.row.name == report.main) {
+        if let Some(main) =
+            report.configurations.iter().find(|one| one.settings.name == report.main)
+        {
             let found =
-                main.figure("recall_at_10").cloned().context("no recall_at_10 was measured")?;
+                main.metric("recall_at_10").cloned().context("no recall_at_10 was measured")?;
             let verdict = beats(&found, MORE_OFTEN_THAN_NOT);
             let claim = "the right entry is among the ten retrieved ones for most questions";
             rows.push(row(RECALL, claim.to_owned(), "", found, verdict, Vec::new()));

@@ -4,7 +4,9 @@ use engram_models::speech::log_mel::seconds;
 use engram_models::whisper::{Heard, is_loop};
 use serde::{Serialize, Serializer};
 
-use super::{FEW_WORDS, LEAST_LIKELY, NO_SPEECH, RecogniseOptions, Recogniser, SURELY_NO_SPEECH};
+use super::{
+    FEW_WORDS, MIN_LOG_PROBABILITY, NO_SPEECH, SURELY_NO_SPEECH, TranscribeOptions, WhisperAsr,
+};
 use crate::error::Result;
 
 /// The transcript of a clip.
@@ -27,10 +29,10 @@ pub struct Transcript {
     /// Whether the text was truncated because it repeated itself or was longer than possible
     /// speech. Later speech is missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub cut: bool,
+    pub truncated: bool,
     /// Whether the clip was decoded a second time, with silence up to 30 seconds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub padded: bool,
+    pub decoded_again: bool,
 }
 
 /// A segment of a transcript.
@@ -107,8 +109,8 @@ impl Transcript {
             seconds: seconds(samples),
             mean_log_probability: 0.0,
             no_speech_probability: 1.0,
-            padded: false,
-            cut: false,
+            decoded_again: false,
+            truncated: false,
         }
     }
 
@@ -123,7 +125,7 @@ impl Transcript {
 
     /// Whether the clip has to be decoded again with more silence.
     pub(super) fn is_doubtful(&self) -> bool {
-        self.mean_log_probability < LEAST_LIKELY || repeats_itself(&self.text)
+        self.mean_log_probability < MIN_LOG_PROBABILITY || repeats_itself(&self.text)
     }
 }
 
@@ -138,13 +140,13 @@ fn repeats_itself(text: &str) -> bool {
         .any(|count| words.windows(2 * count).any(|part| part[..count] == part[count..]))
 }
 
-impl Recogniser {
+impl WhisperAsr {
     /// Builds the transcript of a clip with this many samples.
     pub(super) fn transcript(
         &self,
         samples: usize,
         heard: &Heard,
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
     ) -> Result<Transcript> {
         let seconds = seconds(samples);
         let mean_log_probability = mean_log_probability(heard);
@@ -154,7 +156,7 @@ impl Recogniser {
         let words = text.split_whitespace().filter(is_word).count();
         let is_doubtful = heard.no_speech > NO_SPEECH || words < 2;
         let silent = (heard.no_speech > SURELY_NO_SPEECH && words <= FEW_WORDS)
-            || (is_doubtful && mean_log_probability < LEAST_LIKELY);
+            || (is_doubtful && mean_log_probability < MIN_LOG_PROBABILITY);
         let parts = if silent { Vec::new() } else { self.parts(tokens, seconds)? };
         if silent {
             text.clear();
@@ -166,15 +168,20 @@ impl Recogniser {
             seconds,
             mean_log_probability,
             no_speech_probability: heard.no_speech,
-            padded: false,
-            cut: self.is_cut(samples, heard, options),
+            decoded_again: false,
+            truncated: self.is_truncated(samples, heard, options),
         })
     }
 
     /// Whether the decoding rules truncated the text.
-    pub(super) fn is_cut(&self, samples: usize, heard: &Heard, options: &RecogniseOptions) -> bool {
+    pub(super) fn is_truncated(
+        &self,
+        samples: usize,
+        heard: &Heard,
+        options: &TranscribeOptions,
+    ) -> bool {
         let tokens = heard.text.without_end();
-        !heard.text.ended || is_loop(tokens) || tokens.len() >= self.most_tokens(samples, options)
+        !heard.text.ended || is_loop(tokens) || tokens.len() >= self.max_tokens(samples, options)
     }
 
     fn text(&self, tokens: &[u32]) -> Result<String> {

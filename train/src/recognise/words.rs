@@ -12,13 +12,13 @@
 //! - No word starts before the end of the previous word, and shortening never makes a word longer.
 //! - Word times affect neither the next window nor the segment times.
 
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::{HOP, seconds};
 use engram_models::whisper::{Alignment, Said, Task};
 
 use super::transcript::{Part, Segment, Word};
-use super::{RecogniseOptions, Recogniser};
+use super::{TranscribeOptions, WhisperAsr};
 use crate::error::Result;
 
 /// The number of samples per encoder state.
@@ -31,7 +31,7 @@ const SENTENCE_ENDS: &str = ".。!！?？";
 /// Languages without spaces: each character is a word.
 const WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
 /// The maximum duration of a typical word, in seconds.
-const LONGEST_TYPICAL: f64 = 0.7;
+const MAX_TYPICAL: f64 = 0.7;
 /// If a word exceeds its segment by more than this, it is trimmed to the segment, in seconds.
 const BEYOND: f64 = 0.5;
 
@@ -47,7 +47,7 @@ struct Piece {
     tokens: usize,
 }
 
-impl Recogniser {
+impl WhisperAsr {
     /// The words of clips, from the samples and text parts of each clip. `before` is the end of the
     /// speech before the clips, in seconds. It is negative if that speech ended before the clips
     /// started.
@@ -56,7 +56,7 @@ impl Recogniser {
         audio: &AudioStates,
         clips: &[(usize, &[Part])],
         before: f64,
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
     ) -> Result<Vec<Vec<Word>>> {
         let end = self.tokens.end;
         let is_word = |token: &u32| *token < end;
@@ -94,7 +94,7 @@ impl Recogniser {
 
 /// The pieces of a text part. Its first token has index `first` in the alignment.
 fn pieces_of(
-    tokeniser: &SpeechTokeniser,
+    tokeniser: &SpeechTokenizer,
     tokens: &[u32],
     (alignment, first): (&Alignment, usize),
     by_character: bool,
@@ -175,7 +175,7 @@ fn typical_duration(pieces: &[Vec<Piece>]) -> f64 {
     durations.sort_unstable_by(f64::total_cmp);
     let at = |i: usize| durations.get(i).copied().unwrap_or_default();
     let count = durations.len();
-    (0.5 * (at(count.saturating_sub(1) / 2) + at(count / 2))).min(LONGEST_TYPICAL)
+    (0.5 * (at(count.saturating_sub(1) / 2) + at(count / 2))).min(MAX_TYPICAL)
 }
 
 /// The words of a segment, from its pieces. Punctuation does not affect a word's times or

@@ -101,8 +101,8 @@ fn read_inputs(path: &Path) -> Option<Inputs> {
 
 /// Whether a lock file is a run's lock file: it contains a process id or nothing.
 fn is_lock(path: &Path) -> bool {
-    const LONGEST: u64 = 20;
-    fs::metadata(path).is_ok_and(|file| file.len() <= LONGEST)
+    const MAX_BYTES: u64 = 20;
+    fs::metadata(path).is_ok_and(|file| file.len() <= MAX_BYTES)
         && fs::read_to_string(path).is_ok_and(|text| {
             text.trim().is_empty() || text.trim().bytes().all(|byte| byte.is_ascii_digit())
         })

@@ -2,7 +2,7 @@
 
 use engram_data::speech::manifest::read_manifest;
 use engram_data::world::questions::Split;
-use engram_train::recognise::evenly;
+use engram_train::recognise::sample_evenly;
 use engram_train::studies::avformer::corpus::Corpus;
 use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed, OnError};
 use image::RgbImage;
@@ -125,10 +125,10 @@ fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
     let clips = read_manifest(&frozen.path("all.jsonl")).unwrap();
     for split in [Split::Validation, Split::Test] {
         for (seen, clip) in corpus.evaluated(split, false).unwrap().iter().zip(&clips) {
-            let frames = evenly(&seen.frames, data.frames);
+            let frames = sample_evenly(&seen.frames, data.frames);
             let shown = frames.map(|place| corpus.picture(*place).unwrap().1);
-            let all = clip.pictures(0.75).unwrap();
-            let in_use = engram_train::recognise::shown(&all, 3);
+            let all = clip.frame_files(0.75).unwrap();
+            let in_use = engram_train::recognise::select_frames(&all, 3);
             assert_eq!(shown.collect::<Vec<_>>(), in_use.into_iter().cloned().collect::<Vec<_>>());
         }
     }

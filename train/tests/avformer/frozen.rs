@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::conformer::{ConformerConfig, ConformerCtc};
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::whisper::{Whisper, WhisperConfig};
@@ -190,7 +190,7 @@ fn write_model(folder: &Path, config: &Value, tokenizer: &str, parameters: &Para
 /// A small Whisper model that writes letters.
 pub fn write_whisper(folder: &Path, seed: u64) {
     let letters: Value =
-        serde_json::from_str(&SpeechTokeniser::letters().unwrap().json().unwrap()).unwrap();
+        serde_json::from_str(&SpeechTokenizer::letters().unwrap().json().unwrap()).unwrap();
     let mut tokenizer = letters;
     let special = |(id, name): (u32, &str)| {
         json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false,
@@ -218,7 +218,7 @@ pub fn write_whisper(folder: &Path, seed: u64) {
 /// A small Conformer.
 fn write_conformer(folder: &Path) {
     let encoder = ConformerConfig { num_hidden_layers: 1, ..ConformerConfig::tiny() };
-    let tokeniser = SpeechTokeniser::letters().unwrap();
+    let tokeniser = SpeechTokenizer::letters().unwrap();
     let config = ctc_config(&encoder, tokeniser.vocabulary_size());
     let builder = ParameterBuilder::on_cpu(3);
     ConformerCtc::new(&config, &builder).unwrap();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use candle_core::Device;
 use engram_data::world::questions::Split;
 use engram_train::recognise::{
-    AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, evenly,
+    AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, sample_evenly,
 };
 use engram_train::studies::avformer::corpus::Corpus;
 use engram_train::studies::avformer::settings::AvformerData;
@@ -229,23 +229,23 @@ fn adapters_are_switched_on_and_off_by_name() {
         image.unwrap().save(&path).unwrap();
         path
     };
-    let whisper = || Listener::open(&frozen.text("whisper")).unwrap();
-    let mut adapted = AdaptedRecogniser::new(whisper());
+    let whisper = || AsrModel::open(&frozen.text("whisper")).unwrap();
+    let mut adapted = AdaptedAsrModel::new(whisper());
     adapted.add("names", &frozen.path("run"), None).unwrap();
     assert_eq!(adapted.frames(), 0);
-    let heard = |adapted: &AdaptedRecogniser| -> Vec<String> {
+    let heard = |adapted: &AdaptedAsrModel| -> Vec<String> {
         let clip = |clip: &engram_train::studies::avformer::corpus::SeenClip| {
-            let pictures: Vec<PathBuf> = evenly(&clip.frames, 2).map(picture).collect();
-            let embeddings = adapted.see(&pictures).unwrap();
+            let pictures: Vec<PathBuf> = sample_evenly(&clip.frames, 2).map(picture).collect();
+            let embeddings = adapted.embed_images(&pictures).unwrap();
             AdaptedClip { samples: clip.samples.clone(), embeddings }
         };
         adapted.transcribe(&clips.iter().map(clip).collect::<Vec<_>>()).unwrap()
     };
     let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-    let own = whisper().transcribe(&samples, &[], &RecogniseOptions::default()).unwrap();
+    let own = whisper().transcribe(&samples, &[], &TranscribeOptions::default()).unwrap();
     let own: Vec<String> = own.into_iter().map(|transcript| transcript.text).collect();
     assert_eq!(heard(&adapted), own);
-    adapted.switch(Some("names")).unwrap();
+    adapted.activate(Some("names")).unwrap();
     assert_eq!(adapted.frames(), 2);
     let seen = heard(&adapted);
     let expected: Vec<String> = lines(frozen.path("run/test/noisy.right.tsv"))
@@ -255,18 +255,18 @@ fn adapters_are_switched_on_and_off_by_name() {
     let one_line = |text: &String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(seen.iter().map(one_line).collect::<Vec<_>>(), expected);
     assert_ne!(seen, own);
-    adapted.switch(None).unwrap();
+    adapted.activate(None).unwrap();
     assert_eq!(heard(&adapted), own);
 
-    let told = adapted.switch(Some("other")).unwrap_err().to_string();
+    let told = adapted.activate(Some("other")).unwrap_err().to_string();
     assert!(told.contains("no adapters `other`; the names are names"), "{told}");
-    let refused = |listener: Listener, encoder: Option<&str>, wanted: &str| {
-        let mut adapted = AdaptedRecogniser::new(listener);
+    let refused = |asr_model: AsrModel, encoder: Option<&str>, wanted: &str| {
+        let mut adapted = AdaptedAsrModel::new(asr_model);
         let told = adapted.add("x", &frozen.path("run"), encoder).unwrap_err().to_string();
         assert!(told.contains(wanted), "{told}");
     };
     write_whisper(&frozen.path("other"), 8);
-    refused(Listener::open(&frozen.text("other")).unwrap(), None, "trained for the ASR model");
+    refused(AsrModel::open(&frozen.text("other")).unwrap(), None, "trained for the ASR model");
     train_image_encoder(&frozen.path("other-clip"), 2);
     refused(whisper(), Some(&frozen.text("other-clip")), "trained for the image encoder");
     refused(whisper(), Some(&frozen.text("no-clip")), "no-clip");
@@ -281,8 +281,8 @@ fn a_run_that_was_tampered_with_is_refused() {
     let frozen = Frozen::new();
     frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
     let run = frozen.path("run");
-    let listener = Listener::open(&frozen.text("whisper")).unwrap();
-    let mut adapted = AdaptedRecogniser::new(listener);
+    let asr_model = AsrModel::open(&frozen.text("whisper")).unwrap();
+    let mut adapted = AdaptedAsrModel::new(asr_model);
     let mut told = || adapted.add("x", &run, None).map_err(|error| error.to_string());
     told().unwrap();
     let config = std::fs::read(run.join("config.json")).unwrap();
@@ -320,19 +320,19 @@ fn adapters_alone_see_nothing() {
     let alone = ["phase.projection.steps=0", "data.sweep_clips=0", "data.frozen_baseline=false"];
     let set = [alone[0], alone[1], alone[2], "model.image_encoder="];
     let summary = frozen.run("alone", "whisper", &set);
-    let all = AddedTo::read(&frozen.path("alone")).unwrap();
+    let all = AvformerRunConfig::read(&frozen.path("alone")).unwrap();
     assert_eq!((all.frames, all.image_encoder_sha256.as_str()), (0, ""));
-    let mut adapted = AdaptedRecogniser::new(Listener::open(&frozen.text("whisper")).unwrap());
+    let mut adapted = AdaptedAsrModel::new(AsrModel::open(&frozen.text("whisper")).unwrap());
     adapted.add("alone", &frozen.path("alone"), None).unwrap();
-    adapted.switch(Some("alone")).unwrap();
+    adapted.activate(Some("alone")).unwrap();
     assert_eq!(adapted.frames(), 0);
-    assert!(adapted.see(&[frozen.path("no.png")]).unwrap().is_empty());
+    assert!(adapted.embed_images(&[frozen.path("no.png")]).unwrap().is_empty());
     assert!(summary.parameters[0] > 0);
 
     // Embeddings of another width are refused.
     frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
     adapted.add("seeing", &frozen.path("run"), None).unwrap();
-    adapted.switch(Some("seeing")).unwrap();
+    adapted.activate(Some("seeing")).unwrap();
     let clip = AdaptedClip { samples: vec![0.1; 8_000], embeddings: vec![0.0; 7] };
     let told = adapted.transcribe(&[clip]).unwrap_err().to_string();
     assert!(told.contains("not embeddings of up to 2 images"), "{told}");

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use engram_data::DataError;
-use engram_data::image::Picture;
-use engram_data::world::audiovisual::{Audiovisual, Hearing};
+use engram_data::image::DecodedImage;
+use engram_data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram_data::world::questions::Split;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +17,7 @@ use super::manifest::{Listed, Manifest};
 use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
 use crate::digest;
 use crate::error::{Result, TrainError};
-use crate::recognise::evenly;
+use crate::recognise::sample_evenly;
 
 /// Seeds the choice of clips without noise.
 const CLEAN_SEED: u64 = 0x0063_6c65_616e;
@@ -66,15 +66,15 @@ struct Candidate {
 }
 
 impl Corpus {
-    /// Reads the files named in `[data]`, and each audio file once. `fewest_samples` is the length
+    /// Reads the files named in `[data]`, and each audio file once. `min_samples` is the length
     /// of the shortest clip that the ASR model accepts. Frames are searched only if `data.frames`
     /// is above 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Recognise`] for a clip
+    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Transcribe`] for a clip
     /// without audio, text or frames, and for a clip that is too long or too short.
-    pub fn load(data: &AvformerData, fewest_samples: usize, quiet: bool) -> Result<Self> {
-        let lengths = (fewest_samples, data.max_seconds);
+    pub fn load(data: &AvformerData, min_samples: usize, quiet: bool) -> Result<Self> {
+        let lengths = (min_samples, data.max_seconds);
         let read = |path: &str| Manifest::read(path, lengths, data.on_error, quiet);
         let clips = if data.is_world() {
             Clips::World(Audiovisual::new(data.names, data.world_seed)?)
@@ -93,7 +93,7 @@ impl Corpus {
             let mut pictures: Vec<Candidate> = pictures.into_iter().map(candidate).collect();
             let every = train.clips().iter().flat_map(|one| one.frames.iter());
             let evaluated = validation.clips().iter().chain(test.clips());
-            let evaluated = evaluated.flat_map(|one| evenly(&one.frames, data.frames));
+            let evaluated = evaluated.flat_map(|one| sample_evenly(&one.frames, data.frames));
             every.chain(evaluated).for_each(|place| pictures[*place].is_shown = true);
             Clips::Files { train, validation, test, pictures }
         };
@@ -130,7 +130,7 @@ impl Corpus {
     /// Removes the clips whose images do not decode.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] naming the first such clip, if `data.on_error` is `stop` or a
+    /// [`TrainError::Transcribe`] naming the first such clip, if `data.on_error` is `stop` or a
     /// manifest has no other clip. For the embedded world, the error of its first image.
     pub fn refuse(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
         let Clips::Files { train, validation, test, .. } = &mut self.clips else {
@@ -156,7 +156,7 @@ impl Corpus {
     /// Checks the texts of all training clips that come from files.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] naming the first clip for which `is_wrong` returns a reason.
+    /// [`TrainError::Transcribe`] naming the first clip for which `is_wrong` returns a reason.
     pub fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
         let train = match &self.clips {
             Clips::World(_) => None,
@@ -201,7 +201,7 @@ impl Corpus {
     /// Returns a training clip with the noise of a phase.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Recognise`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
     /// that is too long.
     pub fn training(&self, number: usize, feed: &AvformerFeed) -> Result<SeenClip> {
         match &self.clips {
@@ -210,8 +210,8 @@ impl Corpus {
                 let is_clean = rng.random_bool(feed.clean);
                 let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
                 let blanked = if is_clean { 0.0 } else { feed.blanked };
-                let hearing = Hearing { noise, snr_db: feed.snr_db, blanked };
-                Ok(self.of_world(world, (Split::Train, number), &hearing))
+                let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked: blanked };
+                Ok(self.of_world(world, (Split::Train, number), &noise_settings))
             }
             Clips::Files { train, .. } => train.seen(number),
         }
@@ -253,20 +253,21 @@ impl Corpus {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let data = &self.data;
         let noise = if split == Split::Test { &data.test_noise } else { &data.noise };
-        let hearing = if clean { Hearing::clean() } else { data.test_hearing(noise) };
-        let clip = |number| self.of_world(world, (split, number), &hearing);
+        let noise_settings =
+            if clean { NoiseSettings::clean() } else { data.test_noise_settings(noise) };
+        let clip = |number| self.of_world(world, (split, number), &noise_settings);
         numbers.into_par_iter().map(clip).collect()
     }
 
     /// The first test clips at one signal-to-noise ratio in dB, or without noise; empty for files.
     pub fn swept(&self, snr_db: Option<f32>) -> Vec<SeenClip> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
-        let hearing = snr_db.map_or_else(Hearing::clean, |ratio| Hearing {
+        let noise_settings = snr_db.map_or_else(NoiseSettings::clean, |ratio| NoiseSettings {
             noise: self.data.test_noise.clone(),
             snr_db: [ratio; 2],
-            blanked: 0.0,
+            masked: 0.0,
         });
-        let clip = |number| self.of_world(world, (Split::Test, number), &hearing);
+        let clip = |number| self.of_world(world, (Split::Test, number), &noise_settings);
         (0..self.data.sweep_clips.min(self.data.test_clips)).into_par_iter().map(clip).collect()
     }
 
@@ -307,7 +308,7 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Data`] for a file that is not an image.
-    pub fn picture(&self, place: usize) -> Result<(Picture, PathBuf)> {
+    pub fn picture(&self, place: usize) -> Result<(DecodedImage, PathBuf)> {
         match &self.clips {
             Clips::World(world) => {
                 let (name, view) = (place / self.views_of_name(), place % self.views_of_name());
@@ -319,16 +320,16 @@ impl Corpus {
                 let seen = world.view((split, name), view, self.data.view_size)?;
                 let (width, height) = seen.dimensions();
                 let path = PathBuf::from(world.names().nth(name).unwrap_or_default());
-                let picture = Picture::from_pixels(width, height, seen.into_raw());
+                let picture = DecodedImage::from_pixels(width, height, seen.into_raw());
                 let none = || {
                     let (path, reason) = (path.clone(), "has no pixels".to_string());
-                    DataError::Picture { path, reason }
+                    DataError::Image { path, reason }
                 };
                 Ok((picture.ok_or_else(none)?, path))
             }
             Clips::Files { pictures, .. } => {
                 let file = &pictures[place].file;
-                Ok((Picture::open(file)?, file.clone()))
+                Ok((DecodedImage::open(file)?, file.clone()))
             }
         }
     }
@@ -349,9 +350,9 @@ impl Corpus {
         &self,
         world: &Audiovisual,
         (split, number): (Split, usize),
-        hearing: &Hearing,
+        noise_settings: &NoiseSettings,
     ) -> SeenClip {
-        let clip = world.clip(split, number, hearing);
+        let clip = world.clip(split, number, noise_settings);
         let first = clip.name * self.views_of_name();
         let views = match split {
             Split::Train => 0..self.data.views,
@@ -364,7 +365,7 @@ impl Corpus {
             samples: clip.samples,
             frames: views.map(|view| first + view).collect(),
             name: Some(clip.name),
-            blanked: clip.blanked,
+            blanked: clip.masked,
         }
     }
 }

@@ -29,7 +29,7 @@ use super::hearing::other;
 use super::study::{AvformerStudy, NORMALISER};
 use crate::checkpoint::write_file;
 use crate::error::TrainError;
-use crate::recognise::Shown;
+use crate::recognise::VisualInput;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
@@ -159,7 +159,10 @@ impl AvformerStudy {
         let frozen = self.data().frozen_baseline;
         let mut frozen =
             frozen.then(|| FrozenTexts::open(&self.data().cache, self.listener())).transpose()?;
-        let all = self.shown(&noisy, &[Shown::Nothing, Shown::Right, Shown::Wrong, Shown::Zero]);
+        let all = self.shown(
+            &noisy,
+            &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong, VisualInput::Zero],
+        );
         let heard = self.measure(
             (main, &noisy),
             &all,
@@ -172,7 +175,8 @@ impl AvformerStudy {
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
-            let three = self.shown(&clean, &[Shown::Nothing, Shown::Right, Shown::Wrong]);
+            let three =
+                self.shown(&clean, &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong]);
             let heard = self.measure(
                 ("clean", &clean),
                 &three,
@@ -185,7 +189,7 @@ impl AvformerStudy {
         }
         let kept = self.corpus().kept()?;
         if !kept.is_empty() {
-            let nothing = [Shown::Nothing];
+            let nothing = [VisualInput::Nothing];
             self.measure(
                 ("kept", &kept),
                 &nothing,
@@ -199,12 +203,12 @@ impl AvformerStudy {
 
     /// The testable ones of the `wanted` frames. Only `Nothing` needs no frames; wrong frames need
     /// two clips that show different things.
-    fn shown(&self, clips: &[SeenClip], wanted: &[Shown]) -> Vec<Shown> {
+    fn shown(&self, clips: &[SeenClip], wanted: &[VisualInput]) -> Vec<VisualInput> {
         let has_others = (0..clips.len()).all(|place| other(clips, place).is_some());
-        let can_be_seen = |shown: &&Shown| match shown {
-            Shown::Nothing => true,
-            Shown::Right | Shown::Zero => self.sees(),
-            Shown::Wrong => self.sees() && has_others,
+        let can_be_seen = |shown: &&VisualInput| match shown {
+            VisualInput::Nothing => true,
+            VisualInput::Right | VisualInput::Zero => self.sees(),
+            VisualInput::Wrong => self.sees() && has_others,
         };
         wanted.iter().filter(can_be_seen).copied().collect()
     }
@@ -212,7 +216,7 @@ impl AvformerStudy {
     fn measure<'a>(
         &self,
         (utterances, clips): (&'a str, &'a [SeenClip]),
-        shown: &[Shown],
+        shown: &[VisualInput],
         (avformer, frozen): (&Avformer, Option<&mut FrozenTexts>),
         (folder, figures): (&Path, &mut TestFigures),
     ) -> StudyResult<Heard<'a>> {
@@ -285,7 +289,7 @@ impl AvformerStudy {
             if clips.is_empty() {
                 continue;
             }
-            let shown = [Shown::Nothing, Shown::Right, Shown::Wrong];
+            let shown = [VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong];
             let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio}dB"));
             let mut progress = self.progress(&format!("test, {ratio}"), clips.len());
             let heard = self.hear(avformer, &clips, &shown, (&mut progress, &Stop::default()))?;
@@ -367,12 +371,12 @@ fn is_put_in(text: &str, said: &str, name: &str) -> bool {
 }
 
 /// The file name part for the frames shown.
-fn name(shown: Shown) -> &'static str {
+fn name(shown: VisualInput) -> &'static str {
     match shown {
-        Shown::Right => "right",
-        Shown::Wrong => "wrong",
-        Shown::Zero => "zero",
-        Shown::Nothing => "nothing",
+        VisualInput::Right => "right",
+        VisualInput::Wrong => "wrong",
+        VisualInput::Zero => "zero",
+        VisualInput::Nothing => "nothing",
     }
 }
 

@@ -13,7 +13,7 @@ use crate::checkpoint::write_file;
 use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::program::Program;
-use crate::recognise::{Listener, RecogniseOptions};
+use crate::recognise::{AsrModel, TranscribeOptions};
 
 /// Clips per batch.
 const AT_ONCE: usize = 8;
@@ -33,7 +33,7 @@ pub(super) struct FrozenTexts {
 impl FrozenTexts {
     /// Opens the file of an ASR model and this program in a folder, which is created; an empty path
     /// disables the cache. An unreadable file is replaced, with a warning.
-    pub(super) fn open(folder: &str, listener: &Listener) -> Result<Self> {
+    pub(super) fn open(folder: &str, listener: &AsrModel) -> Result<Self> {
         let mut store = Self { file: None, batches: BTreeMap::new(), unsaved: 0 };
         if folder.is_empty() {
             return Ok(store);
@@ -53,7 +53,7 @@ impl FrozenTexts {
     /// Errors of the ASR model and of writing the file.
     pub(super) fn of(
         &mut self,
-        listener: &Listener,
+        listener: &AsrModel,
         clips: &[&[f32]],
         mut progress: impl FnMut(usize),
     ) -> Result<Vec<String>> {
@@ -64,7 +64,7 @@ impl FrozenTexts {
             let heard = match known {
                 Some(known) => known.clone(),
                 None => {
-                    let heard = listener.transcribe(batch, &[], &RecogniseOptions::default())?;
+                    let heard = listener.transcribe(batch, &[], &TranscribeOptions::default())?;
                     let heard: Vec<String> = heard.into_iter().map(|one| one.text).collect();
                     self.batches.insert(key, heard.clone());
                     self.unsaved += 1;

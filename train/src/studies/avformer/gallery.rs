@@ -46,7 +46,7 @@ impl Gallery {
         for places in places.chunks(AT_ONCE) {
             let decode = |place: &usize| {
                 let (picture, name) = corpus.picture(*place)?;
-                let prepared = encoder.prepare_picture(&picture, &name)?;
+                let prepared = encoder.prepare_image(&picture, &name)?;
                 Ok((content_hash(prepared.pixels()), prepared))
             };
             let decoded: Vec<Result<(ContentHash, Prepared)>> =

@@ -16,7 +16,7 @@ use super::corpus::SeenClip;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
 use crate::log::Progress;
-use crate::recognise::{Shown, evenly};
+use crate::recognise::{VisualInput, sample_evenly};
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
@@ -50,7 +50,7 @@ impl AvformerStudy {
         &self,
         avformer: &Avformer,
         clips: &[SeenClip],
-        shown: &[Shown],
+        shown: &[VisualInput],
         (progress, stop): (&mut Progress, &Stop),
     ) -> StudyResult<Vec<Vec<String>>> {
         let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
@@ -64,17 +64,17 @@ impl AvformerStudy {
                 let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
                 for (place, count) in places.iter().zip(&mut counts) {
                     let clip = match shown {
-                        Shown::Right | Shown::Zero => Some(&clips[*place]),
-                        Shown::Wrong => other(clips, *place),
-                        Shown::Nothing => None,
+                        VisualInput::Right | VisualInput::Zero => Some(&clips[*place]),
+                        VisualInput::Wrong => other(clips, *place),
+                        VisualInput::Nothing => None,
                     };
                     let before = frames.len();
                     let all = clip.map_or(&[][..], |clip| clip.frames.as_slice());
-                    frames.extend(evenly(all, self.data().frames));
+                    frames.extend(sample_evenly(all, self.data().frames));
                     *count = frames.len() - before;
                 }
                 let mut embeddings = self.embeddings(&frames)?;
-                if *shown == Shown::Zero {
+                if *shown == VisualInput::Zero {
                     embeddings = embeddings.zeros_like()?;
                 }
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };

@@ -11,7 +11,7 @@ use super::corpus::SeenClip;
 use super::settings::OnError;
 use crate::error::{Result, TrainError};
 use crate::log::Progress;
-use crate::recognise::{MOST_FRAMES, evenly};
+use crate::recognise::{MAX_FRAMES, sample_evenly};
 
 /// Audio files that are read together.
 const READ_AT_ONCE: usize = 64;
@@ -97,7 +97,7 @@ impl Manifest {
         Ok(Ok(seconds))
     }
 
-    /// Adds the images of all clips to `pictures`, at most [`MOST_FRAMES`] per clip. A clip without
+    /// Adds the images of all clips to `pictures`, at most [`MAX_FRAMES`] per clip. A clip without
     /// images is skipped or is an error, by `on_error`.
     pub(super) fn find_frames(
         &mut self,
@@ -105,9 +105,9 @@ impl Manifest {
         pictures: &mut Vec<PathBuf>,
     ) -> Result<()> {
         self.keep(on_error, |one| {
-            let files = one.clip.pictures(one.seconds).map_err(|error| error.to_string())?;
+            let files = one.clip.frame_files(one.seconds).map_err(|error| error.to_string())?;
             let first = pictures.len();
-            pictures.extend(evenly(&files, MOST_FRAMES).cloned());
+            pictures.extend(sample_evenly(&files, MAX_FRAMES).cloned());
             one.frames = (first..pictures.len()).collect();
             Ok(())
         })
@@ -138,7 +138,7 @@ impl Manifest {
             Some(first) => {
                 let (path, count) = (&self.path, self.left_out.len());
                 let reason = format!("{path}: all {count} clips are skipped; the first: {first}");
-                Err(TrainError::Recognise { reason })
+                Err(TrainError::Transcribe { reason })
             }
         }
     }
@@ -174,7 +174,7 @@ impl Manifest {
         &self,
         clip: &Clip,
         seconds: f64,
-        (fewest_samples, max_seconds): Lengths,
+        (min_samples, max_seconds): Lengths,
     ) -> Result<()> {
         if seconds > max_seconds {
             let reason = format!(
@@ -183,7 +183,7 @@ impl Manifest {
             );
             return Err(self.bad(clip, &reason));
         }
-        let fewest = fewest_samples as f64 / f64::from(SAMPLE_RATE);
+        let fewest = min_samples as f64 / f64::from(SAMPLE_RATE);
         match seconds < fewest {
             true => {
                 Err(self.bad(clip, &format!("{seconds:.3} s are less than one token; remove it")))
@@ -193,6 +193,6 @@ impl Manifest {
     }
 
     pub(super) fn bad(&self, clip: &Clip, reason: &str) -> TrainError {
-        TrainError::Recognise { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+        TrainError::Transcribe { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }
 }

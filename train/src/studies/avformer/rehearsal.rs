@@ -2,7 +2,7 @@
 //! speeds, alone and in pairs. Targets are the frozen ASR model's own texts and encoder states.
 
 use candle_core::Tensor;
-use engram_data::audio::at_speed;
+use engram_data::audio::change_speed;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_models::avformer::state_distance;
 use engram_models::kernels::Mode;
@@ -28,18 +28,17 @@ impl AvformerStudy {
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
         let most = samples_of(self.data().max_seconds);
-        let lengths = self.listener().fewest_samples()..=most;
+        let lengths = self.listener().min_samples()..=most;
         let mut all: Vec<SeenClip> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
             let played = clips.par_iter().map(|clip| {
-                let samples = at_speed(&clip.samples, SAMPLE_RATE, *speed)?;
+                let samples = change_speed(&clip.samples, SAMPLE_RATE, *speed)?;
                 Ok(SeenClip { samples, ..clip.clone() })
             });
             let played = played.collect::<StudyResult<Vec<SeenClip>>>()?;
             let other = |place: usize| &played[(place + i + 1) % played.len()];
             let pairs = played.iter().enumerate().map(|(place, clip)| pair(clip, other(place)));
-            let can_be_written =
-                |pair: &SeenClip| self.listener().cannot_write(&pair.text).is_none();
+            let can_be_written = |pair: &SeenClip| self.listener().text_error(&pair.text).is_none();
             let pairs: Vec<SeenClip> = pairs.filter(can_be_written).collect();
             let played = played.into_iter().chain(pairs);
             all.extend(played.filter(|clip| lengths.contains(&clip.samples.len())));
@@ -83,7 +82,7 @@ impl AvformerStudy {
     /// first `counts` of each, `[T, D]`.
     fn frozen_states(&self, clips: &[SeenClip], counts: &[usize]) -> StudyResult<Vec<Tensor>> {
         let (listener, own) = (self.listener(), samples_of(self.data().silence));
-        let silence = listener.silence_behind().max(own);
+        let silence = listener.trailing_silence_samples().max(own);
         let mut all = Vec::with_capacity(clips.len());
         for (clips, counts) in clips.chunks(HEARD_AT_ONCE).zip(counts.chunks(HEARD_AT_ONCE)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();

@@ -16,7 +16,7 @@ use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
-use crate::recognise::AddedTo;
+use crate::recognise::AvformerRunConfig;
 use crate::run_folder::{SUMMARY, read_summary};
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
@@ -57,8 +57,8 @@ impl AvformerSummary {
 /// Trains by a recipe; returns `None` if the run was stopped early.
 ///
 /// # Errors
-/// Errors of reading the data and the frozen models, and of [`train`]; [`TrainError::FrozenMoved`]
-/// if the ASR model changed.
+/// Errors of reading the data and the frozen models, and of [`train`];
+/// [`TrainError::FrozenChanged`] if the ASR model changed.
 pub fn train_avformer(
     recipe: &mut Recipe,
     options: &RunOptions,
@@ -81,7 +81,7 @@ pub fn train_avformer(
     let after = frozen(&study)?;
     if before != after {
         let phase = "the whole run".to_string();
-        return Err(TrainError::FrozenMoved { phase, before, after });
+        return Err(TrainError::FrozenChanged { phase, before, after });
     }
     let summary = finish(&study, recipe, &trained, [before, after])
         .map_err(in_study("measuring the finished run"))?;
@@ -136,10 +136,10 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
 /// Returns an error if the starting run was trained with other frozen models.
 fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
-    let before = AddedTo::read(&start.run)?;
+    let before = AvformerRunConfig::read(&start.run)?;
     let encoder = study.encoder_sha256();
     let pairs = [
-        ("ASR model", before.recogniser_sha256.as_str(), &study.listener().weights_sha256()?[..]),
+        ("ASR model", before.asr_model_sha256.as_str(), &study.listener().weights_sha256()?[..]),
         ("image encoder", before.image_encoder_sha256.as_str(), encoder),
     ];
     for (what, theirs, own) in pairs {
@@ -170,21 +170,24 @@ fn finish(
     // Parameters trained by the starting run count too.
     if let Some(start) = recipe.start() {
         let all = study.trainable(Vec::new())?;
-        moved.extend(all.into_iter().filter(|(name, _)| start.takes_over(name)));
+        moved.extend(all.into_iter().filter(|(name, _)| start.loads_parameter(name)));
     }
     let model = study.model();
-    let added_to = AddedTo {
-        model_type: AddedTo::MODEL_TYPE.to_string(),
+    let run_config = AvformerRunConfig {
+        model_type: AvformerRunConfig::MODEL_TYPE.to_string(),
         avformer: model.avformer(),
-        recogniser: model.recogniser.clone(),
-        recogniser_sha256: study.listener().weights_sha256()?,
+        asr_model: model.recogniser.clone(),
+        asr_model_sha256: study.listener().weights_sha256()?,
         image_encoder: model.image_encoder.clone(),
         image_encoder_sha256: study.encoder_sha256().to_string(),
         image_width: study.image_width(),
         frames: study.data().frames,
         silence: study.data().silence,
     };
-    write_file(&trained.run.join(AddedTo::FILE), &serde_json::to_vec_pretty(&added_to)?)?;
+    write_file(
+        &trained.run.join(AvformerRunConfig::FILE),
+        &serde_json::to_vec_pretty(&run_config)?,
+    )?;
     Ok(AvformerSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),

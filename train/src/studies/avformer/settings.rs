@@ -1,13 +1,13 @@
 //! Settings of the study: `[data]`, `[model]` and the feed of a phase.
 
 use engram_data::audio::noise::NoiseKind;
-use engram_data::world::audiovisual::{Hearing, MOST_SNR_DB};
+use engram_data::world::audiovisual::{MAX_SNR_DB, NoiseSettings};
 use engram_models::adapter::AdapterConfig;
 use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::recognise::{MOST_FRAMES, MOST_SILENCE};
+use crate::recognise::{MAX_FRAMES, MAX_SILENCE_SECONDS};
 
 /// Views of each name's image in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
@@ -139,8 +139,8 @@ impl AvformerData {
     }
 
     /// The audio conditions of the embedded world in validation and test.
-    pub fn test_hearing(&self, noise: &[NoiseKind]) -> Hearing {
-        Hearing { noise: noise.to_vec(), snr_db: self.test_snr_db, blanked: 0.0 }
+    pub fn test_noise_settings(&self, noise: &[NoiseKind]) -> NoiseSettings {
+        NoiseSettings { noise: noise.to_vec(), snr_db: self.test_snr_db, masked: 0.0 }
     }
 
     /// The first invalid key, with the reason.
@@ -155,8 +155,9 @@ impl AvformerData {
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
             return Some(("max_seconds", format!("{} is not a valid length", self.max_seconds)));
         }
-        if !(0.0..=MOST_SILENCE).contains(&self.silence) {
-            let reason = format!("{} is not between 0 and {MOST_SILENCE} seconds", self.silence);
+        if !(0.0..=MAX_SILENCE_SECONDS).contains(&self.silence) {
+            let reason =
+                format!("{} is not between 0 and {MAX_SILENCE_SECONDS} seconds", self.silence);
             return Some(("silence", reason));
         }
         if !(self.states_gb >= 0.0 && self.states_gb.is_finite()) {
@@ -173,7 +174,7 @@ impl AvformerData {
             return Some(("test_snr_db", wants_range()));
         }
         if let Some(ratio) = self.sweep_snr_db.iter().find(|ratio| !is_range([**ratio; 2])) {
-            let reason = format!("{ratio} is not from -{MOST_SNR_DB} to {MOST_SNR_DB} dB");
+            let reason = format!("{ratio} is not from -{MAX_SNR_DB} to {MAX_SNR_DB} dB");
             return Some(("sweep_snr_db", reason));
         }
         if self.is_world() && (self.noise.is_empty() || self.test_noise.is_empty()) {
@@ -192,8 +193,8 @@ impl AvformerData {
         if let Some((key, count, most)) = wrong {
             return Some((*key, format!("is {count}, not 1 to {most}")));
         }
-        if self.frames > MOST_FRAMES {
-            return Some(("frames", format!("are more than {MOST_FRAMES}")));
+        if self.frames > MAX_FRAMES {
+            return Some(("frames", format!("are more than {MAX_FRAMES}")));
         }
         if self.is_world() && self.frames > self.views.min(EVALUATED_VIEWS) {
             let most = self.views.min(EVALUATED_VIEWS);
@@ -335,9 +336,9 @@ fn is_usual_size(gigabytes: &f64) -> bool {
 }
 
 fn is_range([low, high]: [f32; 2]) -> bool {
-    low <= high && low >= -MOST_SNR_DB && high <= MOST_SNR_DB
+    low <= high && low >= -MAX_SNR_DB && high <= MAX_SNR_DB
 }
 
 fn wants_range() -> String {
-    format!("needs the lowest and the highest ratio, from -{MOST_SNR_DB} to {MOST_SNR_DB} dB")
+    format!("needs the lowest and the highest ratio, from -{MAX_SNR_DB} to {MAX_SNR_DB} dB")
 }

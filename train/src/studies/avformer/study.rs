@@ -28,7 +28,7 @@ use crate::digest;
 use crate::encode::Encoder;
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
-use crate::recognise::{Listener, Shown, open_avformer};
+use crate::recognise::{AsrModel, VisualInput, open_avformer};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -47,7 +47,7 @@ pub struct AvformerStudy {
     seed: u64,
     quiet: bool,
     corpus: Corpus,
-    listener: Listener,
+    listener: AsrModel,
     recogniser: FrozenRecogniser,
     gallery: Option<Gallery>,
     encoder_sha256: String,
@@ -90,7 +90,7 @@ impl AvformerStudy {
         seed: u64,
         quiet: bool,
     ) -> StudyResult<Self> {
-        let listener = Listener::open(&model.recogniser)?;
+        let listener = AsrModel::open(&model.recogniser)?;
         let recogniser = listener.frozen()?;
         // If no phase shows frames, the test shows none either.
         let sees = feeds.iter().any(|feed| feed.pictures);
@@ -105,13 +105,13 @@ impl AvformerStudy {
             );
         }
         let data = AvformerData { frames: looked_for, ..data };
-        let mut corpus = Corpus::load(&data, listener.fewest_samples(), quiet)?;
-        corpus.check_texts(|text| listener.cannot_write(text))?;
+        let mut corpus = Corpus::load(&data, listener.min_samples(), quiet)?;
+        corpus.check_texts(|text| listener.text_error(text))?;
         let data = AvformerData { frames, ..data };
         let (mut gallery, mut encoder_sha256) = (None, String::new());
         if data.frames > 0 {
             let encoder = Encoder::open(&model.image_encoder)?;
-            if !encoder.reads().pictures {
+            if !encoder.modalities().images {
                 let reason =
                     format!("{} encodes only text; use CLIP or MobileNetV2", encoder.name());
                 return Err(format!("model.image_encoder: {reason}").into());
@@ -174,7 +174,7 @@ impl AvformerStudy {
     }
 
     /// The frozen ASR model.
-    pub fn listener(&self) -> &Listener {
+    pub fn listener(&self) -> &AsrModel {
         &self.listener
     }
 
@@ -375,8 +375,11 @@ impl Study for AvformerStudy {
         let said: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
         let said = NORMALISER.normalise_all(&said);
         let (shown, names) = match self.feeds[context.phase.index].pictures {
-            false => (&[Shown::Nothing][..], &["wer"][..]),
-            true => (&[Shown::Right, Shown::Nothing][..], &["wer", "wer_without_pictures"][..]),
+            false => (&[VisualInput::Nothing][..], &["wer"][..]),
+            true => (
+                &[VisualInput::Right, VisualInput::Nothing][..],
+                &["wer", "wer_without_pictures"][..],
+            ),
         };
         let mut metrics = Vec::new();
         // The trainer shows its own progress.

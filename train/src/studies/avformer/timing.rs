@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use engram_data::image::Picture;
+use engram_data::image::DecodedImage;
 use rayon::prelude::*;
 
 use super::corpus::SeenClip;
@@ -66,12 +66,13 @@ pub fn step_times(
         let clips: Vec<SeenClip> = numbers.collect::<Result<_, _>>()?;
         let seen = clips.iter().flat_map(|clip| clip.frames.iter().take(frames));
         let seen = seen.map(|place| study.corpus().picture(*place));
-        let seen: Vec<(Picture, PathBuf)> = seen.collect::<Result<_, _>>()?;
+        let seen: Vec<(DecodedImage, PathBuf)> = seen.collect::<Result<_, _>>()?;
 
         let started = Instant::now();
         study.embed(&clips)?;
         let sound = started.elapsed().as_secs_f64();
-        let prepare = |(picture, name): &(Picture, PathBuf)| encoder.prepare_picture(picture, name);
+        let prepare =
+            |(picture, name): &(DecodedImage, PathBuf)| encoder.prepare_image(picture, name);
         let prepared: Vec<Prepared> = seen.par_iter().map(prepare).collect::<Result<_, _>>()?;
         encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
         let both = started.elapsed().as_secs_f64();

@@ -5,7 +5,7 @@ use std::path::Path;
 use ::image::RgbImage;
 use engram_data::DataError;
 use engram_data::image::{self, Filter, Preprocessing, Resize};
-use engram_data::world::pictures::{Picture, pictures};
+use engram_data::world::images::{WorldImage, images};
 use engram_data::world::questions::Split;
 use engram_data::world::speech::voices;
 use engram_data::world::view_augmentation;
@@ -20,7 +20,7 @@ const HALF: [f32; 3] = [0.5; 3];
 
 /// The training images, each with a distinct name.
 pub struct ShownPictures {
-    pictures: Vec<Picture>,
+    pictures: Vec<WorldImage>,
     spoken: Vec<usize>,
     size: u32,
     preprocessing: Preprocessing,
@@ -33,7 +33,7 @@ impl ShownPictures {
     /// # Errors
     /// [`DataError`] if the embedded files are damaged.
     pub fn new(count: usize, size: u32) -> Result<Self, DataError> {
-        let mut pictures = pictures()?;
+        let mut pictures = images()?;
         if count > 0 {
             // One image from each of `count` equal stretches.
             let all = pictures.len();
@@ -42,7 +42,7 @@ impl ShownPictures {
                 .retain(|one| one.number == 0 || stretch(one.number) != stretch(one.number - 1));
         }
         let said = voices()?.into_iter().next().map(|voice| voice.names).unwrap_or_default();
-        let is_said = |picture: &Picture| said.iter().any(|clip| clip.text == picture.name);
+        let is_said = |picture: &WorldImage| said.iter().any(|clip| clip.text == picture.name);
         let spoken = (0..pictures.len()).filter(|place| is_said(&pictures[*place])).collect();
         let preprocessing = Preprocessing {
             resize: Some(Resize::ShortestEdge(size)),
@@ -50,7 +50,7 @@ impl ShownPictures {
             crop: Some((size, size)),
             rescale: 1.0 / 255.0,
             mean: HALF,
-            deviation: HALF,
+            std: HALF,
         };
         Ok(Self { pictures, spoken, size, preprocessing })
     }
@@ -102,8 +102,8 @@ impl ShownPictures {
     fn pixels(&self, view: RgbImage) -> Result<Vec<f32>, DataError> {
         let (width, height) = view.dimensions();
         let path = Path::new("a view");
-        let picture = image::Picture::from_pixels(width, height, view.into_raw());
-        let picture = picture.ok_or_else(|| DataError::Picture {
+        let picture = image::DecodedImage::from_pixels(width, height, view.into_raw());
+        let picture = picture.ok_or_else(|| DataError::Image {
             path: path.into(),
             reason: "it has no pixels".into(),
         })?;

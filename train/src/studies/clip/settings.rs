@@ -1,6 +1,6 @@
 //! Settings of the study: `[data]` and `[model]`.
 
-use engram_data::world::PICTURES;
+use engram_data::world::IMAGES;
 use engram_models::clip::ClipVisionConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,9 +30,8 @@ impl Default for ClipData {
 impl ClipData {
     /// The first invalid key, with the reason.
     pub fn conflict(&self) -> Option<(&'static str, String)> {
-        if self.pictures == 1 || self.pictures > PICTURES {
-            let reason =
-                format!("is {}; must be from 2 to {PICTURES}, or 0 for all", self.pictures);
+        if self.pictures == 1 || self.pictures > IMAGES {
+            let reason = format!("is {}; must be from 2 to {IMAGES}, or 0 for all", self.pictures);
             return Some(("pictures", reason));
         }
         [("validation_views", self.validation_views), ("test_views", self.test_views)]

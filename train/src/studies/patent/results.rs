@@ -181,7 +181,7 @@ impl Results {
         }
         let mut check_failures = self.failures.clone();
         let check = recipe.check();
-        if let Some(wanted) = check.figure.filter(|_| folds)
+        if let Some(wanted) = check.metric_value.filter(|_| folds)
             && (held_out.value.is_nan() || held_out.value < wanted - check.tolerance)
         {
             let (found, tolerance) = (held_out.value, check.tolerance);

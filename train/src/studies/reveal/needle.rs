@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use engram_data::world::World;
-use engram_data::world::haystack::{AskedOfEach, HaystackTask, WorldName};
+use engram_data::world::haystack::{HaystackTask, WorldId, YesNoQuestion};
 use engram_data::{DataError, read_text};
 use engram_eval::haystack::read::Reply as ScoredReply;
 use engram_eval::haystack::{HaystackOptions, evaluate};
@@ -35,9 +35,9 @@ pub struct Task {
     /// File and line, or the task's name; for messages.
     pub place: String,
     /// The embedded world of the task, if given.
-    pub world: Option<WorldName>,
+    pub world: Option<WorldId>,
     /// The question about each image.
-    pub asked: AskedOfEach,
+    pub asked: YesNoQuestion,
     /// Index and view of each image.
     pub pictures: Vec<(usize, u32)>,
     /// The ids of the entries that may be retrieved.
@@ -179,7 +179,7 @@ pub fn needle_figures(
             .iter()
             .map(|task| {
                 let pictures =
-                    task.pictures.iter().map(|slug| Some((world.place(slug)?, task.view)));
+                    task.images.iter().map(|slug| Some((world.image_index(slug)?, task.view)));
                 let pictures: Option<Vec<_>> = pictures.collect();
                 Ok(Task {
                     place: format!("task `{}`", task.id),
@@ -215,8 +215,8 @@ pub fn needle_figures(
     Ok(figures)
 }
 
-fn asked_of_each(question: &str) -> Result<AskedOfEach, &'static str> {
-    AskedOfEach::of(question)
+fn asked_of_each(question: &str) -> Result<YesNoQuestion, &'static str> {
+    YesNoQuestion::of(question)
         .ok_or("the question is not a haystack question of `engram data world`")
 }
 
@@ -224,9 +224,9 @@ fn asked_of_each(question: &str) -> Result<AskedOfEach, &'static str> {
 #[derive(Deserialize)]
 struct Line {
     id: String,
-    world: Option<WorldName>,
+    world: Option<WorldId>,
     question: String,
-    pictures: Vec<String>,
+    images: Vec<String>,
     view: u32,
     haystack: Vec<i64>,
 }
@@ -281,7 +281,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             );
         }
         let mut pictures = Vec::new();
-        for slug in &task.pictures {
+        for slug in &task.images {
             let file = views.join(format!("{slug}-{}.png", task.view));
             if !file.is_file() {
                 return Err(wrong(format!("image not found: {}", file.display())).into());

@@ -21,14 +21,14 @@ const FIRST: &str = "gen-000001";
 /// Removes a memory that a run created; does nothing if it is missing.
 ///
 /// # Errors
-/// [`TrainError::OtherFile`] if the folder has other files; an error if the memory was changed
+/// [`TrainError::ForeignFile`] if the folder has other files; an error if the memory was changed
 /// after its run ended. In both cases nothing is removed.
 pub(super) fn remove_memory(folder: &Path) -> StudyResult<()> {
     for path in entries(folder)? {
         let is_own = path.file_name().is_some_and(is_of_memory)
             || is_own_generation(&path).map_err(TrainError::io(&path))?;
         if !is_own {
-            return Err(TrainError::OtherFile { path }.into());
+            return Err(TrainError::ForeignFile { path }.into());
         }
     }
     let current = fs::read_to_string(folder.join(CURRENT)).unwrap_or_default();
@@ -82,7 +82,7 @@ fn is_of_memory(name: &OsStr) -> bool {
 
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
     if folder.is_symlink() {
-        return Err(TrainError::OtherFile { path: folder.to_path_buf() });
+        return Err(TrainError::ForeignFile { path: folder.to_path_buf() });
     }
     match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),

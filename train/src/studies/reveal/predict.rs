@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engram_data::image::Preprocessing;
-use engram_data::text_to_text::TextToText;
-use engram_data::world::haystack::WorldName;
+use engram_data::text_to_text::T5Tokenizer;
+use engram_data::world::haystack::WorldId;
 use engram_data::{DataError, read_text};
 use engram_memory::Entry;
 use engram_memory::search::Hit;
@@ -161,7 +161,7 @@ pub struct Answerer {
     encoding: Arc<Encoding>,
     retriever: Option<Retriever>,
     k: usize,
-    world: Option<WorldName>,
+    world: Option<WorldId>,
     /// For images that are added later.
     preprocessing: Preprocessing,
 }
@@ -194,7 +194,7 @@ impl Answerer {
             wrong("reading the sizes")(format!("{}: {error}", file.display()).into())
         })?;
         let path = run.join(TOKENIZER);
-        let tokens = TextToText::parse(&read(TOKENIZER)?, &path)?;
+        let tokens = T5Tokenizer::parse(&read(TOKENIZER)?, &path)?;
         tokens.check_fits(config.t5.vocab_size)?;
         let size = config.image.image_size;
         let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());

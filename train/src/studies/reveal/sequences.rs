@@ -1,7 +1,7 @@
 //! Token sequences and images of examples and entries, as model input.
 
 use candle_core::{Device, Tensor};
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::RevealInput;
 
@@ -11,7 +11,7 @@ use crate::study::StudyResult;
 
 /// Turns texts into sequences, with the recipe's prompts and limits.
 pub struct Sequencer {
-    tokens: TextToText,
+    tokens: T5Tokenizer,
     caption: Vec<u32>,
     question: Vec<u32>,
     knowledge: Vec<u32>,
@@ -37,7 +37,7 @@ pub struct Target {
 impl Sequencer {
     /// Tokenizes all items once.
     pub fn new(
-        tokens: TextToText,
+        tokens: T5Tokenizer,
         corpus: &Corpus,
         data: &RevealData,
         image_size: usize,
@@ -107,7 +107,7 @@ impl Sequencer {
     }
 
     /// The tokenizer.
-    pub fn tokens(&self) -> &TextToText {
+    pub fn tokens(&self) -> &T5Tokenizer {
         &self.tokens
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_memory::Entry;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -120,7 +120,7 @@ impl RevealStudy {
         judge::check(&corpus)?;
         let tokens = match published.tokens.take() {
             Some(tokens) => tokens,
-            None => TextToText::train(corpus.training_texts().into_iter(), data.vocabulary)?,
+            None => T5Tokenizer::train(corpus.training_texts().into_iter(), data.vocabulary)?,
         };
         fit(&mut config, &model, &corpus, &tokens);
         let sequencer = Sequencer::new(tokens, &corpus, &data, size)?;

@@ -137,7 +137,7 @@ fn updated(
         .map(|entry| Ok(forward.sequencer.entry(&entry.text())?.0))
         .collect::<StudyResult<_>>()?;
     let views: Vec<Option<(usize, u32)>> =
-        changed.iter().map(|entry| entry.shows_picture().then_some((entry.picture, 0))).collect();
+        changed.iter().map(|entry| entry.has_image().then_some((entry.image, 0))).collect();
     let (keys, values) = encode(forward.model, &forward.sequencer.input(corpus, &texts, &views)?)?;
     Ok(Batch { entries, keys, values })
 }

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use engram_data::DataError;
-use engram_data::audio::at_speed;
-use engram_data::audio::mixing::{babble, mix, white_noise};
+use engram_data::audio::change_speed;
+use engram_data::audio::mixing::{add_noise, babble, white_noise};
 use engram_data::audio::noise::NoiseKind;
 use engram_data::speech::manifest::{Clip, read_manifest};
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
-use engram_data::world::speech::{SAMPLE_RATE, Sentence, Spoken, Voice, voices};
+use engram_data::world::speech::{SAMPLE_RATE, Sentence, SpokenClip, Voice, voices};
 use engram_models::speech::log_mel::HOP;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -73,7 +73,7 @@ impl Utterance {
     }
 
     fn with_noise(self, noise: &[f32], ratio: f32) -> Self {
-        let samples = mix(&self.samples, noise, ratio, 0);
+        let samples = add_noise(&self.samples, noise, ratio, 0);
         Self { samples, before_noise: Some(self.samples), ..self }
     }
 }
@@ -132,8 +132,8 @@ impl Corpus {
     /// Checks that clips from files have texts, and that the vocabulary covers them.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] naming the manifest and the line.
-    pub fn check_texts(&self, tokeniser: &SpeechTokeniser) -> Result<()> {
+    /// [`TrainError::Transcribe`] naming the manifest and the line.
+    pub fn check_texts(&self, tokeniser: &SpeechTokenizer) -> Result<()> {
         let Sounds::Files { train, validation, test } = &self.sounds else { return Ok(()) };
         for manifest in [train, validation, test] {
             for clip in &manifest.clips {
@@ -141,7 +141,7 @@ impl Corpus {
                     let reason = "has no `text`; only `best_rq` can train without one";
                     return Err(manifest.bad(clip, reason));
                 };
-                tokeniser.encode_known(text).map_err(|error| {
+                tokeniser.encode_strict(text).map_err(|error| {
                     let remedy = "spell it with known letters, or set `data.tokenizer`";
                     manifest.bad(clip, &format!("{error}; {remedy}"))
                 })?;
@@ -154,7 +154,7 @@ impl Corpus {
     /// `clip` has no effect, and the first `voices` voices speak, or all for 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Recognise`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
     /// that is too long or shorter than one frame.
     pub fn training(&self, clip: usize, voices: usize, rng: &mut ChaCha8Rng) -> Result<Utterance> {
         let speed = rng.random_range(0..self.data.speeds.len());
@@ -259,7 +259,8 @@ impl Manifest {
             );
             return Err(self.bad(clip, &reason));
         }
-        let samples = if speed == 1.0 { samples } else { at_speed(&samples, SAMPLE_RATE, speed)? };
+        let samples =
+            if speed == 1.0 { samples } else { change_speed(&samples, SAMPLE_RATE, speed)? };
         if samples.len() < HOP {
             return Err(self.bad(clip, "is shorter than one frame (10 ms); remove it"));
         }
@@ -268,7 +269,7 @@ impl Manifest {
     }
 
     fn bad(&self, clip: &Clip, reason: &str) -> TrainError {
-        TrainError::Recognise { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+        TrainError::Transcribe { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }
 }
 
@@ -278,9 +279,12 @@ fn spoken(sentence: Sentence, id: String) -> Utterance {
 }
 
 fn all_at_speed(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
-    let clips = |clips: &[Spoken]| {
-        let played = |clip: &Spoken| {
-            Ok(Spoken { text: clip.text, samples: at_speed(&clip.samples, SAMPLE_RATE, speed)? })
+    let clips = |clips: &[SpokenClip]| {
+        let played = |clip: &SpokenClip| {
+            Ok(SpokenClip {
+                text: clip.text,
+                samples: change_speed(&clip.samples, SAMPLE_RATE, speed)?,
+            })
         };
         clips.par_iter().map(played).collect::<Result<Vec<_>>>()
     };

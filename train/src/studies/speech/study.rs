@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Tensor};
 use engram_data::audio::noise::NoiseKind;
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::wer::count_word_errors;
@@ -47,7 +47,7 @@ pub struct SpeechStudy {
     batch: BatchSettings,
     seed: u64,
     corpus: Corpus,
-    tokeniser: SpeechTokeniser,
+    tokeniser: SpeechTokenizer,
     mel: LogMel,
     validation: Vec<Utterance>,
     modules: Option<SpeechModules>,
@@ -79,8 +79,8 @@ impl SpeechStudy {
         seed: u64,
     ) -> StudyResult<Self> {
         let tokeniser = match data.tokenizer.as_str() {
-            "" => SpeechTokeniser::letters()?,
-            file => SpeechTokeniser::from_file(file.as_ref())?,
+            "" => SpeechTokenizer::letters()?,
+            file => SpeechTokenizer::from_file(file.as_ref())?,
         };
         let corpus = Corpus::load(&data)?;
         let mel = LogMel::normalised(model.encoder().num_mel_bins)?;
@@ -109,14 +109,14 @@ impl SpeechStudy {
         let mut utterances = self.corpus.evaluated(split)?;
         if self.learns_texts() {
             for utterance in &mut utterances {
-                utterance.text = self.tokeniser.as_tokens_have_it(&utterance.text)?;
+                utterance.text = self.tokeniser.round_trip(&utterance.text)?;
             }
         }
         Ok(utterances)
     }
 
     /// The tokenizer.
-    pub fn tokeniser(&self) -> &SpeechTokeniser {
+    pub fn tokeniser(&self) -> &SpeechTokenizer {
         &self.tokeniser
     }
 
@@ -144,7 +144,7 @@ impl SpeechStudy {
             Objective::Ctc => {
                 let bands = frames.bands;
                 self.data.spec_augment.apply(&mut frames.values, bands, &mut rng)?;
-                self.tokeniser.encode_known(&utterance.text)?
+                self.tokeniser.encode_strict(&utterance.text)?
             }
         };
         Ok((frames, targets))

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use engram_data::DataError;
 use engram_data::augmentation::{Augmentation, channels_first};
-use engram_data::image::{Filter, Picture, Preprocessing, Resize};
+use engram_data::image::{DecodedImage, Filter, Preprocessing, Resize};
 use engram_data::world::World;
 use image::RgbaImage;
 use image::imageops::{self, FilterType};
@@ -66,7 +66,7 @@ pub fn squared(size: usize) -> Preprocessing {
         crop: None,
         rescale: 1.0 / 255.0,
         mean: [0.5; 3],
-        deviation: [0.5; 3],
+        std: [0.5; 3],
     }
 }
 
@@ -75,7 +75,7 @@ pub fn squared(size: usize) -> Preprocessing {
 /// # Source   REVEAL's warm start crops 10 to 80 % of an image; small images keep more of it here
 fn photograph_views(size: u32) -> Augmentation {
     Augmentation {
-        area: [0.3, 1.0],
+        scale: [0.3, 1.0],
         flip: 0.5,
         brightness: 0.2,
         contrast: 0.2,
@@ -122,7 +122,7 @@ impl PictureFiles {
         if let Some(decoded) = self.cache.get(&place) {
             return Ok(decoded);
         }
-        let picture = Picture::open(path)?;
+        let picture = DecodedImage::open(path)?;
         let clean = self.preprocessing.apply(&picture, path)?;
         // Two threads may decode it at once; both get the same bytes.
         let decoded = Arc::new(Decoded { clean, reduced: self.reduced(&picture) });
@@ -131,7 +131,7 @@ impl PictureFiles {
     }
 
     /// Reduces an image to a shorter edge of twice the view size, if it is larger.
-    fn reduced(&self, picture: &Picture) -> RgbaImage {
+    fn reduced(&self, picture: &DecodedImage) -> RgbaImage {
         let whole = picture.to_rgba();
         let most = 2 * self.augmentation.size;
         let shorter = picture.width().min(picture.height());
@@ -156,15 +156,15 @@ impl PictureFiles {
         hash.update(view.to_le_bytes());
         let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
         let seen = self.augmentation.apply(&decoded.reduced, &mut rng)?;
-        let Preprocessing { rescale, mean, deviation, .. } = self.preprocessing;
-        Ok(channels_first(&seen, rescale, mean, deviation))
+        let Preprocessing { rescale, mean, std, .. } = self.preprocessing;
+        Ok(channels_first(&seen, rescale, mean, std))
     }
 }
 
 impl Pictures {
     /// The images of the embedded world.
     pub fn of_world(world: World) -> Self {
-        let clean = world.pictures.iter().map(|_| OnceLock::new()).collect();
+        let clean = world.images.iter().map(|_| OnceLock::new()).collect();
         Self::World { world: Box::new(world), clean }
     }
 
@@ -183,7 +183,7 @@ impl Pictures {
 
     /// The concatenated pixels `[3, S, S]` of images in `[-1, 1]`, each in its view.
     ///
-    /// # Errors   [`DataError::OutOfRange`]; those of [`Picture::open`]
+    /// # Errors   [`DataError::OutOfRange`]; those of [`DecodedImage::open`]
     pub fn pixels(&self, wanted: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
         let of_view = |(place, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
             let (world, clean) = match self {
@@ -229,8 +229,8 @@ mod tests {
         let path = folder.path().join("a.png");
         let colour = |x: u32, y: u32| image::Rgb([x as u8 * 30, y as u8 * 30, 9]);
         image::RgbImage::from_fn(8, 8, colour).save(&path)?;
-        let (mean, deviation) = ([1.0; 3], [1.0; 3]);
-        let preprocessing = Preprocessing { rescale: 1.0 / 127.5, mean, deviation, ..squared(8) };
+        let (mean, std) = ([1.0; 3], [1.0; 3]);
+        let preprocessing = Preprocessing { rescale: 1.0 / 127.5, mean, std, ..squared(8) };
         let mut files = PictureFiles::new(vec![path], 8, preprocessing, (1, 0));
         files.augmentation = Augmentation::none(8);
         let (clean, other) = (files.view(0, 0)?, files.view(0, 1)?);

@@ -195,7 +195,7 @@ impl Read {
     }
 
     fn note(&mut self, file: &str, counts: &Counts) {
-        for (reason, count) in &counts.left_out {
+        for (reason, count) in &counts.skipped {
             self.notes.push(format!("{file}: {count} skipped: {reason}"));
         }
     }

@@ -14,7 +14,7 @@ use crate::study::StudyResult;
 pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> {
     let mut options = WorldOptions { seed: data.world_seed, ..WorldOptions::default() };
     options.view.size = image_size as u32;
-    options.pictures = (data.pictures > 0).then_some(data.pictures);
+    options.images = (data.pictures > 0).then_some(data.pictures);
     let world = World::new(&options)?;
     let left_out: HashSet<&str> = data.without_sources.iter().map(String::as_str).collect();
     let mut items = Vec::new();
@@ -26,8 +26,8 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
         items.push(Item {
             entry: stored,
             text: entry.text(),
-            picture: entry.shows_picture().then_some(entry.picture),
-            training: world.splits[entry.picture] == Split::Train,
+            picture: entry.has_image().then_some(entry.image),
+            training: world.splits[entry.image] == Split::Train,
         });
     }
     let of_split = |split: Split| -> Vec<Example> {
@@ -62,7 +62,7 @@ fn example(question: &Question, world: &World, items: &[Item]) -> Example {
         document: None,
         judge: 0,
         text: question.text.clone(),
-        picture: world.place(&question.picture),
+        picture: world.image_index(&question.image_slug),
         view: question.view,
         answers: question.answers.clone(),
         own,

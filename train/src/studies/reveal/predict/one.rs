@@ -24,10 +24,10 @@ impl Answerer {
     /// [`DataError::OutOfRange`]
     pub fn world(&self) -> Result<Option<World>, DataError> {
         let size = self.encoding.config.image.image_size as u32;
-        let world = |name: super::WorldName| {
+        let world = |name: super::WorldId| {
             World::new(&WorldOptions {
                 seed: name.seed,
-                pictures: Some(name.pictures),
+                images: Some(name.images),
                 view: view_augmentation(size),
             })
         };

@@ -1,7 +1,7 @@
 //! File settings in `[data]`: images, captions, questions and entries.
 
-use engram_data::world::PICTURES;
-use engram_data::world::haystack::WorldName;
+use engram_data::world::IMAGES;
+use engram_data::world::haystack::WorldId;
 use engram_data::world::questions::Split;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -72,9 +72,9 @@ impl RevealData {
     }
 
     /// The embedded world of the data, if any.
-    pub fn world(&self) -> Option<WorldName> {
-        let pictures = if self.pictures == 0 { PICTURES } else { self.pictures };
-        self.is_world().then_some(WorldName { seed: self.world_seed, pictures })
+    pub fn world(&self) -> Option<WorldId> {
+        let pictures = if self.pictures == 0 { IMAGES } else { self.pictures };
+        self.is_world().then_some(WorldId { seed: self.world_seed, images: pictures })
     }
 
     /// The first invalid key, with the reason.

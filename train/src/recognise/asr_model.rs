@@ -6,23 +6,23 @@ use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_models::speech::boosting::BoostTree;
 use serde::Deserialize;
 
-use super::conformer::ConformerRecogniser;
-use super::{Booster, RecogniseOptions, Recogniser, Segment, Transcript};
+use super::conformer::ConformerAsr;
+use super::{BoostTreeBuilder, Segment, TranscribeOptions, Transcript, WhisperAsr};
 use crate::error::{Result, TrainError};
 
 /// A Whisper model or a Conformer, depending on `model_type` in `config.json`.
-pub enum Listener {
+pub enum AsrModel {
     /// A Whisper model.
-    Whisper(Box<Recogniser>),
+    Whisper(Box<WhisperAsr>),
     /// A Conformer with a CTC head.
-    Conformer(Box<ConformerRecogniser>),
+    Conformer(Box<ConformerAsr>),
 }
 
-impl Listener {
+impl AsrModel {
     /// Opens the model in a folder or at `hf://owner/name`.
     ///
     /// # Errors
-    /// The errors of [`Recogniser::open`] and [`ConformerRecogniser::open`].
+    /// The errors of [`WhisperAsr::open`] and [`ConformerAsr::open`].
     pub fn open(location: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Kind {
@@ -34,8 +34,8 @@ impl Listener {
         let kind = kind.and_then(|file| std::fs::read(file).ok());
         let kind = kind.and_then(|bytes| serde_json::from_slice::<Kind>(&bytes).ok());
         match kind.is_some_and(|kind| kind.model_type == "parakeet_ctc") {
-            true => Ok(Self::Conformer(Box::new(ConformerRecogniser::open(location)?))),
-            false => Ok(Self::Whisper(Box::new(Recogniser::open(location)?))),
+            true => Ok(Self::Conformer(Box::new(ConformerAsr::open(location)?))),
+            false => Ok(Self::Whisper(Box::new(WhisperAsr::open(location)?))),
         }
     }
 
@@ -61,13 +61,13 @@ impl Listener {
     /// Checks that the model supports these options.
     ///
     /// # Errors
-    /// The errors of [`Recogniser::check`]; [`TrainError::Recognise`] for options that a Conformer
+    /// The errors of [`WhisperAsr::check`]; [`TrainError::Transcribe`] for options that a Conformer
     /// does not support.
-    pub fn check(&self, options: &RecogniseOptions) -> Result<()> {
+    pub fn check(&self, options: &TranscribeOptions) -> Result<()> {
         if let Self::Whisper(whisper) = self {
             return whisper.check(options);
         }
-        let RecogniseOptions { language, task, padding, .. } = RecogniseOptions::default();
+        let TranscribeOptions { language, task, padding, .. } = TranscribeOptions::default();
         let asked = [
             ("language", options.language != language),
             ("translate", options.task != task),
@@ -82,23 +82,23 @@ impl Listener {
     /// A builder for trees of boosted words. Without `weight`, the model's default weight applies.
     ///
     /// # Errors
-    /// The errors of [`Recogniser::booster`] and [`ConformerRecogniser::booster`].
-    pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
+    /// The errors of [`WhisperAsr::boost_builder`] and [`ConformerAsr::boost_builder`].
+    pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
         match self {
-            Self::Whisper(whisper) => whisper.booster(weight),
-            Self::Conformer(conformer) => conformer.booster(weight),
+            Self::Whisper(whisper) => whisper.boost_builder(weight),
+            Self::Conformer(conformer) => conformer.boost_builder(weight),
         }
     }
 
     /// Transcribes clips of 16 kHz samples in one batch, with boosted words for each clip.
     ///
     /// # Errors
-    /// The errors of [`Recogniser::transcribe_each`] and [`ConformerRecogniser::transcribe`].
+    /// The errors of [`WhisperAsr::transcribe_each`] and [`ConformerAsr::transcribe`].
     pub fn transcribe(
         &self,
         clips: &[&[f32]],
         boosts: &[Option<Arc<BoostTree>>],
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
     ) -> Result<Vec<Transcript>> {
         match self {
             Self::Whisper(whisper) => whisper.transcribe_each(clips, boosts, options),
@@ -113,21 +113,21 @@ impl Listener {
     }
 
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
-    /// After each window, `heard` gets new segments (from Whisper only) and the seconds done so
+    /// After each window, `on_window` gets new segments (from Whisper only) and the seconds done so
     /// far.
     ///
     /// # Errors
-    /// The errors of [`Listener::transcribe`] and of `read`.
+    /// The errors of [`AsrModel::transcribe`] and of `read`.
     pub fn transcribe_long<E: From<TrainError>>(
         &self,
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
         read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
-        mut heard: impl FnMut(&[Segment], f64),
+        mut on_window: impl FnMut(&[Segment], f64),
     ) -> Result<Transcript, E> {
         match self {
-            Self::Whisper(whisper) => whisper.transcribe_long(options, read, heard),
+            Self::Whisper(whisper) => whisper.transcribe_long(options, read, on_window),
             Self::Conformer(conformer) => {
-                conformer.transcribe_long(options, read, |done| heard(&[], done))
+                conformer.transcribe_long(options, read, |done| on_window(&[], done))
             }
         }
     }
@@ -135,5 +135,5 @@ impl Listener {
 
 fn not_for_conformers(option: &str) -> TrainError {
     let reason = format!("--{option} needs a Whisper model, but this is a Conformer");
-    TrainError::Recognise { reason }
+    TrainError::Transcribe { reason }
 }

@@ -43,7 +43,7 @@ const OTHER_WEIGHTS: [&str; 5] = [
 
 /// A model's folder on disk or on the Hub, or a subfolder of it.
 #[derive(Clone)]
-pub(crate) struct PublishedFolder {
+pub(crate) struct PretrainedFolder {
     place: WeightsLocation,
     settings: HubSettings,
     /// The subfolder; empty for the model's own folder.
@@ -52,14 +52,14 @@ pub(crate) struct PublishedFolder {
 
 /// The weights of a model.
 #[derive(Debug, Clone)]
-pub(crate) struct PublishedWeights {
+pub(crate) struct PretrainedWeights {
     /// `model.safetensors`, or the index of its shards.
     pub(crate) path: PathBuf,
     /// The SHA-256 of the file, or of its shards' hashes.
     pub(crate) sha256: String,
 }
 
-impl PublishedFolder {
+impl PretrainedFolder {
     /// Opens a folder or `hf://owner/name[@revision]`. The files of a run are checked against its
     /// checksums.
     ///
@@ -151,7 +151,7 @@ impl PublishedFolder {
     pub(crate) fn optional_image_processor(&self) -> Result<Option<(PathBuf, Preprocessing)>> {
         for name in [PROCESSOR, IMAGE_PROCESSOR] {
             if let Some(path) = self.optional(name)?
-                && let Some(preprocessing) = Preprocessing::of_file(&path)?
+                && let Some(preprocessing) = Preprocessing::read_optional(&path)?
             {
                 return Ok(Some((path, preprocessing)));
             }
@@ -191,9 +191,9 @@ impl PublishedFolder {
     ///
     /// # Errors
     /// The errors of [`weights_path`](Self::weights_path).
-    pub(crate) fn weights(&self) -> Result<PublishedWeights> {
+    pub(crate) fn weights(&self) -> Result<PretrainedWeights> {
         let path = self.weights_path()?;
-        Ok(PublishedWeights { sha256: weights_sha256(&path)?, path })
+        Ok(PretrainedWeights { sha256: weights_sha256(&path)?, path })
     }
 
     /// The error of a missing file. If the model has the file in another format, the error has the

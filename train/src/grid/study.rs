@@ -9,7 +9,7 @@ use engram_eval::items::Item;
 use engram_eval::metric::MetricInfo;
 use serde::{Deserialize, Serialize};
 
-use super::settings::{Grid, RowSettings};
+use super::settings::{Configuration, Grid};
 use crate::error::Result;
 use crate::recipe::Recipe;
 use crate::studies::avformer::ablations::AvformerAblations;
@@ -19,7 +19,7 @@ use crate::trainer::RunOptions;
 /// A metric of a configuration's runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Figure {
+pub enum Metric {
     /// The fraction of correct answers.
     ExactMatch,
     /// The fraction of questions whose entry is ranked first.
@@ -33,7 +33,7 @@ pub enum Figure {
     Wer,
 }
 
-impl Figure {
+impl Metric {
     /// The name and direction of the metric, or of a difference of two values.
     pub(crate) fn info(self, difference: bool) -> MetricInfo {
         let (name, of_difference, higher) = match self {
@@ -49,9 +49,9 @@ impl Figure {
 
 /// A metric of a configuration's runs, with the subset of items to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct MetricQuery {
     /// The metric.
-    pub figure: Figure,
+    pub metric: Metric,
     /// REVEAL: the part of the test questions.
     pub part: Option<Part>,
     /// REVEAL: only questions whose answers come from this source.
@@ -63,10 +63,10 @@ pub struct Asked {
     pub system: Option<String>,
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for MetricQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = self.part.map(Part::name).or(self.utterances.as_deref());
-        write!(f, "{}", self.figure.info(false).name)?;
+        write!(f, "{}", self.metric.info(false).name)?;
         of.map_or(Ok(()), |of| write!(f, " of {of}"))?;
         self.source.as_ref().map_or(Ok(()), |source| write!(f, ", {source}"))
     }
@@ -80,14 +80,14 @@ pub struct Column {
     /// Its heading.
     pub heading: &'static str,
     /// The metric that it shows.
-    pub asked: Asked,
+    pub query: MetricQuery,
 }
 
 /// The SHA-256 of weights, by their names in recipes.
 pub type Hashes = HashMap<String, String>;
 
 /// The interface of a study for the grid of its ablations.
-pub trait Ablated: fmt::Debug + Sync {
+pub trait AblationStudy: fmt::Debug + Sync {
     /// The study's name in recipes.
     fn name(&self) -> &'static str;
 
@@ -95,22 +95,22 @@ pub trait Ablated: fmt::Debug + Sync {
     fn title(&self) -> &'static str;
 
     /// A sentence about the meaning of its metrics.
-    fn about(&self) -> &'static str;
+    fn description(&self) -> &'static str;
 
     /// The columns of the table. The first one is used to compare configurations with the main one.
     fn columns(&self) -> Vec<Column>;
 
     /// The resampling unit of intervals, besides seeds: `picture`.
-    fn unit(&self) -> &'static str;
+    fn resampling_unit(&self) -> &'static str;
 
     /// Fills in the defaults of a claim.
-    fn complete(&self, asked: &mut Asked);
+    fn complete(&self, query: &mut MetricQuery);
 
     /// Returns an error if this study cannot measure the metric.
     ///
     /// # Errors
     /// The reason.
-    fn check_asked(&self, asked: &Asked) -> Result<(), String>;
+    fn check_query(&self, query: &MetricQuery) -> Result<(), String>;
 
     /// Checks a grid's configurations for consistency, and its claims against the configurations.
     ///
@@ -129,14 +129,14 @@ pub trait Ablated: fmt::Debug + Sync {
     fn shared_settings(&self, set: Vec<String>) -> Vec<String>;
 
     /// Patterns of the parameters that a configuration loads from its shared phases.
-    fn taken_over(&self) -> &'static [&'static str];
+    fn inherited_parameters(&self) -> &'static [&'static str];
 
     /// Why a finished run has other weights than this recipe names now; `None` if they agree.
     /// `hashes` caches the hashes of weights.
     ///
     /// # Errors
     /// Weights that cannot be read.
-    fn other_weights(
+    fn weights_mismatch(
         &self,
         recipe: &mut Recipe,
         run: &Path,
@@ -159,25 +159,30 @@ pub trait Ablated: fmt::Debug + Sync {
     ///
     /// # Errors
     /// The errors of the study.
-    fn ask_again(&self, row: &RowSettings, run: &Path, folder: &Path) -> Result<()>;
+    fn evaluate_again(
+        &self,
+        configuration: &Configuration,
+        run: &Path,
+        folder: &Path,
+    ) -> Result<()>;
 
     /// Removes the files that a finished run no longer needs: its checkpoints and, unless
-    /// `is_asked_again`, the files for another evaluation.
+    /// `is_evaluated_again`, the files for another evaluation.
     ///
     /// # Errors
     /// [`TrainError::Io`](crate::TrainError::Io); an error for files that no run wrote.
-    fn tidy(&self, run: &Path, is_asked_again: bool) -> Result<()>;
+    fn tidy(&self, run: &Path, is_evaluated_again: bool) -> Result<()>;
 
     /// The metric in a configuration's folder, item by item. The inner error is the reason why it
     /// is undefined.
     ///
     /// # Errors
     /// Files that cannot be read.
-    fn items(&self, folder: &Path, asked: &Asked) -> Result<Result<Vec<Item>, String>>;
+    fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>>;
 }
 
 /// The ablations of this study; `None` for a study without ablations.
-pub(super) fn of_study(name: &str) -> Option<&'static dyn Ablated> {
-    let all: [&'static dyn Ablated; 2] = [&RevealAblations, &AvformerAblations];
+pub(super) fn of_study(name: &str) -> Option<&'static dyn AblationStudy> {
+    let all: [&'static dyn AblationStudy; 2] = [&RevealAblations, &AvformerAblations];
     all.into_iter().find(|study| study.name() == name)
 }

@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use tokenizers::Tokenizer;
 
 use crate::DataError;
-use crate::tokenise::{guarded, parse};
+use crate::tokenizer::{guarded, parse};
 
-/// The tokens of [`SpeechTokeniser::letters`], in order.
+/// The tokens of [`SpeechTokenizer::letters`], in order.
 const LETTERS: &str = " 'abcdefghijklmnopqrstuvwxyz";
 
 /// A tokenizer that encodes texts and decodes ids.
-pub struct SpeechTokeniser {
+pub struct SpeechTokenizer {
     path: PathBuf,
     tokenizer: Tokenizer,
 }
 
-impl SpeechTokeniser {
+impl SpeechTokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors   `Io`; `Tokenizer` for an invalid file
@@ -70,7 +70,7 @@ impl SpeechTokeniser {
     /// Encodes a text, all of whose characters must be in the vocabulary.
     ///
     /// # Errors   `Tokenizer`, naming the first character that is not in the vocabulary
-    pub fn encode_known(&self, text: &str) -> Result<Vec<u32>, DataError> {
+    pub fn encode_strict(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let unknown = ["<unk>", "[UNK]", "⁇"].map(|name| self.id_of(name));
         let known = |text: &str| {
             let ids = self.encode(text).ok()?;
@@ -90,9 +90,9 @@ impl SpeechTokeniser {
 
     /// Encodes and decodes a text. Compare the output of an ASR model with this text.
     ///
-    /// # Errors   as [`SpeechTokeniser::encode_known`]
-    pub fn as_tokens_have_it(&self, text: &str) -> Result<String, DataError> {
-        Ok(self.decode(&self.encode_known(text)?)?.trim().to_string())
+    /// # Errors   as [`SpeechTokenizer::encode_strict`]
+    pub fn round_trip(&self, text: &str) -> Result<String, DataError> {
+        Ok(self.decode(&self.encode_strict(text)?)?.trim().to_string())
     }
 
     /// Returns the id of a token by its exact name.
@@ -140,16 +140,16 @@ mod tests {
 
     #[test]
     fn letters_go_there_and_back() -> Result<(), DataError> {
-        let letters = SpeechTokeniser::letters()?;
+        let letters = SpeechTokenizer::letters()?;
         assert_eq!(letters.vocabulary_size(), 28);
-        let ids = letters.encode_known("It's a zoo")?;
+        let ids = letters.encode_strict("It's a zoo")?;
         assert_eq!(ids[..5], [10, 21, 1, 20, 0]);
         assert_eq!(letters.decode(&ids)?, "it's a zoo");
         assert_eq!(letters.pieces(&ids)?.concat(), "it's a zoo");
         assert_eq!(letters.pieces(&ids)?[2..6], ["'", "s", " ", "a"]);
-        assert!(letters.encode_known("")?.is_empty());
-        assert_eq!(letters.as_tokens_have_it(" IT IS ")?, "it is");
-        let error = letters.encode_known("a café, b").unwrap_err().to_string();
+        assert!(letters.encode_strict("")?.is_empty());
+        assert_eq!(letters.round_trip(" IT IS ")?, "it is");
+        let error = letters.encode_strict("a café, b").unwrap_err().to_string();
         assert!(error.contains("'é'"), "{error}");
         Ok(())
     }

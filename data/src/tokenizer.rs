@@ -3,8 +3,8 @@
 //! A study joins text segments (anchor, target, title, …) into one input. A segment is therefore
 //! encoded *without* special tokens, truncation or padding, whatever `tokenizer.json` specifies.
 //! (The file of all-MiniLM-L6-v2 pads each text to 128 tokens.) Segments that recur, such as
-//! anchors and titles, are cached. [`Tokeniser::encode_text`] encodes a whole text with its special
-//! tokens.
+//! anchors and titles, are cached. [`SegmentTokenizer::encode_text`] encodes a whole text with its
+//! special tokens.
 
 mod guard;
 
@@ -18,8 +18,8 @@ use tokenizers::{PostProcessor, TruncationDirection};
 use crate::DataError;
 pub(crate) use guard::guarded;
 
-/// The most segments in the cache; when it is full, it is cleared.
-const REMEMBERED_PIECES: usize = 1 << 17;
+/// The maximum number of segments in the cache; when it is full, it is cleared.
+const MAX_CACHED_SEGMENTS: usize = 1 << 17;
 
 /// Names of the special tokens in published tokenizers, in the styles of BERT, RoBERTa and CLIP.
 const CLS_NAMES: &[&str] = &["[CLS]", "<s>", "<|startoftext|>"];
@@ -42,7 +42,7 @@ pub struct SpecialTokens {
 
 /// Token ids of a segment and the byte range of each token in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenisedPiece {
+pub struct TokenizedSegment {
     /// Token ids.
     pub ids: Vec<u32>,
     /// Start and end byte of each token.
@@ -50,11 +50,11 @@ pub struct TokenisedPiece {
 }
 
 /// A tokenizer that encodes segments without special tokens and caches them.
-pub struct Tokeniser {
+pub struct SegmentTokenizer {
     path: PathBuf,
     tokenizer: tokenizers::Tokenizer,
     special: SpecialTokens,
-    remembered: Mutex<HashMap<String, Arc<[u32]>>>,
+    cached: Mutex<HashMap<String, Arc<[u32]>>>,
 }
 
 /// Parses the content of a `tokenizer.json`. (`Tokenizer::from_bytes` is generic and would compile
@@ -74,15 +74,15 @@ pub(crate) fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextForm {
     /// The maximum number of tokens, including special tokens.
-    pub longest: usize,
+    pub max_length: usize,
     /// Whether a text that is too long is truncated at its start; otherwise at its end.
-    pub cut_start: bool,
+    pub truncate_left: bool,
     /// Whether the file's `post_processor` adds the special tokens; otherwise one starts and one
     /// ends the text.
-    pub as_file: bool,
+    pub use_post_processor: bool,
 }
 
-impl Tokeniser {
+impl SegmentTokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors   `Io`; `Tokenizer` for an invalid file; `MissingSpecialToken`
@@ -114,7 +114,7 @@ impl Tokeniser {
             pad: required("pad", PAD_NAMES)?,
             mask: find(MASK_NAMES),
         };
-        Ok(Self { path: path.into(), tokenizer, special, remembered: Mutex::default() })
+        Ok(Self { path: path.into(), tokenizer, special, cached: Mutex::default() })
     }
 
     /// Returns the ids of the special tokens.
@@ -168,35 +168,35 @@ impl Tokeniser {
     /// Encodes a text segment, without special tokens.
     ///
     /// # Errors   `Encode` for text that the tokenizer cannot encode
-    pub fn encode_piece(&self, piece: &str) -> Result<Arc<[u32]>, DataError> {
+    pub fn encode_segment(&self, segment: &str) -> Result<Arc<[u32]>, DataError> {
         // The map is consistent after every statement, so a panic elsewhere leaves it usable.
-        let remembered = || self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ids) = remembered().get(piece) {
+        let cached = || self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ids) = cached().get(segment) {
             return Ok(Arc::clone(ids));
         }
-        let ids: Arc<[u32]> = self.encode(piece)?.get_ids().into();
-        let mut pieces = remembered();
-        if pieces.len() >= REMEMBERED_PIECES {
-            pieces.clear();
+        let ids: Arc<[u32]> = self.encode(segment)?.get_ids().into();
+        let mut segments = cached();
+        if segments.len() >= MAX_CACHED_SEGMENTS {
+            segments.clear();
         }
-        pieces.insert(piece.to_owned(), Arc::clone(&ids));
+        segments.insert(segment.to_owned(), Arc::clone(&ids));
         Ok(ids)
     }
 
     /// Encodes many segments on all cores, in the order given.
     ///
     /// # Errors   `Encode` for text that the tokenizer cannot encode
-    pub fn encode_pieces(&self, pieces: &[&str]) -> Result<Vec<Arc<[u32]>>, DataError> {
-        let encoded = pieces.par_iter().map(|piece| self.encode_piece(piece));
+    pub fn encode_segments(&self, segments: &[&str]) -> Result<Vec<Arc<[u32]>>, DataError> {
+        let encoded = segments.par_iter().map(|segment| self.encode_segment(segment));
         encoded.collect()
     }
 
     /// Encodes a segment and returns the byte range of each token; not cached.
     ///
     /// # Errors   `Encode` for text that the tokenizer cannot encode
-    pub fn encode_with_offsets(&self, piece: &str) -> Result<TokenisedPiece, DataError> {
-        let encoding = self.encode(piece)?;
-        Ok(TokenisedPiece {
+    pub fn encode_with_offsets(&self, segment: &str) -> Result<TokenizedSegment, DataError> {
+        let encoding = self.encode(segment)?;
+        Ok(TokenizedSegment {
             ids: encoding.get_ids().to_vec(),
             offsets: encoding.get_offsets().to_vec(),
         })
@@ -206,11 +206,11 @@ impl Tokeniser {
     ///
     /// # Errors   `Encode` for text that the tokenizer cannot encode
     pub fn encode_text(&self, text: &str, form: &TextForm) -> Result<Vec<u32>, DataError> {
-        if !form.as_file {
+        if !form.use_post_processor {
             let ids = self.encode(text)?;
             let ids = ids.get_ids();
-            let count = ids.len().min(form.longest.saturating_sub(2));
-            let first = if form.cut_start { ids.len() - count } else { 0 };
+            let count = ids.len().min(form.max_length.saturating_sub(2));
+            let first = if form.truncate_left { ids.len() - count } else { 0 };
             let kept = ids[first..first + count].iter().copied();
             return Ok([self.special.cls]
                 .into_iter()
@@ -218,7 +218,7 @@ impl Tokeniser {
                 .chain([self.special.sep])
                 .collect());
         }
-        let direction = match form.cut_start {
+        let direction = match form.truncate_left {
             true => TruncationDirection::Left,
             false => TruncationDirection::Right,
         };
@@ -226,24 +226,24 @@ impl Tokeniser {
             let mut encoding = self.tokenizer.encode(text, false)?;
             let added =
                 self.tokenizer.get_post_processor().map_or(0, |own| own.added_tokens(false));
-            encoding.truncate(form.longest.saturating_sub(added), 0, direction);
+            encoding.truncate(form.max_length.saturating_sub(added), 0, direction);
             self.tokenizer.post_process(encoding, None, true)
         })?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    fn encode(&self, piece: &str) -> Result<tokenizers::Encoding, DataError> {
-        self.guard(piece, || self.tokenizer.encode(piece, false))
+    fn encode(&self, segment: &str) -> Result<tokenizers::Encoding, DataError> {
+        self.guard(segment, || self.tokenizer.encode(segment, false))
     }
 
     fn guard<T>(
         &self,
-        piece: &str,
+        segment: &str,
         call: impl FnOnce() -> Result<T, tokenizers::Error>,
     ) -> Result<T, DataError> {
         guarded(call).map_err(|reason| DataError::Encode {
             path: self.path.clone(),
-            piece: piece.chars().take(60).collect(),
+            piece: segment.chars().take(60).collect(),
             reason,
         })
     }

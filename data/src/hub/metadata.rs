@@ -6,7 +6,7 @@ use super::names;
 ///
 /// All three are validated: the commit and the hash become file names in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct FileMetadata {
     /// 40 hexadecimal digits.
     pub commit: String,
     /// 40 hexadecimal digits (the SHA-1 of git's blob) or 64 (the SHA-256 of the file).
@@ -15,7 +15,7 @@ pub struct Facts {
     pub size: Option<u64>,
 }
 
-impl Facts {
+impl FileMetadata {
     /// Reads the headers of a response; `header` looks them up. Returns `None` if there is no
     /// `X-Repo-Commit`, as in the redirect of a renamed model.
     ///
@@ -86,8 +86,8 @@ mod tests {
 
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-    fn read(status: u16, headers: &[(&str, &str)]) -> Result<Option<Facts>, String> {
-        Facts::read(status, |name| {
+    fn read(status: u16, headers: &[(&str, &str)]) -> Result<Option<FileMetadata>, String> {
+        FileMetadata::read(status, |name| {
             headers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
         })
     }
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn the_linked_facts_come_first() {
         let sha256 = "b".repeat(64);
-        let facts = read(
+        let metadata = read(
             302,
             &[
                 ("x-repo-commit", COMMIT),
@@ -105,8 +105,8 @@ mod tests {
                 ("content-length", "0"),
             ],
         );
-        let expected = Facts { commit: COMMIT.to_owned(), etag: sha256, size: Some(12) };
-        assert_eq!(facts, Ok(Some(expected)));
+        let expected = FileMetadata { commit: COMMIT.to_owned(), etag: sha256, size: Some(12) };
+        assert_eq!(metadata, Ok(Some(expected)));
         assert_eq!(read(302, &[("etag", "x")]), Ok(None));
     }
 
@@ -114,7 +114,7 @@ mod tests {
     fn sizes() {
         fn size(status: u16, name: &str, value: &str) -> Result<Option<u64>, String> {
             let headers = [("x-repo-commit", COMMIT), ("etag", COMMIT), (name, value)];
-            read(status, &headers).map(|facts| facts.unwrap().size)
+            read(status, &headers).map(|metadata| metadata.unwrap().size)
         }
         assert_eq!(size(206, "content-range", "bytes 0-0/12"), Ok(Some(12)));
         assert_eq!(size(416, "content-range", "bytes */0"), Ok(Some(0)));

@@ -25,7 +25,7 @@ const REGIONAL_INDICATOR_A: u32 = 0x1f1e6;
 
 /// An image, with facts about it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Picture {
+pub struct WorldImage {
     /// The index among all images, which is the same for every seed.
     pub number: usize,
     /// The name in file names: `flag-of-switzerland`.
@@ -48,7 +48,7 @@ pub struct Picture {
     pub image: RgbaImage,
 }
 
-impl Picture {
+impl WorldImage {
     /// Returns view `number` for a seed and split, `size` x `size` pixels. Views differ between
     /// splits.
     ///
@@ -69,8 +69,8 @@ impl Picture {
 /// Skin tones are omitted. Images with identical pixels are also omitted: Norway's flag is also the
 /// flag of Svalbard.
 ///
-/// # Errors   [`DataError::Picture`]
-pub fn pictures() -> Result<Vec<Picture>, DataError> {
+/// # Errors   [`DataError::Image`]
+pub fn images() -> Result<Vec<WorldImage>, DataError> {
     let countries = countries();
     let emojis: Vec<_> =
         emojis::iter().filter_map(|emoji| Some((emoji, asset(emoji.as_str())?))).collect();
@@ -79,10 +79,10 @@ pub fn pictures() -> Result<Vec<Picture>, DataError> {
         let png: &'static [u8] = asset.data.0;
         let image = image::load_from_memory_with_format(png, image::ImageFormat::Png)
             .map_err(|error| error.to_string())
-            .map_err(|reason| DataError::Picture { path: emoji.name().into(), reason })?;
+            .map_err(|reason| DataError::Image { path: emoji.name().into(), reason })?;
         let version = emoji.emoji_version();
         let code = country_code(emoji.as_str());
-        Ok(Picture {
+        Ok(WorldImage {
             number: 0,
             slug: slug(&name),
             name,
@@ -98,23 +98,23 @@ pub fn pictures() -> Result<Vec<Picture>, DataError> {
             image: image.into_rgba8(),
         })
     });
-    let mut pictures: Vec<Picture> = described.collect::<Result<_, DataError>>()?;
-    let looks: Vec<_> = pictures.par_iter().map(|picture| look(&picture.image)).collect();
+    let mut images: Vec<WorldImage> = described.collect::<Result<_, DataError>>()?;
+    let looks: Vec<_> = images.par_iter().map(|image| look(&image.image)).collect();
     // Of several identical images, the image with the shortest name is kept: France, not Clipperton
     // Island.
-    let mut kept: HashMap<[u8; 32], &Picture> = HashMap::new();
-    for (look, picture) in looks.iter().zip(&pictures) {
-        let of_look = kept.entry(*look).or_insert(picture);
-        if picture.name.len() < of_look.name.len() {
-            *of_look = picture;
+    let mut kept: HashMap<[u8; 32], &WorldImage> = HashMap::new();
+    for (look, image) in looks.iter().zip(&images) {
+        let of_look = kept.entry(*look).or_insert(image);
+        if image.name.len() < of_look.name.len() {
+            *of_look = image;
         }
     }
-    let slugs: HashSet<String> = kept.into_values().map(|picture| picture.slug.clone()).collect();
-    pictures.retain(|picture| slugs.contains(&picture.slug));
-    for (number, picture) in pictures.iter_mut().enumerate() {
-        picture.number = number;
+    let slugs: HashSet<String> = kept.into_values().map(|image| image.slug.clone()).collect();
+    images.retain(|image| slugs.contains(&image.slug));
+    for (number, image) in images.iter_mut().enumerate() {
+        image.number = number;
     }
-    Ok(pictures)
+    Ok(images)
 }
 
 /// Returns a hash of the visible pixels: colours multiplied by their opacity.

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::ablated::Hashes;
 use super::folder::{GridFolder, TakenRun};
 use super::report::GridReport;
-use super::settings::{Grid, Phases, RowSettings};
+use super::settings::{Configuration, Grid, Phases};
+use super::study::Hashes;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::program::Program;
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Options for running a grid.
 #[derive(Debug, Clone)]
 pub struct GridOptions {
-    /// The folder for the runs: `seed-1/ROW` and so on.
+    /// The folder for the runs: `seed-1/CONFIGURATION` and so on.
     pub out: PathBuf,
     /// The number of seeds, counted from 1.
     pub seeds: u64,
@@ -42,7 +42,7 @@ pub struct GridProgress {
     /// The run: `seed 1, cold-start`.
     pub run: String,
     /// Training steps that this call has made.
-    pub steps_made: u64,
+    pub steps_done: u64,
     /// Remaining training steps, including this run.
     pub steps_left: u64,
 }
@@ -60,7 +60,7 @@ struct Job {
 /// phases first.
 enum JobRecipe {
     Ready(Box<Recipe>),
-    After(PathBuf, RowSettings),
+    After(PathBuf, Configuration),
 }
 
 /// Trains and evaluates all configurations with all seeds. Runs that an earlier call finished are
@@ -98,30 +98,30 @@ fn run_in(
     // Checked before training starts.
     let mut reused = Vec::new();
     for job in &waiting {
-        if Program::is_other(&job.folder, options.reuse)? {
+        if Program::differs_from_running(&job.folder, options.reuse)? {
             reused.push(job.label());
         }
     }
-    let mut rows = Rows { grid, options, hashes: Hashes::new(), steps_made: 0 };
-    let mut is_told = options.quiet;
+    let mut runner = GridRunner { grid, options, hashes: Hashes::new(), steps_done: 0 };
+    let mut is_reported = options.quiet;
     while !waiting.is_empty() {
         let before = waiting.len();
-        waiting = rows.make_free_ones(waiting, progress)?;
+        waiting = runner.train_available(waiting, progress)?;
         if let Some(job) = waiting.first().filter(|_| waiting.len() == before) {
-            if !is_told {
+            if !is_reported {
                 log::print(&format!("{}: another process is training it; waiting", job.label()));
             }
-            is_told = true;
+            is_reported = true;
             std::thread::sleep(PATIENCE);
         }
     }
     for seed in 1..=options.seeds {
         let folder = options.out.join(format!("seed-{seed}"));
-        for row in grid.rows() {
-            if let Some(of) = &row.of {
-                let run = folder.join(&row.name);
+        for configuration in grid.configurations() {
+            if let Some(run_of) = &configuration.run_of {
+                let run = folder.join(&configuration.name);
                 let _taken = TakenRun::wait_for(&run)?;
-                grid.study().ask_again(row, &folder.join(of), &run)?;
+                grid.study().evaluate_again(configuration, &folder.join(run_of), &run)?;
             }
         }
     }
@@ -129,18 +129,18 @@ fn run_in(
 }
 
 /// The state of a running grid.
-struct Rows<'a> {
+struct GridRunner<'a> {
     grid: &'a Grid,
     options: &'a GridOptions,
     /// The hashes of the weights that finished runs were trained with, by path.
     hashes: Hashes,
-    steps_made: u64,
+    steps_done: u64,
 }
 
-impl Rows<'_> {
+impl GridRunner<'_> {
     /// Trains the runs that can start and that no other process has locked. Returns the remaining
     /// ones.
-    fn make_free_ones(
+    fn train_available(
         &mut self,
         waiting: Vec<Job>,
         progress: &mut dyn FnMut(&GridProgress),
@@ -159,10 +159,10 @@ impl Rows<'_> {
                 let others = left.iter().chain(jobs.as_slice());
                 let unfinished = others.filter(|other| !is_finished(&other.folder));
                 let steps_left = job.steps + unfinished.map(|other| other.steps).sum::<u64>();
-                let (run, steps_made) = (job.label(), self.steps_made);
-                progress(&GridProgress { run, steps_made, steps_left });
+                let (run, steps_done) = (job.label(), self.steps_done);
+                progress(&GridProgress { run, steps_done, steps_left });
                 self.train(&job)?;
-                self.steps_made += job.steps;
+                self.steps_done += job.steps;
             }
             // Also tidies finished runs: an earlier call may have ended before it did.
             tidy(self.grid, &job.folder)?;
@@ -190,7 +190,7 @@ impl Rows<'_> {
         let reason = if grid.study().recipe_hash(&job.folder)? != recipe.hash()? {
             Some("has a finished run with other settings".to_owned())
         } else {
-            grid.study().other_weights(&mut recipe, &job.folder, &mut self.hashes)?
+            grid.study().weights_mismatch(&mut recipe, &job.folder, &mut self.hashes)?
         };
         let Some(reason) = reason else { return Ok(()) };
         let reason = format!("{reason}; choose another folder for the grid, or remove this one");
@@ -202,12 +202,14 @@ impl Rows<'_> {
 fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
     let mut jobs: Vec<Job> = Vec::new();
     let steps = |recipe: &Recipe| recipe.phases().iter().filter_map(|phase| phase.steps).sum();
-    for row in grid.rows().iter().filter(|row| row.of.is_none()) {
-        let mut whole = grid.recipe(row, seed, Phases::Whole)?;
+    for configuration in
+        grid.configurations().iter().filter(|configuration| configuration.run_of.is_none())
+    {
+        let mut whole = grid.recipe(configuration, seed, Phases::Whole)?;
         grid.study().complete_recipe(&mut whole)?;
-        let own = folder.join(&row.name);
+        let own = folder.join(&configuration.name);
         if !grid.shares(&whole) {
-            let (name, steps) = (row.name.clone(), steps(&whole));
+            let (name, steps) = (configuration.name.clone(), steps(&whole));
             jobs.push(Job {
                 seed,
                 name,
@@ -217,7 +219,7 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
             });
             continue;
         }
-        let mut shared = grid.recipe(row, seed, Phases::Shared)?;
+        let mut shared = grid.recipe(configuration, seed, Phases::Shared)?;
         grid.study().complete_recipe(&mut shared)?;
         let hash = shared.hash()?;
         let name = format!("shared-{}", hash.get(..DIGITS).unwrap_or(&hash));
@@ -227,8 +229,14 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
             let (folder, recipe) = (start.clone(), JobRecipe::Ready(shared.into()));
             jobs.push(Job { seed, name, folder, steps: before, recipe });
         }
-        let recipe = JobRecipe::After(start, row.clone());
-        jobs.push(Job { seed, name: row.name.clone(), folder: own, steps: all - before, recipe });
+        let recipe = JobRecipe::After(start, configuration.clone());
+        jobs.push(Job {
+            seed,
+            name: configuration.name.clone(),
+            folder: own,
+            steps: all - before,
+            recipe,
+        });
     }
     Ok(jobs)
 }
@@ -250,7 +258,9 @@ impl Job {
     fn recipe(&self, grid: &Grid) -> Result<Recipe> {
         match &self.recipe {
             JobRecipe::Ready(recipe) => Ok(Recipe::clone(recipe)),
-            JobRecipe::After(start, row) => grid.recipe(row, self.seed, Phases::Rest(start)),
+            JobRecipe::After(start, configuration) => {
+                grid.recipe(configuration, self.seed, Phases::Rest(start))
+            }
         }
     }
 }
@@ -259,7 +269,9 @@ impl Job {
 /// if no configuration needs them.
 fn tidy(grid: &Grid, run: &Path) -> Result<()> {
     let name = run.file_name().and_then(|name| name.to_str());
-    let is_asked_again = name == Some(grid.main())
-        || grid.rows().iter().any(|row| row.of.is_some() && row.of.as_deref() == name);
-    grid.study().tidy(run, is_asked_again)
+    let is_evaluated_again = name == Some(grid.main())
+        || grid.configurations().iter().any(|configuration| {
+            configuration.run_of.is_some() && configuration.run_of.as_deref() == name
+        });
+    grid.study().tidy(run, is_evaluated_again)
 }

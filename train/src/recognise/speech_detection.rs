@@ -6,7 +6,7 @@ use engram_models::speech::log_mel::SAMPLE_RATE;
 /// The block length for power levels, in samples: 100 ms, about a syllable.
 const BLOCK: usize = SAMPLE_RATE as usize / 10;
 /// The minimum number of blocks for a decision.
-const FEWEST: usize = 4;
+const MIN_BLOCKS: usize = 4;
 /// The maximum range of steady audio, in decibels, from its quiet blocks to its loudest. White
 /// noise has 1. Speech has 10 and more, or 3 in noise of equal power.
 const RANGE: f64 = 2.0;
@@ -16,9 +16,9 @@ const FLOOR: f64 = 1e-15;
 /// The block length for detecting clicks, in samples: 10 ms.
 const SHORT_BLOCK: usize = SAMPLE_RATE as usize / 100;
 /// The maximum length of a click in short blocks. A vowel is longer.
-const LONGEST_CLICK: usize = 4;
+const MAX_CLICK_BLOCKS: usize = 4;
 /// The maximum fraction of short blocks with clicks.
-const MOST_CLICKS: f64 = 0.1;
+const MAX_CLICK_SHARE: f64 = 0.1;
 /// The minimum level of a click above the quiet rest of a clip, in decibels.
 const ABOVE_REST: f64 = 6.0;
 /// Audio below this level is silence, in decibels of full scale.
@@ -43,8 +43,8 @@ fn is_clicks(samples: &[f32]) -> bool {
         longest = longest.max(run);
         all += usize::from(run > 0);
     }
-    let is_few = all as f64 <= MOST_CLICKS * levels.len() as f64;
-    levels.len() * SHORT_BLOCK >= FEWEST * BLOCK && longest <= LONGEST_CLICK && is_few
+    let is_few = all as f64 <= MAX_CLICK_SHARE * levels.len() as f64;
+    levels.len() * SHORT_BLOCK >= MIN_BLOCKS * BLOCK && longest <= MAX_CLICK_BLOCKS && is_few
 }
 
 /// The level of a block in decibels of full scale.
@@ -63,7 +63,7 @@ fn is_steady(samples: &[f32]) -> bool {
         samples.chunks_exact(BLOCK).map(|block| level(block, BLOCK)).collect();
     levels.sort_by(f64::total_cmp);
     match &levels[levels.len() / 20..] {
-        [low, .., high] => levels.len() >= FEWEST && high - low < RANGE,
+        [low, .., high] => levels.len() >= MIN_BLOCKS && high - low < RANGE,
         _ => false,
     }
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
-use engram_data::tokenise::{SpecialTokens, TextForm, Tokeniser, longest_first};
+use engram_data::tokenizer::{SegmentTokenizer, SpecialTokens, TextForm, longest_first};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -25,46 +25,50 @@ const WORD_PIECE: &str = r###"{
                       "metal": 5, "fasten": 6, "##er": 7, "-": 8}}
 }"###;
 
-fn word_piece() -> Tokeniser {
-    Tokeniser::from_bytes("tokenizer.json", WORD_PIECE.as_bytes()).unwrap()
+fn word_piece() -> SegmentTokenizer {
+    SegmentTokenizer::from_bytes("tokenizer.json", WORD_PIECE.as_bytes()).unwrap()
 }
 
 #[test]
 fn a_text_is_cut_at_the_side_that_its_form_names() {
-    let tokeniser = word_piece();
-    let special = tokeniser.special();
-    let pieces = tokeniser.encode_piece("metal fastener").unwrap();
-    let form = |longest, cut_start| TextForm { longest, cut_start, as_file: false };
-    let ids = |form: TextForm| tokeniser.encode_text("metal fastener", &form).unwrap();
+    let tokenizer = word_piece();
+    let special = tokenizer.special();
+    let pieces = tokenizer.encode_segment("metal fastener").unwrap();
+    let form = |max_length, truncate_left| TextForm {
+        max_length,
+        truncate_left,
+        use_post_processor: false,
+    };
+    let ids = |form: TextForm| tokenizer.encode_text("metal fastener", &form).unwrap();
     let framed = |ids: &[u32]| [&[special.cls], ids, &[special.sep]].concat();
     assert_eq!(ids(form(99, false)), framed(&pieces));
     assert_eq!(ids(form(4, false)), framed(&pieces[..2]));
     assert_eq!(ids(form(4, true)), framed(&pieces[pieces.len() - 2..]));
-    assert_eq!(tokeniser.encode_text("", &form(4, true)).unwrap(), framed(&[]));
+    assert_eq!(tokenizer.encode_text("", &form(4, true)).unwrap(), framed(&[]));
     // The file's post-processor adds the same tokens.
     for cut in [form(4, false), form(4, true), form(99, true), form(1, true)] {
-        let as_file = TextForm { as_file: true, ..cut };
-        assert_eq!(ids(as_file), ids(cut), "{cut:?}");
+        let processed = TextForm { use_post_processor: true, ..cut };
+        assert_eq!(ids(processed), ids(cut), "{cut:?}");
     }
 }
 
 #[test]
 fn pieces_have_no_special_tokens_no_padding_and_no_cut() {
-    let tokeniser = word_piece();
+    let tokenizer = word_piece();
     let expected = [5, 8, 6, 7, 6, 1];
     for _ in 0..2 {
-        let ids = tokeniser.encode_piece("Metal-fastener fasten x").unwrap();
+        let ids = tokenizer.encode_segment("Metal-fastener fasten x").unwrap();
         assert_eq!(*ids, expected);
     }
     let long = "metal ".repeat(3000);
-    assert_eq!(tokeniser.encode_piece(&long).unwrap().len(), 3000);
-    assert!(tokeniser.encode_piece("").unwrap().is_empty());
+    assert_eq!(tokenizer.encode_segment(&long).unwrap().len(), 3000);
+    assert!(tokenizer.encode_segment("").unwrap().is_empty());
 
-    let many = tokeniser.encode_pieces(&["metal", "", "fastener", "metal"]).unwrap();
+    let many = tokenizer.encode_segments(&["metal", "", "fastener", "metal"]).unwrap();
     let many: Vec<&[u32]> = many.iter().map(|ids| &**ids).collect();
     assert_eq!(many, [&[5][..], &[], &[6, 7], &[5]]);
 
-    let piece = tokeniser.encode_with_offsets("é fastener").unwrap();
+    let piece = tokenizer.encode_with_offsets("é fastener").unwrap();
     assert_eq!(piece.ids, [1, 6, 7]);
     assert_eq!(piece.offsets, [(0, 2), (3, 9), (9, 11)]);
 }
@@ -78,15 +82,17 @@ fn special_tokens_of_every_style() {
         .replace("[SEP]", "</s>")
         .replace("[PAD]", "<pad>")
         .replace("\"[MASK]\": 4", "\"mask\": 4");
-    let roberta = Tokeniser::from_bytes("t", roberta.as_bytes()).unwrap();
+    let roberta = SegmentTokenizer::from_bytes("t", roberta.as_bytes()).unwrap();
     assert_eq!(roberta.special(), SpecialTokens { mask: None, ..bert });
 
     let clip = WORD_PIECE.replace("[CLS]", "<|startoftext|>").replace("[SEP]", "<|endoftext|>");
-    let clip = Tokeniser::from_bytes("t", clip.replace("[PAD]", "unused").as_bytes()).unwrap();
+    let clip =
+        SegmentTokenizer::from_bytes("t", clip.replace("[PAD]", "unused").as_bytes()).unwrap();
     assert_eq!(clip.special(), SpecialTokens { pad: 3, ..bert });
 
     let without = WORD_PIECE.replace("[SEP]", "[END]");
-    let error = Tokeniser::from_bytes("some/tokenizer.json", without.as_bytes()).err().unwrap();
+    let error =
+        SegmentTokenizer::from_bytes("some/tokenizer.json", without.as_bytes()).err().unwrap();
     let message = error.to_string();
     assert!(message.contains("some/tokenizer.json"), "{message}");
     let wanted = "no sep token (looked for [SEP] or </s> or <|endoftext|>)";
@@ -95,16 +101,16 @@ fn special_tokens_of_every_style() {
 
 #[test]
 fn a_tokenizer_of_another_model_is_refused() {
-    let tokeniser = word_piece();
-    assert_eq!(tokeniser.vocabulary_size(), 9);
-    assert!(tokeniser.check_fits(9, Some(0)).is_ok());
-    assert!(tokeniser.check_fits(10, None).is_ok());
+    let tokenizer = word_piece();
+    assert_eq!(tokenizer.vocabulary_size(), 9);
+    assert!(tokenizer.check_fits(9, Some(0)).is_ok());
+    assert!(tokenizer.check_fits(10, None).is_ok());
     for size in [8, 11, 30_522] {
-        let message = tokeniser.check_fits(size, None).unwrap_err().to_string();
+        let message = tokenizer.check_fits(size, None).unwrap_err().to_string();
         assert!(message.contains("9 entries"), "{message}");
         assert!(message.contains(&format!("{size} embeddings; use")), "{message}");
     }
-    let message = tokeniser.check_fits(9, Some(1)).unwrap_err().to_string();
+    let message = tokenizer.check_fits(9, Some(1)).unwrap_err().to_string();
     assert!(message.contains("pads with id 0, the model with id 1"), "{message}");
 }
 
@@ -114,11 +120,11 @@ fn files_that_are_no_tokenizer() {
     let path = folder.path().join("tokenizer.json");
     for content in ["", "{}", "{\"model\": 1}", &WORD_PIECE[..WORD_PIECE.len() / 2]] {
         std::fs::write(&path, content).unwrap();
-        let message = Tokeniser::from_file(&path).err().unwrap().to_string();
+        let message = SegmentTokenizer::from_file(&path).err().unwrap().to_string();
         assert!(message.contains("tokenizer.json: not a usable tokenizer"), "{message}");
     }
     let missing = folder.path().join("none.json");
-    let message = Tokeniser::from_file(missing).err().unwrap().to_string();
+    let message = SegmentTokenizer::from_file(missing).err().unwrap().to_string();
     assert!(message.contains("none.json"), "{message}");
 }
 

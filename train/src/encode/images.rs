@@ -11,12 +11,12 @@ use super::clip::numbers;
 use super::text::model;
 use crate::error::Result;
 
-pub(super) struct PictureModel {
+pub(super) struct ImageModel {
     network: MobileNet,
     preprocessing: Preprocessing,
 }
 
-impl PictureModel {
+impl ImageModel {
     /// Builds the model from its graph and the files from `find`. Returns the model and its weights
     /// file.
     pub(super) fn open(
@@ -41,13 +41,13 @@ impl PictureModel {
     }
 
     /// Embeddings, `[N, D]`.
-    pub(super) fn embed(&self, pictures: &[&[f32]]) -> Result<Vec<f32>> {
-        if pictures.is_empty() {
+    pub(super) fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
+        if images.is_empty() {
             return Ok(Vec::new());
         }
         let (height, width) = self.network.image_size();
-        let shape = (pictures.len(), 3, height, width);
-        let pixels = Tensor::from_vec(pictures.concat(), shape, &Device::Cpu).map_err(model)?;
+        let shape = (images.len(), 3, height, width);
+        let pixels = Tensor::from_vec(images.concat(), shape, &Device::Cpu).map_err(model)?;
         numbers(&self.network.embed(&pixels)?)
     }
 }
