@@ -42,18 +42,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (sounds, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
         let texts = texts.iter().map(|text| asr_model.tokens_of(text));
         // The layers before the first adapter are computed once.
-        let embedded = asr_model.embed(avformer.recogniser(), &sounds, 0)?;
+        let embedded = asr_model.embed(avformer.asr_model(), &sounds, 0)?;
         Ok::<_, Box<dyn Error>>((embedded, texts.collect::<Result<Vec<_>, _>>()?))
     };
     let (training, test) = (clips(Split::Train)?, clips(Split::Test)?);
     let loss = |(embedded, texts): &(_, Vec<Vec<u32>>), mode: &Mode| {
         let states = avformer.encode(Clone::clone(embedded), None, mode)?;
-        let losses = avformer.recogniser().text_losses(&states, texts, mode)?;
+        let losses = avformer.asr_model().text_losses(&states, texts, mode)?;
         Ok::<_, ModelError>(losses.mean_all()?)
     };
     println!(
         "held-out voice, before training: {:.3} nats per token",
-        loss(&test, &Mode::predict())?.to_scalar::<f32>()?
+        loss(&test, &Mode::inference())?.to_scalar::<f32>()?
     );
 
     let mut gradients = Gradients::new(&parameters);
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!(
         "held-out voice, after training: {:.3} nats per token",
-        loss(&test, &Mode::predict())?.to_scalar::<f32>()?
+        loss(&test, &Mode::inference())?.to_scalar::<f32>()?
     );
     assert_eq!(
         asr_model.parameters().fingerprint(|_| true)?,

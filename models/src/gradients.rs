@@ -127,7 +127,7 @@ impl Gradients {
 
     /// Returns the names of trainable parameters without a gradient, or with a gradient that is all
     /// zero or not finite, each with the reason.
-    pub fn suspicious(&self) -> Vec<(String, &'static str)> {
+    pub fn missing_or_invalid(&self) -> Vec<(String, &'static str)> {
         let mut found = Vec::new();
         for (i, name) in self.names.iter().enumerate() {
             let reason = match self.get(i) {

@@ -91,7 +91,7 @@ impl Ours {
     }
 
     fn forward(&self, batch: &Batch) -> Result<()> {
-        self.encoder.encode(&PackedTokens::new(&batch.sequences), &Mode::predict())?;
+        self.encoder.encode(&PackedTokens::new(&batch.sequences), &Mode::inference())?;
         Ok(())
     }
 }

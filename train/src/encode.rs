@@ -161,7 +161,7 @@ impl Encoder {
     /// Notes on the model's settings for the user, one per line.
     pub fn notes(&self, choice: &PromptChoice) -> Vec<String> {
         let mut notes = Vec::new();
-        if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.passed_over()) {
+        if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.ignored_prompt()) {
             notes.push(format!(
                 "{}: has the prompt `{name}`, but sentence-transformers does not use it by \
                  default; --prompt {name} applies it",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use engram_data::DataError;
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::image::Preprocessing;
-use engram_models::weights::{FILE, INDEX, shards_of_index};
+use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE, shards_of_index};
 use serde::Deserialize;
 
 use crate::checksums::check_model;
@@ -175,12 +175,12 @@ impl PretrainedFolder {
     /// [`TrainError::Encoder`] with the commands to create it, if the model only has weights in
     /// another format.
     pub(crate) fn weights_path(&self) -> Result<PathBuf> {
-        let missing = match self.find(FILE) {
+        let missing = match self.find(WEIGHTS_FILE) {
             Ok(path) => return Ok(path),
             Err(missing) if is_missing(&missing) => missing,
             Err(error) => return Err(error.into()),
         };
-        let Some(index) = self.optional(INDEX)? else { return Err(self.unready(missing)) };
+        let Some(index) = self.optional(INDEX_FILE)? else { return Err(self.unready(missing)) };
         for shard in shards(&index)? {
             self.file(&shard)?;
         }
@@ -208,7 +208,7 @@ impl PretrainedFolder {
             if is_there { None } else { others.iter().copied().find(|name| has(name)) }
         };
         let tokenizer = other(&[TOKENIZER], &SLOW_TOKENIZERS);
-        let weights = other(&[FILE, INDEX], &OTHER_WEIGHTS);
+        let weights = other(&[WEIGHTS_FILE, INDEX_FILE], &OTHER_WEIGHTS);
         let mut found = Vec::new();
         let mut lines = Vec::new();
         let (from, to) = self.python_names();
@@ -223,7 +223,7 @@ impl PretrainedFolder {
             add(TOKENIZER, file, "AutoTokenizer");
         }
         if let Some(file) = weights {
-            add(FILE, file, &self.python_class());
+            add(WEIGHTS_FILE, file, &self.python_class());
         }
         if found.is_empty() {
             return error.into();
@@ -288,7 +288,7 @@ pub(crate) fn weights_sha256(path: &Path) -> Result<String> {
         Ok((_, sha256)) => Ok(sha256),
         Err(error) => Err(TrainError::io(path)(error)),
     };
-    if path.file_name().is_none_or(|name| name != INDEX) {
+    if path.file_name().is_none_or(|name| name != INDEX_FILE) {
         return hash(path);
     }
     let mut hashes = String::new();

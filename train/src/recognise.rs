@@ -23,8 +23,10 @@ use engram_models::kernels::Mode;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::boosting::BoostTree;
-use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
-use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, WhisperTokens};
+use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
+use engram_models::whisper::{
+    AlignmentHeads, DecodingRules, Task, Whisper, WhisperTokens, WhisperTranscript,
+};
 
 use crate::error::{Result, TrainError};
 use crate::pretrained;
@@ -134,7 +136,7 @@ const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 impl WhisperAsr {
     /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
-        seconds(self.whisper.config().max_samples())
+        samples_to_seconds(self.whisper.config().max_samples())
     }
 
     /// Computes the SHA-256 of the weights file.
@@ -188,7 +190,7 @@ impl WhisperAsr {
             .collect();
         let longest = self.whisper.config().max_samples();
         if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > longest) {
-            let seconds = seconds(clip.samples.len());
+            let seconds = samples_to_seconds(clip.samples.len());
             let reason = format!(
                 "a clip of {seconds:.1} s is too long; the model takes at most {:.0} s",
                 self.max_seconds()
@@ -286,18 +288,18 @@ impl WhisperAsr {
         clips: &[Clip<'_>],
         padding: Padding,
         options: &TranscribeOptions,
-    ) -> Result<(Vec<Heard>, AudioStates)> {
+    ) -> Result<(Vec<WhisperTranscript>, AudioStates)> {
         let audio = self.encode(clips, padding)?;
         let language = self.language(options)?;
         let prompt = self.tokens.prompt(language, options.timestamps)?;
         let positions = self.whisper.config().max_target_positions;
         let max_new_tokens = positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS);
-        let rules = Rules {
+        let rules = DecodingRules {
             tokens: self.tokens.clone(),
-            suppressed: self.suppressed.clone(),
-            suppressed_at_start: self.suppressed_at_start.clone(),
+            suppress_tokens: self.suppressed.clone(),
+            begin_suppress_tokens: self.suppressed_at_start.clone(),
             timestamps: options.timestamps,
-            most_tokens: clips.iter().map(|c| self.max_tokens(c.samples.len(), options)).collect(),
+            max_tokens: clips.iter().map(|c| self.max_tokens(c.samples.len(), options)).collect(),
             boosts: clips.iter().map(|clip| clip.boost.cloned()).collect(),
         };
         let search = GenerateOptions {
@@ -319,7 +321,7 @@ impl WhisperAsr {
         let bands = self.whisper.config().num_mel_bins;
         let shape = (values.len() / bands, bands);
         let frames = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
-        Ok(self.whisper.encode(&frames, &lengths, &Mode::predict())?)
+        Ok(self.whisper.encode(&frames, &lengths, &Mode::inference())?)
     }
 
     /// The maximum number of tokens in the text of a clip with this many samples.
@@ -328,7 +330,7 @@ impl WhisperAsr {
             true => TOKENS_PER_SECOND_OF_ANY,
             false => TOKENS_PER_SECOND,
         };
-        let seconds = seconds(samples);
+        let seconds = samples_to_seconds(samples);
         // Timestamps are tokens, too.
         let at_once = TOKENS_AT_ONCE * if options.timestamps { 2 } else { 1 };
         (at_once + (seconds * rate) as usize).min(MAX_TOKENS - 1)

@@ -37,7 +37,7 @@ fn the_recipes_of_published_sizes_are_those_sizes() {
         assert_eq!(config, published, "{name}");
         // Each pattern of each phase matches parameters.
         for phase in recipe.phases() {
-            let builder = ParameterBuilder::of_shapes();
+            let builder = ParameterBuilder::shapes_only();
             Reveal::new(&config, &builder).unwrap();
             let parameters = builder.finish().unwrap();
             for group in recipe.groups(phase) {

@@ -29,9 +29,9 @@ noise_alone = 0.2
 layers = 1
 
 [model.best_rq]
-codes = 64
+num_codes = 64
 mask_probability = 0.02
-mask_frames = 20
+mask_length = 20
 
 [batch]
 examples = 4
@@ -282,7 +282,7 @@ fn texts_and_clips_that_cannot_be_are_named() {
     assert!(error(&keep, "data.max_seconds=0.2").contains("line"));
     assert!(error(&keep, "batch.tokens=100").contains("tokens"));
     assert!(error(&keep, "evaluation.early_stop=2").contains("early_stop"));
-    assert!(error(&keep, "model.best_rq.codes=0").contains("codes"));
+    assert!(error(&keep, "model.best_rq.num_codes=0").contains("num_codes"));
     assert!(error(&keep, "data.spec_augment.max_time_fraction=2.0").contains("max_time_fraction"));
 }
 

@@ -221,7 +221,8 @@ impl CachedModel {
         if let (Some(folder), Some(name)) = (path.parent(), file.rsplit('/').next()) {
             self.make_folder(folder)?;
             // No other process links this file: this process holds the lock of its content.
-            durable::sweep(folder, &[name]).map_err(|source| disk_error(folder, source))?;
+            durable::remove_leftovers(folder, &[name])
+                .map_err(|source| disk_error(folder, source))?;
         }
         let up = "../".repeat(snapshot.split('/').count() + file.split('/').count());
         let target = PathBuf::from(format!("{up}blobs/{}", metadata.etag));

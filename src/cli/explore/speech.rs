@@ -12,7 +12,7 @@ use engram_eval::normalise::Normaliser;
 use engram_eval::wer::align;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::tokens::TokenUnit;
-use engram_models::speech::log_mel::seconds;
+use engram_models::speech::log_mel::samples_to_seconds;
 use engram_train::recognise::{
     AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, Word,
 };
@@ -168,7 +168,7 @@ impl AvformerRun {
             part.iter().fold([0.0f32; 2], |[low, high], one| [low.min(*one), high.max(*one)])
         };
         let peaks = samples.chunks(of_part).map(peak).collect();
-        let seconds = seconds(samples.len());
+        let seconds = samples_to_seconds(samples.len());
         Ok(ClipTranscripts { text, voice, seconds, peaks, words: frozen.words, transcripts })
     }
 

@@ -101,17 +101,17 @@ impl Source {
         }
         let id = entry.id;
         Err(match (modalities.text, modalities.images, entry.payload.contains_key("image")) {
-            (true, false, true) => lines.fault(
+            (true, false, true) => lines.error(
                 format!("the entry {id} has only an image, but the model encodes texts"),
                 "give CLIP as --model, add an --image-model, or skip these entries with \
                  --only-encodable",
             ),
-            (false, true, _) => lines.fault(
+            (false, true, _) => lines.error(
                 format!("the entry {id} has no image, but the model encodes images"),
                 "give CLIP or a text encoder as --model, or skip these entries with \
                  --only-encodable",
             ),
-            _ => lines.fault(
+            _ => lines.error(
                 format!("the entry {id} has no text to encode"),
                 "add a text, or skip these entries with --only-encodable",
             ),
@@ -127,19 +127,19 @@ impl Source {
     ) -> Result<PathBuf, MemoryError> {
         let Some(path) = image.as_str().filter(|path| !path.is_empty()) else {
             let reason = format!("the image of the entry {id} is {image}");
-            return Err(lines.fault(reason, "write the path of an image file"));
+            return Err(lines.error(reason, "write the path of an image file"));
         };
         if path.contains("://") {
             let reason = format!("the image of the entry {id} is the URL {path}");
             return Err(
-                lines.fault(reason, "download the images, and write paths relative to --images")
+                lines.error(reason, "download the images, and write paths relative to --images")
             );
         }
         let file = self.images.join(path);
         if !file.is_file() {
             let reason = format!("the image of the entry {id} is not at {}", file.display());
             return Err(
-                lines.fault(reason, "give the base folder of the image paths with --images")
+                lines.error(reason, "give the base folder of the image paths with --images")
             );
         }
         Ok(file)

@@ -5,8 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use engram_durable::{FolderWriter, create_folder, remove_file, remove_folder, rename, sweep};
-use engram_models::weights::halved;
+use engram_durable::{
+    FolderWriter, create_folder, remove_file, remove_folder, remove_leftovers, rename,
+};
+use engram_models::weights::to_f16;
 use engram_train::studies::reveal::finished::FinishedRun;
 use engram_train::{CHECKSUMS, write_checksums};
 use sha2::{Digest, Sha256};
@@ -94,7 +96,7 @@ pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
 impl BundledModel {
     /// Reports whether a run's weights equal the bundled ones.
     pub(super) fn compared(&self, run: &Path) -> anyhow::Result<String> {
-        let bytes = halved(&run.join(WEIGHTS), self.omitted)?;
+        let bytes = to_f16(&run.join(WEIGHTS), self.omitted)?;
         let own = format!("{:x}", Sha256::digest(&bytes));
         let bundled = sums(BUNDLED_SUMS).find(|(_, name)| *name == self.weights());
         let (run, name) = (run.display(), self.name);
@@ -123,7 +125,7 @@ impl BundledModel {
             if old.exists() && !place.exists() {
                 rename(&old, &place)?;
             }
-            sweep(folder, &[self.name, &new])?;
+            remove_leftovers(folder, &[self.name, &new])?;
             FolderWriter::create(&made)
         })();
         let whole = whole.with_context(|| {
@@ -137,7 +139,7 @@ impl BundledModel {
             let frozen = format!("{}/", out.join(FOLDER).display());
             output::write_new(&to.join(name), text.replace(&frozen, "../").as_bytes())?;
         }
-        let bytes = halved(&run.join(WEIGHTS), self.omitted)?;
+        let bytes = to_f16(&run.join(WEIGHTS), self.omitted)?;
         output::write_new(&to.join(WEIGHTS), &bytes)?;
         write_checksums(to)?;
         if self.name == REVEAL.name {

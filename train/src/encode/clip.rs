@@ -90,7 +90,7 @@ impl ClipModel {
     pub(super) fn embed_texts(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
         let mut vectors = Vec::new();
         for batch in batches_of_tokens(texts) {
-            let encoded = self.clip.encode_texts(&PackedTokens::new(batch), &Mode::predict())?;
+            let encoded = self.clip.encode_texts(&PackedTokens::new(batch), &Mode::inference())?;
             vectors.extend(numbers(&encoded.embeddings)?);
         }
         Ok(vectors)
@@ -126,7 +126,7 @@ impl ClipImageModel {
         for batch in images.chunks(IMAGE_BATCH) {
             let shape = (batch.len(), 3, size, size);
             let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu).map_err(model)?;
-            let encoded = self.vision.forward(&pixels, &Mode::predict())?;
+            let encoded = self.vision.forward(&pixels, &Mode::inference())?;
             vectors.extend(numbers(&encoded.embeddings)?);
         }
         Ok(vectors)

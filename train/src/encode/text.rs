@@ -51,7 +51,7 @@ impl TextModel {
             true => weights.to_owned(),
             false => digest::of_bytes(format!("{weights}\n{identity}")),
         };
-        let limits = (files.config.max_length(), files.config.position_table());
+        let limits = (files.config.max_length(), files.config.max_positions());
         let form = text_form(&settings, None, tokenizer_config.as_ref(), limits);
         let tokeniser = Arc::clone(&files.tokeniser);
         let prompt_length = 0;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 use engram_data::image::DecodedImage;
 use engram_models::ModelError;
-use engram_models::avformer::{Avformer, AvformerConfig, FrozenRecogniser, VisualTokens};
+use engram_models::avformer::{Avformer, AvformerConfig, FrozenAsrModel, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::log_mel::samples_of;
+use engram_models::speech::log_mel::seconds_to_samples;
 use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
 
@@ -158,7 +158,7 @@ impl AvformerRunConfig {
 /// [`TrainError::Model`] for weights that cannot be read or belong to another model;
 /// [`TrainError::Transcribe`] for values that are NaN or infinite.
 pub(crate) fn open_avformer(
-    recogniser: FrozenRecogniser,
+    recogniser: FrozenAsrModel,
     (config, image_width): (&AvformerConfig, usize),
     weights: &Path,
 ) -> Result<Avformer> {
@@ -253,7 +253,7 @@ impl AdaptedAsrModel {
     ) -> Result<()> {
         let adapters = (&config.avformer, config.image_width);
         let avformer = open_avformer(self.asr_model.frozen()?, adapters, &run.join(WEIGHTS))?;
-        let silence = samples_of(config.silence);
+        let silence = seconds_to_samples(config.silence);
         let added = RunAdapters { avformer, image_encoder, frames: config.frames, silence };
         self.added.insert(name.to_string(), added);
         Ok(())
@@ -338,8 +338,8 @@ impl AdaptedAsrModel {
         let embeddings = Tensor::from_vec(values, shape, &Device::Cpu);
         let embeddings = embeddings.map_err(ModelError::from)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-        let embedded = self.asr_model.embed(avformer.recogniser(), &samples, *silence)?;
-        let audio = avformer.encode(embedded, Some(&visual), &Mode::predict())?;
+        let embedded = self.asr_model.embed(avformer.asr_model(), &samples, *silence)?;
+        let audio = avformer.encode(embedded, Some(&visual), &Mode::inference())?;
         let lengths: Vec<usize> = samples.iter().map(|samples| samples.len()).collect();
         self.asr_model.texts_of(&audio, &lengths)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engram_data::DataError;
 use engram_data::speech::tokenizer::SpeechTokenizer;
-use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
+use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
 
 use super::{ConformerAsr, WhisperAsr};
 use crate::error::{Result, TrainError};
@@ -22,7 +22,7 @@ const OF_FIRST: f32 = 0.5;
 pub struct BoostTreeBuilder<'a> {
     tokeniser: &'a SpeechTokenizer,
     vocabulary: Vocabulary,
-    edges: Arc<WordEdges>,
+    boundaries: Arc<WordBoundaries>,
     bonus: Bonus,
 }
 
@@ -80,9 +80,9 @@ impl<'a> BoostTreeBuilder<'a> {
             );
             return Err(TrainError::Transcribe { reason });
         }
-        let bonus = Bonus { begin: OF_FIRST * weight, go_on: weight };
-        let edges = Arc::new(WordEdges::of(texts.iter().map(String::as_str)));
-        Ok(Self { tokeniser, vocabulary, edges, bonus })
+        let bonus = Bonus { begin: OF_FIRST * weight, next: weight };
+        let boundaries = Arc::new(WordBoundaries::from_tokens(texts.iter().map(String::as_str)));
+        Ok(Self { tokeniser, vocabulary, boundaries, bonus })
     }
 
     /// The tree of these words and phrases: as written and capitalised, with and without a space
@@ -101,7 +101,7 @@ impl<'a> BoostTreeBuilder<'a> {
                 Vocabulary::Closed { is_space } => self.closed(&word, is_space, &mut sequences)?,
             }
         }
-        Ok(Arc::new(BoostTree::new(&sequences, self.bonus, self.edges.clone())))
+        Ok(Arc::new(BoostTree::new(&sequences, self.bonus, self.boundaries.clone())))
     }
 
     fn open(&self, word: &str, end: u32, sequences: &mut Vec<Vec<u32>>) -> Result<()> {
@@ -200,10 +200,10 @@ mod tests {
         let of = |text: &&str| {
             let (mut state, mut sum) = (BoostState::default(), 0.0);
             for token in tokeniser.encode_strict(text)? {
-                let (next, gives) = tree.advance(state, token, BrokenMatch::GivesBack);
+                let (next, gives) = tree.advance(state, token, BrokenMatch::ReturnBonus);
                 (state, sum) = (next, sum + gives);
             }
-            Ok(sum + tree.end(state))
+            Ok(sum + tree.final_bonus(state))
         };
         texts.iter().map(of).collect()
     }

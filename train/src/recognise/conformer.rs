@@ -14,9 +14,9 @@ use engram_models::conformer::{ConformerCtc, ConformerCtcConfig};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::boosting::BoostTree;
-use engram_models::speech::ctc_beam::{self, Search};
-use engram_models::speech::decode::{BestPath, best_paths};
-use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
+use engram_models::speech::ctc_beam::{self, BeamSearchOptions};
+use engram_models::speech::decode::{BestPath, greedy_paths};
+use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
 use engram_models::weights::Weights;
 
 use super::TranscribeOptions;
@@ -89,7 +89,7 @@ impl ConformerAsr {
         Ok(Self {
             model,
             parameters: builder.finish()?,
-            mel: LogMel::normalised(config.encoder_config.num_mel_bins)?,
+            mel: LogMel::conformer(config.encoder_config.num_mel_bins)?,
             tokeniser,
             weights,
         })
@@ -102,7 +102,7 @@ impl ConformerAsr {
 
     /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
-        seconds(WINDOW)
+        samples_to_seconds(WINDOW)
     }
 
     /// Computes the SHA-256 of the weights file.
@@ -125,11 +125,11 @@ impl ConformerAsr {
         options: &TranscribeOptions,
     ) -> Result<Vec<Transcript>> {
         let boost = |i: usize| boosts.get(i).unwrap_or(&options.boost).clone();
-        let search = |i| Search { num_beams: options.num_beams, boost: boost(i) };
+        let search = |i| BeamSearchOptions { num_beams: options.num_beams, boost: boost(i) };
         let paths = self.paths(clips, &(0..clips.len()).map(search).collect::<Vec<_>>())?;
         let made = clips.iter().zip(paths).map(|(clip, path)| {
             let timed = self.timed(&path);
-            let form = (seconds(clip.len()), options.word_times);
+            let form = (samples_to_seconds(clip.len()), options.word_times);
             self.transcript(form, &timed, &[path])
         });
         made.collect()
@@ -146,7 +146,8 @@ impl ConformerAsr {
         mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
         mut on_window: impl FnMut(f64),
     ) -> Result<Transcript, E> {
-        let search = Search { num_beams: options.num_beams, boost: options.boost.clone() };
+        let search =
+            BeamSearchOptions { num_beams: options.num_beams, boost: options.boost.clone() };
         // `samples` starts at sample `first` of the recording. Samples before `done` are finished.
         let (mut samples, mut first, mut done, mut more) = (Vec::new(), 0, 0, true);
         let (mut timed, mut paths) = (Vec::new(), Vec::new());
@@ -160,10 +161,10 @@ impl ConformerAsr {
             if let Some(path) =
                 self.paths(&[window], std::slice::from_ref(&search)).map_err(E::from)?.pop()
             {
-                let (from, to) = (seconds(done), seconds(done + WINDOW));
+                let (from, to) = (samples_to_seconds(done), samples_to_seconds(done + WINDOW));
                 let before = timed.len();
                 for token in self.timed(&path) {
-                    let token = Timed { time: token.time + seconds(first), ..token };
+                    let token = Timed { time: token.time + samples_to_seconds(first), ..token };
                     let is_own = token.time >= from - EDGE && (token.time < to || is_last);
                     let is_seam = token.time < from + EDGE;
                     if is_own && !(is_seam && is_transcribed(&timed[..before], &token)) {
@@ -173,13 +174,13 @@ impl ConformerAsr {
                 paths.push(path);
             }
             if is_last {
-                let length = seconds(first + window.len());
+                let length = samples_to_seconds(first + window.len());
                 on_window(length);
                 let form = (length, options.word_times);
                 return self.transcript(form, &timed, &paths).map_err(E::from);
             }
             done += WINDOW;
-            on_window(seconds(done));
+            on_window(samples_to_seconds(done));
             let behind = done.saturating_sub(CONTEXT) - first;
             samples.drain(..behind);
             first += behind;
@@ -187,7 +188,7 @@ impl ConformerAsr {
     }
 
     /// The CTC path of each clip's text; empty for audio without speech.
-    fn paths(&self, clips: &[&[f32]], searches: &[Search]) -> Result<Vec<BestPath>> {
+    fn paths(&self, clips: &[&[f32]], searches: &[BeamSearchOptions]) -> Result<Vec<BestPath>> {
         let frames: Vec<Frames> = clips
             .iter()
             .map(|clip| self.mel.frames(if is_without_speech(clip) { &[] } else { clip }, 0))
@@ -204,13 +205,14 @@ impl ConformerAsr {
         let packed = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
         let encoder = self.model.encoder();
         let embedded = encoder.embed(&packed, &lengths)?;
-        let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::predict())?;
+        let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::inference())?;
         let logits = self.model.logits(&audio)?;
         let blank = self.model.config().blank;
-        let searches: Vec<Search> = places.iter().map(|i| searches[*i].clone()).collect();
-        let found = ctc_beam::paths(&logits, &audio.lengths, blank, &searches)?;
+        let searches: Vec<BeamSearchOptions> =
+            places.iter().map(|i| searches[*i].clone()).collect();
+        let found = ctc_beam::beam_search_paths(&logits, &audio.lengths, blank, &searches)?;
         // Speech is detected from the path without boosting.
-        let likeliest = best_paths(&logits, &audio.lengths, blank)?;
+        let likeliest = greedy_paths(&logits, &audio.lengths, blank)?;
         for ((place, path), likeliest) in places.into_iter().zip(found).zip(likeliest) {
             let text = self.tokeniser.decode(&likeliest.tokens)?;
             if !is_noise(&likeliest, &text, clips[place].len()) {
@@ -224,7 +226,7 @@ impl ConformerAsr {
         let factor = self.model.config().encoder_config.subsampling_factor;
         let tokens = path.tokens.iter().zip(&path.states).zip(&path.log_probabilities);
         let timed = |((token, state), log_probability): ((&u32, &usize), &f32)| Timed {
-            time: seconds(state * factor * HOP),
+            time: samples_to_seconds(state * factor * HOP),
             token: *token,
             log_probability: *log_probability,
         };
@@ -264,7 +266,7 @@ impl ConformerAsr {
             mean_log_probability: mean(|path| path.mean_log_probability),
             no_speech_probability: paths
                 .iter()
-                .fold(1.0, |least, path| path.least_blank.min(least)),
+                .fold(1.0, |least, path| path.min_blank_probability.min(least)),
             truncated: false,
             decoded_again: false,
         })
@@ -305,7 +307,7 @@ impl ConformerAsr {
 
 /// The path of audio without speech.
 fn nothing() -> BestPath {
-    BestPath { least_blank: 1.0, ..BestPath::default() }
+    BestPath { min_blank_probability: 1.0, ..BestPath::default() }
 }
 
 /// Whether the best path and its text are typical of noise with this many samples.
@@ -314,7 +316,7 @@ fn is_noise(path: &BestPath, text: &str, samples: usize) -> bool {
     let sum: f32 = path.log_probabilities.iter().map(|own| own.exp()).sum();
     let least = if letters <= 2 { MIN_PROBABILITY_OF_TWO } else { MIN_PROBABILITY };
     let is_unsure = sum < least * path.tokens.len() as f32;
-    is_unsure && (letters as f64) < MIN_LETTERS_PER_SECOND * seconds(samples)
+    is_unsure && (letters as f64) < MIN_LETTERS_PER_SECOND * samples_to_seconds(samples)
 }
 
 /// Whether the previous window already contains this token or a later one.

@@ -74,7 +74,7 @@ impl WhisperAsr {
             blank.into_iter().flatten().chain([tokens.end]).collect()
         };
         Ok(Self {
-            mel: LogMel::new(config.num_mel_bins)?,
+            mel: LogMel::whisper(config.num_mel_bins)?,
             suppressed: generation.suppress_tokens.or(older.suppress_tokens).unwrap_or_default(),
             suppressed_at_start: generation
                 .begin_suppress_tokens

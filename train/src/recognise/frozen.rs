@@ -4,13 +4,13 @@
 use candle_core::{Device, Tensor};
 use engram_data::DataError;
 use engram_models::ModelError;
-use engram_models::avformer::FrozenRecogniser;
+use engram_models::avformer::FrozenAsrModel;
 use engram_models::generation::GenerateOptions;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
-use engram_models::speech::decode::best_paths;
-use engram_models::speech::log_mel::{Frames, HOP, samples_of};
-use engram_models::whisper::Rules;
+use engram_models::speech::decode::greedy_paths;
+use engram_models::speech::log_mel::{Frames, HOP, seconds_to_samples};
+use engram_models::whisper::DecodingRules;
 
 use rayon::prelude::*;
 
@@ -23,15 +23,15 @@ impl AsrModel {
     /// # Errors
     /// [`TrainError`](crate::TrainError)`::Transcribe` for a multilingual Whisper model, which
     /// would need a language.
-    pub fn frozen(&self) -> Result<FrozenRecogniser> {
+    pub fn frozen(&self) -> Result<FrozenAsrModel> {
         Ok(match self {
-            Self::Whisper(whisper) => FrozenRecogniser::Whisper {
+            Self::Whisper(whisper) => FrozenAsrModel::Whisper {
                 model: Box::new(whisper.whisper.clone()),
                 prompt: whisper.prompt()?,
                 end: whisper.tokens.end,
             },
             Self::Conformer(conformer) => {
-                FrozenRecogniser::Conformer(Box::new(conformer.model.clone()))
+                FrozenAsrModel::Conformer(Box::new(conformer.model.clone()))
             }
         })
     }
@@ -64,7 +64,7 @@ impl AsrModel {
     }
 
     fn frames(&self, samples: &[f32], silence: usize) -> Frames {
-        let length = (samples.len() + silence).min(samples_of(self.max_seconds()));
+        let length = (samples.len() + silence).min(seconds_to_samples(self.max_seconds()));
         match self {
             Self::Whisper(whisper) => whisper.mel.frames(samples, length),
             Self::Conformer(conformer) => conformer.mel.frames(samples, length),
@@ -78,7 +78,7 @@ impl AsrModel {
     /// [`ModelError::BadInput`] for a clip that is shorter than a token.
     pub fn embed<C: AsRef<[f32]> + Sync>(
         &self,
-        recogniser: &FrozenRecogniser,
+        recogniser: &FrozenAsrModel,
         clips: &[C],
         silence: usize,
     ) -> Result<AudioStates> {
@@ -136,7 +136,7 @@ impl AsrModel {
             Self::Conformer(conformer) => {
                 let logits = conformer.model.logits(audio)?;
                 let blank = conformer.model.config().blank;
-                let paths = best_paths(&logits, &audio.lengths, blank)?;
+                let paths = greedy_paths(&logits, &audio.lengths, blank)?;
                 let text = |tokens: &[u32]| Ok(conformer.tokeniser().decode(tokens)?.trim().into());
                 paths.iter().map(|path| text(&path.tokens)).collect()
             }
@@ -153,12 +153,12 @@ impl WhisperAsr {
     fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
         let (options, prompt) = (TranscribeOptions::default(), self.prompt()?);
         let positions = self.whisper.config().max_target_positions;
-        let rules = Rules {
+        let rules = DecodingRules {
             tokens: self.tokens.clone(),
-            suppressed: self.suppressed.clone(),
-            suppressed_at_start: self.suppressed_at_start.clone(),
+            suppress_tokens: self.suppressed.clone(),
+            begin_suppress_tokens: self.suppressed_at_start.clone(),
             timestamps: false,
-            most_tokens: samples.iter().map(|count| self.max_tokens(*count, &options)).collect(),
+            max_tokens: samples.iter().map(|count| self.max_tokens(*count, &options)).collect(),
             boosts: Vec::new(),
         };
         let search = GenerateOptions {
@@ -168,6 +168,6 @@ impl WhisperAsr {
         };
         let heard = self.whisper.decoder().generate(audio, &prompt, &rules, &search)?;
         let text = |tokens: &[u32]| Ok(self.tokeniser.decode(tokens)?.trim().to_string());
-        heard.iter().map(|heard| text(heard.text.without_end())).collect()
+        heard.iter().map(|heard| text(heard.generated.without_end())).collect()
     }
 }

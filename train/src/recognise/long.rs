@@ -7,8 +7,8 @@
 //! Departures: the scale of each window comes from its own loudest band. A window's end is padded
 //! like a clip's end, not by reflection.
 
-use engram_models::speech::log_mel::{SAMPLE_RATE, samples_of, seconds};
-use engram_models::whisper::Heard;
+use engram_models::speech::log_mel::{SAMPLE_RATE, samples_to_seconds, seconds_to_samples};
+use engram_models::whisper::WhisperTranscript;
 
 use super::speech_detection::is_without_speech;
 use super::transcript::{Part, Segment, Transcript, Word, mean_log_probability};
@@ -53,7 +53,7 @@ impl WhisperAsr {
             if is_rest || is_without_speech(window) {
                 start += window.len();
                 windows.push((1.0, 0.0));
-                on_window(&[], seconds(start));
+                on_window(&[], samples_to_seconds(start));
                 samples.drain(..samples.len().min(longest));
                 continue;
             }
@@ -61,18 +61,23 @@ impl WhisperAsr {
             let (made, audio) = self.decode(&[clip], options.padding, &options).map_err(E::from)?;
             let (used, parts) = self.window(window.len(), &made[0], &options).map_err(E::from)?;
             if options.word_times {
-                let before = words.last().map_or(0.0, |word: &Word| word.end) - seconds(start);
+                let before =
+                    words.last().map_or(0.0, |word: &Word| word.end) - samples_to_seconds(start);
                 let clips = [(window.len(), parts.as_slice())];
                 let found = self.words(&audio, &clips, before, &options).map_err(E::from)?;
-                words.extend(found.into_iter().flatten().map(|word| word.behind(seconds(start))));
+                words.extend(
+                    found.into_iter().flatten().map(|word| word.behind(samples_to_seconds(start))),
+                );
             }
-            let found: Vec<Segment> =
-                parts.into_iter().map(|part| part.segment.behind(seconds(start))).collect();
-            windows.push((made[0].no_speech, mean_log_probability(&made[0])));
+            let found: Vec<Segment> = parts
+                .into_iter()
+                .map(|part| part.segment.behind(samples_to_seconds(start)))
+                .collect();
+            windows.push((made[0].no_speech_prob, mean_log_probability(&made[0])));
             truncated |= self.is_truncated(window.len(), &made[0], &options);
             samples.drain(..used);
             start += used;
-            on_window(&found, seconds(start));
+            on_window(&found, samples_to_seconds(start));
             segments.extend(found);
         }
         let texts: Vec<&str> =
@@ -82,7 +87,7 @@ impl WhisperAsr {
         Ok(Transcript {
             text: texts.join(" "),
             words,
-            seconds: seconds(start),
+            seconds: samples_to_seconds(start),
             mean_log_probability: mean(|(_, log_probability)| *log_probability),
             no_speech_probability: mean(|(no_speech, _)| *no_speech),
             decoded_again: false,
@@ -109,14 +114,14 @@ impl WhisperAsr {
     fn window(
         &self,
         length: usize,
-        heard: &Heard,
+        heard: &WhisperTranscript,
         options: &TranscribeOptions,
     ) -> Result<(usize, Vec<Part>)> {
         if self.transcript(length, heard, options)?.segments.is_empty() {
             return Ok((length, Vec::new()));
         }
-        let tokens = heard.text.without_end();
-        let mut parts = self.parts(tokens, seconds(length))?;
+        let tokens = heard.generated.without_end();
+        let mut parts = self.parts(tokens, samples_to_seconds(length))?;
         let time = |token: Option<&u32>| token.and_then(|token| self.tokens.seconds(*token));
         let mut last = tokens.iter().rev();
         // Two timestamps at the end start a segment that the window does not contain. A single one
@@ -125,8 +130,8 @@ impl WhisperAsr {
             (Some(_), Some(end)) => Some(end),
             _ => self.end_of_the_last_pair(tokens),
         };
-        let used = end.map_or(length, |end| samples_of(end).max(MIN_STEP).min(length));
-        parts.retain(|part| samples_of(part.segment.start) < used || used == length);
+        let used = end.map_or(length, |end| seconds_to_samples(end).max(MIN_STEP).min(length));
+        parts.retain(|part| seconds_to_samples(part.segment.start) < used || used == length);
         Ok((used, parts))
     }
 

@@ -26,7 +26,7 @@ mod tests;
 
 use std::time::Instant;
 
-use engram_models::speech::log_mel::{samples_of, seconds};
+use engram_models::speech::log_mel::{samples_to_seconds, seconds_to_samples};
 use serde::Serialize;
 
 use super::transcript::{Segment, Transcript, Word, to_milliseconds};
@@ -177,7 +177,7 @@ impl Stream {
 
     /// The seconds of the recording that have arrived.
     fn received_seconds(&self) -> f64 {
-        seconds(self.first + self.samples.len())
+        samples_to_seconds(self.first + self.samples.len())
     }
 
     /// Appends a chunk.
@@ -192,7 +192,7 @@ impl Stream {
         self.decoded_again |= transcript.decoded_again;
         self.log_probability += f64::from(transcript.mean_log_probability);
         self.no_speech += f64::from(transcript.no_speech_probability);
-        let from = seconds(self.first);
+        let from = samples_to_seconds(self.first);
         let mut hypothesis = transcript.words;
         hypothesis = hypothesis.into_iter().map(|word| word.behind(from)).collect();
         let known: Vec<&Word> =
@@ -223,7 +223,9 @@ impl Stream {
         // Audio before `needed` has to be dropped, or the next chunk does not fit.
         let needed = now + self.options.chunk_seconds - self.max_seconds;
         let skipped = self.is_quiet && self.skip_to_untranscribed(window * KEPT_FRACTION);
-        if seconds(self.samples.len()) <= window || skipped && needed <= seconds(self.first) {
+        if samples_to_seconds(self.samples.len()) <= window
+            || skipped && needed <= samples_to_seconds(self.first)
+        {
             return;
         }
         let latest = now - window * KEPT_FRACTION;
@@ -231,7 +233,7 @@ impl Stream {
             self.drop_until(latest);
         } else if let Some(position) = self.position_to_drop(needed, latest) {
             self.drop_until(position);
-        } else if needed > seconds(self.first) {
+        } else if needed > samples_to_seconds(self.first) {
             // No two hypotheses agreed, so the words become final without agreement.
             let count = self.rest.iter().take_while(|word| word.end <= latest).count();
             self.truncated |= self.rest_is_truncated && count > 0;
@@ -251,7 +253,7 @@ impl Stream {
         };
         let start = word.start;
         let is_left = self.rest.is_empty() && self.received_seconds() - word.end >= least;
-        let drops = is_left && samples_of(start) > self.first;
+        let drops = is_left && seconds_to_samples(start) > self.first;
         if drops {
             self.drop_until(start);
         }
@@ -261,7 +263,7 @@ impl Stream {
     /// The last position between two times, after a final word, where audio may be dropped. It is
     /// in a pause, or else at the start of a final word.
     fn position_to_drop(&self, needed: f64, latest: f64) -> Option<f64> {
-        let from = needed.max(seconds(self.first) + SEAM);
+        let from = needed.max(samples_to_seconds(self.first) + SEAM);
         let known = self.words[self.known_from..].iter().map(|known| &known.word);
         let words: Vec<&Word> = known.chain(self.rest.first()).collect();
         let pairs = || words.windows(2).map(|pair| (pair[0], pair[1])).rev();
@@ -276,11 +278,11 @@ impl Stream {
 
     /// Drops the audio before a time in seconds, and removes the words that are no longer in it.
     fn drop_until(&mut self, time: f64) {
-        let count = samples_of(time).saturating_sub(self.first).min(self.samples.len());
+        let count = seconds_to_samples(time).saturating_sub(self.first).min(self.samples.len());
         self.samples.drain(..count);
         self.first += count;
         // The rest of a truncated word may be transcribed as a word.
-        let from = seconds(self.first) - SEAM;
+        let from = samples_to_seconds(self.first) - SEAM;
         let known = self.words[self.known_from..].iter();
         self.known_from += known.take_while(|known| known.word.end <= from).count();
     }
@@ -352,7 +354,7 @@ fn run<E>(
     mut transcribe: impl FnMut(&[f32]) -> Result<Transcript, E>,
     mut tell: impl FnMut(&StreamUpdate<'_>),
 ) -> Result<StreamResult, E> {
-    let chunk = samples_of(stream.options.chunk_seconds).max(1);
+    let chunk = seconds_to_samples(stream.options.chunk_seconds).max(1);
     let (mut waiting, mut more) = (Vec::new(), true);
     loop {
         while more && waiting.len() < chunk {

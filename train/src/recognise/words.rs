@@ -14,8 +14,8 @@
 
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::speech::AudioStates;
-use engram_models::speech::log_mel::{HOP, seconds};
-use engram_models::whisper::{Alignment, Said, Task};
+use engram_models::speech::log_mel::{HOP, samples_to_seconds};
+use engram_models::whisper::{Alignment, AlignmentText, Task};
 
 use super::transcript::{Part, Segment, Word};
 use super::{TranscribeOptions, WhisperAsr};
@@ -65,10 +65,13 @@ impl WhisperAsr {
         let texts: Vec<Vec<Vec<u32>>> =
             clips.iter().map(|(_, parts)| parts.iter().map(of_part).collect()).collect();
         let whole: Vec<Vec<u32>> = texts.iter().map(|parts| parts.concat()).collect();
-        let said: Vec<Said<'_>> = clips
+        let said: Vec<AlignmentText<'_>> = clips
             .iter()
             .zip(&whole)
-            .map(|((samples, _), text)| Said { text, states: samples / SAMPLES_OF_A_STATE })
+            .map(|((samples, _), text)| AlignmentText {
+                tokens: text,
+                num_states: samples / SAMPLES_OF_A_STATE,
+            })
             .collect();
         let prompt = self.tokens.prompt(self.language(options)?, false)?;
         let aligned =
@@ -85,7 +88,7 @@ impl WhisperAsr {
                 first += text.len();
             }
             let segments: Vec<&Segment> = parts.iter().map(|part| &part.segment).collect();
-            let length = seconds(*samples);
+            let length = samples_to_seconds(*samples);
             words.push(words_of(&segments, pieces, (before, length), by_character));
         }
         Ok(words)
@@ -101,7 +104,7 @@ fn pieces_of(
 ) -> Result<Vec<Piece>> {
     let seconds = |token: usize| {
         let state = alignment.starts.get(first + token).copied().unwrap_or_default();
-        seconds(state * SAMPLES_OF_A_STATE)
+        samples_to_seconds(state * SAMPLES_OF_A_STATE)
     };
     let mut texts = tokeniser.pieces(tokens)?;
     // Tokens at the end may not form a complete character.
@@ -117,7 +120,8 @@ fn pieces_of(
         if text.is_empty() {
             continue;
         }
-        let (start, end, tokens) = (seconds(from), seconds(i + 1), i + 1 - from);
+        let (start, end, tokens) =
+            (samples_to_seconds(from), samples_to_seconds(i + 1), i + 1 - from);
         let probabilities = alignment.probabilities.iter().skip(first + from).take(tokens);
         let probability = probabilities.sum();
         from = i + 1;

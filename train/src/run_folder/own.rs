@@ -138,5 +138,5 @@ pub(crate) fn sweep_names(folder: &Path, is_own: fn(&str) -> bool) -> Result<()>
         targets.extend(of.filter(|of| is_own(of)).map(str::to_string));
     }
     let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
-    durable::sweep(folder, &targets).map_err(TrainError::io(folder))
+    durable::remove_leftovers(folder, &targets).map_err(TrainError::io(folder))
 }

@@ -105,7 +105,7 @@ impl Talk {
     /// Streams it through an ASR model with errors that change from pass to pass. The errors affect
     /// words that are cut at the ends of the audio and the last word. Times are off by up to 60 ms.
     fn stream(&self, options: StreamOptions, max_seconds: f64) -> (StreamResult, usize) {
-        let (mut position, count, mut longest) = (0, samples_of(self.seconds), 0);
+        let (mut position, count, mut longest) = (0, seconds_to_samples(self.seconds), 0);
         let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
             let until = (position + 5_000).min(count);
             samples.extend((position..until).map(|i| i as f32));
@@ -114,8 +114,8 @@ impl Talk {
         };
         let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
             longest = longest.max(samples.len());
-            let first = seconds(samples[0] as usize);
-            let last = first + seconds(samples.len());
+            let first = samples_to_seconds(samples[0] as usize);
+            let last = first + samples_to_seconds(samples.len());
             let mut heard = Vec::<Word>::new();
             for (i, spoken) in self.words.iter().enumerate() {
                 let pass = samples.len() + samples[0] as usize;
@@ -152,7 +152,7 @@ fn nothing_is_lost_or_said_twice_where_sound_is_dropped() {
         let other = found.iter().zip(&want).position(|(found, want)| found != want);
         let near = |i: usize| (&done.words[i.saturating_sub(3)..i + 3], &talk.words[i - 3..i + 3]);
         assert_eq!((other.map(near), found.len()), (None, want.len()), "{options:?}");
-        assert!(seconds(longest) <= 20.0, "{options:?}: {longest}");
+        assert!(samples_to_seconds(longest) <= 20.0, "{options:?}: {longest}");
         let chunks = (300.0 / chunk_seconds).ceil() as usize;
         assert!((chunks..=chunks + 1).contains(&done.passes), "{options:?}: {}", done.passes);
         // A word that no end of the audio cuts waits for two chunks and its 0.3 s.
@@ -201,7 +201,7 @@ fn without_agreement_the_window_moves_on() {
         Ok(text(&words.collect::<String>()))
     };
     let Ok(done) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
-    assert_eq!(seconds(longest), 30.0);
+    assert_eq!(samples_to_seconds(longest), 30.0);
     assert!((115..=125).contains(&done.words.len()), "{}", done.words.len());
     assert!(!done.transcript.truncated);
 }
@@ -238,14 +238,14 @@ fn an_hour_of_silence_is_not_kept_and_the_word_behind_it_is_heard() {
     let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
         longest = longest.max(samples.len());
         let (first, end) = (samples[0] as usize, samples.len() + samples[0] as usize);
-        let start = seconds(hour) + 0.2 - seconds(first);
+        let start = samples_to_seconds(hour) + 0.2 - samples_to_seconds(first);
         let spoken = (end > hour && first <= hour).then(|| word(start, start + 0.5, "hello"));
         let words = spoken.into_iter().collect();
         Ok(transcript(words))
     };
     let Ok(done) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
     assert_eq!(texts(&done.words), ["hello"]);
-    assert!(seconds(longest) <= 16.0, "{longest}");
+    assert!(samples_to_seconds(longest) <= 16.0, "{longest}");
 }
 
 /// A model ends each text after its second word. It has to get the later audio again.
@@ -261,8 +261,8 @@ fn of_texts_that_end_early_more_is_heard_and_nothing_twice() {
         Ok(position < 45 * 16_000)
     };
     let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
-        let first = seconds(samples[0] as usize);
-        let last = first + seconds(samples.len());
+        let first = samples_to_seconds(samples[0] as usize);
+        let last = first + samples_to_seconds(samples.len());
         let heard = spoken.iter().filter(|word| word.start >= first && word.end <= last);
         let own = |spoken: &Word| word(spoken.start - first, spoken.end - first, &spoken.text);
         Ok(transcript(heard.take(2).map(own).collect()))

@@ -6,7 +6,7 @@ use candle_core::{DType, Device, Tensor};
 use engram_models::avformer::{Avformer, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
-use engram_models::speech::log_mel::samples_of;
+use engram_models::speech::log_mel::seconds_to_samples;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -78,7 +78,7 @@ impl AvformerStudy {
                     embeddings = embeddings.zeros_like()?;
                 }
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-                let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::predict())?;
+                let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::inference())?;
                 texts.extend(self.listener().texts_of(&audio, &samples)?);
             }
             progress.count(places.last().map_or(0, |last| *last as u64 + 1));
@@ -97,7 +97,7 @@ impl AvformerStudy {
     /// The input states of the first block, for clips in one pass.
     pub(super) fn embed(&self, clips: &[SeenClip]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-        let silence = samples_of(self.data().silence);
+        let silence = seconds_to_samples(self.data().silence);
         Ok(self.listener().embed(self.recogniser(), &samples, silence)?)
     }
 

@@ -7,7 +7,7 @@ use engram_data::world::speech::SAMPLE_RATE;
 use engram_models::avformer::state_distance;
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
-use engram_models::speech::log_mel::samples_of;
+use engram_models::speech::log_mel::seconds_to_samples;
 use rayon::prelude::*;
 
 use super::corpus::SeenClip;
@@ -27,7 +27,7 @@ impl AvformerStudy {
     /// Errors of the clips; an error if no clip is left.
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
-        let most = samples_of(self.data().max_seconds);
+        let most = seconds_to_samples(self.data().max_seconds);
         let lengths = self.listener().min_samples()..=most;
         let mut all: Vec<SeenClip> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
@@ -81,13 +81,13 @@ impl AvformerStudy {
     /// The frozen encoder's states of each clip, with silence behind it as in its training: the
     /// first `counts` of each, `[T, D]`.
     fn frozen_states(&self, clips: &[SeenClip], counts: &[usize]) -> StudyResult<Vec<Tensor>> {
-        let (listener, own) = (self.listener(), samples_of(self.data().silence));
+        let (listener, own) = (self.listener(), seconds_to_samples(self.data().silence));
         let silence = listener.trailing_silence_samples().max(own);
         let mut all = Vec::with_capacity(clips.len());
         for (clips, counts) in clips.chunks(HEARD_AT_ONCE).zip(counts.chunks(HEARD_AT_ONCE)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
             let embedded = listener.embed(self.recogniser(), &samples, silence)?;
-            let frozen = self.recogniser().encode_alone(embedded, &Mode::predict())?;
+            let frozen = self.recogniser().encode_unadapted(embedded, &Mode::inference())?;
             all.extend(first_states(&frozen, counts)?);
         }
         Ok(all)
@@ -96,7 +96,7 @@ impl AvformerStudy {
 
 /// A clip, a pause, and another clip: the model learns that a pause is not the end.
 fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
-    let pause = vec![0.0; samples_of(PAUSE)];
+    let pause = vec![0.0; seconds_to_samples(PAUSE)];
     SeenClip {
         text: format!("{} {}", first.text.trim(), second.text.trim()),
         samples: [&first.samples[..], &pause, &second.samples].concat(),

@@ -8,7 +8,7 @@ use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::count_word_errors;
-use engram_models::avformer::{Avformer, FrozenRecogniser, VisualTokens};
+use engram_models::avformer::{Avformer, FrozenAsrModel, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
@@ -48,7 +48,7 @@ pub struct AvformerStudy {
     quiet: bool,
     corpus: Corpus,
     listener: AsrModel,
-    recogniser: FrozenRecogniser,
+    recogniser: FrozenAsrModel,
     gallery: Option<Gallery>,
     encoder_sha256: String,
     validation: Vec<SeenClip>,
@@ -179,7 +179,7 @@ impl AvformerStudy {
     }
 
     /// The frozen ASR model, in the form that takes adapters.
-    pub(super) fn recogniser(&self) -> &FrozenRecogniser {
+    pub(super) fn recogniser(&self) -> &FrozenAsrModel {
         &self.recogniser
     }
 
@@ -346,8 +346,8 @@ impl Study for AvformerStudy {
         let losses = self.recogniser.text_losses(&audio, &texts, &mode)?;
         // Conformer clips that are too short for their texts have no gradient.
         let kept: Vec<u32> = match &self.recogniser {
-            FrozenRecogniser::Whisper { .. } => (0..batch.len() as u32).collect(),
-            FrozenRecogniser::Conformer(_) => (0..batch.len() as u32)
+            FrozenAsrModel::Whisper { .. } => (0..batch.len() as u32).collect(),
+            FrozenAsrModel::Conformer(_) => (0..batch.len() as u32)
                 .filter(|i| is_feasible(audio.lengths[*i as usize], &texts[*i as usize]))
                 .collect(),
         };
@@ -364,7 +364,7 @@ impl Study for AvformerStudy {
             parts.push(("state_distance".into(), distance));
         }
         let too_short = 1.0 - kept.len() as f64 / batch.len() as f64;
-        if matches!(self.recogniser, FrozenRecogniser::Conformer(_)) {
+        if matches!(self.recogniser, FrozenAsrModel::Conformer(_)) {
             parts.push(("too_short".into(), too_short));
         }
         Ok(BatchLoss { loss, examples: kept.len().max(1), tokens, parts })

@@ -61,7 +61,7 @@ impl Told {
             let pixels =
                 batch.par_iter().map(|(picture, view)| shown.evaluated(split, *picture, *view));
             let pixels = pixels.collect::<Result<Vec<_>, _>>()?;
-            let images = embed(vision, &pixels, &Mode::predict())?;
+            let images = embed(vision, &pixels, &Mode::inference())?;
             let nearest = nearest(&images, &names.vectors)?;
             let pictures = batch.iter().map(|(picture, _)| *picture);
             told.all.extend(pictures.zip(nearest.into_iter().map(|name| name as usize)));

@@ -89,9 +89,9 @@ mod tests {
     fn all_pictures_of_an_input_are_altered_alike() -> StudyResult<()> {
         let pixels = Tensor::arange(0f32, 54.0, &Device::Cpu)?.reshape((2, 3, 3, 3))?;
         let tokens = PackedTokens::new(&[[1u32], [2]]);
-        let input = RevealInput { tokens, pixels: Some(pixels), picture_of: vec![Some(0), None] };
+        let input = RevealInput { tokens, pixels: Some(pixels), image_of: vec![Some(0), None] };
         let altered = Alteration(13).of(input)?;
-        assert_eq!(altered.picture_of, [Some(0), None]);
+        assert_eq!(altered.image_of, [Some(0), None]);
         let pixels = altered.pixels.map(|pixels| pixels.flatten(1, 3)?.to_vec2::<f32>());
         let pictures = pixels.transpose()?.unwrap_or_default();
         let first: Vec<f32> = pictures[1].iter().map(|value| value - 27.0).collect();

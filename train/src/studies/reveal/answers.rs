@@ -33,7 +33,7 @@ impl Answers {
     }
 
     fn ask(&mut self, forward: &Forward<'_>, asked: &[&Example]) -> StudyResult<()> {
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let sequencer = forward.sequencer;
         let texts: Vec<Vec<u32>> =
             asked.iter().map(|example| sequencer.asked(example)).collect::<Result<_, _>>()?;

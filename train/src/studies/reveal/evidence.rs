@@ -97,7 +97,7 @@ impl Case<'_> {
 
     /// The log-probability of each answer token, for each subset of the entries.
     fn log_probabilities(&self, subsets: &[Vec<usize>]) -> StudyResult<Vec<Vec<f64>>> {
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let all = &self.reading[0];
         let base = self.base.select(&vec![0; subsets.len()])?;
         let queries = self.query.broadcast_as((subsets.len(), self.query.dim(1)?))?.contiguous()?;

@@ -151,7 +151,7 @@ fn deleted(
     example: &Example,
     rng: &mut ChaCha8Rng,
 ) -> StudyResult<DeletionAreas> {
-    let (sequencer, mode) = (forward.sequencer, Mode::predict());
+    let (sequencer, mode) = (forward.sequencer, Mode::inference());
     let forward = Forward { reencoded: 0, ..*forward };
     let texts = [sequencer.question(&example.text)?.0];
     let views = [example.picture.map(|picture| (picture, example.view))];

@@ -146,7 +146,7 @@ impl Forward<'_> {
 
     /// The prior `[ΣK]` and the values `[ΣK M, D]` of the memory entries that queries read.
     pub fn read(&self, queries: &Tensor, reading: &Reading) -> StudyResult<(Tensor, Tensor)> {
-        let fresh = self.encode_fresh(reading, &[], &Mode::predict())?;
+        let fresh = self.encode_fresh(reading, &[], &Mode::inference())?;
         let (prior, values) = self.weigh(queries, reading, fresh.as_ref())?;
         Ok((prior.detach(), values.detach()))
     }

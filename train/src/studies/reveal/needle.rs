@@ -93,7 +93,7 @@ pub fn replies(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>>
 }
 
 fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
-    let (model, sequencer, mode) = (forward.model, forward.sequencer, Mode::predict());
+    let (model, sequencer, mode) = (forward.model, forward.sequencer, Mode::inference());
     let (mut texts, mut views) = (Vec::new(), Vec::new());
     for task in tasks {
         for picture in &task.pictures {

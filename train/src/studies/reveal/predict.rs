@@ -301,7 +301,7 @@ impl Answerer {
         // The next-ranked entries replace ignored ones.
         let k = if self.k == 0 { 0 } else { self.k + without.len() };
         let forward = Forward { corpus, k, ..self.forward() };
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let texts = questions.iter().map(|question| match &question.question {
             Some(text) => sequencer.question(text),
             None => Ok((sequencer.describe(), false)),

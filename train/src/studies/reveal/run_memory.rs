@@ -234,8 +234,9 @@ impl RunMemory {
         // Items are encoded in the same chunks as when the memory was built.
         self.refresh = Some(Refresh::start(writer, steps, move |batch| {
             let Encoding { corpus, sequencer, .. } = encoding.as_ref();
-            let place =
-                |id| corpus.place_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, asked: 1 });
+            let place = |id| {
+                corpus.place_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, requested: 1 })
+            };
             let places = batch.entries.iter().map(|entry| place(entry.id));
             let places: Vec<usize> = places.collect::<Result<_, _>>()?;
             let mut items = ItemEncoder::new(&model, corpus, sequencer);

@@ -191,7 +191,7 @@ impl Sequencer {
         wanted.sort_unstable();
         wanted.dedup();
         let place = |view: &(usize, u32)| wanted.binary_search(view).ok().map(|i| i as u32);
-        let picture_of = views.iter().map(|view| view.as_ref().and_then(place)).collect();
+        let image_of = views.iter().map(|view| view.as_ref().and_then(place)).collect();
         let pixels = match wanted.is_empty() {
             true => None,
             false => {
@@ -200,6 +200,6 @@ impl Sequencer {
                 Some(Tensor::from_vec(pixels, shape, &Device::Cpu)?)
             }
         };
-        Ok(RevealInput { tokens: PackedTokens::new(texts), pixels, picture_of })
+        Ok(RevealInput { tokens: PackedTokens::new(texts), pixels, image_of })
     }
 }

@@ -228,7 +228,7 @@ impl RevealStudy {
     /// among the memory's images and their own, first and among the first ten.
     fn picture_recall(&self, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
-        let (model, mode) = (self.model()?, Mode::predict());
+        let (model, mode) = (self.model()?, Mode::inference());
         let encode = |views: &[(usize, u32)], head: Head| -> StudyResult<Vec<Vec<f32>>> {
             let mut vectors = Vec::new();
             for views in views.chunks(PICTURES_AT_A_TIME) {

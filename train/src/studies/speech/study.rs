@@ -10,9 +10,9 @@ use engram_models::adapter::Adapters;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
-use engram_models::speech::best_rq::Masked;
+use engram_models::speech::best_rq::MaskedStates;
 use engram_models::speech::ctc::{Ctc, ctc_loss, is_feasible};
-use engram_models::speech::decode::best_paths;
+use engram_models::speech::decode::greedy_paths;
 use engram_models::speech::log_mel::{Frames, LogMel};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -83,7 +83,7 @@ impl SpeechStudy {
             file => SpeechTokenizer::from_file(file.as_ref())?,
         };
         let corpus = Corpus::load(&data)?;
-        let mel = LogMel::normalised(model.encoder().num_mel_bins)?;
+        let mel = LogMel::conformer(model.encoder().num_mel_bins)?;
         let (validation, modules) = (Vec::new(), None);
         let mut study =
             Self { data, model, feeds, batch, seed, corpus, tokeniser, mel, validation, modules };
@@ -171,9 +171,9 @@ impl SpeechStudy {
             stop.check()?;
             let frames: Vec<Frames> =
                 utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
-            let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
+            let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
             let logits = modules.recogniser.logits(&audio)?;
-            for path in best_paths(&logits, &audio.lengths, blank)? {
+            for path in greedy_paths(&logits, &audio.lengths, blank)? {
                 texts.push(self.tokeniser.decode(&path.tokens)?);
             }
         }
@@ -191,7 +191,7 @@ impl SpeechStudy {
             let codes = utterances.par_iter().map(|one| self.codes(one));
             let codes = codes.collect::<StudyResult<Vec<_>>>()?;
             let masked = modules.best_rq.mask(&mut frames, &codes, &mut rng);
-            let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
+            let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
             let told = told(&modules.best_rq.logits(&audio, &masked)?)?;
             right += told.iter().zip(&masked.codes).filter(|(told, code)| told == code).count();
             all += told.len();
@@ -206,7 +206,7 @@ impl SpeechStudy {
         seed: u64,
     ) -> StudyResult<BatchLoss> {
         let modules = self.modules()?;
-        let masked: Masked =
+        let masked: MaskedStates =
             modules.best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(seed));
         let audio = encode(modules, &pack(&frames)?, mode)?;
         let logits = modules.best_rq.logits(&audio, &masked)?;
@@ -235,7 +235,7 @@ impl SpeechStudy {
         let encoder = modules.recogniser.encoder().config();
         let is_long_enough = |i: &u32| {
             let i = *i as usize;
-            is_feasible(encoder.states_of(frames[i].len()), &targets[i])
+            is_feasible(encoder.num_states(frames[i].len()), &targets[i])
         };
         let kept: Vec<u32> = (0..frames.len() as u32).filter(is_long_enough).collect();
         let audio = encode(modules, &pack(frames)?, mode)?;

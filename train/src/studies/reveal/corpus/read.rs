@@ -155,7 +155,7 @@ impl Read {
                 let image = entry.image().map(str::to_owned);
                 if image.is_none() && entry.text().trim().is_empty() {
                     let remedy = "add a text or an `image`, or remove the line";
-                    return Err(lines.fault("has neither text nor image", remedy).into());
+                    return Err(lines.error("has neither text nor image", remedy).into());
                 }
                 let empty = ["subject", "relation", "object"].into_iter().find(|field| {
                     let text = entry.payload.get(*field).and_then(|text| text.as_str());
@@ -163,7 +163,7 @@ impl Read {
                 });
                 if let Some(field) = empty {
                     let reason = format!("is a triple with an empty {field}");
-                    return Err(lines.fault(reason, "fill it in, or remove the line").into());
+                    return Err(lines.error(reason, "fill it in, or remove the line").into());
                 }
                 next_id = next_id.max(entry.id.saturating_add(1));
                 self.listed.push(Listed { entry, image, file, line: lines.line() });

@@ -70,7 +70,7 @@ impl Answerer {
         filter: Filter,
     ) -> StudyResult<Vec<Evidence>> {
         let retriever = self.retriever.as_ref().ok_or(NO_MEMORY)?;
-        let (sequencer, mode) = (&self.encoding.sequencer, Mode::predict());
+        let (sequencer, mode) = (&self.encoding.sequencer, Mode::inference());
         let text = match question {
             Some(question) => sequencer.question(question)?.0,
             None => sequencer.describe(),
