@@ -37,7 +37,7 @@ fn line(name: &str, sweep: &[AtRatio], of: fn(&AtRatio) -> &Measure) -> Line {
     noisy.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (ratio, wer) in noisy {
         line.points.push((ratio, wer.value));
-        line.intervals.push(Interval::of("", wer).ends);
+        line.intervals.push(Interval::from_measure("", wer).bounds);
     }
     line
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engram_eval::html::{FigureTable, figures_page};
+use engram_eval::html::{MetricTable, metrics_page};
 use engram_eval::result::Measure;
 use serde::{Deserialize, Serialize};
 
@@ -327,15 +327,15 @@ impl GridReport {
             self.unit,
             by_chance(self.claims.len())
         );
-        let table = |heading, rows, note, reference| FigureTable {
+        let table = |heading, rows, note, reference| MetricTable {
             heading,
-            rows_are: "configuration",
+            row_heading: "configuration",
             note,
             rows,
             reference,
         };
         let claims =
-            FigureTable { rows_are: "claim", ..table("Claims", &claims, &note, Some(0.0)) };
+            MetricTable { row_heading: "claim", ..table("Claims", &claims, &note, Some(0.0)) };
         let mut tables = vec![
             claims,
             table("Difference from the main configuration", &differences, "", Some(0.0)),
@@ -346,7 +346,7 @@ impl GridReport {
         let (configurations, seeds) = (self.configurations.len(), self.seeds);
         let reused = self.reused_note().map_or(String::new(), |note| format!(". {note}"));
         let lead = format!("{configurations} configurations, {seeds} seeds{reused}");
-        figures_page(&self.title, &lead, &tables)
+        metrics_page(&self.title, &lead, &tables)
     }
 }
 

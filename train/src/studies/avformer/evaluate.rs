@@ -19,7 +19,7 @@ use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::read::Pairs;
 use engram_eval::wer::report::{Labels, WerOptions, WerReport, evaluate};
-use engram_eval::wer::tokens::Unit;
+use engram_eval::wer::tokens::TokenUnit;
 use engram_models::avformer::Avformer;
 use serde::{Deserialize, Serialize};
 
@@ -277,7 +277,7 @@ impl AvformerStudy {
         };
         let values: Vec<f64> = texts.iter().enumerate().map(value).collect();
         let topics: Vec<String> = clips.iter().map(ClipWithFrames::topic).collect();
-        let normaliser = NORMALISER.described();
+        let normaliser = NORMALISER.name_and_version();
         let item = |((clip, topic), value): ((&ClipWithFrames, &String), &f64)| {
             let statistic = Statistic::Mean { value: *value };
             Item::new(&SHOWN_NAME_IN_TEXT, &normaliser, &clip.id, Some(topic), statistic)
@@ -462,7 +462,7 @@ fn write_rescued(
 fn aligned_words<'a>(said: &str, heard: &'a str) -> Vec<Option<&'a str>> {
     let mut words = heard.split_whitespace();
     let mut all = Vec::new();
-    for edit in align(Unit::Word, said, heard) {
+    for edit in align(TokenUnit::Word, said, heard) {
         let word = if edit == Edit::Deletion { None } else { words.next() };
         if edit != Edit::Insertion {
             all.push(word);

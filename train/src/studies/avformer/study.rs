@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Tensor};
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::normalise::Normaliser;
-use engram_eval::wer::measure;
+use engram_eval::wer::count_word_errors;
 use engram_models::avformer::{Avformer, FrozenAsrModel, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -390,7 +390,8 @@ impl Study for AvformerStudy {
             self.transcribe(avformer, &self.validation, shown, (&mut none, context.stop))?;
         for (name, heard) in names.iter().zip(heard) {
             let heard = NORMALISER.normalise_all(&heard);
-            metrics.push(((*name).to_string(), measure(&said, &heard)?.total.error_rate()));
+            metrics
+                .push(((*name).to_string(), count_word_errors(&said, &heard)?.total.error_rate()));
         }
         let counts = vec![("validation".into(), self.validation.len() as u64)];
         Ok(Evaluation { metrics, counts })

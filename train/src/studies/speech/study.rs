@@ -5,7 +5,7 @@ use engram_data::audio::noise::NoiseKind;
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
-use engram_eval::wer::measure;
+use engram_eval::wer::count_word_errors;
 use engram_models::adapter::Adapters;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterGroup, Parameters};
@@ -345,7 +345,8 @@ impl Study for SpeechStudy {
             let texts = self.transcribe(modules, &self.validation, context.stop)?;
             let references: Vec<&str> =
                 self.validation.iter().map(|one| one.text.as_str()).collect();
-            metrics.push(("wer".to_string(), measure(&references, &texts)?.total.error_rate()));
+            metrics
+                .push(("wer".to_string(), count_word_errors(&texts, &heard)?.total.error_rate()));
         }
         if self.feeds[context.phase.index].objective == Objective::BestRq {
             metrics.push((MASKED_ACCURACY.into(), self.masked_accuracy(modules, context.stop)?));

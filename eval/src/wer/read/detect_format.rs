@@ -36,20 +36,23 @@ pub fn check_pair(
     hypothesis: &str,
 ) -> Result<(), EvalError> {
     let first = |text| not_blank(text).map(|(_, row)| first_token(row).0).collect::<Vec<&str>>();
-    let (said, heard) = (first(reference), first(hypothesis));
-    let [ids, others] = [&said, &heard].map(|ids| ids.iter().copied().collect::<HashSet<_>>());
-    let distinct = !said.is_empty() && ids.len() == said.len() && others.len() == heard.len();
+    let (reference_ids, hypothesis_ids) = (first(reference), first(hypothesis));
+    let [ids, others] =
+        [&reference_ids, &hypothesis_ids].map(|ids| ids.iter().copied().collect::<HashSet<_>>());
+    let distinct = !reference_ids.is_empty()
+        && ids.len() == reference_ids.len()
+        && others.len() == hypothesis_ids.len();
     let in_common = ids.intersection(&others).count();
-    let sorted = said.is_sorted() && heard.is_sorted();
+    let sorted = reference_ids.is_sorted() && hypothesis_ids.is_sorted();
     let number = |id: &&str| id.bytes().all(|byte| byte.is_ascii_digit());
-    let all = |is: &dyn Fn(&&str) -> bool| said.iter().chain(&heard).all(is);
+    let all = |is: &dyn Fn(&&str) -> bool| reference_ids.iter().chain(&hypothesis_ids).all(is);
     // Sorted numbers are ids; unsorted numbers may be words. A single line is weaker evidence than
     // several.
     let like_ids = all(&|id| like_id(id) && (!number(id) || sorted))
-        && (said.len() > 1 || all(&|id| has_letter_and_digit(id)));
-    let same = in_common == said.len() && in_common == heard.len();
-    let kaldi = (like_ids && 2 * in_common >= said.len().min(heard.len()))
-        || (same && (said != heard || (sorted && said.len() >= 5)));
+        && (reference_ids.len() > 1 || all(&|id| has_letter_and_digit(id)));
+    let same = in_common == reference_ids.len() && in_common == hypothesis_ids.len();
+    let kaldi = (like_ids && 2 * in_common >= reference_ids.len().min(hypothesis_ids.len()))
+        || (same && (reference_ids != hypothesis_ids || (sorted && reference_ids.len() >= 5)));
     if distinct && kaldi {
         let (_, reason, remedy) = KALDI;
         return Err(malformed(reference_file, None, reason, remedy));

@@ -18,7 +18,7 @@ pub struct HumanAnswer<'a> {
     pub answer: Cow<'a, str>,
     /// Index, among the answers to the question, of the first answer with the same id, confidence
     /// and raw answer. Answers equal in all fields count as one.
-    pub same_as: u32,
+    pub first_equal: u32,
 }
 
 /// An answer as written in the file.
@@ -45,17 +45,19 @@ impl<'a> Written<'a> {
 }
 
 /// Reads the answers to a question; for `deserialize_with`.
-pub(super) fn people<'de: 'a, 'a, D: Deserializer<'de>>(
+pub(super) fn deserialize_answers<'de: 'a, 'a, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Box<[HumanAnswer<'a>]>, D::Error> {
     let written: Vec<Written<'a>> = objects(deserializer)?;
-    let same_as = same_as(&written);
-    let people = written.into_iter().zip(same_as);
-    Ok(people.map(|(written, same_as)| HumanAnswer { answer: written.answer, same_as }).collect())
+    let first_equal = first_equal(&written);
+    let answers = written.into_iter().zip(first_equal);
+    Ok(answers
+        .map(|(written, first_equal)| HumanAnswer { answer: written.answer, first_equal })
+        .collect())
 }
 
 /// For each answer, the index of the first answer with the same other fields.
-fn same_as(written: &[Written<'_>]) -> Vec<u32> {
+fn first_equal(written: &[Written<'_>]) -> Vec<u32> {
     if written.len() <= FEW {
         let first = |(place, answer): (usize, &Written<'_>)| {
             let same = |earlier: &Written<'_>| earlier.other_fields() == answer.other_fields();
@@ -74,7 +76,7 @@ mod tests {
 
     #[derive(Deserialize)]
     struct Question<'a> {
-        #[serde(borrow, deserialize_with = "people")]
+        #[serde(borrow, deserialize_with = "deserialize_answers")]
         answers: Box<[HumanAnswer<'a>]>,
     }
 
@@ -82,7 +84,7 @@ mod tests {
         let text = format!("{{\"answers\": [{}]}}", answers.join(","));
         let question: Question<'_> = serde_json::from_str(&text).unwrap();
         assert!(question.answers.iter().all(|answer| matches!(answer.answer, Cow::Borrowed(_))));
-        question.answers.iter().map(|answer| answer.same_as).collect()
+        question.answers.iter().map(|answer| answer.first_equal).collect()
     }
 
     #[test]

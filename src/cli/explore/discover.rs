@@ -15,7 +15,7 @@ use crate::cli::output;
 const DEPTH: usize = 5;
 
 /// The runs and memories that were found.
-pub(super) struct Found {
+pub(super) struct RunsAndMemories {
     pub(super) runs: Vec<Run>,
     pub(super) memories: Vec<FoundMemory>,
 }
@@ -56,8 +56,8 @@ impl Run {
 }
 
 /// Finds runs and memories below folders, sorted by name. Broken ones are skipped with a note.
-pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<Found> {
-    let mut found = Found { runs: Vec::new(), memories: Vec::new() };
+pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<RunsAndMemories> {
+    let mut found = RunsAndMemories { runs: Vec::new(), memories: Vec::new() };
     // Canonical paths give each folder its real name and avoid duplicates.
     let whole = |folder: &PathBuf| {
         let whole = folder.canonicalize().ok().filter(|folder| folder.is_dir());
@@ -91,7 +91,7 @@ pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-impl Found {
+impl RunsAndMemories {
     /// Sets the names of all runs and memories.
     fn name(&mut self) {
         let runs = self.runs.iter().map(|run| run.folder.as_path());
@@ -111,7 +111,7 @@ fn common<'a>(one: &'a Path, other: &Path) -> &'a Path {
 }
 
 /// Adds the runs and memories below a folder. Unreadable ones are skipped with a note.
-fn look_into(folder: &Path, depth: usize, found: &mut Found) {
+fn look_into(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
     let (name, path) = (String::new(), folder.to_path_buf());
     let is_known = found.runs.iter().any(|run| run.folder == path)
         || found.memories.iter().any(|memory| memory.folder == path);

@@ -6,11 +6,11 @@ use crate::result::Measure;
 
 /// Values under one heading, drawn on one axis.
 #[derive(Debug, Clone, Copy)]
-pub struct FigureTable<'a> {
+pub struct MetricTable<'a> {
     /// The heading.
     pub heading: &'a str,
     /// Heading of the first column: the kind of rows.
-    pub rows_are: &'a str,
+    pub row_heading: &'a str,
     /// A note for the reader; may be empty.
     pub note: &'a str,
     /// The name and the measured value of each row.
@@ -22,18 +22,18 @@ pub struct FigureTable<'a> {
 /// Returns the page.
 ///
 /// ```
-/// use engram_eval::html::{FigureTable, figures_page};
+/// use engram_eval::html::{MetricTable, metrics_page};
 ///
-/// let table = FigureTable {
+/// let table = MetricTable {
 ///     heading: "Rows",
-///     rows_are: "row",
+///     row_heading: "row",
 ///     note: "",
 ///     rows: &[],
 ///     reference: None,
 /// };
-/// assert!(figures_page("Grid", "three seeds", &[table]).starts_with("<!DOCTYPE html>"));
+/// assert!(metrics_page("Grid", "three seeds", &[table]).starts_with("<!DOCTYPE html>"));
 /// ```
-pub fn figures_page(title: &str, lead: &str, tables: &[FigureTable<'_>]) -> String {
+pub fn metrics_page(title: &str, lead: &str, tables: &[MetricTable<'_>]) -> String {
     let mut page = Page::new(title, lead);
     for table in tables {
         let named = table.rows.iter();
@@ -44,7 +44,7 @@ pub fn figures_page(title: &str, lead: &str, tables: &[FigureTable<'_>]) -> Stri
             if !table.note.is_empty() {
                 html.leaf("p", &[("class", "note")], table.note);
             }
-            forest(html, table.rows_are, &rows, &Forest { overall: table.reference, n: false });
+            forest(html, table.row_heading, &rows, &Forest { overall: table.reference, n: false });
             star_note(html, &rows);
         });
     }
@@ -60,14 +60,14 @@ mod tests {
     fn every_figure_is_on_the_page_and_stays_text() {
         let info = MetricInfo { name: "exact_match", version: 1, higher_is_better: Some(true) };
         let rows = [("<main>".to_owned(), Measure::new(&info, 10, Ok(0.625), None))];
-        let table = FigureTable {
+        let table = MetricTable {
             heading: "Rows",
-            rows_are: "row",
+            row_heading: "row",
             note: "over 3 seeds",
             rows: &rows,
             reference: Some(0.5),
         };
-        let page = figures_page("Grid", "lead", &[table]);
+        let page = metrics_page("Grid", "lead", &[table]);
         for part in ["&lt;main&gt;", "0.625", "over 3 seeds", "<svg"] {
             assert!(page.contains(part), "{part}");
         }

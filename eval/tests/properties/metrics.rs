@@ -26,7 +26,7 @@ fn a_perfect_caption_has_the_perfect_figures() {
         let scores =
             evaluate_captions(&annotations, &results, &CaptionOptions::default()).expect("fit");
         for image in scores.images {
-            let (d, plain) = (image.figures.cider_d, image.figures.cider);
+            let (d, plain) = (image.metrics.cider_d, image.metrics.cider);
             assert!(d <= 10.0 + 1e-9 && (d - plain).abs() < 1e-9, "{d} {plain}");
         }
     });

@@ -1,5 +1,5 @@
-//! The bundled models in `train/kept/`, with 16-bit weights. The smoke scale starts from them;
-//! notebooks and `engram explore train/kept` open them without training.
+//! The bundled models in `train/bundled/`, with 16-bit weights. The smoke scale starts from them;
+//! notebooks and `engram explore train/bundled` open them without training.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,50 +20,53 @@ const MEMORY: &str = "memory";
 const WEIGHTS: &str = "model.safetensors";
 /// The SHA-256 checksums of the weights, in the format of `sha256sum`.
 const SUMS: &str = "SHA256SUMS";
-const KEPT_SUMS: &str = include_str!("../../../train/kept/SHA256SUMS");
+const BUNDLED_SUMS: &str = include_str!("../../../train/bundled/SHA256SUMS");
 
 /// The frozen models for AVFormer at scale smoke: file paths below a folder, and contents.
 static FROZEN: [(&str, &[u8]); 8] = [
-    ("clip/run.sha256", include_bytes!("../../../train/kept/clip/run.sha256")),
-    ("conformer/run.sha256", include_bytes!("../../../train/kept/conformer/run.sha256")),
-    ("clip/config.json", include_bytes!("../../../train/kept/clip/config.json")),
+    ("clip/run.sha256", include_bytes!("../../../train/bundled/clip/run.sha256")),
+    ("conformer/run.sha256", include_bytes!("../../../train/bundled/conformer/run.sha256")),
+    ("clip/config.json", include_bytes!("../../../train/bundled/clip/config.json")),
     (
         "clip/preprocessor_config.json",
-        include_bytes!("../../../train/kept/clip/preprocessor_config.json"),
+        include_bytes!("../../../train/bundled/clip/preprocessor_config.json"),
     ),
-    ("clip/model.safetensors", include_bytes!("../../../train/kept/clip/model.safetensors")),
-    ("conformer/config.json", include_bytes!("../../../train/kept/conformer/config.json")),
-    ("conformer/tokenizer.json", include_bytes!("../../../train/kept/conformer/tokenizer.json")),
+    ("clip/model.safetensors", include_bytes!("../../../train/bundled/clip/model.safetensors")),
+    ("conformer/config.json", include_bytes!("../../../train/bundled/conformer/config.json")),
+    ("conformer/tokenizer.json", include_bytes!("../../../train/bundled/conformer/tokenizer.json")),
     (
         "conformer/model.safetensors",
-        include_bytes!("../../../train/kept/conformer/model.safetensors"),
+        include_bytes!("../../../train/bundled/conformer/model.safetensors"),
     ),
 ];
 
 /// A bundled model.
-pub(super) struct Kept {
+pub(super) struct BundledModel {
     /// The folder name.
     name: &'static str,
     /// The files other than the weights.
     files: &'static [&'static str],
     /// Name prefix of tensors that only training needs; they are omitted. Empty for none.
-    left_out: &'static str,
+    omitted: &'static str,
 }
 
 /// The image encoder.
-pub(super) const CLIP: Kept =
-    Kept { name: "clip", files: &["config.json", "preprocessor_config.json"], left_out: "" };
+pub(super) const CLIP: BundledModel =
+    BundledModel { name: "clip", files: &["config.json", "preprocessor_config.json"], omitted: "" };
 /// The ASR model.
-pub(super) const CONFORMER: Kept =
-    Kept { name: "conformer", files: &["config.json", "tokenizer.json"], left_out: "best_rq." };
+pub(super) const CONFORMER: BundledModel = BundledModel {
+    name: "conformer",
+    files: &["config.json", "tokenizer.json"],
+    omitted: "best_rq.",
+};
 /// AVFormer's adapters for the ASR model, at scale smoke.
-pub(super) const AVFORMER: Kept = Kept {
+pub(super) const AVFORMER: BundledModel = BundledModel {
     name: "avformer",
     files: &["config.json", "recipe.toml", "summary.json", "metrics.jsonl"],
-    left_out: "",
+    omitted: "",
 };
 /// REVEAL at scale smoke, with its memory.
-pub(super) const REVEAL: Kept = Kept {
+pub(super) const REVEAL: BundledModel = BundledModel {
     name: "reveal",
     files: &[
         "model.json",
@@ -73,7 +76,7 @@ pub(super) const REVEAL: Kept = Kept {
         "summary.json",
         "metrics.jsonl",
     ],
-    left_out: "",
+    omitted: "",
 };
 
 /// Writes the frozen image encoder and the ASR model below `folder`, and returns their folders.
@@ -90,19 +93,19 @@ pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
     Ok([folder.join(CLIP.name), folder.join(CONFORMER.name)])
 }
 
-impl Kept {
+impl BundledModel {
     /// Reports whether a run's weights equal the bundled ones.
     pub(super) fn compared(&self, run: &Path) -> anyhow::Result<String> {
-        let bytes = to_f16(&run.join(WEIGHTS), self.left_out)?;
+        let bytes = to_f16(&run.join(WEIGHTS), self.omitted)?;
         let own = format!("{:x}", Sha256::digest(&bytes));
-        let kept = sums(KEPT_SUMS).find(|(_, name)| *name == self.weights());
+        let bundled = sums(BUNDLED_SUMS).find(|(_, name)| *name == self.weights());
         let (run, name) = (run.display(), self.name);
-        Ok(match kept {
-            Some((kept, _)) if kept == own => {
-                format!("{run}: the weights equal train/kept/{name}, bit for bit.")
+        Ok(match bundled {
+            Some((sum, _)) if sum == own => {
+                format!("{run}: the weights equal train/bundled/{name}, bit for bit.")
             }
             _ => format!(
-                "{run}: the weights differ from train/kept/{name}, because of another machine, \
+                "{run}: the weights differ from train/bundled/{name}, because of another machine, \
                  build or seed."
             ),
         })
@@ -110,7 +113,7 @@ impl Kept {
 
     /// Writes a run as a bundled model below `folder`, and replaces an earlier one. In its files,
     /// paths to the frozen models below `out` become relative; `out` is the folder of all runs.
-    pub(super) fn keep(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
+    pub(super) fn export(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
         let place = folder.join(self.name);
         self.refuse_others(&place)?;
         // Temporary names in the model's folder; a later call removes those left by a killed
@@ -126,7 +129,7 @@ impl Kept {
             FolderWriter::create(&made)
         })();
         let whole = whole.with_context(|| {
-            format!("{}: cannot be written; give another --keep", folder.display())
+            format!("{}: cannot be written; give another --export-bundled", folder.display())
         })?;
         let to = whole.path();
         for name in self.files {
@@ -136,7 +139,7 @@ impl Kept {
             let frozen = format!("{}/", out.join(FOLDER).display());
             output::write_new(&to.join(name), text.replace(&frozen, "../").as_bytes())?;
         }
-        let bytes = to_f16(&run.join(WEIGHTS), self.left_out)?;
+        let bytes = to_f16(&run.join(WEIGHTS), self.omitted)?;
         output::write_new(&to.join(WEIGHTS), &bytes)?;
         write_checksums(to)?;
         if self.name == REVEAL.name {
@@ -169,8 +172,8 @@ impl Kept {
         output::write_whole(&file, text.as_bytes())
     }
 
-    /// Fails if the folder contains a file that [`Kept::keep`] does not write, because it would be
-    /// lost.
+    /// Fails if the folder contains a file that [`BundledModel::export`] does not write, because it
+    /// would be lost.
     fn refuse_others(&self, place: &Path) -> anyhow::Result<()> {
         for entry in fs::read_dir(place).into_iter().flatten() {
             let entry = entry.with_context(|| format!("{}: could not be read", place.display()))?;
@@ -181,7 +184,7 @@ impl Kept {
                 || (self.name == REVEAL.name && name == MEMORY);
             anyhow::ensure!(
                 is_ours,
-                "{}: is not a file of a bundled model; move it, or give another --keep",
+                "{}: is not a file of a bundled model; move it, or give another --export-bundled",
                 entry.path().display()
             );
         }
@@ -193,25 +196,27 @@ impl Kept {
     }
 }
 
-/// Creates the folder if it is missing. Fails if it contains other files, because [`Kept::keep`]
-/// replaces folders, and if it is not writable.
+/// Creates the folder if it is missing. Fails if it contains other files, because
+/// [`BundledModel::export`] replaces folders, and if it is not writable.
 pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
-    let told = || format!("{}: cannot store bundled models; give another --keep", folder.display());
+    let told = || {
+        format!("{}: cannot store bundled models; give another --export-bundled", folder.display())
+    };
     create_folder(folder).with_context(told)?;
     tempfile::NamedTempFile::new_in(folder).with_context(told)?;
     let has_things = fs::read_dir(folder).with_context(told)?.next().is_some();
     anyhow::ensure!(
         !has_things || folder.join(SUMS).is_file(),
-        "{}: contains files other than bundled models ({SUMS} is missing); give another --keep",
+        "{}: contains files other than bundled models ({SUMS} is missing); give another --export-bundled",
         folder.display()
     );
     [CLIP, CONFORMER, AVFORMER, REVEAL]
         .iter()
-        .try_for_each(|kept| kept.refuse_others(&folder.join(kept.name)))
+        .try_for_each(|model| model.refuse_others(&folder.join(model.name)))
 }
 
 /// The folder for the unpacked models, below the folder of all runs.
-pub(super) const FOLDER: &str = "kept";
+pub(super) const FOLDER: &str = "bundled";
 
 fn sums(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines().filter_map(|line| line.split_once("  "))
@@ -224,62 +229,62 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unpacked_is_what_is_kept() {
+    fn what_is_unpacked_is_what_is_bundled() {
         let folder = tempfile::tempdir().expect("a folder");
         let [clip, conformer] = unpack(folder.path()).expect("unpacked");
-        for (kept, folder) in [(CLIP, clip), (CONFORMER, conformer)] {
-            let told = kept.compared(&folder).expect("compared");
+        for (model, folder) in [(CLIP, clip), (CONFORMER, conformer)] {
+            let told = model.compared(&folder).expect("compared");
             assert!(told.contains("bit for bit"), "{told}");
         }
     }
 
     #[test]
-    fn only_what_was_kept_is_replaced() {
+    fn only_bundled_models_are_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
         let [clip, _] = unpack(&folder.path().join("runs")).expect("unpacked");
-        let keep = folder.path().join("keep");
-        check_folder(&keep).expect("nothing is there");
+        let export = folder.path().join("export");
+        check_folder(&export).expect("nothing is there");
         for _ in 0..2 {
-            CLIP.keep(&clip, folder.path(), &keep).expect("kept");
-            assert!(CLIP.compared(&keep.join("clip")).expect("compared").contains("bit for bit"));
-            check_folder(&keep).expect("a folder of kept models");
+            CLIP.export(&clip, folder.path(), &export).expect("exported");
+            assert!(CLIP.compared(&export.join("clip")).expect("compared").contains("bit for bit"));
+            check_folder(&export).expect("a folder of bundled models");
         }
-        let mut names: Vec<_> = fs::read_dir(&keep)
+        let mut names: Vec<_> = fs::read_dir(&export)
             .expect("a folder")
             .map(|entry| entry.expect("an entry").file_name())
             .collect();
         names.sort();
         assert_eq!(names, [SUMS, "clip"]);
         // A file of the user is preserved.
-        fs::write(keep.join("clip/notes.txt"), "mine").expect("written");
-        for told in [check_folder(&keep), CLIP.keep(&clip, folder.path(), &keep)] {
+        fs::write(export.join("clip/notes.txt"), "mine").expect("written");
+        for told in [check_folder(&export), CLIP.export(&clip, folder.path(), &export)] {
             let told = told.expect_err("refused").to_string();
             assert!(told.contains("notes.txt: is not a file of a bundled model"), "{told}");
         }
-        assert_eq!(fs::read(keep.join("clip/notes.txt")).expect("kept"), b"mine");
-        fs::remove_file(keep.join("clip/notes.txt")).expect("removed");
-        fs::remove_file(keep.join(SUMS)).expect("removed");
-        let told = check_folder(&keep).expect_err("refused").to_string();
+        assert_eq!(fs::read(export.join("clip/notes.txt")).expect("exported"), b"mine");
+        fs::remove_file(export.join("clip/notes.txt")).expect("removed");
+        fs::remove_file(export.join(SUMS)).expect("removed");
+        let told = check_folder(&export).expect_err("refused").to_string();
         assert!(told.contains("SHA256SUMS is missing"), "{told}");
     }
 
     #[test]
-    fn other_weights_are_told_from_those_that_are_kept() {
+    fn other_weights_are_told_from_those_that_are_bundled() {
         let folder = tempfile::tempdir().expect("a folder");
         let [clip, conformer] = unpack(folder.path()).expect("unpacked");
         fs::copy(clip.join(WEIGHTS), conformer.join(WEIGHTS)).expect("copied");
         let told = CONFORMER.compared(&conformer).expect("compared");
-        assert!(told.contains("the weights differ from train/kept/conformer"), "{told}");
+        assert!(told.contains("the weights differ from train/bundled/conformer"), "{told}");
         // Modified files are unpacked again.
         unpack(folder.path()).expect("unpacked");
         assert!(CONFORMER.compared(&conformer).expect("compared").contains("bit for bit"));
     }
 
     #[test]
-    fn the_checksums_of_what_is_kept_are_right() {
-        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept");
+    fn the_checksums_of_the_bundled_models_are_right() {
+        let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled");
         for name in ["avformer", "clip", "conformer", "reveal"] {
-            let folder = kept.join(name);
+            let folder = bundled.join(name);
             assert!(folder.join(CHECKSUMS).is_file(), "{name}");
             check_checksums(&folder).expect("whole");
         }

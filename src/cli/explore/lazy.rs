@@ -7,10 +7,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use anyhow::Context;
 use image::{ImageFormat, RgbImage};
 
-use super::found::Run;
+use super::discover::Run;
 
 /// A value that is opened on first use. If opening fails, the next call tries again.
-pub(super) struct Lazily<T> {
+pub(super) struct Lazy<T> {
     opened: OnceLock<T>,
     /// Locked while the value is being opened.
     opening: Mutex<()>,
@@ -30,16 +30,16 @@ pub(super) struct LazyRuns<T>(Vec<LazyRun<T>>);
 struct LazyRun<T> {
     study: String,
     folder: PathBuf,
-    opened: Lazily<T>,
+    opened: Lazy<T>,
 }
 
-impl<T> Default for Lazily<T> {
+impl<T> Default for Lazy<T> {
     fn default() -> Self {
         Self { opened: OnceLock::new(), opening: Mutex::new(()) }
     }
 }
 
-impl<T> Lazily<T> {
+impl<T> Lazy<T> {
     pub(super) fn get(&self, open: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
@@ -60,7 +60,7 @@ impl<T: FromRun> LazyRuns<T> {
         let lazy = |run: &Run| LazyRun {
             study: run.study.clone(),
             folder: run.folder.clone(),
-            opened: Lazily::default(),
+            opened: Lazy::default(),
         };
         Self(runs.iter().map(lazy).collect())
     }
@@ -78,8 +78,8 @@ impl<T: FromRun> LazyRuns<T> {
 }
 
 /// Encodes an image as PNG.
-pub(super) fn png(picture: &RgbImage) -> anyhow::Result<Vec<u8>> {
+pub(super) fn png(image: &RgbImage) -> anyhow::Result<Vec<u8>> {
     let mut png = Cursor::new(Vec::new());
-    picture.write_to(&mut png, ImageFormat::Png)?;
+    image.write_to(&mut png, ImageFormat::Png)?;
     Ok(png.into_inner())
 }

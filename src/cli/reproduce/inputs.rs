@@ -13,7 +13,7 @@ use engram_eval::wer::read::{TextFormat, parse_texts};
 use engram_train::recognise::AsrModel;
 
 use super::real::{CAPTIONS, PHRASES, SPEECH};
-use super::{Reproduce, Scale, StudyName, kept};
+use super::{Reproduce, Scale, StudyName, bundled};
 
 impl StudyName {
     /// The prefix of the study's claim ids.
@@ -28,17 +28,17 @@ impl StudyName {
 
 impl Reproduce {
     /// Whether any claim of a study is requested.
-    pub(super) fn makes(&self, study: StudyName) -> bool {
+    pub(super) fn includes_study(&self, study: StudyName) -> bool {
         let begins = |id: &String| id.split('.').next() == Some(study.name());
-        match self.rows.is_empty() {
+        match self.claims.is_empty() {
             true => self.study.is_empty() || self.study.contains(&study),
-            false => self.rows.iter().any(begins),
+            false => self.claims.iter().any(begins),
         }
     }
 
     /// Whether a claim is requested.
-    pub(super) fn wants(&self, id: &str) -> bool {
-        self.rows.is_empty() || self.rows.iter().any(|row| row == id)
+    pub(super) fn includes_claim(&self, id: &str) -> bool {
+        self.claims.is_empty() || self.claims.iter().any(|claim| claim == id)
     }
 
     /// The folder below `--data` that contains all these files; adds a note if a file is missing.
@@ -60,7 +60,7 @@ impl Reproduce {
 
     /// Checks all inputs, before hours of training.
     pub(super) fn check_given(&self) -> anyhow::Result<()> {
-        self.check_rows()?;
+        self.check_claims()?;
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_dir()) {
             anyhow::bail!("{}: is not a folder; give another --data (ENGRAM_DATA)", data.display());
         }
@@ -81,13 +81,13 @@ impl Reproduce {
                 "{whisper}: is not a Whisper model; give another --whisper"
             );
         }
-        self.keep.as_deref().map_or(Ok(()), kept::check_folder)
+        self.export_bundled.as_deref().map_or(Ok(()), bundled::check_folder)
     }
 
     /// Reads the real data files that exist.
     fn check_data(&self) -> anyhow::Result<()> {
         let notes = &mut Vec::new();
-        if self.makes(StudyName::Patent)
+        if self.includes_study(StudyName::Patent)
             && let Some(folder) = self.real(PHRASES, notes)
         {
             read_pairs(folder.join("validation.csv"), Labels::Required)?;
@@ -96,7 +96,7 @@ impl Reproduce {
                 read_pairs(train, Labels::Required)?;
             }
         }
-        if self.makes(StudyName::Reveal)
+        if self.includes_study(StudyName::Reveal)
             && !self.is_smoke()
             && let Some(folder) = self.real(CAPTIONS, notes)
         {
@@ -104,7 +104,7 @@ impl Reproduce {
                 read_annotations(&folder.join(file))?;
             }
         }
-        if self.makes(StudyName::Avformer)
+        if self.includes_study(StudyName::Avformer)
             && self.whisper.is_some()
             && let Some(folder) = self.real(SPEECH, notes)
         {
@@ -118,15 +118,15 @@ impl Reproduce {
     }
 
     /// Checks that all requested claims exist.
-    fn check_rows(&self) -> anyhow::Result<()> {
-        if self.rows.is_empty() {
+    fn check_claims(&self) -> anyhow::Result<()> {
+        if self.claims.is_empty() {
             return Ok(());
         }
         let known = [self.patent_ids(), self.reveal_ids()?, self.avformer_ids()?].concat();
-        if let Some(id) = self.rows.iter().find(|id| !known.contains(id)) {
+        if let Some(id) = self.claims.iter().find(|id| !known.contains(id)) {
             let scale = self.scale_name();
             anyhow::bail!(
-                "--row {id}: scale {scale} has no such claim with these options; its claims are {}",
+                "--claim {id}: scale {scale} has no such claim with these options; its claims are {}",
                 known.join(", ")
             );
         }

@@ -19,7 +19,7 @@ const DARK: f64 = 0.55;
 ///
 /// # Errors
 /// If a row does not have one number per column, or if the plotting back end fails.
-pub fn draw_shades(
+pub fn draw_heatmap(
     rows: &[String],
     columns: &[String],
     numbers: &[Vec<f64>],
@@ -70,12 +70,12 @@ mod tests {
     fn names_and_numbers_stand_in_the_table() {
         let names = |names: [&str; 2]| names.map(str::to_owned);
         let numbers = [vec![1.5, 0.0], vec![-0.25, 0.5]];
-        let svg = draw_shades(&names(["a fact", "another"]), &names(["pi", "##e"]), &numbers);
+        let svg = draw_heatmap(&names(["a fact", "another"]), &names(["pi", "##e"]), &numbers);
         let svg = svg.unwrap();
         for text in ["a fact", "another", "pi", "##e", "1.50", "-0.25"] {
             assert!(svg.contains(text), "{text}");
         }
-        let error = draw_shades(&names(["a", "b"]), &names(["c", "d"]), &[vec![1.0]]).unwrap_err();
+        let error = draw_heatmap(&names(["a", "b"]), &names(["c", "d"]), &[vec![1.0]]).unwrap_err();
         assert!(error.to_string().contains("2 rows of 2 numbers"), "{error}");
     }
 }
