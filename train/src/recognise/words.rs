@@ -120,8 +120,7 @@ fn pieces_of(
         if text.is_empty() {
             continue;
         }
-        let (start, end, tokens) =
-            (samples_to_seconds(from), samples_to_seconds(i + 1), i + 1 - from);
+        let (start, end, tokens) = (seconds(from), seconds(i + 1), i + 1 - from);
         let probabilities = alignment.probabilities.iter().skip(first + from).take(tokens);
         let probability = probabilities.sum();
         from = i + 1;
