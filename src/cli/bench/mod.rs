@@ -17,7 +17,7 @@ use super::Outcome;
 Examples:
   engram bench memory --rows 20000
   engram bench refresh
-  engram bench avformer --recogniser train/kept/conformer --image-encoder train/kept/clip")]
+  engram bench avformer --asr-model train/kept/conformer --image-encoder train/kept/clip")]
 pub enum Bench {
     Memory(memory::MemoryBench),
     Refresh(refresh::RefreshBench),

@@ -45,11 +45,11 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("data", "convert", "out")
         | ("data", "phrases" | "world" | "speech" | "audiovisual", "folder") => Role::NewFolder,
 
-        ("predict", _, "run" | "memory" | "adapters" | "encoder" | "recogniser")
+        ("predict", _, "run" | "memory" | "adapters" | "encoder" | "asr_model")
         | ("predict", _, "image_encoder")
         | ("memory", _, "folder" | "model" | "image_model")
         | ("data", "convert", "folder")
-        | ("bench", "avformer", "recogniser" | "image_encoder")
+        | ("bench", "avformer", "asr_model" | "image_encoder")
         | ("reproduce", _, "whisper" | "encoder")
         | ("explore", _, "folders") => Role::InputModel,
 

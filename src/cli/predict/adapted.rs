@@ -23,7 +23,7 @@ use crate::cli::{Outcome, output, paths};
 pub struct Adapted {
     /// Use the adapters of this `engram train avformer` run and the frames in the manifest; greedy
     /// decoding, one text per clip
-    #[arg(long, value_name = "RUN", requires = "recogniser",
+    #[arg(long, value_name = "RUN", requires = "asr_model",
         conflicts_with_all = ["beams", "language", "translate", "timestamps", "word_times", "padding",
             "boost", "stream"])]
     pub(super) adapters: Option<PathBuf>,

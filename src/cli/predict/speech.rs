@@ -29,38 +29,38 @@ pub struct Speech {
     /// --input is an audio file, a folder of audio files, or a manifest (JSON lines with audio,
     /// start, end)
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "encoder", "vectors"])]
-    pub(super) recogniser: Option<String>,
+    pub(super) asr_model: Option<String>,
     /// Format of --output; default: from the file extension, otherwise JSON lines
-    #[arg(long, requires = "recogniser")]
+    #[arg(long, requires = "asr_model")]
     format: Option<Format>,
     /// Beam size; a Conformer with --boost uses 8 instead of 1
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "recogniser",
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "asr_model",
         value_parser = clap::value_parser!(u16).range(1..=64))]
     beams: u16,
     /// Spoken language, for multilingual models, for example en
-    #[arg(long, value_name = "CODE", requires = "recogniser")]
+    #[arg(long, value_name = "CODE", requires = "asr_model")]
     language: Option<String>,
     /// Translate speech to English
-    #[arg(long, requires = "recogniser")]
+    #[arg(long, requires = "asr_model")]
     translate: bool,
     /// Add start and end times of segments (always on for subtitles)
-    #[arg(long, requires = "recogniser")]
+    #[arg(long, requires = "asr_model")]
     timestamps: bool,
     /// Add start, end, text and probability of each word, in JSON lines
-    #[arg(long, requires = "recogniser")]
+    #[arg(long, requires = "asr_model")]
     word_times: bool,
     /// Padding after each clip
-    #[arg(long, value_name = "PADDING", default_value = "zeros", requires = "recogniser")]
+    #[arg(long, value_name = "PADDING", default_value = "zeros", requires = "asr_model")]
     padding: PaddingName,
     /// Number of clips in a batch
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "recogniser",
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "asr_model",
         value_parser = clap::value_parser!(u16).range(1..=256))]
     batch: u16,
     /// How to treat a clip that cannot be decoded
-    #[arg(long, value_name = "ACTION", default_value = "stop", requires = "recogniser")]
+    #[arg(long, value_name = "ACTION", default_value = "stop", requires = "asr_model")]
     on_error: OnError,
     /// Print a summary as JSON
-    #[arg(long, requires = "recogniser")]
+    #[arg(long, requires = "asr_model")]
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) boost: Boost,

@@ -31,7 +31,7 @@ const SHOWN: usize = 60;
 pub struct Streaming {
     /// Transcribe as a stream, in chunks of this length, and report the latency of each word.
     /// With --input - raw audio is read from standard input (16 kHz, mono, 16 bits, little-endian)
-    #[arg(long, value_name = "SECONDS", requires = "recogniser", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", requires = "asr_model", value_parser = seconds)]
     stream: Option<f64>,
     /// Maximum length of earlier audio that is transcribed again with each chunk
     /// [default: 15, or the model's maximum minus --stream]
