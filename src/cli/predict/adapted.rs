@@ -12,7 +12,7 @@ use engram_train::recognise::{AdaptedClip, AdaptedRecogniser, Listener};
 use serde::Serialize;
 
 use super::Predict;
-use super::speech::{check_heard, read_clips};
+use super::speech::{check_any_transcribed, read_clips};
 use super::subtitles::one_line;
 use super::transcripts::{Format, files_of, write_labelled};
 use crate::cli::{Outcome, output, paths};
@@ -62,7 +62,7 @@ struct Summary {
     with_frames: usize,
     /// The errors of clips whose audio or frames could not be decoded.
     skipped: Vec<String>,
-    sound_seconds: f64,
+    audio_seconds: f64,
     /// Wall time from the loaded models to the last text.
     seconds: f64,
 }
@@ -93,13 +93,13 @@ impl Predict {
         }
         adapted.switch(Some(&name))?;
         let sees = adapted.frames() > 0;
-        let (started, mut text, mut heard) = (Instant::now(), String::new(), Vec::new());
+        let (started, mut text, mut labelled) = (Instant::now(), String::new(), Vec::new());
         let bar = output::progress_bar(all.len(), "clips", self.quiet);
         let mut summary = Summary {
             clips: 0,
             with_frames: 0,
             skipped: Vec::new(),
-            sound_seconds: 0.0,
+            audio_seconds: 0.0,
             seconds: 0.0,
         };
         for batch in all.chunks(self.speech.batch()) {
@@ -125,11 +125,11 @@ impl Predict {
                 let frames = adapted.seen(one);
                 summary.clips += 1;
                 summary.with_frames += usize::from(frames > 0);
-                summary.sound_seconds += seconds;
+                summary.audio_seconds += seconds;
                 let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
                 match format {
                     Format::Tsv if text.is_empty() => text += "id\ttext\n",
-                    Format::Manifest => heard.push((clip, made.clone())),
+                    Format::Manifest => labelled.push((clip, made.clone())),
                     _ => {}
                 }
                 text += &match format {
@@ -146,11 +146,11 @@ impl Predict {
         }
         bar.finish_and_clear();
         summary.seconds = started.elapsed().as_secs_f64();
-        check_heard(summary.clips, &summary.skipped, input)?;
+        check_any_transcribed(summary.clips, &summary.skipped, input)?;
         match format {
             Format::Manifest => {
-                let heard = heard.iter().map(|(clip, text)| (*clip, text.as_str()));
-                write_labelled(&self.output, heard, self.quiet)?;
+                let labelled = labelled.iter().map(|(clip, text)| (*clip, text.as_str()));
+                write_labelled(&self.output, labelled, self.quiet)?;
             }
             _ => output::write_whole(&self.output, text.as_bytes())?,
         }
@@ -165,7 +165,7 @@ impl Predict {
             "{} clips{skipped}, {} with frames, {:.1} s of audio in {:.1} s, written to {}",
             summary.clips,
             summary.with_frames,
-            summary.sound_seconds,
+            summary.audio_seconds,
             summary.seconds,
             self.output.display()
         );

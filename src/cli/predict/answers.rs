@@ -43,7 +43,7 @@ impl Predict {
             let told = format!("{} questions, the first {}, {reason}", cut.len(), first.id);
             output::note(&told, false);
         }
-        if let Some(text) = judged(&answers) {
+        if let Some(text) = attribution_quality(&answers) {
             output::print(&text)?;
         }
         let done = format!("{} answers written to {}", answers.len(), self.output.display());
@@ -66,7 +66,7 @@ impl Predict {
         {
             let replies = answerer.reply(tasks).map_err(anyhow::Error::from_boxed)?;
             for (task, reply) in lines.iter().zip(replies) {
-                serde_json::to_writer(&mut bytes, &Replied { task, reply })?;
+                serde_json::to_writer(&mut bytes, &TaskWithReply { task, reply })?;
                 bytes.push(b'\n');
             }
             bar.inc(tasks.len() as u64);
@@ -101,7 +101,7 @@ impl Predict {
 
 /// A task and its reply.
 #[derive(Serialize)]
-struct Replied<'a> {
+struct TaskWithReply<'a> {
     #[serde(flatten)]
     task: &'a Map<String, Value>,
     #[serde(flatten)]
@@ -109,7 +109,7 @@ struct Replied<'a> {
 }
 
 /// The quality of the attributions over all answers, as text.
-fn judged(answers: &[Answer]) -> Option<String> {
+fn attribution_quality(answers: &[Answer]) -> Option<String> {
     let mean = |values: Vec<f64>| {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };

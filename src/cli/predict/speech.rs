@@ -94,7 +94,7 @@ struct Summary {
     /// The errors of clips that could not be decoded.
     skipped: Vec<String>,
     /// Duration of the audio.
-    sound_seconds: f64,
+    audio_seconds: f64,
     /// Wall time from the loaded model to the last text.
     seconds: f64,
     /// Wall time divided by the duration of the audio.
@@ -102,14 +102,14 @@ struct Summary {
     /// Computed only for the JSON output.
     weights_sha256: Option<String>,
     /// Number of clips that were transcribed a second time, padded to 30 seconds.
-    padded_again: usize,
+    repadded_clips: usize,
     /// Latency of final words, with `--stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
     streaming: Option<Report>,
 }
 
 /// The audio of a clip that waits for transcription.
-enum Sound {
+enum ClipAudio {
     Short(Vec<f32>),
     Long(Vec<f32>, Box<ClipReader>),
 }
@@ -184,20 +184,20 @@ impl Predict {
                 continue;
             }
             let longest = (recogniser.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
-            let sounds: Vec<Result<Sound, DataError>> =
+            let opened: Vec<Result<ClipAudio, DataError>> =
                 batch.par_iter().map(|clip| open(clip, longest)).collect();
             let (mut short, mut transcripts) = (Vec::new(), Vec::new());
-            for (clip, sound) in batch.iter().zip(sounds) {
-                let made = match sound {
-                    Ok(Sound::Short(samples)) => {
+            for (clip, audio) in batch.iter().zip(opened) {
+                let made = match audio {
+                    Ok(ClipAudio::Short(samples)) => {
                         short.push((clip, samples));
                         continue;
                     }
-                    Ok(Sound::Long(samples, reader)) => {
+                    Ok(ClipAudio::Long(samples, reader)) => {
                         let tell = |text: &str| bar.set_message(text.to_string());
                         let boost = tree(clip)?;
                         let options = RecogniseOptions { boost, ..options.clone() };
-                        long(&recogniser, &options, samples, *reader, &tell)
+                        transcribe_long(&recogniser, &options, samples, *reader, &tell)
                     }
                     Err(error) => Err(error.into()),
                 };
@@ -221,16 +221,16 @@ impl Predict {
         }
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
-        check_heard(made.len(), &skipped, input)?;
+        check_any_transcribed(made.len(), &skipped, input)?;
         self.write_transcripts(format, &made, &streams)?;
-        let sound_seconds: f64 = made.iter().map(|(_, transcript)| transcript.seconds).sum();
+        let audio_seconds: f64 = made.iter().map(|(_, transcript)| transcript.seconds).sum();
         let summary = Summary {
             clips: made.len(),
-            sound_seconds,
+            audio_seconds,
             seconds,
-            real_time_factor: seconds / sound_seconds.max(1e-9),
+            real_time_factor: seconds / audio_seconds.max(1e-9),
             weights_sha256: self.speech.json.then(|| recogniser.weights_sha256()).transpose()?,
-            padded_again: made.iter().filter(|(_, transcript)| transcript.padded).count(),
+            repadded_clips: made.iter().filter(|(_, transcript)| transcript.padded).count(),
             skipped,
             streaming: stream.map(|options| Report::of(options, &streams)),
         };
@@ -244,14 +244,14 @@ impl Predict {
         let told = format!(
             "{} clips{skipped}, {:.1} s of audio in {:.1} s ({:.1} times real time), written to {}",
             summary.clips,
-            sound_seconds,
+            audio_seconds,
             seconds,
             1.0 / summary.real_time_factor.max(1e-9),
             self.output.display()
         );
         output::note(&told, self.quiet);
         if let Some(report) = &summary.streaming {
-            output::note(&report.told(), self.quiet);
+            output::note(&report.to_text(), self.quiet);
         }
         Ok(Outcome::Done)
     }
@@ -310,8 +310,12 @@ impl Speech {
 
 /// Returns an error if all clips are skipped, because an output file without text would look like a
 /// result.
-pub(super) fn check_heard(heard: usize, skipped: &[String], input: &Path) -> anyhow::Result<()> {
-    match skipped.first().filter(|_| heard == 0) {
+pub(super) fn check_any_transcribed(
+    transcribed: usize,
+    skipped: &[String],
+    input: &Path,
+) -> anyhow::Result<()> {
+    match skipped.first().filter(|_| transcribed == 0) {
         None => Ok(()),
         Some(first) => {
             let (input, count) = (input.display(), skipped.len());
@@ -321,23 +325,23 @@ pub(super) fn check_heard(heard: usize, skipped: &[String], input: &Path) -> any
 }
 
 /// Reads the samples of a clip, or only its first samples if it has more than `longest`.
-fn open(clip: &Clip, longest: usize) -> Result<Sound, DataError> {
+fn open(clip: &Clip, longest: usize) -> Result<ClipAudio, DataError> {
     let (mut reader, mut samples) = (clip.open(SAMPLE_RATE)?, Vec::new());
     while reader.read(&mut samples)? {
         if samples.len() > longest {
-            return Ok(Sound::Long(samples, Box::new(reader)));
+            return Ok(ClipAudio::Long(samples, Box::new(reader)));
         }
     }
     Ok(if samples.len() > longest {
-        Sound::Long(samples, Box::new(reader))
+        ClipAudio::Long(samples, Box::new(reader))
     } else {
-        Sound::Short(samples)
+        ClipAudio::Short(samples)
     })
 }
 
 /// Transcribes a long recording. `first` has the samples that are already read; `reader` gives the
 /// rest.
-fn long(
+fn transcribe_long(
     recogniser: &Listener,
     options: &RecogniseOptions,
     mut first: Vec<f32>,
@@ -353,14 +357,14 @@ fn long(
         Ok(reader.read(samples)?)
     };
     let started = Instant::now();
-    let heard = |_: &[Segment], done: f64| {
+    let progress = |_: &[Segment], done: f64| {
         let rest = all.map_or(String::new(), |all| {
             let left = started.elapsed().as_secs_f64() / done.max(1e-9) * (all - done).max(0.0);
             format!(" of {all:.0} s, {} left", HumanDuration(Duration::from_secs_f64(left)))
         });
         tell(&format!("(this recording: {done:.0}{rest})"));
     };
-    recogniser.transcribe_long(options, read, heard)
+    recogniser.transcribe_long(options, read, progress)
 }
 
 /// Reads the clips in the input and prints how many files of a folder were skipped.

@@ -54,7 +54,7 @@ pub(super) struct Report {
     revised_words: usize,
     /// Audio time in seconds from the end of a word until the word is final, without compute time.
     /// Null without words.
-    latency_of_sound: Option<Distribution>,
+    latency_without_compute: Option<Distribution>,
     /// The same with compute time, for audio that arrives in real time.
     latency: Option<Distribution>,
 }
@@ -159,29 +159,35 @@ impl Report {
         let words = || streams.iter().flat_map(|stream| &stream.words);
         let sum = |of: fn(&Streamed) -> usize| streams.iter().map(of).sum::<usize>();
         let compute_seconds: f64 = streams.iter().map(|stream| stream.compute_seconds).sum();
-        let sound: f64 = streams.iter().map(|stream| stream.transcript.seconds).sum();
-        let of_sound = |word: &FinalWord| word.final_at - word.word.end;
+        let audio: f64 = streams.iter().map(|stream| stream.transcript.seconds).sum();
+        let without_compute = |word: &FinalWord| word.final_at - word.word.end;
         Self {
             options,
             passes: sum(|stream| stream.passes),
             late_passes: sum(|stream| stream.late_passes),
             compute_seconds,
-            real_time_factor: compute_seconds / sound.max(1e-9),
+            real_time_factor: compute_seconds / audio.max(1e-9),
             revised_words: sum(|stream| stream.revised_words),
-            latency_of_sound: Distribution::of(words().map(of_sound).collect()),
+            latency_without_compute: Distribution::of(words().map(without_compute).collect()),
             latency: Distribution::of(words().map(|word| word.latency).collect()),
         }
     }
 
     /// The report as one line of text.
-    pub(super) fn told(&self) -> String {
-        let Some((latency, of_sound)) = self.latency.zip(self.latency_of_sound) else {
+    pub(super) fn to_text(&self) -> String {
+        let Some((latency, without_compute)) = self.latency.zip(self.latency_without_compute)
+        else {
             return "no words were transcribed".to_string();
         };
         format!(
             "latency of words: median {:.2} s, mean {:.2} s, 95th percentile {:.2} s; median \
              without compute time {:.2} s; {} of {} passes started late",
-            latency.p50, latency.mean, latency.p95, of_sound.p50, self.late_passes, self.passes
+            latency.p50,
+            latency.mean,
+            latency.p95,
+            without_compute.p50,
+            self.late_passes,
+            self.passes
         )
     }
 }

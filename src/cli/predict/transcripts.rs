@@ -137,7 +137,7 @@ pub(in crate::cli) fn files_of(clips: &[Clip]) -> impl Iterator<Item = &Path> {
 /// transcript.
 pub(super) fn write_labelled<'c>(
     path: &Path,
-    heard: impl Iterator<Item = (&'c Clip, &'c str)>,
+    transcribed: impl Iterator<Item = (&'c Clip, &'c str)>,
     quiet: bool,
 ) -> anyhow::Result<()> {
     let label = |(clip, text): (&Clip, &str)| {
@@ -146,7 +146,7 @@ pub(super) fn write_labelled<'c>(
         Clip { text, ..clip.clone() }
     };
     let (labelled, silent): (Vec<Clip>, Vec<Clip>) =
-        heard.map(label).partition(|clip| clip.text.is_some());
+        transcribed.map(label).partition(|clip| clip.text.is_some());
     if labelled.is_empty() {
         anyhow::bail!("all transcripts are empty: there is nothing to write to {}", path.display());
     }
