@@ -146,7 +146,7 @@ impl Predict {
             anyhow::bail!("pair `{}`: the score is {score}; check the model's weights", row.id);
         }
         let bytes = predictions_csv(&rows, &scores);
-        output::write_whole(&self.output, &bytes)?;
+        output::write_atomic(&self.output, &bytes)?;
         let done = format!("{} scores written to {}", scores.len(), self.output.display());
         output::note(&done, self.quiet);
         Ok(Outcome::Done)

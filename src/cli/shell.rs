@@ -49,7 +49,7 @@ impl ManPages {
         output::create_folder(&self.folder)?;
         let pages = pages(&command)?;
         for (name, page) in &pages {
-            output::write_whole(&self.folder.join(name), page.as_bytes())?;
+            output::write_atomic(&self.folder.join(name), page.as_bytes())?;
         }
         output::print(&format!("{folder}: {} pages", pages.len()))?;
         Ok(Outcome::Done)

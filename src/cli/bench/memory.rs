@@ -69,7 +69,7 @@ impl MemoryBench {
         let place = |name: &str| folder.path().join(name);
         let mut clustered = ClusteredKeys::new(self.width);
         let queries = clustered.rows(self.queries);
-        output::write_whole(&place("queries.f32"), &bytes(&queries))?;
+        output::write_atomic(&place("queries.f32"), &bytes(&queries))?;
         let mut copy = BufWriter::new(create_new_file(&place("keys.f32"))?);
         let copied = |keys: &[f32]| {
             let written = copy.write_all(&bytes(keys));

@@ -170,7 +170,7 @@ impl TradeoffBench {
             output::print(&format!("{name}: {}: ({x}, {y}): {points}", line.name))?;
         }
         let path = self.out.join(name);
-        output::write_whole(&path, draw_lines(axes, lines, Legend::LowerRight)?.as_bytes())
+        output::write_atomic(&path, draw_lines(axes, lines, Legend::LowerRight)?.as_bytes())
     }
 }
 

@@ -71,8 +71,8 @@ impl Clips {
         let source = SpeechSource { path, audio, frames, frame_rate, skip_missing };
         let SpeechClips { clips, missing, without_text, without_length, hidden } =
             read(self.format, &source)?;
-        paths::check_named(&self.out, files_of(&clips))?;
-        output::write_whole(&self.out, &manifest(&self.out, &clips)?)?;
+        paths::check_not_overwritten(&self.out, files_of(&clips))?;
+        output::write_atomic(&self.out, &manifest(&self.out, &clips)?)?;
         if self.json {
             let with_frames = clips.iter().filter(|clip| !clip.frames.is_empty()).count();
             let clips = clips.len();

@@ -357,7 +357,7 @@ impl Output {
         let reading = Reading { bar, skips_bad_rows: self.skip_bad_lines };
 
         let not_written = |error| output::not_written(&self.out, error);
-        let mut file = BufWriter::new(output::WholeFile::create(&self.out).map_err(not_written)?);
+        let mut file = BufWriter::new(output::AtomicFile::create(&self.out).map_err(not_written)?);
         let mut write_error = None;
         let mut to = Collector::new(|knowledge| {
             let line = serde_json::to_writer(&mut file, &knowledge).map_err(io::Error::from);

@@ -67,10 +67,10 @@ impl Outputs {
     /// Writes the requested files.
     pub fn write(&self, items: &[Item], page: impl FnOnce() -> String) -> anyhow::Result<()> {
         if let Some(path) = &self.html {
-            output::write_whole(path, page().as_bytes())?;
+            output::write_atomic(path, page().as_bytes())?;
         }
         if let Some(path) = &self.items {
-            output::write_whole(path, json_lines(items).as_bytes())?;
+            output::write_atomic(path, json_lines(items).as_bytes())?;
         }
         Ok(())
     }

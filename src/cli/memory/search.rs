@@ -153,11 +153,11 @@ impl Search {
         let (found, graph) =
             searched.map_err(|error| with_place(error, self.queries.as_deref(), None, None))?;
         if let Some(path) = &self.output {
-            output::write_whole(path, &npy_bytes(&matrix(&found, k, |hit| hit.id, -1), k)?)?;
+            output::write_atomic(path, &npy_bytes(&matrix(&found, k, |hit| hit.id, -1), k)?)?;
         }
         if let Some(path) = &self.scores {
             let scores = matrix(&found, k, |hit| hit.score, f32::NEG_INFINITY);
-            output::write_whole(path, &npy_bytes(&scores, k)?)?;
+            output::write_atomic(path, &npy_bytes(&scores, k)?)?;
         }
         if self.json {
             let queries = shown(&generation, &found, usize::MAX)?;

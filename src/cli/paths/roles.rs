@@ -17,7 +17,7 @@ pub(super) enum Role {
     InputModel,
     /// The base folder of other paths, or a folder of audio. The command itself compares the files
     /// that it reads with its outputs.
-    Base,
+    BaseFolder,
 }
 
 impl Role {
@@ -57,7 +57,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("memory" | "explore", _, "images")
         | ("data", "clips", "audio" | "frames")
         | ("data", "entries", "folder")
-        | ("reproduce", _, "data") => Role::Base,
+        | ("reproduce", _, "data") => Role::BaseFolder,
 
         ("predict", _, "haystack" | "vectors" | "boost")
         | ("train", _, "recipe")

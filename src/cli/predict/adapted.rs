@@ -84,7 +84,7 @@ impl Predict {
             anyhow::bail!("{}: is a folder; name a file for --output", self.output.display());
         }
         let all = read_clips(input, self.quiet)?;
-        paths::check_named(&self.output, files_of(&all))?;
+        paths::check_not_overwritten(&self.output, files_of(&all))?;
         let mut adapted = AdaptedRecogniser::new(Listener::open(recogniser)?);
         let name = run.display().to_string();
         match self.adapted.frames {
@@ -152,7 +152,7 @@ impl Predict {
                 let labelled = labelled.iter().map(|(clip, text)| (*clip, text.as_str()));
                 write_labelled(&self.output, labelled, self.quiet)?;
             }
-            _ => output::write_whole(&self.output, text.as_bytes())?,
+            _ => output::write_atomic(&self.output, text.as_bytes())?,
         }
         if self.speech.json {
             output::print_json(&summary)?;

@@ -36,7 +36,7 @@ impl Predict {
             bar.inc(questions.len() as u64);
         }
         bar.finish_and_clear();
-        output::write_whole(&self.output, &lines)?;
+        output::write_atomic(&self.output, &lines)?;
         let cut: Vec<&Answer> = answers.iter().filter(|answer| answer.question_cut).collect();
         if let Some(first) = cut.first() {
             let reason = "are longer than the run's `data.max_query_tokens` and were truncated";
@@ -72,7 +72,7 @@ impl Predict {
             bar.inc(tasks.len() as u64);
         }
         bar.finish_and_clear();
-        output::write_whole(&self.output, &bytes)?;
+        output::write_atomic(&self.output, &bytes)?;
         let done = format!("{} replies written to {}", tasks.len(), self.output.display());
         output::note(&done, self.quiet);
         Ok(Outcome::Done)
@@ -82,7 +82,7 @@ impl Predict {
 impl Predict {
     /// Opens a run. Returns an error for options that have no effect without retrieval.
     fn open(&self, run: &Path, pictures: Vec<PathBuf>) -> anyhow::Result<Answerer> {
-        paths::check_named(&self.output, pictures.iter().map(PathBuf::as_path))?;
+        paths::check_not_overwritten(&self.output, pictures.iter().map(PathBuf::as_path))?;
         let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
         let wanted = [
             ("--evidence", self.evidence),

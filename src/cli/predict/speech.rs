@@ -143,7 +143,7 @@ impl Predict {
         if subtitles {
             self.check_subtitle_files(&clips, format)?;
         } else {
-            paths::check_named(&self.output, files_of(&clips))?;
+            paths::check_not_overwritten(&self.output, files_of(&clips))?;
         }
         if self.speech.word_times && format != Format::Jsonl {
             anyhow::bail!("--word-times needs --format jsonl; give both, or leave it out");

@@ -73,13 +73,13 @@ impl Predict {
                 Format::Txt => text += &format!("{}\n", one_line(&transcript.text)),
                 Format::Srt | Format::Vtt => {
                     let subtitles = subtitles(format, &transcript.segments);
-                    output::write_whole(&self.subtitle_file(clip, format)?, subtitles.as_bytes())?;
+                    output::write_atomic(&self.subtitle_file(clip, format)?, subtitles.as_bytes())?;
                 }
             }
         }
         match format {
             Format::Srt | Format::Vtt => Ok(()),
-            _ => output::write_whole(&self.output, text.as_bytes()),
+            _ => output::write_atomic(&self.output, text.as_bytes()),
         }
     }
 
@@ -100,7 +100,7 @@ impl Predict {
                 );
             }
         }
-        files.keys().try_for_each(|file| paths::check_named(file, files_of(clips)))
+        files.keys().try_for_each(|file| paths::check_not_overwritten(file, files_of(clips)))
     }
 
     fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
@@ -155,7 +155,7 @@ pub(super) fn write_labelled<'c>(
         let note = format!("skipped {count} clips with an empty transcript, first `{first}`");
         output::note(&note, quiet);
     }
-    output::write_whole(path, &manifest(path, &labelled)?)
+    output::write_atomic(path, &manifest(path, &labelled)?)
 }
 
 #[cfg(test)]
