@@ -55,7 +55,7 @@ impl GridCommand {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::watch(None)?;
-        interrupt.ended(self.make(interrupt.stop()))
+        interrupt.finish(self.make(interrupt.stop()))
     }
 
     fn make(&self, stop: Stop) -> anyhow::Result<Outcome> {

@@ -122,7 +122,7 @@ impl Reproduce {
     pub fn run(mut self) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::watch(None)?;
         self.stop = interrupt.stop();
-        interrupt.ended(self.make())
+        interrupt.finish(self.make())
     }
 
     fn make(mut self) -> anyhow::Result<Outcome> {
