@@ -1,8 +1,8 @@
 //! `engram memory`.
 
-mod ask;
 mod edit;
-mod encoded;
+mod encode;
+mod query;
 mod search;
 
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use engram_memory::Memory;
 
 use super::{Outcome, output};
-pub(super) use encoded::{check_model, prompt_choice};
+pub(super) use encode::{check_model, prompt_choice};
 pub(super) use search::ShownHit;
 
 /// Build, search and edit a key/value memory.

@@ -14,7 +14,7 @@ use engram_memory::{Generation, Memory, MemoryError, Row};
 use serde::Serialize;
 
 use super::super::{Outcome, output};
-use super::ask::Question;
+use super::query::QueryOptions;
 
 /// Number of queries in the text output.
 const SHOWN: usize = 10;
@@ -48,7 +48,7 @@ pub struct Search {
     #[arg(long, value_name = "FILE", required_unless_present_any = ["text", "image", "texts"])]
     queries: Option<PathBuf>,
     #[command(flatten)]
-    question: Question,
+    query: QueryOptions,
     /// Number of entries to find for each query
     #[arg(short, default_value_t = 10)]
     k: usize,
@@ -92,13 +92,13 @@ struct Report {
     generation: u64,
     k: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    graph: Option<GraphFigures>,
+    graph: Option<GraphMetrics>,
     queries: Vec<QueryHits>,
 }
 
 /// The recall and speed of a graph search.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct GraphFigures {
+struct GraphMetrics {
     /// The share of the exact results that the graph search found, over `measured_queries` queries.
     recall: f64,
     measured_queries: usize,
@@ -130,7 +130,7 @@ impl Search {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let generation = Memory::open(&self.folder)?.generation();
         let queries = match &self.queries {
-            None => self.question.encode(&generation)?,
+            None => self.query.encode(&generation)?,
             Some(path) => {
                 let (queries, found) = read_all(path, "queries")?;
                 let expected = generation.manifest().width;
@@ -175,7 +175,7 @@ impl Search {
         generation: &Generation,
         queries: Queries<'_>,
         filter: &Filter,
-    ) -> Result<(Found, Option<GraphFigures>), MemoryError> {
+    ) -> Result<(Found, Option<GraphMetrics>), MemoryError> {
         let graphs = Hnsw::open(generation, self.ef_search)?;
         if !graphs.has_graphs() {
             let folder = self.folder.display();
@@ -191,12 +191,12 @@ impl Search {
         let seconds = start.elapsed().as_secs_f64();
         let all = found.hits.len();
         let measured: Vec<usize> = (0..all).step_by(all.div_ceil(MEASURED).max(1)).collect();
-        let (keys, filter) = of_queries(&measured, generation, queries, filter);
+        let (keys, filter) = select_queries(&measured, generation, queries, filter);
         let start = Instant::now();
         let exact = Exact.search(generation, Queries { keys: &keys, k: queries.k }, &filter)?;
         let exact_seconds = start.elapsed().as_secs_f64();
         let hits = measured.iter().map(|query| found.hits[*query].clone()).collect();
-        let figures = GraphFigures {
+        let metrics = GraphMetrics {
             recall: Found { generation: found.generation, hits }.recall(&exact),
             measured_queries: measured.len(),
             queries_per_second: all as f64 / seconds,
@@ -206,13 +206,13 @@ impl Search {
             "recall@{} {:.4} against exact search, on {} queries; {:.0} queries/s, exact search \
              {:.0} queries/s",
             queries.k,
-            figures.recall,
-            figures.measured_queries,
-            figures.queries_per_second,
-            figures.exact_queries_per_second,
+            metrics.recall,
+            metrics.measured_queries,
+            metrics.queries_per_second,
+            metrics.exact_queries_per_second,
         );
         output::note(&note, false);
-        Ok((found, Some(figures)))
+        Ok((found, Some(metrics)))
     }
 
     /// Reads the filter options for this number of queries.
@@ -267,7 +267,7 @@ fn matrix<T: Copy>(found: &Found, k: usize, of: impl Fn(&Hit) -> T, missing: T) 
 }
 
 /// Selects some queries and their part of the filter.
-fn of_queries(
+fn select_queries(
     chosen: &[usize],
     generation: &Generation,
     queries: Queries<'_>,
@@ -355,12 +355,12 @@ impl ShownHit {
 fn shown(
     generation: &Generation,
     found: &Found,
-    most: usize,
+    max: usize,
 ) -> Result<Vec<QueryHits>, MemoryError> {
     let hits = |(query, hits): (usize, &Vec<Hit>)| {
         let hit = |hit: &Hit| ShownHit::of(generation, hit.row, hit.score);
         let hits = hits.iter().map(hit).collect::<Result<_, MemoryError>>()?;
         Ok(QueryHits { query, hits })
     };
-    found.hits.iter().take(most).enumerate().map(hits).collect()
+    found.hits.iter().take(max).enumerate().map(hits).collect()
 }
