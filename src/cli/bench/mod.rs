@@ -1,9 +1,9 @@
 //! `engram bench`: benchmarks of the toolkit, also against other tools in the same run.
 
 mod avformer;
+mod baselines;
 mod keys;
 mod memory;
-mod peers;
 mod refresh;
 mod tradeoffs;
 
@@ -15,7 +15,7 @@ use super::Outcome;
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
-  engram bench memory --rows 20000
+  engram bench memory --keys 20000
   engram bench refresh
   engram bench avformer --asr-model train/kept/conformer --image-encoder train/kept/clip")]
 pub enum Bench {
