@@ -19,8 +19,8 @@ use rayon::prelude::*;
 use super::super::{Outcome, output};
 use super::speech::wav;
 
-/// Number of clips whose audio is in memory at once.
-const AT_ONCE: usize = 256;
+/// Number of clips in a batch. Their audio is in memory at once.
+const BATCH: usize = 256;
 
 /// Write audio-visual clips: names spoken in noise, with images of the named things, and a
 /// manifest.
@@ -106,8 +106,8 @@ impl Audiovisual {
             let (mut clips, mut said, mut shown) = (Vec::new(), String::new(), BTreeSet::new());
             let picture = |place: usize| whole.join(format!("frames/{place:05}.png"));
             output::create_folder(&whole.join("frames"))?;
-            for first in (0..count).step_by(AT_ONCE) {
-                for one in made(first..count.min(first + AT_ONCE))? {
+            for first in (0..count).step_by(BATCH) {
+                for one in made(first..count.min(first + BATCH))? {
                     let audio = whole.join(format!("{}.wav", one.id));
                     output::write_new(&audio, &wav(&one.samples)?)?;
                     said += &format!("{}\t{}\n", one.id, one.text);

@@ -380,7 +380,7 @@ impl Output {
             anyhow::bail!(
                 "{}: no entries from {}; check the files and the options",
                 self.out.display(),
-                told(&counts)
+                counts_text(&counts)
             );
         }
         let file = file.into_inner().map_err(|error| not_written(error.into_error()))?;
@@ -390,14 +390,20 @@ impl Output {
 
     fn report(&self, counts: &Counts) -> anyhow::Result<()> {
         let summary = Summary { out: &self.out, counts };
-        let text =
-            || format!("{}: {} entries from {}", self.out.display(), counts.entries, told(counts));
+        let text = || {
+            format!(
+                "{}: {} entries from {}",
+                self.out.display(),
+                counts.entries,
+                counts_text(counts)
+            )
+        };
         output::print_report(self.json, &summary, text)
     }
 }
 
 /// The number of records read and of records skipped, with reasons.
-fn told(counts: &Counts) -> String {
+fn counts_text(counts: &Counts) -> String {
     let mut text = format!("{} records", counts.rows);
     let reasons: Vec<String> =
         counts.left_out.iter().map(|(reason, count)| format!("{count} {reason}")).collect();

@@ -161,7 +161,7 @@ impl Predict {
             0 => String::new(),
             count => format!(", {count} skipped"),
         };
-        let told = format!(
+        let message = format!(
             "{} clips{skipped}, {} with frames, {:.1} s of audio in {:.1} s, written to {}",
             summary.clips,
             summary.with_frames,
@@ -169,7 +169,7 @@ impl Predict {
             summary.seconds,
             self.output.display()
         );
-        output::note(&told, self.quiet);
+        output::note(&message, self.quiet);
         Ok(Outcome::Done)
     }
 }

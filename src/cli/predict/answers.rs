@@ -40,8 +40,8 @@ impl Predict {
         let cut: Vec<&Answer> = answers.iter().filter(|answer| answer.question_cut).collect();
         if let Some(first) = cut.first() {
             let reason = "are longer than the run's `data.max_query_tokens` and were truncated";
-            let told = format!("{} questions, the first {}, {reason}", cut.len(), first.id);
-            output::note(&told, false);
+            let message = format!("{} questions, the first {}, {reason}", cut.len(), first.id);
+            output::note(&message, false);
         }
         if let Some(text) = attribution_quality(&answers) {
             output::print(&text)?;

@@ -58,14 +58,14 @@ impl Boost {
         if let BoostLists::OfClip(of_clip) = &lists {
             let ids: HashSet<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
             let without = of_clip.keys().filter(|id| !ids.contains(id.as_str())).count();
-            let told = format!(
+            let message = format!(
                 "{}: {} of {} clips have a list; {without} of {} lists belong to no clip",
                 file.display(),
                 clips.iter().filter(|clip| of_clip.contains_key(&clip.id)).count(),
                 clips.len(),
                 of_clip.len()
             );
-            output::note(&told, quiet);
+            output::note(&message, quiet);
         }
         Ok(Some(lists))
     }
@@ -164,10 +164,10 @@ fn parse(file: &str, text: &str) -> anyhow::Result<BoostLists> {
             Ok(words) => words,
             Err(error) => {
                 // serde_json's line number counts lines within the field.
-                let told = error.to_string();
-                let told = told.split(" at line ").next().unwrap_or_default();
+                let message = error.to_string();
+                let message = message.split(" at line ").next().unwrap_or_default();
                 anyhow::bail!(
-                    "{file}, line {line}: the fourth field is not a JSON list of words: {told}"
+                    "{file}, line {line}: the fourth field is not a JSON list of words: {message}"
                 )
             }
         };

@@ -241,7 +241,7 @@ impl Predict {
             0 => String::new(),
             count => format!(", {count} skipped"),
         };
-        let told = format!(
+        let message = format!(
             "{} clips{skipped}, {:.1} s of audio in {:.1} s ({:.1} times real time), written to {}",
             summary.clips,
             audio_seconds,
@@ -249,7 +249,7 @@ impl Predict {
             1.0 / summary.real_time_factor.max(1e-9),
             self.output.display()
         );
-        output::note(&told, self.quiet);
+        output::note(&message, self.quiet);
         if let Some(report) = &summary.streaming {
             output::note(&report.to_text(), self.quiet);
         }
@@ -263,15 +263,15 @@ impl Predict {
         input: &Path,
         error: DataError,
     ) -> anyhow::Result<String> {
-        let told = match clip.line {
+        let message = match clip.line {
             0 => error.to_string(),
             line => format!("{}, line {line}: {error}", input.display()),
         };
         if self.speech.on_error == OnError::Stop {
-            anyhow::bail!("{told} (--on-error skip skips such clips)");
+            anyhow::bail!("{message} (--on-error skip skips such clips)");
         }
-        output::note(&format!("skipped: {told}"), false);
-        Ok(told)
+        output::note(&format!("skipped: {message}"), false);
+        Ok(message)
     }
 }
 

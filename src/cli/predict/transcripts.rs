@@ -165,21 +165,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clips_are_written_with_what_was_heard_in_them() {
+    fn clips_are_written_with_their_transcripts() {
         let folder = tempfile::tempdir().expect("a folder");
         let text = "{\"audio\": \"a.wav\", \"start\": 1.5, \"text\": \"old\", \"frames\": [\"a.png\"]}\n\
                     {\"audio\": \"b.wav\"}\n{\"audio\": \"c.wav\"}\n";
         std::fs::write(folder.path().join("in.jsonl"), text).expect("a manifest");
         let clips = read_manifest(&folder.path().join("in.jsonl")).expect("clips");
         let out = folder.path().join("out.jsonl");
-        let heard = |texts: [&'static str; 3]| clips.iter().zip(texts);
-        write_labelled(&out, heard(["a cat", "  ", "two\nlines"]), true).expect("written");
+        let transcribed = |texts: [&'static str; 3]| clips.iter().zip(texts);
+        write_labelled(&out, transcribed(["a cat", "  ", "two\nlines"]), true).expect("written");
         let labelled = read_manifest(&out).expect("labelled clips");
         let texts: Vec<Option<&str>> = labelled.iter().map(|clip| clip.text.as_deref()).collect();
         assert_eq!(texts, [Some("a cat"), Some("two lines")]);
         assert_eq!((labelled[0].start, &labelled[0].frames), (1.5, &clips[0].frames));
         assert_eq!(labelled[1].audio, clips[2].audio);
-        let told = write_labelled(&out, heard([""; 3]), true).expect_err("no texts").to_string();
-        assert!(told.contains("all transcripts are empty"), "{told}");
+        let error =
+            write_labelled(&out, transcribed([""; 3]), true).expect_err("no texts").to_string();
+        assert!(error.contains("all transcripts are empty"), "{error}");
     }
 }
