@@ -15,7 +15,7 @@ pub const STDOUT: &str = "/dev/stdout";
 static STDOUT_IS_RESERVED: AtomicBool = AtomicBool::new(false);
 
 /// The largest number of symbolic links that a path may follow, as on Linux.
-const LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Writes a temporary file in the same folder, syncs it and renames it to `path`.
 ///
@@ -98,7 +98,7 @@ impl Write for AtomicFile {
 /// Follows symbolic links to the final path, whether or not a file exists there.
 pub fn follow_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
-    for _ in 0..LINKS {
+    for _ in 0..MAX_LINKS {
         let Ok(target) = fs::read_link(&path) else { return Ok(path) };
         // A relative target starts at the link's folder.
         path = path.parent().unwrap_or(Path::new("")).join(target);

@@ -66,19 +66,19 @@ pub struct MemoryBench {
 impl MemoryBench {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
-        let place = |name: &str| folder.path().join(name);
+        let path = |name: &str| folder.path().join(name);
         let mut clustered = ClusteredKeys::new(self.width);
         let queries = clustered.rows(self.queries);
-        output::write_atomic(&place("queries.f32"), &bytes(&queries))?;
-        let mut copy = BufWriter::new(create_new_file(&place("keys.f32"))?);
+        output::write_atomic(&path("queries.f32"), &bytes(&queries))?;
+        let mut copy = BufWriter::new(create_new_file(&path("keys.f32"))?);
         let copied = |keys: &[f32]| {
             let written = copy.write_all(&bytes(keys));
-            written.map_err(|source| MemoryError::Write { file: place("keys.f32"), source })
+            written.map_err(|source| MemoryError::Write { file: path("keys.f32"), source })
         };
         let format = MemoryFormat { width: self.width, normalised: true, values: None };
         let start = Instant::now();
         let batches = clustered.batches(self.keys, copied);
-        let mut writer = Writer::create(place("memory"), format, self.keys, batches)?;
+        let mut writer = Writer::create(path("memory"), format, self.keys, batches)?;
         let built = start.elapsed().as_secs_f64();
         copy.flush()?;
         let mut lines =
@@ -146,7 +146,7 @@ impl MemoryBench {
             ));
         }
         if self.values > 0 {
-            lines.extend(values(&place("values"), self.values, self.rounds.max(1))?);
+            lines.extend(values(&path("values"), self.values, self.rounds.max(1))?);
         }
         output::print(&lines.join("\n"))?;
         Ok(Outcome::Done)

@@ -72,9 +72,9 @@ impl RefreshBench {
             let batch = batch?;
             Ok(Batch { values: batch.keys.repeat(TOKENS), ..batch })
         });
-        let place = folder.path().join("memory");
-        let mut writer = Some(Writer::create(&place, format, self.entries, batches)?);
-        let memory = Memory::open(&place)?;
+        let path = folder.path().join("memory");
+        let mut writer = Some(Writer::create(&path, format, self.entries, batches)?);
+        let memory = Memory::open(&path)?;
         let mut rounds = Vec::new();
         let bar = output::progress_bar(self.rounds.max(1), "rounds", false);
         for _ in 0..self.rounds.max(1) {

@@ -88,9 +88,9 @@ impl TradeoffBench {
             let mut keys = ClusteredKeys::new(self.width);
             let queries = keys.rows(QUERIES);
             let format = MemoryFormat { width: self.width, normalised: true, values: None };
-            let place = folder.path().join(count.to_string());
+            let path = folder.path().join(count.to_string());
             let batches = keys.batches(*count, |_| Ok(()));
-            let mut writer = Writer::create(place, format, *count, batches)?;
+            let mut writer = Writer::create(path, format, *count, batches)?;
             writer.index(GraphSettings::default(), || bar.inc(1))?;
             let generation = writer.generation();
             let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH)?;

@@ -104,27 +104,27 @@ impl Audiovisual {
         };
         output::write_folder(&self.folder, |whole| {
             let (mut clips, mut said, mut shown) = (Vec::new(), String::new(), BTreeSet::new());
-            let picture = |place: usize| whole.join(format!("frames/{place:05}.png"));
+            let image_file = |index: usize| whole.join(format!("frames/{index:05}.png"));
             output::create_folder(&whole.join("frames"))?;
             for first in (0..count).step_by(BATCH) {
                 for one in made(first..count.min(first + BATCH))? {
                     let audio = whole.join(format!("{}.wav", one.id));
                     output::write_new(&audio, &wav(&one.samples)?)?;
                     said += &format!("{}\t{}\n", one.id, one.text);
-                    let places = evenly(&one.frames, usize::from(self.frames));
-                    let frames = places.map(|place| Frame::from(picture(*place))).collect();
+                    let indices = evenly(&one.frames, usize::from(self.frames));
+                    let frames = indices.map(|index| Frame::from(image_file(*index))).collect();
                     shown.extend(evenly(&one.frames, usize::from(self.frames)));
                     let (id, text) = (one.id, Some(one.text));
                     clips.push(Clip { id, audio, text, frames, ..Clip::default() });
                 }
             }
-            for place in shown {
-                let (seen, _) = corpus.picture(place)?;
+            for index in shown {
+                let (seen, _) = corpus.picture(index)?;
                 let (width, height, pixels) = (seen.width(), seen.height(), seen.pixels().to_vec());
                 let image = RgbImage::from_raw(width, height, pixels).context("no pixels")?;
                 let mut png = Cursor::new(Vec::new());
                 image.write_to(&mut png, ImageFormat::Png)?;
-                output::write_new(&picture(place), png.get_ref())?;
+                output::write_new(&image_file(index), png.get_ref())?;
             }
             output::write_new(&whole.join("ref.tsv"), said.as_bytes())?;
             let list = whole.join("clips.jsonl");

@@ -32,7 +32,7 @@ pub(super) struct Encoding {
     batch: u16,
     /// Skip entries that the model cannot encode, and print their number
     #[arg(long, requires = "model")]
-    only_encodable: bool,
+    skip_unencodable: bool,
 }
 
 impl Encoding {
@@ -48,7 +48,7 @@ impl Encoding {
         print_advice(&encoder, &prompt);
         let folder = path.parent().unwrap_or(Path::new(""));
         let images = self.images.as_deref().unwrap_or(folder).to_owned();
-        let source = Source { encoder, images, only_encodable: self.only_encodable };
+        let source = Source { encoder, images, skip_unencodable: self.skip_unencodable };
         // All entries are validated before the first entry is encoded.
         let (mut rows, mut skipped) = (0, 0);
         let mut lines = EntryLines::open(path, first_id)?;
@@ -81,7 +81,7 @@ struct Content {
 struct Source {
     encoder: JointEncoder,
     images: PathBuf,
-    only_encodable: bool,
+    skip_unencodable: bool,
 }
 
 impl Source {
@@ -96,7 +96,7 @@ impl Source {
         if text.is_some() || image.is_some() {
             return Ok(Some(Content { text, image }));
         }
-        if self.only_encodable {
+        if self.skip_unencodable {
             return Ok(None);
         }
         let id = entry.id;
@@ -104,16 +104,16 @@ impl Source {
             (true, false, true) => lines.fault(
                 format!("the entry {id} has only an image, but the model encodes texts"),
                 "give CLIP as --model, add an --image-model, or skip these entries with \
-                 --only-encodable",
+                 --skip-unencodable",
             ),
             (false, true, _) => lines.fault(
                 format!("the entry {id} has no image, but the model encodes images"),
                 "give CLIP or a text encoder as --model, or skip these entries with \
-                 --only-encodable",
+                 --skip-unencodable",
             ),
             _ => lines.fault(
                 format!("the entry {id} has no text to encode"),
-                "add a text, or skip these entries with --only-encodable",
+                "add a text, or skip these entries with --skip-unencodable",
             ),
         })
     }

@@ -32,7 +32,7 @@ Examples on the embedded world (no download needed):
   engram memory verify memory
 
 Example with a text or image encoder (a folder or hf://owner/name) instead of keys:
-  engram memory build --entries world/entries.jsonl --only-encodable \\
+  engram memory build --entries world/entries.jsonl --skip-unencodable \\
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out texts
   engram memory search texts --text \"what is the octopus made of\"
 

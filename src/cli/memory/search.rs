@@ -17,11 +17,11 @@ use super::super::{Outcome, output};
 use super::query::QueryOptions;
 
 /// Number of queries in the text output.
-const SHOWN: usize = 10;
+const SHOWN_QUERIES: usize = 10;
 /// Number of characters of an entry's text in the text output.
-const TEXT: usize = 70;
+const SHOWN_CHARACTERS: usize = 70;
 /// Number of queries to search exactly as well, to measure the recall of a graph.
-const MEASURED: usize = 100;
+const MEASURED_QUERIES: usize = 100;
 
 /// Find the entries with the keys nearest to queries.
 #[derive(Debug, Args)]
@@ -164,7 +164,9 @@ impl Search {
             let report = Report { generation: found.generation, k, graph, queries };
             output::print_json(&report)?;
         } else if self.output.is_none() && self.scores.is_none() {
-            output::print(&self.text(&shown(&generation, &found, SHOWN)?, found.hits.len()))?;
+            output::print(
+                &self.text(&shown(&generation, &found, SHOWN_QUERIES)?, found.hits.len()),
+            )?;
         }
         Ok(Outcome::Done)
     }
@@ -190,7 +192,8 @@ impl Search {
         let found = graphs.search(generation, queries, filter)?;
         let seconds = start.elapsed().as_secs_f64();
         let all = found.hits.len();
-        let measured: Vec<usize> = (0..all).step_by(all.div_ceil(MEASURED).max(1)).collect();
+        let measured: Vec<usize> =
+            (0..all).step_by(all.div_ceil(MEASURED_QUERIES).max(1)).collect();
         let (keys, filter) = select_queries(&measured, generation, queries, filter);
         let start = Instant::now();
         let exact = Exact.search(generation, Queries { keys: &keys, k: queries.k }, &filter)?;
@@ -241,7 +244,7 @@ impl Search {
                 };
                 // Line ends and terminal control characters would break the table.
                 let visible = |c: char| if c.is_control() { ' ' } else { c };
-                let words: String = shown.chars().take(TEXT).map(visible).collect();
+                let words: String = shown.chars().take(SHOWN_CHARACTERS).map(visible).collect();
                 let (id, score, source) = (hit.id, hit.score, &hit.source);
                 text.push_str(&format!("{rank:>5}  {score:>9.6}  {id:>9}  {source}  {words}\n"));
             }

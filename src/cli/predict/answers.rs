@@ -12,7 +12,7 @@ use super::Predict;
 use crate::cli::{Outcome, output, paths};
 
 /// Number of questions in a batch.
-const ANSWERED_AT_A_TIME: usize = 32;
+const BATCH: usize = 32;
 
 impl Predict {
     /// Answers the questions in the input.
@@ -27,7 +27,7 @@ impl Predict {
         let detail = Detail { credit: self.evidence, curves: self.curves };
         let bar = output::progress_bar(questions.len(), "answers", self.quiet);
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
-        for questions in questions.chunks(ANSWERED_AT_A_TIME) {
+        for questions in questions.chunks(BATCH) {
             for answer in answerer.answer(questions, detail).map_err(anyhow::Error::from_boxed)? {
                 serde_json::to_writer(&mut lines, &answer)?;
                 lines.push(b'\n');
@@ -62,8 +62,7 @@ impl Predict {
         }
         let bar = output::progress_bar(tasks.len(), "replies", self.quiet);
         let mut bytes = Vec::new();
-        for (tasks, lines) in tasks.chunks(ANSWERED_AT_A_TIME).zip(lines.chunks(ANSWERED_AT_A_TIME))
-        {
+        for (tasks, lines) in tasks.chunks(BATCH).zip(lines.chunks(BATCH)) {
             let replies = answerer.reply(tasks).map_err(anyhow::Error::from_boxed)?;
             for (task, reply) in lines.iter().zip(replies) {
                 serde_json::to_writer(&mut bytes, &TaskWithReply { task, reply })?;

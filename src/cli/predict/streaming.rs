@@ -24,7 +24,7 @@ const BLOCK: usize = 2 * SAMPLE_RATE as usize / 10;
 /// Default seconds of earlier audio that are transcribed again with each chunk.
 const WINDOW: f64 = 15.0;
 /// Number of characters of the text that the terminal shows.
-const SHOWN: usize = 60;
+const SHOWN_CHARACTERS: usize = 60;
 
 /// Options for streaming.
 #[derive(Debug, Args)]
@@ -112,7 +112,7 @@ pub(super) fn stream(
             let _ = bar.suspend(|| output::print(&new.join(" ")));
         }
         shown.extend(new.join(" ").chars().chain(new.last().map(|_| ' ')));
-        shown.drain(..shown.len().saturating_sub(SHOWN));
+        shown.drain(..shown.len().saturating_sub(SHOWN_CHARACTERS));
         let text: String = shown.iter().collect();
         let all = all.map_or(String::new(), |all| format!(" of {all:.0}"));
         bar.set_message(format!("({:.0}{all} s) {text}", pass.heard_seconds));
@@ -202,7 +202,7 @@ mod tests {
     impl Read for Slow {
         fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
             let count = [1, 3][self.0.len() % 2].min(self.0.len()).min(into.len());
-            self.0.drain(..count).zip(into).for_each(|(byte, place)| *place = byte);
+            self.0.drain(..count).zip(into).for_each(|(byte, slot)| *slot = byte);
             Ok(count)
         }
     }
