@@ -8,7 +8,7 @@
 use std::error::Error;
 
 use engram::candle::{DType, Device};
-use engram::data::world::audiovisual::{Audiovisual, Hearing};
+use engram::data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram::data::world::questions::Split;
 use engram::models::ModelError;
 use engram::models::avformer::{Avformer, AvformerConfig};
@@ -17,7 +17,7 @@ use engram::models::kernels::Mode;
 use engram::models::params::{ParameterBuilder, ParameterGroup};
 use engram::train::optimiser::{self, StepSize};
 use engram::train::recipe::OptimiserSettings;
-use engram::train::recognise::Listener;
+use engram::train::recognise::AsrModel;
 
 const NAMES: usize = 8;
 const CLIPS: usize = 16;
@@ -25,35 +25,35 @@ const STEPS: usize = 30;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let weights = std::env::args().nth(1).ok_or("give a Whisper model")?;
-    let listener = Listener::open(&weights)?;
-    let before = listener.parameters().fingerprint(|_| true)?;
+    let asr_model = AsrModel::open(&weights)?;
+    let before = asr_model.parameters().fingerprint(|_| true)?;
 
     // This example has no images: the image projection is frozen, only the adapters train.
     let frozen = ParameterGroup { pattern: "projection.**".to_owned(), rate: 0.0 };
     let builder = ParameterBuilder::new(1, vec![frozen], DType::F32, &Device::Cpu);
-    let avformer = Avformer::new(listener.frozen()?, &AvformerConfig::default(), 1, &builder)?;
+    let avformer = Avformer::new(asr_model.frozen()?, &AvformerConfig::default(), 1, &builder)?;
     let parameters = builder.finish()?;
     let (trained, _) = parameters.element_counts();
     println!("{trained} trainable parameters");
 
     let names = Audiovisual::new(NAMES, 1)?;
     let clips = |split| {
-        let clips = (0..CLIPS).map(|number| names.clip(split, number, &Hearing::clean()));
+        let clips = (0..CLIPS).map(|number| names.clip(split, number, &NoiseSettings::clean()));
         let (sounds, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
-        let texts = texts.iter().map(|text| listener.tokens_of(text));
+        let texts = texts.iter().map(|text| asr_model.tokens_of(text));
         // The layers before the first adapter are computed once.
-        let embedded = listener.embed(avformer.recogniser(), &sounds, 0)?;
+        let embedded = asr_model.embed(avformer.asr_model(), &sounds, 0)?;
         Ok::<_, Box<dyn Error>>((embedded, texts.collect::<Result<Vec<_>, _>>()?))
     };
     let (training, test) = (clips(Split::Train)?, clips(Split::Test)?);
     let loss = |(embedded, texts): &(_, Vec<Vec<u32>>), mode: &Mode| {
         let states = avformer.encode(Clone::clone(embedded), None, mode)?;
-        let losses = avformer.recogniser().text_losses(&states, texts, mode)?;
+        let losses = avformer.asr_model().text_losses(&states, texts, mode)?;
         Ok::<_, ModelError>(losses.mean_all()?)
     };
     println!(
         "held-out voice, before training: {:.3} nats per token",
-        loss(&test, &Mode::predict())?.to_scalar::<f32>()?
+        loss(&test, &Mode::inference())?.to_scalar::<f32>()?
     );
 
     let mut gradients = Gradients::new(&parameters);
@@ -71,10 +71,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!(
         "held-out voice, after training: {:.3} nats per token",
-        loss(&test, &Mode::predict())?.to_scalar::<f32>()?
+        loss(&test, &Mode::inference())?.to_scalar::<f32>()?
     );
     assert_eq!(
-        listener.parameters().fingerprint(|_| true)?,
+        asr_model.parameters().fingerprint(|_| true)?,
         before,
         "the Whisper weights have changed"
     );

@@ -6,16 +6,16 @@
 
 use std::error::Error;
 
-use engram::data::world::features::{Featuriser, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
+use engram::data::world::features::{HashFeatures, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
 use engram::data::world::knowledge::Entry as Fact;
 use engram::data::world::{World, WorldOptions};
-use engram::memory::{Batch, Entry, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
+use engram::memory::{Batch, Entry, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("give a folder for the new memory")?;
     let world = World::new(&WorldOptions::default())?;
-    let featuriser = Featuriser::new(&world);
-    let values = ValueFormat { tokens: VALUE_TOKENS, width: VALUE_WIDTH, number: ValueNumber::F16 };
+    let features = HashFeatures::new(&world);
+    let values = ValueFormat { tokens: VALUE_TOKENS, width: VALUE_WIDTH, dtype: ValueDtype::F16 };
     let format = MemoryFormat { width: KEY_WIDTH, normalised: true, values: Some(values) };
 
     // Rows are written in batches, because a memory may be larger than RAM.
@@ -25,8 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let entries = facts.iter().map(entry).collect::<Result<_, _>>();
         Ok(Batch {
             entries: entries.map_err(|error| MemoryError::Rows(error.into()))?,
-            keys: featuriser.entry_keys(facts).map_err(|error| MemoryError::Rows(error.into()))?,
-            values: featuriser.values(facts),
+            keys: features.entry_keys(facts).map_err(|error| MemoryError::Rows(error.into()))?,
+            values: features.values(facts),
         })
     });
     let writer = Writer::create(&folder, format, world.entries.len(), batches)?;

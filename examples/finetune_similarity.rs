@@ -16,7 +16,7 @@ use engram::train::{Recipe, RecipeOptions, RunOptions};
 fn main() -> Result<(), Box<dyn Error>> {
     let run = std::env::args().nth(1).ok_or("give a folder for the new run")?;
     // The repository's recipe with 10 epochs instead of 40.
-    let set = ["phase.train.epochs=10", "check.figure=0.6", "check.tolerance=0.4"];
+    let set = ["phase.train.epochs=10", "check.metric_value=0.6", "check.tolerance=0.4"];
     let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
     let mut recipe = Recipe::load(Path::new("train/recipes/patent/world.toml"), &options)?;
     let options = RunOptions { run: run.clone().into(), resume: true, ..RunOptions::default() };

@@ -12,7 +12,7 @@ use engram::eval::wer::align;
 use engram::eval::wer::alignment::Edit;
 use engram::eval::wer::read::Pairs;
 use engram::eval::wer::report::{WerOptions, evaluate};
-use engram::eval::wer::tokens::Unit;
+use engram::eval::wer::tokens::TokenUnit;
 
 const SAID: [&str; 4] = [
     "The colour of the kite is blue.",
@@ -28,7 +28,7 @@ const HEARD: [&str; 4] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let pairs = Pairs::of(&SAID, &HEARD)?;
+    let pairs = Pairs::new(&SAID, &HEARD)?;
     for normaliser in [Normaliser::None, Normaliser::WhisperEnglish] {
         let report = evaluate(&pairs, &WerOptions { normaliser, ..WerOptions::default() })?;
         let wer = &report.evaluation.primary;
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// insertion.
 fn aligned(said: &str, heard: &str) -> String {
     let (mut words, mut others) = (said.split_whitespace(), heard.split_whitespace());
-    let shown = align(Unit::Word, said, heard).into_iter().filter_map(|edit| {
+    let shown = align(TokenUnit::Word, said, heard).into_iter().filter_map(|edit| {
         Some(match edit {
             Edit::Hit => others.next().and(words.next())?.to_owned(),
             Edit::Substitution => format!("{}>{}", words.next()?, others.next()?),

@@ -7,7 +7,7 @@
 
 use std::error::Error;
 
-use engram::data::world::features::Featuriser;
+use engram::data::world::features::HashFeatures;
 use engram::data::world::questions::{Question, Split};
 use engram::data::world::{World, WorldOptions};
 use engram::memory::search::exact::Exact;
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let world = World::new(&WorldOptions::default())?;
     let held_out = world.questions.iter().filter(|question| question.split == Split::Test);
     let questions: Vec<Question> = held_out.step_by(1000).take(3).cloned().collect();
-    let keys = Featuriser::new(&world).queries(&questions)?;
+    let keys = HashFeatures::new(&world).queries(&questions)?;
 
     let memory = Memory::open(&folder)?;
     let found = show(&memory.generation(), &questions, &keys)?;
@@ -40,7 +40,12 @@ fn show(
 ) -> Result<Vec<i64>, Box<dyn Error>> {
     let found = Exact.search(generation, Queries { keys, k: 2 }, &Filter::default())?;
     for (question, hits) in questions.iter().zip(&found.hits) {
-        println!("\n{} ({}; {})", question.text, question.picture, question.answers.join(" or "));
+        println!(
+            "\n{} ({}; {})",
+            question.text,
+            question.image_slug,
+            question.answers.join(" or ")
+        );
         for hit in hits {
             let entry = generation.entry(hit.row)?;
             println!("  {:.3}  {:>6}  {:<9} {}", hit.score, hit.id, entry.source, entry.text());

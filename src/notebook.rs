@@ -1,15 +1,15 @@
 //! Output of notebook cells: plots, images, waveforms and tables.
 //!
 //! [evcxr](https://github.com/evcxr/evcxr) displays the last expression of a cell if its type has a
-//! method `evcxr_display`, such as [`Shown`]. Plots are SVG and tables are Markdown, so code
+//! method `evcxr_display`, such as [`CellOutput`]. Plots are SVG and tables are Markdown, so code
 //! hosting sites display them too.
 //!
 //! ```
 //! use engram::notebook;
 //! use engram::plot::Interval;
 //!
-//! let figures = [Interval::new("frozen", 0.60, [0.57, 0.63]), Interval::new("adapters", 0.44, [0.41, 0.47])];
-//! notebook::intervals("WER", &figures)?
+//! let intervals = [Interval::new("frozen", 0.60, [0.57, 0.63]), Interval::new("adapters", 0.44, [0.41, 0.47])];
+//! notebook::intervals("WER", &intervals)?
 //! # ; Ok::<(), engram::plot::PlotError>(())
 //! ```
 
@@ -21,7 +21,7 @@ use image::imageops::{FilterType, resize};
 use image::{ImageError, ImageFormat, RgbImage};
 
 use crate::plot::{
-    Axis, Interval, Legend, Line, PlotError, draw_intervals, draw_lines, draw_shades,
+    Axis, Interval, Legend, Line, PlotError, draw_heatmap, draw_intervals, draw_lines,
 };
 
 /// Number of segments of a waveform plot; each shows its lowest and highest sample.
@@ -31,12 +31,12 @@ const GAP: u32 = 8;
 
 /// The output of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct CellOutput {
     mime: &'static str,
     content: String,
 }
 
-impl Shown {
+impl CellOutput {
     /// Prints the output in evcxr's format; evcxr calls this method.
     pub fn evcxr_display(&self) {
         println!("EVCXR_BEGIN_CONTENT {}\n{}\nEVCXR_END_CONTENT", self.mime, self.content);
@@ -51,35 +51,35 @@ impl Shown {
 ///
 /// # Errors
 /// Same as [`draw_lines`].
-pub fn lines(axes: [Axis<'_>; 2], lines: &[Line], legend: Legend) -> Result<Shown, PlotError> {
-    draw_lines(axes, lines, legend).map(Shown::svg)
+pub fn lines(axes: [Axis<'_>; 2], lines: &[Line], legend: Legend) -> Result<CellOutput, PlotError> {
+    draw_lines(axes, lines, legend).map(CellOutput::svg)
 }
 
 /// Plots values with their intervals.
 ///
 /// # Errors
 /// Same as [`draw_intervals`].
-pub fn intervals(axis: &str, figures: &[Interval]) -> Result<Shown, PlotError> {
-    draw_intervals(axis, figures).map(Shown::svg)
+pub fn intervals(axis: &str, intervals: &[Interval]) -> Result<CellOutput, PlotError> {
+    draw_intervals(axis, intervals).map(CellOutput::svg)
 }
 
 /// Plots a table of numbers as a heat map.
 ///
 /// # Errors
-/// Same as [`draw_shades`].
-pub fn shades(
+/// Same as [`draw_heatmap`].
+pub fn heatmap(
     rows: &[String],
     columns: &[String],
     numbers: &[Vec<f64>],
-) -> Result<Shown, PlotError> {
-    draw_shades(rows, columns, numbers).map(Shown::svg)
+) -> Result<CellOutput, PlotError> {
+    draw_heatmap(rows, columns, numbers).map(CellOutput::svg)
 }
 
 /// Plots the waveform of audio sampled at `rate` Hz.
 ///
 /// # Errors
 /// Same as [`draw_lines`].
-pub fn wave(samples: &[f32], rate: u32) -> Result<Shown, PlotError> {
+pub fn waveform(samples: &[f32], rate: u32) -> Result<CellOutput, PlotError> {
     let of_part = samples.len().div_ceil(PARTS).max(1);
     let mut points = Vec::new();
     for (part, samples) in samples.chunks(of_part).enumerate() {
@@ -88,7 +88,7 @@ pub fn wave(samples: &[f32], rate: u32) -> Result<Shown, PlotError> {
         let most = samples.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         points.extend([least, most].map(|peak| (seconds, f64::from(peak))));
     }
-    let line = Line { dots: false, ..Line::new("", points) };
+    let line = Line { markers: false, ..Line::new("", points) };
     lines(["seconds", "amplitude"].map(Axis::linear), &[line], Legend::None)
 }
 
@@ -96,32 +96,32 @@ pub fn wave(samples: &[f32], rate: u32) -> Result<Shown, PlotError> {
 ///
 /// # Errors
 /// If the PNG cannot be written.
-pub fn pictures(pictures: &[RgbImage], height: u32) -> Result<Shown, ImageError> {
-    let scaled: Vec<RgbImage> = pictures
+pub fn images(images: &[RgbImage], height: u32) -> Result<CellOutput, ImageError> {
+    let scaled: Vec<RgbImage> = images
         .iter()
-        .map(|picture| {
-            let width = (height * picture.width()).div_ceil(picture.height().max(1));
-            resize(picture, width, height, FilterType::Nearest)
+        .map(|image| {
+            let width = (height * image.width()).div_ceil(image.height().max(1));
+            resize(image, width, height, FilterType::Nearest)
         })
         .collect();
-    let width = scaled.iter().map(|picture| picture.width() + GAP).sum::<u32>();
+    let width = scaled.iter().map(|image| image.width() + GAP).sum::<u32>();
     let white = image::Rgb([u8::MAX; 3]);
     let mut all = RgbImage::from_pixel(width.saturating_sub(GAP).max(1), height.max(1), white);
     let mut left = 0;
-    for picture in &scaled {
-        image::imageops::replace(&mut all, picture, left, 0);
-        left += i64::from(picture.width() + GAP);
+    for image in &scaled {
+        image::imageops::replace(&mut all, image, left, 0);
+        left += i64::from(image.width() + GAP);
     }
     let mut png = Cursor::new(Vec::new());
     all.write_to(&mut png, ImageFormat::Png)?;
-    Ok(Shown { mime: "image/png", content: STANDARD.encode(png.get_ref()) })
+    Ok(CellOutput { mime: "image/png", content: STANDARD.encode(png.get_ref()) })
 }
 
 /// Shows a table with a header and rows of text.
 pub fn table<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
-) -> Shown {
+) -> CellOutput {
     let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
     let line = |cells: &mut dyn Iterator<Item = String>| {
         format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
@@ -131,7 +131,7 @@ pub fn table<const N: usize>(
     for row in rows {
         content.push_str(&line(&mut row.iter().map(|text| cell(text))));
     }
-    Shown { mime: "text/markdown", content }
+    CellOutput { mime: "text/markdown", content }
 }
 
 #[cfg(test)]
@@ -145,21 +145,21 @@ mod tests {
     }
 
     #[test]
-    fn pictures_stand_beside_each_other() {
+    fn images_stand_beside_each_other() {
         let one = RgbImage::from_pixel(4, 2, image::Rgb([255, 0, 0]));
-        let shown = pictures(&[one.clone(), one], 10).expect("drawn");
+        let shown = images(&[one.clone(), one], 10).expect("drawn");
         let png = STANDARD.decode(&shown.content).expect("base64");
-        let read = image::load_from_memory(&png).expect("a picture").to_rgb8();
+        let read = image::load_from_memory(&png).expect("an image").to_rgb8();
         assert_eq!(read.dimensions(), (20 + GAP + 20, 10));
         let colours = [0, 20, 20 + GAP].map(|x| read.get_pixel(x, 5).0);
         assert_eq!(colours, [[255, 0, 0], [255, 255, 255], [255, 0, 0]]);
     }
 
     #[test]
-    fn a_wave_has_its_seconds_and_peaks() {
+    fn a_waveform_has_its_seconds_and_peaks() {
         let samples: Vec<f32> =
             (0..32_000).map(|at| if at % 2 == 0 { 0.5 } else { -0.5 }).collect();
-        let shown = wave(&samples, 16_000).expect("drawn");
+        let shown = waveform(&samples, 16_000).expect("drawn");
         assert_eq!(shown.mime, "image/svg+xml");
         assert!(shown.content.contains("seconds") && shown.content.contains("\n2.0\n"));
         assert_eq!(shown.content.matches("<circle").count(), 0);

@@ -5,19 +5,19 @@
 //! | `axis` | linear and logarithmic axes with round tick values |
 //! | `lines` | lines with intervals, and scatter points |
 //! | `intervals` | values in rows, with their intervals |
-//! | `shades` | a heat map |
+//! | `heatmap` | a heat map |
 
 mod axis;
+mod heatmap;
 mod intervals;
 mod lines;
-mod shades;
 
 use plotters::prelude::*;
 
 pub use axis::Axis;
+pub use heatmap::draw_heatmap;
 pub use intervals::{Interval, draw_intervals};
 pub use lines::{Legend, Line, draw_lines};
-pub use shades::draw_shades;
 
 /// The colour-blind-safe palette of Okabe and Ito.
 const COLOURS: [RGBColor; 4] =

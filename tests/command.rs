@@ -103,7 +103,7 @@ fn a_run_predicts_and_repeats_to_the_byte() {
     let files = Files::new();
     let data = format!("data.dir={}", files.path("data"));
     let (first, second) = (files.path("first"), files.path("second"));
-    let folds = ["--set", "data.folds=2", "--set", "check.figure=-1"];
+    let folds = ["--set", "data.folds=2", "--set", "check.metric_value=-1"];
     done(&files.train_arguments(&first, &data, &folds));
     let mut one_thread = files.train_arguments(&second, &data, &folds);
     one_thread.extend(["--threads", "1"]);
@@ -178,7 +178,7 @@ fn variants_are_trained_on_every_fold_weighted_and_stacked() {
     let apart = apart.replace('\'', "\"");
     let variants =
         format!("variant=[{{name=\"together\"}}, {{name=\"apart\", weight=3, seed=2, {apart}}}]");
-    let more = ["--set", "data.folds=2", "--set", "check.figure=-1", "--set", &variants];
+    let more = ["--set", "data.folds=2", "--set", "check.metric_value=-1", "--set", &variants];
     let more = [&more[..], &["--set", "data.combine=stacked"]].concat();
     done(&files.train_arguments(&run, &data, &more));
     for fold in ["fold-0-together", "fold-0-apart", "fold-1-together", "fold-1-apart"] {
@@ -238,7 +238,7 @@ fn every_layout_and_loss_trains_and_predicts() {
         let (layout, loss) = (format!("model.layout={layout}"), format!("model.loss={loss}"));
         let pooling = format!("model.pooling={pooling}");
         let more = ["--set", &layout, "--set", &loss, "--set", &pooling];
-        let other = ["--set", "model.other_targets=3", "--set", "check.figure=-1"];
+        let other = ["--set", "model.other_targets=3", "--set", "check.metric_value=-1"];
         done(&files.train_arguments(&run, &data, &[&more[..], &other].concat()));
         let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
         done(&["predict", &run, "--input", &input, "--output", &output, "--quiet"]);

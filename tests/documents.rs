@@ -17,7 +17,7 @@ fn documents() -> Vec<(PathBuf, String)> {
         files.sort();
         files
     };
-    let files = [".", "docs", "notebooks", "train/kept"].into_iter().flat_map(in_folder);
+    let files = [".", "docs", "notebooks", "train/bundled"].into_iter().flat_map(in_folder);
     files
         .map(|file| (file.clone(), without_code(&std::fs::read_to_string(file).unwrap())))
         .collect()

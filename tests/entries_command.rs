@@ -46,7 +46,7 @@ fn triples_passages_and_questions_are_written() {
     let counts = done(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl --json"));
     let counts: serde_json::Value = serde_json::from_str(&counts).unwrap();
     assert_eq!(counts["entries"], 3);
-    assert_eq!(counts["left_out"]["no_description"], 1);
+    assert_eq!(counts["skipped"]["no_description"], 1);
     assert_eq!(counts["notes"]["entity_without_label"], 1);
     assert_eq!(
         fs::read_to_string(folder.join("w.jsonl")).unwrap(),

@@ -131,22 +131,23 @@ fn a_memory_is_looked_into() {
 
     let first = explorer.search(r#"{"k": 2}"#).body;
     assert!(first.contains("east") && first.contains("north") && !first.contains("up"), "{first}");
-    let like = explorer.search(r#"{"k": 2, "like": 7}"#).body;
-    let hits: serde_json::Value = serde_json::from_str(&like).unwrap();
+    let near = explorer.search(r#"{"k": 2, "near": 7}"#).body;
+    let hits: serde_json::Value = serde_json::from_str(&near).unwrap();
     let ids: Vec<i64> =
         hits["hits"].as_array().unwrap().iter().map(|hit| hit["id"].as_i64().unwrap()).collect();
     assert_eq!(ids, [7, 6], "the entry itself, then the nearest");
-    let of_kg = explorer.search(r#"{"k": 2, "like": 7, "sources": ["kg"]}"#).body;
+    let of_kg = explorer.search(r#"{"k": 2, "near": 7, "sources": ["kg"]}"#).body;
     assert!(of_kg.contains("east") && !of_kg.contains("north"), "{of_kg}");
-    let having = |words: &str| explorer.search(&format!(r#"{{"k": 2, "like": 7, {words}}}"#)).body;
-    let north = having(r#""having": "NORTH""#);
+    let containing =
+        |words: &str| explorer.search(&format!(r#"{{"k": 2, "near": 7, {words}}}"#)).body;
+    let north = containing(r#""containing": "NORTH""#);
     assert!(north.contains("north") && !north.contains("east"), "{north}");
-    assert!(north.contains(r#""having":1"#) && like.contains(r#""having":null"#));
-    let first = explorer.search(r#"{"k": 1, "having": "TH nor"}"#).body;
-    assert!(first.contains("north") && first.contains(r#""having":1"#), "{first}");
-    let both = having(r#""having": "north", "sources": ["kg"]"#);
-    assert!(both.contains(r#""hits":[]"#) && both.contains(r#""having":0"#), "{both}");
-    let secret = having(r#""having": " secret  .png ""#);
+    assert!(north.contains(r#""containing":1"#) && near.contains(r#""containing":null"#));
+    let first = explorer.search(r#"{"k": 1, "containing": "TH nor"}"#).body;
+    assert!(first.contains("north") && first.contains(r#""containing":1"#), "{first}");
+    let both = containing(r#""containing": "north", "sources": ["kg"]"#);
+    assert!(both.contains(r#""hits":[]"#) && both.contains(r#""containing":0"#), "{both}");
+    let secret = containing(r#""containing": " secret  .png ""#);
     assert!(secret.contains("north") && !secret.contains("east"), "the picture's name: {secret}");
     let in_words = explorer.search(r#"{"text": "east"}"#);
     assert_eq!(in_words.status, 422);
@@ -163,19 +164,19 @@ fn a_memory_is_looked_into() {
     }
     let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a ".repeat(2_000)));
     assert!(long.status == 422 && long.body.contains("send 2000 at most"), "{}", long.body);
-    for wanted in [r#"{"sources": ["x"]}"#, r#"{"like": 7, "sources": ["kg", "x"]}"#] {
+    for wanted in [r#"{"sources": ["x"]}"#, r#"{"near": 7, "sources": ["kg", "x"]}"#] {
         let told = explorer.search(wanted);
         let reason = "there is no source \\\"x\\\"; the sources are kg, wit";
         assert!(told.status == 422 && told.body.contains(reason), "{}", told.body);
     }
-    let unknown = explorer.search(r#"{"like": 70}"#);
+    let unknown = explorer.search(r#"{"near": 70}"#);
     assert!(unknown.status == 422 && unknown.body.contains("no entry 70"), "{}", unknown.body);
 
-    let picture = explorer.get("/api/memories/0/pictures/5");
+    let picture = explorer.get("/api/memories/0/images/5");
     assert!(picture.status == 200 && picture.headers.contains("image/png"));
-    let outside = explorer.get("/api/memories/0/pictures/6");
+    let outside = explorer.get("/api/memories/0/images/6");
     assert!(outside.status == 422 && outside.body.contains("../secret.png is not in"));
-    let no_picture = explorer.get("/api/memories/0/pictures/7");
+    let no_picture = explorer.get("/api/memories/0/images/7");
     assert!(no_picture.status == 422 && no_picture.body.contains("is not an image"));
 }
 
@@ -195,8 +196,11 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn runs_are_looked_into_as_they_are_now() {
     let folder = tempfile::tempdir().unwrap();
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept"), &folder.path().join("kept"));
-    let explorer = Explorer::open(folder.path(), &["kept"]);
+    copy(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled"),
+        &folder.path().join("bundled"),
+    );
+    let explorer = Explorer::open(folder.path(), &["bundled"]);
     let read = |answer: Answer| -> serde_json::Value {
         assert_eq!(answer.status, 200, "{}", answer.body);
         serde_json::from_str(&answer.body).unwrap()
@@ -208,14 +212,14 @@ fn runs_are_looked_into_as_they_are_now() {
     let spice = r#"{"text": "Which spice can be smelled near this?", "k": 3}"#;
     let before = read(explorer.search(spice));
     let id = before["hits"][0]["id"].as_i64().unwrap();
-    done(folder.path(), &format!("memory delete kept/reveal/memory --ids {id}"));
+    done(folder.path(), &format!("memory delete bundled/reveal/memory --ids {id}"));
     let after = read(explorer.search(spice));
     assert_eq!(after["generation"], before["generation"].as_u64().unwrap() + 1);
     assert_eq!(after["hits"].as_array().unwrap().len(), 3);
     assert!(after["hits"].as_array().unwrap().iter().all(|hit| hit["id"] != id), "{after}");
     // Invalid signal-to-noise ratios.
     for ratio in ["NaN", "inf", "1e39", "-101"] {
-        let clip = format!("/api/runs/{avformer}/sound?name=0&noise=bands&snr_db={ratio}");
+        let clip = format!("/api/runs/{avformer}/audio?name=0&noise=bands&snr_db={ratio}");
         let told = explorer.get(&clip);
         assert!(told.status == 422 && told.body.contains("snr_db is"), "{}", told.body);
     }
@@ -230,13 +234,13 @@ fn runs_are_looked_into_as_they_are_now() {
         told.body
     );
     // A missing memory is not rebuilt.
-    fs::rename(folder.path().join("kept/reveal/memory"), folder.path().join("memory")).unwrap();
+    fs::rename(folder.path().join("bundled/reveal/memory"), folder.path().join("memory")).unwrap();
     let told = explorer.get(&format!("/api/runs/{reveal}/questions"));
     assert!(told.status == 422 && told.body.contains("has no memory"), "{}", told.body);
-    assert!(!folder.path().join("kept/reveal/memory").exists());
+    assert!(!folder.path().join("bundled/reveal/memory").exists());
     assert_eq!(read(explorer.get("/api/runs"))[reveal]["has_memory"], false);
     // Once the memory is back, the run has answers again.
-    fs::rename(folder.path().join("memory"), folder.path().join("kept/reveal/memory")).unwrap();
+    fs::rename(folder.path().join("memory"), folder.path().join("bundled/reveal/memory")).unwrap();
     assert_eq!(explorer.get(&format!("/api/runs/{reveal}/questions")).status, 200);
 }
 
@@ -244,8 +248,8 @@ fn runs_are_looked_into_as_they_are_now() {
 #[test]
 fn what_is_damaged_is_told_once_and_the_rest_is_shown() {
     let folder = tempfile::tempdir().unwrap();
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept/reveal");
-    copy(&kept, &folder.path().join("reveal"));
+    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
+    copy(&bundled, &folder.path().join("reveal"));
     let model =
         fs::OpenOptions::new().write(true).open(folder.path().join("reveal/model.safetensors"));
     model.unwrap().set_len(100_000).unwrap();
@@ -280,7 +284,7 @@ fn other_sites_get_nothing() {
         ("/api/memories", "Origin: http://evil.example", 403),
         ("/api/memories", "Origin: null", 403),
         ("/api/memories", "Sec-Fetch-Site: cross-site", 403),
-        ("/api/memories/0/pictures/5", "Sec-Fetch-Site: same-site", 403),
+        ("/api/memories/0/images/5", "Sec-Fetch-Site: same-site", 403),
         ("/api/memories", own.as_str(), 200),
         ("/api/memories", "Sec-Fetch-Site: same-origin", 200),
         ("/api/memories", "Sec-Fetch-Site: none", 200),
@@ -290,8 +294,7 @@ fn other_sites_get_nothing() {
         let answer = explorer.ask(&format!("GET {path}"), &[header], "");
         assert_eq!(answer.status, status, "{path} {header}");
     }
-    for path in ["/../Cargo.toml", "/m/CURRENT", "/api/memories/0/pictures/..%2f..%2fsecret", "/x"]
-    {
+    for path in ["/../Cargo.toml", "/m/CURRENT", "/api/memories/0/images/..%2f..%2fsecret", "/x"] {
         let found = explorer.get(path);
         assert!((400..500).contains(&found.status), "{path}: {}", found.status);
     }
@@ -346,7 +349,7 @@ fn without_the_token_nothing_is_shown() {
         for request in [
             "GET /api/memories",
             "GET /api/runs",
-            "GET /api/memories/0/pictures/5",
+            "GET /api/memories/0/images/5",
             "GET /api/nothing",
             "POST /api/memories/0/search",
             "GET /api/runs?token=",
@@ -458,15 +461,15 @@ fn slow_bodies_hold_little_memory() {
 #[test]
 fn large_pictures_are_refused_by_their_header() {
     let folder = tempfile::tempdir().unwrap();
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept/reveal");
-    copy(&kept, &folder.path().join("reveal"));
+    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
+    copy(&bundled, &folder.path().join("reveal"));
     let explorer = Explorer::open(folder.path(), &["reveal"]);
     let asked = |side: u32| {
         let mut png = std::io::Cursor::new(Vec::new());
         image::GrayImage::new(side, side).write_to(&mut png, image::ImageFormat::Png).unwrap();
         let picture = base64::engine::general_purpose::STANDARD.encode(png.get_ref());
         let json = ["Content-Type: application/json"];
-        let body = format!(r#"{{"question": "What is it?", "picture": "{picture}"}}"#);
+        let body = format!(r#"{{"question": "What is it?", "image": "{picture}"}}"#);
         explorer.ask("POST /api/runs/0/answer", &json, &body)
     };
     assert_eq!(asked(100).status, 200);

@@ -78,7 +78,7 @@ fn each_evaluation_writes_a_page() {
     page(
         &[("r.jsonl", replies)],
         &["eval", "haystack", "--replies", "r.jsonl"],
-        &["By right answer", "Yes, a dog."],
+        &["By correct answer", "Yes, a dog."],
     );
     let gold = "id,anchor,target,context,score\n1,wood,wooden,B44,1\n2,wood,steel,B44,0\n\
                 3,pipe,tube,F16,0.75\n";

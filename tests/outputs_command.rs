@@ -132,7 +132,7 @@ fn two_outputs_are_two_files() {
         refused(folder, &search, both);
         refused(folder, &format!("eval wer --pairs p --items {one} --html {other}"), both);
     }
-    refused(folder, "reproduce --out there/new --keep there/new/kept", both);
+    refused(folder, "reproduce --out there/new --export-bundled there/new/bundled", both);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
 }
 

@@ -19,7 +19,7 @@ fn what_is_given_is_looked_at_first() {
         fs::write(root.join("photographs/coco-captions").join(file), "{").unwrap();
     }
     fs::write(root.join("file"), "").unwrap();
-    let conformer = format!("--whisper {}/train/kept/conformer", env!("CARGO_MANIFEST_DIR"));
+    let conformer = format!("--whisper {}/train/bundled/conformer", env!("CARGO_MANIFEST_DIR"));
     fs::create_dir_all(root.join("mine/clip")).unwrap();
     fs::write(root.join("mine/clip/notes.txt"), "mine").unwrap();
     for (options, told) in [
@@ -29,13 +29,16 @@ fn what_is_given_is_looked_at_first() {
         ("--encoder none", "none: has no model.safetensors; give another --encoder"),
         ("--whisper none", "none"),
         (&conformer, "is not a Whisper model; give another --whisper"),
-        ("--keep mine", "mine: contains files other than bundled models"),
-        ("--keep file", "file: cannot store bundled models; give another --keep"),
+        ("--export-bundled mine", "mine: contains files other than bundled models"),
+        (
+            "--export-bundled file",
+            "file: cannot store bundled models; give another --export-bundled",
+        ),
         ("--out file", "file: could not be created; give another --out"),
-        ("--row reveal.x", "--row reveal.x: scale smoke has no such claim"),
-        ("--row avformer.tokens_help", "scale smoke has no such claim"),
-        ("--row avformer.real_whisper", "no such claim with these options"),
-        ("--row reveal.needle --study reveal", "--study"),
+        ("--claim reveal.x", "--claim reveal.x: scale smoke has no such claim"),
+        ("--claim avformer.tokens_help", "scale smoke has no such claim"),
+        ("--claim avformer.real_whisper", "no such claim with these options"),
+        ("--claim reveal.needle --study reveal", "--study"),
         ("--out mine", "mine: contains files that `engram reproduce` did not write"),
     ] {
         let out = if options.starts_with("--out") { "" } else { "--out runs " };

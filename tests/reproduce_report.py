@@ -5,7 +5,7 @@
 
 With a second report, all claims of the first must be equal in the second.
 
-    python3 tests/reproduce_report.py runs/reproduce/report-of-rows.json runs/reproduce/report.json
+    python3 tests/reproduce_report.py runs/reproduce/report-of-claims.json runs/reproduce/report.json
 """
 
 import json
@@ -13,53 +13,53 @@ import sys
 
 CLAIMS = """
 patent.finetuned_over_zero_shot patent.context_helps patent.decoys_learnt
-avformer.audio_only_under_frozen avformer.right_picture_under_none avformer.right_picture_under_wrong
+avformer.audio_only_under_frozen avformer.right_image_under_none avformer.right_image_under_wrong
 avformer.clean_speech_kept avformer.trained_share avformer.curriculum_under_audio_only avformer.curriculum_under_joint
 avformer.tokens_saturate avformer.alternating_hurts
 reveal.memory_over_none reveal.knowledge_swap reveal.recall_at_10 reveal.end_to_end_over_frozen_retriever
-reveal.credit_beats_random reveal.needle reveal.cold_start_fails reveal.k_curve reveal.compression_cost
+reveal.attribution_beats_random reveal.needle reveal.cold_start_fails reveal.k_curve reveal.compression_cost
 reveal.sources_complement reveal.refresh_matters
 """.split()
 
 
 def problems(report):
     """Yields one line per problem."""
-    for field in ("version", "seconds", "rows"):
+    for field in ("version", "seconds", "claims"):
         if field not in report:
             yield f"no `{field}`"
-    ids = [row["id"] for row in report["rows"]]
+    ids = [claim["id"] for claim in report["claims"]]
     yield from (f"{claim}: not in the report" for claim in CLAIMS if claim not in ids)
     yield from (f"{name}: in the report twice" for name in set(ids) if ids.count(name) > 1)
-    for row in report["rows"]:
-        name, verdict = row["id"], row["verdict"]
-        if not name.startswith(row["study"] + ".") or not row["claim"]:
+    for claim in report["claims"]:
+        name, verdict = claim["id"], claim["verdict"]
+        if not name.startswith(claim["study"] + ".") or not claim["claim"]:
             yield f"{name}: study or claim missing"
-        if f"{row['command']} ".split(" ")[:4] != ["engram", "reproduce", "--row", name]:
-            yield f"{name}: its command is {row['command']!r}"
-        reason = row["untested_because"]
+        if f"{claim['command']} ".split(" ")[:4] != ["engram", "reproduce", "--claim", name]:
+            yield f"{name}: its command is {claim['command']!r}"
+        reason = claim["untested_because"]
         if (verdict == "untested") != (reason in ("not trained", "not decided")):
             yield f"{name}: {verdict}, because {reason!r}"
         if verdict not in ("holds", "fails", "untested"):
             yield f"{name}: the verdict is {verdict!r}"
         elif reason == "not trained":
-            if row["value"] is not None:
+            if claim["value"] is not None:
                 yield f"{name}: not trained, but has a value"
-        elif not row["n"] or row["value"] is None:
+        elif not claim["n"] or claim["value"] is None:
             yield f"{name}: {verdict} without a value"
-        elif row["ci95"] is None and name != "avformer.trained_share":
+        elif claim["ci95"] is None and name != "avformer.trained_share":
             yield f"{name}: no interval"
-        elif row["ci95"] is not None and not row["ci95"][0] <= row["value"] <= row["ci95"][1]:
+        elif claim["ci95"] is not None and not claim["ci95"][0] <= claim["value"] <= claim["ci95"][1]:
             yield f"{name}: the value is outside its interval"
-        if row["expected"] and verdict != "holds":
+        if claim["expected"] and verdict != "holds":
             yield f"{name}: expected to hold, {verdict}"
 
 
-def differences(rows, whole):
+def differences(part, whole):
     """Yields one line per claim that differs between the reports."""
-    if not rows["rows"]:
+    if not part["claims"]:
         yield "no claims"
-    known = {row["id"]: row for row in whole["rows"]}
-    yield from (f"{row['id']}: differs" for row in rows["rows"] if known.get(row["id"]) != row)
+    known = {claim["id"]: claim for claim in whole["claims"]}
+    yield from (f"{claim['id']}: differs" for claim in part["claims"] if known.get(claim["id"]) != claim)
 
 
 reports = [json.load(open(path, encoding="utf-8")) for path in sys.argv[1:]]

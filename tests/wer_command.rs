@@ -42,7 +42,7 @@ fn sclites_mark_up_is_scored_as_sclite_does() {
     let folder = folder(&[("ref.trn", REFERENCE), ("hyp.trn", HYPOTHESIS), ("ref", REFERENCE)]);
     let files = "--ref ref.trn --hyp hyp.trn";
     for (options, errors) in
-        [("", 2), ("--normalizer fold-case", 1), ("--normalizer fold-case -D", 0)]
+        [("", 2), ("--normalizer lowercase", 1), ("--normalizer lowercase -D", 0)]
     {
         let report = json(folder.path(), &format!("{files} {options}"));
         assert_eq!(report["detail"]["reference_words"], 12, "{options}");

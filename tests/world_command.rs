@@ -49,7 +49,7 @@ fn the_world_fills_a_memory_that_answers_and_follows_a_swap() {
     for question in &questions {
         let entry = &entries[&question["entry"].as_i64().unwrap()];
         assert!(entry.to_string().contains(question["answers"][0].as_str().unwrap()));
-        let slug = question["picture"].as_str().unwrap();
+        let slug = question["image_slug"].as_str().unwrap();
         let view = folder.join(format!("w/views/{slug}-{}.png", question["view"]));
         assert_eq!(image::open(view).unwrap().into_rgb8().dimensions(), (32, 32));
     }

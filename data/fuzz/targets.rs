@@ -3,8 +3,8 @@
 
 use engram_data::DataError;
 use engram_data::audio::AudioReader;
-use engram_data::hub::{Facts, HubSettings, WeightsLocation};
-use engram_data::image::Picture;
+use engram_data::hub::{FileMetadata, HubSettings, WeightsLocation};
+use engram_data::image::DecodedImage;
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::vqa::VqaOptions;
 use engram_data::knowledge::web::WebOptions;
@@ -13,8 +13,8 @@ use engram_data::knowledge::wit::WitOptions;
 use engram_data::knowledge::{
     Collector, Counts, Input, Knowledge, Reason, coco, vqa, web, wikidata, wit,
 };
-use engram_data::text_to_text::TextToText;
-use engram_data::tokenise::{TextForm, Tokeniser};
+use engram_data::text_to_text::T5Tokenizer;
+use engram_data::tokenizer::{SegmentTokenizer, TextForm};
 
 /// The file name that every message must contain.
 const FILE: &str = "input.file";
@@ -63,7 +63,7 @@ fn check(bytes: &[u8], read: Reader<'_>) {
         (Some(_), None) => {
             panic!("the strict reader accepts an input that the lenient reader refuses")
         }
-        (None, Some((_, counts))) => assert!(counts.left_out.contains_key(&Reason::Malformed)),
+        (None, Some((_, counts))) => assert!(counts.skipped.contains_key(&Reason::Malformed)),
         (None, None) => {}
     }
 }
@@ -119,19 +119,20 @@ fn edges(bytes: &[u8]) {
 /// errors.
 fn tokenizer(bytes: &[u8]) {
     if let Ok(json) = std::str::from_utf8(bytes)
-        && let Err(error) = TextToText::parse(json, FILE.as_ref())
+        && let Err(error) = T5Tokenizer::parse(json, FILE.as_ref())
     {
         check_message(&error.to_string());
     }
-    let tokeniser = match Tokeniser::from_bytes(FILE, bytes) {
-        Ok(tokeniser) => tokeniser,
+    let tokenizer = match SegmentTokenizer::from_bytes(FILE, bytes) {
+        Ok(tokenizer) => tokenizer,
         Err(error) => return check_message(&error.to_string()),
     };
     for text in ["", "a joint of two pipes", "Caf\u{e9} \u{1f600}\u{4e2d}\0"] {
-        for as_file in [false, true] {
-            let form = TextForm { longest: 7, cut_start: as_file, as_file };
-            match tokeniser.encode_text(text, &form) {
-                Ok(ids) => assert!(as_file || ids.len() <= form.longest),
+        for use_post_processor in [false, true] {
+            let form =
+                TextForm { max_length: 7, truncate_left: use_post_processor, use_post_processor };
+            match tokenizer.encode_text(text, &form) {
+                Ok(ids) => assert!(use_post_processor || ids.len() <= form.max_length),
                 Err(error) => check_message(&error.to_string()),
             }
         }
@@ -151,8 +152,8 @@ fn wit(bytes: &[u8]) {
 }
 
 fn web(bytes: &[u8]) {
-    for (caption_first, least_characters) in [(false, 0), (true, 5)] {
-        let options = WebOptions { caption_first, least_characters, ..WebOptions::default() };
+    for (caption_first, min_characters) in [(false, 0), (true, 5)] {
+        let options = WebOptions { caption_first, min_characters, ..WebOptions::default() };
         check(bytes, &|input, to| web::read(input, &options, to));
     }
 }
@@ -200,9 +201,9 @@ fn hub(bytes: &[u8]) {
     };
     let is_hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let status = text.lines().next().and_then(|line| line.trim().parse().ok()).unwrap_or(200);
-    if let Ok(Some(facts)) = Facts::read(status, |name| value(name, ':')) {
-        assert!(facts.commit.len() == 40 && is_hexadecimal(&facts.commit));
-        assert!([40, 64].contains(&facts.etag.len()) && is_hexadecimal(&facts.etag));
+    if let Ok(Some(metadata)) = FileMetadata::read(status, |name| value(name, ':')) {
+        assert!(metadata.commit.len() == 40 && is_hexadecimal(&metadata.commit));
+        assert!([40, 64].contains(&metadata.etag.len()) && is_hexadecimal(&metadata.etag));
     }
     // If the variables hold a token, no token file is read.
     let variable = |name: &str| value(name, '=').or((name == "HF_TOKEN").then_some("token"));
@@ -219,7 +220,7 @@ fn hub(bytes: &[u8]) {
 
 /// The maximum number of samples per input byte. A FLAC frame of silence has 65,535 samples of 8
 /// channels in 20 bytes, and resampling from 1,000 Hz to 16,000 Hz multiplies them by 16.
-const MOST_SAMPLES: usize = 1 << 16;
+const MAX_SAMPLES: usize = 1 << 16;
 
 fn audio(bytes: &[u8]) {
     let mut all = 0;
@@ -229,7 +230,7 @@ fn audio(bytes: &[u8]) {
         while reader.read(&mut samples)? {
             assert!(samples.iter().all(|sample| sample.is_finite()));
             all += samples.len();
-            assert!(all <= MOST_SAMPLES * bytes.len(), "{all} samples of {} bytes", bytes.len());
+            assert!(all <= MAX_SAMPLES * bytes.len(), "{all} samples of {} bytes", bytes.len());
             samples.clear();
         }
         Ok(())
@@ -240,10 +241,10 @@ fn audio(bytes: &[u8]) {
 }
 
 fn image(bytes: &[u8]) {
-    match Picture::from_bytes(FILE, bytes) {
-        Ok(picture) => {
-            let pixels = u64::from(picture.width()) * u64::from(picture.height());
-            assert_eq!(picture.pixels().len() as u64, 3 * pixels);
+    match DecodedImage::from_bytes(FILE, bytes) {
+        Ok(image) => {
+            let pixels = u64::from(image.width()) * u64::from(image.height());
+            assert_eq!(image.pixels().len() as u64, 3 * pixels);
         }
         Err(error) => assert!(error.to_string().starts_with(FILE), "{error}"),
     }

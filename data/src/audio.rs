@@ -39,7 +39,7 @@ const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
 /// Changes the speed of samples (above 1 is faster). The pitch and the length change too.
 ///
 /// # Errors   `Audio` for a speed that is not between 0.5 and 2
-pub fn at_speed(samples: &[f32], rate: u32, speed: f64) -> Result<Vec<f32>, DataError> {
+pub fn change_speed(samples: &[f32], rate: u32, speed: f64) -> Result<Vec<f32>, DataError> {
     let bad = |reason| DataError::Audio { path: PathBuf::from(format!("speed {speed}")), reason };
     if !SPEEDS.contains(&speed) {
         return Err(bad("is not between 0.5 and 2".to_string()));

@@ -13,9 +13,9 @@
 //! use rand::SeedableRng;
 //! use rand_chacha::ChaCha8Rng;
 //!
-//! let picture = RgbaImage::from_pixel(72, 72, image::Rgba([200, 30, 30, 255]));
+//! let image = RgbaImage::from_pixel(72, 72, image::Rgba([200, 30, 30, 255]));
 //! let augmentation = Augmentation { flip: 0.5, noise: 0.05, ..Augmentation::inception(32) };
-//! let view = augmentation.apply(&picture, &mut ChaCha8Rng::seed_from_u64(7))?;
+//! let view = augmentation.apply(&image, &mut ChaCha8Rng::seed_from_u64(7))?;
 //! assert_eq!(view.dimensions(), (32, 32));
 //! # Ok::<(), engram_data::DataError>(())
 //! ```
@@ -56,9 +56,9 @@ pub struct Augmentation {
     /// The background colour.
     pub background: Background,
     /// Minimum and maximum fraction of the image area in the crop.
-    pub area: [f32; 2],
+    pub scale: [f32; 2],
     /// Minimum and maximum aspect ratio (width / height) of the crop.
-    pub aspect: [f32; 2],
+    pub ratio: [f32; 2],
     /// Probability of a horizontal flip; use 0 for images with letters or flags.
     pub flip: f64,
     /// Maximum rotation to either side, in degrees.
@@ -81,8 +81,8 @@ impl Augmentation {
         Self {
             size,
             background: Background::Fixed([128; 3]),
-            area: [1.0, 1.0],
-            aspect: [1.0, 1.0],
+            scale: [1.0, 1.0],
+            ratio: [1.0, 1.0],
             flip: 0.0,
             rotation: 0.0,
             brightness: 0.0,
@@ -98,7 +98,7 @@ impl Augmentation {
     /// # Source   Szegedy et al., "Going deeper with convolutions", §6: 8–100 % of the area, 3/4 to
     /// 4/3
     pub fn inception(size: u32) -> Self {
-        Self { area: [0.08, 1.0], aspect: [0.75, 4.0 / 3.0], ..Self::none(size) }
+        Self { scale: [0.08, 1.0], ratio: [0.75, 4.0 / 3.0], ..Self::none(size) }
     }
 
     /// Checks the ranges.
@@ -110,15 +110,15 @@ impl Augmentation {
         if !(1..=LARGEST_SIDE).contains(&self.size) {
             return refuse("size", self.size.to_string(), "use 1 to 4096 pixels");
         }
-        let [least, greatest] = self.area;
+        let [least, greatest] = self.scale;
         if !(least > 0.0 && least <= greatest && greatest <= 1.0) {
             let wanted = "use two fractions above 0 and up to 1, the smaller first";
-            return refuse("area", format!("{:?}", self.area), wanted);
+            return refuse("scale", format!("{:?}", self.scale), wanted);
         }
-        let [least, greatest] = self.aspect;
+        let [least, greatest] = self.ratio;
         if !(least >= 0.01 && least <= greatest && greatest <= 100.0) {
             let wanted = "use two ratios from 0.01 to 100, the smaller first";
-            return refuse("aspect", format!("{:?}", self.aspect), wanted);
+            return refuse("ratio", format!("{:?}", self.ratio), wanted);
         }
         if !(0.0..=180.0).contains(&self.rotation) {
             return refuse("rotation", self.rotation.to_string(), "use 0 to 180 degrees");
@@ -142,9 +142,9 @@ impl Augmentation {
     /// Augments an image. The same random state gives the same bytes.
     ///
     /// # Errors   [`DataError::OutOfRange`], also for an image without pixels
-    pub fn apply(&self, picture: &RgbaImage, rng: &mut ChaCha8Rng) -> Result<RgbImage, DataError> {
+    pub fn apply(&self, image: &RgbaImage, rng: &mut ChaCha8Rng) -> Result<RgbImage, DataError> {
         self.validate()?;
-        let (width, height) = picture.dimensions();
+        let (width, height) = image.dimensions();
         if width == 0 || height == 0 {
             let value = format!("{width} by {height} pixels");
             let wanted = "an image needs at least 1 pixel; is its file complete?";
@@ -156,7 +156,7 @@ impl Augmentation {
         };
         let cut = self.draw_cut(width, height, rng);
         let flip = rng.random_bool(self.flip);
-        let mut view = cut.of(picture, background);
+        let mut view = cut.of(image, background);
         if view.dimensions() != (self.size, self.size) {
             view = imageops::resize(&view, self.size, self.size, FilterType::Triangle);
         }
@@ -172,12 +172,12 @@ impl Augmentation {
     fn draw_cut(&self, width: u32, height: u32, rng: &mut ChaCha8Rng) -> Cut {
         let turn = self.rotation * rng.random_range(-1.0..=1.0);
         let whole = width as f32 * height as f32;
-        let [narrowest, widest] = self.aspect.map(f32::ln);
+        let [narrowest, widest] = self.ratio.map(f32::ln);
         for _ in 0..CROP_ATTEMPTS {
-            let area = whole * rng.random_range(self.area[0]..=self.area[1]);
-            let aspect = rng.random_range(narrowest..=widest).exp();
-            let cut_width = (area * aspect).sqrt().round() as u32;
-            let cut_height = (area / aspect).sqrt().round() as u32;
+            let area = whole * rng.random_range(self.scale[0]..=self.scale[1]);
+            let ratio = rng.random_range(narrowest..=widest).exp();
+            let cut_width = (area * ratio).sqrt().round() as u32;
+            let cut_height = (area / ratio).sqrt().round() as u32;
             if (1..=width).contains(&cut_width) && (1..=height).contains(&cut_height) {
                 let left = rng.random_range(0..=width - cut_width);
                 let top = rng.random_range(0..=height - cut_height);
@@ -186,9 +186,9 @@ impl Augmentation {
         }
         // The largest crop with an allowed aspect ratio, in the centre.
         let (full_width, full_height) = (width as f32, height as f32);
-        let aspect = (full_width / full_height).clamp(self.aspect[0], self.aspect[1]);
-        let cut_width = full_width.min(full_height * aspect).round().max(1.0) as u32;
-        let cut_height = full_height.min(full_width / aspect).round().max(1.0) as u32;
+        let ratio = (full_width / full_height).clamp(self.ratio[0], self.ratio[1]);
+        let cut_width = full_width.min(full_height * ratio).round().max(1.0) as u32;
+        let cut_height = full_height.min(full_width / ratio).round().max(1.0) as u32;
         let (left, top) = ((width - cut_width) / 2, (height - cut_height) / 2);
         Cut { left, top, width: cut_width, height: cut_height, turn }
     }
@@ -245,11 +245,11 @@ struct Cut {
 }
 
 impl Cut {
-    fn of(&self, picture: &RgbaImage, background: [u8; 3]) -> RgbImage {
+    fn of(&self, image: &RgbaImage, background: [u8; 3]) -> RgbImage {
         if self.turn == 0.0 {
             return RgbImage::from_fn(self.width, self.height, |x, y| {
                 let at = (i64::from(self.left + x), i64::from(self.top + y));
-                Rgb(colour_at(picture, at, background).map(|value| value.round() as u8))
+                Rgb(colour_at(image, at, background).map(|value| value.round() as u8))
             });
         }
         let (sin, cos) = self.turn.to_radians().sin_cos();
@@ -260,20 +260,20 @@ impl Cut {
             let (right, down) = (x as f32 + 0.5 - half_width, y as f32 + 0.5 - half_height);
             let source_x = middle.0 + right * cos - down * sin - 0.5;
             let source_y = middle.1 + right * sin + down * cos - 0.5;
-            Rgb(interpolate(picture, source_x, source_y, background))
+            Rgb(interpolate(image, source_x, source_y, background))
         })
     }
 }
 
 /// Interpolates the colour between four pixels.
-fn interpolate(picture: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8; 3] {
+fn interpolate(image: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8; 3] {
     let (left, top) = (x.floor(), y.floor());
     let (right_share, lower_share) = (x - left, y - top);
     let mut sum = [0.0; 3];
     for (below, vertical) in [(0, 1.0 - lower_share), (1, lower_share)] {
         for (beside, horizontal) in [(0, 1.0 - right_share), (1, right_share)] {
             let at = (left as i64 + beside, top as i64 + below);
-            let colour = colour_at(picture, at, background);
+            let colour = colour_at(image, at, background);
             for (sum, value) in sum.iter_mut().zip(colour) {
                 *sum += vertical * horizontal * value;
             }
@@ -283,10 +283,10 @@ fn interpolate(picture: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8;
 }
 
 /// Returns the image colour over the background; outside of the image, the background alone.
-fn colour_at(picture: &RgbaImage, (x, y): (i64, i64), background: [u8; 3]) -> [f32; 3] {
+fn colour_at(image: &RgbaImage, (x, y): (i64, i64), background: [u8; 3]) -> [f32; 3] {
     let behind = background.map(f32::from);
     let (Ok(x), Ok(y)) = (u32::try_from(x), u32::try_from(y)) else { return behind };
-    let Some(pixel) = picture.get_pixel_checked(x, y) else { return behind };
+    let Some(pixel) = image.get_pixel_checked(x, y) else { return behind };
     let [red, green, blue, alpha] = pixel.0.map(f32::from);
     let share = alpha / 255.0;
     let [behind_red, behind_green, behind_blue] = behind.map(|value| (1.0 - share) * value);
@@ -320,7 +320,7 @@ impl<'a> Normal<'a> {
     }
 }
 
-/// Converts an image to model input: `(value rescale - mean) / deviation`.
+/// Converts an image to model input: `(value rescale - mean) / std`.
 ///
 /// # Shapes   `[3, H, W]`, row after row
 ///
@@ -331,17 +331,12 @@ impl<'a> Normal<'a> {
 /// let numbers = channels_first(&view, 1.0 / 255.0, [0.5; 3], [0.5; 3]);
 /// assert_eq!(numbers, [-1.0, -1.0, 1.0, 1.0, -1.0, -1.0]);
 /// ```
-pub fn channels_first(
-    view: &RgbImage,
-    rescale: f32,
-    mean: [f32; 3],
-    deviation: [f32; 3],
-) -> Vec<f32> {
-    let channels = mean.into_iter().zip(deviation).enumerate();
-    let number = |value: u8, mean, deviation| (f32::from(value) * rescale - mean) / deviation;
+pub fn channels_first(view: &RgbImage, rescale: f32, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
+    let channels = mean.into_iter().zip(std).enumerate();
+    let number = |value: u8, mean, std| (f32::from(value) * rescale - mean) / std;
     channels
-        .flat_map(|(channel, (mean, deviation))| {
-            view.pixels().map(move |pixel| number(pixel.0[channel], mean, deviation))
+        .flat_map(|(channel, (mean, std))| {
+            view.pixels().map(move |pixel| number(pixel.0[channel], mean, std))
         })
         .collect()
 }

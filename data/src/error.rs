@@ -36,7 +36,7 @@ pub enum DataError {
 
     /// The header has a column twice.
     #[error("{path}, line 1: column {column:?} appears twice; remove or rename one", path = path.display())]
-    DoubledColumn { path: PathBuf, column: String },
+    DuplicateColumn { path: PathBuf, column: String },
 
     /// A quoted field is never closed.
     #[error("{path}, line {line}: a quote opened here is never closed; close it, and write a quote inside a field as \"\"", path = path.display())]
@@ -78,7 +78,7 @@ pub enum DataError {
 
     /// Two rows have the same id.
     #[error("{path}, line {second}: id {id:?} was already used on line {first}; make ids unique", path = path.display())]
-    DoubledId { path: PathBuf, id: String, first: usize, second: usize },
+    DuplicateId { path: PathBuf, id: String, first: usize, second: usize },
 
     /// A context has no title.
     #[error(
@@ -89,7 +89,7 @@ pub enum DataError {
 
     /// A title list line does not match `code TAB … TAB title`.
     #[error("{path}, line {line}: expected `code<TAB>title` or `code<TAB><TAB>title`; is this a list of class titles?", path = path.display())]
-    TitleLine { path: PathBuf, line: usize },
+    MalformedTitleLine { path: PathBuf, line: usize },
 
     // Folds
     /// There are fewer groups than parts to fill.
@@ -128,11 +128,11 @@ pub enum DataError {
     // Images
     /// An image cannot be decoded.
     #[error("{path}: {reason}; use a complete JPEG, PNG, WebP, GIF or BMP file", path = path.display())]
-    Picture { path: PathBuf, reason: String },
+    Image { path: PathBuf, reason: String },
 
     /// An image exceeds the pixel limit.
-    #[error("{path}: the image has {width} x {height} pixels, more than the limit of {most}; resize it first", path = path.display())]
-    LargePicture { path: PathBuf, width: u32, height: u32, most: u64 },
+    #[error("{path}: the image has {width} x {height} pixels, more than the limit of {max}; resize it first", path = path.display())]
+    ImageTooLarge { path: PathBuf, width: u32, height: u32, max: u64 },
 
     /// The image preprocessing settings cannot be used.
     #[error("{path}: {reason}; use the preprocessor_config.json from the model's folder", path = path.display())]
@@ -141,7 +141,7 @@ pub enum DataError {
     // Word vectors
     /// A line of a vector file does not hold a word and its values.
     #[error("{path}, line {line}: {reason}; use a complete GloVe or word2vec file in text format", path = path.display())]
-    VectorLine { path: PathBuf, line: usize, reason: String },
+    MalformedVectorLine { path: PathBuf, line: usize, reason: String },
 
     // Augmentation and the embedded world
     /// A setting is out of range.
@@ -197,7 +197,7 @@ pub enum DataError {
     #[error(
         "{location}: {endpoint} responded to the request for {file} with {reason}; check HF_ENDPOINT"
     )]
-    HubAnswer { location: String, file: String, endpoint: String, reason: String },
+    HubResponse { location: String, file: String, endpoint: String, reason: String },
 
     /// A download has a different size from the hub's file.
     #[error(
@@ -226,7 +226,7 @@ pub enum DataError {
     #[error(
         "{location}: the access token has characters that are not allowed in an HTTP header; set HF_TOKEN to the token alone"
     )]
-    BadToken { location: String },
+    InvalidAccessToken { location: String },
 
     /// The disk of the cache is full.
     #[error("{path}: no space left on the disk; free some space, or set HF_HOME to a folder on a larger disk", path = path.display())]

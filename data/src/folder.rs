@@ -19,12 +19,12 @@ pub struct FolderFiles {
     /// Sorted by path.
     pub files: Vec<PathBuf>,
     /// Counts of the skipped files.
-    pub passed_over: PassedOver,
+    pub skipped: SkippedFiles,
 }
 
 /// Counts of skipped files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct PassedOver {
+pub struct SkippedFiles {
     /// Hidden files and folders; a hidden folder counts once, with its content.
     pub hidden: usize,
     /// Visible files that do not match the predicate.
@@ -52,7 +52,7 @@ fn walk(
         let entry = entry.map_err(io)?;
         let path = entry.path();
         if is_hidden(&entry.file_name()) {
-            found.passed_over.hidden += 1;
+            found.skipped.hidden += 1;
         } else if path.is_dir() {
             if !path.is_symlink() {
                 walk(&path, wanted, found)?;
@@ -60,7 +60,7 @@ fn walk(
         } else if wanted(&path) {
             found.files.push(path);
         } else {
-            found.passed_over.others += 1;
+            found.skipped.others += 1;
         }
     }
     Ok(())
@@ -90,7 +90,7 @@ mod tests {
         let is_wav = |path: &Path| path.extension().is_some_and(|ending| ending == "wav");
         let found = files(&folder, &is_wav).expect("files");
         assert_eq!(found.files, [folder.join("a/c.wav"), folder.join("b.wav")]);
-        assert_eq!(found.passed_over, PassedOver { hidden: 3, others: 1 });
+        assert_eq!(found.skipped, SkippedFiles { hidden: 3, others: 1 });
         assert!(files(&folder.join("none"), &is_wav).is_err());
     }
 }

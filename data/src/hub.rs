@@ -10,7 +10,7 @@ mod cache;
 mod checksum;
 mod client;
 mod download;
-mod facts;
+mod metadata;
 mod names;
 mod reach;
 mod settings;
@@ -23,7 +23,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use crate::DataError;
 use cache::{Cached, CachedModel};
 use download::{Effort, download};
-pub use facts::Facts;
+pub use metadata::FileMetadata;
 use names::{is_plain_name, is_repository};
 pub use settings::{HubSettings, stay_offline};
 

@@ -20,55 +20,55 @@ use crate::guard::guarded;
 pub use preprocessing::{Filter, Preprocessing, Resize};
 
 /// Pillow's limit; above it, Pillow warns of a decompression bomb.
-pub const MOST_PIXELS: u64 = 89_478_485;
+pub const MAX_PIXELS: u64 = 89_478_485;
 /// The maximum file size, in bytes.
-const MOST_BYTES: u64 = 1 << 29;
+const MAX_BYTES: u64 = 1 << 29;
 /// The maximum memory of a decoder, in bytes.
-const MOST_MEMORY: u64 = 1 << 30;
+const MAX_MEMORY: u64 = 1 << 30;
 /// The maximum memory for metadata such as a colour profile, which a PNG compresses, in bytes.
-const MOST_BESIDE_PIXELS: u64 = 1 << 26;
+const MAX_METADATA_BYTES: u64 = 1 << 26;
 
 /// A decoded RGB image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Picture {
+pub struct DecodedImage {
     width: u32,
     height: u32,
     pixels: Vec<u8>,
 }
 
-impl Picture {
+impl DecodedImage {
     /// Decodes a JPEG, PNG, WebP, GIF or BMP file, whatever its extension.
     ///
-    /// # Errors   `Io`; `Picture` for other formats, for a truncated file and for an image without
-    /// pixels; `LargePicture` for more than [`MOST_PIXELS`]
+    /// # Errors   `Io`; `Image` for other formats, for a truncated file and for an image without
+    /// pixels; `ImageTooLarge` for more than [`MAX_PIXELS`]
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
-        let refused = |reason: String| DataError::Picture { path: path.into(), reason };
+        let refused = |reason: String| DataError::Image { path: path.into(), reason };
         let found = fs::metadata(path).map_err(io)?;
         if !found.is_file() {
             return Err(refused("is not a file".to_owned()));
         }
-        if found.len() > MOST_BYTES {
-            return Err(refused(format!("has {} bytes, more than {MOST_BYTES}", found.len())));
+        if found.len() > MAX_BYTES {
+            return Err(refused(format!("has {} bytes, more than {MAX_BYTES}", found.len())));
         }
         Self::from_bytes(path, &fs::read(path).map_err(io)?)
     }
 
-    /// Like [`Picture::open`], for a file in memory; error messages name `name`.
+    /// Like [`DecodedImage::open`], for a file in memory; error messages name `name`.
     ///
-    /// # Errors   as [`Picture::open`]
+    /// # Errors   as [`DecodedImage::open`]
     pub fn from_bytes(name: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
         let decoded = guarded(|| Self::decode(name.as_ref(), bytes));
         decoded.unwrap_or_else(|| {
             let reason = "is damaged: the decoder panicked".to_owned();
-            Err(DataError::Picture { path: name.as_ref().into(), reason })
+            Err(DataError::Image { path: name.as_ref().into(), reason })
         })
     }
 
     fn decode(path: &Path, bytes: &[u8]) -> Result<Self, DataError> {
         let io = |source| DataError::Io { path: path.into(), source };
-        let refused = |reason: String| DataError::Picture { path: path.into(), reason };
+        let refused = |reason: String| DataError::Image { path: path.into(), reason };
         if bytes.is_empty() {
             return Err(DataError::EmptyFile { path: path.into() });
         }
@@ -82,25 +82,25 @@ impl Picture {
             let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
             refused(format!("cannot be decoded ({reason})"))
         };
-        reader.limits(limit(MOST_BESIDE_PIXELS));
+        reader.limits(limit(MAX_METADATA_BYTES));
         let mut decoder = reader.into_decoder().map_err(broken)?;
         let (width, height) = decoder.dimensions();
         if width == 0 || height == 0 {
             return Err(refused(format!("has {width} x {height} pixels")));
         }
-        if u64::from(width) * u64::from(height) > MOST_PIXELS {
-            return Err(DataError::LargePicture {
+        if u64::from(width) * u64::from(height) > MAX_PIXELS {
+            return Err(DataError::ImageTooLarge {
                 path: path.into(),
                 width,
                 height,
-                most: MOST_PIXELS,
+                max: MAX_PIXELS,
             });
         }
         // The decoder would fill missing pixels with grey.
         if format == ImageFormat::Jpeg && !jpeg_has_end(bytes) {
             return Err(refused("is a truncated JPEG".to_owned()));
         }
-        decoder.set_limits(limit(MOST_MEMORY)).map_err(broken)?;
+        decoder.set_limits(limit(MAX_MEMORY)).map_err(broken)?;
         let pixels = DynamicImage::from_decoder(decoder).map_err(broken)?.into_rgb8().into_raw();
         Ok(Self { width, height, pixels })
     }
@@ -136,10 +136,10 @@ impl Picture {
 }
 
 /// Returns the width and height of an image from its file header, without decoding it. Returns
-/// `None` if the bytes are not an image that [`Picture::open`] supports.
+/// `None` if the bytes are not an image that [`DecodedImage::open`] supports.
 pub fn size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
-    reader.limits(limit(MOST_BESIDE_PIXELS));
+    reader.limits(limit(MAX_METADATA_BYTES));
     Some(reader.into_decoder().ok()?.dimensions())
 }
 

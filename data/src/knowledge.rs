@@ -13,9 +13,9 @@
 //!     found.push(knowledge);
 //!     Ok(())
 //! });
-//! let options = web::WebOptions { least_characters: 5, ..Default::default() };
+//! let options = web::WebOptions { min_characters: 5, ..Default::default() };
 //! web::read(Input::new("cc12m.tsv", table.as_bytes())?, &options, &mut to)?;
-//! assert_eq!(to.counts().left_out[&Reason::TooShort], 1);
+//! assert_eq!(to.counts().skipped[&Reason::TooShort], 1);
 //! drop(to);
 //! assert_eq!(found.len(), 1);
 //! # Ok::<(), engram_data::DataError>(())

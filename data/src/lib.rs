@@ -8,7 +8,7 @@
 //! | CPC and IPC class titles for a pair's context | [`titles`] |
 //! | groups that a split must keep together; other targets of an anchor | [`groups`] |
 //! | stratified group folds and held-out sets | [`folds`] |
-//! | token ids of text segments | [`tokenise`] |
+//! | token ids of text segments | [`tokenizer`] |
 //! | knowledge items for a memory, and readers of published data sets | [`knowledge`] |
 //! | image augmentation | [`augmentation`] |
 //! | audio files as samples; mixing with noise | [`audio`], [`audio::mixing`] |
@@ -36,7 +36,7 @@ pub mod speech;
 mod table;
 pub mod text_to_text;
 pub mod titles;
-pub mod tokenise;
+pub mod tokenizer;
 pub mod vectors;
 pub mod world;
 

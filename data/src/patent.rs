@@ -124,7 +124,7 @@ fn read(
             None => (index + 1).to_string(),
         };
         if let Some(first) = line_of_id.insert(id.clone(), row.line) {
-            return Err(DataError::DoubledId { path: path.into(), id, first, second: row.line });
+            return Err(DataError::DuplicateId { path: path.into(), id, first, second: row.line });
         }
         let context = filled(path, row, context_column, "context")?;
         if let Some(titles) = titles

@@ -23,7 +23,7 @@ pub mod howto100m;
 pub mod librispeech;
 pub mod manifest;
 pub mod spec_augment;
-pub mod tokens;
+pub mod tokenizer;
 pub mod visspeech;
 
 use std::fmt;
@@ -146,8 +146,8 @@ pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, 
 fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     gather::refuse_audio(source)?;
     let mut gathering = Gathering::new(source);
-    let (clips, passed_over) = manifest::clips_and_passed_over(&source.path)?;
-    gathering.found.hidden = passed_over.hidden;
+    let (clips, skipped) = manifest::clips_and_skipped(&source.path)?;
+    gathering.found.hidden = skipped.hidden;
     for clip in clips {
         let id = clip.id.clone();
         let place = if clip.line == 0 { Place::Entry(&id) } else { Place::Line(clip.line) };

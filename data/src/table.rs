@@ -72,7 +72,7 @@ impl Table {
         match found.next() {
             None => Ok(first),
             Some(_) => {
-                Err(DataError::DoubledColumn { path: self.path.clone(), column: name.into() })
+                Err(DataError::DuplicateColumn { path: self.path.clone(), column: name.into() })
             }
         }
     }

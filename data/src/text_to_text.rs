@@ -14,7 +14,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
 
 use crate::DataError;
-use crate::tokenise::{guarded, parse};
+use crate::tokenizer::{guarded, parse};
 
 const PAD: &str = "<pad>";
 const END: &str = "</s>";
@@ -31,7 +31,7 @@ fn in_file(path: &Path) -> impl Fn(String) -> DataError {
 }
 
 /// A tokenizer and the ids of its special tokens.
-pub struct TextToText {
+pub struct T5Tokenizer {
     path: PathBuf,
     tokenizer: Tokenizer,
     /// Padding; the loss ignores it.
@@ -44,7 +44,7 @@ pub struct TextToText {
     pub mask: u32,
 }
 
-impl TextToText {
+impl T5Tokenizer {
     /// Trains a tokenizer of `size` pieces on texts (byte-pair encoding of lower-case words), for a
     /// model that is trained from scratch.
     pub fn train(

@@ -38,8 +38,8 @@ pub struct ClassTitles {
 impl ClassTitles {
     /// Reads a title list in any of the three formats.
     ///
-    /// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `MissingColumn`, `TitleLine` and the other table
-    /// errors, with file and line
+    /// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `MissingColumn`, `MalformedTitleLine` and the other
+    /// table errors, with file and line
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let text = read_text(path)?;
@@ -113,7 +113,7 @@ impl ClassTitles {
                 let title = fields.next_back().filter(|title| !title.is_empty());
                 match (code, title) {
                     (Some(code), Some(title)) => Ok((code.to_owned(), title.to_owned())),
-                    _ => Err(DataError::TitleLine { path: path.into(), line: index + 1 }),
+                    _ => Err(DataError::MalformedTitleLine { path: path.into(), line: index + 1 }),
                 }
             })
             .collect()

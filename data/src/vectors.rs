@@ -34,8 +34,8 @@ impl WordVectors {
     /// are not UTF-8 become U+FFFD; published files contain such words. If a word occurs twice, the
     /// first vector is used.
     ///
-    /// # Errors   `Io`; `EmptyFile`; `VectorLine` with the line, for too few values, a value that
-    /// is not a finite number, or fewer lines than line 1 announces
+    /// # Errors   `Io`; `EmptyFile`; `MalformedVectorLine` with the line, for too few values, a
+    /// value that is not a finite number, or fewer lines than line 1 announces
     pub fn read(
         path: impl AsRef<Path>,
         wanted: Option<&HashSet<String>>,
@@ -54,7 +54,8 @@ impl WordVectors {
                 break;
             }
             line += 1;
-            let bad = |reason: String| DataError::VectorLine { path: path.into(), line, reason };
+            let bad =
+                |reason: String| DataError::MalformedVectorLine { path: path.into(), line, reason };
             let text = String::from_utf8_lossy(&bytes);
             let text = text.trim_matches(['\u{feff}', ' ', '\r', '\n', '\t']);
             if text.is_empty() {
@@ -75,7 +76,7 @@ impl WordVectors {
         }
         let vectors = vectors.ok_or_else(|| DataError::EmptyFile { path: path.into() })?;
         match header {
-            Some((count, _)) if rows != count => Err(DataError::VectorLine {
+            Some((count, _)) if rows != count => Err(DataError::MalformedVectorLine {
                 path: path.into(),
                 line,
                 reason: format!("the file ends after {rows} words, but line 1 announces {count}"),

@@ -4,7 +4,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`phrases`], `words` | phrase pairs of the patent study |
-//! | [`pictures`] | images with names and groups |
+//! | [`images`] | images with names and groups |
 //! | [`countries`] | real facts about the countries of the flags |
 //! | [`attributes`] | attributes of images, and the templates of their facts and questions |
 //! | [`knowledge`] | facts as entries of four sources |
@@ -19,7 +19,7 @@
 //! ```
 //! use engram_data::world::{World, WorldOptions};
 //!
-//! let world = World::new(&WorldOptions { pictures: Some(100), ..WorldOptions::default() })?;
+//! let world = World::new(&WorldOptions { images: Some(100), ..WorldOptions::default() })?;
 //! let question = &world.questions[0];
 //! let entry = world.entry(question.entry).ok_or("no entry")?;
 //! assert!(entry.text().contains(&question.answers[0]));
@@ -31,9 +31,9 @@ pub mod audiovisual;
 pub mod countries;
 pub mod features;
 pub mod haystack;
+pub mod images;
 pub mod knowledge;
 pub mod phrases;
-pub mod pictures;
 pub mod questions;
 pub mod speech;
 pub mod swap;
@@ -49,12 +49,12 @@ use sha2::{Digest, Sha256};
 
 use crate::DataError;
 use crate::augmentation::{Augmentation, Background};
+use images::WorldImage;
 use knowledge::Entry;
-use pictures::Picture;
 use questions::{Question, Split};
 
 /// The minimum number of images: with fewer, a split could be empty.
-const FEWEST_PICTURES: usize = 40;
+const MIN_IMAGES: usize = 40;
 
 /// Options of the world.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,14 +62,14 @@ pub struct WorldOptions {
     /// The seed for facts, wordings, splits and views.
     pub seed: u64,
     /// The number of images, drawn evenly from all groups; `None` for all.
-    pub pictures: Option<usize>,
+    pub images: Option<usize>,
     /// The augmentation of the views in questions.
     pub view: Augmentation,
 }
 
 impl Default for WorldOptions {
     fn default() -> Self {
-        Self { seed: 1, pictures: None, view: view_augmentation(48) }
+        Self { seed: 1, images: None, view: view_augmentation(48) }
     }
 }
 
@@ -78,8 +78,8 @@ impl Default for WorldOptions {
 pub fn view_augmentation(size: u32) -> Augmentation {
     Augmentation {
         background: Background::Random,
-        area: [0.7, 1.0],
-        aspect: [0.85, 1.18],
+        scale: [0.7, 1.0],
+        ratio: [0.85, 1.18],
         rotation: 10.0,
         brightness: 0.2,
         contrast: 0.2,
@@ -91,13 +91,13 @@ pub fn view_augmentation(size: u32) -> Augmentation {
 }
 
 /// The number of images in the full world.
-pub const PICTURES: usize = 1881;
+pub const IMAGES: usize = 1881;
 
 /// Images, facts about them, and questions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct World {
     /// The images, in Unicode order.
-    pub pictures: Vec<Picture>,
+    pub images: Vec<WorldImage>,
     /// The split of each image. Training has no questions about held-out images.
     pub splits: Vec<Split>,
     /// All facts, sorted by id.
@@ -105,7 +105,7 @@ pub struct World {
     /// All questions, sorted by id.
     pub questions: Vec<Question>,
     options: WorldOptions,
-    place_of_slug: HashMap<String, usize>,
+    index_of_slug: HashMap<String, usize>,
 }
 
 impl World {
@@ -114,33 +114,33 @@ impl World {
     /// # Errors   [`DataError::OutOfRange`]
     pub fn new(options: &WorldOptions) -> Result<Self, DataError> {
         options.view.validate()?;
-        let mut pictures = pictures::pictures()?;
-        if let Some(wanted) = options.pictures {
-            let all = pictures.len();
-            if !(FEWEST_PICTURES..=all).contains(&wanted) {
-                let (what, value) = ("the number of pictures", wanted.to_string());
+        let mut images = images::images()?;
+        if let Some(wanted) = options.images {
+            let all = images.len();
+            if !(MIN_IMAGES..=all).contains(&wanted) {
+                let (what, value) = ("the number of images", wanted.to_string());
                 return Err(DataError::OutOfRange { what, value, wanted: "use 40 to 1881" });
             }
-            pictures.retain(|picture| {
+            images.retain(|image| {
                 // Keep one image in each of `wanted` equal intervals.
                 let stretch = |number: usize| number * wanted / all;
-                picture.number == 0 || stretch(picture.number) != stretch(picture.number - 1)
+                image.number == 0 || stretch(image.number) != stretch(image.number - 1)
             });
         }
         let seed = options.seed;
-        let splits = questions::picture_splits(&pictures, seed);
-        let facts = pictures.par_iter().enumerate();
+        let splits = questions::image_splits(&images, seed);
+        let facts = images.par_iter().enumerate();
         let entries: Vec<Entry> = facts
-            .flat_map_iter(|(place, picture)| knowledge::entries_of(picture, place, seed))
+            .flat_map_iter(|(place, image)| knowledge::entries_of(image, place, seed))
             .collect();
         let questions = entries.par_iter().flat_map_iter(|entry| {
-            let place = entry.picture;
-            questions::questions_of(entry, &pictures[place], splits[place], seed)
+            let place = entry.image;
+            questions::questions_of(entry, &images[place], splits[place], seed)
         });
         let questions = questions.collect();
-        let places = pictures.iter().enumerate();
-        let place_of_slug = places.map(|(place, picture)| (picture.slug.clone(), place)).collect();
-        Ok(Self { pictures, splits, entries, questions, options: options.clone(), place_of_slug })
+        let places = images.iter().enumerate();
+        let index_of_slug = places.map(|(place, image)| (image.slug.clone(), place)).collect();
+        Ok(Self { images, splits, entries, questions, options: options.clone(), index_of_slug })
     }
 
     /// Returns the entry with an id.
@@ -149,9 +149,9 @@ impl World {
         self.entries.get(place)
     }
 
-    /// Returns the index of an image in [`Self::pictures`].
-    pub fn place(&self, slug: &str) -> Option<usize> {
-        self.place_of_slug.get(slug).copied()
+    /// Returns the index of an image in [`Self::images`].
+    pub fn image_index(&self, slug: &str) -> Option<usize> {
+        self.index_of_slug.get(slug).copied()
     }
 
     /// Returns the questions whose answers are in the given entries: they cannot be answered after
@@ -165,15 +165,15 @@ impl World {
     ///
     /// # Errors   [`DataError::OutOfRange`]
     pub fn view(&self, place: usize, number: u32) -> Result<RgbImage, DataError> {
-        let Some(picture) = self.pictures.get(place) else {
+        let Some(image) = self.images.get(place) else {
             let wanted = "use an index below the number of images";
             let value = place.to_string();
             return Err(DataError::OutOfRange { what: "the image index", value, wanted });
         };
-        let mut rng = seeded(self.options.seed, &["view", &picture.slug, &number.to_string()]);
+        let mut rng = seeded(self.options.seed, &["view", &image.slug, &number.to_string()]);
         let clean = Augmentation::none(self.options.view.size);
         let augmentation = if number == 0 { &clean } else { &self.options.view };
-        augmentation.apply(&picture.image, &mut rng)
+        augmentation.apply(&image.image, &mut rng)
     }
 }
 

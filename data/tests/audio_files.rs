@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engram_data::audio::{AudioReader, read_audio};
-use engram_data::speech::manifest::{clips, clips_and_passed_over};
+use engram_data::speech::manifest::{clips, clips_and_skipped};
 use engram_data::speech::{SpeechFormat, SpeechSource, read};
 
 const RATE: u32 = 16_000;
@@ -243,8 +243,8 @@ fn what_a_mac_leaves_beside_files_is_passed_over() {
     let found = read(SpeechFormat::LibriSpeech, &source).expect("clips");
     assert_eq!((found.clips.len(), found.clips[0].frames.len()), (1, 2));
     assert_eq!(found.hidden, 2 + 3);
-    let (clips_found, passed_over) = clips_and_passed_over(&source.path).expect("clips");
-    assert_eq!((clips_found.len(), passed_over.hidden, passed_over.others), (1, 2, 1));
+    let (clips_found, skipped) = clips_and_skipped(&source.path).expect("clips");
+    assert_eq!((clips_found.len(), skipped.hidden, skipped.others), (1, 2, 1));
     fs::remove_file(folder.join("84-121123-0000.flac")).expect("a file");
     let error = clips(&source.path).expect_err("none is left").to_string();
     assert!(error.contains("skipped 2 hidden files"), "{error}");

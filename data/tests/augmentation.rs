@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-fn view(augmentation: &Augmentation, picture: &RgbaImage, seed: u64) -> RgbImage {
-    augmentation.apply(picture, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap()
+fn view(augmentation: &Augmentation, image: &RgbaImage, seed: u64) -> RgbImage {
+    augmentation.apply(image, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap()
 }
 
 /// An image whose pixels are all different.
@@ -20,8 +20,8 @@ fn gradient(width: u32, height: u32) -> RgbaImage {
 prop_compose! {
     fn any_augmentation()(
         (size, flip, rotation) in (1..40u32, 0.0..=1.0f64, 0.0..=180.0f32),
-        area in [0.001..=1.0f32, 0.001..=1.0f32],
-        aspect in [0.01..=100.0f32, 0.01..=100.0f32],
+        scale in [0.001..=1.0f32, 0.001..=1.0f32],
+        ratio in [0.01..=100.0f32, 0.01..=100.0f32],
         shares in [0.0..=1.0f32, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0],
         background in prop_oneof![
             Just(Background::Random), any::<[u8; 3]>().prop_map(Background::Fixed)
@@ -30,7 +30,7 @@ prop_compose! {
         let ordered = |[first, second]: [f32; 2]| [first.min(second), first.max(second)];
         let [brightness, contrast, saturation, noise, occlusion] = shares;
         Augmentation {
-            size, background, area: ordered(area), aspect: ordered(aspect), flip, rotation,
+            size, background, scale: ordered(scale), ratio: ordered(ratio), flip, rotation,
             brightness, contrast, saturation, noise, occlusion,
         }
     }
@@ -43,18 +43,18 @@ proptest! {
         (width, height) in (1..60u32, 1..60u32),
         seed: u64,
     ) {
-        let picture = gradient(width, height);
-        let first = view(&augmentation, &picture, seed);
+        let image = gradient(width, height);
+        let first = view(&augmentation, &image, seed);
         prop_assert_eq!(first.dimensions(), (augmentation.size, augmentation.size));
-        prop_assert_eq!(first, view(&augmentation, &picture, seed));
+        prop_assert_eq!(first, view(&augmentation, &image, seed));
     }
 }
 
 #[test]
-fn neutral_settings_leave_the_picture_as_it_is() {
-    let picture = gradient(16, 16);
-    let same = view(&Augmentation::none(16), &picture, 1);
-    let alike = picture.pixels().zip(same.pixels()).all(|(from, to)| from.0[..3] == to.0);
+fn neutral_settings_leave_the_image_as_it_is() {
+    let image = gradient(16, 16);
+    let same = view(&Augmentation::none(16), &image, 1);
+    let alike = image.pixels().zip(same.pixels()).all(|(from, to)| from.0[..3] == to.0);
     assert!(alike);
 }
 
@@ -73,18 +73,18 @@ fn what_is_clear_shows_the_background() {
 
 #[test]
 fn each_setting_does_what_it_says() {
-    let picture = gradient(64, 64);
-    let plain = view(&Augmentation::none(64), &picture, 5);
+    let image = gradient(64, 64);
+    let plain = view(&Augmentation::none(64), &image, 5);
     let mut mirrored = plain.clone();
     image::imageops::flip_horizontal_in_place(&mut mirrored);
     let flip = Augmentation { flip: 1.0, ..Augmentation::none(64) };
-    assert_eq!(view(&flip, &picture, 5), mirrored);
+    assert_eq!(view(&flip, &image, 5), mirrored);
 
-    let crop = Augmentation { area: [0.25, 0.25], ..Augmentation::none(32) };
-    let cut = view(&crop, &picture, 5);
+    let crop = Augmentation { scale: [0.25, 0.25], ..Augmentation::none(32) };
+    let cut = view(&crop, &image, 5);
     let [left, top, _] = cut.get_pixel(0, 0).0.map(u32::from);
     for (x, y, pixel) in cut.enumerate_pixels() {
-        assert_eq!(*pixel, *plain.get_pixel(left + x, top + y), "a cut of the picture itself");
+        assert_eq!(*pixel, *plain.get_pixel(left + x, top + y), "a cut of the image itself");
     }
 
     let mean = |view: &RgbImage| {
@@ -110,7 +110,7 @@ fn each_setting_does_what_it_says() {
     let spreads: Vec<f64> = (0..50)
         .map(|seed| {
             let contrast = Augmentation { contrast: 0.5, ..Augmentation::none(64) };
-            spread(&view(&contrast, &picture, seed)) / spread(&plain)
+            spread(&view(&contrast, &image, seed)) / spread(&plain)
         })
         .collect();
     assert!(spreads.iter().any(|spread| *spread < 0.7) && spreads.iter().any(|one| *one > 1.3));
@@ -140,11 +140,11 @@ fn settings_out_of_range_are_refused() {
     };
     refused(Augmentation { size: 0, ..good.clone() }, "size");
     refused(Augmentation { size: 5000, ..good.clone() }, "size");
-    for area in [[0.0, 1.0], [0.5, 0.4], [0.5, 1.5], [f32::NAN, 1.0], [0.5, f32::NAN]] {
-        refused(Augmentation { area, ..good.clone() }, "area");
+    for scale in [[0.0, 1.0], [0.5, 0.4], [0.5, 1.5], [f32::NAN, 1.0], [0.5, f32::NAN]] {
+        refused(Augmentation { scale, ..good.clone() }, "scale");
     }
-    for aspect in [[0.0, 1.0], [2.0, 1.0], [1.0, f32::INFINITY], [-1.0, 1.0]] {
-        refused(Augmentation { aspect, ..good.clone() }, "aspect");
+    for ratio in [[0.0, 1.0], [2.0, 1.0], [1.0, f32::INFINITY], [-1.0, 1.0]] {
+        refused(Augmentation { ratio, ..good.clone() }, "ratio");
     }
     refused(Augmentation { flip: 1.1, ..good.clone() }, "flip");
     refused(Augmentation { rotation: 181.0, ..good.clone() }, "rotation");

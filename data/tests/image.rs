@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
-use engram_data::image::{Filter, Picture, Preprocessing, Resize};
+use engram_data::image::{DecodedImage, Filter, Preprocessing, Resize};
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 use serde::Deserialize;
@@ -42,10 +42,10 @@ fn expected() -> Expected {
 }
 
 /// Only resized: `[H, W, 3]`, from 0 to 255.
-fn resized(picture: &Picture, filter: Filter, width: u32, height: u32) -> Vec<u8> {
+fn resized(image: &DecodedImage, filter: Filter, width: u32, height: u32) -> Vec<u8> {
     let resize = Some(Resize::Exact { height, width });
     let plain = Preprocessing { resize, filter, rescale: 1.0, ..untouched() };
-    let values = plain.apply(picture, Path::new("picture")).unwrap();
+    let values = plain.apply(image, Path::new("image")).unwrap();
     let size = values.len() / 3;
     (0..values.len()).map(|i| values[i % 3 * size + i / 3] as u8).collect()
 }
@@ -57,16 +57,16 @@ fn untouched() -> Preprocessing {
         crop: None,
         rescale: 1.0,
         mean: [0.0; 3],
-        deviation: [1.0; 3],
+        std: [1.0; 3],
     }
 }
 
 #[test]
 fn every_format_is_decoded_as_pillow_does() {
     for (name, Decoded { size, mean }) in expected().decoded {
-        let picture = Picture::open(fixture(&name)).unwrap();
-        assert_eq!([picture.width(), picture.height()], size, "{name}");
-        let pixels = picture.pixels().chunks(3);
+        let image = DecodedImage::open(fixture(&name)).unwrap();
+        assert_eq!([image.width(), image.height()], size, "{name}");
+        let pixels = image.pixels().chunks(3);
         let count = pixels.len() as f64;
         let mut means = [0.0; 3];
         for pixel in pixels {
@@ -81,9 +81,9 @@ fn every_format_is_decoded_as_pillow_does() {
 }
 
 #[test]
-fn pictures_are_resized_as_pillow_does() {
-    let source = Picture::open(fixture("source.png")).unwrap();
-    let wanted = Picture::open(fixture("resized.png")).unwrap();
+fn images_are_resized_as_pillow_does() {
+    let source = DecodedImage::open(fixture("source.png")).unwrap();
+    let wanted = DecodedImage::open(fixture("resized.png")).unwrap();
     for Resized { filter, width, height, top } in expected().resized {
         let kind = if filter == "bilinear" { Filter::Bilinear } else { Filter::Bicubic };
         let got = resized(&source, kind, width, height);
@@ -113,13 +113,13 @@ fn photographs_are_read_as_pillow_does() {
         serde_json::from_slice(&fs::read(fixture("coco.json")).unwrap()).unwrap();
     for (name, Thumbnail { size, pixels }) in thumbnails {
         let path = data.join("coco-captions/images/val2017").join(&name);
-        let picture = Picture::open(&path).unwrap();
-        assert_eq!([picture.width(), picture.height()], size, "{name}");
+        let image = DecodedImage::open(&path).unwrap();
+        assert_eq!([image.width(), image.height()], size, "{name}");
         let want: Vec<u8> = (0..pixels.len())
             .step_by(2)
             .map(|i| u8::from_str_radix(&pixels[i..i + 2], 16).unwrap())
             .collect();
-        let got = resized(&picture, Filter::Bicubic, 8, 8);
+        let got = resized(&image, Filter::Bicubic, 8, 8);
         let largest = got.iter().zip(&want).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
         println!("{name}: off by up to {largest} of 255");
         assert!(largest <= 2, "{name}: off by {largest}");
@@ -130,43 +130,44 @@ fn photographs_are_read_as_pillow_does() {
 fn the_steps_come_in_their_order() {
     // 4 x 2 pixels whose red channel counts from 0.
     let pixels = (0..8).flat_map(|i| [10 * i, 100, 200]).collect();
-    let picture = Picture::from_pixels(4, 2, pixels).unwrap();
+    let image = DecodedImage::from_pixels(4, 2, pixels).unwrap();
     let steps = Preprocessing {
         crop: Some((2, 2)),
         rescale: 0.1,
         mean: [1.0, 2.0, 3.0],
-        deviation: [2.0, 4.0, 1.0],
+        std: [2.0, 4.0, 1.0],
         ..untouched()
     };
-    let values = steps.apply(&picture, Path::new("picture")).unwrap();
+    let values = steps.apply(&image, Path::new("image")).unwrap();
     assert_eq!(values[..4], [0.0, 0.5, 2.0, 2.5]);
     assert_eq!((values[4], values[8], values.len()), (2.0, 17.0, 12));
     // A crop beyond the image is black: one row above, none below. Of 3 extra columns, half
     // (rounded up) are on the left.
     let wide = Preprocessing { crop: Some((3, 7)), ..untouched() };
-    let values = wide.apply(&picture, Path::new("picture")).unwrap();
+    let values = wide.apply(&image, Path::new("image")).unwrap();
     assert_eq!(values[..7], [0.0; 7]);
     assert_eq!(values[7..14], [0.0, 0.0, 0.0, 10.0, 20.0, 30.0, 0.0]);
     // The shorter edge is given; the longer edge is rounded down.
     for ((width, height), wanted) in [((61, 43), 24 * 34), ((43, 61), 24 * 34), ((48, 24), 24 * 48)]
     {
-        let picture = Picture::from_pixels(width, height, vec![7; (3 * width * height) as usize]);
+        let image =
+            DecodedImage::from_pixels(width, height, vec![7; (3 * width * height) as usize]);
         let steps = Preprocessing { resize: Some(Resize::ShortestEdge(24)), ..untouched() };
-        let values = steps.apply(&picture.unwrap(), Path::new("picture")).unwrap();
+        let values = steps.apply(&image.unwrap(), Path::new("image")).unwrap();
         assert_eq!(values.len(), 3 * wanted);
         assert!(values.iter().all(|value| *value == 7.0));
     }
-    assert_eq!(Picture::from_pixels(2, 2, vec![0; 11]), None);
-    assert_eq!(Picture::from_pixels(0, 2, Vec::new()), None);
+    assert_eq!(DecodedImage::from_pixels(2, 2, vec![0; 11]), None);
+    assert_eq!(DecodedImage::from_pixels(0, 2, Vec::new()), None);
 }
 
 #[test]
-fn files_that_are_no_pictures_are_named() {
+fn files_that_are_no_images_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file.jpg");
     let refused = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
-        let error = Picture::open(&path).unwrap_err();
+        let error = DecodedImage::open(&path).unwrap_err();
         assert!(error.to_string().starts_with(&path.display().to_string()), "{error}");
         error
     };
@@ -177,34 +178,34 @@ fn files_that_are_no_pictures_are_named() {
         let bytes = fs::read(fixture(name)).unwrap();
         for cut in [3, 20, bytes.len() / 2, bytes.len() * 9 / 10] {
             let error = refused(&bytes[..cut]);
-            assert!(matches!(error, DataError::Picture { .. }), "{name} cut at {cut}: {error}");
+            assert!(matches!(error, DataError::Image { .. }), "{name} cut at {cut}: {error}");
         }
         // No changed byte may end the program.
         for at in (0..bytes.len()).step_by(7) {
             let mut changed = bytes.clone();
             changed[at] ^= 0x55;
             fs::write(&path, &changed).unwrap();
-            let _ = Picture::open(&path);
+            let _ = DecodedImage::open(&path);
         }
     }
-    assert!(Picture::open(folder.path()).unwrap_err().to_string().contains("is not a file"));
-    assert!(matches!(Picture::open("none.png").unwrap_err(), DataError::Io { .. }));
+    assert!(DecodedImage::open(folder.path()).unwrap_err().to_string().contains("is not a file"));
+    assert!(matches!(DecodedImage::open("none.png").unwrap_err(), DataError::Io { .. }));
 }
 
 #[test]
-fn a_picture_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
+fn an_image_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bomb.gif");
     let mut bytes = fs::read(fixture("source.gif")).unwrap();
     bytes[6..10].fill(0xff);
     fs::write(&path, &bytes).unwrap();
-    let error = Picture::open(&path).unwrap_err();
-    assert!(matches!(error, DataError::LargePicture { width: 65535, .. }), "{error}");
+    let error = DecodedImage::open(&path).unwrap_err();
+    assert!(matches!(error, DataError::ImageTooLarge { width: 65535, .. }), "{error}");
     bytes[6..10].fill(0);
     fs::write(&path, &bytes).unwrap();
-    assert!(matches!(Picture::open(&path).unwrap_err(), DataError::Picture { .. }));
+    assert!(matches!(DecodedImage::open(&path).unwrap_err(), DataError::Image { .. }));
     // A single row of pixels, whose longer edge would become very long.
-    let line = Picture::from_pixels(1 << 20, 1, vec![0; 3 << 20]).unwrap();
+    let line = DecodedImage::from_pixels(1 << 20, 1, vec![0; 3 << 20]).unwrap();
     let steps = Preprocessing { resize: Some(Resize::ShortestEdge(224)), ..untouched() };
     let error = steps.apply(&line, Path::new("line.png")).unwrap_err();
     assert!(error.to_string().contains("line.png: the image has 234881024 x 224"), "{error}");
@@ -248,7 +249,7 @@ fn a_colour_profile_does_not_fill_the_memory() {
     let path = folder.path().join("profile.png");
     fs::write(&path, with_profile(400 << 20)).unwrap();
     let before = peak_mib();
-    assert_eq!(Picture::open(&path).unwrap().pixels(), [7, 8, 9]);
+    assert_eq!(DecodedImage::open(&path).unwrap().pixels(), [7, 8, 9]);
     assert!(peak_mib() < before + 200, "{before} MiB, then {}", peak_mib());
 }
 

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use engram_data::groups::anchor_groups;
 use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
 use engram_data::titles::{ClassTitles, section_name};
-use engram_data::tokenise::Tokeniser;
+use engram_data::tokenizer::SegmentTokenizer;
 use engram_data::world::phrases::{PhraseWorld, phrase_tokenizer, phrase_world};
 
 fn all_pairs(world: &PhraseWorld) -> Vec<PhrasePair> {
@@ -130,16 +130,16 @@ fn written_files_read_back_and_every_word_has_an_id() {
 
     let bytes = phrase_tokenizer();
     assert_eq!(bytes, phrase_tokenizer());
-    let tokeniser = Tokeniser::from_bytes("tokenizer.json", &bytes).unwrap();
-    let size = tokeniser.vocabulary_size();
+    let tokenizer = SegmentTokenizer::from_bytes("tokenizer.json", &bytes).unwrap();
+    let size = tokenizer.vocabulary_size();
     assert!((200..300).contains(&size), "{size}");
-    tokeniser.check_fits(size, Some(0)).unwrap();
-    let unknown = tokeniser.id_of("[UNK]").unwrap();
+    tokenizer.check_fits(size, Some(0)).unwrap();
+    let unknown = tokenizer.id_of("[UNK]").unwrap();
     let pairs = all_pairs(&world);
     let texts = pairs.iter().flat_map(|pair| [&*pair.anchor, &*pair.target]);
     let sections = titles.iter().map(|(code, _)| section_name(code).unwrap());
     for text in texts.chain(titles.iter().map(|(_, title)| title)).chain(sections) {
-        let ids = tokeniser.encode_piece(text).unwrap();
+        let ids = tokenizer.encode_segment(text).unwrap();
         assert!(!ids.is_empty() && !ids.contains(&unknown), "{text}");
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use engram_data::DataError;
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 
 fn texts() -> Vec<String> {
     let words = ["red", "apple", "flag", "of", "Åland", "Islands", "which", "town", "keeper"];
@@ -15,7 +15,7 @@ fn texts() -> Vec<String> {
 
 #[test]
 fn the_same_texts_make_the_same_tokenizer() -> Result<(), DataError> {
-    let made = || TextToText::train(texts().into_iter(), 120)?.json();
+    let made = || T5Tokenizer::train(texts().into_iter(), 120)?.json();
     let first = made()?;
     for _ in 0..5 {
         assert!(made()? == first);
@@ -25,13 +25,13 @@ fn the_same_texts_make_the_same_tokenizer() -> Result<(), DataError> {
 
 #[test]
 fn texts_come_back_in_lower_case() -> Result<(), DataError> {
-    let tokens = TextToText::train(texts().into_iter(), 120)?;
+    let tokens = T5Tokenizer::train(texts().into_iter(), 120)?;
     for text in ["Which town, keeper?", "flag of Åland Islands"] {
         let ids = tokens.encode(text)?;
         assert_eq!(tokens.decode(&ids)?, text.to_lowercase());
         assert!(ids.iter().all(|id| (*id as usize) < tokens.vocabulary()));
     }
-    let again = TextToText::parse(&tokens.json()?, Path::new("tokenizer.json"))?;
+    let again = T5Tokenizer::parse(&tokens.json()?, Path::new("tokenizer.json"))?;
     assert_eq!(again.encode("red apple")?, tokens.encode("red apple")?);
     assert_eq!((again.begin, again.mask, again.end, again.pad), (4, 3, 1, 0));
     Ok(())
@@ -41,8 +41,8 @@ fn texts_come_back_in_lower_case() -> Result<(), DataError> {
 fn a_tokenizer_without_the_special_tokens_is_refused() {
     let json = r#"{"version":"1.0","added_tokens":[],"model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}}"#;
     let path = Path::new("tokenizer.json");
-    let error = TextToText::parse(json, path).err().map(|error| error.to_string());
+    let error = T5Tokenizer::parse(json, path).err().map(|error| error.to_string());
     assert!(error.is_some_and(|error| error.contains("tokenizer.json") && error.contains("<pad>")));
-    let error = TextToText::parse("{", path).err().map(|error| error.to_string());
+    let error = T5Tokenizer::parse("{", path).err().map(|error| error.to_string());
     assert!(error.is_some_and(|error| error.contains("tokenizer.json")));
 }

@@ -7,11 +7,11 @@ use std::collections::{HashMap, HashSet};
 use engram_data::knowledge::Content;
 use engram_data::world::attributes::{ANSWERS, ATTRIBUTES, Source};
 use engram_data::world::countries::countries;
-use engram_data::world::features::Featuriser;
-use engram_data::world::haystack::{AskedOfEach, HaystackOptions};
-use engram_data::world::pictures::pictures;
+use engram_data::world::features::HashFeatures;
+use engram_data::world::haystack::{HaystackOptions, YesNoQuestion};
+use engram_data::world::images::images;
 use engram_data::world::questions::{Part, Split};
-use engram_data::world::{PICTURES, World, WorldOptions};
+use engram_data::world::{IMAGES, World, WorldOptions};
 use rayon::ThreadPoolBuilder;
 use sha2::{Digest, Sha256};
 
@@ -20,7 +20,7 @@ fn world(seed: u64) -> World {
 }
 
 fn small_world(seed: u64) -> World {
-    World::new(&WorldOptions { seed, pictures: Some(200), ..WorldOptions::default() }).unwrap()
+    World::new(&WorldOptions { seed, images: Some(200), ..WorldOptions::default() }).unwrap()
 }
 
 fn words(text: &str) -> HashSet<String> {
@@ -37,24 +37,23 @@ fn made_up_answers() -> HashMap<String, &'static str> {
 }
 
 #[test]
-fn pictures_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
-    let pictures = pictures().unwrap();
-    assert_eq!(pictures.len(), PICTURES);
-    let slugs: HashSet<&str> = pictures.iter().map(|picture| &*picture.slug).collect();
-    let names: HashSet<String> =
-        pictures.iter().map(|picture| picture.name.to_lowercase()).collect();
-    let looks: HashSet<&[u8]> = pictures.iter().map(|picture| &**picture.image.as_raw()).collect();
+fn images_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
+    let images = images().unwrap();
+    assert_eq!(images.len(), IMAGES);
+    let slugs: HashSet<&str> = images.iter().map(|image| &*image.slug).collect();
+    let names: HashSet<String> = images.iter().map(|image| image.name.to_lowercase()).collect();
+    let looks: HashSet<&[u8]> = images.iter().map(|image| &**image.image.as_raw()).collect();
     assert_eq!([slugs.len(), names.len(), looks.len()], [1881; 3]);
     let plain = |slug: &str| slug.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     assert!(slugs.iter().all(|slug| plain(slug) && !slug.is_empty()));
-    for (number, picture) in pictures.iter().enumerate() {
-        assert_eq!(picture.number, number);
-        assert_eq!(picture.image.dimensions(), (72, 72), "{}", picture.name);
+    for (number, image) in images.iter().enumerate() {
+        assert_eq!(image.number, number);
+        assert_eq!(image.image.dimensions(), (72, 72), "{}", image.name);
     }
-    let flags = pictures.iter().filter(|picture| picture.group == "Flags").count();
-    let of_countries = pictures.iter().filter(|picture| picture.country.is_some()).count();
+    let flags = images.iter().filter(|image| image.group == "Flags").count();
+    let of_countries = images.iter().filter(|image| image.country.is_some()).count();
     assert_eq!((flags, of_countries), (263, 245));
-    let find = |slug: &str| pictures.iter().find(|picture| picture.slug == slug).unwrap();
+    let find = |slug: &str| images.iter().find(|image| image.slug == slug).unwrap();
     assert_eq!(find("octopus").group, "Animals & Nature");
     assert_eq!(find("keycap-with-asterisk").emoji, "*\u{fe0f}\u{20e3}");
     for kept in ["flag-of-france", "flag-of-norway", "flag-of-united-states", "family"] {
@@ -81,10 +80,10 @@ fn answers_stand_in_no_other_text() {
             words(text).into_iter().filter(|word| answers.contains_key(word)).collect();
         assert!(found.is_empty(), "{text}: {found:?}");
     };
-    for picture in pictures().unwrap() {
-        not_an_answer(&picture.name);
-        not_an_answer(picture.group);
-        picture.keywords.iter().for_each(|keyword| not_an_answer(&keyword.replace('_', " ")));
+    for image in images().unwrap() {
+        not_an_answer(&image.name);
+        not_an_answer(image.group);
+        image.keywords.iter().for_each(|keyword| not_an_answer(&keyword.replace('_', " ")));
     }
     for country in countries() {
         let lists = country.languages.iter().chain(&country.neighbours);
@@ -105,10 +104,10 @@ fn every_fact_stands_once_and_in_its_own_source() {
     assert!(world.entries.is_sorted_by(|before, after| before.id < after.id));
     for entry in &world.entries {
         let attribute = entry.attribute;
-        let picture = &world.pictures[entry.picture];
+        let image = &world.images[entry.image];
         let (text, knowledge) = (entry.text(), &entry.knowledge);
         assert_eq!(knowledge.id, Some(entry.id));
-        assert_eq!(knowledge.document.as_deref(), Some(&*picture.slug));
+        assert_eq!(knowledge.document.as_deref(), Some(&*image.slug));
         assert_eq!(knowledge.source, attribute.source.name());
         let stated: HashSet<String> =
             words(&text).into_iter().filter(|word| answers.contains_key(word)).collect();
@@ -119,9 +118,9 @@ fn every_fact_stands_once_and_in_its_own_source() {
         assert_eq!(stated, own, "{text}");
         assert!(entry.answers.iter().all(|answer| text.contains(answer)), "{text}");
 
-        let path = format!("pictures/{}.png", picture.slug);
-        let country = picture.country.as_ref().map_or(&*picture.name, |country| country.name);
-        let named = text.contains(&picture.name) || text.contains(country);
+        let path = format!("pictures/{}.png", image.slug);
+        let country = image.country.as_ref().map_or(&*image.name, |country| country.name);
+        let named = text.contains(&image.name) || text.contains(country);
         match &knowledge.content {
             Content::Triple { .. } => assert!(attribute.source == Source::Kg && named, "{text}"),
             Content::Text { .. } => assert!(attribute.source == Source::Passages && named),
@@ -136,17 +135,17 @@ fn every_fact_stands_once_and_in_its_own_source() {
                 assert!(attribute.source == Source::Vqa && *image == Some(path));
                 assert_eq!(*answer, entry.answers);
             }
-            Content::Image { .. } => panic!("{text}: a picture that says nothing"),
+            Content::Image { .. } => panic!("{text}: an image that says nothing"),
         }
     }
 }
 
 #[test]
-fn captions_and_answered_questions_are_the_same_for_all_pictures() {
+fn captions_and_answered_questions_are_the_same_for_all_images() {
     // Without the answer, few distinct texts remain, so no text identifies a single image.
     let world = world(1);
     let mut texts: HashMap<&str, HashMap<String, usize>> = HashMap::new();
-    for entry in world.entries.iter().filter(|entry| entry.shows_picture()) {
+    for entry in world.entries.iter().filter(|entry| entry.has_image()) {
         let text = entry.text().replace(&entry.answers[0], "_");
         *texts.entry(entry.attribute.name).or_default().entry(text).or_default() += 1;
     }
@@ -181,16 +180,16 @@ fn every_question_is_answered_by_its_entry() {
     for question in &world.questions {
         assert!(ids.insert(question.id));
         let entry = world.entry(question.entry).unwrap();
-        let picture = &world.pictures[world.place(&question.picture).unwrap()];
-        assert_eq!(entry.picture, world.place(&question.picture).unwrap());
+        let image = &world.images[world.image_index(&question.image_slug).unwrap()];
+        assert_eq!(entry.image, world.image_index(&question.image_slug).unwrap());
         assert_eq!(
             (&question.answers, &*question.attribute),
             (&entry.answers, entry.attribute.name)
         );
         assert_eq!(question.source, entry.attribute.source);
         assert_eq!(question.made_up, entry.attribute.made_up());
-        let country = picture.country.as_ref().map_or(&*picture.name, |country| country.name);
-        let named = question.text.contains(&picture.name) || question.text.contains(country);
+        let country = image.country.as_ref().map_or(&*image.name, |country| country.name);
+        let named = question.text.contains(&image.name) || question.text.contains(country);
         match question.source {
             Source::Kg | Source::Passages => assert!(named, "{}", question.text),
             Source::Pairs | Source::Vqa => {
@@ -205,7 +204,7 @@ fn every_question_is_answered_by_its_entry() {
 fn what_is_held_out_is_not_asked_in_training() {
     for seed in [1, 2] {
         let world = world(seed);
-        let split_of = |slug: &str| world.splits[world.place(slug).unwrap()];
+        let split_of = |slug: &str| world.splits[world.image_index(slug).unwrap()];
         let trained: HashSet<i64> = world
             .questions
             .iter()
@@ -221,12 +220,12 @@ fn what_is_held_out_is_not_asked_in_training() {
         let mut counts: HashMap<(Split, Part), usize> = HashMap::new();
         for question in &world.questions {
             *counts.entry((question.split, question.part)).or_default() += 1;
-            let held_out = split_of(&question.picture) != Split::Train;
+            let held_out = split_of(&question.image_slug) != Split::Train;
             assert_eq!(held_out, question.part == Part::HeldOut);
             assert_eq!(trained.contains(&question.entry), question.part == Part::Seen);
             assert_eq!(question.view, if question.split == Split::Train { 1 } else { 2 });
             if held_out {
-                assert_eq!(question.split, split_of(&question.picture));
+                assert_eq!(question.split, split_of(&question.image_slug));
             }
             if question.split != Split::Train && question.part == Part::Seen {
                 assert_ne!(wordings[&question.entry], question.text, "in other words");
@@ -248,9 +247,9 @@ fn what_is_held_out_is_not_asked_in_training() {
             assert!((found - share).abs() < 0.1 * share + 0.002, "{split:?} {part:?}: {found}");
         }
         // Each group has the same fraction of each split.
-        for group in world.pictures.iter().map(|picture| picture.group).collect::<HashSet<_>>() {
-            let of_group = world.pictures.iter().zip(&world.splits);
-            let of_group = of_group.filter(|(picture, _)| picture.group == group);
+        for group in world.images.iter().map(|image| image.group).collect::<HashSet<_>>() {
+            let of_group = world.images.iter().zip(&world.splits);
+            let of_group = of_group.filter(|(image, _)| image.group == group);
             let splits: Vec<Split> = of_group.map(|(_, split)| *split).collect();
             let train = splits.iter().filter(|split| **split == Split::Train).count();
             let share = train as f64 / splits.len() as f64;
@@ -289,13 +288,13 @@ fn swapped_facts_have_other_answers_and_nothing_else() {
 #[test]
 fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
     let world = world(1);
-    for (needles, others) in [(1, 0), (1, 10), (1, 1000), (3, 100)] {
-        let options = HaystackOptions { tasks: 80, needles, others, seed: 9 };
+    for (needles, distractors) in [(1, 0), (1, 10), (1, 1000), (3, 100)] {
+        let options = HaystackOptions { tasks: 80, needles, distractors, seed: 9 };
         let tasks = world.haystack(&options).unwrap();
         assert_eq!(tasks.iter().filter(|task| task.answer == "yes").count(), 40);
         for task in &tasks {
             let haystack: HashSet<i64> = task.haystack.iter().copied().collect();
-            assert_eq!((haystack.len(), task.needles.len()), (needles + others, needles));
+            assert_eq!((haystack.len(), task.needles.len()), (needles + distractors, needles));
             assert!(task.needles.iter().all(|needle| haystack.contains(needle)));
             let found: Vec<_> = task.needles.iter().map(|id| world.entry(*id).unwrap()).collect();
             let attribute = found[0].attribute;
@@ -307,20 +306,20 @@ fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
                 attribute.answers.iter().filter(|one| asked_words.contains(**one)).collect();
             assert_eq!(asked.len(), 1, "{}", task.question);
             let yes = found.iter().all(|entry| entry.answers[0] == *asked[0]);
-            let of_each = AskedOfEach::of(&task.question).unwrap();
+            let of_each = YesNoQuestion::of(&task.question).unwrap();
             assert_eq!(of_each.answer, *asked[0]);
             let question = world.questions.iter().find(|one| one.text == of_each.question);
             assert_eq!(question.unwrap().attribute, attribute.name);
             assert_eq!(task.answer, if yes { "yes" } else { "no" });
-            for (entry, slug) in found.iter().zip(&task.pictures) {
-                assert_eq!(world.pictures[entry.picture].slug, *slug);
-                assert_eq!(world.splits[entry.picture], Split::Test);
+            for (entry, slug) in found.iter().zip(&task.images) {
+                assert_eq!(world.images[entry.image].slug, *slug);
+                assert_eq!(world.splits[entry.image], Split::Test);
             }
         }
     }
-    assert_eq!(AskedOfEach::of("Does this smell of lavender-blue?"), None);
-    let refused = |needles, others| {
-        let options = HaystackOptions { tasks: 2, needles, others, seed: 9 };
+    assert_eq!(YesNoQuestion::of("Does this smell of lavender-blue?"), None);
+    let refused = |needles, distractors| {
+        let options = HaystackOptions { tasks: 2, needles, distractors, seed: 9 };
         world.haystack(&options).unwrap_err().to_string()
     };
     assert!(refused(0, 10).contains("at least 1"));
@@ -330,15 +329,15 @@ fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
 
 #[test]
 fn bad_options_are_refused() {
-    for pictures in [0, 39, 1882, usize::MAX] {
-        let options = WorldOptions { pictures: Some(pictures), ..WorldOptions::default() };
+    for images in [0, 39, 1882, usize::MAX] {
+        let options = WorldOptions { images: Some(images), ..WorldOptions::default() };
         let error = World::new(&options).unwrap_err().to_string();
-        assert!(error.contains(&pictures.to_string()) && error.contains("40 to 1881"), "{error}");
+        assert!(error.contains(&images.to_string()) && error.contains("40 to 1881"), "{error}");
     }
-    for pictures in [40, 1881] {
-        let options = WorldOptions { pictures: Some(pictures), ..WorldOptions::default() };
+    for images in [40, 1881] {
+        let options = WorldOptions { images: Some(images), ..WorldOptions::default() };
         let world = World::new(&options).unwrap();
-        assert_eq!(world.pictures.len(), pictures);
+        assert_eq!(world.images.len(), images);
         for split in [Split::Train, Split::Validation, Split::Test] {
             assert!(world.splits.contains(&split));
         }
@@ -358,17 +357,17 @@ fn fingerprint(world: &World) -> String {
     world.questions.iter().for_each(|question| add_row(&mut digest, question));
     let swap = world.swap(50, 3).unwrap();
     swap.entries.iter().for_each(|entry| add_row(&mut digest, &entry.knowledge));
-    let options = HaystackOptions { tasks: 20, needles: 1, others: 50, seed: 3 };
+    let options = HaystackOptions { tasks: 20, needles: 1, distractors: 50, seed: 3 };
     let tasks = world.haystack(&options).unwrap();
     tasks.iter().for_each(|task| add_row(&mut digest, task));
-    for place in 0..world.pictures.len() {
+    for place in 0..world.images.len() {
         (0..3).for_each(|number| digest.update(world.view(place, number).unwrap().as_raw()));
     }
-    let featuriser = Featuriser::new(world);
+    let features = HashFeatures::new(world);
     let numbers = [
-        featuriser.entry_keys(&world.entries).unwrap(),
-        featuriser.queries(&world.questions).unwrap(),
-        featuriser.values(&world.entries),
+        features.entry_keys(&world.entries).unwrap(),
+        features.queries(&world.questions).unwrap(),
+        features.values(&world.entries),
     ];
     numbers.iter().flatten().for_each(|number| digest.update(number.to_le_bytes()));
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -386,7 +385,7 @@ fn the_seed_decides_and_the_number_of_threads_does_not() {
     #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
     assert_eq!(one, "0a28d836c25facdb0a124e3d0e459567be6f71b7ee99f0bcbdb0c9f8c5da869e");
     let (first, other) = (small_world(1), small_world(2));
-    assert_eq!(first.pictures, other.pictures);
+    assert_eq!(first.images, other.images);
     assert_ne!(first.splits, other.splits);
     let ids = |world: &World| world.entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
     assert_eq!(ids(&first), ids(&other));

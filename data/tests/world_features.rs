@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
 use engram_data::world::attributes::Source;
-use engram_data::world::features::{Featuriser, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
+use engram_data::world::features::{HashFeatures, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
 use engram_data::world::questions::{Question, Split};
 use engram_data::world::{World, WorldOptions};
 use rayon::prelude::*;
@@ -25,13 +25,13 @@ fn product(left: &[f32], right: &[f32]) -> f32 {
 #[test]
 fn the_right_entry_is_found_far_above_chance() {
     let world = World::new(&WorldOptions::default()).unwrap();
-    let featuriser = Featuriser::new(&world);
-    let keys = featuriser.entry_keys(&world.entries).unwrap();
+    let features = HashFeatures::new(&world);
+    let keys = features.entry_keys(&world.entries).unwrap();
     assert_eq!(keys.len(), world.entries.len() * KEY_WIDTH);
     let to_test = world.questions.iter().filter(|question| question.split == Split::Test);
     // A quarter of the questions suffices for two digits of each fraction.
     let questions: Vec<Question> = to_test.step_by(4).cloned().collect();
-    let queries = featuriser.queries(&questions).unwrap();
+    let queries = features.queries(&questions).unwrap();
     let ranks: Vec<usize> = questions
         .par_iter()
         .zip(queries.par_chunks(KEY_WIDTH))
@@ -62,18 +62,17 @@ fn the_right_entry_is_found_far_above_chance() {
 
 #[test]
 fn keys_have_unit_length_and_answers_can_be_read_from_values() {
-    let options = WorldOptions { pictures: Some(200), ..WorldOptions::default() };
+    let options = WorldOptions { images: Some(200), ..WorldOptions::default() };
     let world = World::new(&options).unwrap();
-    let featuriser = Featuriser::new(&world);
-    let keys = featuriser.entry_keys(&world.entries).unwrap();
-    let queries = featuriser.queries(&world.questions).unwrap();
+    let features = HashFeatures::new(&world);
+    let keys = features.entry_keys(&world.entries).unwrap();
+    let queries = features.queries(&world.questions).unwrap();
     for key in keys.chunks(KEY_WIDTH).chain(queries.chunks(KEY_WIDTH)) {
         assert!((product(key, key) - 1.0).abs() < 1e-4);
     }
-    let values = featuriser.values(&world.entries);
+    let values = features.values(&world.entries);
     for (entry, value) in world.entries.iter().zip(values.chunks(VALUE_TOKENS * VALUE_WIDTH)) {
-        let near =
-            |answer: &&&str| product(&featuriser.answer_token(answer), &value[..VALUE_WIDTH]);
+        let near = |answer: &&&str| product(&features.answer_token(answer), &value[..VALUE_WIDTH]);
         let answers = entry.attribute.answers.iter();
         let read = answers.max_by(|one, other| near(one).total_cmp(&near(other)));
         assert!(read.is_none_or(|answer| *answer == entry.answers[0]));
@@ -83,8 +82,8 @@ fn keys_have_unit_length_and_answers_can_be_read_from_values() {
 #[test]
 fn the_smallest_view_still_has_a_key() {
     let view = engram_data::world::view_augmentation(1);
-    let options = WorldOptions { pictures: Some(40), view, ..WorldOptions::default() };
+    let options = WorldOptions { images: Some(40), view, ..WorldOptions::default() };
     let world = World::new(&options).unwrap();
-    let keys = Featuriser::new(&world).entry_keys(&world.entries).unwrap();
+    let keys = HashFeatures::new(&world).entry_keys(&world.entries).unwrap();
     assert!(keys.iter().all(|number| number.is_finite()));
 }

@@ -154,7 +154,7 @@ pub fn is_at(file: &File, path: &Path) -> bool {
 ///
 /// # Errors   errors of opening; [`io::ErrorKind::InvalidInput`] for a regular file, which must be
 /// replaced instead
-pub fn write_into(path: &Path) -> io::Result<File> {
+pub fn open_device(path: &Path) -> io::Result<File> {
     if fs::metadata(path)?.is_file() {
         let reason = "a regular file must be replaced as a whole, not written in place";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));

@@ -5,8 +5,8 @@
 //! write that returned `Ok` survives a power cut. No other crate of the workspace opens a file for
 //! writing: `clippy.toml` disallows it.
 //!
-//! Temporaries are named `.NAME.engram-XXXXXX`, so [`sweep`] can distinguish them from the user's
-//! files.
+//! Temporaries are named `.NAME.engram-XXXXXX`, so [`remove_leftovers`] can distinguish them from
+//! the user's files.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
@@ -25,10 +25,10 @@ mod folder;
 mod leftover;
 
 pub use file::{
-    FileWriter, append_to, copy_file, create_new_file, is_at, link_file, open_lock, write_file,
-    write_into, write_link,
+    FileWriter, append_to, copy_file, create_new_file, is_at, link_file, open_device, open_lock,
+    write_file, write_link,
 };
 pub use folder::{
     FolderWriter, create_folder, remove_file, remove_folder, rename, sync_folder, sync_tree,
 };
-pub use leftover::{is_leftover, sweep};
+pub use leftover::{is_leftover, remove_leftovers};

@@ -78,7 +78,7 @@ fn a_folder_replaces_an_empty_one_and_refuses_any_other() {
 }
 
 #[test]
-fn a_sweep_removes_leftovers_of_the_named_targets_alone() {
+fn leftovers_of_the_named_targets_alone_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let stay =
         [".notes.Xy12Zw", ".summary.json.engram-short", ".other.engram-a1B2c3", "summary.json"];
@@ -89,11 +89,11 @@ fn a_sweep_removes_leftovers_of_the_named_targets_alone() {
     let left_folder = folder.path().join(".step.engram-zzzzzz");
     fs::create_dir(&left_folder).unwrap();
     fs::write(left_folder.join("weights"), b"x").unwrap();
-    durable::sweep(folder.path(), &["summary.json", "best", "step"]).unwrap();
+    durable::remove_leftovers(folder.path(), &["summary.json", "best", "step"]).unwrap();
     let mut expected = stay.map(str::to_owned);
     expected.sort();
     assert_eq!(names(folder.path()), expected);
-    durable::sweep(&folder.path().join("missing"), &["best"]).unwrap();
+    durable::remove_leftovers(&folder.path().join("missing"), &["best"]).unwrap();
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn appending_locking_copying_renaming_removing() {
     durable::create_folder(&at("deep/er")).unwrap();
     durable::rename(&at("copy"), &at("deep/er/copy")).unwrap();
     assert_eq!(fs::read(at("deep/er/copy")).unwrap(), b"one\ntwo\n");
-    assert!(durable::write_into(&at("log")).is_err(), "a regular file is never written into");
+    assert!(durable::open_device(&at("log")).is_err(), "a regular file is never written into");
     assert!(durable::create_new_file(&at("log")).is_err());
     durable::remove_folder(&at("deep")).unwrap();
     durable::remove_file(&at("log")).unwrap();

@@ -22,8 +22,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     )?;
     pairs.markup.optional_deletions = rest.iter().any(|option| option == "-D");
     pairs.alignment = Alignment::Sclite;
-    let options =
-        WerOptions { worst: usize::MAX, normaliser: Normaliser::FoldCase, ..WerOptions::default() };
+    let options = WerOptions {
+        worst: usize::MAX,
+        normaliser: Normaliser::Lowercase,
+        ..WerOptions::default()
+    };
     let report = evaluate(&pairs, &options)?;
     println!("all {:?}", report.counts);
     for pair in &report.worst {

@@ -14,12 +14,12 @@ use engram_eval::retrieval::{self, RetrievalOptions};
 use engram_eval::tokenise::ptb;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
-use engram_eval::wer::labels::Table;
+use engram_eval::wer::labels::LabelTable;
 use engram_eval::wer::rare_words::{self, RareWords};
-use engram_eval::wer::read::{Pairs, TextFormat, join, looks, parse_pairs, parse_texts};
+use engram_eval::wer::read::{Pairs, TextFormat, detect_format, join, parse_pairs, parse_texts};
 use engram_eval::wer::report::{self, WerOptions};
-use engram_eval::wer::tokens::{Unit, words};
-use engram_eval::wer::{align, measure_by};
+use engram_eval::wer::tokens::{TokenUnit, words};
+use engram_eval::wer::{align, count_errors};
 use engram_eval::{EvalError, aokvqa, source, vqa};
 
 /// The file name that every message must contain.
@@ -87,8 +87,8 @@ fn is_percentage(value: f64) -> bool {
 
 fn source(bytes: &[u8]) {
     // A small file can unpack to a huge one; the fuzzer's inputs are too small for that.
-    if let Some(unpacked) = check(source::unpack(FILE, bytes.to_vec())) {
-        text(&unpacked);
+    if let Some(decompressed) = check(source::decompress(FILE, bytes.to_vec())) {
+        text(&decompressed);
     }
 }
 
@@ -96,9 +96,9 @@ fn wer_texts(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let formats =
         [TextFormat::Lines, TextFormat::Trn, TextFormat::Kaldi, TextFormat::Tsv, TextFormat::Jsonl];
-    check(looks::check_pair((FILE, &text), &text));
+    check(detect_format::check_pair((FILE, &text), &text));
     for format in formats {
-        check(looks::check(FILE, &text, format));
+        check(detect_format::check(FILE, &text, format));
         if let Some(texts) = check(parse_texts(FILE, &text, format)) {
             assert!(texts.windows(2).all(|two| two[0].line < two[1].line));
             let pairs = join((FILE, texts.clone()), (FILE, texts)).expect("a file fits itself");
@@ -111,7 +111,7 @@ fn wer_texts(bytes: &[u8]) {
     let Some(pairs) = check(parse_pairs(FILE, &text)) else { return };
     assert!(pairs.ids.len() == pairs.references.len() && pairs.ids.len() == pairs.hypotheses.len());
     if text.len() < SMALL {
-        for unit in [Unit::Word, Unit::Char] {
+        for unit in [TokenUnit::Word, TokenUnit::Char] {
             let options = WerOptions {
                 unit,
                 bootstrap: FEW,
@@ -135,14 +135,14 @@ fn same_alternatives(mut pairs: Pairs<'_>) {
         let options = WerOptions { bootstrap: FEW, worst: 3, ..WerOptions::default() };
         let found = report::evaluate(&pairs, &options).expect("mark-up that was read");
         assert_eq!(found.evaluation.primary.value, 0.0);
-        let chosen = pairs.chosen(Normaliser::None).expect("mark-up that was read");
+        let chosen = pairs.without_markup(Normaliser::None).expect("mark-up that was read");
         assert!(chosen.references.iter().all(|text| !text.contains(['{', '}'])));
     }
 }
 
 fn wer_labels(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    let Some(table) = check(Table::parse(FILE, &text)) else { return };
+    let Some(table) = check(LabelTable::parse(FILE, &text)) else { return };
     for name in ["id", "speaker", "nobody"] {
         check(table.column(name, &["u1", ""]));
     }
@@ -158,7 +158,7 @@ fn wer_rare_words(bytes: &[u8]) {
         ..Pairs::default()
     };
     let list = check(rare_words::parse_word_list(FILE, &text)).map(RareWords::List);
-    let lists = check(rare_words::parse_biasing_lists(FILE, &text)).map(RareWords::OfPair);
+    let lists = check(rare_words::parse_biasing_lists(FILE, &text)).map(RareWords::PerPair);
     for rare in list.into_iter().chain(lists) {
         if let Some(found) = check(rare_words::rare_word_errors(&pairs, &rare)) {
             assert_eq!(found.rare.errors() + found.others.errors(), 2);
@@ -181,14 +181,14 @@ fn wer_tokens(bytes: &[u8]) {
 
 /// Checks invariants of an alignment.
 pub fn check_alignment(reference: &str, hypothesis: &str) {
-    for unit in [Unit::Word, Unit::Char] {
+    for unit in [TokenUnit::Word, TokenUnit::Char] {
         if reference.len().max(hypothesis.len()) > SMALL {
             return;
         }
         let counts = EditCounts::of(&align(unit, reference, hypothesis));
         let back = EditCounts::of(&align(unit, hypothesis, reference));
         assert_eq!(counts.errors(), back.errors(), "{reference:?} {hypothesis:?}");
-        let measured = measure_by(unit, &[reference], &[hypothesis]).expect("one pair");
+        let measured = count_errors(unit, &[reference], &[hypothesis]).expect("one pair");
         assert_eq!(measured.total, counts);
         let of = |text: &str| {
             let own = EditCounts::of(&align(unit, text, text));
@@ -197,7 +197,7 @@ pub fn check_alignment(reference: &str, hypothesis: &str) {
         };
         assert_eq!(counts.reference_tokens(), of(reference));
         assert_eq!(counts.hypothesis_tokens(), of(hypothesis));
-        if unit == Unit::Word {
+        if unit == TokenUnit::Word {
             assert_eq!(of(reference), words(reference).count() as u64);
         }
         assert!(is_share(counts.match_error_rate()) && is_share(counts.information_lost()));
@@ -228,7 +228,7 @@ fn normalise(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for normaliser in Normaliser::ALL {
         let found = normaliser.normalise(&text);
-        if !matches!(normaliser, Normaliser::None | Normaliser::FoldCase) {
+        if !matches!(normaliser, Normaliser::None | Normaliser::Lowercase) {
             assert!(!found.contains("  "), "{normaliser}: {text:?} gives {found:?}");
         }
         assert_eq!(normaliser.normalise_all(&[&*text])[0], found);
@@ -237,10 +237,10 @@ fn normalise(bytes: &[u8]) {
 
 fn vqa_answer(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let found = vqa::answer::normalised(&text);
+    let found = vqa::answer::normalise_answer(&text);
     assert_eq!(found.trim(), found);
     assert!(!found.contains("  ") && !found.contains(';'), "{text:?} gives {found:?}");
-    let human = vqa::people::HumanAnswer { answer: text.clone(), same_as: 0 };
+    let human = vqa::human_answers::HumanAnswer { answer: text.clone(), first_equal: 0 };
     assert!(is_share(vqa::accuracy(&text, &[human.clone(), human])));
     assert_eq!(vqa::accuracy(&text, &[]), 0.0);
 }
@@ -308,11 +308,11 @@ pub fn evaluate_captions(
         caption::report::report(annotations.clone(), results.clone(), &options).expect("they fit");
     report.to_text();
     let scores = caption::evaluate(annotations, results, &options.captions).expect("they fit");
-    let images = scores.images.iter().map(|image| image.figures);
-    for figures in images.chain([scores.corpus]) {
-        assert!(figures.bleu.into_iter().chain([figures.rouge_l]).all(is_share), "{figures:?}");
-        assert!(figures.cider_d >= 0.0 && figures.cider >= 0.0, "{figures:?}");
-        assert!(figures.cider_d <= 10.0 + 1e-6 && figures.cider <= 10.0 + 1e-6, "{figures:?}");
+    let images = scores.images.iter().map(|image| image.metrics);
+    for metrics in images.chain([scores.corpus]) {
+        assert!(metrics.bleu.into_iter().chain([metrics.rouge_l]).all(is_share), "{metrics:?}");
+        assert!(metrics.cider_d >= 0.0 && metrics.cider >= 0.0, "{metrics:?}");
+        assert!(metrics.cider_d <= 10.0 + 1e-6 && metrics.cider <= 10.0 + 1e-6, "{metrics:?}");
     }
 }
 
@@ -380,7 +380,7 @@ fn haystack(bytes: &[u8]) {
     let share = |name: &str| found.evaluation.detail[name].as_f64().expect("a number");
     let [plain, strict] = ["accuracy_plain", "accuracy_strict"].map(share);
     assert!(is_share(plain) && is_share(strict) && strict <= plain, "{strict} {plain}");
-    assert_eq!(found.worst.len(), found.wrong_in_all);
+    assert_eq!(found.worst.len(), found.wrong_total);
 }
 
 fn items(bytes: &[u8]) {

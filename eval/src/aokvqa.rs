@@ -25,15 +25,15 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, measure_of_mean};
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
-use crate::json::cursor::{PART, list_alone};
+use crate::json::cursor::{PART, parse_list};
 use crate::json::{DistinctKeys, Object};
 use crate::metric::MetricInfo;
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::table::shortened;
-use crate::text::{figures, sources};
+use crate::text::{metrics, sources};
 use crate::vqa::read::parse;
 use crate::vqa::with_counts;
 
@@ -130,15 +130,18 @@ pub struct WrongAnswer {
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>>, EvalError> {
     let remedy = "give a split of A-OKVQA that has answers, such as aokvqa_v1p0_val.json";
-    let questions: Vec<Question<'a>> = match list_alone(text, PART) {
+    let questions: Vec<Question<'a>> = match parse_list(text, PART) {
         Some(questions) => questions,
         None => {
             let questions: Vec<Object<Question<'a>>> = parse(file, text, remedy)?;
             questions.into_iter().map(|Object(row)| row).collect()
         }
     };
-    let malformed =
-        |reason: String| EvalError::Malformed { place: Place::new(file, None), reason, remedy };
+    let malformed = |reason: String| EvalError::Malformed {
+        location: Location::new(file, None),
+        reason,
+        remedy,
+    };
     if questions.is_empty() {
         return Err(malformed("has no questions".to_owned()));
     }
@@ -179,7 +182,7 @@ pub fn parse_predictions<'a>(
 ///
 /// # Errors   [`EvalError::ExtraPrediction`] for a prediction without a question;
 /// [`EvalError::Malformed`] for a choice that the question does not have, and for predictions
-/// without any answer; [`EvalError::Empty`] without questions; [`EvalError::BadOption`]
+/// without any answer; [`EvalError::Empty`] without questions; [`EvalError::InvalidOption`]
 pub fn evaluate(
     questions: &[Question<'_>],
     (file, predictions): (&str, &HashMap<String, Prediction<'_>>),
@@ -193,7 +196,7 @@ pub fn evaluate(
     let extra = predictions.keys().filter(|id| !known.contains(id.as_str()));
     if let Some(first) = extra.clone().min() {
         return Err(EvalError::ExtraPrediction {
-            place: Place::new(file, None),
+            location: Location::new(file, None),
             gold: "the questions".to_owned(),
             id: shortened(first, 60),
             extra: extra.count(),
@@ -218,7 +221,7 @@ pub fn evaluate(
         let chosen = given.and_then(|given| given.multiple_choice.as_ref());
         if let Some(chosen) = chosen.filter(|chosen| !question.choices.contains(chosen)) {
             return Err(EvalError::Malformed {
-                place: Place::new(file, None),
+                location: Location::new(file, None),
                 reason: format!(
                     "chooses `{}` for `{}`, but the question has no such choice",
                     shortened(chosen, 60),
@@ -242,7 +245,7 @@ pub fn evaluate(
     }
     if parts.is_empty() {
         return Err(EvalError::Malformed {
-            place: Place::new(file, None),
+            location: Location::new(file, None),
             reason: "has no `direct_answer` and no `multiple_choice`".to_owned(),
             remedy: "give at least one of them for each question",
         });
@@ -308,7 +311,7 @@ impl AokvqaReport {
     pub fn to_text(&self) -> String {
         let heading = format!("A-OKVQA accuracy in per cent\n{}", sources(&self.evaluation));
         let warnings = self.warnings.iter().map(|warning| format!("Warning: {warning}.\n"));
-        let paragraphs = [heading, figures(&self.evaluation)].into_iter().chain(warnings);
+        let paragraphs = [heading, metrics(&self.evaluation)].into_iter().chain(warnings);
         paragraphs.collect::<Vec<_>>().join("\n")
     }
 }

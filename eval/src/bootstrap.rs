@@ -16,7 +16,7 @@ use crate::random::SplitMix64;
 use crate::result::{Interval, Measure};
 
 /// More resamples do not change a reported value, and need memory.
-const MOST_RESAMPLES: usize = 10_000_000;
+const MAX_RESAMPLES: usize = 10_000_000;
 
 /// Options of the bootstrap: number of resamples, confidence level and seed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,10 +39,10 @@ impl BootstrapOptions {
     /// Checks that `level` is between 0 and 1, and that the values of all resamples fit into
     /// memory.
     ///
-    /// # Errors   [`EvalError::BadOption`]
+    /// # Errors   [`EvalError::InvalidOption`]
     pub fn validate(&self) -> Result<(), EvalError> {
-        if self.resamples == 1 || self.resamples > MOST_RESAMPLES {
-            return Err(EvalError::BadOption {
+        if self.resamples == 1 || self.resamples > MAX_RESAMPLES {
+            return Err(EvalError::InvalidOption {
                 option: "resamples",
                 found: self.resamples.to_string(),
                 expected: "0 for no intervals, or 2 to 10000000",
@@ -51,7 +51,7 @@ impl BootstrapOptions {
         if self.level > 0.0 && self.level < 1.0 {
             return Ok(());
         }
-        Err(EvalError::BadOption {
+        Err(EvalError::InvalidOption {
             option: "level",
             found: self.level.to_string(),
             expected: "a number between 0 and 1, such as 0.95",
@@ -81,14 +81,14 @@ impl Resampling {
     }
 
     /// Draws single rows; `unit` names a row ("utterance").
-    pub fn by_item(unit: &str, rows: usize) -> Self {
+    pub fn by_named_row(unit: &str, rows: usize) -> Self {
         Self { unit: unit.to_owned(), rows, groups: None, crossed: None }
     }
 
     /// Draws whole groups: `labels` holds the group of each row, `unit` names a group ("anchor").
     ///
     /// With fewer than two groups, every resample would equal the sample. Then single rows are
-    /// drawn, and [`unit`](Self::unit) returns `row`.
+    /// drawn, and [`unit_name`](Self::unit_name) returns `row`.
     pub fn by_group<L: Hash + Eq>(unit: &str, labels: &[L]) -> Self {
         let groups = groups(labels);
         if groups.len() < 2 {
@@ -125,7 +125,7 @@ impl Resampling {
     }
 
     /// Name of the sampling unit: `row`, or the name of a group.
-    pub fn unit(&self) -> &str {
+    pub fn unit_name(&self) -> &str {
         &self.unit
     }
 
@@ -135,7 +135,7 @@ impl Resampling {
     }
 
     /// Number of rows, or of groups, in one resample.
-    pub fn draws(&self) -> usize {
+    pub fn units_per_resample(&self) -> usize {
         self.groups.as_ref().map_or(self.rows, Vec::len)
     }
 
@@ -202,12 +202,12 @@ pub fn bootstrap<F>(
 where
     F: Fn(&[u32]) -> f64 + Sync,
 {
-    let [distribution] = bootstrap_all(resampling, options, |counts| [statistic(counts)]);
+    let [distribution] = bootstrap_many(resampling, options, |counts| [statistic(counts)]);
     distribution
 }
 
 /// Evaluates several statistics on the same resamples, like [`bootstrap`].
-pub fn bootstrap_all<const K: usize, F>(
+pub fn bootstrap_many<const K: usize, F>(
     resampling: &Resampling,
     options: &BootstrapOptions,
     statistics: F,
@@ -269,7 +269,7 @@ pub(crate) fn measure_of_mean(
     values: &[f64],
     options: &BootstrapOptions,
 ) -> Measure {
-    let resampling = Resampling::by_item(unit, values.len());
+    let resampling = Resampling::by_named_row(unit, values.len());
     let interval = interval(&resampling, options, |times| weighted_mean(values, times));
     Measure::named(name, info, values.len(), Ok(mean(values)), interval)
 }
@@ -284,19 +284,19 @@ impl Distribution {
             high: self.quantile(1.0 - tail),
             level: options.level,
             method: resampling.method(),
-            units: resampling.draws(),
+            units: resampling.units_per_resample(),
             resamples: options.resamples,
             undefined_resamples: self.undefined,
             seed: options.seed,
         }
     }
 
-    /// The quantile at `share`, interpolated like `numpy.quantile`.
-    pub fn quantile(&self, share: f64) -> f64 {
+    /// The quantile at `q`, interpolated like `numpy.quantile`.
+    pub fn quantile(&self, q: f64) -> f64 {
         let Some(last) = self.values.len().checked_sub(1) else {
             return f64::NAN;
         };
-        let position = share.clamp(0.0, 1.0) * last as f64;
+        let position = q.clamp(0.0, 1.0) * last as f64;
         let below = position.floor() as usize;
         let (low, high) = (self.values[below], self.values[(below + 1).min(last)]);
         low + (high - low) * position.fract()
@@ -374,13 +374,13 @@ mod tests {
     #[test]
     fn groups_are_drawn_whole() {
         let resampling = Resampling::by_group("speaker", &["a", "b", "a", "c", "b", "a"]);
-        assert_eq!((resampling.unit(), resampling.draws()), ("speaker", 3));
+        assert_eq!((resampling.unit_name(), resampling.units_per_resample()), ("speaker", 3));
         let whole = bootstrap(&resampling, &BootstrapOptions::default(), |c| {
             let sum = c[0] + c[1] + c[3];
             f64::from(u8::from(c[0] == c[2] && c[2] == c[5] && c[1] == c[4] && sum == 3))
         });
         assert_eq!(whole.quantile(0.0), 1.0);
-        assert_eq!(Resampling::by_group("speaker", &["a", "a"]).unit(), "row");
+        assert_eq!(Resampling::by_group("speaker", &["a", "a"]).unit_name(), "row");
     }
 
     #[test]
@@ -405,9 +405,9 @@ mod tests {
         assert!(error(&crossed) > 5.0 * error(&alone));
         // A grouping with one run is ignored.
         let one = Resampling::by_crossed_groups(["question", "run"], &questions, &[0; 300]);
-        assert_eq!((one.unit(), error(&one)), ("question", error(&alone)));
+        assert_eq!((one.unit_name(), error(&one)), ("question", error(&alone)));
         let one = Resampling::by_crossed_groups(["question", "run"], &[0; 300], &runs);
-        assert_eq!((one.unit(), one.draws()), ("run", 3));
+        assert_eq!((one.unit_name(), one.units_per_resample()), ("run", 3));
     }
 
     #[test]

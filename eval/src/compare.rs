@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_all};
-use crate::error::{EvalError, Place};
-use crate::items::{Figure, Item, Items, Statistic, alike};
+use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
+use crate::error::{EvalError, Location};
+use crate::items::{Item, Items, PooledMetric, Statistic, alike};
 use crate::metric::pearson::{self, pearson};
 use crate::metric::{MetricInfo, undefined_reason};
 use crate::random::SplitMix64;
@@ -90,7 +90,7 @@ impl Comparison {
 /// sign. It is about 0.05 when the 95 % interval touches 0.
 ///
 /// # Errors   [`EvalError::Metric`] for unequal lengths or fewer than 2 rows;
-/// [`EvalError::BadOption`] for a confidence level outside (0, 1), and for a resampling over a
+/// [`EvalError::InvalidOption`] for a confidence level outside (0, 1), and for a resampling over a
 /// different number of rows
 ///
 /// ```
@@ -131,7 +131,7 @@ pub fn compare_pearson(
 ///
 /// # Errors   [`EvalError::Incomparable`] for results of different metrics;
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for ids in one file only;
-/// [`EvalError::BadOption`]
+/// [`EvalError::InvalidOption`]
 pub fn compare_items(
     a: &Items,
     b: &Items,
@@ -156,7 +156,7 @@ pub fn compare_items(
     ];
     let once = vec![1; a.items.len()];
     let value = |statistics: &[Statistic]| -> Result<Result<f64, String>, EvalError> {
-        let value = Figure::new(statistics)?.value(&once);
+        let value = PooledMetric::new(statistics)?.value(&once);
         let reason = || "undefined over these items".to_owned();
         Ok(if value.is_finite() { Ok(value) } else { Err(reason()) })
     };
@@ -182,7 +182,7 @@ fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
     if let Some((row, id)) = missing.first() {
         return Err(EvalError::MissingPrediction {
             predictions: b.file.clone(),
-            gold: Place::new(&a.file, *row as u64 + 1),
+            gold: Location::new(&a.file, *row as u64 + 1),
             id: shortened(id, 60),
             missing: missing.len(),
             rows: a.items.len(),
@@ -190,7 +190,7 @@ fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
     }
     if let Some((row, item)) = by_id.values().min_by_key(|(row, _)| *row) {
         return Err(EvalError::ExtraPrediction {
-            place: Place::new(&b.file, *row as u64 + 1),
+            location: Location::new(&b.file, *row as u64 + 1),
             gold: a.file.clone(),
             id: shortened(&item.id, 60),
             extra: by_id.len(),
@@ -218,7 +218,7 @@ fn paired(
     options.validate()?;
     let rows = systems[0].len();
     if resampling.rows() != rows {
-        return Err(EvalError::BadOption {
+        return Err(EvalError::InvalidOption {
             option: "resampling",
             found: format!("over {} rows", resampling.rows()),
             expected: "one row per item of both systems",
@@ -226,22 +226,22 @@ fn paired(
     }
     let [value_a, value_b] = values;
     let difference = value_a.clone().and_then(|a| value_b.clone().map(|b| a - b));
-    let figures = [Figure::new(&systems[0])?, Figure::new(&systems[1])?];
+    let metrics = [PooledMetric::new(&systems[0])?, PooledMetric::new(&systems[1])?];
     let drawn = (options.resamples > 0).then(|| {
-        bootstrap_all(resampling, options, |times| {
-            let [a, b] = [figures[0].value(times), figures[1].value(times)];
+        bootstrap_many(resampling, options, |times| {
+            let [a, b] = [metrics[0].value(times), metrics[1].value(times)];
             [a, b, a - b]
         })
     });
     let interval =
-        |figure: usize| drawn.as_ref().map(|drawn| drawn[figure].interval(resampling, options));
+        |system: usize| drawn.as_ref().map(|drawn| drawn[system].interval(resampling, options));
     let permutation_p_value = match (&difference, options.resamples) {
         (Err(_), _) | (_, 0) => None,
         (Ok(difference), _) => permutation_p(*difference, systems, resampling, options),
     };
     let paired = drawn.as_ref().filter(|_| difference.is_ok()).map(|drawn| &drawn[2]);
     let finite = |value: f64| value.is_finite().then_some(value);
-    let alone = |value, figure| Measure::named(metric, info, rows, value, interval(figure));
+    let alone = |value, system| Measure::named(metric, info, rows, value, interval(system));
     let difference_metric = format!("{metric}_difference");
     let drawn_difference = interval(2);
     // If all resamples agree, they say nothing about the variance.
@@ -257,8 +257,8 @@ fn paired(
         a: alone(value_a, 0),
         b: alone(value_b, 1),
         difference: Measure::named(&difference_metric, info, rows, difference, drawn_difference),
-        unit: resampling.unit().to_owned(),
-        units: resampling.draws(),
+        unit: resampling.unit_name().to_owned(),
+        units: resampling.units_per_resample(),
     })
 }
 
@@ -275,12 +275,14 @@ fn permutation_p(
     let as_large = |exchange: u64| -> Result<bool, EvalError> {
         // Independent of the random streams of the bootstrap.
         let mut random = SplitMix64::stream(!options.seed, exchange);
-        let exchanged: Vec<bool> = (0..resampling.draws()).map(|_| random.below(2) == 1).collect();
+        let exchanged: Vec<bool> =
+            (0..resampling.units_per_resample()).map(|_| random.below(2) == 1).collect();
         let pick = |side: usize| -> Vec<Statistic> {
             let rows = units.iter().enumerate();
             rows.map(|(row, unit)| systems[side ^ usize::from(exchanged[*unit])][row]).collect()
         };
-        let [a, b] = [Figure::new(&pick(0))?.value(&once), Figure::new(&pick(1))?.value(&once)];
+        let [a, b] =
+            [PooledMetric::new(&pick(0))?.value(&once), PooledMetric::new(&pick(1))?.value(&once)];
         // The order of summation changes the last bits.
         Ok((a - b).abs() >= difference.abs() * (1.0 - 1e-12))
     };

@@ -10,21 +10,21 @@ use crate::normalise::UnknownNormaliser;
 
 /// A file and, if known, a line in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The file, as given by the user.
     pub file: String,
     /// Line number from 1; `None` for the whole file, or for data without a file.
     pub line: Option<u64>,
 }
 
-impl Place {
+impl Location {
     /// A location: the whole of `file`, or a line in it.
     pub fn new(file: &str, line: impl Into<Option<u64>>) -> Self {
         Self { file: file.to_owned(), line: line.into() }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "{}:{line}", self.file),
@@ -52,10 +52,10 @@ pub enum EvalError {
         file: String,
     },
     /// The content of the file has the wrong format.
-    #[error("{place}: {reason}; {remedy}")]
+    #[error("{location}: {reason}; {remedy}")]
     Malformed {
         /// The location of the error.
-        place: Place,
+        location: Location,
         /// What is wrong.
         reason: String,
         /// What to do.
@@ -63,49 +63,49 @@ pub enum EvalError {
     },
     /// A required column is missing in the header.
     #[error(
-        "{place}: column `{column}` is missing; the header has: {found}; rename or add the column"
+        "{location}: column `{column}` is missing; the header has: {found}; rename or add the column"
     )]
     MissingColumn {
         /// The header line.
-        place: Place,
+        location: Location,
         /// The missing column.
         column: String,
         /// The columns in the header.
         found: String,
     },
     /// A required column occurs twice in the header.
-    #[error("{place}: column `{column}` occurs twice; remove or rename one of them")]
-    DoubledColumn {
+    #[error("{location}: column `{column}` occurs twice; remove or rename one of them")]
+    DuplicateColumn {
         /// The header line.
-        place: Place,
+        location: Location,
         /// The column.
         column: String,
     },
     /// A row has no id.
-    #[error("{place}: the id is empty; every row needs its own id")]
+    #[error("{location}: the id is empty; every row needs its own id")]
     EmptyId {
         /// The row.
-        place: Place,
+        location: Location,
     },
     /// A score is not a finite number.
     #[error(
-        "{place}: id `{id}`: score `{found}` is not a finite number; write it as 0.25, with a point"
+        "{location}: id `{id}`: score `{found}` is not a finite number; write it as 0.25, with a point"
     )]
-    BadScore {
+    InvalidScore {
         /// The row.
-        place: Place,
+        location: Location,
         /// The id of the row.
         id: String,
         /// The text in the score column.
         found: String,
     },
     /// Two rows of a file have the same id.
-    #[error("{place}: id `{id}` was already given at {first}; keep one of the two rows")]
-    DoubledId {
+    #[error("{location}: id `{id}` was already given at {first}; keep one of the two rows")]
+    DuplicateId {
         /// The later row.
-        place: Place,
+        location: Location,
         /// The earlier row.
-        first: Place,
+        first: Location,
         /// The id.
         id: String,
     },
@@ -118,7 +118,7 @@ pub enum EvalError {
         /// The predictions file.
         predictions: String,
         /// The first gold row without a prediction.
-        gold: Place,
+        gold: Location,
         /// The id of that row.
         id: String,
         /// Number of gold rows without a prediction.
@@ -128,12 +128,12 @@ pub enum EvalError {
     },
     /// A prediction has no gold row.
     #[error(
-        "{place}: id `{id}` is not in {gold}, {extra} of {rows} predictions without a gold row in all; \
+        "{location}: id `{id}` is not in {gold}, {extra} of {rows} predictions without a gold row in all; \
          check that both files belong to the same split"
     )]
     ExtraPrediction {
         /// The first prediction without a gold row.
-        place: Place,
+        location: Location,
         /// The gold file.
         gold: String,
         /// The id of that prediction.
@@ -147,7 +147,7 @@ pub enum EvalError {
     #[error(
         "{references} references and {hypotheses} hypotheses; give one hypothesis for each reference"
     )]
-    UnequalLengths {
+    LengthMismatch {
         /// Number of references.
         references: usize,
         /// Number of hypotheses.
@@ -163,7 +163,7 @@ pub enum EvalError {
     },
     /// An option has an invalid value.
     #[error("option `{option}` is {found}; expected {expected}")]
-    BadOption {
+    InvalidOption {
         /// Name of the option.
         option: &'static str,
         /// The given value.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::json::{Object, message_in_line};
 use crate::metric::MetricInfo;
 use crate::metric::pearson::WeightedPearson;
@@ -82,10 +82,10 @@ impl Items {
 
     /// Reads items from JSON lines.
     ///
-    /// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::DoubledId`]
+    /// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::DuplicateId`]
     pub fn parse(file: &str, text: &str) -> Result<Self, EvalError> {
         let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
-            place: Place::new(file, line),
+            location: Location::new(file, line),
             reason,
             remedy: "give a file that `engram eval … --items FILE` wrote",
         };
@@ -110,8 +110,12 @@ impl Items {
                 return Err(malformed(Some(line), reason.to_owned()));
             }
             if let Some(first) = seen.insert(item.id.clone(), line) {
-                let (place, first) = (Place::new(file, line), Place::new(file, first));
-                return Err(EvalError::DoubledId { place, first, id: shortened(&item.id, 60) });
+                let (location, first) = (Location::new(file, line), Location::new(file, first));
+                return Err(EvalError::DuplicateId {
+                    location,
+                    first,
+                    id: shortened(&item.id, 60),
+                });
             }
             items.push(item);
         }
@@ -161,13 +165,13 @@ impl Item {
 }
 
 /// A metric over many items, prepared for recomputation on every resample.
-pub(crate) enum Figure {
+pub(crate) enum PooledMetric {
     Ratio(Vec<[f64; 2]>),
     Mean(Vec<f64>),
     Correlation(Box<WeightedPearson>),
 }
 
-impl Figure {
+impl PooledMetric {
     /// Builds the metric from statistics of one kind.
     pub(crate) fn new(statistics: &[Statistic]) -> Result<Self, EvalError> {
         let (mut ratios, mut values, mut gold, mut predicted) =
@@ -260,11 +264,12 @@ mod tests {
     #[test]
     fn figures_are_made_of_their_items() {
         let ratio = |numerator, denominator| Statistic::Ratio { numerator, denominator };
-        let figure = Figure::new(&[ratio(1.0, 4.0), ratio(3.0, 4.0), ratio(2.0, 0.0)]).unwrap();
-        assert_eq!(figure.value(&[1, 1, 1]), 0.75);
-        assert_eq!(figure.value(&[2, 0, 0]), 0.25);
-        assert_eq!(figure.value(&[0, 0, 2]), 4.0);
+        let metric =
+            PooledMetric::new(&[ratio(1.0, 4.0), ratio(3.0, 4.0), ratio(2.0, 0.0)]).unwrap();
+        assert_eq!(metric.value(&[1, 1, 1]), 0.75);
+        assert_eq!(metric.value(&[2, 0, 0]), 0.25);
+        assert_eq!(metric.value(&[0, 0, 2]), 4.0);
         let mean = |value| Statistic::Mean { value };
-        assert_eq!(Figure::new(&[mean(1.0), mean(4.0)]).unwrap().value(&[1, 2]), 3.0);
+        assert_eq!(PooledMetric::new(&[mean(1.0), mean(4.0)]).unwrap().value(&[1, 2]), 3.0);
     }
 }

@@ -62,4 +62,4 @@ pub mod tokenise;
 pub mod vqa;
 pub mod wer;
 
-pub use error::{EvalError, Place};
+pub use error::{EvalError, Location};

@@ -6,13 +6,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::metric::{MetricInfo, honest};
+use crate::metric::{MetricInfo, interval_or_exact};
 
 /// Version of the JSON form written by this crate.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// With fewer units than this a percentile interval is rough, and usually too narrow.
-pub const FEW_UNITS: usize = 10;
+pub const MIN_UNITS: usize = 10;
 
 /// A confidence interval and its method.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,7 +28,8 @@ pub struct Interval {
     /// The method and the sampling unit: `percentile bootstrap by anchor`. If all resamples agree:
     /// `exact binomial by anchor` or `rule of three by anchor`.
     pub method: String,
-    /// Number of units (rows, or groups of rows) in the sample; below [`FEW_UNITS`] the interval is rough.
+    /// Number of units (rows, or groups of rows) in the sample; below [`MIN_UNITS`] the
+    /// interval is rough.
     pub units: usize,
     /// Number of resamples drawn.
     pub resamples: usize,
@@ -88,7 +89,8 @@ impl Measure {
             false => Err(format!("undefined: the value is {value}")),
         };
         let value = value.and_then(finite);
-        let interval = interval.and_then(|drawn| Some(honest(name, *value.as_ref().ok()?, drawn)));
+        let interval =
+            interval.and_then(|drawn| Some(interval_or_exact(name, *value.as_ref().ok()?, drawn)));
         let defined = |limit: f64| limit.is_finite().then_some(limit);
         let ci95 = interval
             .as_ref()

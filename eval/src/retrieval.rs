@@ -24,15 +24,15 @@ use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, measure_of_mean};
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
-use crate::json::{DistinctKeys, stands_twice};
+use crate::json::{DistinctKeys, duplicate_key_error};
 use crate::metric::MetricInfo;
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::source::json_lines;
 use crate::table::shortened;
-use crate::text::{figures, sources};
+use crate::text::{metrics, sources};
 
 /// Number of entries listed with each low-scoring query.
 const LISTED_ENTRIES: usize = 10;
@@ -81,7 +81,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Relevant<'a> {
                 while let Some(id) = ids.next_element::<Id<'de>>()? {
                     match gains.entry(id) {
                         Entry::Vacant(place) => place.insert(1.0),
-                        Entry::Occupied(place) => return Err(stands_twice(&place.key().0)),
+                        Entry::Occupied(place) => return Err(duplicate_key_error(&place.key().0)),
                     };
                 }
                 Ok(Relevant(gains))
@@ -167,13 +167,13 @@ pub struct WorstQuery {
     /// Ids of relevant entries that were not retrieved; at most ten, sorted.
     pub missed: Vec<String>,
     /// Number of all relevant entries that were not retrieved.
-    pub missed_in_all: usize,
+    pub missed_total: usize,
 }
 
 /// Reads JSON lines `{"id", "ranked": [best first], "relevant": [ids] or {id: gain}}`.
 ///
 /// # Errors   [`EvalError::Malformed`] with the line, also for an entry listed twice as retrieved
-/// or as relevant; [`EvalError::DoubledId`]
+/// or as relevant; [`EvalError::DuplicateId`]
 pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, EvalError> {
     let queries = json_lines(file, text, |line, row: QueryLine<'a>| {
         let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
@@ -181,17 +181,17 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
     })?;
     let queries: Vec<Query<'a>> = queries.into_iter().flatten().collect();
     let malformed = |line: Option<u64>, reason: String, remedy: &'static str| {
-        EvalError::Malformed { place: Place::new(file, line), reason, remedy }
+        EvalError::Malformed { location: Location::new(file, line), reason, remedy }
     };
     if queries.is_empty() {
         return Err(malformed(None, "has no queries".into(), "give one JSON object per line"));
     }
     let mut seen: HashMap<&str, u64> = HashMap::new();
     for query in &queries {
-        let place = Place::new(file, query.line);
+        let location = Location::new(file, query.line);
         if let Some(first) = seen.insert(&query.id, query.line) {
-            let (first, id) = (Place::new(file, first), shortened(&query.id, 60));
-            return Err(EvalError::DoubledId { place, first, id });
+            let (first, id) = (Location::new(file, first), shortened(&query.id, 60));
+            return Err(EvalError::DuplicateId { location, first, id });
         }
         let mut retrieved = HashSet::with_capacity(query.ranked.len());
         if let Some(twice) = query.ranked.iter().find(|id| !retrieved.insert(*id)) {
@@ -255,7 +255,7 @@ impl Ranking {
 /// Computes the metrics; each is the mean over all queries. A query without relevant entries scores
 /// 0.
 ///
-/// # Errors   [`EvalError::BadOption`]; [`EvalError::Empty`] without queries
+/// # Errors   [`EvalError::InvalidOption`]; [`EvalError::Empty`] without queries
 pub fn evaluate(
     queries: &[Query<'_>],
     options: &RetrievalOptions,
@@ -266,7 +266,7 @@ pub fn evaluate(
     }
     let cutoffs = [&options.cutoffs[..], &options.ndcg_cutoffs].concat();
     if options.cutoffs.is_empty() || cutoffs.contains(&0) {
-        return Err(EvalError::BadOption {
+        return Err(EvalError::InvalidOption {
             option: "k",
             found: format!("{cutoffs:?}"),
             expected: "at least one cut-off, each at least 1",
@@ -276,8 +276,8 @@ pub fn evaluate(
     let first = options.cutoffs.iter().filter(|k| **k <= 10).max();
     let first = first.or(options.cutoffs.iter().min()).copied().unwrap_or(1);
     let mut columns: Vec<(String, Vec<f64>)> = Vec::new();
-    let mut column = |name: String, figure: &dyn Fn(&Ranking) -> f64| {
-        columns.push((name, rankings.iter().map(figure).collect()));
+    let mut column = |name: String, metric: &dyn Fn(&Ranking) -> f64| {
+        columns.push((name, rankings.iter().map(metric).collect()));
     };
     column(format!("recall@{first}"), &|ranking| ranking.recall(first));
     let (once, ndcg_once) = (distinct(&options.cutoffs), distinct(&options.ndcg_cutoffs));
@@ -344,7 +344,7 @@ fn worst(
         let missed = query.relevant.keys().filter(|id| !retrieved.contains(id));
         let mut missed: Vec<String> = missed.map(|id| id.0.to_string()).collect();
         missed.sort_unstable();
-        let missed_in_all = missed.len();
+        let missed_total = missed.len();
         missed.truncate(LISTED_ENTRIES);
         let shown = |id: &Id<'_>| (id.0.to_string(), query.relevant.contains_key(id));
         WorstQuery {
@@ -354,7 +354,7 @@ fn worst(
             relevant: ranking.ideal.len(),
             retrieved: query.ranked.iter().take(LISTED_ENTRIES).map(shown).collect(),
             missed,
-            missed_in_all,
+            missed_total,
         }
     };
     order.into_iter().map(listed).collect()
@@ -367,7 +367,7 @@ impl RetrievalReport {
         let heading =
             format!("Retrieval, {} queries\n{}", evaluation.primary.n, sources(evaluation));
         let warnings = self.warnings.iter().map(|warning| format!("Warning: {warning}.\n"));
-        let paragraphs = [heading, figures(evaluation)].into_iter().chain(warnings);
+        let paragraphs = [heading, metrics(evaluation)].into_iter().chain(warnings);
         paragraphs.collect::<Vec<_>>().join("\n")
     }
 }

@@ -8,16 +8,16 @@ use flate2::read::MultiGzDecoder;
 use rayon::prelude::*;
 use serde::Deserialize;
 
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::json::{Object, message_in_line};
 
-/// Decompression limit: this factor times the compressed size, or `MOST_UNPACKED` bytes if that is
-/// more. Text rarely compresses below 5 % of its size; a file below 0.1 % is made to exhaust the
-/// memory.
-const MOST_TIMES: u64 = 100;
-const MOST_UNPACKED: u64 = 256 << 20;
+/// Decompression limit: this factor times the compressed size, or `MAX_DECOMPRESSED_BYTES` bytes if
+/// that is more. Text rarely compresses below 5 % of its size; a file below 0.1 % is made to exhaust
+/// the memory.
+const MAX_COMPRESSION_RATIO: u64 = 100;
+const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
 /// Limit for a pipe or a device, whose size is unknown and may be infinite.
-const MOST_PIPED: u64 = 1 << 30;
+const MAX_PIPE_BYTES: u64 = 1 << 30;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -33,17 +33,17 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>, EvalError> {
         if opened.metadata()?.is_file() {
             std::fs::read(path).map(Some)
         } else {
-            at_most(opened, MOST_PIPED, 0)
+            at_most(opened, MAX_PIPE_BYTES, 0)
         }
     };
     let bytes = match read() {
-        Ok(bytes) => bytes.ok_or_else(|| too_long(&file, "gives", MOST_PIPED))?,
+        Ok(bytes) => bytes.ok_or_else(|| too_long(&file, "gives", MAX_PIPE_BYTES))?,
         Err(source) => return Err(EvalError::Read { file, source }),
     };
-    let bytes = unpack(&file, bytes)?;
+    let bytes = decompress(&file, bytes)?;
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        let (place, reason) = (Place::new(&file, None), "is UTF-16 text".to_owned());
-        return Err(EvalError::Malformed { place, reason, remedy: "convert the file to UTF-8" });
+        let (location, reason) = (Location::new(&file, None), "is UTF-16 text".to_owned());
+        return Err(EvalError::Malformed { location, reason, remedy: "convert the file to UTF-8" });
     }
     Ok(bytes)
 }
@@ -59,8 +59,8 @@ pub fn read_text(path: &Path) -> Result<String, EvalError> {
 ///
 /// # Errors   [`EvalError::Malformed`] for a gzip file that is truncated or corrupt, compressed
 /// twice, or too large (see [`read_bytes`])
-pub fn unpack(file: &str, bytes: Vec<u8>) -> Result<Vec<u8>, EvalError> {
-    let most = (MOST_TIMES * bytes.len() as u64).max(MOST_UNPACKED);
+pub fn decompress(file: &str, bytes: Vec<u8>) -> Result<Vec<u8>, EvalError> {
+    let most = (MAX_COMPRESSION_RATIO * bytes.len() as u64).max(MAX_DECOMPRESSED_BYTES);
     unpack_at_most(file, bytes, most)
 }
 
@@ -69,21 +69,22 @@ fn unpack_at_most(file: &str, bytes: Vec<u8>, most: u64) -> Result<Vec<u8>, Eval
         return Ok(bytes);
     }
     let malformed = |reason: String, remedy: &'static str| EvalError::Malformed {
-        place: Place::new(file, None),
+        location: Location::new(file, None),
         reason,
         remedy,
     };
     // The last four bytes are the size of the last member, which is the only member of most files.
     let size = bytes.last_chunk().map_or(0, |size| u64::from(u32::from_le_bytes(*size)));
-    let unpacked = at_most(MultiGzDecoder::new(bytes.as_slice()), most, size).map_err(|error| {
-        let reason = format!("is gzip-compressed but cannot be unpacked: {error}");
-        malformed(reason, "download or compress the file again")
-    })?;
-    let unpacked = unpacked.ok_or_else(|| too_long(file, "unpacks to", most))?;
-    if unpacked.starts_with(&GZIP) {
+    let decompressed =
+        at_most(MultiGzDecoder::new(bytes.as_slice()), most, size).map_err(|error| {
+            let reason = format!("is gzip-compressed but cannot be unpacked: {error}");
+            malformed(reason, "download or compress the file again")
+        })?;
+    let decompressed = decompressed.ok_or_else(|| too_long(file, "unpacks to", most))?;
+    if decompressed.starts_with(&GZIP) {
         return Err(malformed("is gzip-compressed twice".to_owned(), "unpack it with gunzip once"));
     }
-    Ok(unpacked)
+    Ok(decompressed)
 }
 
 /// Reads all bytes of a reader, about `size` bytes; `None` if there are more than `most`.
@@ -95,7 +96,7 @@ fn at_most(reader: impl Read, most: u64, size: u64) -> io::Result<Option<Vec<u8>
 
 fn too_long(file: &str, gives: &str, most: u64) -> EvalError {
     EvalError::Malformed {
-        place: Place::new(file, None),
+        location: Location::new(file, None),
         reason: format!("{gives} more than {} MiB", most >> 20),
         remedy: "write its content to an uncompressed file and give that file",
     }
@@ -104,7 +105,7 @@ fn too_long(file: &str, gives: &str, most: u64) -> EvalError {
 /// A reader that decompresses if the content begins with gzip's magic number.
 ///
 /// # Errors   The errors of the reader
-pub fn unpacked<'r>(mut reader: impl BufRead + 'r) -> io::Result<Box<dyn BufRead + 'r>> {
+pub fn decompress_reader<'r>(mut reader: impl BufRead + 'r) -> io::Result<Box<dyn BufRead + 'r>> {
     Ok(match reader.fill_buf()?.starts_with(&GZIP) {
         true => Box::new(BufReader::new(MultiGzDecoder::new(reader))),
         false => Box::new(reader),
@@ -122,7 +123,7 @@ pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, EvalError> {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
         EvalError::Malformed {
-            place: Place::new(file, line),
+            location: Location::new(file, line),
             reason: "is not UTF-8".to_owned(),
             remedy: "convert the file to UTF-8",
         }
@@ -143,7 +144,7 @@ pub(crate) fn check_line_ends(file: &str, text: &str) -> Result<(), EvalError> {
         return Ok(());
     }
     Err(EvalError::Malformed {
-        place: Place::new(file, 1),
+        location: Location::new(file, 1),
         reason: "ends its lines with a carriage return only".to_owned(),
         remedy: "end each line with a line feed, or with carriage return and line feed",
     })
@@ -187,7 +188,7 @@ where
         let parsed = serde_json::from_str(row).map_err(|error| {
             let reason = format!("is not as expected: {}", message_in_line(&error));
             let remedy = "write one JSON object per line, with texts as strings";
-            EvalError::Malformed { place: Place::new(file, line), reason, remedy }
+            EvalError::Malformed { location: Location::new(file, line), reason, remedy }
         });
         parsed.map(|Object(parsed)| make(line, parsed))
     };
@@ -221,7 +222,7 @@ mod tests {
         assert_eq!(read_text(&path).unwrap(), "one\ntwo\n");
         for bytes in [&packed[..], b"one\ntwo\n"] {
             let mut text = String::new();
-            unpacked(bytes).unwrap().read_to_string(&mut text).unwrap();
+            decompress_reader(bytes).unwrap().read_to_string(&mut text).unwrap();
             assert_eq!(text, "one\ntwo\n");
         }
         std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
@@ -247,8 +248,8 @@ mod tests {
         // A false size in the trailer allocates no memory.
         let mut lies = packed.clone();
         lies.splice(packed.len() - 4.., [0xff; 4]);
-        assert!(unpack("f", lies).is_err());
-        let error = unpack("f", pack(&packed)).unwrap_err().to_string();
+        assert!(decompress("f", lies).is_err());
+        let error = decompress("f", pack(&packed)).unwrap_err().to_string();
         assert!(error.starts_with("f: is gzip-compressed twice; unpack it"), "{error}");
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::result::{FEW_UNITS, Interval};
+use crate::result::{Interval, MIN_UNITS};
 
 /// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(crate) fn number(value: f64) -> String {
 /// `[low, high]`, with a star if the interval comes from too few units; empty without an interval.
 pub(crate) fn limits(interval: Option<&Interval>) -> String {
     interval.map_or_else(String::new, |i| {
-        let star = if i.units < FEW_UNITS { "*" } else { "" };
+        let star = if i.units < MIN_UNITS { "*" } else { "" };
         format!("[{}, {}]{star}", number(i.low), number(i.high))
     })
 }

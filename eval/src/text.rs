@@ -18,7 +18,7 @@ pub(crate) fn sources(evaluation: &Evaluation) -> String {
 }
 
 /// The values with their intervals, and the method of the intervals.
-pub(crate) fn figures(evaluation: &Evaluation) -> String {
+pub(crate) fn metrics(evaluation: &Evaluation) -> String {
     let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
     let with_interval = measures().find_map(|measure| measure.interval.as_ref());
     let interval_heading = with_interval.map_or_else(|| "interval".to_owned(), level);

@@ -50,7 +50,7 @@ fn equal_to_pycocoevalcap() {
         assert_eq!(ours.images.len(), items.len());
         for (index, (image, item)) in ours.images.iter().zip(items).enumerate() {
             assert_eq!(image.id.to_string(), expected["image_ids"][index].to_string());
-            for (column, value) in image.figures.values().into_iter().enumerate() {
+            for (column, value) in image.metrics.values().into_iter().enumerate() {
                 let what = format!("{set} image {} {}", image.id, COLUMNS[column]);
                 assert_close(value, &item[column], &what);
             }

@@ -41,9 +41,9 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
     let domains: Vec<_> = all.domains.iter().map(|d| (d.name.as_str(), d.images)).collect();
     assert_eq!(domains, [("in-domain", 2), ("out-domain", 1)]);
     assert!(all.warnings.is_empty(), "{:?}", all.warnings);
-    let expected = mean(&[all.images[1].figures.cider_d, all.images[3].figures.cider_d]);
-    assert_eq!(all.domains[0].figures.cider_d, expected);
-    assert_eq!(all.domains[1].figures.bleu, all.images[0].figures.bleu);
+    let expected = mean(&[all.images[1].metrics.cider_d, all.images[3].metrics.cider_d]);
+    assert_eq!(all.domains[0].metrics.cider_d, expected);
+    assert_eq!(all.domains[1].metrics.bleu, all.images[0].metrics.bleu);
 
     // A domain with its own frequencies is scored like its images alone.
     let own = CaptionOptions { domain_frequency: DomainFrequency::OwnImages, ..Default::default() };
@@ -53,7 +53,7 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
     annotations.images.retain(|image| image.domain.as_deref() == Some("in-domain"));
     results.results.retain(|r| matches!(r.image_id, ImageId::Number(1 | 2)));
     let alone = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap();
-    assert_eq!(own.domains[0].figures, alone.corpus);
+    assert_eq!(own.domains[0].metrics, alone.corpus);
     assert_eq!(own.warnings, ["CIDEr-D and CIDEr of out-domain are 0: it has one image"]);
 }
 

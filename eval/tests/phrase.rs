@@ -243,7 +243,7 @@ fn a_level_that_is_no_share_is_refused() {
         let bootstrap = BootstrapOptions { level, ..BootstrapOptions::default() };
         let options = PhraseOptions { bootstrap, ..PhraseOptions::default() };
         let error = evaluate(&gold, &predictions, &options).unwrap_err();
-        assert!(matches!(error, EvalError::BadOption { option: "level", .. }), "{error}");
+        assert!(matches!(error, EvalError::InvalidOption { option: "level", .. }), "{error}");
     }
 }
 

@@ -38,8 +38,8 @@ fn every_pair_has_the_counts_of_sclite() {
         let fields: Vec<&str> = row.split('\t').collect();
         let [reference, hypothesis] = [fields[0], fields[1]].map(|text| format!("{text} (u-1)\n"));
         for (counts, d, normaliser) in [
-            (fields[2], false, Normaliser::FoldCase),
-            (fields[3], true, Normaliser::FoldCase),
+            (fields[2], false, Normaliser::Lowercase),
+            (fields[3], true, Normaliser::Lowercase),
             (fields[4], false, Normaliser::None),
         ] {
             let found = score(&reference, &hypothesis, d, normaliser).counts;
@@ -73,7 +73,7 @@ fn alternatives_are_chosen_after_the_normaliser() {
     );
     let errors = |normaliser| score(reference, hypothesis, false, normaliser).counts.errors();
     assert_eq!(errors(Normaliser::None), 4);
-    assert_eq!(errors(Normaliser::FoldCase), 2);
+    assert_eq!(errors(Normaliser::Lowercase), 2);
     assert_eq!(errors(Normaliser::WhisperEnglish), 0);
 }
 

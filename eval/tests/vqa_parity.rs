@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use engram_eval::retrieval::{RetrievalOptions, evaluate as evaluate_retrieval, parse_queries};
 use engram_eval::source::read_text;
-use engram_eval::vqa::answer::normalised;
+use engram_eval::vqa::answer::normalise_answer;
 use engram_eval::vqa::read::{parse_annotations, parse_results};
 use engram_eval::vqa::{VqaOptions, evaluate};
 use serde_json::Value;
@@ -79,7 +79,7 @@ fn answers_are_normalised_byte_for_byte() {
     for pair in pairs {
         let (raw, wanted) = (pair[0].as_str().expect("text"), pair[1].as_str().expect("text"));
         let tidy = raw.replace(['\n', '\t'], " ");
-        assert_eq!(normalised(tidy.trim()), wanted, "{raw:?}");
+        assert_eq!(normalise_answer(tidy.trim()), wanted, "{raw:?}");
     }
 }
 

@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 
 use engram_eval::source::read_text;
+use engram_eval::wer::count_errors;
 use engram_eval::wer::counts::EditCounts;
-use engram_eval::wer::measure_by;
 use engram_eval::wer::rare_words::{BiasingLists, RareWords};
 use engram_eval::wer::read::{Pairs, TextFormat, join, parse_pairs, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
-use engram_eval::wer::tokens::Unit;
+use engram_eval::wer::tokens::TokenUnit;
 use serde_json::Value;
 
 fn data() -> Option<PathBuf> {
@@ -56,8 +56,10 @@ fn every_count_is_jiwers() {
         let pairs_text = text(&folder.join(pairs));
         let read = parse_pairs(pairs, &pairs_text).unwrap_or_else(|error| panic!("{error}"));
         let expected = json(&folder.join(expected));
-        for (unit, key, rate) in [(Unit::Word, "words", "wer"), (Unit::Char, "chars", "cer")] {
-            let found = measure_by(unit, &read.references, &read.hypotheses)
+        for (unit, key, rate) in
+            [(TokenUnit::Word, "words", "wer"), (TokenUnit::Char, "chars", "cer")]
+        {
+            let found = count_errors(unit, &read.references, &read.hypotheses)
                 .unwrap_or_else(|error| panic!("{error}"));
             let rows = expected["items"][key].as_array().expect("one row a pair");
             assert_eq!(rows.len(), found.pairs.len());
@@ -65,7 +67,7 @@ fn every_count_is_jiwers() {
                 let what = format!("{pairs}, {key}, id {id}");
                 assert_eq!(*counts, counts_of(row), "{what}");
                 close(counts.error_rate(), &row[4], &what);
-                if unit == Unit::Word {
+                if unit == TokenUnit::Word {
                     close(counts.match_error_rate(), &row[5], &what);
                     close(counts.information_lost(), &row[6], &what);
                     close(counts.information_preserved(), &row[7], &what);
@@ -100,7 +102,7 @@ fn published_figures_come_out_to_all_digits() {
         let fields: Vec<&str> = line.split('\t').collect();
         (fields[0].to_owned(), serde_json::from_str(fields[2]).expect("a list of words"))
     });
-    let rare = RareWords::OfPair(BiasingLists { file: String::new(), of_pair: rare.collect() });
+    let rare = RareWords::PerPair(BiasingLists { file: String::new(), of_pair: rare.collect() });
     for (file, wer, u_wer, b_wer) in [
         ("b1", 9.607779454750396, 7.222352265230992, 30.560747663551403),
         ("s1_biasing100", 8.786275146628967, 7.122337369395442, 23.401869158878505),
@@ -132,7 +134,8 @@ fn how2_is_read_from_trn() {
     let parse = |text| parse_texts("how2", text, TextFormat::Trn).expect("trn lines");
     let pairs = join(("how2", parse(&reference)), ("how2", parse(&hypothesis))).expect("ids");
     assert_eq!(pairs.ids.len(), 2305);
-    let errors = measure_by(Unit::Word, &pairs.references, &pairs.hypotheses).expect("pairs");
+    let errors =
+        count_errors(TokenUnit::Word, &pairs.references, &pairs.hypotheses).expect("pairs");
     assert_eq!(
         errors.total.reference_tokens() + errors.total.insertions,
         errors.total.hypothesis_tokens() + errors.total.deletions

@@ -15,7 +15,7 @@ use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::vectors::VectorFile;
 use engram_memory::{
-    Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,
+    Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -73,7 +73,7 @@ impl SmallMemory {
         let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let place = place.expect("a temporary folder");
         let folder = place.path().join("memory");
-        let values = Some(ValueFormat { tokens: 2, width: 3, number: ValueNumber::Int8 });
+        let values = Some(ValueFormat { tokens: 2, width: 3, dtype: ValueDtype::Int8 });
         let format = MemoryFormat { width: WIDTH, normalised: true, values };
         let mut number = 7u32;
         let mut next = || {

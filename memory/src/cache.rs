@@ -35,7 +35,7 @@ pub struct CacheSettings {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CachedValues {
     /// `[rows, tokens, width]`; zeros for missing values.
-    pub numbers: Vec<f32>,
+    pub values: Vec<f32>,
     /// Whether each row has its value.
     pub present: Vec<bool>,
 }
@@ -192,8 +192,8 @@ impl ValueCache {
             rows.iter().map(|row| found.get(row).and_then(Option::as_ref)).collect();
         values.present.clear();
         values.present.extend(found.iter().map(Option::is_some));
-        values.numbers.resize(rows.len() * size, 0.0);
-        let places = values.numbers.par_chunks_mut(size.max(1)).zip(&found);
+        values.values.resize(rows.len() * size, 0.0);
+        let places = values.values.par_chunks_mut(size.max(1)).zip(&found);
         places.for_each(|(place, value)| match value {
             Some(value) => value.read(place),
             None => place.fill(0.0),

@@ -7,7 +7,7 @@
 //! 4. The marker is removed.
 //!
 //! An error before the commit point leaves the memory unchanged. An error after it is
-//! [`MemoryError::Made`].
+//! [`MemoryError::ChangeMade`].
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -97,7 +97,7 @@ impl Drop for NewFolder {
 /// Writes a generation and makes it current. Returns its number: the number in `manifest`, or the
 /// next free one.
 ///
-/// # Errors   [`MemoryError::Made`] if the generation is current despite the error; all other
+/// # Errors   [`MemoryError::ChangeMade`] if the generation is current despite the error; all other
 /// errors leave the memory unchanged
 pub(crate) fn commit(
     memory: &Path,
@@ -130,13 +130,13 @@ pub(crate) fn commit(
         let _ = remove_generation(&place);
     })?;
     point_to(memory, &pointer).map_err(|(error, is_made)| match is_made {
-        true => made(memory, number, error),
+        true => change_made(memory, number, error),
         false => {
             let _ = remove_generation(&place);
             error
         }
     })?;
-    unmark(&place).map_err(|error| made(memory, number, error))?;
+    unmark(&place).map_err(|error| change_made(memory, number, error))?;
     Ok(number)
 }
 
@@ -151,6 +151,6 @@ fn point_to(memory: &Path, pointer: &Pointer) -> Result<(), (MemoryError, bool)>
 }
 
 /// Returns the error of a step after the commit point.
-pub(crate) fn made(memory: &Path, generation: u64, error: MemoryError) -> MemoryError {
-    MemoryError::Made { folder: memory.to_owned(), generation, source: Box::new(error) }
+pub(crate) fn change_made(memory: &Path, generation: u64, error: MemoryError) -> MemoryError {
+    MemoryError::ChangeMade { folder: memory.to_owned(), generation, source: Box::new(error) }
 }

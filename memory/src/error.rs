@@ -30,7 +30,7 @@ pub enum MemoryError {
         "{}: the change is made: generation {generation} is current. A later step failed; \
          check the memory with `engram memory verify`", .folder.display()
     )]
-    Made {
+    ChangeMade {
         /// The memory's folder.
         folder: PathBuf,
         /// The generation that the change created.
@@ -51,7 +51,7 @@ pub enum MemoryError {
          read; restore a copy of the memory, or build it again (for the memory of a run: train \
          again with --resume)", .folder.display()
     )]
-    Vanished {
+    MissingGeneration {
         /// The memory's folder.
         folder: PathBuf,
         /// The generation's folder.
@@ -62,7 +62,7 @@ pub enum MemoryError {
         "{}: already exists; give a new folder, or add to its memory with `engram memory add`",
         .folder.display()
     )]
-    AlreadyThere {
+    AlreadyExists {
         /// The folder.
         folder: PathBuf,
     },
@@ -82,7 +82,7 @@ pub enum MemoryError {
         "{}: has format version {found}, but this program reads versions up to {known}; use a \
          newer version of Engram", .file.display()
     )]
-    Newer {
+    NewerFormat {
         /// The manifest.
         file: PathBuf,
         /// The format version of the memory.
@@ -130,21 +130,23 @@ pub enum MemoryError {
         found: usize,
     },
     /// No entry has this id.
-    #[error("no entry has the id {id} ({missing} of {asked} ids are unknown); nothing was changed")]
+    #[error(
+        "no entry has the id {id} ({missing} of {requested} ids are unknown); nothing was changed"
+    )]
     UnknownId {
         /// The first unknown id.
         id: i64,
         /// The number of unknown ids.
         missing: usize,
         /// The number of requested ids.
-        asked: usize,
+        requested: usize,
     },
     /// An entry with this id exists already.
     #[error(
         "the id {id} exists already; give each entry its own id (`engram memory update` replaces \
          entries)"
     )]
-    DoubledId {
+    DuplicateId {
         /// The id.
         id: i64,
     },
@@ -188,7 +190,7 @@ pub enum MemoryError {
     Rows(Box<dyn std::error::Error + Send + Sync>),
     /// A setting is not valid.
     #[error("{option} is {found}, but must be {expected}")]
-    BadOption {
+    InvalidOption {
         /// The setting.
         option: &'static str,
         /// Its value.

@@ -118,7 +118,7 @@ pub struct Info {
 }
 
 /// The maximum number of rows of a generation; row numbers have 32 bits.
-pub(crate) const MOST_ROWS: usize = u32::MAX as usize;
+pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 
 impl Generation {
     /// Opens the current generation. Segments that `before` has open are reused.
@@ -141,7 +141,7 @@ impl Generation {
                 _ => open_graph(memory, graph, record.rows),
             });
             let deleted = deleted_rows(memory, record)?;
-            parts.push(Part { segment, deleted, start, values: known_by(record), graph });
+            parts.push(Part { segment, deleted, start, values: values_id(record), graph });
             start += record.rows;
         }
         Ok(Self { folder: memory.to_owned(), manifest, parts, _held: held })
@@ -201,7 +201,7 @@ impl Generation {
         let part = at.checked_sub(1).map(|at| &self.parts[at]);
         part.map(|part| (part, number as usize - part.start))
             .filter(|(part, row)| *row < part.segment.rows)
-            .ok_or(MemoryError::BadOption {
+            .ok_or(MemoryError::InvalidOption {
                 option: "a row",
                 found: number.to_string(),
                 expected: "a row of this generation",
@@ -339,7 +339,7 @@ fn open_graph(memory: &Path, record: &GraphRecord, rows: usize) -> OpenedGraph {
 
 /// Returns an identity of a segment's values. It includes the scales, because segments may have the
 /// same int8 numbers with other scales.
-fn known_by(record: &SegmentRecord) -> u64 {
+fn values_id(record: &SegmentRecord) -> u64 {
     let first = |file: &FileRecord| {
         file.sha256.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
     };

@@ -58,7 +58,7 @@ pub mod writer;
 
 pub use entry::{Entry, Kind};
 pub use error::MemoryError;
-pub use format::manifest::{EncoderRecord, ValueFormat, ValueNumber};
+pub use format::manifest::{EncoderRecord, ValueDtype, ValueFormat};
 pub use generation::{Generation, Row};
 pub use memory::Memory;
 pub use segment::Batch;

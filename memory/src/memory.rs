@@ -20,8 +20,8 @@ pub struct Memory {
 impl Memory {
     /// Opens a memory.
     ///
-    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Vanished`], [`MemoryError::Newer`],
-    /// [`MemoryError::Corrupt`], [`MemoryError::Read`]
+    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`],
+    /// [`MemoryError::NewerFormat`], [`MemoryError::Corrupt`], [`MemoryError::Read`]
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
         let folder = folder.into();
         let current = RwLock::new(Arc::new(open_current(&folder, None)?));
@@ -31,8 +31,8 @@ impl Memory {
     /// Returns the faults of the current generation, one per damaged file, even if the faults
     /// prevent opening it.
     ///
-    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`]; [`MemoryError::Corrupt`] for
-    /// faults that are not in a single file
+    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`]; [`MemoryError::Corrupt`]
+    /// for faults that are not in a single file
     pub fn verify(folder: impl Into<PathBuf>) -> Result<Vec<MemoryError>, MemoryError> {
         let folder = folder.into();
         let error = match Self::open(&folder) {
@@ -78,7 +78,7 @@ fn open_current(folder: &Path, before: Option<&Generation>) -> Result<Generation
         let before = before.map(|before| folder_name(before.manifest().generation));
         match Manifest::current_folder(folder).or(before) {
             Some(generation) if matches!(folder.join(&generation).try_exists(), Ok(false)) => {
-                MemoryError::Vanished { folder: folder.to_owned(), generation }
+                MemoryError::MissingGeneration { folder: folder.to_owned(), generation }
             }
             _ => error,
         }

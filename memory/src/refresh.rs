@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::MemoryError;
 use crate::generation::Generation;
 use crate::memory::Memory;
-use crate::search::{Found, length};
+use crate::search::{SearchResults, norm};
 use crate::segment::Batch;
 use crate::writer::Writer;
 
@@ -97,7 +97,7 @@ impl Refresh {
     /// generation.
     ///
     /// # Errors   errors of the worker; the memory is then unchanged, except for
-    /// [`MemoryError::Made`]
+    /// [`MemoryError::ChangeMade`]
     pub fn adopt(self, step: u64, memory: &Memory) -> Result<Adoption, MemoryError> {
         let RefreshSteps { start, lag } = self.steps;
         if step < start.saturating_add(lag) {
@@ -119,8 +119,8 @@ impl Refresh {
 /// The cosine of two vectors; 0 if one is a zero vector.
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let product: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-    let lengths = length(a) * length(b);
-    if lengths > 0.0 { product / lengths } else { 0.0 }
+    let norms = norm(a) * norm(b);
+    if norms > 0.0 { product / norms } else { 0.0 }
 }
 
 /// The entries retrieved by searches since the log was created or [cleared](RetrievalLog::clear).
@@ -133,7 +133,7 @@ pub struct RetrievalLog {
 
 /// How evenly the entries of a memory are retrieved.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct RetrievalSpread {
+pub struct RetrievalStatistics {
     /// Number of queries in the log.
     pub queries: u64,
     /// Number of distinct retrieved entries.
@@ -159,7 +159,7 @@ impl Default for CollapseLimit {
 
 impl RetrievalLog {
     /// Adds the results of a search.
-    pub fn record(&mut self, found: &Found) {
+    pub fn record(&mut self, found: &SearchResults) {
         self.queries += found.hits.len() as u64;
         for hit in found.hits.iter().flatten() {
             *self.of_entry.entry(hit.id).or_default() += 1;
@@ -167,9 +167,9 @@ impl RetrievalLog {
     }
 
     /// Returns how evenly entries were retrieved.
-    pub fn spread(&self) -> RetrievalSpread {
+    pub fn statistics(&self) -> RetrievalStatistics {
         let most = self.of_entry.values().max().copied().unwrap_or(0);
-        RetrievalSpread {
+        RetrievalStatistics {
             queries: self.queries,
             distinct: self.of_entry.len() as u64,
             largest_share: most as f64 / self.queries.max(1) as f64,
@@ -186,7 +186,7 @@ impl RetrievalLog {
     ///
     /// # Errors   [`MemoryError::Collapsed`]
     pub fn check(&self, limit: CollapseLimit, k: usize, entries: usize) -> Result<(), MemoryError> {
-        let RetrievalSpread { queries, distinct, largest_share } = self.spread();
+        let RetrievalStatistics { queries, distinct, largest_share } = self.statistics();
         // If `k` is a large share of the entries, most queries retrieve the same entries anyway.
         let collapsed = queries >= limit.queries
             && entries >= 4 * k.max(1)

@@ -98,7 +98,7 @@ impl RowReader {
                 Some(entries) => entries.next().unwrap_or_else(|| Err(entries.too_few(self.count))),
                 None => {
                     let id = self.next_id;
-                    self.next_id = id.checked_add(1).ok_or_else(|| MemoryError::BadOption {
+                    self.next_id = id.checked_add(1).ok_or_else(|| MemoryError::InvalidOption {
                         option: "an id",
                         found: id.to_string(),
                         expected: "less than 2^63 - 1; number entries from 0",
@@ -130,7 +130,7 @@ impl Iterator for RowReader {
 }
 
 /// Adds the file, and the line if there is one, to an error about rows.
-pub fn with_place(
+pub fn with_location(
     error: MemoryError,
     keys: Option<&Path>,
     values: Option<&Path>,
@@ -141,7 +141,7 @@ pub fn with_place(
             let file = if what.contains("value") { values } else { keys };
             (file, None, format!("row {row} {reason}"), "correct or remove that row")
         }
-        MemoryError::DoubledId { id } => {
+        MemoryError::DuplicateId { id } => {
             let remedy = "give each entry its own id (`engram memory update` replaces entries)";
             (entries, Some(*id), format!("the id {id} exists already"), remedy)
         }

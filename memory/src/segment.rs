@@ -11,7 +11,7 @@ use half::slice::HalfFloatSliceExt;
 use crate::entry::Entry;
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileWriter};
-use crate::format::manifest::{Manifest, SegmentRecord, ValueFormat, ValueNumber};
+use crate::format::manifest::{Manifest, SegmentRecord, ValueDtype, ValueFormat};
 use crate::format::tensor::{MappedTensor, TensorWriter};
 use crate::search::bf16::rounding;
 
@@ -106,7 +106,7 @@ impl Segment {
         let folder = memory.join(&record.folder);
         let (rows, folder) = (record.rows, folder.as_path());
         let values = match (manifest.values, &record.values, &record.scales) {
-            (Some(format @ ValueFormat { number: ValueNumber::F16, .. }), Some(values), _) => {
+            (Some(format @ ValueFormat { dtype: ValueDtype::F16, .. }), Some(values), _) => {
                 let shape = [rows, format.tokens, format.width];
                 Some(Values::F16(MappedTensor::open(folder, values, "values", &shape)?))
             }
@@ -244,9 +244,9 @@ impl ValueWriter {
     fn create(folder: &Path, rows: usize, format: ValueFormat) -> Result<Self, MemoryError> {
         let (path, shape) =
             (folder.join("values.safetensors"), [rows, format.tokens, format.width]);
-        Ok(match format.number {
-            ValueNumber::F16 => Self::F16(Box::new(TensorWriter::create(path, "values", &shape)?)),
-            ValueNumber::Int8 => {
+        Ok(match format.dtype {
+            ValueDtype::F16 => Self::F16(Box::new(TensorWriter::create(path, "values", &shape)?)),
+            ValueDtype::Int8 => {
                 let numbers = TensorWriter::create(path, "values", &shape)?;
                 let (path, shape) = (folder.join("scales.safetensors"), [rows, format.tokens]);
                 Self::Int8(Box::new((numbers, TensorWriter::create(path, "scales", &shape)?)))
@@ -312,7 +312,7 @@ pub(crate) fn write_segment(
         let size = manifest.value_len();
         check_count("value numbers", entries.len() * size, batch_values.len())?;
         if let Some((writer, format)) = &mut values {
-            check_values(first, &batch_values, size, format.number)?;
+            check_values(first, &batch_values, size, format.dtype)?;
             writer.write(&batch_values, format.width)?;
         }
         for entry in &entries {
@@ -401,11 +401,11 @@ fn check_values(
     first: usize,
     values: &[f32],
     size: usize,
-    number: ValueNumber,
+    dtype: ValueDtype,
 ) -> Result<(), MemoryError> {
-    let largest = match number {
-        ValueNumber::F16 => f16::MAX.to_f32(),
-        ValueNumber::Int8 => f32::MAX,
+    let largest = match dtype {
+        ValueDtype::F16 => f16::MAX.to_f32(),
+        ValueDtype::Int8 => f32::MAX,
     };
     let fits = |value: &f32| value.abs() <= largest;
     match values.iter().position(|value| !fits(value)) {

@@ -134,7 +134,7 @@ pub(crate) fn has_finished_generation(memory: &Path) -> bool {
 
 /// Whether a memory can be built in a folder: it does not exist, is empty, or holds only files of a
 /// killed build.
-pub(crate) fn is_free(folder: &Path) -> Result<bool, MemoryError> {
+pub(crate) fn can_build_in(folder: &Path) -> Result<bool, MemoryError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(false),
@@ -168,7 +168,7 @@ pub(crate) fn sweep_all_but(
     current: Option<&Manifest>,
     kept: &[String],
 ) -> Result<(), MemoryError> {
-    engram_durable::sweep(memory, &[CURRENT]).map_err(MemoryError::write(memory))?;
+    engram_durable::remove_leftovers(memory, &[CURRENT]).map_err(MemoryError::write(memory))?;
     let mut needed: HashSet<String> = kept.iter().cloned().collect();
     if let Some(current) = current {
         needed.extend(current.folders());

@@ -169,7 +169,7 @@ impl VectorFile {
 
 /// Returns a `.npy` file of a matrix, `[rows, columns]`.
 ///
-/// # Errors   [`MemoryError::BadOption`] if the last row is not full
+/// # Errors   [`MemoryError::InvalidOption`] if the last row is not full
 pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
     matrix: &[T],
     columns: usize,
@@ -180,7 +180,7 @@ pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
 /// Returns a `.npy` file of rows with a shape of their own, such as values: `[rows, tokens,
 /// width]`.
 ///
-/// # Errors   [`MemoryError::BadOption`] if the last row is not full
+/// # Errors   [`MemoryError::InvalidOption`] if the last row is not full
 pub fn npy_bytes_of_rows<T: npyz::AutoSerialize + Copy>(
     numbers: &[T],
     row_shape: &[usize],
@@ -198,7 +198,7 @@ pub fn npy_bytes_of_rows<T: npyz::AutoSerialize + Copy>(
         writer.finish()?;
         Ok(bytes)
     };
-    write().map_err(|error| MemoryError::BadOption {
+    write().map_err(|error| MemoryError::InvalidOption {
         option: "the matrix",
         found: error.to_string(),
         expected: "a matrix whose last row is full",

@@ -5,16 +5,16 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::commit::{NewFolder, commit, lock, made};
+use crate::commit::{NewFolder, change_made, commit, lock};
 use crate::error::MemoryError;
 use crate::format::file::FileWriter;
 use crate::format::manifest::{
     DeletedRecord, EncoderRecord, Manifest, SegmentRecord, ValueFormat, folder_name,
 };
-use crate::generation::{Bits, Generation, MOST_ROWS, Row};
+use crate::generation::{Bits, Generation, MAX_ROWS, Row};
 use crate::search::graph::GraphSettings;
 use crate::segment::{Batch, write_segment};
-use crate::sweep::{is_free, sweep, sweep_all_but};
+use crate::sweep::{can_build_in, sweep, sweep_all_but};
 
 /// The maximum number of rows that are copied at once.
 const COPIED_ROWS: usize = 1024;
@@ -34,8 +34,8 @@ pub struct MemoryFormat {
 
 /// The only writer of a memory.
 ///
-/// After an error, the memory is unchanged. Only [`MemoryError::Made`] means that the change was
-/// made. In both cases the next change starts from the state on disk.
+/// After an error, the memory is unchanged. Only [`MemoryError::ChangeMade`] means that the change
+/// was made. In both cases the next change starts from the state on disk.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
@@ -49,8 +49,8 @@ pub struct Writer {
 impl Writer {
     /// Builds a memory of `rows` rows, which come in batches.
     ///
-    /// # Errors   [`MemoryError::AlreadyThere`]; errors of the batches; [`MemoryError::Count`],
-    /// [`MemoryError::BadVector`], [`MemoryError::DoubledId`], [`MemoryError::BadOption`],
+    /// # Errors   [`MemoryError::AlreadyExists`]; errors of the batches; [`MemoryError::Count`],
+    /// [`MemoryError::BadVector`], [`MemoryError::DuplicateId`], [`MemoryError::InvalidOption`],
     /// [`MemoryError::Write`]
     pub fn create(
         folder: impl Into<PathBuf>,
@@ -74,22 +74,22 @@ impl Writer {
         let folder = folder.into();
         let sizes = format.values.map_or([1, 1], |values| [values.tokens, values.width]);
         if format.width == 0 || sizes.contains(&0) {
-            return Err(MemoryError::BadOption {
+            return Err(MemoryError::InvalidOption {
                 option: "a width",
                 found: "0".to_owned(),
                 expected: "at least 1",
             });
         }
-        let already_there = || MemoryError::AlreadyThere { folder: folder.clone() };
+        let already_exists = || MemoryError::AlreadyExists { folder: folder.clone() };
         // A rejected folder stays unchanged and gets no lock file.
-        if !is_free(&folder)? {
-            return Err(already_there());
+        if !can_build_in(&folder)? {
+            return Err(already_exists());
         }
         let new = NewFolder::lock(&folder)?;
         // Another process may have built a memory here before the lock was taken.
-        if !is_free(&folder)? {
+        if !can_build_in(&folder)? {
             new.keep();
-            return Err(already_there());
+            return Err(already_exists());
         }
         sweep(&folder, None)?;
         let manifest = Manifest {
@@ -107,7 +107,7 @@ impl Writer {
             write_rows(name, partial, manifest, rows, batches)
         });
         match built {
-            Err(error @ MemoryError::Made { .. }) => {
+            Err(error @ MemoryError::ChangeMade { .. }) => {
                 new.keep();
                 Err(error)
             }
@@ -115,7 +115,7 @@ impl Writer {
             Ok(number) => {
                 let lock = new.keep();
                 let opened = Generation::open(&folder, None);
-                let generation = opened.map_err(|error| made(&folder, number, error))?;
+                let generation = opened.map_err(|error| change_made(&folder, number, error))?;
                 Ok(Self { folder, _lock: lock, generation: Arc::new(generation), is_behind: false })
             }
         }
@@ -141,7 +141,7 @@ impl Writer {
 
     /// Adds entries with new ids.
     ///
-    /// # Errors   [`MemoryError::DoubledId`]; see [`Writer::create`]
+    /// # Errors   [`MemoryError::DuplicateId`]; see [`Writer::create`]
     pub fn add(
         &mut self,
         rows: usize,
@@ -153,7 +153,7 @@ impl Writer {
             let batch = batch?;
             for entry in &batch.entries {
                 if generation.row_of(entry.id)?.is_some() {
-                    return Err(MemoryError::DoubledId { id: entry.id });
+                    return Err(MemoryError::DuplicateId { id: entry.id });
                 }
             }
             Ok(batch)
@@ -178,7 +178,7 @@ impl Writer {
                     let batch = batch?;
                     for entry in &batch.entries {
                         replaced.push(generation.row_of(entry.id)?.ok_or(
-                            MemoryError::UnknownId { id: entry.id, missing: 1, asked: rows },
+                            MemoryError::UnknownId { id: entry.id, missing: 1, requested: rows },
                         )?);
                     }
                     Ok(batch)
@@ -202,8 +202,8 @@ impl Writer {
             }
         }
         if let Some(id) = missing.first() {
-            let (missing, asked) = (missing.len(), ids.len());
-            return Err(MemoryError::UnknownId { id: *id, missing, asked });
+            let (missing, requested) = (missing.len(), ids.len());
+            return Err(MemoryError::UnknownId { id: *id, missing, requested });
         }
         let generation = Arc::clone(&self.generation);
         self.commit(|_, partial, manifest| delete_rows(partial, manifest, &generation, &rows))
@@ -212,7 +212,7 @@ impl Writer {
     /// Builds a graph over the keys of each segment without a graph, for
     /// [`Hnsw`](crate::search::hnsw::Hnsw). `progress` is called once per key.
     ///
-    /// # Errors   [`MemoryError::BadOption`] if keys are not normalised; [`MemoryError::Write`]
+    /// # Errors   [`MemoryError::InvalidOption`] if keys are not normalised; [`MemoryError::Write`]
     pub fn index(
         &mut self,
         settings: GraphSettings,
@@ -301,7 +301,7 @@ impl Writer {
             let (now, kept) = (self.generation.manifest(), before.manifest().folders());
             sweep_all_but(&self.folder, Some(now), &kept)
         };
-        take_up().map_err(|error| made(&self.folder, number, error))?;
+        take_up().map_err(|error| change_made(&self.folder, number, error))?;
         self.is_behind = false;
         Ok(())
     }
@@ -326,8 +326,8 @@ fn write_rows(
     batches: impl Iterator<Item = Result<Batch, MemoryError>>,
 ) -> Result<(), MemoryError> {
     let there: usize = manifest.segments.iter().map(|segment| segment.rows).sum();
-    if rows > MOST_ROWS.saturating_sub(there) {
-        return Err(MemoryError::BadOption {
+    if rows > MAX_ROWS.saturating_sub(there) {
+        return Err(MemoryError::InvalidOption {
             option: "the number of rows",
             found: (there + rows).to_string(),
             expected: "less than 2^32; compact the memory, or build several memories",
@@ -343,14 +343,14 @@ fn write_rows(
         let batch = batch?;
         for entry in &batch.entries {
             if entry.id < 0 {
-                return Err(MemoryError::BadOption {
+                return Err(MemoryError::InvalidOption {
                     option: "an id",
                     found: entry.id.to_string(),
                     expected: "0 or more",
                 });
             }
             if !seen.insert(entry.id) {
-                return Err(MemoryError::DoubledId { id: entry.id });
+                return Err(MemoryError::DuplicateId { id: entry.id });
             }
             next_id = next_id.max(entry.id.saturating_add(1));
         }

@@ -6,18 +6,18 @@ mod plain;
 use std::io::{Seek, SeekFrom, Write};
 
 use engram_memory::cache::{CacheSettings, ValueCache};
-use engram_memory::{Generation, MemoryFormat, Row, ValueFormat, ValueNumber, Writer};
+use engram_memory::{Generation, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
 use plain::{Numbers, batch, folder};
 
 const ROWS: usize = 200;
 
 fn memory(folder: &std::path::Path) -> Writer {
-    memory_of(folder, ValueNumber::F16)
+    memory_of(folder, ValueDtype::F16)
 }
 
 /// A memory with values of 2 tokens of width 8.
-fn memory_of(folder: &std::path::Path, number: ValueNumber) -> Writer {
-    let values = Some(ValueFormat { tokens: 2, width: 8, number });
+fn memory_of(folder: &std::path::Path, dtype: ValueDtype) -> Writer {
+    let values = Some(ValueFormat { tokens: 2, width: 8, dtype });
     let format = MemoryFormat { width: 4, normalised: true, values };
     let rows = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
     Writer::create(folder, format, ROWS, [Ok(rows)].into_iter()).unwrap()
@@ -39,14 +39,14 @@ fn skewed(next: &mut Numbers) -> Vec<i64> {
 #[test]
 fn cached_values_are_those_of_the_files() {
     // Cached values have as many bytes as in the files: f16, or int8 with a scale per token.
-    for (number, bytes) in [(ValueNumber::F16, 32), (ValueNumber::Int8, 24)] {
-        cached_values_of(number, bytes);
+    for (dtype, bytes) in [(ValueDtype::F16, 32), (ValueDtype::Int8, 24)] {
+        cached_values_of(dtype, bytes);
     }
 }
 
-fn cached_values_of(number: ValueNumber, bytes: u64) {
+fn cached_values_of(dtype: ValueDtype, bytes: u64) {
     let place = folder();
-    let mut writer = memory_of(&place.path().join("m"), number);
+    let mut writer = memory_of(&place.path().join("m"), dtype);
     // The cache can hold a quarter of the values.
     let capacity_bytes = ROWS as u64 / 4 * bytes;
     let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
@@ -64,7 +64,7 @@ fn cached_values_of(number: ValueNumber, bytes: u64) {
         let rows = rows(generation, skewed(&mut next));
         let values = cache.read(generation, &rows).unwrap();
         assert!(values.present.iter().all(|present| *present));
-        assert_eq!(values.numbers, generation.values(&rows).unwrap());
+        assert_eq!(values.values, generation.values(&rows).unwrap());
         assert!(cache.statistics().bytes <= capacity_bytes);
     }
     let statistics = cache.statistics();
@@ -75,7 +75,7 @@ fn cached_values_of(number: ValueNumber, bytes: u64) {
 #[test]
 fn values_with_other_scales_alone_are_others() {
     let place = folder();
-    let values = Some(ValueFormat { tokens: 2, width: 8, number: ValueNumber::Int8 });
+    let values = Some(ValueFormat { tokens: 2, width: 8, dtype: ValueDtype::Int8 });
     let format = MemoryFormat { width: 4, normalised: true, values };
     let all = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
     let mut writer =
@@ -90,7 +90,7 @@ fn values_with_other_scales_alone_are_others() {
     let generation = writer.generation();
     let rows = rows(generation, 0..10);
     let wanted = generation.values(&rows).unwrap();
-    assert_eq!(cache.read(generation, &rows).unwrap().numbers, wanted);
+    assert_eq!(cache.read(generation, &rows).unwrap().values, wanted);
 }
 
 #[test]
@@ -107,12 +107,12 @@ fn what_is_read_in_the_background_is_missing_first() {
     let second = rows(generation, (0..10).chain([50, 51, 50]));
     let values = cache.read(generation, &second).unwrap();
     assert_eq!(values.present.iter().filter(|present| !**present).count(), 3);
-    assert!(values.numbers[10 * 16..].iter().all(|number| *number == 0.0));
-    assert_eq!(values.numbers[..10 * 16], generation.values(&first).unwrap());
+    assert!(values.values[10 * 16..].iter().all(|number| *number == 0.0));
+    assert_eq!(values.values[..10 * 16], generation.values(&first).unwrap());
     cache.wait();
     let values = cache.read(generation, &second).unwrap();
     assert!(values.present.iter().all(|present| *present));
-    assert_eq!(values.numbers, generation.values(&second).unwrap());
+    assert_eq!(values.values, generation.values(&second).unwrap());
     let statistics = cache.statistics();
     assert_eq!((statistics.hits, statistics.misses, statistics.masked), (10 + 12, 10 + 2, 2));
 }
@@ -122,7 +122,7 @@ fn a_fault_in_the_background_is_told_by_the_next_lookup() {
     let place = folder();
     let path = place.path().join("m");
     // The values span several blocks; opening checks only the first.
-    let values = Some(ValueFormat { tokens: 1, width: 8192, number: ValueNumber::F16 });
+    let values = Some(ValueFormat { tokens: 1, width: 8192, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 4, normalised: true, values };
     let all = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
     let writer = Writer::create(&path, format, ROWS, [Ok(all)].into_iter()).unwrap();
@@ -176,8 +176,8 @@ fn many_threads_share_a_cache() {
                     let wanted = generation.values(&rows).unwrap();
                     for (row, present) in values.present.iter().enumerate() {
                         let place = row * 16..(row + 1) * 16;
-                        let zeros = values.numbers[place.clone()].iter().all(|n| *n == 0.0);
-                        let right = values.numbers[place.clone()] == wanted[place];
+                        let zeros = values.values[place.clone()].iter().all(|n| *n == 0.0);
+                        let right = values.values[place.clone()] == wanted[place];
                         assert!(if *present { right } else { zeros });
                     }
                 }

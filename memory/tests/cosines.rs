@@ -8,7 +8,7 @@ use std::path::Path;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
-use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::vectors::VectorFile;
 use engram_memory::{Batch, Entry, MemoryFormat, Writer};
 use plain::{Numbers, folder};
@@ -44,7 +44,7 @@ fn queries(keys: &[f32], count: usize) -> Vec<f32> {
     queries
 }
 
-fn check(found: &Found, queries: &[f32], keys: &[f32], gate: impl Fn(usize) -> f64) {
+fn check(found: &SearchResults, queries: &[f32], keys: &[f32], gate: impl Fn(usize) -> f64) {
     for (number, (hits, query)) in found.hits.iter().zip(queries.chunks(WIDTH)).enumerate() {
         assert_eq!(hits.len(), 10);
         for hit in hits {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Memory, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
+use engram_memory::{Memory, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
 use plain::{Numbers, batch, folder};
 
-fn build(folder: &Path, number: ValueNumber) -> Writer {
-    let values = Some(ValueFormat { tokens: 2, width: 4, number });
+fn build(folder: &Path, dtype: ValueDtype) -> Writer {
+    let values = Some(ValueFormat { tokens: 2, width: 4, dtype });
     let format = MemoryFormat { width: 4, normalised: true, values };
     let rows = batch(&mut Numbers::new(3), format, &(0..40).collect::<Vec<_>>());
     let mut writer = Writer::create(folder, format, 40, [Ok(rows)].into_iter()).unwrap();
@@ -52,10 +52,10 @@ fn use_all(folder: &Path) -> Result<(), MemoryError> {
 
 #[test]
 fn a_damaged_file_is_named_and_nothing_panics() {
-    for number in [ValueNumber::F16, ValueNumber::Int8] {
+    for dtype in [ValueDtype::F16, ValueDtype::Int8] {
         let place = folder();
         let memory = place.path().join("m");
-        drop(build(&memory, number));
+        drop(build(&memory, dtype));
         let mut next = Numbers::new(9);
         for file in files(&memory) {
             // The first generation's folder is needed for its segment, but its manifest is not.
@@ -102,7 +102,7 @@ fn a_damaged_file_is_named_and_nothing_panics() {
 fn all_broken_files_are_told() {
     let place = folder();
     let memory = place.path().join("m");
-    drop(build(&memory, ValueNumber::Int8));
+    drop(build(&memory, ValueDtype::Int8));
     assert!(Memory::verify(&memory).unwrap().is_empty());
     let broken = ["gen-000001/ids.safetensors", "gen-000001/scales.safetensors"];
     fs::remove_file(memory.join(broken[0])).unwrap();
@@ -121,7 +121,7 @@ fn all_broken_files_are_told() {
 fn what_is_not_a_file_is_not_waited_for() {
     let place = folder();
     let memory = place.path().join("m");
-    drop(build(&memory, ValueNumber::F16));
+    drop(build(&memory, ValueDtype::F16));
     for name in ["CURRENT", "gen-000001/keys.safetensors", "gen-000002/manifest.json"] {
         let file = memory.join(name);
         let bytes = fs::read(&file).unwrap();
@@ -141,7 +141,7 @@ fn what_is_not_a_file_is_not_waited_for() {
 fn a_later_version_is_told_as_such() {
     let place = folder();
     let memory = place.path().join("m");
-    drop(build(&memory, ValueNumber::F16));
+    drop(build(&memory, ValueDtype::F16));
     let manifest = memory.join("gen-000002/manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
     let newer = text.replace("\"format_version\": 1", "\"format_version\": 9, \"unheard\": true");
@@ -158,11 +158,11 @@ fn a_later_version_is_told_as_such() {
 fn there_is_one_writer() {
     let place = folder();
     let memory = place.path().join("m");
-    let writer = build(&memory, ValueNumber::F16);
+    let writer = build(&memory, ValueDtype::F16);
     assert!(matches!(Writer::open(&memory), Err(MemoryError::Locked { .. })));
     let format = MemoryFormat { width: 4, normalised: true, values: None };
     let again = Writer::create(&memory, format, 0, std::iter::empty());
-    assert!(matches!(again, Err(MemoryError::AlreadyThere { .. })));
+    assert!(matches!(again, Err(MemoryError::AlreadyExists { .. })));
     drop(writer);
     Writer::open(&memory).unwrap();
     let error = Memory::open(place.path()).unwrap_err().to_string();
@@ -173,12 +173,12 @@ fn there_is_one_writer() {
 fn a_failed_change_leaves_the_memory_as_it_was() {
     let place = folder();
     let memory = place.path().join("m");
-    let mut writer = build(&memory, ValueNumber::F16);
+    let mut writer = build(&memory, ValueDtype::F16);
     let before = files(&memory);
     let format = MemoryFormat {
         width: 4,
         normalised: true,
-        values: Some(ValueFormat { tokens: 2, width: 4, number: ValueNumber::F16 }),
+        values: Some(ValueFormat { tokens: 2, width: 4, dtype: ValueDtype::F16 }),
     };
     let rows = |ids: &[i64]| batch(&mut Numbers::new(1), format, ids);
     let refused = |error: Result<(), MemoryError>| error.unwrap_err().to_string();
@@ -215,7 +215,7 @@ fn a_failed_change_leaves_the_memory_as_it_was() {
 fn a_reader_keeps_its_generation_whatever_is_written() {
     let place = folder();
     let memory = place.path().join("m");
-    let mut writer = build(&memory, ValueNumber::Int8);
+    let mut writer = build(&memory, ValueDtype::Int8);
     let reader = Memory::open(&memory).unwrap();
     let generation = reader.generation();
     let queries = Queries { keys: &[1.0, 0.0, 0.5, 0.0], k: 40 };
@@ -251,14 +251,18 @@ fn a_reader_keeps_its_generation_whatever_is_written() {
 fn only_the_name_of_a_generation_can_have_vanished() {
     let place = folder();
     let memory = place.path().join("m");
-    drop(build(&memory, ValueNumber::F16));
+    drop(build(&memory, ValueDtype::F16));
     let pointer = memory.join("CURRENT");
     let whole = fs::read_to_string(&pointer).unwrap();
     for (name, vanished) in [("gen-000009", true), ("gen-", false), ("gen-x", false), ("m", false)]
     {
         fs::write(&pointer, whole.replacen("gen-000002", name, 1)).unwrap();
         let error = Memory::open(&memory).unwrap_err();
-        assert_eq!(matches!(error, MemoryError::Vanished { .. }), vanished, "{name}: {error}");
+        assert_eq!(
+            matches!(error, MemoryError::MissingGeneration { .. }),
+            vanished,
+            "{name}: {error}"
+        );
         if !vanished {
             assert!(error.to_string().contains("does not name a generation"), "{name}: {error}");
         }

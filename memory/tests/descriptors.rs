@@ -63,13 +63,17 @@ fn change_with_few_descriptors(memory: &Path, free: usize) {
     let is_made = now.row_of(7).unwrap().is_none();
     match &changed {
         Ok(()) => println!("the change is made without an error"),
-        Err(MemoryError::Made { generation, .. }) => {
+        Err(MemoryError::ChangeMade { generation, .. }) => {
             assert_eq!(*generation, now.manifest().generation);
             println!("the change is made all the same");
         }
         Err(_) => println!("the change is refused"),
     }
-    assert_eq!(is_made, matches!(changed, Ok(()) | Err(MemoryError::Made { .. })), "{changed:?}");
+    assert_eq!(
+        is_made,
+        matches!(changed, Ok(()) | Err(MemoryError::ChangeMade { .. })),
+        "{changed:?}"
+    );
     drop(now);
     // The same writer continues from the state on disk, after any number of failures.
     match writer.delete(&[7]) {

@@ -4,7 +4,7 @@
 mod plain;
 
 use engram_memory::search::exact::Exact;
-use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::{Batch, MemoryFormat, Writer};
 use plain::{Numbers, PlainMemory, folder};
 
@@ -41,7 +41,7 @@ fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, 
     (writer, plain)
 }
 
-fn ids(found: &Found) -> Vec<Vec<i64>> {
+fn ids(found: &SearchResults) -> Vec<Vec<i64>> {
     found.hits.iter().map(|hits| hits.iter().map(|hit| hit.id).collect()).collect()
 }
 
@@ -191,7 +191,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
     for threads in [2, 3, 7] {
         let found = search(threads);
         assert_eq!(found, one);
-        let bits = |found: &Found| -> Vec<u32> {
+        let bits = |found: &SearchResults| -> Vec<u32> {
             found.hits.iter().flatten().map(|hit| hit.score.to_bits()).collect()
         };
         assert_eq!(bits(&found), bits(&one));

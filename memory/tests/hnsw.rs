@@ -6,7 +6,7 @@ mod plain;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
-use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::{Generation, MemoryFormat, Writer};
 use plain::{Numbers, batch, folder};
 
@@ -50,7 +50,7 @@ fn queries() -> Vec<f32> {
 }
 
 /// Returns the recall relative to the exact result, and checks that scores equal the exact scores.
-fn recall(found: &Found, exact: &Found) -> f64 {
+fn recall(found: &SearchResults, exact: &SearchResults) -> f64 {
     let (mut right, mut all) = (0, 0);
     for (found, exact) in found.hits.iter().zip(&exact.hits) {
         assert_eq!(found.len(), exact.len());

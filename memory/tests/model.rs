@@ -5,7 +5,7 @@ mod plain;
 
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Batch, Memory, MemoryFormat, ValueFormat, ValueNumber, Writer};
+use engram_memory::{Batch, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
 use plain::{Numbers, PlainMemory, batch};
 use rayon::prelude::*;
 
@@ -26,8 +26,8 @@ fn sequence(seed: u64, folder: &std::path::Path) {
     let mut next = Numbers::new(seed);
     let values = match next.below(3) {
         0 => None,
-        1 => Some(ValueFormat { tokens: 2, width: 3, number: ValueNumber::F16 }),
-        _ => Some(ValueFormat { tokens: 2, width: 3, number: ValueNumber::Int8 }),
+        1 => Some(ValueFormat { tokens: 2, width: 3, dtype: ValueDtype::F16 }),
+        _ => Some(ValueFormat { tokens: 2, width: 3, dtype: ValueDtype::Int8 }),
     };
     let format = MemoryFormat { width: WIDTH, normalised: next.below(2) == 0, values };
     let mut plain = PlainMemory::new(format);

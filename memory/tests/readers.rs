@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Batch, Memory, MemoryFormat, ValueFormat, ValueNumber, Writer};
+use engram_memory::{Batch, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
 use plain::{Numbers, batch, folder};
 
 const READERS: usize = 8;
@@ -31,7 +31,7 @@ fn each_batch_of_results_is_from_one_generation() {
     let seconds = seconds.map_or(5, |seconds| seconds.parse().unwrap());
     let place = folder();
     let path = place.path().join("m");
-    let values = Some(ValueFormat { tokens: 1, width: 2, number: ValueNumber::F16 });
+    let values = Some(ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 2, normalised: false, values };
     let rows = batch(&mut Numbers::new(1), format, &(0..300).collect::<Vec<_>>());
     let mut writer =
@@ -84,7 +84,7 @@ fn each_batch_of_results_is_from_one_generation() {
 fn a_generation_that_vanished_is_said_and_its_reader_keeps_what_is_open() {
     let place = folder();
     let path = place.path().join("m");
-    let values = Some(ValueFormat { tokens: 1, width: 2, number: ValueNumber::F16 });
+    let values = Some(ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 2, normalised: false, values };
     let rows = batch(&mut Numbers::new(1), format, &[0, 1, 2]);
     drop(Writer::create(&path, format, 3, [Ok(rows)].into_iter()).unwrap());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use engram_memory::refresh::{Adoption, CollapseLimit, Refresh, RefreshSteps, RetrievalLog};
 use engram_memory::search::exact::Exact;
-use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::{Batch, Memory, MemoryError, MemoryFormat, Writer};
 use plain::{Numbers, batch, folder};
 
@@ -32,14 +32,14 @@ fn encode(parameters: f32) -> impl FnMut(Batch) -> Result<Batch, MemoryError> + 
     }
 }
 
-fn search(memory: &Memory) -> Found {
+fn search(memory: &Memory) -> SearchResults {
     let keys: Vec<f32> = (0..5 * WIDTH).map(|at| (at as f32).cos()).collect();
     let queries = Queries { keys: &keys, k: 7 };
     Exact.search(&memory.generation(), queries, &Filter::default()).unwrap()
 }
 
 /// Returns the search results of each training step. The refresh of step 3 is adopted at step 7.
-fn train(folder: &std::path::Path, delay: Duration) -> Vec<Found> {
+fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
     let writer = memory(folder);
     let memory = Memory::open(folder).unwrap();
     let (mut writer, mut running) = (Some(writer), None);
@@ -142,7 +142,11 @@ fn collapse_is_told_with_advice() {
     };
     let log = run(&writer);
     assert!(log.check(limit, 2, ROWS).is_ok());
-    assert!(log.spread().distinct > 40 && log.spread().largest_share < 0.3, "{:?}", log.spread());
+    assert!(
+        log.statistics().distinct > 40 && log.statistics().largest_share < 0.3,
+        "{:?}",
+        log.statistics()
+    );
     // If an encoder gives all entries the same key, ties go to the lowest ids.
     let same = |mut batch: Batch| {
         batch.keys.fill(1.0);
@@ -157,5 +161,5 @@ fn collapse_is_told_with_advice() {
     assert!(log.check(CollapseLimit::default(), 2, ROWS).is_ok());
     assert!(log.check(limit, 2, 5).is_ok());
     log.clear();
-    assert_eq!(log.spread().queries, 0);
+    assert_eq!(log.statistics().queries, 0);
 }

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use engram_memory::{Batch, Entry, MemoryFormat, ValueFormat, ValueNumber, Writer};
+use engram_memory::{Batch, Entry, MemoryFormat, ValueDtype, ValueFormat, Writer};
 
 /// Counts the allocated bytes, and their maximum.
 struct Counting;
@@ -35,7 +35,7 @@ static ALLOCATOR: Counting = Counting;
 fn a_refresh_holds_a_batch_beside_what_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let (rows, width, values) =
-        (6000, 64, ValueFormat { tokens: 16, width: 256, number: ValueNumber::F16 });
+        (6000, 64, ValueFormat { tokens: 16, width: 256, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width, normalised: true, values: Some(values) };
     let size = values.tokens * values.width;
     let batches = (0..rows).step_by(100).map(|first| {

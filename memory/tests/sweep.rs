@@ -154,14 +154,14 @@ fn a_refused_build_changes_nothing() {
         write(&there, &[(name, text)]);
         let before = tree(&there);
         let error = create(&there, 0).unwrap_err();
-        assert!(matches!(error, MemoryError::AlreadyThere { .. }), "{name}: {error}");
+        assert!(matches!(error, MemoryError::AlreadyExists { .. }), "{name}: {error}");
         assert!(Writer::open(&there).is_err() && Memory::open(&there).is_err());
         assert_eq!(tree(&there), before, "{name}");
     }
     let place = folder();
     let file = place.path().join("m");
     fs::write(&file, "mine").unwrap();
-    assert!(matches!(create(&file, 0), Err(MemoryError::AlreadyThere { .. })));
+    assert!(matches!(create(&file, 0), Err(MemoryError::AlreadyExists { .. })));
     assert_eq!(fs::read(&file).unwrap(), b"mine");
 }
 
@@ -172,7 +172,7 @@ fn a_generation_behind_a_lost_pointer_is_never_built_over() {
     drop(create(&memory, 0).unwrap());
     fs::remove_file(memory.join("CURRENT")).unwrap();
     let before = tree(&memory);
-    assert!(matches!(create(&memory, 0), Err(MemoryError::AlreadyThere { .. })));
+    assert!(matches!(create(&memory, 0), Err(MemoryError::AlreadyExists { .. })));
     for error in [Memory::open(&memory).unwrap_err(), Writer::open(&memory).unwrap_err()] {
         assert!(error.to_string().contains("CURRENT: is missing"), "{error}");
     }
@@ -187,7 +187,7 @@ fn a_failed_build_leaves_only_what_was_there() {
         Writer::create(folder, FORMAT, 2, [Ok(rows)].into_iter()).unwrap_err()
     };
     let memory = place.path().join("m");
-    assert!(matches!(fail(&memory), MemoryError::DoubledId { .. }));
+    assert!(matches!(fail(&memory), MemoryError::DuplicateId { .. }));
     assert!(!memory.exists());
     fs::create_dir(&memory).unwrap();
     fail(&memory);
@@ -208,7 +208,7 @@ fn of_builds_at_once_one_makes_the_memory() {
         assert_eq!(built.iter().filter(|built| built.is_ok()).count(), 1, "round {round}");
         for error in built.iter().filter_map(|built| built.as_ref().err()) {
             let known =
-                matches!(error, MemoryError::AlreadyThere { .. } | MemoryError::Locked { .. });
+                matches!(error, MemoryError::AlreadyExists { .. } | MemoryError::Locked { .. });
             assert!(known, "{error}");
         }
         let generation = Memory::open(memory).unwrap().generation();

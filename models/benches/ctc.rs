@@ -15,9 +15,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use candle_core::{Device, Tensor, Var};
-use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
+use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
 use engram_models::speech::ctc::{Ctc, ctc_loss};
-use engram_models::speech::ctc_beam::search_texts;
+use engram_models::speech::ctc_beam::beam_search;
 use engram_models::speech::transducer::{Transducer, transducer_loss};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -160,14 +160,14 @@ fn search() -> Result<()> {
     }
     let words: Vec<Vec<u32>> =
         (0..100).map(|word| (1..7).map(|i| (word * 97 + i * 31) % 1000 + 1).collect()).collect();
-    let edges = WordEdges::default();
-    let tree = BoostTree::new(&words, Bonus { begin: 1.0, go_on: 2.0 }, edges.into());
+    let boundaries = WordBoundaries::default();
+    let tree = BoostTree::new(&words, Bonus { begin: 1.0, next: 2.0 }, boundaries.into());
     for beams in [8, 16] {
         for (boost, what) in [(None, ""), (Some(&tree), ", 100 words")] {
             let mut times = Vec::new();
             for _ in 0..TURNS {
                 let start = Instant::now();
-                search_texts(&rows, 0, beams, boost)?;
+                beam_search(&rows, 0, beams, boost)?;
                 times.push(start.elapsed().as_secs_f64() * 1e3);
             }
             println!(

@@ -15,7 +15,7 @@ use engram_models::similarity::sentence_transformer::{
 use engram_models::t5::T5Config;
 use engram_models::text_encoder::TextEncoderConfig;
 use engram_models::vit::ViTConfig;
-use engram_models::weights::{Weights, halved, shards_of_index};
+use engram_models::weights::{Weights, shards_of_index, to_f16};
 use engram_models::whisper::WhisperConfig;
 
 /// The name in errors for a text that is not in a file.
@@ -65,7 +65,7 @@ fn safetensors(bytes: &[u8]) {
         }
         check(&path, weights.with_optional_prefix("a."));
     }
-    check(&path, halved(&path, ""));
+    check(&path, to_f16(&path, ""));
 }
 
 fn ctranslate2(bytes: &[u8]) {

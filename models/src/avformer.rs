@@ -2,12 +2,12 @@
 //!
 //! A linear layer projects image embeddings to visual tokens, which are prepended to the audio
 //! tokens. An adapter follows each frozen block. Only the projection and the adapters are trained:
-//! about one percent of the parameters. The audio tokens ([`FrozenRecogniser::embed`]) and the
+//! about one percent of the parameters. The audio tokens ([`FrozenAsrModel::embed`]) and the
 //! image embeddings do not depend on them, so they are computed once per clip.
 //!
 //! | term of the paper | here |
 //! |---|---|
-//! | frozen BEST-RQ Conformer and decoder | [`FrozenRecogniser`], also Whisper |
+//! | frozen BEST-RQ Conformer and decoder | [`FrozenAsrModel`], also Whisper |
 //! | visual projection layer | [`VisualProjection`] |
 //! | visual tokens, prepended | [`VisualTokens`], [`TokenPosition`] |
 //! | adapters | [`Adapters`] |
@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::kernels::Mode;
 use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
-pub use frozen::FrozenRecogniser;
+pub use frozen::FrozenAsrModel;
 pub use state_distance::state_distance;
 pub use visual_projection::{ProjectionConfig, TokenPosition, VisualProjection};
 
@@ -64,7 +64,7 @@ pub struct VisualTokens<'a> {
 /// A frozen ASR model with visual projection and adapters.
 #[derive(Debug, Clone)]
 pub struct Avformer {
-    recogniser: FrozenRecogniser,
+    asr_model: FrozenAsrModel,
     adapters: Adapters,
     projection: VisualProjection,
 }
@@ -76,12 +76,12 @@ impl Avformer {
     /// # Errors
     /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(
-        recogniser: FrozenRecogniser,
+        asr_model: FrozenAsrModel,
         config: &AvformerConfig,
         image_width: usize,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
-        let (blocks, width) = (recogniser.blocks(), recogniser.width());
+        let (blocks, width) = (asr_model.blocks(), asr_model.width());
         let adapters = builder.pp("adapters");
         let widths = (image_width, width);
         Ok(Self {
@@ -91,13 +91,13 @@ impl Avformer {
                 widths,
                 &builder.pp("projection"),
             )?,
-            recogniser,
+            asr_model,
         })
     }
 
     /// The frozen ASR model, unchanged.
-    pub fn recogniser(&self) -> &FrozenRecogniser {
-        &self.recogniser
+    pub fn asr_model(&self) -> &FrozenAsrModel {
+        &self.asr_model
     }
 
     /// Encodes clips from their audio tokens and, if `visual` is given, from their images.
@@ -113,13 +113,13 @@ impl Avformer {
     ) -> Result<AudioStates> {
         let Some(visual) = visual.filter(|visual| visual.counts.iter().any(|count| *count > 0))
         else {
-            return self.recogniser.encode(embedded, &self.adapters, mode);
+            return self.asr_model.encode(embedded, &self.adapters, mode);
         };
         let joined = self.projection.join(&embedded, visual)?;
-        let encoded = self.recogniser.encode(joined.clips, &self.adapters, mode)?;
-        match self.recogniser.reads_visual_states() {
+        let encoded = self.asr_model.encode(joined.clips, &self.adapters, mode)?;
+        match self.asr_model.reads_visual_states() {
             true => Ok(encoded),
-            false => joined.sound_rows.of(&encoded, embedded.lengths),
+            false => joined.audio_rows.of(&encoded, embedded.lengths),
         }
     }
 }

@@ -214,10 +214,10 @@ impl Bert {
         ])?;
         let x = self.embedding_norm.forward(&embedded)?;
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
-        let mut state = mode.cut(x);
+        let mut state = mode.detach(x);
         for layer in &self.layers {
             inner(&state);
-            state = mode.cut(layer.forward(&state, &self.config, tokens, mode)?);
+            state = mode.detach(layer.forward(&state, &self.config, tokens, mode)?);
         }
         Ok(state)
     }

@@ -17,7 +17,7 @@ use crate::kernels::{CrossEntropy, Mode, Span, cross_entropy, embedding_sum, lin
 use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
-use crate::pre_norm::{Deviations, Names, PreNormBlocks, PreNormConfig};
+use crate::pre_norm::{InitStds, Names, PreNormBlocks, PreNormConfig};
 use crate::similarity::normalise;
 pub use config::{CLIP_VISION, ClipConfig, ClipTextConfig, ClipVisionConfig};
 pub use vision::{ClipImages, ClipVision};
@@ -188,13 +188,13 @@ impl TextTower {
 fn blocks(config: PreNormConfig, builder: &ParameterBuilder) -> Result<PreNormBlocks> {
     let d = config.hidden_size as f64;
     let residual = d.powf(-0.5) * (2.0 * config.num_hidden_layers as f64).powf(-0.5);
-    let deviations = Deviations {
+    let init_stds = InitStds {
         query_key_value: residual,
         output: d.powf(-0.5),
         up: (2.0 * d).powf(-0.5),
         down: residual,
     };
-    PreNormBlocks::new(config, &NAMES, &deviations, &builder.pp("encoder.layers"))
+    PreNormBlocks::new(config, &NAMES, &init_stds, &builder.pp("encoder.layers"))
 }
 
 /// Returns the row of each text's first end-of-text token.

@@ -40,16 +40,16 @@ pub(crate) fn bad_field(what: &str, reason: String) -> ModelError {
 }
 
 /// The largest accepted number of rows or channels.
-const LARGEST_SIZE: usize = 1 << 24;
+const MAX_SIZE: usize = 1 << 24;
 
 /// The largest accepted number of blocks.
-const MOST_LAYERS: usize = 1 << 12;
+const MAX_LAYERS: usize = 1 << 12;
 
 /// Fails if a size is 0 or too large.
 pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<()> {
-    match sizes.iter().find(|(_, size)| !(1..=LARGEST_SIZE).contains(size)) {
+    match sizes.iter().find(|(_, size)| !(1..=MAX_SIZE).contains(size)) {
         Some((what, size)) => {
-            Err(bad_field(what, format!("{size} is not between 1 and {LARGEST_SIZE}")))
+            Err(bad_field(what, format!("{size} is not between 1 and {MAX_SIZE}")))
         }
         None => Ok(()),
     }
@@ -63,8 +63,8 @@ pub(crate) fn check_layers(layers: usize) -> Result<()> {
 /// Like [`check_layers`], for a field of another name.
 pub(crate) fn check_layers_of(what: &str, layers: usize) -> Result<()> {
     match layers {
-        0..=MOST_LAYERS => Ok(()),
-        _ => Err(bad_field(what, format!("{layers} is more than {MOST_LAYERS}"))),
+        0..=MAX_LAYERS => Ok(()),
+        _ => Err(bad_field(what, format!("{layers} is more than {MAX_LAYERS}"))),
     }
 }
 

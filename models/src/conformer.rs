@@ -26,13 +26,13 @@ use crate::weights::Weights;
 use block::{Block, Clips};
 pub use config::{ConformerConfig, ConformerCtcConfig, ConvolutionNorm, Subsampling};
 use positions::Positions;
-use subsampling::Shortening;
+use subsampling::Subsampler;
 
 /// The Conformer encoder: subsampling and blocks.
 #[derive(Debug, Clone)]
 pub struct ConformerEncoder {
     config: ConformerConfig,
-    subsampling: Shortening,
+    subsampling: Subsampler,
     layers: Vec<Block>,
 }
 
@@ -46,7 +46,7 @@ impl ConformerEncoder {
         let layers = builder.pp("layers");
         Ok(Self {
             config: config.clone(),
-            subsampling: Shortening::new(config, &builder.pp("subsampling"))?,
+            subsampling: Subsampler::new(config, &builder.pp("subsampling"))?,
             layers: (0..config.num_hidden_layers)
                 .map(|i| Block::new(config, &layers.pp(i)))
                 .collect::<Result<_>>()?,
@@ -95,10 +95,10 @@ impl ConformerEncoder {
             segments: Segments::packed(&x.lengths),
             positions: Positions::new(longest, self.config.hidden_size, kind)?,
         };
-        let mut states = mode.cut(x.states);
+        let mut states = mode.detach(x.states);
         for (i, layer) in self.layers.iter().enumerate() {
             let next = layer.forward(&states, &clips, &self.config, mode)?;
-            states = mode.cut(adapters.apply(i, &states, next)?);
+            states = mode.detach(adapters.apply(i, &states, next)?);
         }
         Ok(AudioStates { states, lengths: x.lengths })
     }
@@ -134,11 +134,11 @@ impl ConformerCtc {
     /// Loads a published model's folder: `config.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// The errors of [`ConformerCtcConfig::read`], [`Weights::in_folder`] and
+    /// The errors of [`ConformerCtcConfig::read`], [`Weights::open_folder`] and
     /// [`ConformerCtc::new`].
     pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
         let config = ConformerCtcConfig::read(&folder.join("config.json"))?;
-        let weights = Arc::new(Weights::in_folder(folder)?);
+        let weights = Arc::new(Weights::open_folder(folder)?);
         Self::new(&config, &builder.with_weights(weights))
     }
 

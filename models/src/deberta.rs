@@ -192,12 +192,12 @@ impl Deberta {
     ) -> Result<Tensor> {
         let x = self.embed(tokens)?;
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
-        let mut state = mode.cut(x);
+        let mut state = mode.detach(x);
         let relative = self.relative(tokens)?;
         for layer in &self.layers {
             inner(&state);
             let next = layer.forward(&state, relative.as_ref(), &self.config, tokens, mode)?;
-            state = mode.cut(next);
+            state = mode.detach(next);
         }
         Ok(state)
     }

@@ -40,31 +40,31 @@ pub enum ModelError {
     },
 
     /// The weights lack a tensor that the model needs.
-    #[error("{}: tensor `{name}` of shape {wanted:?} is missing{}", path.display(), near(nearest))]
+    #[error("{}: tensor `{name}` of shape {expected:?} is missing{}", path.display(), near(nearest))]
     MissingTensor {
         /// The weights file.
         path: PathBuf,
         /// The tensor's published name.
         name: String,
         /// The shape that the configuration needs.
-        wanted: Vec<usize>,
+        expected: Vec<usize>,
         /// The most similar name in the file, if any.
         nearest: Option<String>,
     },
 
     /// The shape of a tensor differs from the shape that the configuration needs.
     #[error(
-        "{}: tensor `{name}` has shape {found:?}, but the configuration needs {wanted:?}; \
+        "{}: tensor `{name}` has shape {found:?}, but the configuration needs {expected:?}; \
          do config.json and the weights belong to the same model?",
         path.display()
     )]
-    MisshapenTensor {
+    ShapeMismatch {
         /// The weights file.
         path: PathBuf,
         /// The tensor's published name.
         name: String,
         /// The shape that the configuration needs.
-        wanted: Vec<usize>,
+        expected: Vec<usize>,
         /// The shape in the file.
         found: Vec<usize>,
     },
@@ -97,7 +97,7 @@ pub enum ModelError {
     #[error(
         "parameter pattern `{pattern}` matches none of {count} parameters, such as `{example}`"
     )]
-    UnusedPattern {
+    UnmatchedPattern {
         /// The pattern.
         pattern: String,
         /// The number of parameters.

@@ -78,8 +78,8 @@ impl GenerateOptions {
     /// [`ModelError::BadConfig`] with the field's name.
     pub fn validate(&self, vocab_size: usize) -> Result<()> {
         check_sizes(&[("max_new_tokens", self.max_new_tokens)])?;
-        if !(1..=MOST_BEAMS).contains(&self.num_beams) {
-            let reason = format!("{} is not between 1 and {MOST_BEAMS}", self.num_beams);
+        if !(1..=MAX_BEAMS).contains(&self.num_beams) {
+            let reason = format!("{} is not between 1 and {MAX_BEAMS}", self.num_beams);
             return Err(bad_field("num_beams", reason));
         }
         if !self.length_penalty.is_finite() {
@@ -104,7 +104,7 @@ impl GenerateOptions {
 }
 
 /// The maximum number of beams; more are certainly a mistake.
-const MOST_BEAMS: usize = 1 << 10;
+const MAX_BEAMS: usize = 1 << 10;
 
 impl Generated {
     /// Returns the tokens without the end token.
@@ -146,7 +146,7 @@ pub(crate) fn search(
     let beams = options.num_beams;
     // Greedy search cannot undo a choice. If it had to return a bonus, it would complete every word
     // that it began by mistake.
-    let broken = if beams == 1 { BrokenMatch::Keeps } else { BrokenMatch::GivesBack };
+    let broken = if beams == 1 { BrokenMatch::KeepBonus } else { BrokenMatch::ReturnBonus };
     let mut answers: Vec<Beams> = (0..texts).map(|_| Beams::new(options)).collect();
     for _ in 0..options.max_new_tokens {
         let (mut slots, mut last, mut counts) = (Vec::new(), Vec::new(), Vec::new());

@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt;
 
 use candle_core::{Tensor, TensorId};
 use rayon::prelude::*;
@@ -126,21 +127,37 @@ impl Gradients {
     }
 
     /// Returns the names of trainable parameters without a gradient, or with a gradient that is all
-    /// zero or not finite, each with the reason.
-    pub fn suspicious(&self) -> Vec<(String, &'static str)> {
-        let mut found = Vec::new();
-        for (i, name) in self.names.iter().enumerate() {
-            let reason = match self.get(i) {
-                None => Some("no gradient reaches it"),
-                Some(g) if g.iter().any(|v| !v.is_finite()) => Some("its gradient is not finite"),
-                Some(g) if g.iter().all(|v| *v == 0.0) => Some("its gradient is all zero"),
-                Some(_) => None,
-            };
-            if let Some(reason) = reason {
-                found.push((name.clone(), reason));
-            }
-        }
-        found
+    /// zero or not finite.
+    pub fn missing_or_invalid(&self) -> Vec<(String, GradientFault)> {
+        let fault = |i| match self.get(i) {
+            None => Some(GradientFault::Missing),
+            Some(g) if g.iter().any(|v| !v.is_finite()) => Some(GradientFault::NotFinite),
+            Some(g) if g.iter().all(|v| *v == 0.0) => Some(GradientFault::Zero),
+            Some(_) => None,
+        };
+        let names = self.names.iter().enumerate();
+        names.filter_map(|(i, name)| Some((name.clone(), fault(i)?))).collect()
+    }
+}
+
+/// A fault of a parameter's gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GradientFault {
+    /// The loss does not depend on the parameter.
+    Missing,
+    /// It contains NaN or infinity.
+    NotFinite,
+    /// It is zero everywhere.
+    Zero,
+}
+
+impl fmt::Display for GradientFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "no gradient reaches it",
+            Self::NotFinite => "its gradient is not finite",
+            Self::Zero => "its gradient is all zero",
+        })
     }
 }
 

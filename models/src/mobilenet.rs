@@ -58,7 +58,7 @@ impl MobileNet {
     /// # Errors
     /// [`ModelError::Io`]. [`ModelError::BadConfig`] for a graph with an unsupported operation or
     /// inconsistent shapes. [`ModelError::BadWeights`], [`ModelError::MissingTensor`] and
-    /// [`ModelError::MisshapenTensor`] for weights that do not match the graph.
+    /// [`ModelError::ShapeMismatch`] for weights that do not match the graph.
     pub fn read(ops: &Path, weights: &Path) -> Result<Self> {
         let graph = graph::read(ops)?;
         let weights = Weights::open(weights)?;

@@ -209,7 +209,7 @@ impl Parameters {
     /// Sets every parameter to its value in a safetensors file.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`] or [`ModelError::MisshapenTensor`]; then no parameter is
+    /// [`ModelError::MissingTensor`] or [`ModelError::ShapeMismatch`]; then no parameter is
     /// changed.
     pub fn load(&self, path: &Path) -> Result<()> {
         self.load_some(path, |_| true)
@@ -251,7 +251,7 @@ impl ParameterBuilder {
 
     /// A builder whose parameters have shapes but no values, and use no memory. It counts the
     /// parameters of a model of any size.
-    pub fn of_shapes() -> Self {
+    pub fn shapes_only() -> Self {
         Self { source: Source::Nothing, ..Self::on_cpu(0) }
     }
 
@@ -269,7 +269,7 @@ impl ParameterBuilder {
     /// `init` says.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`] and [`ModelError::MisshapenTensor`] from the source.
+    /// [`ModelError::MissingTensor`] and [`ModelError::ShapeMismatch`] from the source.
     /// [`ModelError::BadInput`] if a model requests a name twice. [`ModelError::BadConfig`] if a
     /// group has a negative rate.
     pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
@@ -281,7 +281,7 @@ impl ParameterBuilder {
     ///
     /// # Errors
     /// See [`ParameterBuilder::get`].
-    pub fn constant(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
+    pub fn buffer(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
         self.take(name, shape, init, false)
     }
 
@@ -316,12 +316,12 @@ impl ParameterBuilder {
     /// Returns the finished list.
     ///
     /// # Errors
-    /// [`ModelError::UnusedPattern`] if a group's pattern matches no parameter, most often because
-    /// of a typo.
+    /// [`ModelError::UnmatchedPattern`] if a group's pattern matches no parameter, most often
+    /// because of a typo.
     pub fn finish(&self) -> Result<Parameters> {
         let shared = self.lock();
         if let Some(unused) = shared.used.iter().position(|used| !used) {
-            return Err(ModelError::UnusedPattern {
+            return Err(ModelError::UnmatchedPattern {
                 pattern: shared.groups[unused].pattern.clone(),
                 count: shared.list.len(),
                 example: shared.list.first().map(|p| p.name.clone()).unwrap_or_default(),

@@ -9,10 +9,10 @@ use crate::kernels::linear;
 use crate::params::{Init, ParameterBuilder};
 
 /// The largest accepted edge of an image, in pixels.
-const LONGEST_EDGE: usize = 4096;
+const MAX_EDGE: usize = 4096;
 
 /// The largest accepted number of channels.
-const MOST_CHANNELS: usize = 1 << 10;
+const MAX_CHANNELS: usize = 1 << 10;
 
 /// The patch grid of an image.
 #[derive(Debug, Clone, Copy)]
@@ -43,11 +43,11 @@ impl PatchGrid {
     pub(crate) fn validate(&self) -> Result<()> {
         let Self { image_size: image, patch_size: patch, num_channels } = *self;
         check_sizes(&[("num_channels", num_channels)])?;
-        if num_channels > MOST_CHANNELS {
-            let reason = format!("{num_channels} is more than {MOST_CHANNELS}");
+        if num_channels > MAX_CHANNELS {
+            let reason = format!("{num_channels} is more than {MAX_CHANNELS}");
             return Err(bad_field("num_channels", reason));
         }
-        if patch == 0 || patch > image || image > LONGEST_EDGE || !image.is_multiple_of(patch) {
+        if patch == 0 || patch > image || image > MAX_EDGE || !image.is_multiple_of(patch) {
             let reason = format!("patches of {patch} pixels do not fill images of {image} pixels");
             return Err(bad_field("patch_size", reason));
         }

@@ -47,7 +47,7 @@ pub(crate) struct Names {
 }
 
 /// Standard deviations of fresh weights.
-pub(crate) struct Deviations {
+pub(crate) struct InitStds {
     pub(crate) query_key_value: f64,
     pub(crate) output: f64,
     pub(crate) up: f64,
@@ -105,11 +105,11 @@ impl PreNormBlocks {
     pub(crate) fn new(
         config: PreNormConfig,
         names: &Names,
-        deviations: &Deviations,
+        init_stds: &InitStds,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
         let layers = (0..config.num_hidden_layers)
-            .map(|i| Layer::new(&config, names, deviations, &builder.pp(i)))
+            .map(|i| Layer::new(&config, names, init_stds, &builder.pp(i)))
             .collect::<Result<_>>()?;
         Ok(Self { config, layers })
     }
@@ -153,7 +153,7 @@ impl PreNormBlocks {
         // intermediates of at most one block.
         let cut = |done: usize, x: Tensor| match stop_gradient_after {
             Some(frozen) if done <= frozen => x.detach(),
-            _ => mode.cut(x),
+            _ => mode.detach(x),
         };
         let scale = 1.0 / ((hidden_size / num_heads) as f32).sqrt();
         let mut state = cut(0, x);
@@ -176,24 +176,24 @@ impl Layer {
     fn new(
         config: &PreNormConfig,
         names: &Names,
-        deviations: &Deviations,
+        init_stds: &InitStds,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
         let (d, m, eps) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
         let norm = |name: &str| LayerNorm::new(d, eps, &builder.pp(name));
         let projection = |name: &str, bias: bool| {
             let make = if bias { Linear::new } else { Linear::without_bias };
-            make(d, d, deviations.query_key_value, &builder.pp(name))
+            make(d, d, init_stds.query_key_value, &builder.pp(name))
         };
         Ok(Self {
             attention_norm: norm(names.attention_norm)?,
             query: projection(names.query, config.qkv_bias[0])?,
             key: projection(names.key, config.qkv_bias[1])?,
             value: projection(names.value, config.qkv_bias[2])?,
-            output: Linear::new(d, d, deviations.output, &builder.pp(names.output))?,
+            output: Linear::new(d, d, init_stds.output, &builder.pp(names.output))?,
             feed_forward_norm: norm(names.feed_forward_norm)?,
-            up: Linear::new(d, m, deviations.up, &builder.pp(names.up))?,
-            down: Linear::new(m, d, deviations.down, &builder.pp(names.down))?,
+            up: Linear::new(d, m, init_stds.up, &builder.pp(names.up))?,
+            down: Linear::new(m, d, init_stds.down, &builder.pp(names.down))?,
         })
     }
 

@@ -75,10 +75,10 @@ impl T5 {
     /// parameters.
     ///
     /// # Errors
-    /// See [`T5Config::read`], [`Weights::in_folder`] and [`T5::new`].
+    /// See [`T5Config::read`], [`Weights::open_folder`] and [`T5::new`].
     pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
         let config = T5Config::read(&folder.join("config.json"))?;
-        let weights = Arc::new(Weights::in_folder(folder)?);
+        let weights = Arc::new(Weights::open_folder(folder)?);
         Self::new(&config, &builder.with_weights(weights))
     }
 
@@ -173,9 +173,9 @@ impl Encoder {
         let rate = self.config.dropout_rate;
         let longest = longest(segments);
         let bias = self.bias.forward(longest, longest)?;
-        let mut x = dropout(&mode.cut(x), mode.dropout(rate))?;
+        let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
         for layer in &self.layers {
-            x = mode.cut(layer.forward(&x, &bias, segments, None, mode)?);
+            x = mode.detach(layer.forward(&x, &bias, segments, None, mode)?);
         }
         Ok(dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?)
     }
@@ -211,11 +211,11 @@ impl Decoder {
         let cross = Segments::cross(&own, lengths);
         let longest = longest(segments);
         let bias = self.bias.forward(longest, longest)?;
-        let mut x = dropout(&mode.cut(x), mode.dropout(rate))?;
+        let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
         for layer in &self.layers {
             let (keys, values) = layer.cross_keys(states)?;
             let others = (&keys, &values, &cross);
-            x = mode.cut(layer.forward(&x, (&bias, segments, true), others, mode)?);
+            x = mode.detach(layer.forward(&x, (&bias, segments, true), others, mode)?);
         }
         let x = dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?;
         self.lm_head.forward(&x)

@@ -113,7 +113,7 @@ impl TextEncoderConfig {
 
     /// The number of rows of the position table, which limits the sequence length. `None` if there
     /// is no table.
-    pub fn position_table(&self) -> Option<usize> {
+    pub fn max_positions(&self) -> Option<usize> {
         match self {
             Self::Bert(config) => Some(config.max_position_embeddings),
             Self::Deberta(config) => {

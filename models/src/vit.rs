@@ -25,7 +25,7 @@ use crate::kernels::{Mode, Segments, dropout, residual};
 use crate::layers::LayerNorm;
 use crate::params::{Init, ParameterBuilder};
 use crate::patch_embedding::{PatchEmbedding, with_class_token};
-use crate::pre_norm::{Deviations, Names, PreNormBlocks};
+use crate::pre_norm::{InitStds, Names, PreNormBlocks};
 pub use config::ViTConfig;
 use convolution_stem::ConvolutionStem;
 
@@ -77,7 +77,7 @@ impl ViT {
         let patches = embeddings.pp("patch_embeddings.projection");
         let stem = || ConvolutionStem::new(config, &embeddings.pp("stem"));
         let positions = [1, config.num_tokens(), d];
-        let deviations = Deviations { query_key_value: std, output: std, up: std, down: std };
+        let init_stds = InitStds { query_key_value: std, output: std, up: std, down: std };
         let layers = builder.pp("encoder.layer");
         let last_norm = builder.pp("layernorm");
         Ok(Self {
@@ -89,7 +89,7 @@ impl ViT {
                 &positions,
                 Init::Normal(std),
             )?,
-            blocks: PreNormBlocks::new(config.blocks(), &NAMES, &deviations, &layers)?,
+            blocks: PreNormBlocks::new(config.blocks(), &NAMES, &init_stds, &layers)?,
             layer_norm: LayerNorm::new(d, config.layer_norm_eps, &last_norm)?,
             config: config.clone(),
         })

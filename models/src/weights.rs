@@ -11,10 +11,10 @@ use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
 use crate::error::{ModelError, Result};
-pub use shards::{INDEX, shards_of_index};
+pub use shards::{INDEX_FILE, shards_of_index};
 
 /// The weights file of a model's folder.
-pub const FILE: &str = "model.safetensors";
+pub const WEIGHTS_FILE: &str = "model.safetensors";
 
 /// A safetensors file, or the files that an index lists. Headers are checked on opening; tensors
 /// are read one by one.
@@ -57,7 +57,7 @@ impl Weights {
     /// # Errors
     /// [`ModelError::Io`]. [`ModelError::BadWeights`] if the header does not match the file.
     pub fn open(path: &Path) -> Result<Self> {
-        let is_index = path.file_name().is_some_and(|name| name == INDEX);
+        let is_index = path.file_name().is_some_and(|name| name == INDEX_FILE);
         let shards = match is_index {
             true => shards::open(path)?,
             false => vec![Shard::open(path)?],
@@ -71,8 +71,8 @@ impl Weights {
     /// # Errors
     /// See [`Weights::open`]. [`ModelError::BadInput`] if the folder has weights in another format;
     /// the error says how to convert them.
-    pub fn in_folder(folder: &Path) -> Result<Self> {
-        let (path, index) = (folder.join(FILE), folder.join(INDEX));
+    pub fn open_folder(folder: &Path) -> Result<Self> {
+        let (path, index) = (folder.join(WEIGHTS_FILE), folder.join(INDEX_FILE));
         let other = folder.join("pytorch_model.bin");
         match (path.exists(), index.exists(), other.exists()) {
             (false, true, _) => Self::open(&index),
@@ -100,7 +100,7 @@ impl Weights {
     /// Reads one tensor.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`], with the most similar name. [`ModelError::MisshapenTensor`].
+    /// [`ModelError::MissingTensor`], with the most similar name. [`ModelError::ShapeMismatch`].
     /// [`ModelError::UnreadableTensor`] for an unsupported data type.
     pub fn get(
         &self,
@@ -118,14 +118,14 @@ impl Weights {
         let (view, path) = found.ok_or_else(|| ModelError::MissingTensor {
             path: self.path.clone(),
             name: stored.clone(),
-            wanted: shape.to_vec(),
+            expected: shape.to_vec(),
             nearest: nearest(&stored, all.iter().flat_map(SafeTensors::names).collect()),
         })?;
         if view.shape() != shape {
-            return Err(ModelError::MisshapenTensor {
+            return Err(ModelError::ShapeMismatch {
                 path: path.clone(),
                 name: stored,
-                wanted: shape.to_vec(),
+                expected: shape.to_vec(),
                 found: view.shape().to_vec(),
             });
         }
@@ -161,10 +161,10 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
 ///
 /// # Errors
 /// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
-pub fn halved(path: &Path, left_out: &str) -> Result<Vec<u8>> {
+pub fn to_f16(path: &Path, left_out: &str) -> Result<Vec<u8>> {
     let weights = Weights::open(path)?;
     let all = weights.tensors()?;
-    let mut halved = Vec::new();
+    let mut tensors = Vec::new();
     for (name, view) in all.iter().flat_map(SafeTensors::tensors) {
         if !left_out.is_empty() && name.starts_with(left_out) {
             continue;
@@ -175,11 +175,11 @@ pub fn halved(path: &Path, left_out: &str) -> Result<Vec<u8>> {
             name: name.clone(),
             reason: error.to_string(),
         })?;
-        halved.push((name, tensor));
+        tensors.push((name, tensor));
     }
-    halved.sort_by(|(a, _), (b, _)| a.cmp(b));
+    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let io = |source| ModelError::Io { path: path.to_path_buf(), source };
-    safetensors::serialize(halved, None).map_err(|e| io(std::io::Error::other(e)))
+    safetensors::serialize(tensors, None).map_err(|e| io(std::io::Error::other(e)))
 }
 
 /// Returns the name of a norm's parameter in the first BERT weights: `gamma` or `beta`.
@@ -229,14 +229,14 @@ mod tests {
     #[test]
     fn weights_in_another_form_are_named_with_the_remedy() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let error = || Weights::in_folder(folder.path()).err().expect("a refusal").to_string();
+        let error = || Weights::open_folder(folder.path()).err().expect("a refusal").to_string();
         assert!(error().contains("model.safetensors: "), "{}", error());
         std::fs::write(folder.path().join("pytorch_model.bin"), "").expect("a file");
         assert!(error().contains("pytorch_model.bin") && error().contains("Python"), "{}", error());
         let tensor = Tensor::ones(3, DType::F32, &Device::Cpu).expect("a tensor");
         let path = folder.path().join("model.safetensors");
         save(&path, [("a", &tensor)].into_iter()).expect("a file");
-        assert!(Weights::in_folder(folder.path()).is_ok());
+        assert!(Weights::open_folder(folder.path()).is_ok());
     }
 
     #[test]
@@ -287,19 +287,19 @@ mod tests {
     }
 
     #[test]
-    fn halved_files_have_the_numbers_in_16_bits() {
+    fn f16_files_have_the_numbers_in_16_bits() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model.safetensors");
         let numbers = Tensor::new(&[1f32 / 3.0, -2.0, 1e-9], &Device::Cpu).expect("a tensor");
         let named = [("b.kept", &numbers), ("a.kept", &numbers), ("left.out", &numbers)];
         save(&path, named.into_iter()).expect("saved");
-        let bytes = halved(&path, "left.").expect("halved");
+        let bytes = to_f16(&path, "left.").expect("the f16 weights");
         std::fs::write(&path, &bytes).expect("written");
         let weights = Weights::open(&path).expect("opened");
         let read = weights.get("a.kept", &[3], DType::F32, &Device::Cpu).expect("read");
         assert_eq!(read.to_vec1::<f32>().expect("numbers"), [0.33325195, -2.0, 0.0]);
         assert!(weights.get("left.out", &[3], DType::F32, &Device::Cpu).is_err());
-        assert_eq!(halved(&path, "").expect("halved again"), bytes);
+        assert_eq!(to_f16(&path, "").expect("the f16 weights again"), bytes);
         let names = weights.tensors().expect("tensors")[0].names().len();
         assert_eq!(names, 2);
     }

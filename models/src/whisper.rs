@@ -27,12 +27,12 @@ use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
 use crate::weights::Weights;
-pub use alignment::{Alignment, AlignmentHeads, Said};
+pub use alignment::{Alignment, AlignmentHeads, AlignmentText};
 pub use config::WhisperConfig;
 pub use decoder::Decoder;
 pub use encoder::Encoder;
-pub use generate::Heard;
-pub use rules::{Rules, is_loop};
+pub use generate::WhisperTranscript;
+pub use rules::{DecodingRules, has_repetition_loop};
 pub use tokens::{TIMESTAMP_STEP, Task, WhisperTokens};
 
 /// The Whisper model: encoder and decoder.
@@ -61,10 +61,10 @@ impl Whisper {
     /// Loads a published model's folder: `config.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// The errors of [`WhisperConfig::read`], [`Weights::in_folder`] and [`Whisper::new`].
+    /// The errors of [`WhisperConfig::read`], [`Weights::open_folder`] and [`Whisper::new`].
     pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
         let config = WhisperConfig::read(&folder.join("config.json"))?;
-        let weights = Arc::new(Weights::in_folder(folder)?);
+        let weights = Arc::new(Weights::open_folder(folder)?);
         Self::new(&config, &builder.with_weights(weights))
     }
 

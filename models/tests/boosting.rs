@@ -7,8 +7,10 @@ use engram_models::Result;
 use engram_models::generation::GenerateOptions;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
-use engram_models::whisper::{Heard, Rules, Whisper, WhisperConfig, WhisperTokens};
+use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
+use engram_models::whisper::{
+    DecodingRules, Whisper, WhisperConfig, WhisperTokens, WhisperTranscript,
+};
 
 fn whisper() -> Result<Whisper> {
     let config = WhisperConfig {
@@ -32,7 +34,7 @@ fn whisper() -> Result<Whisper> {
     Whisper::new(&config, &ParameterBuilder::new(7, frozen, DType::F32, &Device::Cpu))
 }
 
-fn rules() -> Rules {
+fn rules() -> DecodingRules {
     let tokens = WhisperTokens {
         start: 2,
         end: 1,
@@ -43,27 +45,34 @@ fn rules() -> Rules {
         translate: None,
         language_model: None,
     };
-    let (suppressed, suppressed_at_start) = (vec![5, 6], vec![7]);
-    let (most_tokens, boosts) = (vec![7, 7], Vec::new());
-    Rules { tokens, suppressed, suppressed_at_start, timestamps: false, most_tokens, boosts }
+    let (suppress_tokens, begin_suppress_tokens) = (vec![5, 6], vec![7]);
+    let (max_tokens, boosts) = (vec![7, 7], Vec::new());
+    DecodingRules {
+        tokens,
+        suppress_tokens,
+        begin_suppress_tokens,
+        timestamps: false,
+        max_tokens,
+        boosts,
+    }
 }
 
 /// Boosted words: the chosen text, unaffected clips, and unboosted probabilities.
 #[test]
-fn listed_words_are_heard() -> Result<()> {
+fn boosted_words_are_transcribed() -> Result<()> {
     let whisper = whisper()?;
     let values: Vec<f32> = (0..36 * 6).map(|i| (i as f32 * 0.7).sin()).collect();
     let frames = Tensor::from_vec(values, (36, 6), &Device::Cpu)?;
-    let audio = whisper.encode(&frames, &[24, 12], &Mode::predict())?;
+    let audio = whisper.encode(&frames, &[24, 12], &Mode::inference())?;
     let generate = |num_beams, boosts: &[Option<Arc<BoostTree>>]| {
-        let rules = Rules { boosts: boosts.to_vec(), ..rules() };
+        let rules = DecodingRules { boosts: boosts.to_vec(), ..rules() };
         let (max_new_tokens, options) = (8, GenerateOptions::default());
         let options = GenerateOptions { max_new_tokens, num_beams, ..options };
         whisper.decoder().generate(&audio, &[2, 3], &rules, &options)
     };
     let tree = |words: &[&[u32]], weight: f32| {
-        let bonus = Bonus { begin: weight / 2.0, go_on: weight };
-        Some(Arc::new(BoostTree::new(words, bonus, Arc::new(WordEdges::default()))))
+        let bonus = Bonus { begin: weight / 2.0, next: weight };
+        Some(Arc::new(BoostTree::new(words, bonus, Arc::new(WordBoundaries::default()))))
     };
     let word: &[u32] = &[31, 17, 23];
     for beams in [1, 4] {
@@ -72,24 +81,27 @@ fn listed_words_are_heard() -> Result<()> {
         for none in [tree(&[word], 0.0), tree(&[], 5.0), None] {
             assert_eq!(generate(beams, &[none.clone(), none])?, without, "{beams} beams");
         }
-        let holds = |heard: &Heard| heard.text.tokens.windows(3).any(|part| part == word);
+        let holds = |transcript: &WhisperTranscript| {
+            transcript.generated.tokens.windows(3).any(|part| part == word)
+        };
         assert!(!without.iter().any(holds));
         let with = generate(beams, &[tree(&[word], 50.0)])?;
-        assert!(holds(&with[0]), "{beams} beams: {:?}", with[0].text.tokens);
+        assert!(holds(&with[0]), "{beams} beams: {:?}", with[0].generated.tokens);
         // Only the clip with the list gets the boosted word.
-        assert_eq!(with[1].text.tokens, without[1].text.tokens);
+        assert_eq!(with[1].generated.tokens, without[1].generated.tokens);
         let both = generate(beams, &[tree(&[word], 50.0), tree(&[&[9, 11]], 50.0)])?;
-        assert_eq!(both[0].text.tokens, with[0].text.tokens);
-        assert!(both[1].text.tokens.windows(2).any(|part| part == [9, 11]));
+        assert_eq!(both[0].generated.tokens, with[0].generated.tokens);
+        assert!(both[1].generated.tokens.windows(2).any(|part| part == [9, 11]));
         // The reported probabilities are the model's, before bonuses.
-        for heard in &with {
-            let (text, sum) = (&heard.text, heard.text.log_probabilities.iter().sum::<f32>());
+        for transcript in &with {
+            let (text, sum) =
+                (&transcript.generated, transcript.generated.log_probabilities.iter().sum::<f32>());
             assert!(text.log_probabilities.iter().all(|p| *p <= 0.0), "{text:?}");
             assert!((text.log_probability - sum).abs() < 1e-4, "{text:?}");
         }
         // Suppressed tokens are not generated, even if boosted.
         let never = generate(beams, &[tree(&[&[5], &[6, 9]], 50.0)])?;
-        assert!(!never[0].text.tokens.iter().any(|token| [5, 6].contains(token)));
+        assert!(!never[0].generated.tokens.iter().any(|token| [5, 6].contains(token)));
     }
     Ok(())
 }

@@ -102,7 +102,7 @@ fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
 fn what_follows_the_end_of_a_text_changes_nothing() -> Result<()> {
     let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
     let embed = |texts: &[&[u32]]| -> Result<Vec<f32>> {
-        values(&clip.encode_texts(&PackedTokens::new(texts), &Mode::predict())?.embeddings)
+        values(&clip.encode_texts(&PackedTokens::new(texts), &Mode::inference())?.embeddings)
     };
     let alone = embed(&[&[38, 7, 9, 39]])?;
     for batch in [embed(&[&[38, 7, 9, 39, 39, 5], &[38, 39]])?, embed(&[&[38, 7, 9, 39], &[39]])?] {
@@ -115,14 +115,14 @@ fn what_follows_the_end_of_a_text_changes_nothing() -> Result<()> {
 fn inputs_that_do_not_fit_are_refused() -> Result<()> {
     let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
     let text = |ids: Vec<u32>| {
-        let refused = clip.encode_texts(&PackedTokens::new(&[ids]), &Mode::predict());
+        let refused = clip.encode_texts(&PackedTokens::new(&[ids]), &Mode::inference());
         refused.expect_err("a refusal").to_string()
     };
     assert!(text(vec![38, 4]).contains("lacks the end-of-text token 39"));
     assert!(text(vec![39; 13]).contains("takes 12"));
     assert!(text(vec![40, 39]).contains("id 40"));
     let pixels = Tensor::zeros((2, 3, 12, 11), DType::F32, &Device::Cpu)?;
-    let refused = clip.vision().forward(&pixels, &Mode::predict()).expect_err("a refusal");
+    let refused = clip.vision().forward(&pixels, &Mode::inference()).expect_err("a refusal");
     assert!(refused.to_string().contains("takes [B, 3, 12, 12]"), "{refused}");
     Ok(())
 }

@@ -75,7 +75,7 @@ fn frames_are_those_of_the_reference() -> Result<()> {
     let samples = read("log_mel.safetensors")?["samples"].to_dtype(DType::F32)?;
     let samples = (samples / 32_768.0)?.to_vec1::<f32>()?;
     let want = read("log_mel_normalised.safetensors")?["frames"].to_vec2::<f32>()?;
-    let made = LogMel::normalised(80)?.frames(&samples, 0);
+    let made = LogMel::conformer(80)?.frames(&samples, 0);
     assert_eq!(made.len(), samples.len() / 160);
     assert_eq!(want.len(), made.len().div_ceil(3));
     for (i, want) in want.iter().enumerate() {
@@ -129,7 +129,7 @@ fn a_clip_does_not_hear_the_others() -> Result<()> {
     let encoder = ConformerEncoder::new(&small(), &ParameterBuilder::on_cpu(1))?;
     let encode = |frames: &Tensor, lengths: &[usize]| {
         let embedded = encoder.embed(frames, lengths)?;
-        encoder.forward(embedded, &Adapters::NONE, &Mode::predict())
+        encoder.forward(embedded, &Adapters::NONE, &Mode::inference())
     };
     let frames = Tensor::randn(0f32, 1.0, (23, 4), &Device::Cpu)?;
     let both = encode(&frames, &[14, 9])?;
@@ -146,7 +146,7 @@ fn a_clip_does_not_hear_the_others() -> Result<()> {
 #[test]
 fn published_sizes() -> Result<()> {
     let millions = |config: ConformerConfig| -> Result<f64> {
-        let builder = ParameterBuilder::of_shapes();
+        let builder = ParameterBuilder::shapes_only();
         ConformerEncoder::new(&config, &builder)?;
         Ok(builder.finish()?.element_counts().0 as f64 / 1e6)
     };
@@ -201,11 +201,11 @@ fn clip(length: usize, seed: f32) -> Frames {
 #[test]
 fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
     let config = BestRqConfig {
-        codes: 11,
-        code_size: 3,
+        num_codes: 11,
+        code_dim: 3,
         mask_probability: 0.02,
-        mask_frames: 8,
-        mask_deviation: 0.1,
+        mask_length: 8,
+        mask_std: 0.1,
     };
     let (best_rq, encoder, _) = best_rq(&config)?;
     let clean = [clip(61, 0.37), clip(5, 0.9), clip(200, 0.11)];
@@ -220,7 +220,7 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
     let mut frames = clean.clone();
     let masked = best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(1));
     let all: Vec<u32> = codes.concat();
-    assert_eq!(all.len(), clean.iter().map(|f| small().states_of(f.len())).sum::<usize>());
+    assert_eq!(all.len(), clean.iter().map(|f| small().num_states(f.len())).sum::<usize>());
     assert!(!masked.states.is_empty());
     let (mut first, mut hidden) = (0, 0);
     for (before, after) in clean.iter().zip(&frames) {
@@ -260,7 +260,8 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
 /// If no span is drawn, or no span covers a whole state, a span is added that does.
 #[test]
 fn every_clip_has_a_masked_state() -> Result<()> {
-    let sizes = BestRqConfig { codes: 11, code_size: 3, mask_frames: 7, ..BestRqConfig::default() };
+    let sizes =
+        BestRqConfig { num_codes: 11, code_dim: 3, mask_length: 7, ..BestRqConfig::default() };
     for mask_probability in [0.0, 0.01] {
         let (best_rq, ..) = best_rq(&BestRqConfig { mask_probability, ..sizes.clone() })?;
         for seed in 0..200 {
@@ -305,13 +306,13 @@ fn the_quantiser_has_no_gradient() -> Result<()> {
         assert_eq!(parameter.is_trainable(), !is_quantiser, "{name}");
         assert_eq!(gradients.get(parameter.tensor()).is_some(), !is_quantiser, "{name}");
     }
-    let nothing = engram_models::speech::best_rq::Masked { states: vec![], codes: vec![] };
+    let nothing = engram_models::speech::best_rq::MaskedStates { states: vec![], codes: vec![] };
     assert!(best_rq.logits(&audio, &nothing).is_err());
     for bad in [
-        BestRqConfig { codes: 0, ..BestRqConfig::default() },
+        BestRqConfig { num_codes: 0, ..BestRqConfig::default() },
         BestRqConfig { mask_probability: f64::NAN, ..BestRqConfig::default() },
-        BestRqConfig { mask_frames: 6, ..BestRqConfig::default() },
-        BestRqConfig { mask_deviation: -1.0, ..BestRqConfig::default() },
+        BestRqConfig { mask_length: 6, ..BestRqConfig::default() },
+        BestRqConfig { mask_std: -1.0, ..BestRqConfig::default() },
     ] {
         assert!(BestRq::new(&bad, &small(), &ParameterBuilder::on_cpu(1)).is_err());
     }

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
-use engram_models::speech::boosting::{Bonus, BoostState, BoostTree, BrokenMatch, WordEdges};
-use engram_models::speech::ctc_beam::{Hypothesis, Search, paths, search_texts};
-use engram_models::speech::decode::{BestPath, best_paths, path_of_tokens};
+use engram_models::speech::boosting::{Bonus, BoostState, BoostTree, BrokenMatch, WordBoundaries};
+use engram_models::speech::ctc_beam::{
+    BeamSearchOptions, Hypothesis, beam_search, beam_search_paths,
+};
+use engram_models::speech::decode::{BestPath, forced_alignment, greedy_paths};
 use engram_models::{ModelError, Result};
 
 type Rows = Vec<Vec<f32>>;
@@ -59,18 +61,18 @@ fn all_texts(rows: &Rows, blank: u32) -> HashMap<Vec<u32>, (f64, Vec<u32>, f64)>
 
 /// A tree in which each token is a letter and token 3 is a space.
 fn tree(words: &[&[u32]], weight: f32) -> BoostTree {
-    let bonus = Bonus { begin: weight / 2.0, go_on: weight };
-    BoostTree::new(words, bonus, Arc::new(WordEdges::of(["a", "b", "c", " "])))
+    let bonus = Bonus { begin: weight / 2.0, next: weight };
+    BoostTree::new(words, bonus, Arc::new(WordBoundaries::from_tokens(["a", "b", "c", " "])))
 }
 
 /// Returns the total bonus of boosted words in a complete text.
 fn bonus(tree: &BoostTree, tokens: &[u32]) -> f64 {
     let (mut state, mut sum) = (BoostState::default(), 0.0);
     for token in tokens {
-        let (next, gives) = tree.advance(state, *token, BrokenMatch::GivesBack);
+        let (next, gives) = tree.advance(state, *token, BrokenMatch::ReturnBonus);
         (state, sum) = (next, sum + f64::from(gives));
     }
-    sum + f64::from(tree.end(state))
+    sum + f64::from(tree.final_bonus(state))
 }
 
 #[test]
@@ -82,7 +84,7 @@ fn all_beams_together_are_all_texts() -> Result<()> {
             let all = all_texts(&rows, blank);
             for boost in [None, Some(&words)] {
                 let name = format!("{states} states, {classes} classes, seed {seed}");
-                let found = search_texts(&rows, blank, 2000, boost)?;
+                let found = beam_search(&rows, blank, 2000, boost)?;
                 assert_eq!(found.len(), all.len(), "{name}");
                 for Hypothesis { tokens, log_probability, bonus: given } in &found {
                     let want = all[tokens].0.ln();
@@ -113,7 +115,7 @@ fn few_beams_leave_out_no_token_that_counts() -> Result<()> {
             let Some(tree) = words else { return 0.0 };
             let mut state = BoostState::default();
             let one = |token: &u32| {
-                let (next, gives) = tree.advance(state, *token, BrokenMatch::GivesBack);
+                let (next, gives) = tree.advance(state, *token, BrokenMatch::ReturnBonus);
                 state = next;
                 f64::from(gives)
             };
@@ -149,7 +151,7 @@ fn few_beams_leave_out_no_token_that_counts() -> Result<()> {
         let (classes, beams) = (12, 1 + seed % 5);
         let (rows, blank) = (rows(9, classes, 3.0, seed), (seed % classes) as u32);
         for boost in [None, Some(&words)] {
-            let found = search_texts(&rows, blank, beams, boost)?;
+            let found = beam_search(&rows, blank, beams, boost)?;
             let wanted = slow(&rows, blank, beams, boost);
             assert_eq!(found.len(), wanted.len());
             for Hypothesis { tokens, log_probability, .. } in found {
@@ -166,7 +168,7 @@ fn the_path_of_a_text_is_its_likeliest() {
     for (states, seed) in [(1, 1), (3, 2), (4, 3), (5, 4)] {
         let (rows, blank) = (rows(states, 3, 2.0, seed), 2);
         for (tokens, (_, path, log_probability)) in all_texts(&rows, blank) {
-            let Some(found) = path_of_tokens(&rows, &tokens, blank) else {
+            let Some(found) = forced_alignment(&rows, &tokens, blank) else {
                 panic!("{tokens:?} has the path {path:?}");
             };
             let begins = |t: &usize| path[*t] != blank && (*t == 0 || path[*t - 1] != path[*t]);
@@ -175,19 +177,19 @@ fn the_path_of_a_text_is_its_likeliest() {
             let mean = log_probability / path.len() as f64;
             assert!((f64::from(found.mean_log_probability) - mean).abs() < 1e-5);
         }
-        assert_eq!(path_of_tokens(&rows, &vec![0; states], blank).is_some(), states == 1);
+        assert_eq!(forced_alignment(&rows, &vec![0; states], blank).is_some(), states == 1);
     }
     let impossible = vec![vec![f32::NEG_INFINITY, 0.0]];
-    assert_eq!(path_of_tokens(&impossible, &[0], 1), None);
-    assert_eq!(path_of_tokens(&[], &[0], 1), None);
-    let nothing = BestPath { least_blank: 1.0, ..BestPath::default() };
-    assert_eq!(path_of_tokens(&[], &[], 1), Some(nothing));
+    assert_eq!(forced_alignment(&impossible, &[0], 1), None);
+    assert_eq!(forced_alignment(&[], &[0], 1), None);
+    let nothing = BestPath { min_blank_probability: 1.0, ..BestPath::default() };
+    assert_eq!(forced_alignment(&[], &[], 1), Some(nothing));
 }
 
-fn found(clips: &[&Rows], blank: u32, searches: &[Search]) -> Result<Vec<BestPath>> {
+fn found(clips: &[&Rows], blank: u32, searches: &[BeamSearchOptions]) -> Result<Vec<BestPath>> {
     let lengths: Vec<usize> = clips.iter().map(|rows| rows.len()).collect();
     let packed: Rows = clips.iter().flat_map(|rows| rows.to_vec()).collect();
-    paths(&Tensor::new(packed, &Device::Cpu)?, &lengths, blank, searches)
+    beam_search_paths(&Tensor::new(packed, &Device::Cpu)?, &lengths, blank, searches)
 }
 
 /// Clips of a batch with different searches give the same results as alone. An empty clip gives an
@@ -195,8 +197,10 @@ fn found(clips: &[&Rows], blank: u32, searches: &[Search]) -> Result<Vec<BestPat
 #[test]
 fn clips_of_a_batch_change_nothing() -> Result<()> {
     let clips = [rows(7, 4, 3.0, 1), Rows::new(), rows(12, 4, 3.0, 2), peaked(&[0, 0, 3, 0, 1], 4)];
-    let search =
-        |num_beams, boost: Option<BoostTree>| Search { num_beams, boost: boost.map(Arc::new) };
+    let search = |num_beams, boost: Option<BoostTree>| BeamSearchOptions {
+        num_beams,
+        boost: boost.map(Arc::new),
+    };
     let searches = [
         search(3, None),
         search(4, Some(tree(&[&[0, 1]], 1.0))),
@@ -210,11 +214,11 @@ fn clips_of_a_batch_change_nothing() -> Result<()> {
             assert_eq!(alone, std::slice::from_ref(path));
         }
     }
-    assert_eq!(together[1], BestPath { least_blank: 1.0, ..BestPath::default() });
+    assert_eq!(together[1], BestPath { min_blank_probability: 1.0, ..BestPath::default() });
     assert!(together[2].tokens.windows(2).any(|pair| pair == [2, 2]), "{:?}", together[2]);
     // One beam without boosted words gives the best path, whatever the probability of its text.
     let logits = Tensor::new(clips[0].clone(), &Device::Cpu)?;
-    let greedy = best_paths(&logits, &[7], 3)?;
+    let greedy = greedy_paths(&logits, &[7], 3)?;
     for boost in [None, Some(tree(&[], 5.0))] {
         assert_eq!(found(&[&clips[0]], 3, &[search(1, boost)])?, greedy);
     }
@@ -222,7 +226,7 @@ fn clips_of_a_batch_change_nothing() -> Result<()> {
     let (logits, greedy_of) = (Tensor::new(clips[3].clone(), &Device::Cpu)?, 3);
     for beams in [2, 8, 64] {
         let path = found(&[&clips[3]], 3, &[search(beams, None)])?;
-        assert_eq!(path, best_paths(&logits, &[5], greedy_of)?, "{beams} beams");
+        assert_eq!(path, greedy_paths(&logits, &[5], greedy_of)?, "{beams} beams");
     }
     assert!(found(&[&clips[0]], 3, &[]).is_err());
     Ok(())
@@ -238,7 +242,7 @@ fn a_word_is_heard_where_its_bonus_outweighs_what_it_costs() -> Result<()> {
         vec![low, low, half, low, half],
     ];
     // `ac` and `a` have 0.3 each, `bc` and `b` 0.2.
-    let hear = |weight: f32| search_texts(&rows, 4, 8, Some(&tree(&[&[1, 2]], weight)));
+    let hear = |weight: f32| beam_search(&rows, 4, 8, Some(&tree(&[&[1, 2]], weight)));
     let costs = (0.3f64 / 0.2).ln();
     for (weight, heard) in [(0.0, &[0][..]), (0.26, &[0]), (0.28, &[1, 2]), (3.0, &[1, 2])] {
         let found = hear(weight)?;
@@ -261,7 +265,7 @@ fn what_is_impossible_is_not_found_and_what_is_no_number_is_refused() -> Result<
     // The only possible path is `a`, `a` again, then a blank or `b`.
     let rows = vec![vec![0.0, low, low], vec![0.0, low, low], vec![low, 1.0, 1.0]];
     for boost in [None, Some(&tree(&[&[1, 1], &[2]], 50.0))] {
-        let found = search_texts(&rows, 2, 16, boost)?;
+        let found = beam_search(&rows, 2, 16, boost)?;
         let texts: Vec<&[u32]> = found.iter().map(|text| text.tokens.as_slice()).collect();
         assert_eq!(texts, [&[0][..], &[0, 1]]);
         let is_half = |text: &Hypothesis| (text.log_probability - 0.5f64.ln()).abs() < 1e-6;
@@ -269,9 +273,9 @@ fn what_is_impossible_is_not_found_and_what_is_no_number_is_refused() -> Result<
     }
     for bad in [f32::NAN, f32::INFINITY, low] {
         let rows = vec![vec![0.0, 1.0], vec![bad, bad]];
-        assert!(matches!(search_texts(&rows, 1, 4, None), Err(ModelError::BadInput(_))), "{bad}");
+        assert!(matches!(beam_search(&rows, 1, 4, None), Err(ModelError::BadInput(_))), "{bad}");
     }
-    let empty = search_texts(&[], 0, 4, Some(&tree(&[&[1]], 1.0)))?;
+    let empty = beam_search(&[], 0, 4, Some(&tree(&[&[1]], 1.0)))?;
     assert_eq!(empty, [Hypothesis { tokens: Vec::new(), log_probability: 0.0, bonus: 0.0 }]);
     Ok(())
 }

@@ -524,7 +524,7 @@ fn buffers_hold_what_candle_would_and_accumulate() -> Result<()> {
             }
         }
     }
-    assert_eq!(gradients.suspicious(), []);
+    assert_eq!(gradients.missing_or_invalid(), []);
     gradients.clear();
     gradients.backward(&loss()?)?;
     let again = gradients.by_name("table").expect("a gradient")[0];

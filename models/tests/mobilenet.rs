@@ -129,8 +129,8 @@ fn the_check_pictures_give_the_reference_embeddings() -> Result<()> {
     let reference =
         candle_core::safetensors::load(check.join("reference.safetensors"), &Device::Cpu)?;
     for name in ["cat", "bird", "grace_hopper", "hot_dog"] {
-        let picture = image::open(check.join(format!("{name}_224.png"))).expect("a picture");
-        let pixels = Tensor::from_vec(picture.into_rgb8().into_raw(), (224, 224, 3), &Device::Cpu)?;
+        let image = image::open(check.join(format!("{name}_224.png"))).expect("an image");
+        let pixels = Tensor::from_vec(image.into_rgb8().into_raw(), (224, 224, 3), &Device::Cpu)?;
         let scaled = ((pixels.to_dtype(DType::F32)? - 128.0)? / 128.0)?;
         let images = scaled.permute((2, 0, 1))?.unsqueeze(0)?;
         let embedding = network.embed(&images)?;

@@ -278,7 +278,7 @@ fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
             let hidden = encoder.encode(&expected(name)?.tokens, &Mode::train(1))?;
             let mut gradients = Gradients::new(&parameters);
             gradients.backward(&loss(&hidden)?)?;
-            assert_eq!(gradients.suspicious(), [], "{name}");
+            assert_eq!(gradients.missing_or_invalid(), [], "{name}");
             for parameter in parameters.iter() {
                 let moves = !frozen.iter().any(|f| parameter.name().starts_with(&f[..f.len() - 2]));
                 let gradient = gradients.by_name(parameter.name());
@@ -306,7 +306,7 @@ fn no_graph_is_kept_where_no_gradient_is_wanted() -> Result<()> {
         assert!(wanted.iter().all(Tensor::track_op), "{name}");
         let (frozen, _) = load(name, vec![ParameterGroup::all_frozen()])?;
         let makers = [(&frozen, Mode::train(1)), (&frozen, Mode::evaluate())];
-        for (encoder, mode) in makers.into_iter().chain([(&encoder, Mode::predict())]) {
+        for (encoder, mode) in makers.into_iter().chain([(&encoder, Mode::inference())]) {
             let states = encoder.forward(&tokens, &mode)?;
             assert!(!states.iter().any(Tensor::track_op), "{name}: {mode:?}");
             assert_eq!(states.len(), wanted.len());

@@ -73,7 +73,7 @@ fn input(first: u32) -> Result<RevealInput> {
     Ok(RevealInput {
         tokens: PackedTokens::new(&texts),
         pixels: Some(pixels.to_dtype(DType::F32)?),
-        picture_of: vec![Some(0), None],
+        image_of: vec![Some(0), None],
     })
 }
 
@@ -153,7 +153,7 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
     let mut gradients = Gradients::new(&parameters);
     gradients.clear();
     gradients.backward(&generation_loss(&model)?)?;
-    assert_eq!(gradients.suspicious(), []);
+    assert_eq!(gradients.missing_or_invalid(), []);
     // A small step along the gradient of a single part changes the loss by the predicted amount.
     for part in ["query_head.", "key_head.", "head_out", "dataset_gate", "att_transform", "value_"]
     {
@@ -318,7 +318,7 @@ fn shapes_that_do_not_fit_are_refused() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let mode = Mode::evaluate();
     let mut one_told = input(4)?;
-    one_told.picture_of.pop();
+    one_told.image_of.pop();
     assert!(model.encode(&one_told, &mode).is_err());
     let without_pixels = RevealInput { pixels: None, ..input(4)? };
     assert!(model.encode(&without_pixels, &mode).is_err());
@@ -349,7 +349,7 @@ fn the_published_sizes_have_their_parameters_without_any_being_made() -> Result<
         (RevealConfig::large(4), 1429, 20),
         (RevealConfig::giant(4), 2138, 32),
     ] {
-        let builder = ParameterBuilder::of_shapes();
+        let builder = ParameterBuilder::shapes_only();
         Reveal::new(&config, &builder)?;
         let parameters = builder.finish()?;
         let (all, trainable) = parameters.element_counts();

@@ -150,13 +150,13 @@ fn each_greedy_token_is_the_likeliest_of_the_decoder_without_a_cache() -> Result
             GenerateOptions { max_new_tokens: 40, eos_token_id: 39, ..Default::default() };
         let answers = t5.generate(&texts, &options)?;
         assert!(answers.iter().any(|answer| answer.tokens.len() > 32), "{name}");
-        let states = t5.encode(&texts, &Mode::predict())?;
+        let states = t5.encode(&texts, &Mode::inference())?;
         let read: Vec<Vec<u32>> = answers
             .iter()
             .map(|answer| [&[0], &answer.tokens[..answer.tokens.len() - 1]].concat())
             .collect();
         let read = PackedTokens::new(&read);
-        let logits = t5.decode(&read, &states, &lengths(&texts), &Mode::predict())?;
+        let logits = t5.decode(&read, &states, &lengths(&texts), &Mode::inference())?;
         let mut rows = logits.to_vec2::<f32>()?.into_iter();
         for answer in &answers {
             for (token, log_probability) in answer.tokens.iter().zip(&answer.log_probabilities) {
@@ -227,7 +227,7 @@ fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
         &default(),
     )?;
     assert!(none.is_empty());
-    let states = t5.encode(&texts, &Mode::predict())?;
+    let states = t5.encode(&texts, &Mode::inference())?;
     let refused = t5.decoder().generate(t5.shared(), (&states, &[2, 1]), &default());
     assert!(
         refused
@@ -235,7 +235,7 @@ fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
             .to_string()
             .contains("4 encoder states, but the lengths sum to 3")
     );
-    let refused = t5.decode(&texts, &states, &[2, 1], &Mode::predict());
+    let refused = t5.decode(&texts, &states, &[2, 1], &Mode::inference());
     assert!(
         refused
             .expect_err("a refusal")
@@ -317,7 +317,7 @@ fn published_sizes_have_their_numbers_of_parameters() -> Result<()> {
         (T5Config::large(), 783_150_080),
         (T5Config::xl(), 2_849_757_184),
     ] {
-        let builder = ParameterBuilder::of_shapes();
+        let builder = ParameterBuilder::shapes_only();
         T5::new(&config, &builder)?;
         assert_eq!(builder.finish()?.element_counts(), (wanted, wanted));
     }

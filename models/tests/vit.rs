@@ -44,7 +44,7 @@ fn tiny(class_token: bool, dtype: DType) -> Result<(ViT, Parameters)> {
 }
 
 /// Images for [`tiny`], `[2, 3, 4, 4]`.
-fn pictures(dtype: DType) -> Result<Tensor> {
+fn images(dtype: DType) -> Result<Tensor> {
     let pixels: Vec<f64> = (0..2 * 3 * 4 * 4).map(|i| (f64::from(i) * 0.9 + 0.2).sin()).collect();
     Ok(Tensor::from_vec(pixels, (2, 3, 4, 4), &Device::Cpu)?.to_dtype(dtype)?)
 }
@@ -101,7 +101,7 @@ fn published_configurations_are_understood() -> Result<()> {
 fn every_gradient_is_that_of_central_differences() -> Result<()> {
     for class_token in [true, false] {
         let (vit, parameters) = tiny(class_token, DType::F64)?;
-        let pixels = pictures(DType::F64)?;
+        let pixels = images(DType::F64)?;
         let run = || loss(&last_hidden_state(&vit.forward(&pixels, None, &Mode::evaluate())?)?);
         let store = run()?.backward()?;
         for parameter in parameters.iter() {
@@ -131,10 +131,10 @@ fn every_gradient_is_that_of_central_differences() -> Result<()> {
 fn every_parameter_has_a_gradient() -> Result<()> {
     for class_token in [true, false] {
         let (vit, parameters) = tiny(class_token, DType::F32)?;
-        let output = vit.forward(&pictures(DType::F32)?, None, &Mode::train(1))?;
+        let output = vit.forward(&images(DType::F32)?, None, &Mode::train(1))?;
         let mut gradients = Gradients::new(&parameters);
         gradients.backward(&loss(&last_hidden_state(&output)?)?)?;
-        let suspicious = gradients.suspicious();
+        let suspicious = gradients.missing_or_invalid();
         // A key bias shifts all scores of a row equally: its gradient is rounding error, or zero.
         assert!(suspicious.iter().all(|(name, _)| name.ends_with("key.bias")), "{suspicious:?}");
         assert_eq!(parameters.len(), if class_token { 54 } else { 53 });
@@ -147,7 +147,7 @@ fn every_parameter_has_a_gradient() -> Result<()> {
 #[test]
 fn no_gradient_reaches_below_the_cut() -> Result<()> {
     let (vit, parameters) = tiny(true, DType::F32)?;
-    let pixels = pictures(DType::F32)?;
+    let pixels = images(DType::F32)?;
     let run = |cut| -> Result<(Vec<f32>, Gradients)> {
         let hidden = last_hidden_state(&vit.forward(&pixels, cut, &Mode::evaluate())?)?;
         let mut gradients = Gradients::new(&parameters);
@@ -177,7 +177,7 @@ fn no_gradient_reaches_below_the_cut() -> Result<()> {
 /// Dropout is active only in training. An image gives the same result alone and in a batch.
 #[test]
 fn modes_and_batches_change_what_they_should() -> Result<()> {
-    let pixels = pictures(DType::F32)?;
+    let pixels = images(DType::F32)?;
     let (tiny, _) = tiny(false, DType::F32)?;
     let builder = ParameterBuilder::new(5, Vec::new(), DType::F32, &Device::Cpu);
     let config = ViTConfig { hidden_dropout_prob: 0.3, ..tiny.config().clone() };
@@ -187,7 +187,7 @@ fn modes_and_batches_change_what_they_should() -> Result<()> {
     };
     let wanted = run(&tiny, &pixels, Mode::evaluate())?;
     assert_eq!(run(&vit, &pixels, Mode::evaluate())?, wanted);
-    assert_eq!(run(&vit, &pixels, Mode::predict())?, wanted);
+    assert_eq!(run(&vit, &pixels, Mode::inference())?, wanted);
     let trained = run(&vit, &pixels, Mode::train(1))?;
     assert_ne!(trained, wanted);
     assert_ne!(trained, run(&vit, &pixels, Mode::train(2))?);
@@ -202,7 +202,7 @@ fn pictures_of_another_shape_are_refused() -> Result<()> {
     let (vit, _) = load("vit", DType::F32)?;
     for shape in [&[2, 3, 12, 11][..], &[2, 1, 12, 12], &[0, 3, 12, 12], &[3, 12, 12], &[12]] {
         let pixels = Tensor::zeros(shape, DType::F32, &Device::Cpu)?;
-        let refused = vit.forward(&pixels, None, &Mode::predict()).expect_err("a refusal");
+        let refused = vit.forward(&pixels, None, &Mode::inference()).expect_err("a refusal");
         assert!(refused.to_string().contains("takes [B, 3, 12, 12]"), "{refused}");
     }
     Ok(())
@@ -268,10 +268,10 @@ fn a_stem_of_convolutions_makes_patches() -> Result<()> {
     assert_eq!(output.patch_tokens.dims(), [2, 4, 8]);
     let mut gradients = Gradients::new(&parameters);
     gradients.backward(&loss(&output.patch_tokens)?)?;
-    let suspicious = gradients.suspicious();
+    let suspicious = gradients.missing_or_invalid();
     assert!(suspicious.iter().all(|(name, _)| name.ends_with("key.bias")), "{suspicious:?}");
     // The states of an image do not depend on other images.
-    let alone = vit.forward(&pixels.narrow(0, 1, 1)?, None, &Mode::predict())?.patch_tokens;
+    let alone = vit.forward(&pixels.narrow(0, 1, 1)?, None, &Mode::inference())?.patch_tokens;
     let together = output.patch_tokens.narrow(0, 1, 1)?;
     let far = (alone - together)?.abs()?.max_all()?.to_scalar::<f32>()?;
     assert!(far < 1e-5, "{far}");

@@ -20,7 +20,7 @@ use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::LogMel;
 use engram_models::weights::Weights;
-use engram_models::whisper::{Rules, Whisper, WhisperConfig, WhisperTokens};
+use engram_models::whisper::{DecodingRules, Whisper, WhisperConfig, WhisperTokens};
 use engram_models::{ModelError, Result};
 use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
 
@@ -118,7 +118,7 @@ fn frames_are_those_of_the_reference() -> Result<()> {
         .map(|s| s / 32_768.0)
         .collect();
     for bands in [80, 128] {
-        let mel = LogMel::new(bands)?;
+        let mel = LogMel::whisper(bands)?;
         for (what, length) in [("alone", 0), ("padded", 480_000)] {
             let made = mel.frames(&samples, length);
             let want = tensors[&format!("{what}.{bands}")].to_vec2::<f32>()?;
@@ -153,7 +153,7 @@ fn filters_are_the_published_ones() -> Result<()> {
     for bands in [80, 128] {
         let want = published[&format!("mel_{bands}")].to_vec2::<f32>()?;
         for (band, want) in want.iter().enumerate() {
-            let found = LogMel::new(bands)?.filter(band);
+            let found = LogMel::whisper(bands)?.filter(band);
             for (i, want) in want.iter().enumerate() {
                 assert!((found[i] - want).abs() < 1e-8, "band {band} at {i}: {}, {want}", found[i]);
             }
@@ -175,13 +175,13 @@ fn tokens() -> WhisperTokens {
     }
 }
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> DecodingRules {
+    DecodingRules {
         tokens: tokens(),
-        suppressed: vec![5, 6],
-        suppressed_at_start: vec![7],
+        suppress_tokens: vec![5, 6],
+        begin_suppress_tokens: vec![7],
         timestamps: false,
-        most_tokens: vec![5, 7],
+        max_tokens: vec![5, 7],
         boosts: Vec::new(),
     }
 }
@@ -193,25 +193,29 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
     let given = given()?;
     let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
     let frames = given.tensors["frames"].clone();
-    let audio = whisper.encode(&frames, &given.lengths, &Mode::predict())?;
+    let audio = whisper.encode(&frames, &given.lengths, &Mode::inference())?;
     let prompt = [2, 3];
     let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
-    let heard = whisper.decoder().generate(&audio, &prompt, &rules(), &options)?;
-    assert!(heard.iter().any(|heard| heard.text.tokens.len() > 3), "{heard:?}");
+    let transcripts = whisper.decoder().generate(&audio, &prompt, &rules(), &options)?;
+    assert!(
+        transcripts.iter().any(|transcript| transcript.generated.tokens.len() > 3),
+        "{transcripts:?}"
+    );
     let mut start = 0;
-    for (clip, heard) in heard.iter().enumerate() {
+    for (clip, transcript) in transcripts.iter().enumerate() {
         let states = audio.states.narrow(0, start, audio.lengths[clip])?;
         start += audio.lengths[clip];
         let audio = AudioStates { states, lengths: vec![audio.lengths[clip]] };
-        let read = [&prompt, &heard.text.tokens[..heard.text.tokens.len() - 1]].concat();
+        let read = [&prompt, &transcript.generated.tokens[..transcript.generated.tokens.len() - 1]]
+            .concat();
         let read = PackedTokens::new(&[read]);
-        let rows = whisper.decode(&read, &audio, &Mode::predict())?.to_vec2::<f32>()?;
+        let rows = whisper.decode(&read, &audio, &Mode::inference())?.to_vec2::<f32>()?;
         let softmax = |row: &[f32], token: usize| {
             let total: f32 = row.iter().map(|logit| logit.exp()).sum();
             row[token].exp() / total
         };
-        assert!((heard.no_speech - softmax(&rows[0], 4)).abs() < 1e-5);
-        for (i, token) in heard.text.tokens.iter().enumerate() {
+        assert!((transcript.no_speech_prob - softmax(&rows[0], 4)).abs() < 1e-5);
+        for (i, token) in transcript.generated.tokens.iter().enumerate() {
             let mut row = rows[i + 1].clone();
             for forbidden in [5, 6, 2, 3, 4].into_iter().chain((i == 0).then_some(7)) {
                 row[forbidden] = f32::NEG_INFINITY;
@@ -220,21 +224,21 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
             if i < [5, 7][clip] {
                 assert_eq!(best as u32, *token, "clip {clip}, token {i}");
                 let wanted = softmax(&row, best).ln();
-                assert!((heard.text.log_probabilities[i] - wanted).abs() < 1e-4);
+                assert!((transcript.generated.log_probabilities[i] - wanted).abs() < 1e-4);
             } else {
                 assert_eq!((*token, i), (1, [5, 7][clip]), "a text of {i} tokens is ended");
             }
         }
         let mut own = rules();
-        own.most_tokens = vec![own.most_tokens[clip]];
+        own.max_tokens = vec![own.max_tokens[clip]];
         let alone = whisper.decoder().generate(&audio, &prompt, &own, &options)?;
-        assert_eq!(alone[0].text.tokens, heard.text.tokens);
+        assert_eq!(alone[0].generated.tokens, transcript.generated.tokens);
     }
     // Beam search finds a text that is at least as likely.
     let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
     let found = whisper.decoder().generate(&audio, &prompt, &rules(), &beams)?;
-    for (found, greedy) in found.iter().zip(&heard) {
-        assert!(found.text.log_probability >= greedy.text.log_probability - 1e-5);
+    for (found, greedy) in found.iter().zip(&transcripts) {
+        assert!(found.generated.log_probability >= greedy.generated.log_probability - 1e-5);
     }
     Ok(())
 }
@@ -242,7 +246,7 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
 #[test]
 fn what_the_model_cannot_take_is_refused() -> Result<()> {
     let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
-    let mode = Mode::predict();
+    let mode = Mode::inference();
     let frames = Tensor::zeros((26, 6), DType::F32, &Device::Cpu)?;
     let error = whisper.encode(&frames, &[26], &mode).unwrap_err().to_string();
     assert!(error.contains("26 frames") && error.contains("24"), "{error}");
@@ -277,7 +281,7 @@ fn published_sizes_have_the_published_numbers_of_parameters() -> Result<()> {
         (WhisperConfig::large(), 1_543_304_960),
         (WhisperConfig::large_v3(), 1_543_490_560),
     ] {
-        let builder = ParameterBuilder::of_shapes();
+        let builder = ParameterBuilder::shapes_only();
         Whisper::new(&config, &builder)?;
         assert_eq!(builder.finish()?.element_counts().0, count);
     }
@@ -382,7 +386,7 @@ fn tiny_en_has_the_states_and_logits_of_the_reference() -> Result<()> {
     let pairs = bytes[44..].chunks_exact(2);
     let samples: Vec<f32> =
         pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
-    let made = LogMel::new(80)?.frames(&samples, whisper.config().max_samples());
+    let made = LogMel::whisper(80)?.frames(&samples, whisper.config().max_samples());
     let frames = Tensor::from_vec(made.values, (3000, 80), &Device::Cpu)?;
     let path = fixture("", "whisper_tiny_en.safetensors");
     let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
@@ -397,10 +401,10 @@ fn tiny_en_has_the_states_and_logits_of_the_reference() -> Result<()> {
         Ok(far)
     };
     assert!(largest(&every(&frames, 50)?, "frames")? < 1e-4);
-    let audio = whisper.encode(&frames, &[3000], &Mode::predict())?;
+    let audio = whisper.encode(&frames, &[3000], &Mode::inference())?;
     assert!(largest(&every(&audio.states, 40)?, "states")? < 1e-3);
     let read = PackedTokens::new(&[[50_257, 50_362]]);
-    let logits = whisper.decode(&read, &audio, &Mode::predict())?;
+    let logits = whisper.decode(&read, &audio, &Mode::inference())?;
     let logits = every(&logits.t()?.contiguous()?, 50)?.t()?.contiguous()?;
     assert!(largest(&logits, "logits")? < 1e-3);
     Ok(())

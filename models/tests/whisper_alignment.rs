@@ -10,7 +10,7 @@ use candle_core::{DType, Device, Tensor};
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::AudioStates;
 use engram_models::weights::Weights;
-use engram_models::whisper::{Alignment, AlignmentHeads, Said, Whisper, WhisperConfig};
+use engram_models::whisper::{Alignment, AlignmentHeads, AlignmentText, Whisper, WhisperConfig};
 use engram_models::{ModelError, Result};
 
 /// The first token id in the fixture's vocabulary that is not a word token.
@@ -89,22 +89,29 @@ fn tokens_begin_where_the_reference_has_them() -> Result<()> {
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
         let (whisper, audio) = load(dtype)?;
         let heads = AlignmentHeads::new(&given.heads, whisper.config())?;
-        let said =
-            [Said { text: &given.texts[0], states: 10 }, Said { text: &given.texts[1], states: 7 }];
-        let align = |audio: &AudioStates, said: &[Said<'_>]| {
-            whisper.decoder().align(audio, said, (&given.prompt, END), &heads)
+        let texts = [
+            AlignmentText { tokens: &given.texts[0], num_states: 10 },
+            AlignmentText { tokens: &given.texts[1], num_states: 7 },
+        ];
+        let align = |audio: &AudioStates, texts: &[AlignmentText<'_>]| {
+            whisper.decoder().align(audio, texts, (&given.prompt, END), &heads)
         };
-        let found = align(&audio, &said)?;
+        let found = align(&audio, &texts)?;
         assert_is("0", &found[0], &given, tolerance)?;
         assert_is("1", &found[1], &given, tolerance)?;
         // An empty text gives an empty alignment and does not affect other clips. Surplus states
         // are ignored.
         let states = 9;
-        let found =
-            align(&audio, &[Said { text: &[], states }, Said { text: &given.texts[1], states }])?;
+        let found = align(
+            &audio,
+            &[
+                AlignmentText { tokens: &[], num_states: states },
+                AlignmentText { tokens: &given.texts[1], num_states: states },
+            ],
+        )?;
         assert_eq!(found[0], Alignment::default());
         assert_is("1", &found[1], &given, tolerance)?;
-        let nothing = Said { text: &[], states };
+        let nothing = AlignmentText { tokens: &[], num_states: states };
         assert!(align(&audio, &[nothing; 2])?.iter().all(|found| *found == Alignment::default()));
     }
     Ok(())
@@ -120,14 +127,17 @@ fn short_clips_and_long_texts_have_times() -> Result<()> {
     assert_eq!(heads, AlignmentHeads::new(&upper, whisper.config())?);
     let text: Vec<u32> = (3..10).collect();
     for states in [0, 1, 3, 7] {
-        let said = [Said { text: &text, states }, Said { text: &text[..5], states }];
+        let texts = [
+            AlignmentText { tokens: &text, num_states: states },
+            AlignmentText { tokens: &text[..5], num_states: states },
+        ];
         let prompt = (given.prompt.as_slice(), END);
-        for (said, found) in
-            said.iter().zip(whisper.decoder().align(&audio, &said, prompt, &heads)?)
+        for (text, found) in
+            texts.iter().zip(whisper.decoder().align(&audio, &texts, prompt, &heads)?)
         {
-            assert_eq!(found.starts.len(), said.text.len() + 1);
+            assert_eq!(found.starts.len(), text.tokens.len() + 1);
             assert_eq!(found.weights.len(), found.starts.len() * states.max(1));
-            assert!(found.starts.is_sorted() && found.starts[said.text.len()] < states.max(1));
+            assert!(found.starts.is_sorted() && found.starts[text.tokens.len()] < states.max(1));
             assert!(found.probabilities.iter().all(|p| (0.0..=1.0).contains(p)));
             assert!(found.weights.iter().all(|weight| weight.is_finite()));
         }
@@ -140,8 +150,9 @@ fn what_cannot_be_aligned_is_refused() -> Result<()> {
     let (given, (whisper, audio)) = (given()?, load(DType::F32)?);
     let heads = AlignmentHeads::new(&given.heads, whisper.config())?;
     let refused = |texts: &[&[u32]], prompt: &[u32]| {
-        let said: Vec<Said<'_>> = texts.iter().map(|text| Said { text, states: 5 }).collect();
-        whisper.decoder().align(&audio, &said, (prompt, END), &heads).unwrap_err().to_string()
+        let texts: Vec<AlignmentText<'_>> =
+            texts.iter().map(|text| AlignmentText { tokens: text, num_states: 5 }).collect();
+        whisper.decoder().align(&audio, &texts, (prompt, END), &heads).unwrap_err().to_string()
     };
     assert!(refused(&[&[1]], &[31]).contains("1 texts but 2 clips"));
     assert!(refused(&[&[1], &[]], &[]).contains("prompt"));

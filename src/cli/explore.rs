@@ -2,12 +2,12 @@
 //!
 //! | file | task |
 //! |---|---|
-//! | `found` | finds the runs and memories below the given folders |
+//! | `discover` | finds the runs and memories below the given folders |
 //! | `curves` | reads the metrics of a run by step |
 //! | `memories` | searches a memory by text, by an image or by one of its entries |
 //! | `answers` | REVEAL runs: answers and their retrieved entries |
 //! | `speech` | AVFormer runs: noisy clips, transcribed with and without images |
-//! | `lazily` | opens models on first use |
+//! | `lazy` | opens models on first use |
 //! | `uploads` | text and images that the page sends |
 //! | `access` | access control by the token of the printed address |
 //! | `budget` | limits the memory of concurrent requests |
@@ -20,8 +20,8 @@ mod answers;
 mod budget;
 mod connections;
 mod curves;
-mod found;
-mod lazily;
+mod discover;
+mod lazy;
 mod memories;
 mod server;
 mod speech;
@@ -34,8 +34,8 @@ use engram_data::hub::stay_offline;
 
 use super::{Outcome, output};
 use budget::Budget;
-use found::{Found, find};
-use lazily::LazyRuns;
+use discover::{RunsAndMemories, find};
+use lazy::LazyRuns;
 use memories::Memories;
 use server::{Explored, serve};
 
@@ -50,7 +50,7 @@ use server::{Explored, serve};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram explore train/kept
+  engram explore train/bundled
   engram explore runs
   engram explore runs/r1 runs/ablations --port 8080
   engram explore memory --images pictures")]
@@ -76,7 +76,7 @@ impl Explore {
             );
         }
         stay_offline();
-        let Found { runs, memories } = find(&self.folders)?;
+        let RunsAndMemories { runs, memories } = find(&self.folders)?;
         let memories = Memories::open(memories, self.images.as_deref());
         if runs.is_empty() && memories.len() == 0 {
             anyhow::bail!("no readable run or memory was found");

@@ -20,9 +20,11 @@ use super::{Outcome, output};
 #[command(after_help = "\
 Examples:
   engram grid train/recipes/reveal/ablations.toml --out runs/ablations
-  engram grid train/recipes/reveal/ablations.toml --out runs/ablations --seeds 3 --rows k-1,k-50
-  engram grid train/recipes/avformer/ablations.toml --out runs/avformer --rows audio-only,joint \\
-      --set model.recogniser=whisper --set model.image_encoder=runs/clip")]
+  engram grid train/recipes/reveal/ablations.toml --out runs/ablations --seeds 3 \\
+      --configurations k-1,k-50
+  engram grid train/recipes/avformer/ablations.toml --out runs/avformer \\
+      --configurations audio-only,joint \\
+      --set model.asr_model=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
     /// The grid (TOML)
     file: PathBuf,
@@ -35,8 +37,8 @@ pub struct GridCommand {
     seeds: u64,
     /// Train only these configurations and the main one; claims about others are skipped
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    rows: Vec<String>,
-    /// Change a value in the recipes of all configurations, for example `data.pictures=100`
+    configurations: Vec<String>,
+    /// Change a value in the recipes of all configurations, for example `data.max_images=100`
     /// (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -60,13 +62,16 @@ impl GridCommand {
 
     fn make(&self, stop: Stop) -> anyhow::Result<Outcome> {
         let mut grid = Grid::load(&self.file)?;
-        if !self.rows.is_empty() {
-            let known: Vec<&str> = grid.rows().iter().map(|row| row.name.as_str()).collect();
-            if let Some(name) = self.rows.iter().find(|name| !known.contains(&name.as_str())) {
+        if !self.configurations.is_empty() {
+            let known: Vec<&str> =
+                grid.configurations().iter().map(|one| one.name.as_str()).collect();
+            if let Some(name) =
+                self.configurations.iter().find(|name| !known.contains(&name.as_str()))
+            {
                 let (file, known) = (self.file.display(), known.join(", "));
                 anyhow::bail!("{file}: has no configuration `{name}`; it has {known}");
             }
-            grid = grid.only(&self.rows.iter().map(String::as_str).collect::<Vec<_>>());
+            grid = grid.select(&self.configurations.iter().map(String::as_str).collect::<Vec<_>>());
         }
         // After the selection: claims about other configurations need not fit these settings.
         let grid = grid.with_settings(&self.set)?;
@@ -99,11 +104,11 @@ impl GridCommand {
 pub(super) fn time_left(quiet: bool) -> impl FnMut(&GridProgress) {
     let started = Instant::now();
     move |progress: &GridProgress| {
-        let GridProgress { run, steps_made, steps_left } = progress;
-        let left = match steps_made {
+        let GridProgress { run, steps_done, steps_left } = progress;
+        let left = match steps_done {
             0 => format!("{steps_left} steps left"),
-            made => {
-                let seconds = started.elapsed().as_secs_f64() / *made as f64 * *steps_left as f64;
+            done => {
+                let seconds = started.elapsed().as_secs_f64() / *done as f64 * *steps_left as f64;
                 format!("{} left", HumanDuration(Duration::from_secs_f64(seconds)))
             }
         };

@@ -41,7 +41,7 @@ Start with `engram reproduce`. It needs no data, no weights and no network.
 
 Examples:
   engram reproduce
-  engram explore train/kept
+  engram explore train/bundled
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en
   engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
   engram grid --help                      # every command has examples in its help")]

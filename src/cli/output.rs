@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use engram_durable::{FileWriter, FolderWriter, create_new_file, write_into};
+use engram_durable::{FileWriter, FolderWriter, create_new_file, open_device};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// The path of standard output; `-` on the command line.
@@ -62,7 +62,7 @@ impl AtomicFile {
             return Ok(Self::Stdout(io::stdout().lock()));
         }
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return write_into(path).map(Self::Device);
+            return open_device(path).map(Self::Device);
         }
         FileWriter::create(&follow_links(path)?).map(Self::Beside)
     }

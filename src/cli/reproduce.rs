@@ -2,9 +2,9 @@
 //! papers' claims.
 
 mod avformer;
+mod bundled;
 mod correlation;
-mod given;
-mod kept;
+mod inputs;
 mod patent;
 mod real;
 mod report;
@@ -34,7 +34,7 @@ Scale laptop first trains AVFormer's ASR model and image encoder; smoke uses the
 
 Examples:
   engram reproduce
-  engram reproduce --row reveal.k_curve,reveal.needle        # only the training that these need
+  engram reproduce --claim reveal.k_curve,reveal.needle      # only the training that these need
   engram reproduce --study reveal --scale laptop --seeds 3 --ablations --out runs/reveal
   engram reproduce --study avformer --scale laptop --whisper hf://openai/whisper-tiny.en
   engram reproduce --study patent --data ../shared/data      # with claims on real data")]
@@ -43,10 +43,10 @@ pub struct Reproduce {
     #[arg(long, value_delimiter = ',', value_name = "STUDIES")]
     study: Vec<StudyName>,
     /// Only these claims of the report, by id, and only the training that they need; the report is
-    /// then report-of-rows.html
-    #[arg(long = "row", value_delimiter = ',', value_name = "IDS",
-        conflicts_with_all = ["study", "ablations", "keep"])]
-    rows: Vec<String>,
+    /// then report-of-claims.html
+    #[arg(long = "claim", value_delimiter = ',', value_name = "IDS",
+        conflicts_with_all = ["study", "ablations", "export_bundled"])]
+    claims: Vec<String>,
     /// Size of the runs; the patent study has only one size
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     scale: Scale,
@@ -78,10 +78,10 @@ pub struct Reproduce {
     /// The folder for runs and the report
     #[arg(long, default_value = "runs/reproduce", value_name = "FOLDER")]
     out: PathBuf,
-    /// Write the bundled models (as in train/kept) of this reproduction to a folder: at scale smoke
-    /// AVFormer and REVEAL, at laptop the image encoder and the Conformer
+    /// Write the bundled models (as in train/bundled) of this reproduction to a folder: at scale
+    /// smoke AVFormer and REVEAL, at laptop the image encoder and the Conformer
     #[arg(long, value_name = "FOLDER")]
-    keep: Option<PathBuf>,
+    export_bundled: Option<PathBuf>,
     /// Use runs in the folder that another build of this program trained, and note it in the report
     #[arg(long)]
     reuse: bool,
@@ -130,22 +130,23 @@ impl Reproduce {
         self.ablations |= self.scale == Scale::Full;
         self.check_given()?;
         let _claimed = self.claim_folder()?;
-        let (mut rows, mut notes) = (Vec::new(), Vec::new());
-        if self.makes(StudyName::Patent) {
-            rows.extend(self.patent(&mut notes)?);
-            rows.extend(self.real_phrases(&mut notes)?);
+        let (mut claims, mut notes) = (Vec::new(), Vec::new());
+        if self.includes_study(StudyName::Patent) {
+            claims.extend(self.patent(&mut notes)?);
+            claims.extend(self.real_phrases(&mut notes)?);
         }
-        if self.makes(StudyName::Reveal) {
-            rows.extend(self.reveal(&mut notes)?);
-            rows.extend(self.real_captions(&mut notes)?);
+        if self.includes_study(StudyName::Reveal) {
+            claims.extend(self.reveal(&mut notes)?);
+            claims.extend(self.real_captions(&mut notes)?);
         }
-        if self.makes(StudyName::Avformer) {
-            rows.extend(self.avformer(&mut notes)?);
-            rows.extend(self.real_speech(&mut notes)?);
+        if self.includes_study(StudyName::Avformer) {
+            claims.extend(self.avformer(&mut notes)?);
+            claims.extend(self.real_speech(&mut notes)?);
         }
-        rows.retain(|row| self.wants(&row.id));
-        if let Some(id) = self.rows.iter().find(|id| rows.iter().all(|row| row.id != **id)) {
-            anyhow::bail!("--row {id}: could not be measured. {}", notes.join(" "));
+        claims.retain(|claim| self.includes_claim(&claim.id));
+        if let Some(id) = self.claims.iter().find(|id| claims.iter().all(|claim| claim.id != **id))
+        {
+            anyhow::bail!("--claim {id}: could not be measured. {}", notes.join(" "));
         }
         let report = Report {
             program: Program::running()?,
@@ -153,9 +154,9 @@ impl Reproduce {
             scale: self.scale_name(),
             seconds: started.elapsed().as_secs(),
             threads: rayon::current_num_threads(),
-            rows,
+            claims,
         };
-        let name = if self.rows.is_empty() { "report" } else { "report-of-rows" };
+        let name = if self.claims.is_empty() { "report" } else { "report-of-claims" };
         let file = self.out.join(format!("{name}.html"));
         let json = serde_json::to_vec_pretty(&report)?;
         output::write_atomic(&self.out.join(format!("{name}.json")), &json)?;
@@ -166,19 +167,24 @@ impl Reproduce {
         Ok(if report.as_expected() { Outcome::Done } else { Outcome::CheckFailed })
     }
 
-    /// Notes whether a run's weights equal the bundled ones, and writes the run to the `--keep`
-    /// folder if given.
-    fn keep(&self, kept: &kept::Kept, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<()> {
-        notes.push(kept.compared(run)?);
-        match &self.keep {
-            Some(folder) => kept.keep(run, &self.out, folder),
+    /// Notes whether a run's weights equal the bundled ones, and writes the run to the folder of
+    /// `--export-bundled` if given.
+    fn export_bundled(
+        &self,
+        model: &bundled::BundledModel,
+        run: &Path,
+        notes: &mut Vec<String>,
+    ) -> anyhow::Result<()> {
+        notes.push(model.compared(run)?);
+        match &self.export_bundled {
+            Some(folder) => model.export(run, &self.out, folder),
             None => Ok(()),
         }
     }
 
     /// Whether the run is not finished yet.
-    fn is_to_be_made(&self, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<bool> {
-        if Program::is_other(run, self.reuse)? {
+    fn is_unfinished(&self, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<bool> {
+        if Program::differs_from_running(run, self.reuse)? {
             notes.push(format!("Trained by another build of the program: {}.", run.display()));
         }
         Ok(!is_finished(run))
@@ -197,7 +203,7 @@ impl Reproduce {
     /// The command that measures one claim.
     fn command(&self, id: &str, more: &str) -> String {
         let (scale, seeds) = (self.scale_name(), self.seeds);
-        format!("engram reproduce --row {id} --scale {scale} --seeds {seeds}{more}")
+        format!("engram reproduce --claim {id} --scale {scale} --seeds {seeds}{more}")
     }
 
     fn tell(&self, what: &str) {

@@ -32,7 +32,7 @@ Examples:
   engram train speech --recipe train/recipes/speech/tiny.toml --run runs/s1
   engram train clip --recipe train/recipes/clip/tiny.toml --run runs/clip
   engram train avformer --recipe train/recipes/avformer/tiny.toml --run runs/a1 \\
-      --set model.recogniser=whisper-tiny.en --set model.image_encoder=runs/clip")]
+      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip")]
 pub struct Train {
     /// The study
     study: Study,

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use engram_memory::format::mapping::{LONGEST_PATH, path_at};
+use engram_memory::format::mapping::{MAX_PATH_LENGTH, path_at};
 
 /// Installs a SIGBUS handler: a truncated file ends the command with a message that names the file,
 /// and exit code 2.
@@ -24,7 +24,7 @@ pub fn explain_truncated_files() {
 extern "C" fn end(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     const REMEDY: &[u8] = b": the file was truncated while it was read, or its disk failed; \
         check a memory with `engram memory verify`\n";
-    let mut path = [0; LONGEST_PATH];
+    let mut path = [0; MAX_PATH_LENGTH];
     // SAFETY: `si_addr` is the address of the failed read. `write` and `_exit` are
     // async-signal-safe.
     unsafe {

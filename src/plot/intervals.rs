@@ -24,29 +24,29 @@ pub struct Interval {
     pub name: String,
     /// The value.
     pub value: f64,
-    /// The ends of the interval; both equal the value if there is no interval.
-    pub ends: [f64; 2],
+    /// The bounds of the interval; both equal the value if there is no interval.
+    pub bounds: [f64; 2],
 }
 
 impl Interval {
     /// A value with a 95 % interval.
-    pub fn new(name: impl Into<String>, value: f64, ends: [f64; 2]) -> Self {
-        Self { name: name.into(), value, ends }
+    pub fn new(name: impl Into<String>, value: f64, bounds: [f64; 2]) -> Self {
+        Self { name: name.into(), value, bounds }
     }
 
     /// The mean of the values with its bootstrap interval.
-    pub fn of_mean(name: impl Into<String>, values: &[f64]) -> Self {
+    pub fn bootstrap_mean(name: impl Into<String>, values: &[f64]) -> Self {
         let resampling = Resampling::by_row(values.len());
         let options = BootstrapOptions::default();
         let drawn = interval(&resampling, &options, |counts| weighted_mean(values, counts));
         let info = MetricInfo { name: "mean", version: 1, higher_is_better: None };
-        Self::of(name, &Measure::new(&info, values.len(), Ok(mean(values)), drawn))
+        Self::from_measure(name, &Measure::new(&info, values.len(), Ok(mean(values)), drawn))
     }
 
     /// The value and interval of a [`Measure`].
-    pub fn of(name: impl Into<String>, measure: &Measure) -> Self {
-        let ends = measure.ci95.unwrap_or_default().map(|end| end.unwrap_or(measure.value));
-        Self::new(name, measure.value, ends)
+    pub fn from_measure(name: impl Into<String>, measure: &Measure) -> Self {
+        let bounds = measure.ci95.unwrap_or_default().map(|end| end.unwrap_or(measure.value));
+        Self::new(name, measure.value, bounds)
     }
 }
 
@@ -55,20 +55,21 @@ impl Interval {
 ///
 /// # Errors
 /// If the plotting back end fails.
-pub fn draw_intervals(axis: &str, figures: &[Interval]) -> Result<String, PlotError> {
-    let height = AROUND + ROW * figures.len() as u32;
-    svg((WIDTH, height), |area| drawn(area, axis, figures))
+pub fn draw_intervals(axis: &str, intervals: &[Interval]) -> Result<String, PlotError> {
+    let height = AROUND + ROW * intervals.len() as u32;
+    svg((WIDTH, height), |area| drawn(area, axis, intervals))
 }
 
 fn drawn(
     area: &Area<'_>,
     axis: &str,
-    figures: &[Interval],
+    intervals: &[Interval],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let names = figures.iter().map(|figure| figure.name.chars().count());
+    let names = intervals.iter().map(|interval| interval.name.chars().count());
     let names = (LETTER * names.max().unwrap_or(0) as u32 + 16).min(WIDTH / 2);
-    let ends = figures.iter().flat_map(|figure| figure.ends.into_iter().chain([figure.value]));
-    let rows = figures.len() as i32;
+    let ends =
+        intervals.iter().flat_map(|interval| interval.bounds.into_iter().chain([interval.value]));
+    let rows = intervals.len() as i32;
     let scale = Scale::new(Axis::linear(axis), ends);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
@@ -78,13 +79,13 @@ fn drawn(
     let place = |row: usize| rows - 1 - row as i32;
     let name = |at: &i32| {
         let row = usize::try_from(rows - 1 - at).ok();
-        row.and_then(|row| figures.get(row)).map_or_else(String::new, |one| one.name.clone())
+        row.and_then(|row| intervals.get(row)).map_or_else(String::new, |one| one.name.clone())
     };
     chart
         .configure_mesh()
         .x_desc(axis)
         .x_labels(LABELS)
-        .y_labels(figures.len() + 2)
+        .y_labels(intervals.len() + 2)
         .y_label_formatter(&name)
         .light_line_style(TRANSPARENT)
         .draw()?;
@@ -93,15 +94,15 @@ fn drawn(
         chart.draw_series([zero])?;
     }
     let colour = COLOURS[0];
-    chart.draw_series(figures.iter().enumerate().map(|(row, figure)| {
-        let [low, high] = figure.ends;
+    chart.draw_series(intervals.iter().enumerate().map(|(row, interval)| {
+        let [low, high] = interval.bounds;
         PathElement::new(vec![(low, place(row)), (high, place(row))], colour.stroke_width(2))
     }))?;
     chart.draw_series(
-        figures
+        intervals
             .iter()
             .enumerate()
-            .map(|(row, figure)| Circle::new((figure.value, place(row)), 4, colour.filled())),
+            .map(|(row, interval)| Circle::new((interval.value, place(row)), 4, colour.filled())),
     )?;
     Ok(())
 }
@@ -112,16 +113,16 @@ mod tests {
 
     #[test]
     fn a_mean_lies_in_its_interval() {
-        let right = Interval::of_mean("right", &[1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
+        let right = Interval::bootstrap_mean("right", &[1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
         assert_eq!(right.value, 0.75);
-        assert!(right.ends[0] < 0.75 && 0.75 < right.ends[1], "{right:?}");
+        assert!(right.bounds[0] < 0.75 && 0.75 < right.bounds[1], "{right:?}");
     }
 
     #[test]
-    fn each_figure_has_a_row_with_its_name() {
-        let figures =
+    fn each_interval_has_a_row_with_its_name() {
+        let intervals =
             [Interval::new("right", 0.2, [0.1, 0.3]), Interval::new("none", -0.1, [-0.1, -0.1])];
-        let svg = draw_intervals("WER", &figures).unwrap();
+        let svg = draw_intervals("WER", &intervals).unwrap();
         assert!(svg.contains("right") && svg.contains("none") && svg.contains("WER"));
         assert_eq!(svg.matches("<circle").count(), 2);
     }

@@ -19,9 +19,9 @@ pub struct Line {
     /// Intervals of the y values; empty for none.
     pub intervals: Vec<[f64; 2]>,
     /// Whether a line joins the points.
-    pub joined: bool,
+    pub connected: bool,
     /// Whether the points of a line are drawn.
-    pub dots: bool,
+    pub markers: bool,
 }
 
 /// Position of the legend.
@@ -38,12 +38,12 @@ pub enum Legend {
 impl Line {
     /// A line without intervals.
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), points, intervals: Vec::new(), joined: true, dots: true }
+        Self { name: name.into(), points, intervals: Vec::new(), connected: true, markers: true }
     }
 
     /// Scatter points.
-    pub fn cloud(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self { joined: false, ..Self::new(name, points) }
+    pub fn scatter(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { connected: false, ..Self::new(name, points) }
     }
 }
 
@@ -89,9 +89,9 @@ fn drawn(
         });
         let bars: Vec<_> = bars.collect();
         chart.draw_series(bars)?;
-        let drawn = if line.joined {
+        let drawn = if line.connected {
             chart.draw_series(
-                LineSeries::new(points, colour.stroke_width(2)).point_size(if line.dots {
+                LineSeries::new(points, colour.stroke_width(2)).point_size(if line.markers {
                     3
                 } else {
                     0
@@ -131,10 +131,10 @@ mod tests {
         line.intervals = vec![[0.4, 0.6], [0.0, 0.2]];
         let bars = draw_lines(axes, &[line], Legend::UpperRight).unwrap();
         assert!(bars.len() > plain.len());
-        let cloud = Line::cloud("pairs", vec![(0.0, 0.5), (10.0, 0.1)]);
-        let cloud = draw_lines(axes, &[cloud], Legend::None).unwrap();
+        let scatter = Line::scatter("pairs", vec![(0.0, 0.5), (10.0, 0.1)]);
+        let scatter = draw_lines(axes, &[scatter], Legend::None).unwrap();
         let dots = |svg: &str| svg.matches("<circle").count();
-        assert_eq!((dots(&cloud), dots(&plain)), (2, 3));
-        assert!(!cloud.contains("pairs"));
+        assert_eq!((dots(&scatter), dots(&plain)), (2, 3));
+        assert!(!scatter.contains("pairs"));
     }
 }

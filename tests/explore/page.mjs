@@ -2,7 +2,7 @@
 //
 //   node tests/explore/page.mjs ADDRESS [SCREENSHOTS]      # the printed address with its token
 //
-// with train/kept and a memory `capitals` with keys of MiniLM.
+// with train/bundled and a memory `capitals` with keys of MiniLM.
 
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
@@ -111,12 +111,12 @@ tests["a run's memory is searched by a picture, with gates"] = async () => {
   await page.uncheck("#sources input[value=kg]");
   await idle();
   assert.doesNotMatch(await text("#hits"), / · kg/);
-  await page.fill("#having", "SMELL");
-  await page.press("#having", "Enter");
+  await page.fill("#containing", "SMELL");
+  await page.press("#containing", "Enter");
   await page.waitForFunction(() => document.getElementById("found").textContent.includes("contain these words"));
   for (const hit of await page.locator("#hits li p:first-child").allTextContents()) assert.match(hit, /smell/i);
-  await page.fill("#having", "");
-  await page.press("#having", "Enter");
+  await page.fill("#containing", "");
+  await page.press("#containing", "Enter");
   await page.waitForFunction(() => !document.getElementById("found").textContent.includes("contain these words"));
   await page.focus("#words");
   await look("memory");
@@ -159,32 +159,32 @@ tests["an entry that is switched off changes the answer, and back on restores it
   await page.waitForFunction(() => [...document.querySelectorAll("#questions small")].every((one) => one.textContent.includes("held out")));
 };
 
-tests["speech is played, drawn, and heard with other pictures and less noise"] = async () => {
+tests["speech is played, drawn, and transcribed with other pictures and less noise"] = async () => {
   await page.click("#tab-speech");
-  await page.waitForSelector("#heard td");
-  assert.ok(await page.locator("#heard tr").count() >= 3);
+  await page.waitForSelector("#transcripts td");
+  assert.ok(await page.locator("#transcripts tr").count() >= 3);
   assert.ok(await page.isVisible("#waves polygon"));
-  const rows = await text("#heard");
+  const rows = await text("#transcripts");
   await page.fill("#snr", "-16");
   await page.selectOption("#other", "3");
-  await page.waitForFunction((old) => document.getElementById("heard").textContent !== old, rows);
+  await page.waitForFunction((old) => document.getElementById("transcripts").textContent !== old, rows);
   await idle();
   // The screenshot needs a name that is correct only with its own images.
-  const errors = (row) => text(`#heard tr:nth-child(${row}) td:last-child`).then(Number);
+  const errors = (row) => text(`#transcripts tr:nth-child(${row}) td:last-child`).then(Number);
   for (let name = 4; screenshots && name < 40 && (await errors(4)) >= (await errors(3)); name += 1) {
     await page.selectOption("#name", String(name));
-    await page.waitForFunction(() => document.querySelector("#heard[aria-busy]") !== null);
+    await page.waitForFunction(() => document.querySelector("#transcripts[aria-busy]") !== null);
     await idle();
   }
   await look("speech");
   await page.selectOption("#noise", "");
-  await page.waitForFunction(() => document.getElementById("sound").src.includes("noise") === false);
+  await page.waitForFunction(() => document.getElementById("audio").src.includes("noise") === false);
   await idle();
   const seconds = await page.evaluate(async () => {
-    const sound = document.getElementById("sound");
-    sound.preload = "auto";
-    if (!(sound.duration > 0)) await new Promise((done) => sound.addEventListener("loadedmetadata", done, { once: true }));
-    return sound.duration;
+    const audio = document.getElementById("audio");
+    audio.preload = "auto";
+    if (!(audio.duration > 0)) await new Promise((done) => audio.addEventListener("loadedmetadata", done, { once: true }));
+    return audio.duration;
   });
   assert.ok(seconds > 0.3 && seconds < 20, `${seconds} s`);
 };

@@ -19,7 +19,7 @@ use engram_data::groups::{Grouping, grouped_rows};
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::patent::{Labels, read_pairs};
 use engram_data::titles::ClassTitles;
-use engram_data::tokenise::Tokeniser;
+use engram_data::tokenizer::SegmentTokenizer;
 use engram_models::gradients::Gradients;
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
@@ -91,7 +91,7 @@ impl Ours {
     }
 
     fn forward(&self, batch: &Batch) -> Result<()> {
-        self.encoder.encode(&PackedTokens::new(&batch.sequences), &Mode::predict())?;
+        self.encoder.encode(&PackedTokens::new(&batch.sequences), &Mode::inference())?;
         Ok(())
     }
 }
@@ -201,7 +201,7 @@ fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
     };
     let rows = read_pairs(data.join("patent/train.csv"), Labels::Required)?;
     let titles = ClassTitles::read(data.join("patent/ipc_class_titles.tsv"))?;
-    let tokeniser = Tokeniser::from_file(folder.join("tokenizer.json"))?;
+    let tokeniser = SegmentTokenizer::from_file(folder.join("tokenizer.json"))?;
     let groups = grouped_rows(&rows, Grouping::Context);
     let mut group_of_row = vec![0; rows.len()];
     for (index, group) in groups.iter().enumerate() {
@@ -226,7 +226,7 @@ fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
             }
             let mut ids = vec![special.cls];
             for piece in [&row.anchor, &row.target, &title, &others.join("; ")] {
-                ids.extend(&*tokeniser.encode_piece(piece)?);
+                ids.extend(&*tokeniser.encode_segment(piece)?);
                 ids.push(special.sep);
             }
             ids.truncate(128);

@@ -78,8 +78,8 @@ pub(crate) fn of_run<S: Study>(
     let direction = if metric.higher_is_better { "higher" } else { "lower" };
     let mut card = Card::new(&format!("A model of the study `{}`", study.name()));
     if let Some((value, step)) = summary.best {
-        let figure = format!("{value:.6} at step {step} ({direction} is better)");
-        card.row(&format!("best {} of the last phase", metric.name), &figure);
+        let best = format!("{value:.6} at step {step} ({direction} is better)");
+        card.row(&format!("best {} of the last phase", metric.name), &best);
     }
     for (name, count) in summary.last_evaluation.iter().flat_map(|e| &e.counts) {
         card.row(&format!("count of {name}"), &count.to_string());

@@ -12,16 +12,16 @@
 
 mod clip;
 mod files;
+mod images;
 mod joint;
 mod layout;
-mod pictures;
 mod text;
 mod tokenizer;
 
 use std::path::Path;
 
 use engram_data::hub::WeightsLocation;
-use engram_data::image::{Picture, Preprocessing};
+use engram_data::image::{DecodedImage, Preprocessing};
 use engram_models::clip::CLIP_VISION;
 use engram_models::mobilenet::OPS_FILE;
 pub use engram_models::similarity::sentence_transformer::PromptChoice;
@@ -30,7 +30,7 @@ use serde::Deserialize;
 
 use crate::digest;
 use crate::error::{Result, TrainError};
-use crate::published::{PublishedFolder, is_missing};
+use crate::pretrained::{PretrainedFolder, is_missing};
 pub use files::EncoderFiles;
 pub use joint::{JointEncoder, PreparedParts};
 use layout::Layout;
@@ -44,16 +44,16 @@ pub struct Item<'a> {
     /// A text.
     pub text: Option<&'a str>,
     /// An image file.
-    pub picture: Option<&'a Path>,
+    pub image: Option<&'a Path>,
 }
 
 /// The modalities that an encoder supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reads {
+pub struct Modalities {
     /// Whether it encodes texts.
     pub text: bool,
     /// Whether it encodes images.
-    pub pictures: bool,
+    pub images: bool,
 }
 
 /// An item as tokens and pixels. A modality that the encoder does not support is `None`.
@@ -83,8 +83,8 @@ pub struct Encoder {
 enum Model {
     Text(Box<text::TextModel>),
     Clip(Box<clip::ClipModel>),
-    ClipVision(Box<clip::ClipPictures>),
-    Pictures(pictures::PictureModel),
+    ClipVision(Box<clip::ClipImageModel>),
+    Images(images::ImageModel),
 }
 
 impl Encoder {
@@ -103,7 +103,7 @@ impl Encoder {
     /// The errors of [`open`](Self::open); [`TrainError::Model`] for a prompt that the model does
     /// not have.
     pub fn with_prompt(location: &str, choice: &PromptChoice) -> Result<Self> {
-        let folder = PublishedFolder::open(location)?;
+        let folder = PretrainedFolder::open(location)?;
         let layout = Layout::read(folder.clone())?;
         let (mut model, sha256) = Self::build(&folder, &layout)?;
         let name = match folder.place() {
@@ -117,13 +117,13 @@ impl Encoder {
         match &mut model {
             Model::Text(model) => model.set_prompt(&prompt, choice)?,
             Model::Clip(model) => model.set_role(choice),
-            Model::ClipVision(_) | Model::Pictures(_) => {}
+            Model::ClipVision(_) | Model::Images(_) => {}
         }
         Ok(Self { name, sha256, model, prompts: layout.prompts, prompt })
     }
 
     /// The model, with the SHA-256 of all files that affect its vectors.
-    fn build(folder: &PublishedFolder, layout: &Layout) -> Result<(Model, String)> {
+    fn build(folder: &PretrainedFolder, layout: &Layout) -> Result<(Model, String)> {
         let transformer = layout.transformer();
         let config = match transformer.find("config.json") {
             Ok(config) => config,
@@ -131,9 +131,9 @@ impl Encoder {
             Err(missing) if is_missing(&missing) => {
                 let Ok(ops) = folder.find(OPS_FILE) else { return Err(missing.into()) };
                 let find = |file: &str| folder.find(file);
-                let (model, weights) = pictures::PictureModel::open(&ops, &find)?;
+                let (model, weights) = images::ImageModel::open(&ops, &find)?;
                 let (_, sha256) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
-                return Ok((Model::Pictures(model), sha256));
+                return Ok((Model::Images(model), sha256));
             }
             Err(error) => return Err(error.into()),
         };
@@ -143,7 +143,7 @@ impl Encoder {
                 (Model::Clip(Box::new(model)), sha256)
             }
             Some(CLIP_VISION) => {
-                let (model, sha256) = clip::ClipPictures::open(&transformer, &config)?;
+                let (model, sha256) = clip::ClipImageModel::open(&transformer, &config)?;
                 (Model::ClipVision(Box::new(model)), sha256)
             }
             _ => {
@@ -159,23 +159,23 @@ impl Encoder {
     }
 
     /// Notes on the model's settings for the user, one per line.
-    pub fn advice(&self, choice: &PromptChoice) -> Vec<String> {
-        let mut advice = Vec::new();
-        if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.passed_over()) {
-            advice.push(format!(
+    pub fn notes(&self, choice: &PromptChoice) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.ignored_prompt()) {
+            notes.push(format!(
                 "{}: has the prompt `{name}`, but sentence-transformers does not use it by \
                  default; --prompt {name} applies it",
                 self.name
             ));
         }
         if let Some(other) = &self.prompts.other_similarity {
-            advice.push(format!(
+            notes.push(format!(
                 "{}: was trained for the similarity `{other}`; here, keys and queries have unit \
                  length, so scores are cosine similarities",
                 self.name
             ));
         }
-        advice
+        notes
     }
 
     /// The absolute path of the folder, or the Hub address.
@@ -193,18 +193,18 @@ impl Encoder {
     pub fn width(&self) -> usize {
         match &self.model {
             Model::Text(model) => model.width(),
-            Model::Clip(model) => model.pictures().width(),
+            Model::Clip(model) => model.images().width(),
             Model::ClipVision(model) => model.width(),
-            Model::Pictures(model) => model.width(),
+            Model::Images(model) => model.width(),
         }
     }
 
     /// The modalities that it supports.
-    pub fn reads(&self) -> Reads {
+    pub fn modalities(&self) -> Modalities {
         match &self.model {
-            Model::Text(_) => Reads { text: true, pictures: false },
-            Model::Clip(_) => Reads { text: true, pictures: true },
-            Model::ClipVision(_) | Model::Pictures(_) => Reads { text: false, pictures: true },
+            Model::Text(_) => Modalities { text: true, images: false },
+            Model::Clip(_) => Modalities { text: true, images: true },
+            Model::ClipVision(_) | Model::Images(_) => Modalities { text: false, images: true },
         }
     }
 
@@ -226,9 +226,9 @@ impl Encoder {
             (Model::Clip(model), Some(text)) => Some(model.tokens(text)?),
             _ => None,
         };
-        let pixels = match (self.preprocessing(), item.picture) {
+        let pixels = match (self.preprocessing(), item.image) {
             (Some(preprocessing), Some(path)) => {
-                Some(preprocessing.apply(&Picture::open(path)?, path)?)
+                Some(preprocessing.apply(&DecodedImage::open(path)?, path)?)
             }
             _ => None,
         };
@@ -240,21 +240,21 @@ impl Encoder {
     /// # Errors
     /// [`TrainError::Encoder`] for an encoder that only supports texts; [`TrainError::Data`] for an
     /// image that is too thin.
-    pub fn prepare_picture(&self, picture: &Picture, name: &Path) -> Result<Prepared> {
+    pub fn prepare_image(&self, image: &DecodedImage, name: &Path) -> Result<Prepared> {
         let Some(preprocessing) = self.preprocessing() else {
             let reason = "only encodes texts, not images; use CLIP or MobileNetV2".into();
             return Err(TrainError::Encoder { name: self.name.clone(), reason });
         };
-        Ok(Prepared { tokens: None, pixels: Some(preprocessing.apply(picture, name)?) })
+        Ok(Prepared { tokens: None, pixels: Some(preprocessing.apply(image, name)?) })
     }
 
     /// The image preprocessing; `None` for an encoder that only supports texts.
     fn preprocessing(&self) -> Option<&Preprocessing> {
         match &self.model {
             Model::Text(_) => None,
-            Model::Clip(model) => Some(model.pictures().preprocessing()),
+            Model::Clip(model) => Some(model.images().preprocessing()),
             Model::ClipVision(model) => Some(model.preprocessing()),
-            Model::Pictures(model) => Some(model.preprocessing()),
+            Model::Images(model) => Some(model.preprocessing()),
         }
     }
 
@@ -267,29 +267,29 @@ impl Encoder {
         let width = self.width();
         let mut vectors = vec![0.0; items.len() * width];
         let (mut with_text, mut texts) = (Vec::new(), Vec::new());
-        let (mut with_picture, mut pictures) = (Vec::new(), Vec::new());
+        let (mut with_image, mut images) = (Vec::new(), Vec::new());
         for (row, item) in items.iter().enumerate() {
             if let Some(tokens) = &item.tokens {
                 with_text.push(row);
                 texts.push(tokens.as_slice());
             }
             if let Some(pixels) = &item.pixels {
-                with_picture.push(row);
-                pictures.push(pixels.as_slice());
+                with_image.push(row);
+                images.push(pixels.as_slice());
             }
         }
         let of_texts = match &self.model {
             Model::Text(model) => model.embed(&texts)?,
             Model::Clip(model) => model.embed_texts(&texts)?,
-            Model::ClipVision(_) | Model::Pictures(_) => Vec::new(),
+            Model::ClipVision(_) | Model::Images(_) => Vec::new(),
         };
-        let of_pictures = match &self.model {
+        let of_images = match &self.model {
             Model::Text(_) => Vec::new(),
-            Model::Clip(model) => model.pictures().embed(&pictures)?,
-            Model::ClipVision(model) => model.embed(&pictures)?,
-            Model::Pictures(model) => model.embed(&pictures)?,
+            Model::Clip(model) => model.images().embed(&images)?,
+            Model::ClipVision(model) => model.embed(&images)?,
+            Model::Images(model) => model.embed(&images)?,
         };
-        for (rows, made) in [(with_text, of_texts), (with_picture, of_pictures)] {
+        for (rows, made) in [(with_text, of_texts), (with_image, of_images)] {
             for (row, made) in rows.into_iter().zip(made.chunks(width)) {
                 add_unit(made, &mut vectors[row * width..(row + 1) * width]);
             }

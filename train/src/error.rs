@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
 use engram_models::ModelError;
+use engram_models::gradients::GradientFault;
 
 /// The result type of this crate.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
@@ -34,7 +35,7 @@ pub enum TrainError {
 
     /// Speech that cannot be transcribed with the given options.
     #[error("{reason}")]
-    Recognise {
+    Transcribe {
         /// The reason and the remedy.
         reason: String,
     },
@@ -115,7 +116,7 @@ pub enum TrainError {
          folder",
         path.display()
     )]
-    OtherFile {
+    ForeignFile {
         /// The file or folder.
         path: PathBuf,
     },
@@ -206,13 +207,13 @@ pub enum TrainError {
     #[error(
         "gradient check in phase `{phase}`: {}; freeze them with a [[group]] of rate 0, allow \
          them in [gradient_check], or fix the model",
-        found.iter().map(|(name, reason)| format!("`{name}`: {reason}")).collect::<Vec<_>>().join(", ")
+        found.iter().map(|(name, fault)| format!("`{name}`: {fault}")).collect::<Vec<_>>().join(", ")
     )]
     GradientCheck {
         /// The phase.
         phase: String,
-        /// Each parameter with the reason.
-        found: Vec<(String, &'static str)>,
+        /// Each parameter with its fault.
+        found: Vec<(String, GradientFault)>,
     },
 
     /// The loss or the gradients were not finite three times in a row.
@@ -240,7 +241,7 @@ pub enum TrainError {
     #[error(
         "frozen parameters changed during phase `{phase}`: fingerprint {before} became {after}"
     )]
-    FrozenMoved {
+    FrozenChanged {
         /// The phase.
         phase: String,
         /// SHA-256 at the phase's start.

@@ -1,13 +1,13 @@
-//! A grid of a study's ablations: configurations (`[[row]]`), and claims about them with a verdict
-//! each.
+//! A grid of a study's ablations: configurations (`[[configuration]]`), and claims about them with
+//! a verdict each.
 //!
 //! | file | contents |
 //! |---|---|
 //! | [`settings`] | the grid file |
 //! | `check` | validation of the grid file |
-//! | [`ablated`] | the interface of a study: its metrics and the training of a configuration |
+//! | [`study`] | the interface of a study: its metrics and the training of a configuration |
 //! | `folder` | the grid's folder, and locks on its runs |
-//! | [`rows`] | training and evaluating the configurations that are not finished yet |
+//! | [`run`] | training and evaluating the configurations that are not finished yet |
 //! | `measure` | metrics and paired differences |
 //! | [`report`] | verdicts, tables, the HTML page |
 //!
@@ -16,15 +16,15 @@
 //! REVEAL configuration may also evaluate the finished run of another configuration with a
 //! different `k` or without a source. It needs no training.
 
-pub mod ablated;
 mod check;
 mod folder;
 mod measure;
 pub mod report;
-pub mod rows;
+pub mod run;
 pub mod settings;
+pub mod study;
 
-pub use ablated::{Ablated, Asked, Figure};
-pub use report::{ClaimReport, GridReport, RowReport, RowRun, Rule, Verdict};
-pub use rows::{GridOptions, GridProgress, run_grid};
-pub use settings::{ClaimSettings, Grid, RowSettings, quoted};
+pub use report::{ClaimReport, ConfigurationReport, ConfigurationRun, GridReport, Rule, Verdict};
+pub use run::{GridOptions, GridProgress, run_grid};
+pub use settings::{ClaimSettings, Configuration, Grid, shell_quote};
+pub use study::{AblationStudy, Metric, MetricQuery};

@@ -77,7 +77,7 @@ impl Program {
     /// # Errors
     /// [`TrainError::Recipe`] if another program trained it and `reuse` is `false`; the errors of
     /// [`Program::of_run`].
-    pub fn is_other(run: &Path, reuse: bool) -> Result<bool> {
+    pub fn differs_from_running(run: &Path, reuse: bool) -> Result<bool> {
         let running = Self::running()?;
         let found = Self::of_run(run)?;
         let reason = match found.iter().find(|program| **program != running) {

@@ -79,7 +79,7 @@ impl Recipe {
     fn of_document(mut document: Document) -> Result<Self> {
         // A variant may set the steps of a phase that has 0 steps in the recipe.
         if !document.has("variant") {
-            document.leave_out_empty_phases();
+            document.skip_empty_phases();
         }
         let mut body: Body = document.decode()?;
         for (index, phase) in body.phase.iter_mut().enumerate() {

@@ -1,13 +1,13 @@
 //! Automatic speech recognition (ASR): published models that transcribe batches of clips.
 
 mod adapted;
+mod asr_model;
 mod boost;
 mod conformer;
 mod files;
 mod frozen;
-mod listener;
 mod long;
-mod steady;
+mod speech_detection;
 mod streaming;
 mod transcript;
 mod words;
@@ -16,34 +16,39 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::ModelError;
 use engram_models::generation::GenerateOptions;
 use engram_models::kernels::Mode;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::boosting::BoostTree;
-use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
-use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, WhisperTokens};
+use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
+use engram_models::whisper::{
+    AlignmentHeads, DecodingRules, Task, Whisper, WhisperTokens, WhisperTranscript,
+};
 
 use crate::error::{Result, TrainError};
-use crate::published;
+use crate::pretrained;
 pub(crate) use adapted::embedding_scale;
-pub use adapted::{AdaptedClip, AdaptedRecogniser, AddedTo, MOST_FRAMES, Shown, evenly, shown};
-pub(crate) use adapted::{MOST_SILENCE, open_avformer};
-pub use boost::{Booster, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
-pub use conformer::ConformerRecogniser;
-pub use listener::Listener;
-pub use streaming::{Distribution, FinalWord, Pass, StreamOptions, Streamed};
+pub use adapted::{
+    AdaptedAsrModel, AdaptedClip, AvformerRunConfig, MAX_FRAMES, VisualInput, sample_evenly,
+    select_frames,
+};
+pub(crate) use adapted::{MAX_SILENCE_SECONDS, open_avformer};
+pub use asr_model::AsrModel;
+pub use boost::{BoostTreeBuilder, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
+pub use conformer::ConformerAsr;
+pub use streaming::{Distribution, FinalWord, StreamOptions, StreamResult, StreamUpdate};
 use transcript::Part;
 pub use transcript::{Segment, Transcript, Word};
 
 /// A Whisper model with its tokenizer and decoding rules.
-pub struct Recogniser {
+pub struct WhisperAsr {
     whisper: Whisper,
     parameters: Parameters,
     mel: LogMel,
-    tokeniser: SpeechTokeniser,
+    tokeniser: SpeechTokenizer,
     tokens: WhisperTokens,
     suppressed: Vec<u32>,
     suppressed_at_start: Vec<u32>,
@@ -57,7 +62,7 @@ pub struct Recogniser {
 
 /// Options for transcribing clips.
 #[derive(Debug, Clone)]
-pub struct RecogniseOptions {
+pub struct TranscribeOptions {
     /// The beam width; 1 for greedy decoding.
     pub num_beams: usize,
     /// Whether to decode timestamps, which give segments.
@@ -70,7 +75,7 @@ pub struct RecogniseOptions {
     pub task: Task,
     /// The padding of clips.
     pub padding: Padding,
-    /// Words to boost in all clips, from [`Booster::tree`].
+    /// Words to boost in all clips, from [`BoostTreeBuilder::tree`].
     pub boost: Option<Arc<BoostTree>>,
 }
 
@@ -94,7 +99,7 @@ pub enum Padding {
     Short,
 }
 
-impl Default for RecogniseOptions {
+impl Default for TranscribeOptions {
     fn default() -> Self {
         Self {
             num_beams: 1,
@@ -109,7 +114,7 @@ impl Default for RecogniseOptions {
 }
 
 /// The maximum number of tokens of a text, as in openai/whisper: half of the decoder's positions.
-const MOST_TOKENS: usize = 224;
+const MAX_TOKENS: usize = 224;
 /// Upper limits for speech: tokens per second, for English and for languages with several tokens
 /// per letter, plus a few tokens for any clip.
 const TOKENS_PER_SECOND: f64 = 12.0;
@@ -117,7 +122,7 @@ const TOKENS_PER_SECOND_OF_ANY: f64 = 45.0;
 const TOKENS_AT_ONCE: usize = 12;
 /// A text with a lower mean log-probability of its tokens is unlikely (`logprob_threshold` of
 /// openai/whisper).
-const LEAST_LIKELY: f32 = -1.0;
+const MIN_LOG_PROBABILITY: f32 = -1.0;
 /// Thresholds on the model's no-speech probability. A clip has no speech if the text is unlikely
 /// and either the probability exceeds `NO_SPEECH` or the text has fewer than two words. It also has
 /// no speech if the probability exceeds `SURELY_NO_SPEECH` and the text has few words.
@@ -128,10 +133,10 @@ const FEW_WORDS: usize = 2;
 /// Silence after a clip with short padding, in samples. With less silence, texts are repeated.
 const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 
-impl Recogniser {
+impl WhisperAsr {
     /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
-        seconds(self.whisper.config().max_samples())
+        samples_to_seconds(self.whisper.config().max_samples())
     }
 
     /// Computes the SHA-256 of the weights file.
@@ -139,15 +144,15 @@ impl Recogniser {
     /// # Errors
     /// [`TrainError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
-        published::weights_sha256(&self.weights)
+        pretrained::weights_sha256(&self.weights)
     }
 
     /// Checks that the model supports these options.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a language that the model does not support, a missing language
-    /// for a multilingual model, and a translation by an English model.
-    pub fn check(&self, options: &RecogniseOptions) -> Result<()> {
+    /// [`TrainError::Transcribe`] for a language that the model does not support, a missing
+    /// language for a multilingual model, and a translation by an English model.
+    pub fn check(&self, options: &TranscribeOptions) -> Result<()> {
         self.language(options).map(drop)
     }
 
@@ -155,26 +160,26 @@ impl Recogniser {
     /// by one, because the audio after the last timestamp pair is decoded again.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a clip that is too long and for the errors of
-    /// [`Recogniser::check`]; [`TrainError::Model`]
+    /// [`TrainError::Transcribe`] for a clip that is too long and for the errors of
+    /// [`WhisperAsr::check`]; [`TrainError::Model`]
     pub fn transcribe<C: AsRef<[f32]>>(
         &self,
         clips: &[C],
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
     ) -> Result<Vec<Transcript>> {
         self.transcribe_each(clips, &[], options)
     }
 
-    /// Transcribes clips like [`Recogniser::transcribe`], with boosted words for each clip. Clips
+    /// Transcribes clips like [`WhisperAsr::transcribe`], with boosted words for each clip. Clips
     /// beyond the length of `boosts` use the words of the options.
     ///
     /// # Errors
-    /// The errors of [`Recogniser::transcribe`].
+    /// The errors of [`WhisperAsr::transcribe`].
     pub fn transcribe_each<C: AsRef<[f32]>>(
         &self,
         clips: &[C],
         boosts: &[Option<Arc<BoostTree>>],
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
     ) -> Result<Vec<Transcript>> {
         self.check(options)?;
         let boost = |i: usize| boosts.get(i).unwrap_or(&options.boost).as_ref();
@@ -185,41 +190,47 @@ impl Recogniser {
             .collect();
         let longest = self.whisper.config().max_samples();
         if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > longest) {
-            let seconds = seconds(clip.samples.len());
+            let seconds = samples_to_seconds(clip.samples.len());
             let reason = format!(
                 "a clip of {seconds:.1} s is too long; the model takes at most {:.0} s",
                 self.max_seconds()
             );
-            return Err(TrainError::Recognise { reason });
+            return Err(TrainError::Transcribe { reason });
         }
         if options.timestamps {
             let whole = |clip: &Clip<'_>| {
-                let options = RecogniseOptions { boost: clip.boost.cloned(), ..options.clone() };
+                let options = TranscribeOptions { boost: clip.boost.cloned(), ..options.clone() };
                 self.transcribe_whole(clip.samples, &options)
             };
             return clips.iter().map(whole).collect();
         }
         let mut transcripts: Vec<Transcript> =
             clips.iter().map(|clip| Transcript::nothing(clip.samples.len())).collect();
-        let changes = |clip: &Clip<'_>| !steady::is_without_speech(clip.samples);
+        let changes = |clip: &Clip<'_>| !speech_detection::is_without_speech(clip.samples);
         let (places, clips): (Vec<usize>, Vec<Clip<'_>>) =
             clips.into_iter().enumerate().filter(|(_, clip)| changes(clip)).unzip();
-        for (place, transcript) in places.into_iter().zip(self.listen(&clips, options)?) {
+        for (place, transcript) in places.into_iter().zip(self.transcribe_speech(&clips, options)?)
+        {
             transcripts[place] = transcript;
         }
         Ok(transcripts)
     }
 
     /// Transcribes clips that may contain speech.
-    fn listen(&self, clips: &[Clip<'_>], options: &RecogniseOptions) -> Result<Vec<Transcript>> {
+    fn transcribe_speech(
+        &self,
+        clips: &[Clip<'_>],
+        options: &TranscribeOptions,
+    ) -> Result<Vec<Transcript>> {
         let mut transcripts = self.transcripts(clips, options.padding, options)?;
         if options.padding == Padding::Short {
-            let is_doubtful = |i: &usize| transcripts[*i].cut || transcripts[*i].is_doubtful();
+            let is_doubtful =
+                |i: &usize| transcripts[*i].truncated || transcripts[*i].is_doubtful();
             let doubtful: Vec<usize> = (0..clips.len()).filter(is_doubtful).collect();
             let again: Vec<Clip<'_>> = doubtful.iter().map(|i| clips[*i]).collect();
             let made = self.transcripts(&again, Padding::Silence, options)?;
             for (i, made) in doubtful.into_iter().zip(made) {
-                transcripts[i] = Transcript { padded: true, ..made };
+                transcripts[i] = Transcript { decoded_again: true, ..made };
             }
         }
         Ok(transcripts)
@@ -230,12 +241,12 @@ impl Recogniser {
         &self,
         clips: &[Clip<'_>],
         padding: Padding,
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
     ) -> Result<Vec<Transcript>> {
         if clips.is_empty() {
             return Ok(Vec::new());
         }
-        let (heard, audio) = self.hear(clips, padding, options)?;
+        let (heard, audio) = self.decode(clips, padding, options)?;
         let mut transcripts = clips
             .iter()
             .zip(&heard)
@@ -272,23 +283,23 @@ impl Recogniser {
     }
 
     /// Decodes clips, and returns the decoder's results with the encoder states.
-    fn hear(
+    fn decode(
         &self,
         clips: &[Clip<'_>],
         padding: Padding,
-        options: &RecogniseOptions,
-    ) -> Result<(Vec<Heard>, AudioStates)> {
+        options: &TranscribeOptions,
+    ) -> Result<(Vec<WhisperTranscript>, AudioStates)> {
         let audio = self.encode(clips, padding)?;
         let language = self.language(options)?;
         let prompt = self.tokens.prompt(language, options.timestamps)?;
         let positions = self.whisper.config().max_target_positions;
-        let max_new_tokens = positions.saturating_sub(prompt.len()).clamp(1, MOST_TOKENS);
-        let rules = Rules {
+        let max_new_tokens = positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS);
+        let rules = DecodingRules {
             tokens: self.tokens.clone(),
-            suppressed: self.suppressed.clone(),
-            suppressed_at_start: self.suppressed_at_start.clone(),
+            suppress_tokens: self.suppressed.clone(),
+            begin_suppress_tokens: self.suppressed_at_start.clone(),
             timestamps: options.timestamps,
-            most_tokens: clips.iter().map(|c| self.most_tokens(c.samples.len(), options)).collect(),
+            max_tokens: clips.iter().map(|c| self.max_tokens(c.samples.len(), options)).collect(),
             boosts: clips.iter().map(|clip| clip.boost.cloned()).collect(),
         };
         let search = GenerateOptions {
@@ -310,24 +321,24 @@ impl Recogniser {
         let bands = self.whisper.config().num_mel_bins;
         let shape = (values.len() / bands, bands);
         let frames = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
-        Ok(self.whisper.encode(&frames, &lengths, &Mode::predict())?)
+        Ok(self.whisper.encode(&frames, &lengths, &Mode::inference())?)
     }
 
     /// The maximum number of tokens in the text of a clip with this many samples.
-    fn most_tokens(&self, samples: usize, options: &RecogniseOptions) -> usize {
+    fn max_tokens(&self, samples: usize, options: &TranscribeOptions) -> usize {
         let rate = match self.multilingual {
             true => TOKENS_PER_SECOND_OF_ANY,
             false => TOKENS_PER_SECOND,
         };
-        let seconds = seconds(samples);
+        let seconds = samples_to_seconds(samples);
         // Timestamps are tokens, too.
         let at_once = TOKENS_AT_ONCE * if options.timestamps { 2 } else { 1 };
-        (at_once + (seconds * rate) as usize).min(MOST_TOKENS - 1)
+        (at_once + (seconds * rate) as usize).min(MAX_TOKENS - 1)
     }
 
     /// The tokens of language and task, which start the prompt of a multilingual model.
-    fn language(&self, options: &RecogniseOptions) -> Result<Option<(u32, Task)>> {
-        let refuse = |reason: String| Err(TrainError::Recognise { reason });
+    fn language(&self, options: &TranscribeOptions) -> Result<Option<(u32, Task)>> {
+        let refuse = |reason: String| Err(TrainError::Transcribe { reason });
         if !self.multilingual && options.task == Task::Translate {
             return refuse("an English model cannot translate".to_string());
         }

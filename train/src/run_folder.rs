@@ -190,7 +190,7 @@ pub fn is_finished(run: &Path) -> bool {
 pub(crate) fn open_lock(path: &Path) -> Result<File> {
     if path.is_symlink() {
         // A link may point to a file of another program.
-        return Err(TrainError::OtherFile { path: path.to_path_buf() });
+        return Err(TrainError::ForeignFile { path: path.to_path_buf() });
     }
     durable::open_lock(path).map_err(TrainError::io(path))
 }

@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use engram_data::image::Picture;
-use engram_data::world::pictures::pictures;
+use engram_data::image::DecodedImage;
+use engram_data::world::images::images;
 use engram_data::world::view_augmentation;
 use engram_models::weights::Weights;
-use engram_train::encode::{Encoder, Item, Reads};
+use engram_train::encode::{Encoder, Item, Modalities};
 use engram_train::studies::clip::run::{ClipSummary, train_clip};
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
 use image::RgbImage;
@@ -20,7 +20,7 @@ study = "clip"
 seed = 1
 
 [data]
-pictures = 40
+images = 40
 test_views = 3
 
 [model]
@@ -67,7 +67,7 @@ fn try_run(
 }
 
 fn view() -> RgbImage {
-    let all = pictures().unwrap();
+    let all = images().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     view_augmentation(30).apply(&all[100].image, &mut rng).unwrap()
 }
@@ -86,15 +86,18 @@ fn names_are_learnt_and_the_run_is_an_encoder_of_pictures() {
     assert_eq!(spoken, Some(3 * summary.spoken_names).filter(|n| *n > 0));
 
     let encoder = Encoder::open(run.to_str().unwrap()).unwrap();
-    assert_eq!((encoder.width(), encoder.reads()), (384, Reads { text: false, pictures: true }));
+    assert_eq!(
+        (encoder.width(), encoder.modalities()),
+        (384, Modalities { text: false, images: true })
+    );
     let view = view();
     let file = folder.path().join("view.png");
     view.save(&file).unwrap();
     let (width, height) = view.dimensions();
-    let in_memory = Picture::from_pixels(width, height, view.into_raw()).unwrap();
+    let in_memory = DecodedImage::from_pixels(width, height, view.into_raw()).unwrap();
     let prepared = [
-        encoder.prepare(Item { text: None, picture: Some(&file) }).unwrap(),
-        encoder.prepare_picture(&in_memory, Path::new("a view")).unwrap(),
+        encoder.prepare(Item { text: None, image: Some(&file) }).unwrap(),
+        encoder.prepare_image(&in_memory, Path::new("a view")).unwrap(),
     ];
     let vectors = encoder.encode(&[&prepared[0], &prepared[1]]).unwrap();
     let (of_file, of_memory) = vectors.split_at(384);
@@ -145,7 +148,7 @@ fn settings_that_cannot_be_are_named() {
     let folder = tempfile::tempdir().unwrap();
     for (set, wanted) in [
         ("data.picture=3", "data.picture"),
-        ("data.pictures=1882", "data.pictures"),
+        ("data.images=1882", "data.images"),
         ("data.test_views=0", "data.test_views"),
         ("model.width=3", "model.width"),
         ("model.patch_size=5", "model.patch_size"),

@@ -100,14 +100,14 @@ fn a_number_that_no_run_can_work_with_is_refused() {
             assert!(found.starts_with(&start), "{found}");
         }
     }
-    for path in ["check.figure", "check.loss_at_most"] {
+    for path in ["check.metric_value", "check.loss_at_most"] {
         let set = format!("{path}=nan");
         let found = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("no number");
         assert_eq!(found, format!("--set {set}: `{path}` has to be a number"));
     }
     let found = error("0.01", "0.01\ndecay_exponent = -1");
     assert_eq!(found, "recipe.toml:9: `optimiser.decay_exponent` has to be 0 or above");
-    assert!(parse(TEXT, false, &["check.figure=-1"]).is_ok());
+    assert!(parse(TEXT, false, &["check.metric_value=-1"]).is_ok());
     assert!(parse(TEXT, false, &["awp.match=[]"]).is_err_and(|e| e.contains("remove [awp]")));
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::reveal::evidence::{area, order};
-use engram_train::studies::reveal::run::{RevealSummary, Tested, train_reveal};
+use engram_train::studies::reveal::run::{RevealSummary, TestAnswer, train_reveal};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 
 const RECIPE: &str = r#"
@@ -15,7 +15,7 @@ study = "reveal"
 seed = 1
 
 [data]
-pictures = 40
+max_images = 40
 vocabulary = 300
 evaluated_questions = 20
 
@@ -39,7 +39,7 @@ key_dim = 8
 
 [memory]
 k = 4
-reencoded = 0.5
+reencoded_fraction = 0.5
 refresh_every = 6
 refresh_lag = 3
 
@@ -64,9 +64,9 @@ tensorboard = false
 allow = ["**"]
 
 [[phase]]
-name = "pictures"
+name = "images"
 steps = 1
-feed = { examples = "pictures", contrastive = 1.0, batch = 4 }
+feed = { examples = "images", contrastive = 1.0, batch = 4 }
 
 [[phase]]
 name = "warm-start"
@@ -120,7 +120,7 @@ fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
             assert!(read(&whole) == read(&stopped), "{file} differs after a stop at {stop}");
         }
         // Compared as text: recall@10 of four entries is NaN.
-        let figures = [&resumed, &summary].map(|one| serde_json::to_string(&one.figures).unwrap());
+        let figures = [&resumed, &summary].map(|one| serde_json::to_string(&one.metrics).unwrap());
         assert_eq!(figures[0], figures[1]);
     }
 }
@@ -131,7 +131,7 @@ fn a_model_without_memory_and_one_without_gate_are_trained_as_well() {
     for (name, set) in [
         ("no-memory", &["memory.k=0", "phase.fine-tune.feed.contrastive=0"][..]),
         ("no-gate", &["model.gate=false"]),
-        ("frozen", &["memory.refresh_every=0", "memory.reencoded=0"]),
+        ("frozen", &["memory.refresh_every=0", "memory.reencoded_fraction=0"]),
         ("one-source", &["data.without_sources=[\"kg\", \"pairs\", \"vqa\"]"]),
     ] {
         let summary = run(&folder.path().join(name), set, RunOptions::default()).unwrap();
@@ -157,12 +157,12 @@ fn settings_that_no_run_can_work_with_are_refused_with_their_line() {
     for (set, named) in [
         ("phase.fine-tune.feed.own_knowledge=1.5", "own_knowledge"),
         ("phase.fine-tune.feed.temperature=0", "temperature"),
-        ("phase.pictures.feed.batch=1", "batch"),
-        ("memory.reencoded=2", "reencoded"),
+        ("phase.images.feed.batch=1", "batch"),
+        ("memory.reencoded_fraction=2", "reencoded_fraction"),
         ("memory.refresh_lag=6", "refresh_lag"),
         ("data.without_sources=[\"wikidata\"]", "kg, passages, pairs, vqa"),
         ("data.without_sources=[\"kg\", \"passages\", \"pairs\", \"vqa\"]", "memory.k"),
-        ("data.pictures=7", "40 to 1881"),
+        ("data.max_images=7", "40 to 1881"),
         ("model.num_heads=0", "num_heads"),
         ("model.patch_size=5", "patch_size"),
         ("model.value_tokens=0", "value_tokens"),
@@ -192,7 +192,7 @@ fn a_run_starts_from_the_weights_of_another() {
     let before = folder.path().join("before");
     run(&before, &["phase.fine-tune.steps=0"], RunOptions::default()).unwrap();
     let start = format!("start.run={}", before.display());
-    let rest = [start.as_str(), "phase.pictures.steps=0", "phase.warm-start.steps=0"];
+    let rest = [start.as_str(), "phase.images.steps=0", "phase.warm-start.steps=0"];
     let after = folder.path().join("after");
     let summary = run(&after, &rest, RunOptions::default()).unwrap();
     assert_eq!(summary.steps, 12);
@@ -248,38 +248,38 @@ fn a_run_starts_from_the_weights_of_another() {
 const GRID: &str = r#"
 recipe = "test.toml"
 main = "main"
-shared = ["pictures", "warm-start"]
+shared = ["images", "warm-start"]
 set = ["phase.fine-tune.steps=7", "memory.refresh_every=0", "memory.k=10"]
 
-[[row]]
+[[configuration]]
 name = "main"
-about = "as it is"
+description = "as it is"
 
-[[row]]
-name = "asked-with-k-0"
-of = "main"
+[[configuration]]
+name = "eval-k-0"
+run_of = "main"
 k = 0
 
-[[row]]
+[[configuration]]
 name = "only-pairs"
-of = "main"
+run_of = "main"
 without_sources = ["kg", "passages", "vqa"]
 
-[[row]]
+[[configuration]]
 name = "k-2"
 set = ["memory.k=2"]
 
-[[row]]
+[[configuration]]
 name = "no-gate"
 set = ["model.gate=false"]
 
-[[row]]
+[[configuration]]
 name = "cold-start"
-set = ["phase.pictures.steps=0", "phase.warm-start.steps=0"]
+set = ["phase.images.steps=0", "phase.warm-start.steps=0"]
 
 [[claim]]
 id = "test.same"
-claim = "a row is as good as itself"
+claim = "a configuration is as good as itself"
 better = "main"
 worse = "main"
 within = 0.1
@@ -289,7 +289,7 @@ id = "test.vqa"
 claim = "answered questions are found where they are"
 better = "main"
 worse = "only-pairs"
-figure = "recall_at_10"
+metric = "recall_at_10"
 source = "vqa"
 "#;
 
@@ -315,20 +315,23 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     assert_eq!(begun.last().unwrap().steps_left, 7);
     assert_eq!(begun[0].steps_left, 2 * (2 * 3 + 4 * 7));
     let tested =
-        |row: &str| Tested::read(&folder.path().join("seed-1").join(row).join("test.jsonl"));
-    let (main, alone) = (tested("main").unwrap(), tested("asked-with-k-0").unwrap());
-    assert!(main.iter().all(|one| one.read.len() == 10) && alone.len() == main.len());
-    assert!(alone.iter().all(|one| one.read.is_empty()));
+        |name: &str| TestAnswer::read(&folder.path().join("seed-1").join(name).join("test.jsonl"));
+    let (main, alone) = (tested("main").unwrap(), tested("eval-k-0").unwrap());
+    assert!(main.iter().all(|one| one.retrieved.len() == 10) && alone.len() == main.len());
+    assert!(alone.iter().all(|one| one.retrieved.is_empty()));
     let source_of = |id: &i64| {
         let question = main.iter().find(|question| question.entry == Some(*id));
         question.and_then(|question| question.source.as_deref())
     };
     let left = tested("only-pairs").unwrap();
-    assert!(left.iter().all(|one| one.read.len() == 10));
-    let sources: Vec<&str> = left.iter().flat_map(|one| &one.read).filter_map(source_of).collect();
+    assert!(left.iter().all(|one| one.retrieved.len() == 10));
+    let sources: Vec<&str> =
+        left.iter().flat_map(|one| &one.retrieved).filter_map(source_of).collect();
     assert!(!sources.is_empty() && sources.iter().all(|source| *source == "pairs"));
-    assert!(main.iter().flat_map(|one| &one.read).filter_map(source_of).any(|one| one != "pairs"));
-    assert!(tested("k-2").unwrap().iter().all(|one| one.read.len() == 2));
+    assert!(
+        main.iter().flat_map(|one| &one.retrieved).filter_map(source_of).any(|one| one != "pairs")
+    );
+    assert!(tested("k-2").unwrap().iter().all(|one| one.retrieved.len() == 2));
 
     // Runs with other seeds get the same tasks.
     let needles = |seed: u64| {
@@ -352,13 +355,16 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     let vqa = report.claim("test.vqa").unwrap();
     assert!(vqa.values[0].value > 0.0 && vqa.values[1].value == 0.0, "{vqa:?}");
     assert_eq!(vqa.difference.value, vqa.values[0].value);
-    let k_2 = report.rows.iter().find(|row| row.row.name == "k-2").unwrap();
+    let k_2 = report.configurations.iter().find(|one| one.settings.name == "k-2").unwrap();
     assert!(
-        k_2.figure("recall_at_10").unwrap().value.is_nan()
-            && k_2.figure("recall_at_1").unwrap().value.is_finite()
+        k_2.metric("recall_at_10").unwrap().value.is_nan()
+            && k_2.metric("recall_at_1").unwrap().value.is_finite()
     );
     let command = k_2.command.as_ref().unwrap();
-    assert!(command.starts_with("engram grid grid.toml --rows k-2 --seeds 2 --out /"), "{command}");
+    assert!(
+        command.starts_with("engram grid grid.toml --configurations k-2 --seeds 2 --out /"),
+        "{command}"
+    );
     let markdown = report.to_markdown();
     assert!(markdown.contains("| k-2 | `memory.k=2` |") && markdown.contains("**not decided**"));
     assert!(markdown.contains("| main | as it is |"), "{markdown}");
@@ -369,7 +375,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     let again = run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
     let json = |report: &GridReport| serde_json::to_value(report).unwrap();
     assert!(begun.is_empty() && json(&again) == json(&report));
-    assert!(json(&again)["rows"][3]["figures"][2]["value"].is_null());
+    assert!(json(&again)["configurations"][3]["metrics"][2]["value"].is_null());
     let read: GridReport = serde_json::from_value(json(&again)).unwrap();
     assert_eq!(json(&read), json(&again));
     // Under another spelling of the folder too.
@@ -377,7 +383,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     run_grid(&whole, &spelled, &mut |progress| panic!("{progress:?}")).unwrap();
 
     // Runs of another program are reused only on request.
-    let k_2 = &json(&report)["rows"][3]["runs"];
+    let k_2 = &json(&report)["configurations"][3]["runs"];
     assert_eq!(k_2[0]["programs"][0], json(&report)["program"]);
     assert!(k_2[0]["recipe_hash"] != k_2[1]["recipe_hash"]);
     let programs = folder.path().join("seed-2/k-2/programs.json");
@@ -400,32 +406,29 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     std::fs::write(&programs, own).unwrap();
 
     let other = whole.clone().with_settings(&["batch.examples=4".to_owned()]).unwrap();
-    let other = other.only(&["cold-start"]);
-    assert_eq!(other.rows().len(), 2);
+    let other = other.select(&["cold-start"]);
+    assert_eq!(other.configurations().len(), 2);
     let cold = grid(&GRID.replace("main = \"main\"", "main = \"cold-start\"")).unwrap();
-    let cold = cold.with_settings(&["batch.examples=4".to_owned()]).unwrap().only(&["cold-start"]);
+    let cold =
+        cold.with_settings(&["batch.examples=4".to_owned()]).unwrap().select(&["cold-start"]);
     let error = run_grid(&cold, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("cold-start: has a finished run with other settings"), "{error}");
 
     for (was, is, named) in [
         ("k = 0", "kk = 0", "grid.toml:14: unknown field `kk`"),
-        ("of = \"main\"\nk", "of = \"k-2\"\nk", "grid.toml:11: `of` names `k-2`"),
-        ("of = \"main\"\nk", "k", "grid.toml:11: `k` and"),
+        ("run_of = \"main\"\nk", "run_of = \"k-2\"\nk", "grid.toml:11: `run_of` names `k-2`"),
+        ("run_of = \"main\"\nk", "k", "grid.toml:11: `k` and"),
         ("\"k-2\"", "\"main\"", "grid.toml:21: `main` is the name of another configuration"),
         ("\"k-2\"", "\"../k-2\"", "it becomes a folder name"),
         ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: there is no configuration `mian`"),
         ("main = \"main\"", "main = \"mian\"", "`main` names `mian`"),
-        (
-            "\"warm-start\"]",
-            "\"warm\"]",
-            "`warm` is no phase of test.toml; the phases are pictures",
-        ),
+        ("\"warm-start\"]", "\"warm\"]", "`warm` is no phase of test.toml; the phases are images"),
         ("memory.k=2", "memory.l=2", "configuration `k-2`: --set memory.l=2: unknown key `l`"),
         ("within = 0.1", "within = 0", "grid.toml:33: `within`"),
         (
             "set = [\"memory.k=2\"]",
-            "of = \"only-pairs\"",
-            "grid.toml:21: `of` names `only-pairs`, which is not trained; use `main`",
+            "run_of = \"only-pairs\"",
+            "grid.toml:21: `run_of` names `only-pairs`, which is not trained; use `main`",
         ),
         (
             "\"passages\", \"vqa\"",
@@ -458,7 +461,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_row_whose_memory_was_tidied_away_can_be_asked_later() {
+fn a_configuration_is_evaluated_after_its_memory_was_removed() {
     let folder = tempfile::tempdir().unwrap();
     let grid =
         |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"));
@@ -469,16 +472,16 @@ fn a_row_whose_memory_was_tidied_away_can_be_asked_later() {
         reuse: false,
         stop: Stop::default(),
     };
-    run_grid(&grid(GRID).unwrap().only(&["k-2"]), &options, &mut |_| {}).unwrap();
+    run_grid(&grid(GRID).unwrap().select(&["k-2"]), &options, &mut |_| {}).unwrap();
     let seed = folder.path().join("seed-1");
     assert!(seed.join("main/memory").is_dir() && !seed.join("k-2/memory").exists());
     let weights = std::fs::read(seed.join("k-2/model.safetensors")).unwrap();
     // An added configuration evaluates a run that finished earlier.
-    let added = "[[row]]\nname = \"k-2-again\"\nof = \"k-2\"\nk = 2\n\n[[claim]]";
-    let more = grid(&GRID.replacen("[[claim]]", added, 1)).unwrap().only(&["k-2-again"]);
-    assert_eq!(more.rows().len(), 3);
+    let added = "[[configuration]]\nname = \"k-2-again\"\nrun_of = \"k-2\"\nk = 2\n\n[[claim]]";
+    let more = grid(&GRID.replacen("[[claim]]", added, 1)).unwrap().select(&["k-2-again"]);
+    assert_eq!(more.configurations().len(), 3);
     run_grid(&more, &options, &mut |progress| panic!("{progress:?}")).unwrap();
-    let read = |row: &str| std::fs::read(seed.join(row).join("test.jsonl")).unwrap();
+    let read = |name: &str| std::fs::read(seed.join(name).join("test.jsonl")).unwrap();
     assert!(read("k-2-again") == read("k-2"), "the memory encoded again is another one");
     assert!(weights == std::fs::read(seed.join("k-2/model.safetensors")).unwrap());
 }

@@ -7,7 +7,7 @@ mod files;
 use std::fs;
 use std::path::Path;
 
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_models::weights::Weights;
 use engram_train::studies::reveal::run::{RevealSummary, train_reveal};
 use engram_train::studies::reveal::settings::RevealData;
@@ -29,15 +29,18 @@ fn the_recipes_of_published_sizes_are_those_sizes() {
         let model: RevealModel = recipe.model().unwrap();
         let (data, memory): (RevealData, RevealMemory) =
             (recipe.data().unwrap(), recipe.memory().unwrap());
-        assert_eq!((model.conflict(), data.conflict(), memory.conflict()), (None, None, None));
+        assert_eq!(
+            (model.first_invalid_key(), data.first_invalid_key(), memory.first_invalid_key()),
+            (None, None, None)
+        );
         for feed in recipe.feed::<RevealFeed>().unwrap() {
-            assert_eq!(feed.conflict(), None);
+            assert_eq!(feed.first_invalid_key(), None);
         }
         let config = config_of(&model, &Published::default());
         assert_eq!(config, published, "{name}");
         // Each pattern of each phase matches parameters.
         for phase in recipe.phases() {
-            let builder = ParameterBuilder::of_shapes();
+            let builder = ParameterBuilder::shapes_only();
             Reveal::new(&config, &builder).unwrap();
             let parameters = builder.finish().unwrap();
             for group in recipe.groups(phase) {
@@ -56,7 +59,7 @@ fn published_folders(folder: &Path) {
     use engram_models::params::ParameterBuilder;
     use engram_models::t5::{T5, T5Config};
     use engram_models::vit::{ViT, ViTConfig};
-    let tokens = TextToText::train((0..9).map(|i| format!("number {i} one two")), 60).unwrap();
+    let tokens = T5Tokenizer::train((0..9).map(|i| format!("number {i} one two")), 60).unwrap();
     let t5 = T5Config {
         vocab_size: tokens.vocabulary() + 5,
         d_model: 8,

@@ -78,7 +78,7 @@ fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
     let (result, _folder) = broken(Breakage { move_frozen: true, ..Breakage::default() });
     let error = result.expect_err("the fingerprint differs");
     assert!(
-        matches!(&error, TrainError::FrozenMoved { phase, .. } if phase == "second"),
+        matches!(&error, TrainError::FrozenChanged { phase, .. } if phase == "second"),
         "{error}"
     );
 }
@@ -209,7 +209,7 @@ fn a_write_that_fails_leaves_no_half_checkpoint() {
 #[test]
 fn the_check_of_a_recipe_can_fail() {
     let folder = tempdir().expect("a temporary folder");
-    let set = ["check.files=[\"nowhere\"]", "check.loss_at_most=0.0", "check.figure=0.0"];
+    let set = ["check.files=[\"nowhere\"]", "check.loss_at_most=0.0", "check.metric_value=0.0"];
     let run = folder.path().join("run");
     let summary = train(&mut Toy::default(), &run, &set, false, None).expect("an unbroken run");
     assert_eq!(summary.check.failures.len(), 3, "{:?}", summary.check.failures);

@@ -104,14 +104,14 @@ fn every_folder_gives_the_embeddings_of_the_reference() {
                 }
             };
             let prepare =
-                |text: &String| encoder.prepare(Item { text: Some(text), picture: None }).unwrap();
+                |text: &String| encoder.prepare(Item { text: Some(text), image: None }).unwrap();
             let items: Vec<_> = texts.iter().map(prepare).collect();
             let made = encoder.encode(&items.iter().collect::<Vec<_>>()).unwrap();
             compare(&format!("{}, {key}", folder.name), &made, expected, &mut wrong);
         }
         if let Some(expected) = folder.expected.get("image") {
             let encoder = Encoder::open(location).unwrap();
-            let item = Item { text: None, picture: Some(&fixture("image.png")) };
+            let item = Item { text: None, image: Some(&fixture("image.png")) };
             let made = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
             compare(&format!("{}, image", folder.name), &made, expected, &mut wrong);
         }

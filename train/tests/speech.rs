@@ -8,9 +8,7 @@ use std::path::Path;
 use candle_core::{Device, Tensor};
 use engram_data::world::speech::{SAMPLE_RATE, voices};
 use engram_models::weights::Weights;
-use engram_train::recognise::{
-    ConformerRecogniser, Listener, Padding, RecogniseOptions, StreamOptions,
-};
+use engram_train::recognise::{AsrModel, ConformerAsr, Padding, StreamOptions, TranscribeOptions};
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError, write_checksums};
 use rand::SeedableRng;
@@ -25,15 +23,15 @@ seed = 1
 sentences = 16
 evaluated = 3
 speeds = [0.9, 1.0]
-noise_alone = 0.2
+noise_only = 0.2
 
 [model]
 layers = 1
 
 [model.best_rq]
-codes = 64
+num_codes = 64
 mask_probability = 0.02
-mask_frames = 20
+mask_length = 20
 
 [batch]
 examples = 4
@@ -151,12 +149,12 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
 
     // Opened as any ASR model.
     talkative(&both);
-    let Listener::Conformer(recogniser) = Listener::open(both.to_str().unwrap()).unwrap() else {
+    let AsrModel::Conformer(recogniser) = AsrModel::open(both.to_str().unwrap()).unwrap() else {
         panic!("a run of this study is a Conformer");
     };
     let voice = voices().unwrap().pop().unwrap();
     let samples = voice.sentence(&mut ChaCha8Rng::seed_from_u64(3)).samples;
-    let options = RecogniseOptions::default();
+    let options = TranscribeOptions::default();
     let alone = recogniser.transcribe(&[&samples], &[], &options).unwrap();
     let clips: [&[f32]; 4] = [&[0.0; 9], &samples, &[0.0; 16_000], &samples];
     let together = recogniser.transcribe(&clips, &[], &options).unwrap();
@@ -169,25 +167,26 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
     assert_eq!((together[0].text.as_str(), together[2].text.as_str()), ("", ""));
 
     // With bias words for one of two clips, for any number of beams.
-    let listener = Listener::Conformer(recogniser);
+    let asr_model = AsrModel::Conformer(recogniser);
     for num_beams in [1, 4] {
-        let options = RecogniseOptions { num_beams, ..options.clone() };
-        listener.check(&options).unwrap();
-        let without = listener.transcribe(&[&samples], &[], &options).unwrap().remove(0).text;
+        let options = TranscribeOptions { num_beams, ..options.clone() };
+        asr_model.check(&options).unwrap();
+        let without = asr_model.transcribe(&[&samples], &[], &options).unwrap().remove(0).text;
         assert!(num_beams > 1 || without == alone[0].text);
-        let tree = listener.booster(Some(50.0)).unwrap().tree(&["Zebra", "zoo"]).unwrap();
+        let tree = asr_model.boost_builder(Some(50.0)).unwrap().tree(&["Zebra", "zoo"]).unwrap();
         assert!(!without.contains("zebra"), "{without}");
         let boosts = [Some(tree), None];
-        let heard = listener.transcribe(&[&samples, &samples], &boosts, &options).unwrap();
+        let heard = asr_model.transcribe(&[&samples, &samples], &boosts, &options).unwrap();
         assert!(heard[0].text.contains("zebra"), "{num_beams} beams: {}", heard[0].text);
         assert_eq!(heard[1].text, without);
         let certain = heard[0].mean_log_probability;
         assert!(certain < heard[1].mean_log_probability && certain.is_finite());
     }
-    let error = listener.booster(None).unwrap().tree(&["zoo", "café"]).unwrap_err().to_string();
+    let error =
+        asr_model.boost_builder(None).unwrap().tree(&["zoo", "café"]).unwrap_err().to_string();
     assert!(error.contains("'é' of \"café\""), "{error}");
-    let silence = RecogniseOptions { padding: Padding::Silence, ..options };
-    assert!(listener.check(&silence).unwrap_err().to_string().contains("--padding"));
+    let silence = TranscribeOptions { padding: Padding::Silence, ..options };
+    assert!(asr_model.check(&silence).unwrap_err().to_string().contains("--padding"));
 }
 
 /// Writes clips of a voice and their manifest; `line` changes each line.
@@ -227,7 +226,7 @@ fn clips_of_files_are_learnt_and_those_too_short_for_their_texts_counted() {
         }
     });
     let mut set = of_manifest(&path);
-    let more = ["batch.examples=3", "phase.best_rq.steps=1", "data.noise_alone=0"];
+    let more = ["batch.examples=3", "phase.best_rq.steps=1", "data.noise_only=0"];
     set.extend(more.map(String::from));
     let run = folder.path().join("run");
     let summary = try_run(&run, &set, RunOptions::default()).unwrap().unwrap();
@@ -279,12 +278,12 @@ fn texts_and_clips_that_cannot_be_are_named() {
     assert!(error(&missing, "").contains("nowhere.wav"));
     assert!(error(&keep, "data.test=").contains("test"));
     assert!(error(&keep, "data.speeds=[3.0]").contains("speeds"));
-    assert!(error(&keep, "data.noise_alone=2").contains("noise_alone"));
+    assert!(error(&keep, "data.noise_only=2").contains("noise_only"));
     assert!(error(&keep, "data.max_seconds=0.2").contains("line"));
     assert!(error(&keep, "batch.tokens=100").contains("tokens"));
     assert!(error(&keep, "evaluation.early_stop=2").contains("early_stop"));
-    assert!(error(&keep, "model.best_rq.codes=0").contains("codes"));
-    assert!(error(&keep, "data.spec_augment.time_share=2.0").contains("time_share"));
+    assert!(error(&keep, "model.best_rq.num_codes=0").contains("num_codes"));
+    assert!(error(&keep, "data.spec_augment.max_time_fraction=2.0").contains("max_time_fraction"));
 }
 
 /// A run on audio alone, and a run that starts from it with another seed: it keeps the quantiser.
@@ -343,16 +342,16 @@ fn a_long_recording_is_heard_to_its_end() {
     let run = folder.path().join("run");
     try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap().unwrap();
     talkative(&run);
-    let recogniser = ConformerRecogniser::open(run.to_str().unwrap()).unwrap();
+    let recogniser = ConformerAsr::open(run.to_str().unwrap()).unwrap();
     let voice = voices().unwrap().remove(0);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut samples = Vec::new();
     while samples.len() < 63 * SAMPLE_RATE as usize {
         samples.extend(voice.sentence(&mut rng).samples);
     }
-    let words = recogniser.booster(Some(50.0)).unwrap().tree(&["zebra"]).unwrap();
+    let words = recogniser.boost_builder(Some(50.0)).unwrap().tree(&["zebra"]).unwrap();
     let boosted =
-        RecogniseOptions { boost: Some(words), word_times: true, ..RecogniseOptions::default() };
+        TranscribeOptions { boost: Some(words), word_times: true, ..TranscribeOptions::default() };
     for length in [5, 21, 40, 41, 63] {
         let length = length * SAMPLE_RATE as usize;
         let mut blocks = samples[..length].chunks(7_777);
@@ -361,7 +360,7 @@ fn a_long_recording_is_heard_to_its_end() {
             into.extend_from_slice(blocks.next().unwrap_or_default());
             Ok(blocks.len() > 0)
         };
-        let options = RecogniseOptions::default();
+        let options = TranscribeOptions::default();
         let long = recogniser.transcribe_long(&options, read, |done| told.push(done)).unwrap();
         let whole = recogniser.transcribe(&[&samples[..length]], &[], &options).unwrap().remove(0);
         assert_eq!(long.seconds, whole.seconds);
@@ -395,14 +394,14 @@ fn a_recording_that_comes_in_is_heard_to_its_end() {
     let run = folder.path().join("run");
     try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap().unwrap();
     talkative(&run);
-    let recogniser = Listener::open(run.to_str().unwrap()).unwrap();
+    let recogniser = AsrModel::open(run.to_str().unwrap()).unwrap();
     let voice = voices().unwrap().remove(0);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut samples = Vec::new();
     while samples.len() < 45 * SAMPLE_RATE as usize {
         samples.extend(voice.sentence(&mut rng).samples);
     }
-    let options = RecogniseOptions { word_times: true, ..RecogniseOptions::default() };
+    let options = TranscribeOptions { word_times: true, ..TranscribeOptions::default() };
     let stream = |samples: &[f32], chunk_seconds: f64, window_seconds: f64| {
         let mut blocks = samples.chunks(7_777);
         let (mut told, mut count) = (Vec::new(), 0);
@@ -412,7 +411,7 @@ fn a_recording_that_comes_in_is_heard_to_its_end() {
         };
         let chunks = StreamOptions { chunk_seconds, window_seconds };
         let made = recogniser.transcribe_stream(&options, chunks, read, |pass| {
-            told.push(pass.heard_seconds);
+            told.push(pass.received_seconds);
             count += pass.new.len();
         });
         made.map(|made| (made, told, count))

@@ -5,7 +5,7 @@ use std::io::{self, Cursor, Error, ErrorKind, Read, Seek, SeekFrom};
 use symphonia::core::io::MediaSource;
 
 /// The most bytes of a pipe to hold in memory, for formats that need seeking.
-const MOST_IN_MEMORY: usize = 1 << 29;
+const MAX_IN_MEMORY: usize = 1 << 29;
 
 /// A source of bytes.
 pub(super) trait Source: Read + Seek + Send + Sync {}
@@ -65,7 +65,7 @@ impl Input {
         if self.length.is_some() {
             return Ok(self);
         }
-        let bytes = self.read_up_to(MOST_IN_MEMORY)?;
+        let bytes = self.read_up_to(MAX_IN_MEMORY)?;
         if !self.peek(1)?.is_empty() {
             return Err(Error::new(
                 ErrorKind::FileTooLarge,

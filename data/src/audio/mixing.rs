@@ -25,11 +25,11 @@ const LEVEL: f64 = 0.1;
 /// down if it would clip
 ///
 /// ```
-/// use engram_data::audio::mixing::mix;
+/// use engram_data::audio::mixing::add_noise;
 ///
-/// assert_eq!(mix(&[0.5, -0.5, 0.5], &[0.1, -0.1], 20.0, 1), [0.45, -0.45, 0.45]);
+/// assert_eq!(add_noise(&[0.5, -0.5, 0.5], &[0.1, -0.1], 20.0, 1), [0.45, -0.45, 0.45]);
 /// ```
-pub fn mix(speech: &[f32], noise: &[f32], snr_db: f32, offset: usize) -> Vec<f32> {
+pub fn add_noise(speech: &[f32], noise: &[f32], snr_db: f32, offset: usize) -> Vec<f32> {
     let used = repeated(noise, offset, speech.len());
     let (wanted, own) = (power(speech), power(&used));
     let gain = (wanted / own / 10f64.powf(f64::from(snr_db) / 10.0)).sqrt();
@@ -107,7 +107,7 @@ mod tests {
         for noise in [white_noise(48_000, &mut rng(1)), white_noise(700, &mut rng(2))] {
             for snr in [-10.0, -5.0, 0.0, 5.0, 20.0, 40.0] {
                 for offset in [0, 699, 20_000, usize::MAX] {
-                    let mixed = mix(&speech, &noise, snr, offset);
+                    let mixed = add_noise(&speech, &noise, snr, offset);
                     let added: Vec<f32> = mixed.iter().zip(&speech).map(|(m, s)| m - s).collect();
                     let measured = decibels(power(&speech) / power(&added));
                     assert!((measured - f64::from(snr)).abs() < 0.01, "{measured} for {snr}");
@@ -128,7 +128,7 @@ mod tests {
         noise[1_000..].iter_mut().for_each(|sample| *sample *= 30.0);
         let speech = speech(1_000);
         for offset in [0, 1_000] {
-            let mixed = mix(&speech, &noise, 3.0, offset);
+            let mixed = add_noise(&speech, &noise, 3.0, offset);
             let added: Vec<f32> = mixed.iter().zip(&speech).map(|(m, s)| m - s).collect();
             assert!((decibels(power(&speech) / power(&added)) - 3.0).abs() < 0.01);
         }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn nothing_is_clipped() {
-        let mixed = mix(&speech(8_000), &white_noise(8_000, &mut rng(4)), -20.0, 0);
+        let mixed = add_noise(&speech(8_000), &white_noise(8_000, &mut rng(4)), -20.0, 0);
         assert!(mixed.iter().any(|sample| sample.abs() > 1.0));
     }
 
@@ -144,12 +144,12 @@ mod tests {
     fn silence_leaves_the_speech_as_it_is() {
         let (speech, noise) = (speech(4_000), white_noise(4_000, &mut rng(5)));
         for silent in [&[][..], &[0.0; 30], &[1e-6; 30]] {
-            assert_eq!(mix(&speech, silent, 0.0, 7), speech);
+            assert_eq!(add_noise(&speech, silent, 0.0, 7), speech);
             let offset = if silent.is_empty() { 0 } else { 1 };
-            assert_eq!(mix(silent, &noise, 0.0, offset), silent);
+            assert_eq!(add_noise(silent, &noise, 0.0, offset), silent);
         }
         for ratio in [f32::NAN, f32::NEG_INFINITY, f32::INFINITY] {
-            assert_eq!(mix(&speech, &noise, ratio, 0), speech);
+            assert_eq!(add_noise(&speech, &noise, ratio, 0), speech);
         }
     }
 

@@ -22,7 +22,7 @@ use frames::{Found, Frames};
 use header::{Header, Info};
 
 /// A file is refused if more than a tenth of its frames are damaged; a few may always be.
-const MOST_DAMAGED: u64 = 10;
+const MAX_DAMAGED: u64 = 10;
 const FEW_DAMAGED: u64 = 5;
 
 /// The audio of a stream of frames.
@@ -151,11 +151,11 @@ impl MpegBlocks {
 
     fn check_damage(&self) -> Result<(), String> {
         let (damaged, all) = (self.damaged, self.whole + self.damaged);
-        if damaged > FEW_DAMAGED && damaged * MOST_DAMAGED > all {
+        if damaged > FEW_DAMAGED && damaged * MAX_DAMAGED > all {
             return Err(format!("is damaged: {damaged} of {all} frames cannot be decoded"));
         }
         let junk = self.frames.junk;
-        match self.frames.length().filter(|length| junk * MOST_DAMAGED > *length) {
+        match self.frames.length().filter(|length| junk * MAX_DAMAGED > *length) {
             Some(length) => Err(format!("is damaged: {junk} of {length} bytes belong to no frame")),
             None => Ok(()),
         }

@@ -22,7 +22,7 @@ const CLICKS: std::ops::Range<f32> = 1.0..12.0;
 const DECAYS: std::ops::Range<f32> = 5.0..400.0;
 /// The frequencies of tones in Hz, and the maximum number of simultaneous tones.
 const TONES: std::ops::Range<f32> = 40.0..6_000.0;
-const MOST_TONES: usize = 5;
+const MAX_TONES: usize = 5;
 
 /// The number of bands, as from a machine, traffic or wind, that are mixed.
 const BANDS: std::ops::RangeInclusive<usize> = 2..=6;
@@ -138,7 +138,7 @@ fn coloured(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         0 => {
             let quiet = rng.random_range(0.001..1.0);
             samples.iter_mut().for_each(|sample| *sample *= quiet);
-            for _ in 0..rng.random_range(1..=MOST_TONES) {
+            for _ in 0..rng.random_range(1..=MAX_TONES) {
                 let (frequency, loudness) = (rng.random_range(TONES), rng.random_range(0.02..0.3));
                 for (i, sample) in samples.iter_mut().enumerate() {
                     *sample += loudness * (TAU * frequency * seconds(i)).sin();

@@ -19,7 +19,7 @@ use crate::guard::guarded;
 const PANICKED: &str = "is damaged: the decoder panicked";
 /// A file is refused if more samples than this are missing in the middle: the longest block of
 /// Vorbis.
-const MOST_MISSING: i64 = 8192;
+const MAX_MISSING: i64 = 8192;
 
 /// The audio of a file in a container.
 pub(super) struct PacketBlocks {
@@ -69,7 +69,7 @@ impl PacketBlocks {
         }
         let (start, length) = (packet.pts.get(), packet.block_dur().get() as i64);
         let missing = self.expected.map_or(0, |expected| start.saturating_sub(expected));
-        if missing > MOST_MISSING {
+        if missing > MAX_MISSING {
             let seconds = start.saturating_sub(missing) as f64 / f64::from(format.rate);
             return Err(format!("is damaged: {missing} samples are missing at {seconds:.2} s"));
         }

@@ -12,12 +12,12 @@ use engram_durable as durable;
 use hf_hub::{Repo, RepoType};
 use serde_json::Value;
 
-use super::facts::Facts;
+use super::metadata::FileMetadata;
 use super::{HubSettings, names};
 use crate::DataError;
 
 /// Size limits in bytes, above any real commit, `modules.json` and file listing.
-const LONGEST_REFERENCE: u64 = 1_000;
+const MAX_REFERENCE_BYTES: u64 = 1_000;
 const LARGEST_MODULES: u64 = 1 << 20;
 const LARGEST_LISTING: u64 = 100 << 20;
 
@@ -54,7 +54,7 @@ impl CachedModel {
     }
 
     fn known_commit(&self) -> Option<String> {
-        let text = read_short(&self.reference(), LONGEST_REFERENCE)?;
+        let text = read_short(&self.reference(), MAX_REFERENCE_BYTES)?;
         let commit = text.trim();
         names::is_plain_name(commit).then(|| commit.to_owned())
     }
@@ -188,12 +188,12 @@ impl CachedModel {
     }
 
     /// Returns the blob with this content, if it is already in the cache.
-    pub(super) fn find_blob(&self, facts: &Facts) -> Option<PathBuf> {
-        let path = self.blob(&facts.etag);
+    pub(super) fn find_blob(&self, metadata: &FileMetadata) -> Option<PathBuf> {
+        let path = self.blob(&metadata.etag);
         // Links into a store that several models share lead elsewhere in the cache.
         let inside = fs::canonicalize(&path).ok()?.starts_with(fs::canonicalize(&self.cache).ok()?);
         let is_whole = fs::metadata(&path).is_ok_and(|found| {
-            found.is_file() && facts.size.is_none_or(|size| found.len() == size)
+            found.is_file() && metadata.size.is_none_or(|size| found.len() == size)
         });
         (inside && is_whole).then_some(path)
     }
@@ -211,19 +211,26 @@ impl CachedModel {
 
     /// Links a blob into its snapshot, then sets the revision's reference to the commit. Readers
     /// see the complete file or no file.
-    pub(super) fn publish(&self, file: &str, facts: &Facts) -> Result<PathBuf, DataError> {
-        let snapshot = self.snapshot_of(&facts.commit);
+    pub(super) fn publish(
+        &self,
+        file: &str,
+        metadata: &FileMetadata,
+    ) -> Result<PathBuf, DataError> {
+        let snapshot = self.snapshot_of(&metadata.commit);
         let path = self.folder.join("snapshots").join(&snapshot).join(file);
         if let (Some(folder), Some(name)) = (path.parent(), file.rsplit('/').next()) {
             self.make_folder(folder)?;
             // No other process links this file: this process holds the lock of its content.
-            durable::sweep(folder, &[name]).map_err(|source| disk_error(folder, source))?;
+            durable::remove_leftovers(folder, &[name])
+                .map_err(|source| disk_error(folder, source))?;
         }
         let up = "../".repeat(snapshot.split('/').count() + file.split('/').count());
-        let target = PathBuf::from(format!("{up}blobs/{}", facts.etag));
+        let target = PathBuf::from(format!("{up}blobs/{}", metadata.etag));
         let linked = match durable::write_link(&target, &path) {
             // Some disks do not support links; there, the snapshot holds the file itself.
-            Err(error) if has_no_links(&error) => durable::rename(&self.blob(&facts.etag), &path),
+            Err(error) if has_no_links(&error) => {
+                durable::rename(&self.blob(&metadata.etag), &path)
+            }
             linked => linked,
         };
         linked.map_err(|source| disk_error(&path, source))?;

@@ -15,9 +15,9 @@ use ureq::{Agent, AgentBuilder, Request};
 use url::Url;
 
 use super::HubSettings;
-use super::facts::shown;
+use super::metadata::shown;
 
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 /// The size of the chunks in which a body is read.
 const PIECE: usize = 64 << 10;
 /// The headers to read.
@@ -98,16 +98,23 @@ impl Answer {
 pub(super) struct Client<'a> {
     endpoint: Url,
     settings: &'a HubSettings,
-    answer_limit: Duration,
+    response_timeout: Duration,
 }
 
 impl<'a> Client<'a> {
     /// # Errors   `Refused` for an endpoint that is not an http or https URL
-    pub(super) fn new(settings: &'a HubSettings, answer_limit: Duration) -> Result<Self, Trouble> {
+    pub(super) fn new(
+        settings: &'a HubSettings,
+        response_timeout: Duration,
+    ) -> Result<Self, Trouble> {
         let endpoint = Url::parse(&settings.endpoint).ok().filter(is_web);
         let endpoint = endpoint
             .ok_or_else(|| Trouble::Refused("nothing: this is not an http or https URL".into()))?;
-        Ok(Self { endpoint, settings, answer_limit: answer_limit.min(settings.stall_limit) })
+        Ok(Self {
+            endpoint,
+            settings,
+            response_timeout: response_timeout.min(settings.stall_timeout),
+        })
     }
 
     /// Requests bytes of a file from the endpoint, and follows redirects until `is_enough` returns
@@ -122,7 +129,7 @@ impl<'a> Client<'a> {
         let address = format!("{}/{path}", self.settings.endpoint);
         let mut url = Url::parse(&address).map_err(|error| Trouble::Refused(error.to_string()))?;
         let mut token = self.settings.token.as_deref();
-        for _ in 0..=MOST_REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let answer = self.ask(&url, range, token)?;
             let head = &answer.head;
             let next = head.is_redirect().then(|| next_address(&url, head)).transpose();
@@ -137,7 +144,7 @@ impl<'a> Client<'a> {
                 token = None;
             }
         }
-        Err(Trouble::Refused(format!("more than {MOST_REDIRECTS} redirects")))
+        Err(Trouble::Refused(format!("more than {MAX_REDIRECTS} redirects")))
     }
 
     fn ask(&self, url: &Url, range: &str, token: Option<&str>) -> Result<Answer, Trouble> {
@@ -153,10 +160,10 @@ impl<'a> Client<'a> {
         thread::Builder::new().name("download".to_owned()).spawn(work).map_err(|error| {
             Trouble::Unreachable(format!("no thread for the connection ({error})"))
         })?;
-        match events.recv_timeout(self.answer_limit) {
+        match events.recv_timeout(self.response_timeout) {
             Ok(Event::Head(head)) => Ok(Answer { head, events }),
             Ok(Event::Failed(reason)) => Err(Trouble::Unreachable(reason)),
-            Err(RecvTimeoutError::Timeout) => Err(silence(self.answer_limit)),
+            Err(RecvTimeoutError::Timeout) => Err(silence(self.response_timeout)),
             _ => Err(Trouble::Unreachable("the connection ended".to_owned())),
         }
     }
@@ -167,10 +174,10 @@ impl<'a> Client<'a> {
     }
 
     fn agent(&self, url: &Url) -> Agent {
-        let limit = self.settings.stall_limit;
+        let limit = self.settings.stall_timeout;
         AgentBuilder::new()
             .redirects(0)
-            .timeout_connect(self.answer_limit)
+            .timeout_connect(self.response_timeout)
             .timeout_read(limit)
             .timeout_write(limit)
             .try_proxy_from_env(!needs_no_proxy(url))

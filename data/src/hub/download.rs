@@ -17,15 +17,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::cache::{Cached, CachedModel, disk_error};
 use super::client::{Answer, Client, Head, Trouble};
-use super::facts::{Facts, first_byte, total_size};
+use super::metadata::{FileMetadata, first_byte, total_size};
 use super::settings::without_password;
 use super::{HubSettings, WeightsLocation, checksum, names, reach};
 use crate::DataError;
 
 /// A slower download is aborted.
-const LEAST_BYTES_PER_SECOND: f64 = 1_000.0;
+const MIN_BYTES_PER_SECOND: f64 = 1_000.0;
 /// The time limit for a response when the cached files would suffice.
-const SHORT_ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The effort for reaching the hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,14 +50,14 @@ pub(super) fn download(
     if let Some(reason) = silence.filter(|_| effort == Effort::Brief) {
         return Err(transfer.no_network(reason));
     }
-    let answer_limit = match effort {
-        Effort::Full => settings.answer_limit,
-        Effort::Brief => settings.answer_limit.min(SHORT_ANSWER_LIMIT),
+    let response_timeout = match effort {
+        Effort::Full => settings.response_timeout,
+        Effort::Brief => settings.response_timeout.min(SHORT_RESPONSE_TIMEOUT),
     };
-    let client = Client::new(settings, answer_limit)
+    let client = Client::new(settings, response_timeout)
         .map_err(|trouble| transfer.failure(trouble).into_error())?;
     if settings.token.as_ref().is_some_and(|token| !token.bytes().all(|b| b.is_ascii_graphic())) {
-        return Err(DataError::BadToken { location: location.to_string() });
+        return Err(DataError::InvalidAccessToken { location: location.to_string() });
     }
     let mut pause = settings.retry_pause;
     for _ in 0..retries {
@@ -113,30 +113,30 @@ struct Transfer<'a> {
 
 impl Transfer<'_> {
     fn attempt(&self, client: &Client<'_>) -> Result<PathBuf, Failure> {
-        let (facts, size) = self.facts(client)?;
+        let (metadata, size) = self.metadata(client)?;
         // The second of two processes waits here, and then finds the file in the cache.
-        let _lock = self.model.lock(&facts.etag, |lock| self.note_waiting(lock))?;
+        let _lock = self.model.lock(&metadata.etag, |lock| self.note_waiting(lock))?;
         if let Cached::File(path) = self.model.lookup(self.file) {
             return Ok(path);
         }
-        if let Some(blob) = self.model.find_blob(&facts)
-            && self.is_right(&blob, &facts.etag)?
+        if let Some(blob) = self.model.find_blob(&metadata)
+            && self.is_right(&blob, &metadata.etag)?
         {
-            return Ok(self.model.publish(self.file, &facts)?);
+            return Ok(self.model.publish(self.file, &metadata)?);
         }
-        let part = self.model.part(self.file, &facts.etag)?;
+        let part = self.model.part(self.file, &metadata.etag)?;
         self.fill(client, &part, size).map_err(Failure::after_an_answer)?;
-        if !self.is_right(&part, &facts.etag)? {
+        if !self.is_right(&part, &metadata.etag)? {
             self.remove(&part)?;
             return Err(Failure::Passing(DataError::WrongChecksum {
                 location: self.location.to_string(),
                 file: self.file.to_owned(),
-                hash: checksum::kind(&facts.etag),
+                hash: checksum::kind(&metadata.etag),
             }));
         }
-        self.model.keep_blob(&part, &facts.etag)?;
+        self.model.keep_blob(&part, &metadata.etag)?;
         self.model.sweep_parts(self.file);
-        Ok(self.model.publish(self.file, &facts)?)
+        Ok(self.model.publish(self.file, &metadata)?)
     }
 
     fn note_waiting(&self, lock: &Path) {
@@ -152,16 +152,16 @@ impl Transfer<'_> {
 
     /// Requests commit, etag and size. The bytes of large files are on another server; the hub's
     /// redirect has the metadata.
-    fn facts(&self, client: &Client<'_>) -> Result<(Facts, u64), Failure> {
+    fn metadata(&self, client: &Client<'_>) -> Result<(FileMetadata, u64), Failure> {
         let asked = self.model.commit();
-        let mut facts: Option<Facts> = None;
+        let mut metadata: Option<FileMetadata> = None;
         let answer = client.get(&self.address(&asked), "bytes=0-0", |head| {
-            if facts.is_none() && (head.status < 400 || head.status == 416) {
-                facts = Facts::read(head.status, |name| head.header(name))?;
+            if metadata.is_none() && (head.status < 400 || head.status == 416) {
+                metadata = FileMetadata::read(head.status, |name| head.header(name))?;
             }
-            Ok(facts.as_ref().is_some_and(|facts| facts.size.is_some()))
+            Ok(metadata.as_ref().is_some_and(|metadata| metadata.size.is_some()))
         });
-        if facts.is_some() {
+        if metadata.is_some() {
             reach::note_answer(&self.settings.endpoint);
         }
         let head = match answer {
@@ -174,17 +174,17 @@ impl Transfer<'_> {
             }
         };
         let refused = |reason: &str| Failure::Final(self.refused(reason));
-        let is_known = facts.as_ref().is_some_and(|facts| facts.size.is_some());
+        let is_known = metadata.as_ref().is_some_and(|metadata| metadata.size.is_some());
         if !is_known && !matches!(head.status, 200 | 206) {
             return Err(self.status_failure(&head, &asked));
         }
-        let facts = facts.ok_or_else(|| refused("no X-Repo-Commit header"))?;
+        let metadata = metadata.ok_or_else(|| refused("no X-Repo-Commit header"))?;
         let total = total_size(head.status, |name| head.header(name)).map_err(|e| refused(&e))?;
-        let size = facts.size.or(total).ok_or_else(|| refused("no size"))?;
-        if names::commit(&asked).is_some_and(|asked| asked != facts.commit) {
-            return Err(refused(&format!("commit {} instead of commit {asked}", facts.commit)));
+        let size = metadata.size.or(total).ok_or_else(|| refused("no size"))?;
+        if names::commit(&asked).is_some_and(|asked| asked != metadata.commit) {
+            return Err(refused(&format!("commit {} instead of commit {asked}", metadata.commit)));
         }
-        Ok((facts, size))
+        Ok((metadata, size))
     }
 
     /// Downloads the missing bytes of the partial file.
@@ -249,8 +249,8 @@ impl Transfer<'_> {
         size: u64,
     ) -> Result<(), Failure> {
         let bar = self.bar(start, size);
-        let limit = self.settings.stall_limit;
-        let least = (LEAST_BYTES_PER_SECOND * limit.as_secs_f64()) as u64;
+        let limit = self.settings.stall_timeout;
+        let least = (MIN_BYTES_PER_SECOND * limit.as_secs_f64()) as u64;
         let mut length = start;
         let (mut window, mut window_start) = (Instant::now(), length);
         loop {
@@ -398,7 +398,7 @@ impl Transfer<'_> {
     }
 
     fn refused(&self, reason: &str) -> DataError {
-        DataError::HubAnswer {
+        DataError::HubResponse {
             location: self.location.to_string(),
             file: self.file.to_owned(),
             endpoint: without_password(&self.settings.endpoint),

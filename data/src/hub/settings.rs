@@ -22,9 +22,9 @@ pub struct HubSettings {
     /// The pause before the first retry; it doubles with each retry.
     pub retry_pause: Duration,
     /// The time limit for a response.
-    pub answer_limit: Duration,
+    pub response_timeout: Duration,
     /// A download slower than 1,000 bytes per second for this long is aborted.
-    pub stall_limit: Duration,
+    pub stall_timeout: Duration,
 }
 
 /// Whether this program is offline, whatever the environment variables say.
@@ -46,8 +46,8 @@ impl HubSettings {
             progress: true,
             retries: 4,
             retry_pause: Duration::from_millis(500),
-            answer_limit: Duration::from_secs(10),
-            stall_limit: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(30),
         }
     }
 
@@ -101,8 +101,10 @@ impl HubSettings {
         let offline = set("HF_HUB_OFFLINE").or_else(|| set("TRANSFORMERS_OFFLINE"));
         settings.offline = offline.is_some_and(|value| is_true(&value));
         settings.progress = !is_on("HF_HUB_DISABLE_PROGRESS_BARS");
-        settings.answer_limit = seconds("HF_HUB_ETAG_TIMEOUT").unwrap_or(settings.answer_limit);
-        settings.stall_limit = seconds("HF_HUB_DOWNLOAD_TIMEOUT").unwrap_or(settings.stall_limit);
+        settings.response_timeout =
+            seconds("HF_HUB_ETAG_TIMEOUT").unwrap_or(settings.response_timeout);
+        settings.stall_timeout =
+            seconds("HF_HUB_DOWNLOAD_TIMEOUT").unwrap_or(settings.stall_timeout);
         settings
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::resample::resample;
-use super::{MOST_PIXELS, Picture};
+use super::{DecodedImage, MAX_PIXELS};
 use crate::DataError;
 
 /// Pillow's resampling filters of these names. Their support grows with the factor by which the
@@ -48,7 +48,7 @@ pub struct Preprocessing {
     /// The mean of red, green and blue.
     pub mean: [f32; 3],
     /// The standard deviation of red, green and blue.
-    pub deviation: [f32; 3],
+    pub std: [f32; 3],
 }
 
 impl Preprocessing {
@@ -61,7 +61,7 @@ impl Preprocessing {
             crop: None,
             rescale: 1.0 / 128.0,
             mean: [1.0; 3],
-            deviation: [1.0; 3],
+            std: [1.0; 3],
         }
     }
 
@@ -71,7 +71,7 @@ impl Preprocessing {
     /// # Errors   `Io`; `Preprocessor` for an invalid file or an unsupported setting
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        Self::of_file(path)?.ok_or_else(|| DataError::Preprocessor {
+        Self::read_optional(path)?.ok_or_else(|| DataError::Preprocessor {
             path: path.into(),
             reason: "has no `image_processor`".to_owned(),
         })
@@ -81,7 +81,7 @@ impl Preprocessing {
     /// `image_processor`.
     ///
     /// # Errors   as [`read`](Self::read)
-    pub fn of_file(path: &Path) -> Result<Option<Self>, DataError> {
+    pub fn read_optional(path: &Path) -> Result<Option<Self>, DataError> {
         let text =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
         let bad = |reason| DataError::Preprocessor { path: path.into(), reason };
@@ -106,40 +106,40 @@ impl Preprocessing {
 
     /// Converts an image to model input, `[3, H, W]`: red, green, blue. Error messages name `path`.
     ///
-    /// # Errors   `LargePicture` if an image is so thin that resizing gives more than
-    /// [`MOST_PIXELS`]
-    pub fn apply(&self, picture: &Picture, path: &Path) -> Result<Vec<f32>, DataError> {
+    /// # Errors   `ImageTooLarge` if an image is so thin that resizing gives more than
+    /// [`MAX_PIXELS`]
+    pub fn apply(&self, image: &DecodedImage, path: &Path) -> Result<Vec<f32>, DataError> {
         let resized;
-        let picture = match self.resize {
-            None => picture,
+        let image = match self.resize {
+            None => image,
             Some(resize) => {
-                let (height, width) = resize.size_of(picture);
-                if u64::from(width) * u64::from(height) > MOST_PIXELS {
-                    let (path, most) = (path.into(), MOST_PIXELS);
-                    return Err(DataError::LargePicture { path, width, height, most });
+                let (height, width) = resize.size_of(image);
+                if u64::from(width) * u64::from(height) > MAX_PIXELS {
+                    let (path, max) = (path.into(), MAX_PIXELS);
+                    return Err(DataError::ImageTooLarge { path, width, height, max });
                 }
                 // As in Pillow, an image that already has the target size stays unchanged.
-                if (height, width) == (picture.height, picture.width) {
-                    picture
+                if (height, width) == (image.height, image.width) {
+                    image
                 } else {
-                    resized = resample(picture, height, width, self.filter);
+                    resized = resample(image, height, width, self.filter);
                     &resized
                 }
             }
         };
-        let (height, width) = self.crop.unwrap_or((picture.height, picture.width));
+        let (height, width) = self.crop.unwrap_or((image.height, image.width));
         let (rows, columns) = (height as usize, width as usize);
         // The position of the crop in the image; negative if the image is smaller.
-        let top = (i64::from(picture.height) - i64::from(height)).div_euclid(2);
-        let left = (i64::from(picture.width) - i64::from(width)).div_euclid(2);
+        let top = (i64::from(image.height) - i64::from(height)).div_euclid(2);
+        let left = (i64::from(image.width) - i64::from(width)).div_euclid(2);
         let mut values = Vec::with_capacity(3 * rows * columns);
         for channel in 0..3 {
             let value = |pixel: u8| {
-                (f32::from(pixel) * self.rescale - self.mean[channel]) / self.deviation[channel]
+                (f32::from(pixel) * self.rescale - self.mean[channel]) / self.std[channel]
             };
             let table: Vec<f32> = (0..=u8::MAX).map(value).collect();
             for y in (top..).take(rows) {
-                let row = picture.row(y);
+                let row = image.row(y);
                 values.extend((left..).take(columns).map(|x| {
                     let place = usize::try_from(x).ok().map(|x| 3 * x + channel);
                     let pixel = place.and_then(|place| row.get(place)).copied().unwrap_or(0);
@@ -153,21 +153,20 @@ impl Preprocessing {
 
 impl Resize {
     /// Returns the new height and width of an image.
-    fn size_of(self, picture: &Picture) -> (u32, u32) {
+    fn size_of(self, image: &DecodedImage) -> (u32, u32) {
         match self {
             Self::Exact { height, width } => (height, width),
             Self::ShortestEdge(edge) => {
-                let (short, long) =
-                    (picture.height.min(picture.width), picture.height.max(picture.width));
+                let (short, long) = (image.height.min(image.width), image.height.max(image.width));
                 let scaled = u64::from(edge) * u64::from(long) / u64::from(short);
                 let scaled = u32::try_from(scaled).unwrap_or(u32::MAX);
-                if picture.height <= picture.width { (edge, scaled) } else { (scaled, edge) }
+                if image.height <= image.width { (edge, scaled) } else { (scaled, edge) }
             }
         }
     }
 }
 
-impl Picture {
+impl DecodedImage {
     /// Returns the pixels of a row; empty outside of the image.
     fn row(&self, y: i64) -> &[u8] {
         let width = 3 * self.width as usize;
@@ -207,13 +206,13 @@ enum Size {
 const PER_BYTE: f64 = 1.0 / 255.0;
 
 /// Longer edges are a mistake in the configuration.
-const LONGEST_EDGE: u32 = 4096;
+const MAX_EDGE: u32 = 4096;
 
 impl Published {
     fn understood(self) -> Result<Preprocessing, String> {
         let checked = |name: &str, edge: u32| match edge {
-            1..=LONGEST_EDGE => Ok(edge),
-            _ => Err(format!("`{name}` has {edge} pixels, not 1 to {LONGEST_EDGE}")),
+            1..=MAX_EDGE => Ok(edge),
+            _ => Err(format!("`{name}` has {edge} pixels, not 1 to {MAX_EDGE}")),
         };
         let missing = |name: &str| format!("`{name}` is missing");
         if self.do_pad == Some(true) {
@@ -267,8 +266,8 @@ impl Published {
             (true, Some(values)) => Err(format!("`{name}` is {values:?}")),
             (true, None) => Err(missing(name)),
         };
-        let deviation = statistics("image_std", self.image_std, 1.0)?;
-        if deviation.contains(&0.0) {
+        let std = statistics("image_std", self.image_std, 1.0)?;
+        if std.contains(&0.0) {
             return Err("`image_std` has a 0".to_owned());
         }
         let rescale = match self.do_rescale.unwrap_or(true) {
@@ -281,7 +280,7 @@ impl Published {
             crop,
             rescale,
             mean: statistics("image_mean", self.image_mean, 0.0)?,
-            deviation,
+            std,
         })
     }
 }

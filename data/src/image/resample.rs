@@ -4,7 +4,7 @@
 //! rounds to 8 bits. Weights are integers with 22 fractional bits. (`fast_image_resize` has the
 //! same filters, but 16-bit weights and a single order: its results differ by a few units.)
 
-use super::Picture;
+use super::DecodedImage;
 use super::preprocessing::Filter;
 
 /// The fractional bits of a weight. A sum of 8-bit channels then fits into 32 bits, even if
@@ -12,24 +12,29 @@ use super::preprocessing::Filter;
 const PLACES: u32 = 32 - 8 - 2;
 
 /// Resamples an image to another size.
-pub(super) fn resample(picture: &Picture, height: u32, width: u32, filter: Filter) -> Picture {
-    let rows = |pixels: &[u8]| along_rows(pixels, picture.width, width, filter);
+pub(super) fn resample(
+    image: &DecodedImage,
+    height: u32,
+    width: u32,
+    filter: Filter,
+) -> DecodedImage {
+    let rows = |pixels: &[u8]| along_rows(pixels, image.width, width, filter);
     let columns =
-        |pixels: &[u8], row: u32| along_columns(pixels, row, picture.height, height, filter);
-    let pixels = if columns_first(picture, height, width) {
-        rows(&columns(&picture.pixels, picture.width))
+        |pixels: &[u8], row: u32| along_columns(pixels, row, image.height, height, filter);
+    let pixels = if columns_first(image, height, width) {
+        rows(&columns(&image.pixels, image.width))
     } else {
-        columns(&rows(&picture.pixels), width)
+        columns(&rows(&image.pixels), width)
     };
-    Picture { width, height, pixels }
+    DecodedImage { width, height, pixels }
 }
 
 /// Whether Pillow 13 resamples the columns first: it does if that pass removes more than twice as
 /// many rows as the other pass removes columns. (This rule was found by experiment, on 700 random
 /// sizes. Pillow before 13 always starts with the rows.)
-fn columns_first(picture: &Picture, height: u32, width: u32) -> bool {
+fn columns_first(image: &DecodedImage, height: u32, width: u32) -> bool {
     let fewer = |from: u32, to: u32| i64::from(from) - i64::from(to);
-    fewer(picture.height, height) > (2 * fewer(picture.width, width)).max(0)
+    fewer(image.height, height) > (2 * fewer(image.width, width)).max(0)
 }
 
 /// The source pixels of one output pixel: the index of the first, and the weights from there on.

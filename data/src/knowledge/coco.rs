@@ -119,7 +119,7 @@ fn give_karpathy(
     sentences.iter().for_each(|_| to.row());
     let split = image.split.as_deref().unwrap_or_default();
     if !options.splits.is_empty() && !options.splits.iter().any(|wanted| wanted == split) {
-        sentences.iter().for_each(|_| to.leave_out(Reason::OtherSplit));
+        sentences.iter().for_each(|_| to.skip(Reason::OtherSplit));
         return Ok(());
     }
     let known = match (image.cocoid.or(image.imgid), image.filename) {
@@ -182,7 +182,7 @@ impl Official {
             let captions = self.captions.remove(&id).unwrap_or_default();
             give(&id, &name, captions, options, to)?;
         }
-        self.captions.into_values().flatten().for_each(|_| to.leave_out(Reason::NoImage));
+        self.captions.into_values().flatten().for_each(|_| to.skip(Reason::NoImage));
         Ok(())
     }
 }
@@ -196,12 +196,12 @@ fn give(
     to: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     if captions.is_empty() {
-        to.leave_out(Reason::NoText);
+        to.skip(Reason::NoText);
     }
     let mut texts = Vec::with_capacity(captions.len());
     for caption in captions {
         match caption.trim() {
-            "" => to.leave_out(Reason::NoText),
+            "" => to.skip(Reason::NoText),
             caption => texts.push(caption.to_owned()),
         }
     }

@@ -32,7 +32,7 @@ pub enum Reason {
     /// Fewer characters than requested.
     TooShort,
     /// An edge from an entity to itself.
-    Loop,
+    SelfLoop,
     /// A second label of an id; the first is used.
     SecondLabel,
 }
@@ -49,7 +49,7 @@ impl fmt::Display for Reason {
             Self::NoAnswer => "without an answer",
             Self::NoQuestion => "without their question",
             Self::TooShort => "too short",
-            Self::Loop => "from an entity to itself",
+            Self::SelfLoop => "from an entity to itself",
             Self::SecondLabel => "second labels",
         })
     }
@@ -86,7 +86,7 @@ pub struct Counts {
     /// Entries made from the rows.
     pub entries: u64,
     /// Skipped rows, by reason.
-    pub left_out: BTreeMap<Reason, u64>,
+    pub skipped: BTreeMap<Reason, u64>,
     /// Notes on the entries.
     pub notes: BTreeMap<Note, u64>,
 }
@@ -124,8 +124,8 @@ impl<'s> Collector<'s> {
         (self.sink)(knowledge)
     }
 
-    pub(super) fn leave_out(&mut self, reason: Reason) {
-        *self.counts.left_out.entry(reason).or_default() += 1;
+    pub(super) fn skip(&mut self, reason: Reason) {
+        *self.counts.skipped.entry(reason).or_default() += 1;
     }
 
     pub(super) fn note(&mut self, note: Note) {
@@ -136,7 +136,7 @@ impl<'s> Collector<'s> {
     pub(super) fn accept<T>(&mut self, row: Result<T, DataError>) -> Result<Option<T>, DataError> {
         match row {
             Err(_) if self.skips_bad_rows => {
-                self.leave_out(Reason::Malformed);
+                self.skip(Reason::Malformed);
                 Ok(None)
             }
             row => row.map(Some),

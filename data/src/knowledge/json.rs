@@ -21,8 +21,8 @@ use crate::DataError;
 
 /// Limits on decompressed data, as a multiple of the compressed bytes and as a minimum in bytes.
 /// Readers keep some of the content, and gzip can expand data a thousandfold.
-const MOST_TIMES: u64 = 100;
-const MOST_UNPACKED: u64 = 256 << 20;
+const MAX_COMPRESSION_RATIO: u64 = 100;
+const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
 
 /// The maximum length of a quotation from a file in a message, in characters.
 const QUOTED: usize = 200;
@@ -209,8 +209,12 @@ impl Read for Metered<'_> {
         if self.left.get() == 0 {
             return too_large(format!("an item of more than {} MiB", LONGEST >> 20));
         }
-        if self.given > MOST_UNPACKED && self.given / MOST_TIMES > self.taken.get() {
-            return too_large(format!("decompresses to more than {MOST_TIMES} times its size"));
+        if self.given > MAX_DECOMPRESSED_BYTES
+            && self.given / MAX_COMPRESSION_RATIO > self.taken.get()
+        {
+            return too_large(format!(
+                "decompresses to more than {MAX_COMPRESSION_RATIO} times its size"
+            ));
         }
         let count = self.reader.read(buffer)?;
         self.left.set(self.left.get().saturating_sub(count as u64));

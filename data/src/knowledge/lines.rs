@@ -151,13 +151,13 @@ impl<'r> Table<'r> {
 
     /// Returns the index of a column; call it after the header was read.
     ///
-    /// # Errors   `MissingColumn`, `DoubledColumn`
+    /// # Errors   `MissingColumn`, `DuplicateColumn`
     pub(super) fn column(&self, name: &str) -> Result<usize, DataError> {
         let (path, column) = (self.input.path.clone(), name.to_owned());
         let mut places = self.row.fields().enumerate().filter(|(_, field)| field.trim() == name);
         match (places.next(), places.next()) {
             (Some((place, _)), None) => Ok(place),
-            (Some(_), Some(_)) => Err(DataError::DoubledColumn { path, column }),
+            (Some(_), Some(_)) => Err(DataError::DuplicateColumn { path, column }),
             (None, _) => {
                 let found = self.row.fields().take(20).map(|field| shortened(field, 20)).collect();
                 Err(DataError::MissingColumn { path, column, found })

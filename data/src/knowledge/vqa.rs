@@ -35,7 +35,7 @@ const AOKVQA: Lists = Lists {
 };
 
 /// The maximum number of digits in a file name.
-const MOST_DIGITS: usize = 64;
+const MAX_DIGITS: usize = 64;
 
 /// Options for reading questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl FromStr for ImageName {
             (b's', None) if width.is_empty() => None,
             (b'd', None) if width.is_empty() => Some(0),
             (b'd', Some(digits)) => {
-                let digits = digits.parse().ok().filter(|digits| *digits <= MOST_DIGITS);
+                let digits = digits.parse().ok().filter(|digits| *digits <= MAX_DIGITS);
                 Some(digits.ok_or_else(refused)?)
             }
             _ => return Err(refused()),
@@ -218,7 +218,7 @@ fn give_all(
     if found.is_empty() {
         return Err(missing_list(path, "questions", QUESTIONS.remedy));
     }
-    answers.into_keys().for_each(|_| to.leave_out(Reason::NoQuestion));
+    answers.into_keys().for_each(|_| to.skip(Reason::NoQuestion));
     Ok(())
 }
 
@@ -305,9 +305,9 @@ impl<'o> Entries<'o> {
         self.seen.insert(question_id.clone());
         let question = question.trim();
         if question.is_empty() {
-            to.leave_out(Reason::NoText);
+            to.skip(Reason::NoText);
         } else if answer.is_empty() {
-            to.leave_out(Reason::NoAnswer);
+            to.skip(Reason::NoAnswer);
         } else if let Some(each) = &mut self.each {
             let (id, image_id) = (question_id.0.to_string(), image_id.0.to_string());
             each(VisualQuestion { id, image_id, text: question.to_owned(), answers: answer });

@@ -4,7 +4,7 @@
 //! # Source   `data/cc12m_table_dataset.py` of REVEAL's released code (google-research/scenic,
 //! `projects/knowledge_visual_language`, commit 03c3032): the caption, unchanged. For its web pairs
 //! in pre-training, REVEAL keeps captions of more than 32 characters
-//! ([`WebOptions::least_characters`] = 33); its memory keeps all.
+//! ([`WebOptions::min_characters`] = 33); its memory keeps all.
 
 use super::input::Input;
 use super::lines::Lines;
@@ -21,12 +21,12 @@ pub struct WebOptions {
     /// Whether the caption comes before the URL, as in CC3M.
     pub caption_first: bool,
     /// The minimum number of characters of a caption.
-    pub least_characters: usize,
+    pub min_characters: usize,
 }
 
 impl Default for WebOptions {
     fn default() -> Self {
-        Self { source: "cc12m".to_owned(), caption_first: false, least_characters: 0 }
+        Self { source: "cc12m".to_owned(), caption_first: false, min_characters: 0 }
     }
 }
 
@@ -45,12 +45,11 @@ pub fn read(
             continue;
         };
         if image.is_empty() {
-            to.leave_out(Reason::NoImage);
+            to.skip(Reason::NoImage);
         } else if caption.is_empty() {
-            to.leave_out(Reason::NoText);
-        } else if caption.chars().take(options.least_characters).count() < options.least_characters
-        {
-            to.leave_out(Reason::TooShort);
+            to.skip(Reason::NoText);
+        } else if caption.chars().take(options.min_characters).count() < options.min_characters {
+            to.skip(Reason::TooShort);
         } else {
             let content = Content::ImageText { image: image.to_owned(), text: caption.to_owned() };
             to.give(Knowledge::new(&options.source, content).of_document(image))?;

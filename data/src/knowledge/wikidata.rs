@@ -49,8 +49,8 @@ impl Labels {
     pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
         read_labels(input, to, &mut |id, label, to| {
             match (label.label, self.labels.entry(id.into_owned())) {
-                (None, _) => to.leave_out(Reason::NoText),
-                (Some(_), Entry::Occupied(_)) => to.leave_out(Reason::SecondLabel),
+                (None, _) => to.skip(Reason::NoText),
+                (Some(_), Entry::Occupied(_)) => to.skip(Reason::SecondLabel),
                 (Some(label), Entry::Vacant(place)) => {
                     place.insert(label.into_owned());
                 }
@@ -86,7 +86,7 @@ pub fn read_descriptions(
 ) -> Result<(), DataError> {
     read_labels(input, to, &mut |id, label, to| {
         let Some(description) = label.description else {
-            to.leave_out(Reason::NoDescription);
+            to.skip(Reason::NoDescription);
             return Ok(());
         };
         if label.label.is_none() {
@@ -153,7 +153,7 @@ pub fn read_triples(
     let unknown = |edge: &Edge<'_>| options.unknown_entity(edge);
     read_known_edges(input, &unknown, to, &mut |edge, to| {
         if edge.subject == edge.object {
-            to.leave_out(Reason::Loop);
+            to.skip(Reason::SelfLoop);
             return Ok(());
         }
         let subject = options.label(&edge.subject, Note::EntityWithoutLabel, to);

@@ -67,7 +67,7 @@ impl Columns {
 /// Passes each row to `to`, as an image (by its URL) with its text. The document of an entry is the
 /// page.
 ///
-/// # Errors   `MissingColumn`, `DoubledColumn`, `FieldCount`, `TextAfterQuote`, `UnclosedQuote`,
+/// # Errors   `MissingColumn`, `DuplicateColumn`, `FieldCount`, `TextAfterQuote`, `UnclosedQuote`,
 /// `NotUtf8`, `Malformed`, `Gzip`, `Io`; the errors of the collector
 pub fn read(
     input: Input<'_>,
@@ -80,16 +80,16 @@ pub fn read(
         let row = table.row();
         let language = row.field(columns.language);
         if options.language.as_deref().is_some_and(|wanted| wanted != language) {
-            to.leave_out(Reason::OtherLanguage);
+            to.skip(Reason::OtherLanguage);
             continue;
         }
         let image = row.field(columns.image_url).trim();
         if image.is_empty() {
-            to.leave_out(Reason::NoImage);
+            to.skip(Reason::NoImage);
             continue;
         }
         let Some(text) = columns.text(row) else {
-            to.leave_out(Reason::NoText);
+            to.skip(Reason::NoText);
             continue;
         };
         let knowledge =

@@ -67,7 +67,7 @@ impl Clip {
     ///
     /// # Errors   `Frames` for a clip without images, and for an image outside the clip's time;
     /// `Io` for a folder that cannot be read
-    pub fn pictures(&self, seconds: f64) -> Result<Vec<PathBuf>, DataError> {
+    pub fn frame_files(&self, seconds: f64) -> Result<Vec<PathBuf>, DataError> {
         let bad = |reason: String| DataError::Frames { clip: self.id.clone(), reason };
         let heard = self.start + seconds + SEEN_LONGER;
         let end = self.end.map_or(heard, |end| end.min(heard));
@@ -102,22 +102,22 @@ pub(super) type Numbered = Vec<(Option<f64>, PathBuf)>;
 /// Returns the images of a folder and the number of skipped hidden files. Images are sorted by the
 /// number at the end of their names (`2.5.jpg` before `12.5.jpg`).
 pub(super) fn numbered(folder: &Path) -> Result<(Numbered, usize), DataError> {
-    let is_picture = |path: &Path| {
+    let is_image = |path: &Path| {
         let is = |known: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(known));
         ["jpg", "jpeg", "png"].iter().any(is)
     };
-    let found = folder::files(folder, &is_picture)?;
+    let found = folder::files(folder, &is_image)?;
     let mut keyed: Vec<(String, Option<f64>, PathBuf)> =
-        found.files.into_iter().map(picture_key).collect();
+        found.files.into_iter().map(image_key).collect();
     let number = |key: Option<f64>| key.unwrap_or(0.0);
     keyed.sort_by(|a, b| {
         a.0.cmp(&b.0).then(number(a.1).total_cmp(&number(b.1))).then_with(|| a.2.cmp(&b.2))
     });
     let numbered = keyed.into_iter().map(|(_, number, path)| (number, path)).collect();
-    Ok((numbered, found.passed_over.hidden))
+    Ok((numbered, found.skipped.hidden))
 }
 
-fn picture_key(path: PathBuf) -> (String, Option<f64>, PathBuf) {
+fn image_key(path: PathBuf) -> (String, Option<f64>, PathBuf) {
     let stem = path.with_extension("").to_string_lossy().into_owned();
     let before = stem.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     match stem[before.len()..].parse() {
@@ -140,10 +140,10 @@ mod tests {
         let read = clip(line);
         assert_eq!(serde_json::to_string(&read).expect("a line"), line);
         let names = ["x.png", "y.png", "z.png"].map(PathBuf::from);
-        assert_eq!(read.pictures(3.0).expect("in time"), names);
+        assert_eq!(read.frame_files(3.0).expect("in time"), names);
         assert!(serde_json::from_str::<Frame>(r#"{"image":"x","tme":1}"#).is_err());
         let refused = |line: &str, seconds: f64| {
-            clip(line).pictures(seconds).expect_err("too late").to_string()
+            clip(line).frame_files(seconds).expect_err("too late").to_string()
         };
         let late = refused(&line.replace("3.5", "4.5"), 9.0);
         assert!(late.contains("y.png is at 4.5 s, outside the clip (1 to 4.00 s)"), "{late}");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_stands_for_its_pictures() {
+    fn a_folder_stands_for_its_images() {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["f12.5.jpg", "f2.5.JPG", "f3.png", "f1.txt"] {
             std::fs::write(folder.path().join(name), b"x").expect("a file");
@@ -165,8 +165,8 @@ mod tests {
         let frames = vec![folder.path().to_path_buf().into()];
         let clip = Clip { id: "a".into(), frames, ..Clip::default() };
         let names: Vec<String> = clip
-            .pictures(1.0)
-            .expect("pictures")
+            .frame_files(1.0)
+            .expect("images")
             .iter()
             .map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned())
             .collect();

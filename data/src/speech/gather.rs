@@ -39,9 +39,9 @@ pub struct MissingAudio {
     /// The id of the clip, or of the recording if one file entry holds all its clips.
     pub id: String,
     /// The line or entry in the file.
-    pub place: String,
+    pub position: String,
     /// The file that was looked for.
-    pub wanted: String,
+    pub expected_file: String,
     /// The number of clips without it.
     pub clips: usize,
 }
@@ -87,14 +87,14 @@ pub(super) struct Gathering<'s> {
     pub(super) found: SpeechClips,
     /// The last folder of images that was read, and its images: clips of a recording follow each
     /// other.
-    pictures: (PathBuf, Numbered),
-    has_pictures: bool,
+    images: (PathBuf, Numbered),
+    has_images: bool,
 }
 
 impl<'s> Gathering<'s> {
     pub(super) fn new(source: &'s SpeechSource) -> Self {
-        let pictures = (PathBuf::new(), Vec::new());
-        Self { source, found: SpeechClips::default(), pictures, has_pictures: false }
+        let images = (PathBuf::new(), Vec::new());
+        Self { source, found: SpeechClips::default(), images, has_images: false }
     }
 
     /// Adds a clip of `recording`, with its audio file or with the missing file's name. `path` is
@@ -113,13 +113,13 @@ impl<'s> Gathering<'s> {
             .map_err(|reason| place.error(path, reason, remedy))?;
         let audio = match audio {
             Ok(audio) => audio,
-            Err(wanted) => {
-                self.miss(clip.id, place, wanted, 1);
+            Err(expected_file) => {
+                self.miss(clip.id, place, expected_file, 1);
                 return Ok(());
             }
         };
         let frames = match clip.frames.is_empty() {
-            true => self.pictures_of(&clip, recording)?,
+            true => self.images_of(&clip, recording)?,
             false => clip.frames,
         };
         self.found.clips.push(Clip { audio, frames, ..clip });
@@ -127,13 +127,20 @@ impl<'s> Gathering<'s> {
     }
 
     /// Records a missing audio file.
-    pub(super) fn miss(&mut self, id: String, place: Place<'_>, wanted: String, clips: usize) {
-        self.found.missing.push(MissingAudio { id, place: place.to_string(), wanted, clips });
+    pub(super) fn miss(
+        &mut self,
+        id: String,
+        place: Place<'_>,
+        expected_file: String,
+        clips: usize,
+    ) {
+        let position = place.to_string();
+        self.found.missing.push(MissingAudio { id, position, expected_file, clips });
     }
 
     /// Returns the images of the clip's own folder, or of its recording's folder. With a frame
     /// rate, only images of the recording within the clip's time are returned.
-    fn pictures_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
+    fn images_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
         let Some(folder) = &self.source.frames else { return Ok(Vec::new()) };
         // An id from a file must not lead out of the folder.
         let within = |name: &&str| {
@@ -144,12 +151,12 @@ impl<'s> Gathering<'s> {
         let mut folders = names.into_iter().filter(within).map(|name| folder.join(name));
         let Some(found) = folders.find(|folder| folder.is_dir()) else { return Ok(Vec::new()) };
         let is_own = found == folder.join(&clip.id) && clip.id != recording;
-        if self.pictures.0 != found {
-            let (pictures, hidden) = numbered(&found)?;
+        if self.images.0 != found {
+            let (images, hidden) = numbered(&found)?;
             self.found.hidden += hidden;
-            self.pictures = (found, pictures);
+            self.images = (found, images);
         }
-        self.has_pictures |= !self.pictures.1.is_empty();
+        self.has_images |= !self.images.1.is_empty();
         let rate = self.source.frame_rate.filter(|_| !is_own);
         let frame = |(number, image): &(Option<f64>, PathBuf)| Frame {
             image: image.clone(),
@@ -157,7 +164,7 @@ impl<'s> Gathering<'s> {
         };
         let times = clip.start..=clip.end.unwrap_or(f64::INFINITY);
         let is_seen = |frame: &Frame| frame.time.is_none_or(|time| times.contains(&time));
-        let seen: Vec<Frame> = self.pictures.1.iter().map(frame).filter(is_seen).collect();
+        let seen: Vec<Frame> = self.images.1.iter().map(frame).filter(is_seen).collect();
         if !seen.is_empty() {
             return Ok(seen);
         }
@@ -167,7 +174,7 @@ impl<'s> Gathering<'s> {
         let middle = clip.start + half;
         let most = half + rate.map_or(0.0, |rate| 1.0 / rate);
         let away = |frame: &Frame| frame.time.map_or(f64::INFINITY, |time| (time - middle).abs());
-        let near = self.pictures.1.iter().map(frame).filter(|frame| away(frame) <= most);
+        let near = self.images.1.iter().map(frame).filter(|frame| away(frame) <= most);
         let nearest = near.min_by(|a, b| away(a).total_cmp(&away(b)));
         Ok(nearest.into_iter().map(|frame| Frame { time: None, ..frame }).collect())
     }
@@ -177,7 +184,7 @@ impl<'s> Gathering<'s> {
         let (path, found) = (&self.source.path, self.found);
         let missing: usize = found.missing.iter().map(|missing| missing.clips).sum();
         if missing > 0 && (found.clips.is_empty() || !self.source.skip_missing) {
-            let name = |m: &MissingAudio| format!("{} ({}): {}", m.id, m.place, m.wanted);
+            let name = |m: &MissingAudio| format!("{} ({}): {}", m.id, m.position, m.expected_file);
             let mut named: Vec<String> = found.missing.iter().take(NAMED).map(name).collect();
             if found.missing.len() > NAMED {
                 named.push(format!("and {} more", found.missing.len() - NAMED));
@@ -191,7 +198,7 @@ impl<'s> Gathering<'s> {
         }
         let own = found.clips.iter().any(|clip| !clip.frames.is_empty());
         match &self.source.frames {
-            Some(frames) if !self.has_pictures && !own => {
+            Some(frames) if !self.has_images && !own => {
                 let remedy = "use a folder with a subfolder of JPEG files for each clip or recording, \
                               named by its id";
                 Err(refusal(frames, "no clip has images here", remedy))
@@ -226,7 +233,7 @@ impl AudioFiles {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             files.entry(name).or_default().push(path);
         }
-        Ok(Self { folder: folder.clone(), files, hidden: found.passed_over.hidden })
+        Ok(Self { folder: folder.clone(), files, hidden: found.skipped.hidden })
     }
 
     /// Finds the audio file with a name, or returns the file name that was looked for.
@@ -273,7 +280,7 @@ pub(super) struct NamedLine {
 /// Reads the lines of a file in Kaldi format: a unique name, white space, and the rest. The file is
 /// plain or gzip; blank lines are skipped.
 ///
-/// # Errors   `Io`, `Gzip`, `NotUtf8`; `EmptyFile`; `DoubledId` with both lines
+/// # Errors   `Io`, `Gzip`, `NotUtf8`; `EmptyFile`; `DuplicateId` with both lines
 pub(super) fn named_lines(path: &Path) -> Result<Vec<NamedLine>, DataError> {
     let mut lines = Lines::new(Input::open(path)?);
     let mut to = Collector::new(|_| Ok(()));
@@ -291,7 +298,7 @@ pub(super) fn named_lines(path: &Path) -> Result<Vec<NamedLine>, DataError> {
     for NamedLine { number, name, .. } in &named {
         if let Some(first) = seen.insert(name.as_str(), *number) {
             let (path, id) = (path.to_owned(), name.clone());
-            return Err(DataError::DoubledId { path, id, first, second: *number });
+            return Err(DataError::DuplicateId { path, id, first, second: *number });
         }
     }
     Ok(named)

@@ -21,19 +21,19 @@ const REMEDY: &str = "use lines `SPEAKER-CHAPTER-NUMBER TEXT`, as in LibriSpeech
 /// in the order of the ids. The text is unchanged, in capitals. Each clip is a whole file. FLAC
 /// files are preferred to other audio formats. Links to folders are not followed.
 ///
-/// # Errors   `Io`, `Gzip`, `NotUtf8`, `EmptyFile`; `DoubledId`; `MissingAudio`; `Malformed` for a
-/// folder without transcripts, an id of another chapter, a line without text, and a duplicate
+/// # Errors   `Io`, `Gzip`, `NotUtf8`, `EmptyFile`; `DuplicateId`; `MissingAudio`; `Malformed` for
+/// a folder without transcripts, an id of another chapter, a line without text, and a duplicate
 /// chapter
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     refuse_audio(source)?;
     let is_list = |path: &Path| chapter(path).is_some();
-    let FolderFiles { files: lists, passed_over } = folder::files(&source.path, &is_list)?;
+    let FolderFiles { files: lists, skipped } = folder::files(&source.path, &is_list)?;
     if lists.is_empty() {
         let remedy = "use the folder LibriSpeech, or the folder of a split or a speaker in it";
         return Err(refusal(&source.path, "has no file SPEAKER-CHAPTER.trans.txt", remedy));
     }
     let mut gathering = Gathering::new(source);
-    gathering.found.hidden = passed_over.hidden;
+    gathering.found.hidden = skipped.hidden;
     let mut chapters: HashMap<String, &Path> = HashMap::new();
     for list in &lists {
         let chapter = chapter(list).unwrap_or_default();

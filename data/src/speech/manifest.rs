@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::frames::Frame;
 use crate::audio::AudioReader;
-use crate::folder::{self, FolderFiles, PassedOver};
+use crate::folder::{self, FolderFiles, SkippedFiles};
 use crate::{DataError, read_text};
 
 /// Extensions of audio files, in order of preference for files that differ only in their extension.
@@ -54,17 +54,17 @@ pub struct Clip {
 ///
 /// # Errors   as [`read_manifest`]; `Io`; `Audio` for a folder without audio files
 pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
-    Ok(clips_and_passed_over(path)?.0)
+    Ok(clips_and_skipped(path)?.0)
 }
 
 /// Like [`clips`], with the counts of files skipped in a folder.
 ///
 /// # Errors   as [`clips`]
-pub fn clips_and_passed_over(path: &Path) -> Result<(Vec<Clip>, PassedOver), DataError> {
+pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataError> {
     if path.is_dir() {
-        let FolderFiles { files, passed_over } = folder::files(path, &is_sound)?;
+        let FolderFiles { files, skipped } = folder::files(path, &is_sound)?;
         if files.is_empty() {
-            let PassedOver { hidden, others } = passed_over;
+            let SkippedFiles { hidden, others } = skipped;
             let reason = format!(
                 "no audio files ({}) in this folder; skipped {hidden} hidden files and {others} others",
                 ENDINGS.join(", ")
@@ -82,7 +82,7 @@ pub fn clips_and_passed_over(path: &Path) -> Result<(Vec<Clip>, PassedOver), Dat
                 clip.id = file.to_string_lossy().into_owned();
             }
         }
-        return Ok((clips, passed_over));
+        return Ok((clips, skipped));
     }
     let clips = match path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson")
     {
@@ -92,7 +92,7 @@ pub fn clips_and_passed_over(path: &Path) -> Result<(Vec<Clip>, PassedOver), Dat
             Ok(vec![whole(name, path.to_path_buf())])
         }
     };
-    Ok((clips?, PassedOver::default()))
+    Ok((clips?, SkippedFiles::default()))
 }
 
 /// Reads a manifest. The audio and image files are not opened.

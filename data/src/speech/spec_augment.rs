@@ -24,7 +24,7 @@ use crate::DataError;
 ///
 /// let mut frames = vec![1.0; 300 * 80];
 /// frames[0] = 3.0;
-/// let masks = SpecAugment { time_share: 0.05, ..SpecAugment::default() };
+/// let masks = SpecAugment { max_time_fraction: 0.05, ..SpecAugment::default() };
 /// masks.apply(&mut frames, 80, &mut ChaCha8Rng::seed_from_u64(7))?;
 /// # Ok::<(), engram_data::DataError>(())
 /// ```
@@ -34,23 +34,23 @@ pub struct SpecAugment {
     /// The number of time masks (m_T in the paper).
     pub time_masks: usize,
     /// The maximum width of a time mask, in frames (T).
-    pub time_width: usize,
+    pub max_time_width: usize,
     /// The maximum width of a time mask as a fraction of the clip's frames (p), from 0 to 1.
-    pub time_share: f64,
+    pub max_time_fraction: f64,
     /// The number of frequency masks (m_F).
     pub frequency_masks: usize,
     /// The maximum width of a frequency mask, in bands (F).
-    pub frequency_width: usize,
+    pub max_frequency_width: usize,
 }
 
 impl Default for SpecAugment {
     fn default() -> Self {
         Self {
             time_masks: 2,
-            time_width: 100,
-            time_share: 1.0,
+            max_time_width: 100,
+            max_time_fraction: 1.0,
             frequency_masks: 2,
-            frequency_width: 27,
+            max_frequency_width: 27,
         }
     }
 }
@@ -60,12 +60,12 @@ impl SpecAugment {
     ///
     /// # Errors   [`DataError::OutOfRange`]
     pub fn validate(&self) -> Result<(), DataError> {
-        let what = "time_share";
-        match (0.0..=1.0).contains(&self.time_share) {
+        let what = "max_time_fraction";
+        match (0.0..=1.0).contains(&self.max_time_fraction) {
             true => Ok(()),
             false => Err(DataError::OutOfRange {
                 what,
-                value: self.time_share.to_string(),
+                value: self.max_time_fraction.to_string(),
                 wanted: "use a fraction from 0 to 1",
             }),
         }
@@ -92,10 +92,10 @@ impl SpecAugment {
         let sum: f64 = frames.iter().map(|value| f64::from(*value)).sum();
         let mean = (sum / frames.len().max(1) as f64) as f32;
         for _ in 0..self.frequency_masks {
-            let mask = draw(self.frequency_width, bands, rng);
+            let mask = draw(self.max_frequency_width, bands, rng);
             frames.chunks_exact_mut(bands).for_each(|frame| frame[mask.clone()].fill(mean));
         }
-        let widest = self.time_width.min((self.time_share * length as f64) as usize);
+        let widest = self.max_time_width.min((self.max_time_fraction * length as f64) as usize);
         for _ in 0..self.time_masks {
             let mask = draw(widest, length, rng);
             frames[mask.start * bands..mask.end * bands].fill(mean);
@@ -166,7 +166,7 @@ mod tests {
     fn no_mask_is_longer_than_its_share_of_the_clip() {
         let masks = SpecAugment {
             time_masks: 1,
-            time_share: 0.1,
+            max_time_fraction: 0.1,
             frequency_masks: 0,
             ..SpecAugment::default()
         };
@@ -188,7 +188,7 @@ mod tests {
         }
         let none = SpecAugment { time_masks: 0, frequency_masks: 0, ..SpecAugment::default() };
         assert_eq!(masked(&none, 50, 1), frames(50));
-        let wide = SpecAugment { frequency_width: 1_000, ..SpecAugment::default() };
+        let wide = SpecAugment { max_frequency_width: 1_000, ..SpecAugment::default() };
         assert_eq!(masked(&wide, 5, 1).len(), 5 * BANDS);
     }
 
@@ -196,15 +196,15 @@ mod tests {
     fn settings_are_checked() {
         let read = |text: &str| serde_json::from_str::<SpecAugment>(text);
         assert_eq!(read("{}").expect("defaults"), SpecAugment::default());
-        assert_eq!(read(r#"{"time_masks": 10}"#).expect("masks").frequency_width, 27);
+        assert_eq!(read(r#"{"time_masks": 10}"#).expect("masks").max_frequency_width, 27);
         assert!(
             read(r#"{"time_mask": 10}"#).expect_err("a typo").to_string().contains("time_mask")
         );
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         for share in [-0.1, 1.1, f64::NAN] {
-            let masks = SpecAugment { time_share: share, ..SpecAugment::default() };
+            let masks = SpecAugment { max_time_fraction: share, ..SpecAugment::default() };
             let error = masks.apply(&mut [0.0; 80], BANDS, &mut rng).expect_err("a refusal");
-            assert!(error.to_string().contains("time_share is"), "{error}");
+            assert!(error.to_string().contains("max_time_fraction is"), "{error}");
         }
         for (values, bands) in [(81, 80), (80, 0)] {
             let error = SpecAugment::default().apply(&mut vec![0.0; values], bands, &mut rng);

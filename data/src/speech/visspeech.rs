@@ -23,7 +23,7 @@ const LOST: &str = "#NAME?";
 /// Reads the clips in the order of the table. The id is `key`.
 ///
 /// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `NoRows`, `MissingColumn` and the other table errors;
-/// `EmptyField`; `DoubledId`; `MissingAudio`; `Malformed` for invalid times
+/// `EmptyField`; `DuplicateId`; `MissingAudio`; `Malformed` for invalid times
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let path = source.path.as_path();
     let table = Table::parse(path, &read_text(path)?, b',')?;
@@ -50,7 +50,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         }
         if let Some(first) = seen.insert(key, line) {
             let (path, id) = (path.to_owned(), key.to_owned());
-            return Err(DataError::DoubledId { path, id, first, second: line });
+            return Err(DataError::DuplicateId { path, id, first, second: line });
         }
         let (start, end) = (seconds(source, row, start)?, seconds(source, row, end)?);
         let whole =

@@ -1,4 +1,4 @@
-//! Spoken names in noise, with their images: the data of AVFormer in the embedded world.
+//! SpokenClip names in noise, with their images: the data of AVFormer in the embedded world.
 //!
 //! The voices and the noise of the test split are not in training. The names and images are the
 //! same as in training, in other views.
@@ -8,12 +8,12 @@ use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
+use super::images::{self, WorldImage};
 use super::of_split;
-use super::pictures::{self, Picture};
 use super::questions::Split;
-use super::speech::{self, SAMPLE_RATE, Spoken, Voice};
+use super::speech::{self, SAMPLE_RATE, SpokenClip, Voice};
 use crate::DataError;
-use crate::audio::mixing::{mix, power};
+use crate::audio::mixing::{add_noise, power};
 use crate::audio::noise::NoiseKind;
 
 /// Silence before and after the speech, in samples: 50 to 200 ms.
@@ -26,21 +26,21 @@ const PAUSE: std::ops::Range<usize> = 480..2_400;
 pub struct Audiovisual {
     seed: u64,
     voices: Vec<Voice>,
-    pictures: Vec<Picture>,
+    images: Vec<WorldImage>,
 }
 
 /// The maximum absolute signal-to-noise ratio, in dB.
-pub const MOST_SNR_DB: f32 = 100.0;
+pub const MAX_SNR_DB: f32 = 100.0;
 
 /// The noise of the clips.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Hearing {
+pub struct NoiseSettings {
     /// The kinds of noise to draw from; empty for clean speech.
     pub noise: Vec<NoiseKind>,
     /// The minimum and maximum signal-to-noise ratio, in dB.
     pub snr_db: [f32; 2],
     /// The fraction of clips in which the name is replaced by noise.
-    pub blanked: f64,
+    pub masked: f64,
 }
 
 /// A spoken name, with or without words before it.
@@ -57,13 +57,13 @@ pub struct AudiovisualClip {
     /// The signal-to-noise ratio in dB; `None` without noise.
     pub snr_db: Option<f32>,
     /// Whether the name is replaced by noise.
-    pub blanked: bool,
+    pub masked: bool,
 }
 
-impl Hearing {
+impl NoiseSettings {
     /// Returns the settings of clean speech.
     pub fn clean() -> Self {
-        Self { noise: Vec::new(), snr_db: [0.0; 2], blanked: 0.0 }
+        Self { noise: Vec::new(), snr_db: [0.0; 2], masked: 0.0 }
     }
 }
 
@@ -85,32 +85,37 @@ impl Audiovisual {
                 place.next().is_some_and(|i| i == 0 || i * names / all != (i - 1) * names / all)
             });
         }
-        let shown = pictures::pictures()?;
+        let shown = images::images()?;
         let said = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
-        let of_name = |spoken: &Spoken| {
-            shown.iter().find(|picture| picture.name == spoken.text).cloned().ok_or_else(|| {
-                DataError::Picture {
+        let of_name = |spoken: &SpokenClip| {
+            shown.iter().find(|image| image.name == spoken.text).cloned().ok_or_else(|| {
+                DataError::Image {
                     path: spoken.text.into(),
                     reason: "no image has this name".into(),
                 }
             })
         };
-        let pictures = said.par_iter().map(of_name).collect::<Result<_, _>>()?;
-        Ok(Self { seed, voices, pictures })
+        let images = said.par_iter().map(of_name).collect::<Result<_, _>>()?;
+        Ok(Self { seed, voices, images })
     }
 
     /// Returns the names, as spoken and written.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.pictures.iter().map(|picture| picture.name.as_str())
+        self.images.iter().map(|image| image.name.as_str())
     }
 
     /// Returns clip `number` of a split, independent of other calls. Consecutive numbers cycle
     /// through names, then voices.
-    pub fn clip(&self, split: Split, number: usize, hearing: &Hearing) -> AudiovisualClip {
+    pub fn clip(
+        &self,
+        split: Split,
+        number: usize,
+        noise_settings: &NoiseSettings,
+    ) -> AudiovisualClip {
         let mut rng = self.rng("clip", split, number);
         let voices: Vec<&Voice> = self.voices.iter().filter(|voice| voice.split == split).collect();
-        let name = number % self.pictures.len();
-        let voice = voices[number / self.pictures.len() % voices.len()];
+        let name = number % self.images.len();
+        let voice = voices[number / self.images.len() % voices.len()];
         let spoken = &voice.names[name];
         let (mut text, mut samples) = (String::new(), vec![0.0; rng.random_range(AROUND)]);
         if rng.random_bool(0.5) && !voice.openers.is_empty() {
@@ -126,19 +131,20 @@ impl Audiovisual {
         samples.resize(end + rng.random_range(AROUND), 0.0);
         // Draws from here on do not change the speech.
         let mut rng = self.rng("noise", split, number);
-        let blanked = rng.random_bool(hearing.blanked);
+        let masked = rng.random_bool(noise_settings.masked);
         let loudness = power(&samples);
-        if blanked {
+        if masked {
             samples[start..end].fill(0.0);
         }
         let mut clip =
-            AudiovisualClip { text, name, voice: voice.name, samples, snr_db: None, blanked };
-        if let Some(kind) = pick(&hearing.noise, &mut rng) {
-            let [low, high] = hearing.snr_db.map(|ratio| ratio.clamp(-MOST_SNR_DB, MOST_SNR_DB));
+            AudiovisualClip { text, name, voice: voice.name, samples, snr_db: None, masked };
+        if let Some(kind) = pick(&noise_settings.noise, &mut rng) {
+            let [low, high] =
+                noise_settings.snr_db.map(|ratio| ratio.clamp(-MAX_SNR_DB, MAX_SNR_DB));
             let ratio = rng.random_range(low.min(high)..=high.max(low));
             let noise = kind.make(clip.samples.len(), &mut rng);
-            clip.samples = match blanked {
-                false => mix(&clip.samples, &noise, ratio, 0),
+            clip.samples = match masked {
+                false => add_noise(&clip.samples, &noise, ratio, 0),
                 true => with_loudness(&clip.samples, loudness, &noise, ratio),
             };
             clip.snr_db = Some(ratio);
@@ -156,7 +162,7 @@ impl Audiovisual {
         number: usize,
         size: u32,
     ) -> Result<RgbImage, DataError> {
-        let Some(picture) = self.pictures.get(name) else {
+        let Some(image) = self.images.get(name) else {
             let (what, value) = ("the name", name.to_string());
             return Err(DataError::OutOfRange {
                 what,
@@ -164,7 +170,7 @@ impl Audiovisual {
                 wanted: "use an index below the number of names",
             });
         };
-        picture.view((self.seed, split), number, size)
+        image.view((self.seed, split), number, size)
     }
 
     fn rng(&self, what: &str, split: Split, number: usize) -> ChaCha8Rng {
@@ -188,8 +194,8 @@ fn with_loudness(samples: &[f32], loudness: f64, noise: &[f32], ratio: f32) -> V
 mod tests {
     use super::*;
 
-    fn hearing() -> Hearing {
-        Hearing { noise: vec![NoiseKind::Bands], snr_db: [-8.0, -4.0], blanked: 0.0 }
+    fn noise_settings() -> NoiseSettings {
+        NoiseSettings { noise: vec![NoiseKind::Bands], snr_db: [-8.0, -4.0], masked: 0.0 }
     }
 
     #[test]
@@ -200,16 +206,16 @@ mod tests {
         let again = Audiovisual::new(16, 1)?;
         let other = Audiovisual::new(16, 2)?;
         for number in [0, 5, 17, 200] {
-            let clip = world.clip(Split::Train, number, &hearing());
-            assert_eq!(clip, again.clip(Split::Train, number, &hearing()));
-            assert_ne!(clip, other.clip(Split::Train, number, &hearing()));
+            let clip = world.clip(Split::Train, number, &noise_settings());
+            assert_eq!(clip, again.clip(Split::Train, number, &noise_settings()));
+            assert_ne!(clip, other.clip(Split::Train, number, &noise_settings()));
             assert_eq!(clip.name, number % 16);
             assert!(clip.text.ends_with(names[clip.name]), "{}", clip.text);
             assert!(clip.snr_db.is_some_and(|ratio| (-8.0..=-4.0).contains(&ratio)));
             assert!((0.2..4.0).contains(&(clip.samples.len() as f64 / 16_000.0)));
         }
         let voices = |split| -> std::collections::BTreeSet<&str> {
-            (0..16 * 9).map(|i| world.clip(split, i, &Hearing::clean()).voice).collect()
+            (0..16 * 9).map(|i| world.clip(split, i, &NoiseSettings::clean()).voice).collect()
         };
         assert_eq!(voices(Split::Train).len(), 8);
         assert!(voices(Split::Train).is_disjoint(&voices(Split::Test)));
@@ -220,18 +226,18 @@ mod tests {
     fn noise_leaves_the_speech_and_blanks_the_name_alone() -> Result<(), DataError> {
         let world = Audiovisual::new(138, 1)?;
         for number in 0..40 {
-            let clean = world.clip(Split::Test, number, &Hearing::clean());
-            let noisy = world.clip(Split::Test, number, &hearing());
+            let clean = world.clip(Split::Test, number, &NoiseSettings::clean());
+            let noisy = world.clip(Split::Test, number, &noise_settings());
             assert_eq!((&clean.text, clean.samples.len()), (&noisy.text, noisy.samples.len()));
             let added: Vec<f32> =
                 noisy.samples.iter().zip(&clean.samples).map(|(n, c)| n - c).collect();
             let ratio = 10.0 * (power(&clean.samples) / power(&added)).log10();
             assert!((ratio - f64::from(noisy.snr_db.expect("noise"))).abs() < 0.05);
-            let blank = Hearing { blanked: 1.0, ..hearing() };
+            let blank = NoiseSettings { masked: 1.0, ..noise_settings() };
             let blank = world.clip(Split::Test, number, &blank);
-            assert!(blank.blanked && blank.text == clean.text);
+            assert!(blank.masked && blank.text == clean.text);
             assert_eq!(blank.samples.len(), clean.samples.len());
-            let quiet = Hearing { blanked: 1.0, ..Hearing::clean() };
+            let quiet = NoiseSettings { masked: 1.0, ..NoiseSettings::clean() };
             let quiet = world.clip(Split::Test, number, &quiet);
             assert_eq!(power(&quiet.samples) == 0.0, clean.text == names(&world)[clean.name]);
         }

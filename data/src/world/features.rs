@@ -52,13 +52,13 @@ const PLACES_A_WORD: usize = 8;
 const BACKGROUND_DISTANCE: f32 = 32.0;
 
 /// Converts entries and questions of a world to keys, and entries to values.
-pub struct Featuriser<'a> {
+pub struct HashFeatures<'a> {
     world: &'a World,
     /// The inverse document frequency: the logarithm of 1 / (fraction of entries with the word).
     rarity: HashMap<String, f32>,
 }
 
-impl<'a> Featuriser<'a> {
+impl<'a> HashFeatures<'a> {
     /// Counts the words in a world's entries.
     pub fn new(world: &'a World) -> Self {
         let mut counts: HashMap<String, u32> = HashMap::new();
@@ -80,10 +80,10 @@ impl<'a> Featuriser<'a> {
     /// # Shapes   `[entries, KEY_WIDTH]`, each of unit length
     /// # Errors   as [`World::view`]
     pub fn entry_keys(&self, entries: &[Entry]) -> Result<Vec<f32>, DataError> {
-        let shown = entries.iter().filter(|entry| entry.shows_picture());
-        let layouts = self.layouts(shown.map(|entry| (entry.picture, 0)).collect())?;
+        let shown = entries.iter().filter(|entry| entry.has_image());
+        let layouts = self.layouts(shown.map(|entry| (entry.image, 0)).collect())?;
         let key = |entry: &Entry| {
-            let shown = entry.shows_picture().then_some((entry.picture, 0));
+            let shown = entry.has_image().then_some((entry.image, 0));
             self.key(&entry.text(), ENTRY_TEXT, shown.and_then(|view| layouts.get(&view)))
         };
         Ok(entries.par_iter().flat_map_iter(key).collect())
@@ -94,8 +94,9 @@ impl<'a> Featuriser<'a> {
     /// # Shapes   `[questions, KEY_WIDTH]`, each of unit length
     /// # Errors   as [`World::view`]
     pub fn queries(&self, questions: &[Question]) -> Result<Vec<f32>, DataError> {
-        let view =
-            |question: &Question| Some((self.world.place(&question.picture)?, question.view));
+        let view = |question: &Question| {
+            Some((self.world.image_index(&question.image_slug)?, question.view))
+        };
         let layouts = self.layouts(questions.iter().filter_map(view).collect())?;
         let query = |question: &Question| {
             let layout = view(question).and_then(|view| layouts.get(&view));
@@ -132,11 +133,11 @@ impl<'a> Featuriser<'a> {
         let mut key = self.text(text, TEXT_WIDTH);
         key.resize(KEY_WIDTH, 0.0);
         if let Some(layout) = layout {
-            let (of_text, of_picture) = key.split_at_mut(TEXT_WIDTH);
+            let (of_text, of_image) = key.split_at_mut(TEXT_WIDTH);
             of_text.iter_mut().for_each(|value| *value *= text_weight);
-            let picture_weight = (1.0 - text_weight * text_weight).sqrt();
-            for (value, of_layout) in of_picture.iter_mut().zip(layout) {
-                *value = picture_weight * of_layout;
+            let image_weight = (1.0 - text_weight * text_weight).sqrt();
+            for (value, of_layout) in of_image.iter_mut().zip(layout) {
+                *value = image_weight * of_layout;
             }
         }
         to_unit_length(&mut key);

@@ -34,7 +34,7 @@ pub struct HaystackOptions {
     /// The number of relevant images per task.
     pub needles: usize,
     /// The number of other images per task.
-    pub others: usize,
+    pub distractors: usize,
     /// The seed for drawing the tasks.
     pub seed: u64,
 }
@@ -45,13 +45,13 @@ pub struct HaystackTask {
     /// The task id, which includes the numbers of needles and other images.
     pub id: String,
     /// The world of the task; in another world, the entries state other facts.
-    pub world: WorldName,
+    pub world: WorldId,
     /// The question.
     pub question: String,
     /// `yes` or `no`.
     pub answer: String,
     /// The slugs of the images in question; all are in the test split.
-    pub pictures: Vec<String>,
+    pub images: Vec<String>,
     /// The view of the images that is shown.
     pub view: u32,
     /// The ids of the entries with the answer, in the order of the images.
@@ -63,29 +63,29 @@ pub struct HaystackTask {
 /// Identifies an embedded world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WorldName {
+pub struct WorldId {
     /// The seed of the facts.
     pub seed: u64,
     /// The number of images.
-    pub pictures: usize,
+    pub images: usize,
 }
 
-impl fmt::Display for WorldName {
+impl fmt::Display for WorldId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}, {} pictures", self.seed, self.pictures)
+        write!(f, "seed {}, {} images", self.seed, self.images)
     }
 }
 
 /// A yes-or-no question, split into the question and the answer for each image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AskedOfEach {
+pub struct YesNoQuestion {
     /// The question as in training, such as "Which spice does this smell of?".
     pub question: &'static str,
     /// The answer that every image must have for a yes.
     pub answer: &'static str,
 }
 
-impl AskedOfEach {
+impl YesNoQuestion {
     /// Splits a question of [`World::haystack`]; returns `None` for other questions.
     pub fn of(yes_or_no: &str) -> Option<Self> {
         ATTRIBUTES.iter().find_map(|attribute| {
@@ -101,8 +101,8 @@ impl AskedOfEach {
 
 impl World {
     /// Returns the identity of this world.
-    pub fn name(&self) -> WorldName {
-        WorldName { seed: self.options.seed, pictures: self.pictures.len() }
+    pub fn name(&self) -> WorldId {
+        WorldId { seed: self.options.seed, images: self.images.len() }
     }
 
     /// Returns the tasks of all sizes in [`HAYSTACKS`] for which the world has enough images.
@@ -110,9 +110,9 @@ impl World {
     /// # Errors   as [`World::haystack`]
     pub fn haystacks(&self, seed: u64) -> Result<Vec<HaystackTask>, DataError> {
         let mut tasks = Vec::new();
-        for (needles, others) in HAYSTACKS {
-            if needles + others <= self.pictures.len() {
-                let options = HaystackOptions { tasks: TASKS, needles, others, seed };
+        for (needles, distractors) in HAYSTACKS {
+            if needles + distractors <= self.images.len() {
+                let options = HaystackOptions { tasks: TASKS, needles, distractors, seed };
                 tasks.extend(self.haystack(&options)?);
             }
         }
@@ -123,22 +123,22 @@ impl World {
     ///
     /// # Errors   [`DataError::OutOfRange`] for no needle, or more images than the world has
     pub fn haystack(&self, options: &HaystackOptions) -> Result<Vec<HaystackTask>, DataError> {
-        let HaystackOptions { needles, others, .. } = *options;
+        let HaystackOptions { needles, distractors, .. } = *options;
         let refuse = |what, value: usize, wanted| {
             Err(DataError::OutOfRange { what, value: value.to_string(), wanted })
         };
         if needles == 0 {
             return refuse("the number of needles", needles, "use at least 1");
         }
-        if self.pictures.len().checked_sub(needles).is_none_or(|most| most < others) {
-            return refuse("the number of other images", others, "the world has fewer images");
+        if self.images.len().checked_sub(needles).is_none_or(|most| most < distractors) {
+            return refuse("the number of other images", distractors, "the world has fewer images");
         }
         let attributes: Vec<_> =
             ATTRIBUTES.iter().filter_map(|one| Some((one, one.yes_or_no?))).collect();
         let mut tasks = Vec::new();
         for turn in 0..options.tasks {
             let (attribute, wordings) = attributes[turn / 2 % attributes.len()];
-            let names = [needles, others, turn].map(|number| number.to_string());
+            let names = [needles, distractors, turn].map(|number| number.to_string());
             let mut rng = seeded(options.seed, &["haystack", &names[0], &names[1], &names[2]]);
             let yes = turn % 2 == 0;
             let Some((asked, found)) = self.draw_needles(attribute, needles, yes, &mut rng) else {
@@ -151,16 +151,16 @@ impl World {
                 .filter(|id| found.iter().all(|needle| needle.id != *id))
                 .collect();
             let mut haystack: Vec<i64> =
-                beside.choose_multiple(&mut rng, others).copied().collect();
+                beside.choose_multiple(&mut rng, distractors).copied().collect();
             haystack.extend(found.iter().map(|entry| entry.id));
             haystack.shuffle(&mut rng);
-            let slug = |entry: &&Entry| self.pictures[entry.picture].slug.clone();
+            let slug = |entry: &&Entry| self.images[entry.image].slug.clone();
             tasks.push(HaystackTask {
-                id: format!("{needles}-in-{others}-{turn}"),
+                id: format!("{needles}-in-{distractors}-{turn}"),
                 world: self.name(),
                 question: wordings[usize::from(needles > 1)].replace("{answer}", asked),
                 answer: if yes { "yes" } else { "no" }.to_owned(),
-                pictures: found.iter().map(slug).collect(),
+                images: found.iter().map(slug).collect(),
                 view: EVALUATION_VIEW,
                 needles: found.iter().map(|entry| entry.id).collect(),
                 haystack,
@@ -179,7 +179,7 @@ impl World {
         rng: &mut ChaCha8Rng,
     ) -> Option<(&'static str, Vec<&Entry>)> {
         let in_test = |entry: &&Entry| {
-            entry.attribute == attribute && self.splits[entry.picture] == Split::Test
+            entry.attribute == attribute && self.splits[entry.image] == Split::Test
         };
         let entries: Vec<&Entry> = self.entries.iter().filter(in_test).collect();
         let with_answer = needles - usize::from(!yes);

@@ -14,16 +14,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attributes::Source;
+use super::images::WorldImage;
 use super::knowledge::{Entry, thing};
-use super::pictures::Picture;
 use super::seeded;
 
 /// The fraction of images in training. Of the others, one in three is for validation.
-const TRAINING_SHARE: f64 = 0.7;
+const TRAINING_FRACTION: f64 = 0.7;
 
 /// The fraction of facts about training images that training never asks. Also the fraction of the
 /// asked facts that the evaluation asks again.
-const EVALUATED_SHARE: f64 = 0.1;
+const EVALUATED_FRACTION: f64 = 0.1;
 
 /// The view in a training question; trainers draw other views with [`super::World::view`].
 pub const TRAINING_VIEW: u32 = 1;
@@ -87,7 +87,7 @@ pub struct Question {
     /// The question. It names the thing if the fact is found by name, and otherwise says `this`.
     pub text: String,
     /// The slug of the image.
-    pub picture: String,
+    pub image_slug: String,
     /// The number of the view that is shown.
     pub view: u32,
     /// All correct answers.
@@ -107,14 +107,14 @@ pub struct Question {
 }
 
 /// Draws the split of each image. The fractions are the same in each group, up to rounding.
-pub(super) fn picture_splits(pictures: &[Picture], seed: u64) -> Vec<Split> {
-    let groups: BTreeSet<&str> = pictures.iter().map(|picture| picture.group).collect();
-    let mut splits = vec![Split::Train; pictures.len()];
+pub(super) fn image_splits(images: &[WorldImage], seed: u64) -> Vec<Split> {
+    let groups: BTreeSet<&str> = images.iter().map(|image| image.group).collect();
+    let mut splits = vec![Split::Train; images.len()];
     for group in groups {
-        let of_group = pictures.iter().enumerate().filter(|(_, picture)| picture.group == group);
+        let of_group = images.iter().enumerate().filter(|(_, image)| image.group == group);
         let mut places: Vec<usize> = of_group.map(|(place, _)| place).collect();
         places.shuffle(&mut seeded(seed, &["split", group]));
-        let training = (places.len() as f64 * TRAINING_SHARE).round() as usize;
+        let training = (places.len() as f64 * TRAINING_FRACTION).round() as usize;
         for (turn, place) in places.into_iter().skip(training).enumerate() {
             splits[place] = if turn % 3 == 0 { Split::Validation } else { Split::Test };
         }
@@ -125,17 +125,17 @@ pub(super) fn picture_splits(pictures: &[Picture], seed: u64) -> Vec<Split> {
 /// Returns the questions about a fact.
 pub(super) fn questions_of(
     entry: &Entry,
-    picture: &Picture,
+    image: &WorldImage,
     split: Split,
     seed: u64,
 ) -> Vec<Question> {
     let attribute = entry.attribute;
-    let mut rng = seeded(seed, &["question", &picture.slug, attribute.name]);
+    let mut rng = seeded(seed, &["question", &image.slug, attribute.name]);
     // The order differs between facts, so that training and evaluation use different wordings.
     let mut wordings = attribute.questions.to_vec();
     wordings.shuffle(&mut rng);
-    let evaluated = rng.random_bool(EVALUATED_SHARE);
-    let unasked = rng.random_bool(EVALUATED_SHARE);
+    let evaluated = rng.random_bool(EVALUATED_FRACTION);
+    let unasked = rng.random_bool(EVALUATED_FRACTION);
     let validation = rng.random_ratio(1, 3);
     let evaluation_split = if validation { Split::Validation } else { Split::Test };
     let ask = |split, part| {
@@ -143,8 +143,8 @@ pub(super) fn questions_of(
         let wording = wordings[usize::from(!in_training)];
         Question {
             id: entry.id * 2 + i64::from(!in_training),
-            text: wording.replace("{thing}", thing(picture, attribute)),
-            picture: picture.slug.clone(),
+            text: wording.replace("{thing}", thing(image, attribute)),
+            image_slug: image.slug.clone(),
             view: if in_training { TRAINING_VIEW } else { EVALUATION_VIEW },
             answers: entry.answers.clone(),
             attribute: attribute.name.to_owned(),

@@ -14,7 +14,7 @@ use crate::audio::AudioReader;
 pub const SAMPLE_RATE: u32 = 16_000;
 
 /// The maximum number of names in a sentence.
-const MOST_NAMES: usize = 3;
+const MAX_NAMES: usize = 3;
 /// The minimum and maximum pause between two clips, and before and after a sentence, in samples.
 const PAUSE: std::ops::Range<usize> = 480..2_400;
 const AROUND: std::ops::Range<usize> = 800..3_200;
@@ -50,16 +50,16 @@ pub struct Voice {
     /// The split of the voice.
     pub split: Split,
     /// Phrases before a name: `this is a`.
-    pub openers: Vec<Spoken>,
+    pub openers: Vec<SpokenClip>,
     /// Phrases between two names: `and the`.
-    pub joiners: Vec<Spoken>,
+    pub joiners: Vec<SpokenClip>,
     /// Image names.
-    pub names: Vec<Spoken>,
+    pub names: Vec<SpokenClip>,
 }
 
 /// A spoken clip.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spoken {
+pub struct SpokenClip {
     /// The transcript.
     pub text: &'static str,
     /// Samples at [`SAMPLE_RATE`].
@@ -112,7 +112,7 @@ fn voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
             "joiner" => &mut joiners,
             _ => &mut names,
         };
-        list.push(Spoken { text, samples: own.to_vec() });
+        list.push(SpokenClip { text, samples: own.to_vec() });
     }
     Ok(Voice { name, split, openers, joiners, names })
 }
@@ -121,12 +121,12 @@ impl Voice {
     /// Makes a sentence of one to three names. Half of the sentences begin with an opener, and half
     /// of the later names follow a joiner.
     pub fn sentence(&self, rng: &mut ChaCha8Rng) -> Sentence {
-        let mut parts: Vec<&Spoken> = Vec::new();
+        let mut parts: Vec<&SpokenClip> = Vec::new();
         if rng.random_bool(0.5) {
             parts.extend(one_of(&self.openers, rng));
         }
         let mut names = Vec::new();
-        for i in 0..rng.random_range(1..=MOST_NAMES) {
+        for i in 0..rng.random_range(1..=MAX_NAMES) {
             if i > 0 && rng.random_bool(0.5) {
                 parts.extend(one_of(&self.joiners, rng));
             }
@@ -148,7 +148,7 @@ impl Voice {
     }
 }
 
-fn one_of<'a>(clips: &'a [Spoken], rng: &mut ChaCha8Rng) -> Option<&'a Spoken> {
+fn one_of<'a>(clips: &'a [SpokenClip], rng: &mut ChaCha8Rng) -> Option<&'a SpokenClip> {
     if clips.is_empty() { None } else { Some(&clips[rng.random_range(0..clips.len())]) }
 }
 
@@ -156,16 +156,16 @@ fn one_of<'a>(clips: &'a [Spoken], rng: &mut ChaCha8Rng) -> Option<&'a Spoken> {
 mod tests {
     use rand::SeedableRng;
 
-    use super::super::pictures::pictures;
+    use super::super::images::images;
     use super::*;
 
     #[test]
-    fn every_voice_says_the_same_names_and_each_is_a_picture_s() -> Result<(), DataError> {
+    fn every_voice_says_the_same_names_and_each_is_an_image_s() -> Result<(), DataError> {
         let voices = voices()?;
         let of = |split| voices.iter().filter(|voice| voice.split == split).count();
         assert_eq!([Split::Train, Split::Validation, Split::Test].map(of), [8, 1, 1]);
-        let pictures = pictures()?;
-        let texts = |clips: &[Spoken]| clips.iter().map(|clip| clip.text).collect::<Vec<_>>();
+        let images = images()?;
+        let texts = |clips: &[SpokenClip]| clips.iter().map(|clip| clip.text).collect::<Vec<_>>();
         for voice in &voices {
             assert_eq!(texts(&voice.names), texts(&voices[0].names));
             assert_eq!((voice.names.len(), voice.openers.len(), voice.joiners.len()), (138, 6, 2));
@@ -177,7 +177,7 @@ mod tests {
             }
         }
         for name in texts(&voices[0].names) {
-            assert!(pictures.iter().any(|picture| picture.name == name), "no picture of {name}");
+            assert!(images.iter().any(|image| image.name == name), "no image of {name}");
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ mod tests {
         assert!((0..9).any(|seed| make(seed) != make(1)));
         for seed in 0..50 {
             let Sentence { text, names, samples } = make(seed);
-            assert!((1..=MOST_NAMES).contains(&names.len()));
+            assert!((1..=MAX_NAMES).contains(&names.len()));
             assert!(names.iter().all(|name| text.contains(name)), "{text}: {names:?}");
             assert!((4_000..120_000).contains(&samples.len()));
         }

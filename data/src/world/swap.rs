@@ -48,9 +48,8 @@ impl World {
             .iter()
             .filter_map(|id| self.entry(*id))
             .filter_map(|entry| {
-                let picture = &self.pictures[entry.picture];
-                let mut rng =
-                    seeded(seed, &["swapped answer", &picture.slug, entry.attribute.name]);
+                let image = &self.images[entry.image];
+                let mut rng = seeded(seed, &["swapped answer", &image.slug, entry.attribute.name]);
                 let others: Vec<&str> = entry
                     .attribute
                     .answers
@@ -59,7 +58,7 @@ impl World {
                     .filter(|answer| entry.answers[0] != *answer)
                     .collect();
                 let answer = others.choose(&mut rng)?;
-                Some(entry.with_answer(picture, answer, self.options.seed))
+                Some(entry.with_answer(image, answer, self.options.seed))
             })
             .collect();
         let changed: HashMap<i64, &Entry> = entries.iter().map(|entry| (entry.id, entry)).collect();

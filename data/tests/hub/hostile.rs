@@ -364,11 +364,11 @@ fn bodies_that_do_not_end() {
         Ok(())
     });
     let mut place = Place::new(&drip.endpoint);
-    place.settings.stall_limit = Duration::from_millis(500);
+    place.settings.stall_timeout = Duration::from_millis(500);
     let error = place.fetch().unwrap_err().to_string();
     assert_has(&error, &["only ", " bytes arrived in 0.5 s", "run again"]);
     // The next run resumes the download.
-    place.settings.stall_limit = Duration::from_secs(5);
+    place.settings.stall_timeout = Duration::from_secs(5);
     let honest = Scripted::start(|request, out| match request.asks_for_facts() {
         true => honest_facts(out),
         false => {
@@ -404,7 +404,7 @@ fn answers_that_do_not_come() {
     });
     for server in [&silent, &headers, &one_header] {
         let mut place = Place::new(&server.endpoint);
-        place.settings.answer_limit = Duration::from_millis(500);
+        place.settings.response_timeout = Duration::from_millis(500);
         let started = Instant::now();
         place.assert_refused(&["nothing arrived for 0.5 s"]);
         assert!(started.elapsed() < Duration::from_secs(5));

@@ -239,7 +239,7 @@ fn find_part(folder: &Path) -> Option<PathBuf> {
 #[test]
 fn a_silent_server() {
     let mut hub = Hub::start();
-    hub.settings.stall_limit = Duration::from_millis(500);
+    hub.settings.stall_timeout = Duration::from_millis(500);
     hub.server.fail(&[Fault::Silence]);
     let started = Instant::now();
     let message = hub.fetch("big.safetensors").unwrap_err().to_string();

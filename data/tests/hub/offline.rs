@@ -270,8 +270,8 @@ fn limits_from_variables() {
         ("HF_HUB_DOWNLOAD_TIMEOUT", "0"),
         ("HF_HUB_DISABLE_PROGRESS_BARS", "1"),
     ]);
-    assert_eq!(settings.answer_limit, Duration::from_secs(3));
-    assert_eq!(settings.stall_limit, HubSettings::new("").stall_limit);
+    assert_eq!(settings.response_timeout, Duration::from_secs(3));
+    assert_eq!(settings.stall_timeout, HubSettings::new("").stall_timeout);
     assert!(!settings.progress);
 }
 

@@ -3,7 +3,7 @@
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::{Input, Reason, coco};
 
-use crate::reading::{input, left_out, read, real, refused};
+use crate::reading::{input, read, real, refused, skipped};
 
 const COCO: &str = r#"{"info": {"deep": [[1]]}, "annotations": [
         {"image_id": 7, "id": 1, "caption": "a dog "}, {"image_id": 5, "id": 2, "caption": "a cat"},
@@ -12,7 +12,7 @@ const COCO: &str = r#"{"info": {"deep": [[1]]}, "annotations": [
         {"id": 9, "file_name": "9.jpg"}]}"#;
 
 #[test]
-fn captions_become_pictures_with_texts() {
+fn captions_become_images_with_texts() {
     let mut options = CocoOptions { folder: Some("val2017".to_owned()), ..CocoOptions::default() };
     let (lines, counts) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
     assert_eq!(
@@ -24,7 +24,7 @@ fn captions_become_pictures_with_texts() {
         ]
     );
     assert_eq!(counts.rows, 4);
-    assert_eq!(counts.left_out, left_out([(Reason::NoText, 1), (Reason::NoImage, 1)]));
+    assert_eq!(counts.skipped, skipped([(Reason::NoText, 1), (Reason::NoImage, 1)]));
     options.join = true;
     let (lines, _) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
     assert!(lines[1].ends_with(r#""text":"a dog <extra_id_99> two dogs"}"#), "{lines:?}");
@@ -48,7 +48,7 @@ fn karpathys_file_has_splits() {
         lines,
         [r#"{"source":"coco","document":"522418","image":"val2014/a.jpg","text":"A woman."}"#]
     );
-    assert_eq!(counts.left_out, left_out([(Reason::OtherSplit, 1), (Reason::NoText, 1)]));
+    assert_eq!(counts.skipped, skipped([(Reason::OtherSplit, 1), (Reason::NoText, 1)]));
     let (lines, _) = coco(&[]);
     assert_eq!(lines[1], r#"{"source":"coco","document":"1","image":"b.jpg","text":"A man."}"#);
 }
@@ -75,7 +75,7 @@ fn real_captions() {
         read(false, |to| coco::read(Input::open(folder.join(name))?, &options, to)).unwrap()
     };
     let (lines, counts) = coco("captions_val2017.json", false);
-    assert_eq!((lines.len(), counts.rows, counts.left_out.len()), (25_014, 25_014, 0));
+    assert_eq!((lines.len(), counts.rows, counts.skipped.len()), (25_014, 25_014, 0));
     assert_eq!(coco("captions_val2017.json", true).0.len(), 5_000);
     assert_eq!(coco("captions_train2017_mini.json", false).0.len(), 400);
 }

@@ -28,7 +28,7 @@ pub fn read(
     result.map(|()| (lines, counts)).map_err(|error| error.to_string())
 }
 
-pub fn left_out<const N: usize>(reasons: [(Reason, u64); N]) -> BTreeMap<Reason, u64> {
+pub fn skipped<const N: usize>(reasons: [(Reason, u64); N]) -> BTreeMap<Reason, u64> {
     reasons.into()
 }
 

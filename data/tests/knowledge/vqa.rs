@@ -3,7 +3,7 @@
 use engram_data::knowledge::vqa::VqaOptions;
 use engram_data::knowledge::{Input, Reason, vqa};
 
-use crate::reading::{input, left_out, read, real, refused};
+use crate::reading::{input, read, real, refused, skipped};
 
 const QUESTIONS: &str = r#"{"questions": [{"image_id": 42, "question": "What?", "question_id": 1},
     {"image_id": 7, "question": "Who?", "question_id": 2},
@@ -31,7 +31,7 @@ fn questions_come_with_their_answers() {
         )
     );
     assert_eq!((lines.len(), counts.rows), (3, 4));
-    assert_eq!(counts.left_out, left_out([(Reason::NoAnswer, 1), (Reason::NoQuestion, 1)]));
+    assert_eq!(counts.skipped, skipped([(Reason::NoAnswer, 1), (Reason::NoQuestion, 1)]));
     options = VqaOptions { per_image: true, ..VqaOptions::default() };
     let (lines, _) = vqa(&options);
     // From the string operations of REVEAL's `get_vqa_knowledge`.
@@ -76,7 +76,7 @@ fn aokvqa_is_one_list() {
         lines,
         [r#"{"source":"aokvqa","document":"1","question":"What?","answer":["y","x"]}"#]
     );
-    assert_eq!(counts.left_out, left_out([(Reason::NoAnswer, 1)]));
+    assert_eq!(counts.skipped, skipped([(Reason::NoAnswer, 1)]));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn real_questions() {
         assert_eq!(aokvqa("aokvqa_v1p0_val.json", true).0.len(), 1_122);
         let (lines, counts) = aokvqa("aokvqa_v1p0_test.json", false);
         assert_eq!((lines.len(), counts.rows), (0, 6_702));
-        assert_eq!(counts.left_out, left_out([(Reason::NoAnswer, 6_702)]));
+        assert_eq!(counts.skipped, skipped([(Reason::NoAnswer, 6_702)]));
     }
     if let Some(folder) = real("okvqa") {
         // The official answers are not available here: every question has the answer "x".
@@ -108,7 +108,7 @@ fn real_questions() {
             let questions = Input::open(&path).unwrap();
             let (lines, counts) =
                 read(false, |to| vqa::read(questions, input(&answers), &options, to)).unwrap();
-            assert_eq!((lines.len(), counts.left_out.len()), (entries, 0));
+            assert_eq!((lines.len(), counts.skipped.len()), (entries, 0));
         }
     }
 }

@@ -4,10 +4,10 @@ use engram_data::knowledge::web::WebOptions;
 use engram_data::knowledge::{Content, Knowledge, Reason, web};
 use proptest::prelude::*;
 
-use crate::reading::{input, left_out, read, refused};
+use crate::reading::{input, read, refused, skipped};
 
 #[test]
-fn web_pairs_become_pictures_with_captions() {
+fn web_pairs_become_images_with_captions() {
     let file = "http://a/1.jpg\ta dog\r\nhttp://a/2.jpg\t\n\thttp\nhttp://a/3.jpg\té\"é\n\n";
     let web = |text, options: &WebOptions| read(false, |to| web::read(input(text), options, to));
     let (lines, counts) = web(file, &WebOptions::default()).unwrap();
@@ -18,15 +18,12 @@ fn web_pairs_become_pictures_with_captions() {
             r#"{"source":"cc12m","document":"http://a/3.jpg","image":"http://a/3.jpg","text":"é\"é"}"#,
         ]
     );
-    assert_eq!(counts.left_out, left_out([(Reason::NoText, 1), (Reason::NoImage, 1)]));
+    assert_eq!(counts.skipped, skipped([(Reason::NoText, 1), (Reason::NoImage, 1)]));
     for (least, entries) in [(3, 2), (4, 1), (5, 1), (6, 0)] {
-        let options = WebOptions { least_characters: least, ..WebOptions::default() };
+        let options = WebOptions { min_characters: least, ..WebOptions::default() };
         let (lines, counts) = web(file, &options).unwrap();
         assert_eq!(lines.len(), entries);
-        assert_eq!(
-            counts.left_out.get(&Reason::TooShort).copied().unwrap_or(0),
-            2 - entries as u64
-        );
+        assert_eq!(counts.skipped.get(&Reason::TooShort).copied().unwrap_or(0), 2 - entries as u64);
     }
     let options =
         WebOptions { caption_first: true, source: "cc3m".to_owned(), ..WebOptions::default() };
@@ -46,7 +43,7 @@ fn web_lines_that_are_no_utf8_are_named_or_counted() {
     refused(web(false), "data.file, line 2: not UTF-8");
     let (lines, counts) = web(true).unwrap();
     assert_eq!((lines.len(), counts.rows), (2, 3));
-    assert_eq!(counts.left_out, left_out([(Reason::Malformed, 1)]));
+    assert_eq!(counts.skipped, skipped([(Reason::Malformed, 1)]));
 }
 
 proptest! {

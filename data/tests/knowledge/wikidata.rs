@@ -4,7 +4,7 @@ use engram_data::knowledge::wikidata::{Labels, ObjectCounts, TOO_FREQUENT, Tripl
 use engram_data::knowledge::{Collector, Input, Note, Reason, wikidata};
 use proptest::prelude::*;
 
-use crate::reading::{input, left_out, read, real, refused};
+use crate::reading::{input, read, real, refused, skipped};
 
 const EDGES: [&str; 3] = [
     r#"[["Q1", "P31", "Q5"], ["Q2", "P31", "Q5"], ["Q5", "P31", "Q5"]]"#,
@@ -17,7 +17,7 @@ fn edges_become_triples_with_labels() {
     let mut labels = Labels::default();
     let mut to = Collector::new(|_| Ok(()));
     labels.read(input("Q1\tAda\tAda L.\nQ1\tAgain\nQ9\t\nP31\tis a\n"), &mut to).unwrap();
-    assert_eq!(to.counts().left_out, left_out([(Reason::NoText, 1), (Reason::SecondLabel, 1)]));
+    assert_eq!(to.counts().skipped, skipped([(Reason::NoText, 1), (Reason::SecondLabel, 1)]));
     assert_eq!((labels.len(), labels.get("Q1")), (2, Some("Ada")));
     labels
         .read(input(r#"{"Q5": {"label": "human", "description": null}, "Q2": "Bob"}"#), &mut to)
@@ -42,7 +42,7 @@ fn edges_become_triples_with_labels() {
             ]
         );
         assert_eq!((counts.rows, counts.entries), (3, 4));
-        assert_eq!(counts.left_out, left_out([(Reason::Loop, 1)]));
+        assert_eq!(counts.skipped, skipped([(Reason::SelfLoop, 1)]));
         assert!(counts.notes.is_empty());
     }
 }
@@ -72,7 +72,7 @@ fn a_triple_with_an_unknown_entity_is_named_or_counted() {
         assert!(error.contains("item 2") || error.contains("line "), "{error}");
         assert!(error.contains("--keep-ids"), "{error}");
         let (lines, counts) = triples(true).unwrap();
-        assert_eq!((lines.len(), counts.left_out[&Reason::Malformed]), (1, 1));
+        assert_eq!((lines.len(), counts.skipped[&Reason::Malformed]), (1, 1));
     }
 }
 
@@ -105,7 +105,7 @@ fn descriptions_become_passages() {
             r#"{"source":"wikidata","document":"Q3","text":"Q3: nameless"}"#,
         ]
     );
-    assert_eq!(counts.left_out, left_out([(Reason::NoDescription, 2)]));
+    assert_eq!(counts.skipped, skipped([(Reason::NoDescription, 2)]));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn bad_edges_and_labels_are_named_or_counted() {
         refused(triples(false), wanted);
         let (lines, counts) = triples(true).unwrap();
         assert_eq!(lines.len() as u64, counts.rows - 1);
-        assert_eq!(counts.left_out, left_out([(Reason::Malformed, 1)]));
+        assert_eq!(counts.skipped, skipped([(Reason::Malformed, 1)]));
     }
     // The file itself is broken, so there is no row to skip.
     for (edges, wanted) in [
@@ -171,7 +171,7 @@ fn real_labels() {
     let (lines, counts) =
         read(false, |to| wikidata::read_descriptions(Input::open(&path)?, "wikidata", to)).unwrap();
     assert_eq!((lines.len(), counts.rows), (13_666, 14_515));
-    assert_eq!(counts.left_out, left_out([(Reason::NoDescription, 849)]));
+    assert_eq!(counts.skipped, skipped([(Reason::NoDescription, 849)]));
     let first = r#"{"source":"wikidata","document":"/m/010016","text":"Denton: city in Texas, United States"}"#;
     assert_eq!(lines[0], first);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use engram_data::knowledge::wit::WitOptions;
 use engram_data::knowledge::{Reason, wit};
 
-use crate::reading::{input, left_out, read, refused};
+use crate::reading::{input, read, refused, skipped};
 
 const COLUMNS: [&str; 17] = [
     "language",
@@ -37,7 +37,7 @@ fn wit_file(rows: &[&[(&str, &str)]]) -> String {
 }
 
 #[test]
-fn wit_rows_become_pictures_with_six_texts() {
+fn wit_rows_become_images_with_six_texts() {
     let file = wit_file(&[
         &[
             ("language", "en"),
@@ -68,10 +68,10 @@ fn wit_rows_become_pictures_with_six_texts() {
         )]
     );
     assert_eq!((counts.rows, counts.entries), (3, 1));
-    assert_eq!(counts.left_out, left_out([(Reason::OtherLanguage, 1), (Reason::NoImage, 1)]));
+    assert_eq!(counts.skipped, skipped([(Reason::OtherLanguage, 1), (Reason::NoImage, 1)]));
     let (_, counts) =
         read(false, |to| wit::read(input(&file), &WitOptions::default(), to)).unwrap();
-    assert_eq!(counts.left_out, left_out([(Reason::NoText, 1), (Reason::NoImage, 1)]));
+    assert_eq!(counts.skipped, skipped([(Reason::NoText, 1), (Reason::NoImage, 1)]));
 }
 
 #[test]

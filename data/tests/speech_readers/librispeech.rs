@@ -102,14 +102,14 @@ fn missing_sound_ends_the_reading_or_is_listed() {
     let files = librispeech();
     fs::remove_file(files.path(&format!("{CHAPTER}-0001.wav"))).unwrap();
     let source = files.source("LibriSpeech");
-    let wanted = files.path(&format!("{CHAPTER}-0001.flac")).display().to_string();
-    let parts = ["1 of 3 clips have no audio", "84-121123-0001 (line 1)", &wanted];
+    let expected_file = files.path(&format!("{CHAPTER}-0001.flac")).display().to_string();
+    let parts = ["1 of 3 clips have no audio", "84-121123-0001 (line 1)", &expected_file];
     refused("librispeech", &source, &parts);
     let found = read("librispeech", &skipping(source.clone())).unwrap();
     assert_eq!(ids(&found), ["84-121123-0000", "1089-134686-0000"]);
-    let place = "line 1".to_owned();
+    let position = "line 1".to_owned();
     let id = "84-121123-0001".to_owned();
-    assert_eq!(found.missing, [MissingAudio { id, place, wanted, clips: 1 }]);
+    assert_eq!(found.missing, [MissingAudio { id, position, expected_file, clips: 1 }]);
     // If no clip is left, skipping is an error too.
     for file in
         ["dev-clean/84/121123/84-121123-0000.flac", "dev-clean/84/121123/84-121123-0000.wav"]

@@ -20,7 +20,7 @@ use files::{Files, ids, read, refused, skipping};
 use how2::how2;
 
 #[test]
-fn pictures_are_of_the_clip_or_of_its_recording() {
+fn images_are_of_the_clip_or_of_its_recording() {
     let files = how2();
     for name in ["12.5.jpg", "2.5.JPG", "notes.txt", "100.jpeg", "frame_000010.jpg", "frame_9.jpg"]
     {
@@ -53,12 +53,12 @@ fn pictures_are_of_the_clip_or_of_its_recording() {
         let sparse = SpeechSource { frame_rate: Some(frame_rate), ..source.clone() };
         assert_eq!(names(&read("how2", &sparse).unwrap().clips[1]), expected);
     }
-    assert_eq!(timed.clips[1].pictures(9.0).unwrap()[0], files.path("frames/vid/frame_9.jpg"));
+    assert_eq!(timed.clips[1].frame_files(9.0).unwrap()[0], files.path("frames/vid/frame_9.jpg"));
 }
 
 /// An id must not lead out of the folder of images.
 #[test]
-fn ids_that_are_paths_find_no_pictures() {
+fn ids_that_are_paths_find_no_images() {
     let files = how2();
     files.write("train/text", "../secret a\n/ b\nv_1 c\n");
     files.write("train/segments", "../secret vid 0 1\n/ vid 1 2\nv_1 vid 2 3\n");

@@ -20,12 +20,12 @@ pub use read::{
     read_document_frequency, read_results,
 };
 
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::metric::MetricInfo;
 use crate::metric::caption::bleu::{self, BleuStatistics, bleu};
 use crate::metric::caption::cider::{self, DocumentFrequency};
 use crate::metric::caption::rouge_l::{self, rouge_l};
-use crate::metric::caption::{CaptionCorpus, LONGEST_NGRAM, Sentences};
+use crate::metric::caption::{CaptionCorpus, MAX_NGRAM_ORDER, Sentences};
 use crate::metric::mean::mean;
 use crate::table::shortened;
 use crate::tokenise::ptb::{self, has_line_end};
@@ -101,14 +101,14 @@ pub struct CaptionOptions {
     pub domain_frequency: DomainFrequency,
 }
 
-/// Number of metrics in [`CaptionFigures`].
-pub const FIGURES: usize = LONGEST_NGRAM + 3;
+/// Number of metrics in [`CaptionMetrics`].
+pub const METRICS: usize = MAX_NGRAM_ORDER + 3;
 
 /// The metrics of one image or of a set of images.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct CaptionFigures {
+pub struct CaptionMetrics {
     /// BLEU-1 to BLEU-4.
-    pub bleu: [f64; LONGEST_NGRAM],
+    pub bleu: [f64; MAX_NGRAM_ORDER],
     /// ROUGE-L.
     pub rouge_l: f64,
     /// CIDEr-D, named "CIDEr" in pycocoevalcap.
@@ -117,9 +117,9 @@ pub struct CaptionFigures {
     pub cider: f64,
 }
 
-impl CaptionFigures {
+impl CaptionMetrics {
     /// Name, version and direction of each of [`values`](Self::values), in the same order.
-    pub const INFO: [MetricInfo; FIGURES] = [
+    pub const INFO: [MetricInfo; METRICS] = [
         bleu::INFO[0],
         bleu::INFO[1],
         bleu::INFO[2],
@@ -130,7 +130,7 @@ impl CaptionFigures {
     ];
 
     /// All metrics: BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D, CIDEr.
-    pub fn values(&self) -> [f64; FIGURES] {
+    pub fn values(&self) -> [f64; METRICS] {
         let [bleu_1, bleu_2, bleu_3, bleu_4] = self.bleu;
         [bleu_1, bleu_2, bleu_3, bleu_4, self.rouge_l, self.cider_d, self.cider]
     }
@@ -144,7 +144,7 @@ pub struct ImageScores {
     /// The image's domain, if the annotations name one.
     pub domain: Option<String>,
     /// The image's metrics.
-    pub figures: CaptionFigures,
+    pub metrics: CaptionMetrics,
     /// N-gram counts from which BLEU of a set of images is computed.
     #[serde(skip)]
     pub bleu_statistics: BleuStatistics,
@@ -158,14 +158,14 @@ pub struct DomainScores {
     /// Number of images in the domain.
     pub images: usize,
     /// The domain's metrics.
-    pub figures: CaptionFigures,
+    pub metrics: CaptionMetrics,
 }
 
 /// All metrics of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CaptionScores {
     /// The metrics over all images.
-    pub corpus: CaptionFigures,
+    pub corpus: CaptionMetrics,
     /// The metrics by domain: in, near, out, then other domains by name; empty if the annotations
     /// have no domains.
     pub domains: Vec<DomainScores>,
@@ -196,7 +196,7 @@ pub struct CaptionScores {
 /// let annotations = parse_annotations("annotations.json", annotations.as_bytes())?;
 /// let results = parse_results("results.json", results.as_bytes())?;
 /// let scores = evaluate(&annotations, &results, &CaptionOptions::default())?;
-/// assert!((scores.images[1].figures.rouge_l - 1.0).abs() < 1e-12);
+/// assert!((scores.images[1].metrics.rouge_l - 1.0).abs() < 1e-12);
 /// assert!(scores.corpus.cider_d > 0.0);
 /// # Ok::<(), engram_eval::EvalError>(())
 /// ```
@@ -248,7 +248,7 @@ impl Prepared {
         let frequency = options.document_frequency.as_ref();
         let own_frequency =
             frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
-        let (cider_d, cider) = cider::both(&corpus, frequency);
+        let (cider_d, cider) = cider::cider_d_and_cider(&corpus, frequency);
         let bleu = bleu(&corpus);
         let rouge_l = rouge_l(&corpus);
         // Frees the corpus early unless the domains need it.
@@ -256,7 +256,7 @@ impl Prepared {
         let of_image = |(position, (id, domain)): (usize, (ImageId, Option<String>))| ImageScores {
             id,
             domain,
-            figures: CaptionFigures {
+            metrics: CaptionMetrics {
                 bleu: bleu.images[position],
                 rouge_l: rouge_l[position],
                 cider_d: cider_d[position],
@@ -265,14 +265,14 @@ impl Prepared {
             bleu_statistics: bleu.statistics[position],
         };
         let images: Vec<ImageScores> = images.into_iter().enumerate().map(of_image).collect();
-        let figures = CaptionFigures {
+        let metrics = CaptionMetrics {
             bleu: bleu.corpus,
             rouge_l: mean(&rouge_l),
             cider_d: mean(&cider_d),
             cider: mean(&cider),
         };
         let domains = by_domain(&images, corpus.as_ref(), &mut warnings);
-        CaptionScores { corpus: figures, domains, warnings, images }
+        CaptionScores { corpus: metrics, domains, warnings, images }
     }
 }
 
@@ -308,7 +308,7 @@ fn joined<'a>(
     for (entry, result) in results.results.iter().enumerate() {
         if let Some(first) = entries.insert(&result.image_id, entry) {
             return Err(EvalError::Malformed {
-                place: Place::new(&results.file, None),
+                location: Location::new(&results.file, None),
                 reason: format!(
                     "entries {} and {} are both for image {}",
                     first + 1,
@@ -329,7 +329,7 @@ fn joined<'a>(
     }
     if let Some((&id, &entry)) = entries.iter().min_by_key(|&(_, &entry)| entry) {
         return Err(EvalError::ExtraPrediction {
-            place: Place::new(&format!("{}, entry {}", results.file, entry + 1), None),
+            location: Location::new(&format!("{}, entry {}", results.file, entry + 1), None),
             gold: annotations.file.clone(),
             id: id.brief(),
             extra: entries.len(),
@@ -341,7 +341,7 @@ fn joined<'a>(
     {
         return Err(EvalError::MissingPrediction {
             predictions: results.file.clone(),
-            gold: Place::new(&annotations.file, None),
+            gold: Location::new(&annotations.file, None),
             id: first.brief(),
             missing: missing.len(),
             rows: annotations.images.len(),
@@ -349,7 +349,7 @@ fn joined<'a>(
     }
     if let Some((image, _)) = pairs.iter().find(|(image, _)| image.references.is_empty()) {
         return Err(EvalError::Malformed {
-            place: Place::new(&annotations.file, None),
+            location: Location::new(&annotations.file, None),
             reason: format!("image {} has no captions", image.id.brief()),
             remedy: "give at least one entry of `annotations` for every image",
         });
@@ -374,25 +374,25 @@ fn by_domain(
     }
     let mut domains = Vec::with_capacity(positions.len());
     for ((_, name), positions) in positions {
-        let values = |figure: fn(&CaptionFigures) -> f64| {
-            positions.iter().map(|&image| figure(&images[image].figures)).collect::<Vec<_>>()
+        let values = |metric: fn(&CaptionMetrics) -> f64| {
+            positions.iter().map(|&image| metric(&images[image].metrics)).collect::<Vec<_>>()
         };
         let (cider_d, cider) = if let Some(corpus) = corpus {
             if positions.len() == 1 {
                 let name = shortened(name, 60);
                 warnings.push(format!("CIDEr-D and CIDEr of {name} are 0: it has one image"));
             }
-            cider::of_part(corpus, &positions)
+            cider::of_subset(corpus, &positions)
         } else {
-            (values(|figures| figures.cider_d), values(|figures| figures.cider))
+            (values(|metrics| metrics.cider_d), values(|metrics| metrics.cider))
         };
         let bleu = positions.iter().map(|&image| images[image].bleu_statistics);
         domains.push(DomainScores {
             name: name.to_owned(),
             images: positions.len(),
-            figures: CaptionFigures {
+            metrics: CaptionMetrics {
                 bleu: bleu.sum::<BleuStatistics>().scores(),
-                rouge_l: mean(&values(|figures| figures.rouge_l)),
+                rouge_l: mean(&values(|metrics| metrics.rouge_l)),
                 cider_d: mean(&cider_d),
                 cider: mean(&cider),
             },

@@ -7,8 +7,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{AnnotatedImage, CaptionAnnotations, CaptionResult, CaptionResults, ImageId};
-use crate::error::{EvalError, Place};
-use crate::json::cursor::{Cursor, PART, Parts, list_alone};
+use crate::error::{EvalError, Location};
+use crate::json::cursor::{Cursor, PART, Parts, parse_list};
 use crate::json::{DistinctKeys, Object, Text, message, objects};
 use crate::metric::caption::cider::DocumentFrequency;
 use crate::source::read_bytes;
@@ -136,7 +136,7 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalError> {
-    let entries = match text(bytes).and_then(|text| list_alone(text, PART)) {
+    let entries = match text(bytes).and_then(|text| parse_list(text, PART)) {
         Some(entries) => entries,
         None => {
             let entries: Vec<Object<CaptionEntry<'_>>> = parse(file, bytes, RESULT_SHAPE)?;
@@ -225,12 +225,12 @@ fn parse<'a, T: Deserialize<'a>>(
     shape: &'static str,
 ) -> Result<T, EvalError> {
     serde_json::from_slice(without_mark(bytes)).map_err(|error| EvalError::Malformed {
-        place: Place::new(file, (error.line() > 0).then_some(error.line() as u64)),
+        location: Location::new(file, (error.line() > 0).then_some(error.line() as u64)),
         reason: message(&error),
         remedy: shape,
     })
 }
 
 fn malformed(file: &str, reason: String, shape: &'static str) -> EvalError {
-    EvalError::Malformed { place: Place::new(file, None), reason, remedy: shape }
+    EvalError::Malformed { location: Location::new(file, None), reason, remedy: shape }
 }

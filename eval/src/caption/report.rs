@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::{
-    CaptionAnnotations, CaptionFigures, CaptionOptions, CaptionResults, CaptionScores, FIGURES,
+    CaptionAnnotations, CaptionMetrics, CaptionOptions, CaptionResults, CaptionScores, METRICS,
     prepare,
 };
-use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_all};
+use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
 use crate::error::EvalError;
 use crate::items::{Item, Statistic};
 use crate::metric::caption::bleu::BleuStatistics;
 use crate::metric::mean::weighted_mean;
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
 use crate::table::{Align, TextTable, number, shortened};
-use crate::text::{breakdown, figures, sources};
+use crate::text::{breakdown, metrics, sources};
 
-/// Index of CIDEr-D in [`CaptionFigures::values`].
+/// Index of CIDEr-D in [`CaptionMetrics::values`].
 const CIDER_D: usize = 5;
 
 /// Maximum length of a caption in the text report, in characters; the JSON report has the full
@@ -61,7 +61,7 @@ pub struct WorstImage {
     /// The image id.
     pub id: String,
     /// The image's metrics.
-    pub figures: CaptionFigures,
+    pub metrics: CaptionMetrics,
     /// The predicted caption.
     pub caption: String,
     /// The reference captions.
@@ -71,7 +71,7 @@ pub struct WorstImage {
 /// Scores results against annotations. Intervals resample images; document frequencies of CIDEr
 /// stay those of the whole data set.
 ///
-/// # Errors   those of [`evaluate`](super::evaluate); [`EvalError::BadOption`]
+/// # Errors   those of [`evaluate`](super::evaluate); [`EvalError::InvalidOption`]
 pub fn report(
     annotations: CaptionAnnotations,
     results: CaptionResults,
@@ -94,10 +94,10 @@ pub fn report(
             .images
             .iter()
             .map(|image| {
-                let statistic = Statistic::Mean { value: image.figures.cider_d };
+                let statistic = Statistic::Mean { value: image.metrics.cider_d };
                 let id = image.id.to_string();
                 Item::new(
-                    &CaptionFigures::INFO[CIDER_D],
+                    &CaptionMetrics::INFO[CIDER_D],
                     &evaluation.normaliser,
                     &id,
                     None,
@@ -121,31 +121,31 @@ pub fn report(
 fn measures(
     scores: &CaptionScores,
     images: &[usize],
-    figures: &CaptionFigures,
+    metrics: &CaptionMetrics,
     options: &BootstrapOptions,
 ) -> Vec<Measure> {
-    let of = |figure: usize| -> Vec<f64> {
-        images.iter().map(|image| scores.images[*image].figures.values()[figure]).collect()
+    let of = |metric: usize| -> Vec<f64> {
+        images.iter().map(|image| scores.images[*image].metrics.values()[metric]).collect()
     };
     let bleu: Vec<BleuStatistics> =
         images.iter().map(|image| scores.images[*image].bleu_statistics).collect();
-    let means: Vec<Vec<f64>> = (FIGURES - 3..FIGURES).map(of).collect();
-    let resampling = Resampling::by_item("image", images.len());
+    let means: Vec<Vec<f64>> = (METRICS - 3..METRICS).map(of).collect();
+    let resampling = Resampling::by_named_row("image", images.len());
     let drawn = (options.resamples > 0).then(|| {
-        bootstrap_all(&resampling, options, |times| {
+        bootstrap_many(&resampling, options, |times| {
             let [bleu_1, bleu_2, bleu_3, bleu_4] =
                 BleuStatistics::of_resample(&bleu, times).scores();
             let [rouge_l, cider_d, cider] =
-                [0, 1, 2].map(|figure| weighted_mean(&means[figure], times));
+                [0, 1, 2].map(|metric| weighted_mean(&means[metric], times));
             [bleu_1, bleu_2, bleu_3, bleu_4, rouge_l, cider_d, cider]
         })
     });
-    let values = figures.values();
-    let measure = |figure: usize| {
-        let interval = drawn.as_ref().map(|drawn| drawn[figure].interval(&resampling, options));
-        Measure::new(&CaptionFigures::INFO[figure], images.len(), Ok(values[figure]), interval)
+    let values = metrics.values();
+    let measure = |metric: usize| {
+        let interval = drawn.as_ref().map(|drawn| drawn[metric].interval(&resampling, options));
+        Measure::new(&CaptionMetrics::INFO[metric], images.len(), Ok(values[metric]), interval)
     };
-    (0..FIGURES).map(measure).collect()
+    (0..METRICS).map(measure).collect()
 }
 
 /// One table per metric, with one row per domain.
@@ -161,14 +161,14 @@ fn by_domain(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdow
     }
     let of_domain = |domain: &super::DomainScores| {
         let images = inside.get(domain.name.as_str()).map_or(&[][..], Vec::as_slice);
-        (domain.name.clone(), measures(scores, images, &domain.figures, options))
+        (domain.name.clone(), measures(scores, images, &domain.metrics, options))
     };
     let domains: Vec<(String, Vec<Measure>)> = scores.domains.iter().map(of_domain).collect();
-    let table = |figure: usize| {
-        let rows = domains.iter().map(|(name, measures)| (name.clone(), measures[figure].clone()));
-        Breakdown::new("domain", &CaptionFigures::INFO[figure], rows.collect())
+    let table = |metric: usize| {
+        let rows = domains.iter().map(|(name, measures)| (name.clone(), measures[metric].clone()));
+        Breakdown::new("domain", &CaptionMetrics::INFO[metric], rows.collect())
     };
-    let order = [CIDER_D].into_iter().chain((0..FIGURES).filter(|figure| *figure != CIDER_D));
+    let order = [CIDER_D].into_iter().chain((0..METRICS).filter(|metric| *metric != CIDER_D));
     order.map(table).collect()
 }
 
@@ -182,7 +182,7 @@ fn worst(
         return Vec::new();
     }
     let mut order: Vec<usize> = (0..scores.images.len()).collect();
-    let value = |image: &usize| scores.images[*image].figures.cider_d;
+    let value = |image: &usize| scores.images[*image].metrics.cider_d;
     order.sort_by(|a, b| value(a).total_cmp(&value(b)));
     order.truncate(count);
     let annotated: HashMap<_, _> =
@@ -194,7 +194,7 @@ fn worst(
         let (annotated, result) = (annotated.get(&image.id), results.get(&image.id));
         WorstImage {
             id: image.id.to_string(),
-            figures: image.figures,
+            metrics: image.metrics,
             caption: result.map(|result| result.caption.clone()).unwrap_or_default(),
             references: annotated.map(|image| image.references.clone()).unwrap_or_default(),
         }
@@ -207,7 +207,7 @@ impl CaptionReport {
     pub fn to_text(&self) -> String {
         let evaluation = &self.evaluation;
         let heading = format!("Captions, {} images\n{}", evaluation.primary.n, sources(evaluation));
-        let mut paragraphs = vec![heading, figures(evaluation)];
+        let mut paragraphs = vec![heading, metrics(evaluation)];
         paragraphs.extend(self.warnings.iter().map(|warning| format!("Warning: {warning}.\n")));
         paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
         if !self.worst.is_empty() {
@@ -222,7 +222,7 @@ fn worst_images(worst: &[WorstImage]) -> String {
     for image in worst {
         let id = shortened(&image.id, CAPTION_WIDTH);
         let mut table = TextTable::new(&[("image", Align::Left), (&id, Align::Left)]);
-        table.push(vec!["CIDEr-D".to_owned(), number(image.figures.cider_d)]);
+        table.push(vec!["CIDEr-D".to_owned(), number(image.metrics.cider_d)]);
         table.push(vec!["caption".to_owned(), shortened(&image.caption, CAPTION_WIDTH)]);
         for reference in &image.references {
             table.push(vec!["reference".to_owned(), shortened(reference, CAPTION_WIDTH)]);

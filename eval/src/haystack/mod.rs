@@ -37,9 +37,9 @@ use crate::items::{Item, Statistic};
 use crate::metric::MetricInfo;
 use crate::metric::mean::{mean, weighted_mean};
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
-use crate::text::{self, figures, sources};
+use crate::text::{self, metrics, sources};
 use read::Reply;
-use words::says;
+use words::contains_yes_no;
 
 /// Number of resamples of the published accuracy.
 const PUBLISHED_RESAMPLES: usize = 100;
@@ -84,7 +84,7 @@ pub struct HaystackReport {
     pub worst: Vec<WrongReply>,
     /// Number of all such replies, listed or not.
     #[serde(skip)]
-    pub wrong_in_all: usize,
+    pub wrong_total: usize,
 }
 
 /// A reply that is wrong or contains both words.
@@ -97,30 +97,31 @@ pub struct WrongReply {
     /// The correct answer, `yes` or `no`.
     pub answer: String,
     /// The answer words in the reply: `yes`, `no`, `both` or `neither`.
-    pub said: String,
+    pub answer_words: String,
     /// The full reply.
     pub response: String,
 }
 
 /// Scores the replies.
 ///
-/// # Errors   [`EvalError::BadOption`], [`EvalError::Pattern`]
+/// # Errors   [`EvalError::InvalidOption`], [`EvalError::Pattern`]
 pub fn evaluate(
     replies: &[Reply<'_>],
     options: &HaystackOptions,
 ) -> Result<HaystackReport, EvalError> {
     options.bootstrap.validate()?;
     let replies_in_parallel = replies.par_iter().with_min_len(64);
-    let said: Vec<(bool, bool)> =
-        replies_in_parallel.map(|reply| says(&reply.response)).collect::<Result<_, _>>()?;
+    let found: Vec<(bool, bool)> = replies_in_parallel
+        .map(|reply| contains_yes_no(&reply.response))
+        .collect::<Result<_, _>>()?;
     let column = |score: &dyn Fn(bool, (bool, bool)) -> bool| -> Vec<f64> {
-        let scores = replies.iter().zip(&said).map(|(reply, said)| score(reply.yes, *said));
+        let scores = replies.iter().zip(&found).map(|(reply, words)| score(reply.yes, *words));
         scores.map(|right| f64::from(u8::from(right))).collect()
     };
     let right = column(&|wanted, (yes, no)| if wanted { yes } else { no });
     let strict = column(&|wanted, (yes, no)| if wanted { yes && !no } else { no && !yes });
     let compliance = column(&|_, (yes, no)| yes || no);
-    let resampling = Resampling::by_item("question", replies.len());
+    let resampling = Resampling::by_named_row("question", replies.len());
     let published = BootstrapOptions { resamples: PUBLISHED_RESAMPLES, ..options.bootstrap };
     let drawn = bootstrap(&resampling, &published, |times| weighted_mean(&right, times)).values;
     let accuracy = mean(&drawn);
@@ -140,22 +141,22 @@ pub fn evaluate(
     let primary = Measure { value: accuracy, ..plain(&ACCURACY, &right) };
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let answers: Vec<&str> = replies.iter().map(answer_name).collect();
-    let words: Vec<&str> = said.iter().copied().map(said_name).collect();
+    let words: Vec<&str> = found.iter().copied().map(answer_words).collect();
     let breakdowns = vec![
-        breakdown("right answer", &answers, &right, options),
-        breakdown("words said", &words, &right, options),
+        breakdown("correct answer", &answers, &right, options),
+        breakdown("answer words", &words, &right, options),
     ];
     let mut evaluation = Evaluation::new(primary, secondary, breakdowns, provenance, sources);
     let standard_deviation = mean(&squares).sqrt();
     evaluation.detail.insert("standard_deviation".to_owned(), standard_deviation.into());
-    let mut wrong: Vec<_> = replies.iter().zip(&said).collect();
-    wrong.retain(|(reply, said)| **said != (reply.yes, !reply.yes));
-    wrong.sort_by_key(|(_, said)| **said == (true, true));
-    let listed = |(reply, said): &(&Reply<'_>, &(bool, bool))| WrongReply {
+    let mut wrong: Vec<_> = replies.iter().zip(&found).collect();
+    wrong.retain(|(reply, words)| **words != (reply.yes, !reply.yes));
+    wrong.sort_by_key(|(_, words)| **words == (true, true));
+    let listed = |(reply, words): &(&Reply<'_>, &(bool, bool))| WrongReply {
         id: reply.id.to_string(),
         question: reply.question.to_string(),
         answer: answer_name(reply).to_owned(),
-        said: said_name(**said).to_owned(),
+        answer_words: answer_words(**words).to_owned(),
         response: reply.response.to_string(),
     };
     Ok(HaystackReport {
@@ -163,7 +164,7 @@ pub fn evaluate(
         standard_deviation,
         items,
         worst: wrong.iter().take(options.worst).map(listed).collect(),
-        wrong_in_all: wrong.len(),
+        wrong_total: wrong.len(),
     })
 }
 
@@ -171,8 +172,8 @@ fn answer_name(reply: &Reply<'_>) -> &'static str {
     if reply.yes { "yes" } else { "no" }
 }
 
-fn said_name(said: (bool, bool)) -> &'static str {
-    match said {
+fn answer_words(words: (bool, bool)) -> &'static str {
+    match words {
         (true, true) => "both",
         (true, false) => "yes",
         (false, true) => "no",
@@ -207,7 +208,7 @@ impl HaystackReport {
             "Accuracy is the mean over {PUBLISHED_RESAMPLES} resamples, standard deviation {:.4}\n",
             self.standard_deviation
         );
-        let mut paragraphs = vec![heading, figures(evaluation), deviation];
+        let mut paragraphs = vec![heading, metrics(evaluation), deviation];
         paragraphs.extend(evaluation.breakdowns.iter().map(text::breakdown));
         paragraphs.join("\n")
     }

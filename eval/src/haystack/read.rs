@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::source::json_lines;
 use crate::table::shortened;
@@ -55,7 +55,7 @@ struct ReplyResult<'a> {
 
 /// Reads JSON lines with `answer` (`yes` or `no`) and `response`, or the benchmark's `conversations` and `result`.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::DoubledId`]
+/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::DuplicateId`]
 pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, EvalError> {
     let lines = json_lines(file, text, |line, reply: ReplyLine<'a>| (line, reply))?;
     let (mut replies, mut seen) = (Vec::new(), HashMap::new());
@@ -77,8 +77,8 @@ pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, Ev
         };
         let question = if row.question.is_empty() { asked } else { None }.unwrap_or(row.question);
         if let Some(first) = seen.insert(id.clone(), line) {
-            let (place, first) = (Place::new(file, line), Place::new(file, first));
-            return Err(EvalError::DoubledId { place, first, id: shortened(&id, 60) });
+            let (location, first) = (Location::new(file, line), Location::new(file, first));
+            return Err(EvalError::DuplicateId { location, first, id: shortened(&id, 60) });
         }
         replies.push(Reply { id, yes, question, response });
     }
@@ -90,7 +90,7 @@ pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, Ev
 
 fn malformed(file: &str, line: Option<u64>, reason: String) -> EvalError {
     let remedy = "give one JSON object per line: id, answer (yes or no) and response";
-    EvalError::Malformed { place: Place::new(file, line), reason, remedy }
+    EvalError::Malformed { location: Location::new(file, line), reason, remedy }
 }
 
 #[cfg(test)]

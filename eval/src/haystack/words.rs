@@ -49,7 +49,7 @@ fn compile(rewrites: &[(&str, &'static str)]) -> Result<Vec<Rewrite>, regex::Err
 /// Whether a reply contains the token "yes", and whether it contains "no".
 ///
 /// # Errors   the first pattern that does not compile
-pub(super) fn says(response: &str) -> Result<(bool, bool), regex::Error> {
+pub(super) fn contains_yes_no(response: &str) -> Result<(bool, bool), regex::Error> {
     let lower = response.to_lowercase();
     if !lower.contains("yes") && !lower.contains("no") {
         return Ok((false, false));
@@ -60,8 +60,8 @@ pub(super) fn says(response: &str) -> Result<(bool, bool), regex::Error> {
             text = Cow::Owned(rewritten);
         }
     }
-    let says = |word: &str| text.split(is_space).any(|token| token == word);
-    Ok((says("yes"), says("no")))
+    let has = |word: &str| text.split(is_space).any(|token| token == word);
+    Ok((has("yes"), has("no")))
 }
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
             ("yes.no", neither),
             ("", neither),
         ] {
-            assert_eq!(says(response), Ok(wanted), "{response:?}");
+            assert_eq!(contains_yes_no(response), Ok(wanted), "{response:?}");
         }
     }
 }

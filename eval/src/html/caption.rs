@@ -64,12 +64,12 @@ fn cells(image: &WorstImage) -> Vec<Cell> {
     if let Some(more @ 1..) = image.references.len().checked_sub(MOST_REFERENCES) {
         html.leaf("p", &[("class", "note")], &format!("and {} more references", size(more)));
     }
-    let figures = &image.figures;
+    let metrics = &image.metrics;
     vec![
         Cell::text(&image.id),
-        Cell::number(figures.cider_d),
-        Cell::number(figures.rouge_l),
-        Cell::number(figures.bleu[0]),
+        Cell::number(metrics.cider_d),
+        Cell::number(metrics.rouge_l),
+        Cell::number(metrics.bleu[0]),
         Cell::Rich(html),
     ]
 }

@@ -37,7 +37,7 @@ pub(super) enum Cell {
 
 impl Cell {
     pub(super) fn number(value: f64) -> Self {
-        Self::Number(value, super::numbers::figure(value))
+        Self::Number(value, super::numbers::format_value(value))
     }
 
     pub(super) fn count(count: u64) -> Self {

@@ -19,7 +19,7 @@ pub struct ClaimCard<'a> {
     /// The published value; may be empty.
     pub published: &'a str,
     /// The measured value that decides the verdict; `None` if not measured.
-    pub figure: Option<&'a Measure>,
+    pub measure: Option<&'a Measure>,
     /// `holds`, `fails`, or another word.
     pub verdict: &'a str,
     /// The command that measures it.
@@ -38,14 +38,14 @@ pub struct ClaimCard<'a> {
 pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[String]) -> String {
     let mut page = Page::new(title, lead);
     let (tested, untested): (Vec<&ClaimCard<'_>>, Vec<&ClaimCard<'_>>) =
-        claims.iter().partition(|claim| claim.figure.is_some());
+        claims.iter().partition(|claim| claim.measure.is_some());
     if !tested.is_empty() {
         page.section("All claims", |html| summary(html, &tested));
     }
     for group in tested.chunk_by(|one, next| one.group == next.group) {
         page.section(group[0].group, |html| {
             for claim in group {
-                figures(html, claim);
+                measures(html, claim);
             }
         });
     }
@@ -70,17 +70,17 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
 /// A table with one row per claim: claim, published, measured.
 fn summary(html: &mut Html, claims: &[&ClaimCard<'_>]) {
     list(html, &["claim", "published", "measured here", "n", "verdict"], claims, |html, claim| {
-        let Some(figure) = claim.figure else { return };
+        let Some(measure) = claim.measure else { return };
         labelled(html, "measured", |html| {
-            let decimals = decimals([figure.value]);
-            let interval = figure.interval.as_ref().map(|interval| limits(interval, decimals));
+            let decimals = decimals([measure.value]);
+            let interval = measure.interval.as_ref().map(|interval| limits(interval, decimals));
             html.node("span", &[("class", "measured")], |html| {
-                html.leaf("strong", &[], &fixed(figure.value, decimals));
+                html.leaf("strong", &[], &fixed(measure.value, decimals));
                 html.text(&format!(" {}", interval.unwrap_or_default()));
             });
-            html.leaf("div", &[("class", "label")], &metric_name(&figure.metric));
+            html.leaf("div", &[("class", "label")], &metric_name(&measure.metric));
         });
-        labelled(html, "n", |html| html.text(&size(figure.n)));
+        labelled(html, "n", |html| html.text(&size(measure.n)));
         labelled(html, "verdict", |html| verdict(html, claim));
     });
 }
@@ -104,7 +104,7 @@ fn list(
                     html.node("tr", &[], |html| {
                         html.node("td", &[("class", "name")], |html| {
                             html.leaf("div", &[], claim.claim);
-                            match claim.figure {
+                            match claim.measure {
                                 Some(_) => {
                                     let place = format!("#{}", claim.id);
                                     html.leaf("a", &[("href", &place)], claim.id);
@@ -136,7 +136,7 @@ fn verdict(html: &mut Html, claim: &ClaimCard<'_>) {
 }
 
 /// The values of a claim, drawn on one axis.
-fn figures(html: &mut Html, claim: &ClaimCard<'_>) {
+fn measures(html: &mut Html, claim: &ClaimCard<'_>) {
     html.node("h3", &[("id", claim.id)], |html| {
         html.text(&format!("{} ", claim.id));
         verdict(html, claim);
@@ -146,10 +146,12 @@ fn figures(html: &mut Html, claim: &ClaimCard<'_>) {
         published => format!(" Published: {published}."),
     };
     html.leaf("p", &[("class", "note")], &format!("{}.{published}", claim.claim));
-    let own = claim.figure.into_iter().map(|figure| (metric_name(&figure.metric), figure));
-    let compared = claim.compared.iter().map(|(name, figure)| (name.clone(), figure));
-    let rows: Vec<Row<'_>> =
-        compared.chain(own).map(|(name, figure)| Row { name, ..Row::of_measure(figure) }).collect();
+    let own = claim.measure.into_iter().map(|measure| (metric_name(&measure.metric), measure));
+    let compared = claim.compared.iter().map(|(name, measure)| (name.clone(), measure));
+    let rows: Vec<Row<'_>> = compared
+        .chain(own)
+        .map(|(name, measure)| Row { name, ..Row::of_measure(measure) })
+        .collect();
     forest(html, "metric", &rows, &Forest { overall: None, n: true });
     star_note(html, &rows);
     html.node("p", &[("class", "note")], |html| html.leaf("code", &[], claim.command));
@@ -163,20 +165,20 @@ mod tests {
     #[test]
     fn claims_stand_in_the_summary_and_in_their_group_and_untested_ones_apart() {
         let info = MetricInfo { name: "wer", version: 1, higher_is_better: Some(false) };
-        let figure = Measure::new(&info, 12_345, Ok(0.125), None);
+        let measure = Measure::new(&info, 12_345, Ok(0.125), None);
         let tested = ClaimCard {
             group: "Speech",
             id: "speech.<heard>",
             claim: "all is transcribed",
             published: "WER 0.1",
-            figure: Some(&figure),
+            measure: Some(&measure),
             verdict: "fails",
             command: "engram eval wer",
-            compared: &[("another".to_owned(), figure.clone())],
+            compared: &[("another".to_owned(), measure.clone())],
         };
         let untested = ClaimCard {
             id: "speech.later",
-            figure: None,
+            measure: None,
             verdict: "untested",
             command: "engram grid",
             compared: &[],

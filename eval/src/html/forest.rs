@@ -5,7 +5,7 @@ use super::numbers::{decimals, fixed, limits, size};
 use super::plots::{Mark, RowScale, interval_axis, interval_row};
 use super::sections::metric_name;
 use super::writer::Html;
-use crate::result::{FEW_UNITS, Interval, Measure};
+use crate::result::{Interval, MIN_UNITS, Measure};
 use crate::text::level;
 
 /// Number of axis steps.
@@ -149,8 +149,8 @@ fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
 
 /// Explains the star, if any interval has one.
 pub(super) fn star_note(html: &mut Html, rows: &[Row<'_>]) {
-    if rows.iter().any(|row| row.interval.is_some_and(|i| i.units < FEW_UNITS)) {
-        let text = format!("* fewer than {FEW_UNITS} sampling units: a rough interval");
+    if rows.iter().any(|row| row.interval.is_some_and(|i| i.units < MIN_UNITS)) {
+        let text = format!("* fewer than {MIN_UNITS} sampling units: a rough interval");
         html.leaf("p", &[("class", "note")], &text);
     }
 }

@@ -1,7 +1,7 @@
 //! The Visual Haystacks page: replies that are wrong or contain both words.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
-use super::numbers::{figure, size};
+use super::numbers::{format_value, size};
 use super::page::Page;
 use super::sections::{self, Words};
 use super::writer::Html;
@@ -28,14 +28,14 @@ impl HaystackReport {
         let lead = format!(
             "{} questions; accuracy is the mean over 100 resamples, standard deviation {}",
             size(evaluation.primary.n),
-            figure(self.standard_deviation)
+            format_value(self.standard_deviation)
         );
         let mut page = Page::new("Visual Haystacks", &lead);
         sections::opening(&mut page, evaluation, &[], WORDS);
         sections::breakdowns(&mut page, evaluation);
         Cases {
             items: "replies that are wrong or contain both words",
-            total: self.wrong_in_all,
+            total: self.wrong_total,
             order: "those with both words last",
             columns: &COLUMNS,
             rows: self.worst.iter().map(cells).collect(),
@@ -55,6 +55,6 @@ fn cells(reply: &WrongReply) -> Vec<Cell> {
         true => html.leaf("p", &[("class", "times")], "(empty)"),
         false => html.foreign("p", "given", &cut(&reply.response, TEXT_WIDTH)),
     }
-    let (id, answer, said) = (&reply.id, &reply.answer, &reply.said);
-    vec![Cell::text(id), Cell::text(answer), Cell::text(said), Cell::Rich(html)]
+    let (id, answer, words) = (&reply.id, &reply.answer, &reply.answer_words);
+    vec![Cell::text(id), Cell::text(answer), Cell::text(words), Cell::Rich(html)]
 }

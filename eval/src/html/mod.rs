@@ -8,7 +8,7 @@
 //! | `page` | the page frame: head, style, script, contents |
 //! | `sections` | sections common to all pages: metrics, files, method, breakdowns, distribution |
 //! | `forest` | tables of values with intervals |
-//! | `figures` | a page of such tables only |
+//! | `metrics` | a page of such tables only |
 //! | `claims` | a page of claims with their measured values |
 //! | `cases` | the sortable and filterable table of the worst cases |
 //! | `wer`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | one page per evaluation |
@@ -20,9 +20,9 @@ mod axis;
 mod caption;
 mod cases;
 mod claims;
-mod figures;
 mod forest;
 mod haystack;
+mod metrics;
 mod numbers;
 mod page;
 mod phrase;
@@ -36,7 +36,7 @@ mod wer;
 mod writer;
 
 pub use claims::{ClaimCard, claims_page};
-pub use figures::{FigureTable, figures_page};
+pub use metrics::{MetricTable, metrics_page};
 pub use page::PALETTE;
 
 /// Default number of worst cases on a page: enough to read, small enough to send.

@@ -1,13 +1,13 @@
 //! Formats values and counts on a page.
 
-use crate::result::{FEW_UNITS, Interval};
+use crate::result::{Interval, MIN_UNITS};
 
 /// Non-breaking separator between groups of three digits.
 const THIN_SPACE: char = '\u{202f}';
 const MINUS: &str = "\u{2212}";
 
 /// Formats a value with four decimals, or with fewer for large values; a dash for NaN.
-pub(super) fn figure(value: f64) -> String {
+pub(super) fn format_value(value: f64) -> String {
     fixed(value, decimals([value]))
 }
 
@@ -54,7 +54,7 @@ pub(super) fn percent(part: f64, whole: f64) -> String {
 
 /// `[low, high]`, with a star if there are too few sampling units for a reliable interval.
 pub(super) fn limits(interval: &Interval, decimals: usize) -> String {
-    let star = if interval.units < FEW_UNITS { "*" } else { "" };
+    let star = if interval.units < MIN_UNITS { "*" } else { "" };
     format!("[{}, {}]{star}", fixed(interval.low, decimals), fixed(interval.high, decimals))
 }
 
@@ -86,7 +86,7 @@ mod tests {
             (f64::NAN, "–"),
             (f64::NEG_INFINITY, "−inf"),
         ] {
-            assert_eq!(figure(value), wanted);
+            assert_eq!(format_value(value), wanted);
         }
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(count(1234), "1234");

@@ -1,7 +1,7 @@
 //! Plots as inline SVG; the page's style sets the colours.
 
 use super::axis::Axis;
-use super::numbers::{figure, percent, size};
+use super::numbers::{format_value, percent, size};
 use super::writer::Html;
 
 /// Height of an interval plot.
@@ -165,7 +165,7 @@ fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
             low: value - half,
             high: value + half,
             count: sorted.iter().filter(|found| (*found - value).abs() < 1e-9).count(),
-            name: figure(*value),
+            name: format_value(*value),
         };
         return Some((axis, distinct.iter().map(bar).collect(), false));
     }
@@ -243,7 +243,7 @@ impl Histogram<'_> {
                 let at = x(value.clamp(axis.low(), axis.high()));
                 line(html, "overall", (at, ABOVE - 4.0), (at, bottom));
                 let side = if axis.share(value) > 0.6 { "end" } else { "start" };
-                label(html, side, (at, ABOVE - 8.0), &format!("{name} {}", figure(value)));
+                label(html, side, (at, ABOVE - 8.0), &format!("{name} {}", format_value(value)));
             }
         });
     }

@@ -76,7 +76,7 @@ fn cells(query: &WorstQuery) -> Vec<Cell> {
         retrieved.iter().map(|(class, id)| (*class, &**id)).collect();
     list(&mut html, "first retrieved", &retrieved, 0);
     let missed: Vec<(&str, &str)> = query.missed.iter().map(|id| ("", id.as_str())).collect();
-    list(&mut html, "relevant, not retrieved", &missed, query.missed_in_all - missed.len());
+    list(&mut html, "relevant, not retrieved", &missed, query.missed_total - missed.len());
     let rank = match query.first_rank {
         Some(rank) => Cell::count(rank as u64),
         None => Cell::Number(f64::NAN, "–".to_owned()),

@@ -1,7 +1,7 @@
 //! Sections common to all pages: metrics, files and method, breakdowns, distribution, warnings.
 
 use super::forest::{Forest, Row, forest, star_note};
-use super::numbers::{decimals, figure, fixed, limits, size};
+use super::numbers::{decimals, fixed, format_value, limits, size};
 use super::page::Page;
 use super::plots::Histogram;
 use super::writer::Html;
@@ -198,7 +198,7 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
         forest(html, &table.name, &rows, &Forest { overall, n: true });
         star_note(html, &rows);
         if let Some(overall) = overall {
-            let text = format!("Dashed line: the overall value, {}.", figure(overall));
+            let text = format!("Dashed line: the overall value, {}.", format_value(overall));
             html.leaf("p", &[("class", "note")], &text);
         }
     };

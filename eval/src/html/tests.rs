@@ -9,12 +9,12 @@ use crate::retrieval::{self, RetrievalOptions, parse_queries};
 use crate::vqa::{self, VqaOptions, read};
 use crate::wer::read::Pairs;
 use crate::wer::report::{Labels, WerOptions, evaluate};
-use crate::wer::tokens::Unit;
+use crate::wer::tokens::TokenUnit;
 
 /// A text that tries to break out of markup, attributes, scripts and styles.
 const EVIL: &str = r#"</script></style><img/onerror='alert(1)'>"&lt;שלום"#;
 
-fn wer_page(unit: Unit) -> String {
+fn wer_page(unit: TokenUnit) -> String {
     let texts = [(EVIL, "a b"), ("a b c", EVIL), ("", "x"), ("same", "same")];
     let pairs = Pairs {
         ids: (0..4).map(|id| format!("{EVIL}{id}").into()).collect(),
@@ -111,8 +111,8 @@ fn phrase_page() -> String {
 
 fn pages() -> [(&'static str, String); 8] {
     [
-        ("wer", wer_page(Unit::Word)),
-        ("cer", wer_page(Unit::Char)),
+        ("wer", wer_page(TokenUnit::Word)),
+        ("cer", wer_page(TokenUnit::Char)),
         ("caption", caption_page()),
         ("vqa", vqa_page()),
         ("aokvqa", aokvqa_page()),
@@ -219,7 +219,7 @@ fn many_and_long_cases_are_cut() {
         bootstrap: crate::bootstrap::BootstrapOptions { resamples: 0, ..Default::default() },
         ..WerOptions::default()
     };
-    let page = evaluate(&pairs, &options).unwrap().to_html(Unit::Word);
+    let page = evaluate(&pairs, &options).unwrap().to_html(TokenUnit::Word);
     assert!(page.contains("The worst 200 of 220 utterances with errors"));
     assert!(page.contains("more steps, not shown"));
     assert!(page.len() < 4_000_000, "{} bytes", page.len());

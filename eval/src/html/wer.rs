@@ -2,7 +2,7 @@
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
 use super::forest::{Forest, Row, forest};
-use super::numbers::{count, figure, percent, size};
+use super::numbers::{count, format_value, percent, size};
 use super::page::Page;
 use super::plots::share_bar;
 use super::sections::{self, PlainRow, Words};
@@ -11,7 +11,7 @@ use crate::wer::alignment::Edit;
 use crate::wer::confusions::Confusions;
 use crate::wer::report::{WerReport, WorstPair};
 use crate::wer::text::{self, columns, visible};
-use crate::wer::tokens::Unit;
+use crate::wer::tokens::TokenUnit;
 
 /// Maximum number of alignment steps shown, per pair and in total; browsers display this many
 /// quickly.
@@ -36,11 +36,11 @@ impl WerReport {
     /// [`WerReport::worst`].
     ///
     /// `unit` is the evaluation's unit. The distribution shows [`WerReport::items`].
-    pub fn to_html(&self, unit: Unit) -> String {
+    pub fn to_html(&self, unit: TokenUnit) -> String {
         let evaluation = &self.evaluation;
         let (title, item_figure, tokens) = match unit {
-            Unit::Word => ("Word error rate", "word error rate of an utterance", "words"),
-            Unit::Char => {
+            TokenUnit::Word => ("Word error rate", "word error rate of an utterance", "words"),
+            TokenUnit::Char => {
                 ("Character error rate", "character error rate of an utterance", "characters")
             }
         };
@@ -132,7 +132,7 @@ impl WerReport {
                     counts.deletions,
                     counts.insertions,
                 ];
-                let rate = std::iter::once(figure(rate));
+                let rate = std::iter::once(format_value(rate));
                 let mut html = Html::default();
                 html.text(name);
                 (html, rate.chain(numbers.map(count)).collect())
@@ -148,7 +148,7 @@ impl WerReport {
         if self.normalisers.is_empty() {
             return;
         }
-        let row = |of_one: &'_ crate::wer::report::NormaliserFigure| of_one.normaliser.clone();
+        let row = |of_one: &'_ crate::wer::report::NormaliserValue| of_one.normaliser.clone();
         let rows: Vec<Row<'_>> = self
             .normalisers
             .iter()
@@ -162,11 +162,11 @@ fn most_frequent(html: &mut Html, confusions: &Confusions) {
     let Confusions { substitutions, deletions, insertions } = confusions;
     let word =
         |html: &mut Html, word: &str| html.foreign("bdi", "", &cut(&visible(word), TOKEN_WIDTH));
-    let pair = |(said, heard, n): &(String, String, u64)| {
+    let pair = |(reference, hypothesis, n): &(String, String, u64)| {
         let mut html = Html::default();
-        word(&mut html, said);
+        word(&mut html, reference);
         html.text(" → ");
-        word(&mut html, heard);
+        word(&mut html, hypothesis);
         (html, vec![count(*n)])
     };
     let single = |(token, n): &(String, u64)| {
@@ -192,7 +192,7 @@ fn most_frequent(html: &mut Html, confusions: &Confusions) {
     });
 }
 
-fn cells(report: &WerReport, pair: &WorstPair, unit: Unit, steps: &mut usize) -> Vec<Cell> {
+fn cells(report: &WerReport, pair: &WorstPair, unit: TokenUnit, steps: &mut usize) -> Vec<Cell> {
     let counts = &pair.counts;
     let numbers = [
         counts.errors(),
@@ -208,19 +208,19 @@ fn cells(report: &WerReport, pair: &WorstPair, unit: Unit, steps: &mut usize) ->
 }
 
 /// Shows the reference above the hypothesis; `steps` is the remaining budget for all pairs.
-fn alignment(columns: Vec<text::Column<'_>>, unit: Unit, steps: &mut usize) -> Html {
+fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps: &mut usize) -> Html {
     let mut html = Html::default();
     let shown = columns.len().min(STEPS_OF_PAIR).min(*steps);
     *steps -= shown;
     let class = match unit {
-        Unit::Word => "alignment",
-        Unit::Char => "alignment chars",
+        TokenUnit::Word => "alignment",
+        TokenUnit::Char => "alignment chars",
     };
     html.node("div", &[("class", class), ("dir", "auto")], |html| {
         for column in &columns[..shown] {
-            step(html, column.edit, column.said, column.heard);
+            step(html, column.edit, column.reference, column.hypothesis);
             // Allows a line break here, and puts a space into copied text.
-            if unit == Unit::Word {
+            if unit == TokenUnit::Word {
                 html.text(" ");
             }
         }
@@ -232,7 +232,7 @@ fn alignment(columns: Vec<text::Column<'_>>, unit: Unit, steps: &mut usize) -> H
     html
 }
 
-fn step(html: &mut Html, edit: Edit, said: &str, heard: &str) {
+fn step(html: &mut Html, edit: Edit, reference: &str, hypothesis: &str) {
     let (class, title) = match edit {
         Edit::Hit => ("c", ""),
         Edit::Substitution => ("c s", "substitution"),
@@ -246,8 +246,8 @@ fn step(html: &mut Html, edit: Edit, said: &str, heard: &str) {
     let attributes = [("class", class), ("title", title)];
     let attributes = if edit == Edit::Hit { &attributes[..1] } else { &attributes[..] };
     html.node("span", attributes, |html| {
-        html.leaf(above, &[], &cut(said, TOKEN_WIDTH));
-        html.leaf(below, &[], &cut(heard, TOKEN_WIDTH));
+        html.leaf(above, &[], &cut(reference, TOKEN_WIDTH));
+        html.leaf(below, &[], &cut(hypothesis, TOKEN_WIDTH));
     });
 }
 
@@ -255,13 +255,13 @@ fn legend() -> Html {
     let mut html = Html::default();
     html.node("div", &[("class", "legend")], |html| {
         html.leaf("span", &[], "Above: reference; below: hypothesis.");
-        for (edit, said, heard, name) in [
+        for (edit, reference, hypothesis, name) in [
             (Edit::Substitution, "reference", "hypothesis", "substitution"),
             (Edit::Deletion, "reference", "", "deletion"),
             (Edit::Insertion, "", "hypothesis", "insertion"),
         ] {
             html.node("span", &[], |html| {
-                step(html, edit, said, heard);
+                step(html, edit, reference, hypothesis);
                 html.leaf("span", &[], name);
             });
         }

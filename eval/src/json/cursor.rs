@@ -21,7 +21,7 @@ pub(crate) const PART: usize = 1 << 16;
 const LONGEST_MARK: usize = 64;
 
 /// Parses a text that is one list of objects.
-pub(crate) fn list_alone<'a, T>(text: &'a str, part: usize) -> Option<Vec<T>>
+pub(crate) fn parse_list<'a, T>(text: &'a str, part: usize) -> Option<Vec<T>>
 where
     T: Deserialize<'a> + Send,
 {
@@ -32,7 +32,7 @@ where
 }
 
 /// Parses the list of objects under `key`, in a text that is one object.
-pub(crate) fn list_under<'a, T>(key: &str, text: &'a str, part: usize) -> Option<Vec<T>>
+pub(crate) fn parse_list_under_key<'a, T>(key: &str, text: &'a str, part: usize) -> Option<Vec<T>>
 where
     T: Deserialize<'a> + Send,
 {
@@ -222,7 +222,8 @@ mod tests {
     where
         T: for<'a> Deserialize<'a> + Send + PartialEq + std::fmt::Debug,
     {
-        let (alone, under) = (list_alone::<T>(text, part), list_under("annotations", text, part));
+        let (alone, under) =
+            (parse_list::<T>(text, part), parse_list_under_key("annotations", text, part));
         if let Some(rows) = &alone {
             let whole: Vec<Object<T>> = serde_json::from_str(text).expect("what the parts are");
             assert!(whole.iter().map(|Object(row)| row).eq(rows), "{text}");

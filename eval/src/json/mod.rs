@@ -74,7 +74,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for DistinctKeys<T> {
                 while let Some((key, value)) = map.next_entry::<String, T>()? {
                     match values.entry(key) {
                         Entry::Vacant(place) => place.insert(value),
-                        Entry::Occupied(place) => return Err(stands_twice(place.key())),
+                        Entry::Occupied(place) => return Err(duplicate_key_error(place.key())),
                     };
                 }
                 Ok(DistinctKeys(values))
@@ -85,7 +85,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for DistinctKeys<T> {
 }
 
 /// The error for a key or id that appears twice.
-pub(crate) fn stands_twice<E: Error>(key: &str) -> E {
+pub(crate) fn duplicate_key_error<E: Error>(key: &str) -> E {
     E::custom(format!("`{}` appears twice", shortened(key, 60)))
 }
 

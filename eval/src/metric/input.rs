@@ -16,7 +16,7 @@ pub enum Side {
 #[non_exhaustive]
 pub enum InputWarning {
     /// A value is NaN, so every correlation is NaN.
-    NotANumber {
+    NaN {
         /// The input with the NaN.
         side: Side,
         /// Index of the first NaN, from 0.
@@ -47,7 +47,7 @@ impl InputWarning {
     pub fn message(&self, first: &str, second: &str) -> String {
         let name = |side: Side| if side == Side::First { first } else { second };
         match *self {
-            Self::NotANumber { side, row } => {
+            Self::NaN { side, row } => {
                 format!("undefined: {} is NaN in row {}", name(side), row + 1)
             }
             Self::Constant { side, value } => {
@@ -72,7 +72,7 @@ pub fn input_warning(x: &[f64], y: &[f64]) -> Option<InputWarning> {
     let sides = [(Side::First, x), (Side::Second, y)];
     let not_a_number = sides.iter().find_map(|&(side, values)| {
         let row = values.iter().position(|v| v.is_nan())?;
-        Some(InputWarning::NotANumber { side, row })
+        Some(InputWarning::NaN { side, row })
     });
     let constant = || {
         sides.iter().find_map(|&(side, values)| {
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(input_warning(&varied, &varied), None);
         assert_eq!(
             input_warning(&[1.0, 1.0, 1.0], &[0.0, f64::NAN, 1.0]),
-            Some(InputWarning::NotANumber { side: Side::Second, row: 1 })
+            Some(InputWarning::NaN { side: Side::Second, row: 1 })
         );
         assert_eq!(
             input_warning(&varied, &[0.0, -0.0, 0.0]),

@@ -15,7 +15,7 @@ pub mod spearman;
 
 pub(crate) use input::undefined_reason;
 pub use input::{InputWarning, Side, input_warning};
-pub(crate) use range::honest;
+pub(crate) use range::interval_or_exact;
 
 use thiserror::Error;
 

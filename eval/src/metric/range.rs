@@ -35,7 +35,7 @@ impl Range {
             "multiple_choice" => Self { low: 0.0, high: 100.0, proportion: true },
             "pearson" | "spearman" | "kendall" => other(-1.0, 1.0),
             "mean_absolute_error" | "mean_prediction" | "mean" => other(0.0, 1.0),
-            name if name.contains("_less_") => other(-1.0, 1.0),
+            name if name.contains("_minus_") => other(-1.0, 1.0),
             _ => Self { low: 0.0, high: 1.0, proportion: true },
         }
     }
@@ -43,7 +43,7 @@ impl Range {
 
 /// The interval of a value: the bootstrap interval if the resamples differ, else one from the
 /// number of units.
-pub(crate) fn honest(metric: &str, value: f64, drawn: Interval) -> Interval {
+pub(crate) fn interval_or_exact(metric: &str, value: f64, drawn: Interval) -> Interval {
     let Interval { low, high, level, units, .. } = drawn;
     // Correlations of 1 differ in the last bits.
     let same = (high - low).abs() <= 1e-12 * value.abs().max(1.0);
@@ -93,13 +93,13 @@ mod tests {
             (276, 0.013_276_583_505_416_486),
             (100_000, 3.688_811_415_754_905e-5),
         ] {
-            let none = honest("exact_match", 0.0, drawn(0.0, units));
+            let none = interval_or_exact("exact_match", 0.0, drawn(0.0, units));
             assert_eq!((none.low, none.method.as_str()), (0.0, "exact binomial by question"));
             assert!((none.high / high - 1.0).abs() < 1e-9, "{units}: {}", none.high);
-            let all = honest("multiple_choice", 100.0, drawn(100.0, units));
+            let all = interval_or_exact("multiple_choice", 100.0, drawn(100.0, units));
             assert!((all.low - 100.0 * (1.0 - high)).abs() < 1e-9 && all.high == 100.0);
         }
-        let narrow = honest("success@5", 0.0, Interval { level: 0.9, ..drawn(0.0, 10) });
+        let narrow = interval_or_exact("success@5", 0.0, Interval { level: 0.9, ..drawn(0.0, 10) });
         assert!((narrow.high - 0.258_865_55).abs() < 1e-6, "{}", narrow.high);
     }
 
@@ -114,20 +114,20 @@ mod tests {
             ("pearson", 1.0, 0.94009, 1.0),
             ("pearson_difference", 0.0, -0.05991, 0.05991),
             ("vqa_accuracy_difference", 0.0, -2.99573, 2.99573),
-            ("follow_less_stay", 1.0, 0.94009, 1.0),
+            ("follow_minus_stay", 1.0, 0.94009, 1.0),
         ] {
-            let found = honest(metric, value, drawn(value, 100));
+            let found = interval_or_exact(metric, value, drawn(value, 100));
             assert_eq!(found.method, "rule of three by question");
             assert!((found.low - low).abs() < 1e-5, "{metric}: {}", found.low);
             assert!((found.high - high).abs() < 1e-5, "{metric}: {}", found.high);
         }
         // Fewer than three units carry no information.
-        assert_eq!(honest("wer", 0.0, drawn(0.0, 2)).high, 1.0);
+        assert_eq!(interval_or_exact("wer", 0.0, drawn(0.0, 2)).high, 1.0);
     }
 
     #[test]
     fn an_interval_that_is_no_point_stays() {
         let wide = Interval { low: 0.1, high: 0.2, ..drawn(0.0, 50) };
-        assert_eq!(honest("wer", 0.15, wide.clone()), wide);
+        assert_eq!(interval_or_exact("wer", 0.15, wide.clone()), wide);
     }
 }

@@ -52,7 +52,7 @@ pub enum Normaliser {
     #[default]
     None,
     /// Lower-cases only, like sclite.
-    FoldCase,
+    Lowercase,
     /// jiwer's `wer_standardize`: lower case, contractions expanded, no `[…]` and `<…>`, single
     /// spaces.
     JiwerStandardize,
@@ -84,7 +84,7 @@ impl Normaliser {
     /// Every normaliser, with every choice of options.
     pub const ALL: [Self; 8] = [
         Self::None,
-        Self::FoldCase,
+        Self::Lowercase,
         Self::JiwerStandardize,
         Self::Basic(BasicOptions { remove_diacritics: false, split_letters: false }),
         Self::Basic(BasicOptions { remove_diacritics: true, split_letters: false }),
@@ -94,7 +94,7 @@ impl Normaliser {
     ];
 
     /// The normalisers in common use.
-    pub const MAIN: [Self; 4] = [
+    pub const COMMON: [Self; 4] = [
         Self::None,
         Self::JiwerStandardize,
         Self::Basic(BasicOptions { remove_diacritics: false, split_letters: false }),
@@ -105,7 +105,7 @@ impl Normaliser {
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
-            Self::FoldCase => "fold-case",
+            Self::Lowercase => "lowercase",
             Self::JiwerStandardize => "jiwer-standardize",
             Self::Basic(options) => match (options.remove_diacritics, options.split_letters) {
                 (false, false) => "basic",
@@ -121,14 +121,14 @@ impl Normaliser {
     pub fn version(self) -> &'static str {
         match self {
             Self::None => "1",
-            Self::FoldCase => "Unicode 14",
+            Self::Lowercase => "Unicode 14",
             Self::JiwerStandardize => "jiwer 4.0.0 (Unicode 14)",
             Self::Basic(_) | Self::WhisperEnglish => "openai-whisper 20250625 (Unicode 14)",
         }
     }
 
     /// Name and version, as stored in results; `none` for no normaliser.
-    pub fn described(self) -> String {
+    pub fn name_and_version(self) -> String {
         match self {
             Self::None => "none".to_owned(),
             normaliser => format!("{}, {}", normaliser.name(), normaliser.version()),
@@ -189,7 +189,7 @@ impl Normaliser {
     pub fn normalise_into(self, text: &str, buffers: &mut Buffers, out: &mut String) {
         match self {
             Self::None => out.push_str(text),
-            Self::FoldCase => characters::lowercase_into(text, out),
+            Self::Lowercase => characters::lowercase_into(text, out),
             Self::JiwerStandardize => jiwer_standardize::standardize(text, buffers, out),
             Self::Basic(options) => basic::normalise(text, options, buffers, out),
             Self::WhisperEnglish => whisper_english::normalise(text, buffers, out),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{GoldRow, Prediction};
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::table::shortened;
 
 /// The common fields of gold rows and predictions.
@@ -48,17 +48,17 @@ pub(super) fn checked_index<'a, R: Row>(
     }
     let mut index: HashMap<&str, &R> = HashMap::with_capacity(rows.len());
     for row in rows {
-        let place = Place::new(file, row.line());
+        let location = Location::new(file, row.line());
         if row.id().is_empty() {
-            return Err(EvalError::EmptyId { place });
+            return Err(EvalError::EmptyId { location });
         }
         if !row.score().is_finite() {
             let found = row.score().to_string();
-            return Err(EvalError::BadScore { place, id: shortened(row.id(), 60), found });
+            return Err(EvalError::InvalidScore { location, id: shortened(row.id(), 60), found });
         }
         if let Some(first) = index.insert(row.id(), row) {
-            let first = Place::new(file, first.line());
-            return Err(EvalError::DoubledId { place, first, id: shortened(row.id(), 60) });
+            let first = Location::new(file, first.line());
+            return Err(EvalError::DuplicateId { location, first, id: shortened(row.id(), 60) });
         }
     }
     Ok(index)
@@ -78,7 +78,7 @@ pub(super) fn join(
     if let Some(first) = missing.next() {
         return Err(EvalError::MissingPrediction {
             predictions: predictions_file.to_owned(),
-            gold: Place::new(gold_file, first.line),
+            gold: Location::new(gold_file, first.line),
             id: shortened(&first.id, 60),
             missing: 1 + missing.count(),
             rows: gold.len(),
@@ -87,7 +87,7 @@ pub(super) fn join(
     let mut extra = predictions.iter().filter(|row| !gold_index.contains_key(row.id.as_str()));
     if let Some(first) = extra.next() {
         return Err(EvalError::ExtraPrediction {
-            place: Place::new(predictions_file, first.line),
+            location: Location::new(predictions_file, first.line),
             gold: gold_file.to_owned(),
             id: shortened(&first.id, 60),
             extra: 1 + extra.count(),

@@ -26,7 +26,7 @@ use crate::error::EvalError;
 use crate::items::{Item, Statistic};
 use crate::metric::input_warning;
 use crate::metric::pearson::pearson;
-use crate::result::{Evaluation, FEW_UNITS, Measure, Provenance, SourceFile};
+use crate::result::{Evaluation, MIN_UNITS, Measure, Provenance, SourceFile};
 use sample::{PhraseMetric, Sample};
 
 /// One rated pair of phrases.
@@ -130,9 +130,9 @@ impl PhraseReport {
 
 /// Scores predictions against gold rows, joined by id.
 ///
-/// # Errors   [`EvalError::Empty`]; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]; [`EvalError::BadScore`];
+/// # Errors   [`EvalError::Empty`]; [`EvalError::EmptyId`]; [`EvalError::DuplicateId`]; [`EvalError::InvalidScore`];
 /// [`EvalError::MissingPrediction`]; [`EvalError::ExtraPrediction`]; [`EvalError::Metric`] for a single row;
-/// [`EvalError::BadOption`]
+/// [`EvalError::InvalidOption`]
 pub fn evaluate(
     gold: &[GoldRow],
     predictions: &[Prediction],
@@ -235,7 +235,7 @@ fn warnings(sample: &Sample, evaluation: &Evaluation, options: &PhraseOptions) -
     };
     if options.unit == ResampleUnit::Anchor && sample.anchors() == 1 {
         warnings.push("only one anchor: intervals resample single rows".to_owned());
-    } else if interval.units < FEW_UNITS {
+    } else if interval.units < MIN_UNITS {
         warnings.push(format!("only {} sampling units: intervals are rough", interval.units));
     }
     if interval.undefined_resamples > 0 {

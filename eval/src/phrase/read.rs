@@ -7,7 +7,7 @@ use csv::{ErrorKind, StringRecord};
 
 use super::join::{Row, checked_index};
 use super::{GoldRow, Prediction};
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::source::read_bytes;
 use crate::table::shortened;
 
@@ -29,22 +29,22 @@ pub fn read_predictions(path: impl AsRef<Path>) -> Result<Vec<Prediction>, EvalE
 /// Like [`read_gold`], but from bytes; `file` is the name for error messages.
 ///
 /// # Errors   [`EvalError::Empty`]; [`EvalError::Malformed`]; [`EvalError::MissingColumn`];
-/// [`EvalError::DoubledColumn`]; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]; [`EvalError::BadScore`]
+/// [`EvalError::DuplicateColumn`]; [`EvalError::EmptyId`]; [`EvalError::DuplicateId`]; [`EvalError::InvalidScore`]
 pub fn parse_gold(file: &str, bytes: &[u8]) -> Result<Vec<GoldRow>, EvalError> {
     let mut csv = CsvRows::new(file, bytes)?;
     let [id, anchor, target, context, score] =
         csv.columns(["id", "anchor", "target", "context", "score"])?;
     let rating = csv.optional_column("rating")?;
-    csv.collect(|record, place| {
+    csv.collect(|record, location| {
         let id = record[id].trim().to_owned();
         Ok(GoldRow {
-            score: parse_score(&record[score], &id, place)?,
+            score: parse_score(&record[score], &id, location)?,
             id,
             anchor: record[anchor].to_owned(),
             target: record[target].to_owned(),
             context: record[context].trim().to_owned(),
             rating: rating.map(|column| record[column].trim().to_owned()).filter(|r| !r.is_empty()),
-            line: place.line,
+            line: location.line,
         })
     })
 }
@@ -55,9 +55,13 @@ pub fn parse_gold(file: &str, bytes: &[u8]) -> Result<Vec<GoldRow>, EvalError> {
 pub fn parse_predictions(file: &str, bytes: &[u8]) -> Result<Vec<Prediction>, EvalError> {
     let mut csv = CsvRows::new(file, bytes)?;
     let [id, score] = csv.columns(["id", "score"])?;
-    csv.collect(|record, place| {
+    csv.collect(|record, location| {
         let id = record[id].trim().to_owned();
-        Ok(Prediction { score: parse_score(&record[score], &id, place)?, id, line: place.line })
+        Ok(Prediction {
+            score: parse_score(&record[score], &id, location)?,
+            id,
+            line: location.line,
+        })
     })
 }
 
@@ -69,10 +73,10 @@ fn read<T>(
 }
 
 /// Parses a finite number with a decimal point.
-fn parse_score(text: &str, id: &str, place: &Place) -> Result<f64, EvalError> {
+fn parse_score(text: &str, id: &str, location: &Location) -> Result<f64, EvalError> {
     let parsed = text.trim().parse().ok().filter(|score: &f64| score.is_finite());
-    parsed.ok_or_else(|| EvalError::BadScore {
-        place: place.clone(),
+    parsed.ok_or_else(|| EvalError::InvalidScore {
+        location: location.clone(),
         id: shortened(id, 60),
         found: shortened(text, 60),
     })
@@ -104,7 +108,7 @@ impl<'a> CsvRows<'a> {
         let mut positions = [0; N];
         for (position, name) in positions.iter_mut().zip(names) {
             *position = self.optional_column(name)?.ok_or_else(|| EvalError::MissingColumn {
-                place: Place::new(self.file, self.header_line),
+                location: Location::new(self.file, self.header_line),
                 column: name.to_owned(),
                 found: shortened(&self.header.iter().collect::<Vec<_>>().join(", "), 200),
             })?;
@@ -117,8 +121,8 @@ impl<'a> CsvRows<'a> {
         let mut found = self.header.iter().enumerate().filter(|(_, heading)| *heading == name);
         let first = found.next().map(|(position, _)| position);
         if found.next().is_some() {
-            let place = Place::new(self.file, self.header_line);
-            return Err(EvalError::DoubledColumn { place, column: name.to_owned() });
+            let location = Location::new(self.file, self.header_line);
+            return Err(EvalError::DuplicateColumn { location, column: name.to_owned() });
         }
         Ok(first)
     }
@@ -126,7 +130,7 @@ impl<'a> CsvRows<'a> {
     /// Collects all rows; ids must be present and unique.
     fn collect<T: Row>(
         &mut self,
-        row: impl Fn(&StringRecord, &Place) -> Result<T, EvalError>,
+        row: impl Fn(&StringRecord, &Location) -> Result<T, EvalError>,
     ) -> Result<Vec<T>, EvalError> {
         let mut lines = LineCounter::new(self.bytes);
         let mut rows = Vec::new();
@@ -136,7 +140,7 @@ impl<'a> CsvRows<'a> {
                 malformed(self.file, lines.line_of(byte), &error)
             })?;
             let byte = record.position().map_or(0, csv::Position::byte);
-            rows.push(row(&record, &Place::new(self.file, lines.line_of(byte)))?);
+            rows.push(row(&record, &Location::new(self.file, lines.line_of(byte)))?);
         }
         checked_index(&rows, self.file)?;
         Ok(rows)
@@ -147,7 +151,7 @@ impl<'a> CsvRows<'a> {
 fn text_bytes<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], EvalError> {
     let refuse = |reason: &str, remedy| {
         let reason = reason.to_owned();
-        Err(EvalError::Malformed { place: Place::new(file, None), reason, remedy })
+        Err(EvalError::Malformed { location: Location::new(file, None), reason, remedy })
     };
     match bytes {
         [0x1F, 0x8B, ..] => refuse("is gzip-compressed", "unpack it with gunzip first"),
@@ -168,7 +172,7 @@ fn malformed(file: &str, line: u64, error: &csv::Error) -> EvalError {
         }
         _ => (error.to_string(), "write the file as comma-separated values with a header"),
     };
-    EvalError::Malformed { place: Place::new(file, line), reason, remedy }
+    EvalError::Malformed { location: Location::new(file, line), reason, remedy }
 }
 
 /// Converts increasing byte offsets to line numbers, including the empty lines that the CSV reader

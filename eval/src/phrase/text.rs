@@ -1,9 +1,9 @@
 //! Formats the report as aligned plain text.
 
 use super::{PhraseReport, WorstRow};
-use crate::result::{Breakdown, BreakdownRow, FEW_UNITS, Interval};
+use crate::result::{Breakdown, BreakdownRow, Interval, MIN_UNITS};
 use crate::table::{Align, TextTable, limits, number, shortened};
-use crate::text::{figures, sources, words};
+use crate::text::{metrics, sources, words};
 
 /// Number of anchors shown at each end; the JSON report has all.
 const ANCHORS_SHOWN: usize = 5;
@@ -13,7 +13,7 @@ const PHRASE_WIDTH: usize = 32;
 /// The whole report, one paragraph per table.
 pub(super) fn render(report: &PhraseReport) -> String {
     let evaluation = &report.evaluation;
-    let mut paragraphs = vec![heading(report), figures(evaluation)];
+    let mut paragraphs = vec![heading(report), metrics(evaluation)];
     paragraphs.extend(report.warnings.iter().map(|warning| format!("Warning: {warning}.\n")));
     let tables = &evaluation.breakdowns;
     for same_division in tables.chunk_by(|a, b| a.name == b.name) {
@@ -41,7 +41,7 @@ fn heading(report: &PhraseReport) -> String {
 fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
     let starred = |interval: &Interval| {
         let other_method = overall.is_some_and(|overall| overall.method != interval.method);
-        let star = if other_method && interval.units >= FEW_UNITS { "*" } else { "" };
+        let star = if other_method && interval.units >= MIN_UNITS { "*" } else { "" };
         limits(Some(interval)) + star
     };
     let metrics: Vec<String> = tables.iter().map(|table| words(&table.metric)).collect();

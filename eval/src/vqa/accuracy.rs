@@ -1,7 +1,7 @@
 //! Scores one answer.
 
 use super::answer::{Normaliser, tidied};
-use super::people::HumanAnswer;
+use super::human_answers::HumanAnswer;
 
 /// Number of earlier answers that are searched for the same text, to avoid normalising it again.
 const FEW: usize = 16;
@@ -10,9 +10,9 @@ const FEW: usize = 16;
 /// `m` is the number of matches among the other answers. The accuracy is the mean of these scores;
 /// without human answers it is 0.
 ///
-/// If the human answers differ, all answers are [`normalised`](super::answer::normalised) first. If
-/// all are equal, answers are compared without normalisation, so `Yes` does not match ten times
-/// `yes`.
+/// If the human answers differ, [`normalise_answer`](super::answer::normalise_answer) is applied
+/// to all answers first. If all are equal, answers are compared without normalisation, so `Yes`
+/// does not match ten times `yes`.
 pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
     Scorer::default().accuracy(given, answers)
 }
@@ -35,13 +35,13 @@ impl Scorer {
         self.copies.clear();
         self.copies.resize(answers.len(), 0);
         for (answer, _) in answers.iter().zip(&self.matching).filter(|(_, matching)| **matching) {
-            if let Some(copies) = self.copies.get_mut(answer.same_as as usize) {
+            if let Some(copies) = self.copies.get_mut(answer.first_equal as usize) {
                 *copies += 1;
             }
         }
         // The script compares an answer neither with itself nor with an answer equal in all fields.
         let score = |(answer, matching): (&HumanAnswer<'_>, &bool)| -> f64 {
-            let same = if *matching { self.copies.get(answer.same_as as usize) } else { None };
+            let same = if *matching { self.copies.get(answer.first_equal as usize) } else { None };
             let others = matches - same.copied().unwrap_or(0);
             (others as f64 / 3.0).min(1.0)
         };
@@ -80,7 +80,7 @@ mod tests {
     fn answers(texts: &[&'static str]) -> Vec<HumanAnswer<'static>> {
         let answer = |(place, text): (usize, &&'static str)| HumanAnswer {
             answer: (*text).into(),
-            same_as: place as u32,
+            first_equal: place as u32,
         };
         texts.iter().enumerate().map(answer).collect()
     }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(accuracy(" yes\n", &answers(&["yes"; 10])), 1.0);
         // Without ids the ten answers are equal in all fields, so no other answer remains.
         let mut same = answers(&["yes"; 10]);
-        same.iter_mut().for_each(|answer| answer.same_as = 0);
+        same.iter_mut().for_each(|answer| answer.first_equal = 0);
         assert_eq!(accuracy("yes", &same), 0.0);
     }
 }

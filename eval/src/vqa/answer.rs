@@ -29,17 +29,17 @@ pub(super) fn tidied(answer: &str) -> Cow<'_, str> {
 /// adds apostrophes to contractions.
 ///
 /// ```
-/// use engram_eval::vqa::answer::normalised;
+/// use engram_eval::vqa::answer::normalise_answer;
 ///
-/// assert_eq!(normalised("The two dogs."), "2 dogs");
-/// assert_eq!(normalised("1,000 people"), "1000 people");
-/// assert_eq!(normalised("t-shirt"), "t shirt");
+/// assert_eq!(normalise_answer("The two dogs."), "2 dogs");
+/// assert_eq!(normalise_answer("1,000 people"), "1000 people");
+/// assert_eq!(normalise_answer("t-shirt"), "t shirt");
 /// ```
-pub fn normalised(answer: &str) -> String {
+pub fn normalise_answer(answer: &str) -> String {
     Normaliser::default().normalise(answer).to_owned()
 }
 
-/// Computes [`normalised`] with reusable buffers, for many answers.
+/// Computes [`normalise_answer`] with reusable buffers, for many answers.
 #[derive(Debug, Default)]
 pub(super) struct Normaliser {
     unmarked: String,
@@ -167,9 +167,9 @@ mod tests {
             ("n/a", "n"),
             ("", ""),
         ] {
-            assert_eq!(normalised(answer), wanted, "{answer:?}");
+            assert_eq!(normalise_answer(answer), wanted, "{answer:?}");
         }
-        let stops = normalised(&"x. ".repeat(40));
+        let stops = normalise_answer(&"x. ".repeat(40));
         assert_eq!(stops.matches('.').count(), 8);
     }
 }

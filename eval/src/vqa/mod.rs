@@ -5,7 +5,7 @@
 //! | `accuracy` | scores one answer |
 //! | [`answer`] | normalises an answer as the script does |
 //! | `contractions` | the script's contraction table |
-//! | [`people`] | compact storage of human answers |
+//! | [`human_answers`] | compact storage of human answers |
 //! | [`read`] | reads annotations and results from JSON |
 //!
 //! ```
@@ -25,7 +25,7 @@
 mod accuracy;
 pub mod answer;
 mod contractions;
-pub mod people;
+pub mod human_answers;
 pub mod read;
 
 use std::borrow::Cow;
@@ -36,14 +36,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::bootstrap::{BootstrapOptions, measure_of_mean};
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::groups::rows_by_label;
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::metric::MetricInfo;
 use crate::result::{Breakdown, Evaluation, Provenance, SourceFile};
 use crate::table::shortened;
-use crate::text::{breakdown, figures, sources};
+use crate::text::{breakdown, metrics, sources};
 use accuracy::Scorer;
 use read::{Annotation, Questions};
 
@@ -106,7 +106,7 @@ pub struct WorstQuestion {
 /// Scores results against annotations. Each argument comes with its file name, for messages.
 ///
 /// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions in one
-/// file only; [`EvalError::Empty`] without questions; [`EvalError::BadOption`]
+/// file only; [`EvalError::Empty`] without questions; [`EvalError::InvalidOption`]
 pub fn evaluate<'n, 'a>(
     (annotation_file, annotations): (&str, &'n [Annotation<'a>]),
     (result_file, results): (&str, &HashMap<Id<'a>, Cow<'a, str>>),
@@ -178,7 +178,7 @@ fn check_questions<'a>(
     if let Some(first) = missing.clone().next() {
         return Err(EvalError::MissingPrediction {
             predictions: result_file.to_owned(),
-            gold: Place::new(annotation_file, None),
+            gold: Location::new(annotation_file, None),
             id: shortened(&first.question_id.0, 60),
             missing: missing.count(),
             rows: annotations.len(),
@@ -189,7 +189,7 @@ fn check_questions<'a>(
             annotations.iter().map(|annotation| &annotation.question_id).collect();
         let extra = results.keys().filter(|id| !known.contains(id));
         return Err(EvalError::ExtraPrediction {
-            place: Place::new(result_file, None),
+            location: Location::new(result_file, None),
             gold: annotation_file.to_owned(),
             id: extra.clone().min().map_or_else(String::new, |id| shortened(&id.0, 60)),
             extra: extra.count(),
@@ -248,7 +248,7 @@ impl VqaReport {
             evaluation.primary.n,
             sources(evaluation)
         );
-        let mut paragraphs = vec![heading, figures(evaluation)];
+        let mut paragraphs = vec![heading, metrics(evaluation)];
         paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
         if !self.worst.is_empty() {
             let line = |worst: &WorstQuestion| {

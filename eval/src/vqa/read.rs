@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::people::{HumanAnswer, people};
-use crate::error::{EvalError, Place};
+use super::human_answers::{HumanAnswer, deserialize_answers};
+use crate::error::{EvalError, Location};
 use crate::ids::Id;
-use crate::json::cursor::{PART, list_alone, list_under};
+use crate::json::cursor::{PART, parse_list, parse_list_under_key};
 use crate::json::{Object, message, objects};
 use crate::table::shortened;
 
@@ -25,7 +25,7 @@ pub struct Annotation<'a> {
     #[serde(borrow, default)]
     pub answer_type: Cow<'a, str>,
     /// Human answers, usually ten.
-    #[serde(borrow, deserialize_with = "people")]
+    #[serde(borrow, deserialize_with = "deserialize_answers")]
     pub answers: Box<[HumanAnswer<'a>]>,
 }
 
@@ -45,16 +45,16 @@ struct Answer<'a> {
 
 /// Reads annotations, `{"annotations": [{"question_id", "question_type", "answer_type", "answers"}]}`.
 ///
-/// # Errors   [`EvalError::Malformed`]; [`EvalError::DoubledId`]
+/// # Errors   [`EvalError::Malformed`]; [`EvalError::DuplicateId`]
 pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation<'a>>, EvalError> {
     let remedy = "give the annotations of VQA v2 or OK-VQA: {\"annotations\": [{\"question_id\", \
                   \"answers\": [{\"answer\"}]}]}";
-    let annotations = match list_under("annotations", text, PART) {
+    let annotations = match parse_list_under_key("annotations", text, PART) {
         Some(annotations) => annotations,
         None => parse::<Object<Annotations<'a>>>(file, text, remedy)?.0.annotations,
     };
     let empty = |reason: String| EvalError::Malformed {
-        place: Place::new(file, None),
+        location: Location::new(file, None),
         reason,
         remedy: "give every question at least one answer",
     };
@@ -71,13 +71,13 @@ pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation
 
 /// Reads results, `[{"question_id", "answer"}]`.
 ///
-/// # Errors   [`EvalError::Malformed`]; [`EvalError::DoubledId`]
+/// # Errors   [`EvalError::Malformed`]; [`EvalError::DuplicateId`]
 pub fn parse_results<'a>(
     file: &str,
     text: &'a str,
 ) -> Result<HashMap<Id<'a>, Cow<'a, str>>, EvalError> {
     let remedy = "give results as [{\"question_id\": …, \"answer\": \"…\"}]";
-    let read: Vec<Answer<'a>> = match list_alone(text, PART) {
+    let read: Vec<Answer<'a>> = match parse_list(text, PART) {
         Some(answers) => answers,
         None => {
             let answers: Vec<Object<Answer<'a>>> = parse(file, text, remedy)?;
@@ -107,10 +107,10 @@ struct Question<'a> {
 
 /// Reads questions, `{"questions": [{"question_id", "question"}]}`.
 ///
-/// # Errors   [`EvalError::Malformed`]; [`EvalError::DoubledId`]
+/// # Errors   [`EvalError::Malformed`]; [`EvalError::DuplicateId`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Questions<'a>, EvalError> {
     let remedy = "give questions as {\"questions\": [{\"question_id\", \"question\"}]}";
-    let questions = match list_under("questions", text, PART) {
+    let questions = match parse_list_under_key("questions", text, PART) {
         Some(questions) => questions,
         None => parse::<Object<QuestionFile<'a>>>(file, text, remedy)?.0.questions,
     };
@@ -124,7 +124,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(
     remedy: &'static str,
 ) -> Result<T, EvalError> {
     serde_json::from_str(text).map_err(|error| EvalError::Malformed {
-        place: Place::new(file, (error.line() > 0).then_some(error.line() as u64)),
+        location: Location::new(file, (error.line() > 0).then_some(error.line() as u64)),
         reason: format!("is not as expected: {}", message(&error)),
         remedy,
     })
@@ -138,7 +138,7 @@ fn refuse_doubles<'i, 'a: 'i>(
     for (row, id) in ids.enumerate() {
         if let Some(first) = seen.insert(id, row) {
             return Err(EvalError::Malformed {
-                place: Place::new(file, None),
+                location: Location::new(file, None),
                 reason: format!(
                     "has the question `{}` twice (entries {} and {})",
                     shortened(&id.0, 60),

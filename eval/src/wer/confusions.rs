@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::PairAligner;
 use super::alignment::Edit;
 use super::read::Pairs;
-use super::tokens::{Unit, words};
+use super::tokens::{TokenUnit, words};
 use crate::normalise::characters::strip;
 
 /// The most frequent confusions of each kind with their counts. Equally frequent confusions are in
@@ -33,10 +33,10 @@ impl Confusions {
 }
 
 /// The tokens of a text.
-pub(super) fn tokens(text: &str, unit: Unit) -> Vec<&str> {
+pub(super) fn tokens(text: &str, unit: TokenUnit) -> Vec<&str> {
     match unit {
-        Unit::Word => words(text).collect(),
-        Unit::Char => {
+        TokenUnit::Word => words(text).collect(),
+        TokenUnit::Char => {
             let text = strip(text);
             text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]).collect()
         }
@@ -44,7 +44,7 @@ pub(super) fn tokens(text: &str, unit: Unit) -> Vec<&str> {
 }
 
 /// Returns the `count` most frequent confusions of each kind.
-pub fn confusions(pairs: &Pairs<'_>, unit: Unit, count: usize) -> Confusions {
+pub fn confusions(pairs: &Pairs<'_>, unit: TokenUnit, count: usize) -> Confusions {
     let mut aligner = PairAligner::new(pairs.alignment);
     let mut substitutions: HashMap<(&str, &str), u64> = HashMap::new();
     let (mut deletions, mut insertions) = (HashMap::new(), HashMap::new());
@@ -52,14 +52,19 @@ pub fn confusions(pairs: &Pairs<'_>, unit: Unit, count: usize) -> Confusions {
         if reference == hypothesis {
             continue;
         }
-        let (said, heard) = (tokens(reference, unit), tokens(hypothesis, unit));
+        let (reference_tokens, hypothesis_tokens) =
+            (tokens(reference, unit), tokens(hypothesis, unit));
         let (mut i, mut j) = (0, 0);
         for edit in aligner.align(unit, reference, hypothesis) {
             match edit {
                 Edit::Hit => {}
-                Edit::Substitution => *substitutions.entry((said[i], heard[j])).or_default() += 1,
-                Edit::Deletion => *deletions.entry(said[i]).or_default() += 1,
-                Edit::Insertion => *insertions.entry(heard[j]).or_default() += 1,
+                Edit::Substitution => {
+                    *substitutions
+                        .entry((reference_tokens[i], hypothesis_tokens[j]))
+                        .or_default() += 1
+                }
+                Edit::Deletion => *deletions.entry(reference_tokens[i]).or_default() += 1,
+                Edit::Insertion => *insertions.entry(hypothesis_tokens[j]).or_default() += 1,
             }
             i += usize::from(*edit != Edit::Insertion);
             j += usize::from(*edit != Edit::Deletion);
@@ -72,7 +77,7 @@ pub fn confusions(pairs: &Pairs<'_>, unit: Unit, count: usize) -> Confusions {
     Confusions {
         substitutions: most_frequent(substitutions, count)
             .into_iter()
-            .map(|((said, heard), n)| (said.to_owned(), heard.to_owned(), n))
+            .map(|((reference, hypothesis), n)| (reference.to_owned(), hypothesis.to_owned(), n))
             .collect(),
         deletions: single(deletions),
         insertions: single(insertions),
@@ -98,7 +103,7 @@ mod tests {
             hypotheses: vec!["a z c".into(), "a z y x".into()],
             ..Pairs::default()
         };
-        let found = confusions(&pairs, Unit::Word, 5);
+        let found = confusions(&pairs, TokenUnit::Word, 5);
         let substitutions = [("b".into(), "y".into(), 1), ("b".into(), "z".into(), 1)];
         assert_eq!(found.substitutions, substitutions);
         assert_eq!(

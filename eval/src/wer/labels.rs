@@ -2,25 +2,25 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::source::{check_line_ends, not_blank};
 use crate::table::shortened;
 
 /// A tab-separated table with a header and one line per utterance.
 #[derive(Debug)]
-pub struct Table<'a> {
+pub struct LabelTable<'a> {
     file: String,
     header: Vec<&'a str>,
     header_line: u64,
     rows: HashMap<&'a str, (u64, Vec<&'a str>)>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> LabelTable<'a> {
     /// Parses a table; the header must contain `id`.
     ///
-    /// # Errors   [`EvalError::Empty`]; [`EvalError::MissingColumn`]; [`EvalError::DoubledColumn`];
+    /// # Errors   [`EvalError::Empty`]; [`EvalError::MissingColumn`]; [`EvalError::DuplicateColumn`];
     /// [`EvalError::Malformed`] for a line with a different number of fields;
-    /// [`EvalError::EmptyId`]; [`EvalError::DoubledId`]
+    /// [`EvalError::EmptyId`]; [`EvalError::DuplicateId`]
     pub fn parse(file: &str, text: &'a str) -> Result<Self, EvalError> {
         check_line_ends(file, text)?;
         let mut lines = not_blank(text);
@@ -34,26 +34,26 @@ impl<'a> Table<'a> {
             .ok_or_else(|| missing(file, header_line, "id", &header))?;
         let mut names = HashSet::new();
         if let Some(name) = header.iter().find(|name| !name.is_empty() && !names.insert(**name)) {
-            let place = Place::new(file, header_line);
-            return Err(EvalError::DoubledColumn { place, column: shortened(name, 60) });
+            let location = Location::new(file, header_line);
+            return Err(EvalError::DuplicateColumn { location, column: shortened(name, 60) });
         }
         let mut rows: HashMap<&str, (u64, Vec<&str>)> = HashMap::new();
         for (line, row) in lines {
             let fields: Vec<&str> = row.split('\t').collect();
             if fields.len() != header.len() {
                 return Err(EvalError::Malformed {
-                    place: Place::new(file, line),
+                    location: Location::new(file, line),
                     reason: format!("has {} fields, the header has {}", fields.len(), header.len()),
                     remedy: "separate fields by tabs, and keep tabs out of them",
                 });
             }
-            let (place, id) = (Place::new(file, line), fields[id].trim());
+            let (location, id) = (Location::new(file, line), fields[id].trim());
             if id.is_empty() {
-                return Err(EvalError::EmptyId { place });
+                return Err(EvalError::EmptyId { location });
             }
             if let Some((first, _)) = rows.insert(id, (line, fields)) {
-                let (first, id) = (Place::new(file, first), shortened(id, 60));
-                return Err(EvalError::DoubledId { place, first, id });
+                let (first, id) = (Location::new(file, first), shortened(id, 60));
+                return Err(EvalError::DuplicateId { location, first, id });
             }
         }
         if rows.is_empty() {
@@ -73,7 +73,7 @@ impl<'a> Table<'a> {
         let value = |id: &S| match self.rows.get(id.as_ref().trim()) {
             Some((_, fields)) => Ok(fields[column].to_owned()),
             None => Err(EvalError::Malformed {
-                place: Place::new(&self.file, None),
+                location: Location::new(&self.file, None),
                 reason: format!("has no line for the id `{}`", shortened(id.as_ref(), 60)),
                 remedy: "add one line per utterance to the table",
             }),
@@ -84,7 +84,7 @@ impl<'a> Table<'a> {
 
 fn missing(file: &str, line: u64, column: &str, header: &[&str]) -> EvalError {
     EvalError::MissingColumn {
-        place: Place::new(file, line),
+        location: Location::new(file, line),
         column: column.to_owned(),
         found: shortened(&header.join(", "), 200),
     }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn labels_are_found_by_id_and_column() {
-        let table = Table::parse("t", "id\tspeaker\tset\nu2\tb\ty\nu1\ta\tx\n").unwrap();
+        let table = LabelTable::parse("t", "id\tspeaker\tset\nu2\tb\ty\nu1\ta\tx\n").unwrap();
         assert_eq!(table.column("speaker", &["u1", "u2"]).unwrap(), ["a", "b"]);
         let error = |column: &str, id: &str| table.column(column, &[id]).unwrap_err().to_string();
         assert!(
@@ -104,14 +104,14 @@ mod tests {
                 .contains("column `speker` is missing; the header has: id, speaker, set")
         );
         assert!(error("set", "u3").starts_with("t: has no line for the id `u3`"));
-        let refused = |text: &str| Table::parse("t", text).unwrap_err().to_string();
+        let refused = |text: &str| LabelTable::parse("t", text).unwrap_err().to_string();
         assert!(refused("id\ta\n1\n").starts_with("t:2: has 1 fields, the header has 2"));
         assert!(refused("id\ta\n1\tx\n1\ty\n").starts_with("t:3: id `1` was already given at t:2"));
         assert!(refused("a\tb\n").contains("column `id` is missing"));
         assert!(refused("id\ta\n").starts_with("t: has no rows"));
         assert!(refused("id\ta\n \tx\n").starts_with("t:2: the id is empty"));
         assert!(refused("\nid\ta\ta\n").starts_with("t:2: column `a` occurs twice"));
-        let late = Table::parse("t", "\n\nid\ta\n u1 \tx\n").unwrap();
+        let late = LabelTable::parse("t", "\n\nid\ta\n u1 \tx\n").unwrap();
         assert_eq!(late.column("a", &["u1"]).unwrap(), ["x"]);
         assert!(late.column("b", &["u1"]).unwrap_err().to_string().starts_with("t:3: column `b`"));
     }

@@ -14,7 +14,7 @@
 //! ```
 //! let references = ["the cat sat", "on the mat"];
 //! let hypotheses = ["the cat sat", "on a mat mat"];
-//! let words = engram_eval::wer::measure(&references, &hypotheses)?;
+//! let words = engram_eval::wer::count_word_errors(&references, &hypotheses)?;
 //! assert_eq!(words.total.errors(), 2);
 //! assert_eq!(words.total.error_rate(), 2.0 / 6.0);
 //! # Ok::<(), engram_eval::EvalError>(())
@@ -37,11 +37,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::EvalError;
 use alignment::{Aligner, Edit};
 use counts::EditCounts;
-use tokens::{Numbering, Unit};
+use tokens::{TokenUnit, Vocabulary};
 
 /// Limit of one alignment, in cells: 200,000 by 200,000 tokens with little in common, or longer
 /// texts that are more similar. An alignment of this size takes about 10 s.
-const MOST_CELLS: u64 = 40_000_000_000;
+const MAX_CELLS: u64 = 40_000_000_000;
 
 /// The alignment of a hypothesis to its reference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ impl Alignment {
 
 /// The edit counts of each pair and of all pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Errors {
+pub struct ErrorCounts {
     /// Counts of all pairs.
     pub total: EditCounts,
     /// Counts of each pair, in order.
@@ -73,40 +73,44 @@ pub struct Errors {
 
 /// Counts the word errors of each hypothesis against the reference with the same index.
 ///
-/// # Errors   [`EvalError::UnequalLengths`]
-pub fn measure<R, H>(references: &[R], hypotheses: &[H]) -> Result<Errors, EvalError>
+/// # Errors   [`EvalError::LengthMismatch`]
+pub fn count_word_errors<R, H>(references: &[R], hypotheses: &[H]) -> Result<ErrorCounts, EvalError>
 where
     R: AsRef<str> + Sync,
     H: AsRef<str> + Sync,
 {
-    measure_by(Unit::Word, references, hypotheses)
+    count_errors(TokenUnit::Word, references, hypotheses)
 }
 
 /// Counts the errors of hypotheses in words or characters. Runs in parallel over pairs; the result
 /// does not depend on the number of threads.
 ///
-/// # Errors   [`EvalError::UnequalLengths`]
-pub fn measure_by<R, H>(unit: Unit, references: &[R], hypotheses: &[H]) -> Result<Errors, EvalError>
+/// # Errors   [`EvalError::LengthMismatch`]
+pub fn count_errors<R, H>(
+    unit: TokenUnit,
+    references: &[R],
+    hypotheses: &[H],
+) -> Result<ErrorCounts, EvalError>
 where
     R: AsRef<str> + Sync,
     H: AsRef<str> + Sync,
 {
-    measure_aligned(Alignment::Jiwer, unit, references, hypotheses)
+    count_errors_aligned(Alignment::Jiwer, unit, references, hypotheses)
 }
 
-/// Like [`measure_by`], with either alignment.
-fn measure_aligned<R, H>(
+/// Like [`count_errors`], with either alignment.
+fn count_errors_aligned<R, H>(
     alignment: Alignment,
-    unit: Unit,
+    unit: TokenUnit,
     references: &[R],
     hypotheses: &[H],
-) -> Result<Errors, EvalError>
+) -> Result<ErrorCounts, EvalError>
 where
     R: AsRef<str> + Sync,
     H: AsRef<str> + Sync,
 {
     if references.len() != hypotheses.len() {
-        return Err(EvalError::UnequalLengths {
+        return Err(EvalError::LengthMismatch {
             references: references.len(),
             hypotheses: hypotheses.len(),
         });
@@ -122,18 +126,18 @@ where
             },
         )
         .collect();
-    Ok(Errors { total: pairs.iter().copied().sum(), pairs })
+    Ok(ErrorCounts { total: pairs.iter().copied().sum(), pairs })
 }
 
 /// Returns the alignment of one pair, in text order.
 ///
 /// ```
-/// use engram_eval::wer::{align, alignment::Edit, tokens::Unit};
+/// use engram_eval::wer::{align, alignment::Edit, tokens::TokenUnit};
 ///
-/// let edits = align(Unit::Word, "a b c", "a x c d");
+/// let edits = align(TokenUnit::Word, "a b c", "a x c d");
 /// assert_eq!(edits, [Edit::Hit, Edit::Substitution, Edit::Hit, Edit::Insertion]);
 /// ```
-pub fn align(unit: Unit, reference: &str, hypothesis: &str) -> Vec<Edit> {
+pub fn align(unit: TokenUnit, reference: &str, hypothesis: &str) -> Vec<Edit> {
     PairAligner::default().align(unit, reference, hypothesis).to_vec()
 }
 
@@ -142,7 +146,7 @@ pub fn align(unit: Unit, reference: &str, hypothesis: &str) -> Vec<Edit> {
 struct PairAligner<'a> {
     alignment: Alignment,
     edits: Vec<Edit>,
-    numbering: Numbering<'a>,
+    vocabulary: Vocabulary<'a>,
     aligner: Aligner,
     reference: Vec<u32>,
     hypothesis: Vec<u32>,
@@ -155,49 +159,60 @@ impl<'a> PairAligner<'a> {
 
     /// Maps the tokens of a pair to integers. The vocabulary of one pair is small and stays in the
     /// cache.
-    fn number(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) {
-        self.numbering.clear();
-        self.numbering.number(reference, unit, &mut self.reference);
-        self.numbering.number(hypothesis, unit, &mut self.hypothesis);
+    fn encode(&mut self, unit: TokenUnit, reference: &'a str, hypothesis: &'a str) {
+        self.vocabulary.clear();
+        self.vocabulary.encode(reference, unit, &mut self.reference);
+        self.vocabulary.encode(hypothesis, unit, &mut self.hypothesis);
     }
 
     /// The reason why the alignment of a pair would take too long, or `None`.
-    fn too_long(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) -> Option<String> {
+    fn too_long(
+        &mut self,
+        unit: TokenUnit,
+        reference: &'a str,
+        hypothesis: &'a str,
+    ) -> Option<String> {
         // A text never has more tokens than bytes.
         let bytes = reference.len() as u64 * hypothesis.len() as u64;
-        let sclite = (self.alignment, unit) == (Alignment::Sclite, Unit::Word);
-        if bytes <= MOST_CELLS.min(sclite::MOST_CELLS as u64) {
+        let sclite = (self.alignment, unit) == (Alignment::Sclite, TokenUnit::Word);
+        if bytes <= MAX_CELLS.min(sclite::MAX_CELLS as u64) {
             return None;
         }
-        self.number(unit, reference, hypothesis);
-        let (said, heard) = (self.reference.len(), self.hypothesis.len());
-        let vocabulary = self.numbering.vocabulary(unit);
+        self.encode(unit, reference, hypothesis);
+        let (reference_tokens, hypothesis_tokens) = (self.reference.len(), self.hypothesis.len());
+        let vocabulary = self.vocabulary.size(unit);
         let most = match sclite {
-            true if sclite::too_long(said, heard) => sclite::MOST_CELLS as u64,
-            false if said as u64 * heard as u64 <= MOST_CELLS => return None,
+            true if sclite::too_long(reference_tokens, hypothesis_tokens) => {
+                sclite::MAX_CELLS as u64
+            }
+            false if reference_tokens as u64 * hypothesis_tokens as u64 <= MAX_CELLS => {
+                return None;
+            }
             false
                 if self.aligner.cells(&self.reference, &self.hypothesis, vocabulary)
-                    > MOST_CELLS =>
+                    > MAX_CELLS =>
             {
-                MOST_CELLS
+                MAX_CELLS
             }
             _ => return None,
         };
         let tokens = match unit {
-            Unit::Word => "words",
-            Unit::Char => "characters",
+            TokenUnit::Word => "words",
+            TokenUnit::Char => "characters",
         };
         let few = if sclite { "" } else { ", with little in common" };
-        Some(format!("has {said} and {heard} {tokens}{few}: needs more than {most} cells"))
+        Some(format!(
+            "has {reference_tokens} and {hypothesis_tokens} {tokens}{few}: needs more than {most} cells"
+        ))
     }
 
-    fn align(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) -> &[Edit] {
-        self.number(unit, reference, hypothesis);
-        if (self.alignment, unit) == (Alignment::Sclite, Unit::Word) {
+    fn align(&mut self, unit: TokenUnit, reference: &'a str, hypothesis: &'a str) -> &[Edit] {
+        self.encode(unit, reference, hypothesis);
+        if (self.alignment, unit) == (Alignment::Sclite, TokenUnit::Word) {
             self.edits = sclite::edits(&self.reference, &self.hypothesis);
             return &self.edits;
         }
-        let vocabulary = self.numbering.vocabulary(unit);
+        let vocabulary = self.vocabulary.size(unit);
         self.aligner.align(&self.reference, &self.hypothesis, vocabulary)
     }
 }

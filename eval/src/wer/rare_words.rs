@@ -13,8 +13,8 @@ use super::alignment::Edit;
 use super::confusions::tokens;
 use super::counts::EditCounts;
 use super::read::{Pairs, check_ids};
-use super::tokens::{Unit, words};
-use crate::error::{EvalError, Place};
+use super::tokens::{TokenUnit, words};
+use crate::error::{EvalError, Location};
 use crate::json::message_in_line;
 use crate::source::{check_line_ends, not_blank};
 use crate::table::shortened;
@@ -28,9 +28,9 @@ pub enum RareWords {
     /// One list for all pairs.
     List(HashSet<String>),
     /// The words with at most this many occurrences in all references together.
-    AtMost(u64),
+    MaxCount(u64),
     /// One list per pair.
-    OfPair(BiasingLists),
+    PerPair(BiasingLists),
 }
 
 /// One list of rare words per pair, by id.
@@ -61,7 +61,7 @@ pub struct RareWordErrors {
 /// a file without words
 pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalError> {
     let malformed = |line: Option<u64>, reason: &str| EvalError::Malformed {
-        place: Place::new(file, line),
+        location: Location::new(file, line),
         reason: reason.to_owned(),
         remedy: "give one word per line",
     };
@@ -79,10 +79,10 @@ pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalEr
 
 /// Parses the rare words of each pair, `id<TAB>text<TAB>JSON list`.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]
+/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::EmptyId`]; [`EvalError::DuplicateId`]
 pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalError> {
     let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
-        place: Place::new(file, line),
+        location: Location::new(file, line),
         reason,
         remedy: BIASING_SHAPE,
     };
@@ -113,7 +113,7 @@ pub fn rare_word_errors(
     rare_words: &RareWords,
 ) -> Result<RareWordErrors, EvalError> {
     let mut frequencies: HashMap<&str, u64> = HashMap::new();
-    if let RareWords::AtMost(_) = rare_words {
+    if let RareWords::MaxCount(_) = rare_words {
         for word in pairs.references.iter().flat_map(|reference| words(reference)) {
             *frequencies.entry(word).or_default() += 1;
         }
@@ -123,10 +123,10 @@ pub fn rare_word_errors(
     let rows = pairs.ids.iter().zip(&pairs.references).zip(&pairs.hypotheses);
     for ((id, reference), hypothesis) in rows {
         let own = match rare_words {
-            RareWords::OfPair(lists) => {
+            RareWords::PerPair(lists) => {
                 let id = id.trim();
                 Some(lists.of_pair.get(id).ok_or_else(|| EvalError::Malformed {
-                    place: Place::new(&lists.file, None),
+                    location: Location::new(&lists.file, None),
                     reason: format!("has no line for the utterance `{}`", shortened(id, 60)),
                     remedy: BIASING_SHAPE,
                 })?)
@@ -135,13 +135,15 @@ pub fn rare_word_errors(
         };
         let is_rare = |word: &str| match (rare_words, own) {
             (RareWords::List(list), _) => list.contains(word),
-            (RareWords::AtMost(most), _) => frequencies.get(word).copied().unwrap_or(0) <= *most,
-            (RareWords::OfPair(_), own) => own.is_some_and(|own| own.contains(word)),
+            (RareWords::MaxCount(most), _) => frequencies.get(word).copied().unwrap_or(0) <= *most,
+            (RareWords::PerPair(_), own) => own.is_some_and(|own| own.contains(word)),
         };
-        let (said, heard) = (tokens(reference, Unit::Word), tokens(hypothesis, Unit::Word));
+        let (reference_tokens, hypothesis_tokens) =
+            (tokens(reference, TokenUnit::Word), tokens(hypothesis, TokenUnit::Word));
         let (mut i, mut j) = (0, 0);
-        for edit in aligner.align(Unit::Word, reference, hypothesis) {
-            let word = if *edit == Edit::Insertion { heard[j] } else { said[i] };
+        for edit in aligner.align(TokenUnit::Word, reference, hypothesis) {
+            let word =
+                if *edit == Edit::Insertion { hypothesis_tokens[j] } else { reference_tokens[i] };
             let side = if is_rare(word) { &mut rare } else { &mut others };
             *side += EditCounts::of(&[*edit]);
             i += usize::from(*edit != Edit::Insertion);
@@ -188,7 +190,7 @@ mod tests {
             ..Pairs::default()
         };
         let lists = BiasingLists { file: "f".to_owned(), ..BiasingLists::default() };
-        let error = rare_word_errors(&pairs, &RareWords::OfPair(lists)).unwrap_err().to_string();
+        let error = rare_word_errors(&pairs, &RareWords::PerPair(lists)).unwrap_err().to_string();
         assert!(error.starts_with("f: has no line for the utterance `u1`; give a line"), "{error}");
     }
 }

@@ -9,10 +9,10 @@ use super::confusions::{Confusions, confusions};
 use super::counts::EditCounts;
 use super::rare_words::{RareWordErrors, RareWords, rare_word_errors};
 use super::read::{Pairs, SHORTER};
-use super::tokens::Unit;
-use super::{Alignment, Errors, PairAligner, measure_aligned};
-use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_all};
-use crate::error::{EvalError, Place};
+use super::tokens::TokenUnit;
+use super::{Alignment, ErrorCounts, PairAligner, count_errors_aligned};
+use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_many};
+use crate::error::{EvalError, Location};
 use crate::groups::rows_by_label;
 use crate::items::{Item, Statistic};
 use crate::metric::MetricInfo;
@@ -37,7 +37,7 @@ const fn lower_is_better(name: &'static str) -> MetricInfo {
 #[derive(Debug, Clone)]
 pub struct WerOptions {
     /// The unit of the primary metric, of counts and of alignments: words or characters.
-    pub unit: Unit,
+    pub unit: TokenUnit,
     /// Number of resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
     /// The group of each pair (its speaker): the bootstrap draws whole groups.
@@ -63,7 +63,7 @@ pub struct WerOptions {
 impl Default for WerOptions {
     fn default() -> Self {
         Self {
-            unit: Unit::Word,
+            unit: TokenUnit::Word,
             bootstrap: BootstrapOptions::default(),
             cluster: None,
             by: Vec::new(),
@@ -100,12 +100,12 @@ pub struct WerReport {
     pub alignment: Alignment,
     /// The number of pairs without reference words, and their insertions.
     pub empty_references: EmptyReferences,
-    /// Errors of rare words and of the other words.
+    /// Error counts of rare words and of the other words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rare_words: Option<RareWordErrors>,
     /// The primary metric with each of the further normalisers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub normalisers: Vec<NormaliserFigure>,
+    pub normalisers: Vec<NormaliserValue>,
     /// The most frequent confusions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confusions: Option<Confusions>,
@@ -119,7 +119,7 @@ pub struct WerReport {
 
 /// The primary metric with one normaliser.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NormaliserFigure {
+pub struct NormaliserValue {
     /// Name and version of the normaliser.
     pub normaliser: String,
     /// The value of the metric.
@@ -151,8 +151,8 @@ pub struct WorstPair {
 
 /// Evaluates hypotheses against references.
 ///
-/// # Errors   [`EvalError::BadOption`], also if the number of labels differs;
-/// [`EvalError::UnequalLengths`]; [`EvalError::Empty`] without pairs
+/// # Errors   [`EvalError::InvalidOption`], also if the number of labels differs;
+/// [`EvalError::LengthMismatch`]; [`EvalError::Empty`] without pairs
 pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, EvalError> {
     options.bootstrap.validate()?;
     if pairs.references.is_empty() && pairs.hypotheses.is_empty() {
@@ -164,7 +164,7 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
         [("ids", pairs.ids.len())].into_iter().chain(labels.map(|n| ("labels", n)))
     {
         if found != rows {
-            return Err(EvalError::BadOption {
+            return Err(EvalError::InvalidOption {
                 option,
                 found: format!("{found} values for {rows} references"),
                 expected: "one value per reference",
@@ -175,21 +175,21 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
     for normaliser in &options.other_normalisers {
         let measured = Measured::new(&*prepared(pairs, *normaliser)?, options)?;
         let measure = measured.measures(options).swap_remove(0);
-        normalisers.push(NormaliserFigure { normaliser: normaliser.described(), measure });
+        normalisers.push(NormaliserValue { normaliser: normaliser.name_and_version(), measure });
     }
     let pairs = &*prepared(pairs, options.normaliser)?;
     let measured = Measured::new(pairs, options)?;
     let Measured { words, chars, .. } = &measured;
     let (chosen, info, length) = match options.unit {
-        Unit::Word => (words, WER, "reference_words"),
-        Unit::Char => (chars, CER, "reference_characters"),
+        TokenUnit::Word => (words, WER, "reference_words"),
+        TokenUnit::Char => (chars, CER, "reference_characters"),
     };
     let mut measures = measured.measures(options);
     let breakdowns = options.by.iter().map(|by| breakdown(by, &info, chosen, options)).collect();
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let primary = measures.remove(0);
     let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
-    evaluation.normaliser = options.normaliser.described();
+    evaluation.normaliser = options.normaliser.name_and_version();
     let counts = chosen.total;
     for (name, count) in [
         ("hits", counts.hits),
@@ -225,7 +225,7 @@ fn prepared<'p, 'a>(
 ) -> Result<Cow<'p, Pairs<'a>>, EvalError> {
     let mut prepared = Cow::Borrowed(pairs);
     if pairs.markup.references || pairs.markup.hypotheses {
-        prepared = Cow::Owned(pairs.chosen(normaliser)?);
+        prepared = Cow::Owned(pairs.without_markup(normaliser)?);
     }
     if normaliser != Normaliser::None {
         prepared = Cow::Owned(prepared.normalised(normaliser));
@@ -239,10 +239,10 @@ fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
     let mut aligner = PairAligner::new(pairs.alignment);
     let texts = pairs.ids.iter().zip(pairs.references.iter().zip(&pairs.hypotheses));
     for (id, (reference, hypothesis)) in texts {
-        for unit in [Unit::Word, Unit::Char] {
+        for unit in [TokenUnit::Word, TokenUnit::Char] {
             if let Some(reason) = aligner.too_long(unit, reference, hypothesis) {
-                let place = Place::new(&format!("utterance {}", shortened(id, 60)), None);
-                return Err(EvalError::Malformed { place, reason, remedy: SHORTER });
+                let location = Location::new(&format!("utterance {}", shortened(id, 60)), None);
+                return Err(EvalError::Malformed { location, reason, remedy: SHORTER });
             }
         }
     }
@@ -251,23 +251,23 @@ fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
 
 /// The edit counts of all pairs, and the resampling of the intervals.
 struct Measured {
-    words: Errors,
-    chars: Errors,
+    words: ErrorCounts,
+    chars: ErrorCounts,
     resampling: Resampling,
 }
 
 impl Measured {
     fn new(pairs: &Pairs<'_>, options: &WerOptions) -> Result<Self, EvalError> {
         let (references, hypotheses) = (&pairs.references, &pairs.hypotheses);
-        let measure = |unit| measure_aligned(pairs.alignment, unit, references, hypotheses);
+        let measure = |unit| count_errors_aligned(pairs.alignment, unit, references, hypotheses);
         // Words and characters in parallel, so that a single long pair uses two threads.
-        let (words, chars) = rayon::join(|| measure(Unit::Word), || measure(Unit::Char));
+        let (words, chars) = rayon::join(|| measure(TokenUnit::Word), || measure(TokenUnit::Char));
         Ok(Self {
             words: words?,
             chars: chars?,
             resampling: match &options.cluster {
                 Some(labels) => Resampling::by_group(&labels.name, &labels.of_pair),
-                None => Resampling::by_item("utterance", pairs.ids.len()),
+                None => Resampling::by_named_row("utterance", pairs.ids.len()),
             },
         })
     }
@@ -275,29 +275,29 @@ impl Measured {
     /// All rates; the rate of the chosen unit is first.
     fn measures(&self, options: &WerOptions) -> Vec<Measure> {
         let (chosen, other) = match options.unit {
-            Unit::Word => ((&self.words, WER), (&self.chars, CER)),
-            Unit::Char => ((&self.chars, CER), (&self.words, WER)),
+            TokenUnit::Word => ((&self.words, WER), (&self.chars, CER)),
+            TokenUnit::Char => ((&self.chars, CER), (&self.words, WER)),
         };
         let pairs = chosen.0.pairs.len();
         let infos = [chosen.1, other.1, MER, WIL, WIP, SENTENCE_ERROR_RATE];
         let values = rates(chosen.0, other.0, &vec![1; pairs]);
         let drawn = (options.bootstrap.resamples > 0).then(|| {
-            bootstrap_all(&self.resampling, &options.bootstrap, |times| {
+            bootstrap_many(&self.resampling, &options.bootstrap, |times| {
                 rates(chosen.0, other.0, times)
             })
         });
-        let measure = |(figure, info): (usize, &MetricInfo)| {
+        let measure = |(metric, info): (usize, &MetricInfo)| {
             let of = |drawn: &[Distribution; 6]| {
-                drawn[figure].interval(&self.resampling, &options.bootstrap)
+                drawn[metric].interval(&self.resampling, &options.bootstrap)
             };
-            Measure::new(info, pairs, Ok(values[figure]), drawn.as_ref().map(of))
+            Measure::new(info, pairs, Ok(values[metric]), drawn.as_ref().map(of))
         };
         infos.iter().enumerate().map(measure).collect()
     }
 }
 
 /// The rates in the order of the measures, with each pair counted `times` times.
-fn rates(chosen: &Errors, other: &Errors, times: &[u32]) -> [f64; 6] {
+fn rates(chosen: &ErrorCounts, other: &ErrorCounts, times: &[u32]) -> [f64; 6] {
     let counts = EditCounts::sum(&chosen.pairs, times);
     let (mut wrong, mut drawn) = (0u64, 0u64);
     for (pair, times) in chosen.pairs.iter().zip(times) {
@@ -314,7 +314,12 @@ fn rates(chosen: &Errors, other: &Errors, times: &[u32]) -> [f64; 6] {
     ]
 }
 
-fn breakdown(by: &Labels, info: &MetricInfo, errors: &Errors, options: &WerOptions) -> Breakdown {
+fn breakdown(
+    by: &Labels,
+    info: &MetricInfo,
+    errors: &ErrorCounts,
+    options: &WerOptions,
+) -> Breakdown {
     let mut parts = rows_by_label(by.of_pair.iter().map(String::as_str));
     parts.sort_unstable();
     let measure = |(label, rows): &(&str, Vec<usize>)| {
@@ -325,7 +330,7 @@ fn breakdown(by: &Labels, info: &MetricInfo, errors: &Errors, options: &WerOptio
                 let own: Vec<&String> = rows.iter().map(|pair| &labels.of_pair[*pair]).collect();
                 Resampling::by_group(&labels.name, &own)
             }
-            None => Resampling::by_item("utterance", pairs.len()),
+            None => Resampling::by_named_row("utterance", pairs.len()),
         };
         let interval = crate::bootstrap::interval(&resampling, &options.bootstrap, |times| {
             EditCounts::sum(&pairs, times).error_rate()
@@ -335,7 +340,7 @@ fn breakdown(by: &Labels, info: &MetricInfo, errors: &Errors, options: &WerOptio
     Breakdown::new(&by.name, info, parts.iter().map(measure).collect())
 }
 
-fn empty_references(words: &Errors) -> EmptyReferences {
+fn empty_references(words: &ErrorCounts) -> EmptyReferences {
     let empty = words.pairs.iter().filter(|pair| pair.reference_tokens() == 0);
     empty.fold(EmptyReferences::default(), |sum, pair| EmptyReferences {
         pairs: sum.pairs + 1,
@@ -344,7 +349,7 @@ fn empty_references(words: &Errors) -> EmptyReferences {
 }
 
 /// The pairs with the most errors. Ties: the higher rate first, then the earlier pair.
-fn worst(pairs: &Pairs<'_>, errors: &Errors, count: usize) -> Vec<WorstPair> {
+fn worst(pairs: &Pairs<'_>, errors: &ErrorCounts, count: usize) -> Vec<WorstPair> {
     let mut order: Vec<usize> = (0..errors.pairs.len()).collect();
     order.retain(|pair| errors.pairs[*pair].errors() > 0);
     order.sort_by(|a, b| {
@@ -362,8 +367,13 @@ fn worst(pairs: &Pairs<'_>, errors: &Errors, count: usize) -> Vec<WorstPair> {
     order.into_iter().map(listed).collect()
 }
 
-fn items(pairs: &Pairs<'_>, info: &MetricInfo, errors: &Errors, options: &WerOptions) -> Vec<Item> {
-    let normaliser = options.normaliser.described();
+fn items(
+    pairs: &Pairs<'_>,
+    info: &MetricInfo,
+    errors: &ErrorCounts,
+    options: &WerOptions,
+) -> Vec<Item> {
+    let normaliser = options.normaliser.name_and_version();
     let item = |(pair, counts): (usize, &EditCounts)| {
         let group = options.cluster.as_ref().map(|labels| labels.of_pair[pair].as_str());
         let (numerator, denominator) = (counts.errors() as f64, counts.reference_tokens() as f64);
@@ -386,8 +396,8 @@ mod tests {
     #[test]
     fn texts_that_would_take_minutes_are_refused() {
         let (reference, hypothesis) = (noise(1, 400_000), noise(2, 400_000));
-        let options = WerOptions { unit: Unit::Char, ..WerOptions::default() };
-        let pairs = Pairs::of(std::slice::from_ref(&reference), std::slice::from_ref(&hypothesis));
+        let options = WerOptions { unit: TokenUnit::Char, ..WerOptions::default() };
+        let pairs = Pairs::new(std::slice::from_ref(&reference), std::slice::from_ref(&hypothesis));
         let error = evaluate(&pairs.unwrap(), &options).unwrap_err().to_string();
         assert_eq!(
             error,
@@ -396,7 +406,7 @@ mod tests {
         );
         // Long similar texts are accepted.
         let alike = reference.replacen("ab", "x", 400);
-        let pairs = Pairs::of(std::slice::from_ref(&reference), std::slice::from_ref(&alike));
+        let pairs = Pairs::new(std::slice::from_ref(&reference), std::slice::from_ref(&alike));
         let found = evaluate(&pairs.unwrap(), &options).unwrap().counts;
         assert_eq!((found.substitutions, found.deletions), (400, 400));
     }

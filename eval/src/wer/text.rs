@@ -7,11 +7,11 @@ use unicode_general_category::{GeneralCategory, get_general_category};
 use super::alignment::Edit;
 use super::confusions::{Confusions, tokens};
 use super::counts::EditCounts;
-use super::report::{NormaliserFigure, WerReport, WorstPair};
-use super::tokens::Unit;
+use super::report::{NormaliserValue, WerReport, WorstPair};
+use super::tokens::TokenUnit;
 use super::{Alignment, PairAligner};
 use crate::table::{Align, TextTable, limits, number, shortened};
-use crate::text::{breakdown, figures, sources};
+use crate::text::{breakdown, metrics, sources};
 
 /// Whether the text uses terminal colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +27,11 @@ const LINE_WIDTH: usize = 100;
 
 impl WerReport {
     /// The report as aligned plain text.
-    pub fn to_text(&self, unit: Unit, colour: Colour) -> String {
+    pub fn to_text(&self, unit: TokenUnit, colour: Colour) -> String {
         let evaluation = &self.evaluation;
         let what = match unit {
-            Unit::Word => "Word error rate",
-            Unit::Char => "Character error rate",
+            TokenUnit::Word => "Word error rate",
+            TokenUnit::Char => "Character error rate",
         };
         let heading = format!(
             "{what}, {} utterances, normaliser {}\n{}",
@@ -43,14 +43,14 @@ impl WerReport {
             Alignment::Jiwer => heading,
             Alignment::Sclite => heading + "Words are aligned as in sclite\n",
         };
-        let mut paragraphs = vec![heading, figures(evaluation), self.counts(unit)];
+        let mut paragraphs = vec![heading, metrics(evaluation), self.counts(unit)];
         if !self.normalisers.is_empty() {
             let mut table = TextTable::new(&[
                 ("normaliser", Align::Left),
                 ("error rate", Align::Right),
                 ("interval", Align::Left),
             ]);
-            for NormaliserFigure { normaliser, measure } in &self.normalisers {
+            for NormaliserValue { normaliser, measure } in &self.normalisers {
                 let interval = limits(measure.interval.as_ref());
                 table.push(vec![normaliser.clone(), number(measure.value), interval]);
             }
@@ -87,11 +87,11 @@ impl WerReport {
         paragraphs.join("\n")
     }
 
-    fn counts(&self, unit: Unit) -> String {
+    fn counts(&self, unit: TokenUnit) -> String {
         let EditCounts { hits, substitutions, deletions, insertions } = self.counts;
         let tokens = match unit {
-            Unit::Word => "words",
-            Unit::Char => "characters",
+            TokenUnit::Word => "words",
+            TokenUnit::Char => "characters",
         };
         let mut text = format!(
             "{} reference {tokens}: {hits} hits, {substitutions} substitutions, {deletions} \
@@ -161,20 +161,20 @@ pub(crate) fn visible(token: &str) -> Cow<'_, str> {
 /// A column of an alignment: the edit, the reference token and the hypothesis token.
 pub(crate) struct Column<'a> {
     pub(crate) edit: Edit,
-    pub(crate) said: &'a str,
-    pub(crate) heard: &'a str,
+    pub(crate) reference: &'a str,
+    pub(crate) hypothesis: &'a str,
 }
 
 /// The columns of the alignment of a pair, in text order.
-pub(crate) fn columns(pair: &WorstPair, unit: Unit, alignment: Alignment) -> Vec<Column<'_>> {
+pub(crate) fn columns(pair: &WorstPair, unit: TokenUnit, alignment: Alignment) -> Vec<Column<'_>> {
     let WorstPair { reference, hypothesis, .. } = pair;
-    let (said, heard) = (tokens(reference, unit), tokens(hypothesis, unit));
+    let (reference_tokens, hypothesis_tokens) = (tokens(reference, unit), tokens(hypothesis, unit));
     let (mut i, mut j) = (0, 0);
     let column = |edit: Edit| {
         let column = Column {
             edit,
-            said: if edit == Edit::Insertion { "" } else { said[i] },
-            heard: if edit == Edit::Deletion { "" } else { heard[j] },
+            reference: if edit == Edit::Insertion { "" } else { reference_tokens[i] },
+            hypothesis: if edit == Edit::Deletion { "" } else { hypothesis_tokens[j] },
         };
         i += usize::from(edit != Edit::Insertion);
         j += usize::from(edit != Edit::Deletion);
@@ -185,7 +185,7 @@ pub(crate) fn columns(pair: &WorstPair, unit: Unit, alignment: Alignment) -> Vec
 }
 
 /// The reference above the hypothesis, with a letter below each error; wrapped into several lines.
-fn aligned(pair: &WorstPair, unit: Unit, alignment: Alignment, colour: Colour) -> String {
+fn aligned(pair: &WorstPair, unit: TokenUnit, alignment: Alignment, colour: Colour) -> String {
     let counts = &pair.counts;
     let mut text = format!(
         "{}: {} of {} wrong ({} substituted, {} deleted, {} inserted)\n",
@@ -199,8 +199,9 @@ fn aligned(pair: &WorstPair, unit: Unit, alignment: Alignment, colour: Colour) -
     let mut lines = [String::from("REF"), String::from("HYP"), String::from("   ")];
     let mut width = 0;
     for column in columns(pair, unit, alignment) {
-        let [said, heard] = [column.said, column.heard].map(|token| shortened(token, 60));
-        let letters = [&said, &heard].map(|token| token.chars().count());
+        let [reference, hypothesis] =
+            [column.reference, column.hypothesis].map(|token| shortened(token, 60));
+        let letters = [&reference, &hypothesis].map(|token| token.chars().count());
         let wide = letters[0].max(letters[1]);
         if width > 0 && width + wide + 1 > LINE_WIDTH {
             push_lines(&mut text, &mut lines);
@@ -213,7 +214,8 @@ fn aligned(pair: &WorstPair, unit: Unit, alignment: Alignment, colour: Colour) -
             Edit::Deletion => ("\u{1b}[31m", "D"),
             Edit::Insertion => ("\u{1b}[32m", "I"),
         };
-        for (line, cell) in lines.iter_mut().zip([said.as_str(), heard.as_str(), letter]) {
+        for (line, cell) in lines.iter_mut().zip([reference.as_str(), hypothesis.as_str(), letter])
+        {
             let fill = " ".repeat(wide - cell.chars().count());
             *line += " ";
             match colour {
@@ -261,7 +263,7 @@ mod tests {
         let (reference, hypothesis) = ("a cat sat on", "a sat on mats");
         let pair = WorstPair {
             id: "u1".to_owned(),
-            counts: EditCounts::of(&align(Unit::Word, reference, hypothesis)),
+            counts: EditCounts::of(&align(TokenUnit::Word, reference, hypothesis)),
             reference: reference.to_owned(),
             hypothesis: hypothesis.to_owned(),
         };
@@ -271,8 +273,11 @@ mod tests {
             "HYP a *** sat on mats",
             "      D          I\n",
         ];
-        assert_eq!(aligned(&pair, Unit::Word, Alignment::Jiwer, Colour::Never), wanted.join("\n"));
-        let coloured = aligned(&pair, Unit::Word, Alignment::Jiwer, Colour::Ansi);
+        assert_eq!(
+            aligned(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Never),
+            wanted.join("\n")
+        );
+        let coloured = aligned(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Ansi);
         assert!(coloured.contains("\u{1b}[31mcat\u{1b}[0m"), "{coloured}");
     }
 }

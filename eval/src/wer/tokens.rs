@@ -8,7 +8,7 @@ use crate::normalise::characters::{is_space, strip};
 
 /// The kind of token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum TokenUnit {
     /// Words, separated by U+0020 or by two or more white-space characters of any kind. As in
     /// jiwer, a single tab or no-break space does not separate words.
     Word,
@@ -66,9 +66,9 @@ fn first_gap(text: &str) -> (usize, usize) {
 }
 
 /// Maps words and characters to integers; equal tokens get equal integers until
-/// [`Numbering::clear`].
+/// [`Vocabulary::clear`].
 #[derive(Debug, Default)]
-pub struct Numbering<'a> {
+pub struct Vocabulary<'a> {
     words: HashMap<&'a str, u32, RandomState>,
     chars: HashMap<char, u32, RandomState>,
 }
@@ -79,7 +79,7 @@ const ASCII: u32 = 128;
 /// Maximum capacity of a table that is reused: the time to clear a table depends on its capacity.
 const KEPT: usize = 1024;
 
-impl<'a> Numbering<'a> {
+impl<'a> Vocabulary<'a> {
     /// Forgets all mappings.
     pub fn clear(&mut self) {
         if self.words.capacity() > KEPT {
@@ -93,14 +93,14 @@ impl<'a> Numbering<'a> {
     }
 
     /// Writes the integers of the tokens of a text to `numbers`.
-    pub fn number(&mut self, text: &'a str, unit: Unit, numbers: &mut Vec<u32>) {
+    pub fn encode(&mut self, text: &'a str, unit: TokenUnit, numbers: &mut Vec<u32>) {
         numbers.clear();
         match unit {
-            Unit::Word => numbers.extend(words(text).map(|word| {
+            TokenUnit::Word => numbers.extend(words(text).map(|word| {
                 let next = self.words.len() as u32;
                 *self.words.entry(word).or_insert(next)
             })),
-            Unit::Char => numbers.extend(strip(text).chars().map(|c| {
+            TokenUnit::Char => numbers.extend(strip(text).chars().map(|c| {
                 if c.is_ascii() {
                     return c as u32;
                 }
@@ -111,10 +111,10 @@ impl<'a> Numbering<'a> {
     }
 
     /// Upper bound (exclusive) of all assigned integers.
-    pub fn vocabulary(&self, unit: Unit) -> usize {
+    pub fn size(&self, unit: TokenUnit) -> usize {
         match unit {
-            Unit::Word => self.words.len(),
-            Unit::Char => ASCII as usize + self.chars.len(),
+            TokenUnit::Word => self.words.len(),
+            TokenUnit::Char => ASCII as usize + self.chars.len(),
         }
     }
 }
@@ -141,16 +141,16 @@ mod tests {
 
     #[test]
     fn equal_tokens_have_equal_numbers() {
-        let mut numbering = Numbering::default();
+        let mut vocabulary = Vocabulary::default();
         let mut numbers = Vec::new();
-        numbering.number("to be or not to be", Unit::Word, &mut numbers);
+        vocabulary.encode("to be or not to be", TokenUnit::Word, &mut numbers);
         assert_eq!(numbers, [0, 1, 2, 3, 0, 1]);
-        assert_eq!(numbering.vocabulary(Unit::Word), 4);
-        numbering.number(" aé éa ", Unit::Char, &mut numbers);
+        assert_eq!(vocabulary.size(TokenUnit::Word), 4);
+        vocabulary.encode(" aé éa ", TokenUnit::Char, &mut numbers);
         assert_eq!(numbers, [97, 128, 32, 128, 97]);
-        assert_eq!(numbering.vocabulary(Unit::Char), 129);
-        numbering.clear();
-        numbering.number("be", Unit::Word, &mut numbers);
+        assert_eq!(vocabulary.size(TokenUnit::Char), 129);
+        vocabulary.clear();
+        vocabulary.encode("be", TokenUnit::Word, &mut numbers);
         assert_eq!(numbers, [0]);
     }
 }

@@ -17,7 +17,7 @@ fn distance(reference: &[&str], hypothesis: &[&str]) -> u64 {
     row[reference.len()]
 }
 
-fn errors(unit: Unit, reference: &str, hypothesis: &str) -> u64 {
+fn errors(unit: TokenUnit, reference: &str, hypothesis: &str) -> u64 {
     EditCounts::of(&align(unit, reference, hypothesis)).errors()
 }
 
@@ -26,11 +26,11 @@ fn an_alignment_has_the_fewest_edits() {
     holds(cases(600), (sentence(90), sentence(90)), |(reference, hypothesis)| {
         let (said, heard): (Vec<_>, Vec<_>) =
             (words(&reference).collect(), words(&hypothesis).collect());
-        assert_eq!(errors(Unit::Word, &reference, &hypothesis), distance(&said, &heard));
+        assert_eq!(errors(TokenUnit::Word, &reference, &hypothesis), distance(&said, &heard));
         targets::check_alignment(&reference, &hypothesis);
         // The tokens of a hit are equal, those of a substitution differ.
         let (mut i, mut j) = (0, 0);
-        for edit in align(Unit::Word, &reference, &hypothesis) {
+        for edit in align(TokenUnit::Word, &reference, &hypothesis) {
             match edit {
                 Edit::Hit => assert_eq!(said[i], heard[j]),
                 Edit::Substitution => assert_ne!(said[i], heard[j]),
@@ -61,14 +61,14 @@ fn long_alignments_have_the_fewest_edits_too() {
         let (reference, hypothesis) = (text(&reference), text(&hypothesis));
         let (said, heard): (Vec<_>, Vec<_>) =
             (words(&reference).collect(), words(&hypothesis).collect());
-        assert_eq!(errors(Unit::Word, &reference, &hypothesis), distance(&said, &heard));
+        assert_eq!(errors(TokenUnit::Word, &reference, &hypothesis), distance(&said, &heard));
     });
 }
 
 #[test]
 fn the_distance_is_a_metric() {
     holds(cases(500), (sentence(12), sentence(12), sentence(12)), |(a, b, c)| {
-        for unit in [Unit::Word, Unit::Char] {
+        for unit in [TokenUnit::Word, TokenUnit::Char] {
             let of = |x: &str, y: &str| errors(unit, x, y);
             assert_eq!(of(&a, &b), of(&b, &a));
             assert!(of(&a, &c) <= of(&a, &b) + of(&b, &c));
@@ -84,9 +84,9 @@ fn counts_of_pairs_add_up() {
     holds(cases(150), (pairs, any::<Index>()), |(pairs, at)| {
         let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let at = at.index(references.len() + 1);
-        for unit in [Unit::Word, Unit::Char] {
+        for unit in [TokenUnit::Word, TokenUnit::Char] {
             let of = |from: usize, to: usize| {
-                measure_by(unit, &references[from..to], &hypotheses[from..to]).expect("as many")
+                count_errors(unit, &references[from..to], &hypotheses[from..to]).expect("as many")
             };
             let (mut first, second, all) =
                 (of(0, at), of(at, references.len()), of(0, references.len()));

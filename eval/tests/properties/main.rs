@@ -6,14 +6,14 @@
 //! | `readers` | of all file readers |
 //! | `texts` | of tokenisers and normalisers |
 //! | `alignment` | of edits and their counts |
-//! | `figures` | of metrics: limits, order of items, perfect results |
+//! | `metrics` | values of metrics: limits, order of items, perfect results |
 //! | `threads` | no result depends on the number of threads |
 
 #[path = "../../fuzz/targets.rs"]
 mod targets;
 
 mod alignment;
-mod figures;
+mod metrics;
 mod readers;
 mod texts;
 mod threads;
@@ -33,8 +33,8 @@ use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::read;
 use engram_eval::wer::report::{self, WerOptions, WerReport};
-use engram_eval::wer::tokens::{Unit, words};
-use engram_eval::wer::{align, measure_by};
+use engram_eval::wer::tokens::{TokenUnit, words};
+use engram_eval::wer::{align, count_errors};
 use engram_eval::{aokvqa, phrase, vqa};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -90,7 +90,7 @@ fn hostile_text_is_read_to_its_end() {
             normaliser.normalise(&text);
         }
         ptb::tokenise(&[&text]);
-        vqa::answer::normalised(&text);
+        vqa::answer::normalise_answer(&text);
         assert!(words(&text).count() <= text.len());
     }
 }

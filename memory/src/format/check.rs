@@ -4,7 +4,7 @@
 use super::file::FileRecord;
 use super::manifest::{GraphRecord, Manifest, SegmentRecord};
 use super::pointer::generation_number;
-use crate::generation::MOST_ROWS;
+use crate::generation::MAX_ROWS;
 
 impl Manifest {
     /// Fails with the first fault of the manifest.
@@ -25,8 +25,8 @@ impl Manifest {
             segment.check(self).map_err(|fault| format!("segment {number}: {fault}"))?;
             rows = rows.saturating_add(segment.rows);
         }
-        if rows > MOST_ROWS {
-            return Err(format!("has {rows} rows, more than {MOST_ROWS}"));
+        if rows > MAX_ROWS {
+            return Err(format!("has {rows} rows, more than {MAX_ROWS}"));
         }
         Ok(())
     }
@@ -34,7 +34,7 @@ impl Manifest {
 
 impl SegmentRecord {
     fn check(&self, manifest: &Manifest) -> Result<(), String> {
-        if self.rows == 0 || self.rows > MOST_ROWS {
+        if self.rows == 0 || self.rows > MAX_ROWS {
             return Err(format!("has {} rows", self.rows));
         }
         if !(0.0..f32::INFINITY).contains(&self.longest_key)
@@ -59,7 +59,7 @@ impl SegmentRecord {
 
 impl GraphRecord {
     fn check(&self, rows: usize) -> Result<(), String> {
-        let nodes = rows..=MOST_ROWS;
+        let nodes = rows..=MAX_ROWS;
         if !nodes.contains(&self.nodes) || self.entry as usize >= self.nodes {
             let (nodes, entry) = (self.nodes, self.entry);
             return Err(format!(

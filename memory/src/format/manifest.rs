@@ -76,13 +76,14 @@ pub struct ValueFormat {
     /// Width of a token.
     pub width: usize,
     /// The number type.
-    pub number: ValueNumber,
+    #[serde(rename = "number")]
+    pub dtype: ValueDtype,
 }
 
 /// The number type of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ValueNumber {
+pub enum ValueDtype {
     /// 16-bit floating point.
     F16,
     /// 8-bit integers with a scale per token.
@@ -190,11 +191,11 @@ impl SegmentRecord {
 
 impl fmt::Display for ValueFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = match self.number {
-            ValueNumber::F16 => "f16",
-            ValueNumber::Int8 => "int8",
+        let dtype = match self.dtype {
+            ValueDtype::F16 => "f16",
+            ValueDtype::Int8 => "int8",
         };
-        write!(f, "{} x {} {number}", self.tokens, self.width)
+        write!(f, "{} x {} {dtype}", self.tokens, self.width)
     }
 }
 
@@ -222,7 +223,7 @@ impl Manifest {
 
     /// Reads the current generation's manifest.
     ///
-    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`], [`MemoryError::Corrupt`]
+    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`], [`MemoryError::Corrupt`]
     pub(crate) fn current(memory: &Path) -> Result<Self, MemoryError> {
         Ok(Self::open_current(memory)?.0)
     }
@@ -259,7 +260,11 @@ impl Manifest {
         if let Ok(Version { format_version: found }) = serde_json::from_slice(bytes)
             && found > FORMAT_VERSION
         {
-            return Err(MemoryError::Newer { file: path.to_owned(), found, known: FORMAT_VERSION });
+            return Err(MemoryError::NewerFormat {
+                file: path.to_owned(),
+                found,
+                known: FORMAT_VERSION,
+            });
         }
         if hex(&Sha256::digest(bytes)) != pointer.sha256 {
             return Err(MemoryError::corrupt(path, "differs from the SHA-256 in CURRENT"));

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use memmap2::{Mmap, MmapOptions};
 
 /// The maximum length of a stored path. Of longer paths only the end is stored.
-pub const LONGEST_PATH: usize = 512;
+pub const MAX_PATH_LENGTH: usize = 512;
 
 /// A mapped file.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ struct Slot {
     start: AtomicUsize,
     /// 0 while nothing is mapped.
     end: AtomicUsize,
-    path: [AtomicU8; LONGEST_PATH],
+    path: [AtomicU8; MAX_PATH_LENGTH],
     length: AtomicUsize,
     next: *const Slot,
 }
@@ -90,7 +90,7 @@ impl Slot {
             taken: AtomicBool::new(true),
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
-            path: [const { AtomicU8::new(0) }; LONGEST_PATH],
+            path: [const { AtomicU8::new(0) }; MAX_PATH_LENGTH],
             length: AtomicUsize::new(0),
             next: ptr::null(),
         }));
@@ -106,7 +106,7 @@ impl Slot {
 
     fn fill(&self, path: &Path, start: usize, bytes: usize) {
         let path = path.as_os_str().as_bytes();
-        let path = &path[path.len().saturating_sub(LONGEST_PATH)..];
+        let path = &path[path.len().saturating_sub(MAX_PATH_LENGTH)..];
         self.path.iter().zip(path).for_each(|(own, byte)| own.store(*byte, Ordering::Relaxed));
         self.length.store(path.len(), Ordering::Relaxed);
         self.start.store(start, Ordering::Relaxed);
@@ -118,13 +118,13 @@ impl Slot {
 /// if no memory file is mapped there.
 ///
 /// It takes no lock and allocates nothing, so a signal handler may call it.
-pub fn path_at(address: usize, path: &mut [u8; LONGEST_PATH]) -> Option<usize> {
+pub fn path_at(address: usize, path: &mut [u8; MAX_PATH_LENGTH]) -> Option<usize> {
     let slot = slots().find(|slot| {
         let end = slot.end.load(Ordering::Acquire);
         (slot.start.load(Ordering::Relaxed)..end).contains(&address)
     })?;
     path.iter_mut().zip(&slot.path).for_each(|(out, byte)| *out = byte.load(Ordering::Relaxed));
-    Some(slot.length.load(Ordering::Relaxed).min(LONGEST_PATH))
+    Some(slot.length.load(Ordering::Relaxed).min(MAX_PATH_LENGTH))
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     fn an_address_leads_to_its_file_while_it_is_mapped() {
         let folder = tempfile::tempdir().unwrap();
         let named = |address: usize| {
-            let mut path = [0; LONGEST_PATH];
+            let mut path = [0; MAX_PATH_LENGTH];
             path_at(address, &mut path).map(|length| path[..length].to_vec())
         };
         let mut mapped = Vec::new();
@@ -163,6 +163,6 @@ mod tests {
         std::fs::write(&path, b"1").unwrap();
         let map = Mapping::new(&File::open(&path).unwrap(), &path, 1).unwrap();
         let found = named(map.as_ptr() as usize).unwrap();
-        assert!(found.len() == LONGEST_PATH && found.ends_with(b"/end"));
+        assert!(found.len() == MAX_PATH_LENGTH && found.ends_with(b"/end"));
     }
 }

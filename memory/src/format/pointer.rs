@@ -11,7 +11,7 @@ use crate::error::MemoryError;
 /// The file that names the current generation and the SHA-256 of its manifest.
 pub const CURRENT: &str = "CURRENT";
 /// The maximum length of a pointer in bytes.
-const LONGEST: u64 = 1000;
+const MAX_POINTER_BYTES: u64 = 1000;
 
 /// The content of `CURRENT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Pointer {
         }
         let file = File::open(&path).map_err(MemoryError::read(&path))?;
         let mut bytes = Vec::new();
-        file.take(LONGEST).read_to_end(&mut bytes).map_err(MemoryError::read(&path))?;
+        file.take(MAX_POINTER_BYTES).read_to_end(&mut bytes).map_err(MemoryError::read(&path))?;
         let text =
             std::str::from_utf8(&bytes).map_err(|_| MemoryError::corrupt(&path, "is not text"))?;
         let pointer = text.trim_end().split_once(' ').and_then(|(name, sha256)| {

@@ -11,7 +11,7 @@ use crate::entry::{DEFAULT_SOURCE, Entry};
 use crate::error::{MemoryError, one_line};
 
 /// The maximum length of a line in bytes. A longer line most likely means lost line breaks.
-const LONGEST_LINE: u64 = 16 << 20;
+const MAX_LINE_LENGTH: u64 = 16 << 20;
 /// The byte order mark that some editors write at the start of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -58,7 +58,7 @@ impl EntryLines {
     }
 
     /// Returns an error about the last line read.
-    pub fn fault(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
+    pub fn error(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
         self.malformed(Some(self.line), reason.into(), remedy)
     }
 
@@ -66,16 +66,16 @@ impl EntryLines {
     fn next_line(&mut self) -> Result<bool, MemoryError> {
         loop {
             self.text.clear();
-            let mut line = self.file.by_ref().take(LONGEST_LINE + 1);
+            let mut line = self.file.by_ref().take(MAX_LINE_LENGTH + 1);
             let read = line.read_until(b'\n', &mut self.text);
             let read = read.map_err(MemoryError::read(&self.path))?;
             if read == 0 {
                 return Ok(false);
             }
             self.line += 1;
-            if read as u64 > LONGEST_LINE {
-                let reason = format!("is longer than {LONGEST_LINE} bytes");
-                return Err(self.fault(reason, "write one JSON object per line"));
+            if read as u64 > MAX_LINE_LENGTH {
+                let reason = format!("is longer than {MAX_LINE_LENGTH} bytes");
+                return Err(self.error(reason, "write one JSON object per line"));
             }
             if self.line == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
                 self.text.drain(..BYTE_ORDER_MARK.len());
@@ -91,14 +91,14 @@ impl EntryLines {
             return Ok(None);
         }
         let entry: EntryLine = serde_json::from_slice(&self.text).map_err(|error| {
-            self.fault(
+            self.error(
                 format!("is not an entry: {error}"),
                 "write one JSON object per line, with an integer `id` and the strings `source` and \
                  `document`",
             )
         })?;
         if entry.source.as_deref() == Some("") {
-            return Err(self.fault("has an empty source", "give it a name, or omit `source`"));
+            return Err(self.error("has an empty source", "give it a name, or omit `source`"));
         }
         let document = match entry.document {
             None | Some(Value::Null) => None,
@@ -108,16 +108,16 @@ impl EntryLines {
             }
             Some(other) => {
                 let reason = format!("has the document {other}");
-                return Err(self.fault(reason, "write the document as a string or an integer"));
+                return Err(self.error(reason, "write the document as a string or an integer"));
             }
         };
         let id = match entry.id {
             Some(id @ ..0) => {
-                return Err(self.fault(format!("has the id {id}"), "number entries from 0"));
+                return Err(self.error(format!("has the id {id}"), "number entries from 0"));
             }
             Some(id) => id,
             None => self.next_id.ok_or_else(|| {
-                self.fault("has no id, and the largest id is taken", "number entries from 0")
+                self.error("has no id, and the largest id is taken", "number entries from 0")
             })?,
         };
         self.next_id = self.next_id.zip(id.checked_add(1)).map(|(next, after)| next.max(after));
@@ -137,7 +137,7 @@ impl EntryLines {
             false => Ok(()),
             true => {
                 let reason = format!("has more entries than the {rows} keys");
-                Err(self.fault(reason, "give one line per key"))
+                Err(self.error(reason, "give one line per key"))
             }
         }
     }

@@ -21,7 +21,7 @@ pub(super) struct Queries {
 
 impl Queries {
     /// Whether this processor has the instructions.
-    pub(super) fn are_fast() -> bool {
+    pub(super) fn is_supported() -> bool {
         #[cfg(target_arch = "x86_64")]
         return is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
         #[cfg(not(target_arch = "x86_64"))]
@@ -48,7 +48,7 @@ impl Queries {
         buffer: &mut Vec<u32>,
         scores: &mut [f32],
     ) {
-        assert!(Self::are_fast() && width.div_ceil(2) == self.length);
+        assert!(Self::is_supported() && width.div_ceil(2) == self.length);
         let rows = keys.len() / width;
         interleave::<KEYS>(keys, width, buffer);
         let mut sums = [[0f32; KEYS]; QUERIES];
@@ -67,7 +67,7 @@ impl Queries {
         }
     }
 
-    /// Never called: [`Queries::are_fast`] is false.
+    /// Never called: [`Queries::is_supported`] is false.
     #[cfg(not(target_arch = "x86_64"))]
     pub(super) fn products(&self, _: &[f32], _: usize, _: &mut Vec<u32>, _: &mut [f32]) {
         unreachable!("{} words of {} queries", self.words.len() / self.length.max(1), self.count);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn products_are_those_of_the_rounded_vectors() {
-        if !Queries::are_fast() {
+        if !Queries::is_supported() {
             eprintln!("SKIPPED: this processor has no AVX-512 BF16");
             return;
         }

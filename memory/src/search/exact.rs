@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rayon::prelude::*;
 
 use super::bf16;
-use super::products::{dot, places_reaching};
+use super::products::{dot, indices_at_least};
 use super::top_k::{Candidate, TopK};
-use super::{Filter, Found, Hidden, Hit, Index, Prepared, Queries, length};
+use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults, norm};
 use crate::error::MemoryError;
 use crate::format::manifest::SegmentRecord;
 use crate::generation::{Generation, Part, Row};
@@ -20,16 +20,16 @@ use crate::generation::{Generation, Part, Row};
 /// The maximum number of queries that are searched together.
 const QUERIES: usize = 1024;
 /// The maximum number of candidates of these queries, per thread.
-const MOST_CANDIDATES: usize = 1 << 22;
+const MAX_CANDIDATES: usize = 1 << 22;
 /// Keys per block. Their products with the queries fit in the processor's cache.
 const KEYS: usize = 512;
 
 /// The minimum number of queries for bfloat16. With fewer queries, reading keys dominates, and
 /// rounding does not pay.
-const FEWEST_ROUNDED: usize = 16;
+const MIN_ROUNDED_QUERIES: usize = 16;
 /// The norms of queries that can be rounded. Products of such queries with normalised keys do not
 /// underflow.
-const ROUNDED_LENGTHS: RangeInclusive<f64> = 1e-6..=1e6;
+const ROUNDED_NORMS: RangeInclusive<f64> = 1e-6..=1e6;
 
 /// Exact search, the default.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,20 +41,20 @@ impl Index for Exact {
         generation: &Generation,
         queries: Queries<'_>,
         filter: &Filter,
-    ) -> Result<Found, MemoryError> {
-        let prepared = Prepared::new(generation, queries, filter)?;
+    ) -> Result<SearchResults, MemoryError> {
+        let prepared = PreparedFilter::new(generation, queries, filter)?;
         let mut hits = Vec::with_capacity(prepared.queries);
         for batch in QueryBatch::all(generation, &prepared, queries) {
             hits.extend(batch.order_all(batch.candidates()?)?);
         }
-        Ok(Found { generation: generation.manifest().generation, hits })
+        Ok(SearchResults { generation: generation.manifest().generation, hits })
     }
 }
 
 /// A batch of the queries.
 pub(super) struct QueryBatch<'a> {
     generation: &'a Generation,
-    prepared: &'a Prepared<'a>,
+    prepared: &'a PreparedFilter<'a>,
     /// `[queries, width]`.
     keys: &'a [f32],
     /// The index of the first query.
@@ -63,7 +63,8 @@ pub(super) struct QueryBatch<'a> {
     rounded: Option<bf16::Queries>,
     /// Twice the largest error of a score, per query.
     margins: Vec<f32>,
-    /// The best threshold of any thread, per query, as the bits of an `f32` from [`rising`].
+    /// The best threshold of any thread, per query, as the bits of an `f32` from
+    /// [`to_ordered_bits`].
     thresholds: Vec<AtomicU32>,
 }
 
@@ -79,7 +80,7 @@ struct Block<'a> {
 impl<'a> QueryBatch<'a> {
     pub(super) fn new(
         generation: &'a Generation,
-        prepared: &'a Prepared<'a>,
+        prepared: &'a PreparedFilter<'a>,
         keys: &'a [f32],
         first: usize,
     ) -> Self {
@@ -91,21 +92,21 @@ impl<'a> QueryBatch<'a> {
         let lost = largest(|segment| segment.largest_rounding);
         let queries = || keys.chunks(prepared.width);
         let rounded = generation.manifest().normalised
-            && queries().len() >= FEWEST_ROUNDED
-            && bf16::Queries::are_fast()
-            && queries().all(|query| ROUNDED_LENGTHS.contains(&length(query)));
+            && queries().len() >= MIN_ROUNDED_QUERIES
+            && bf16::Queries::is_supported()
+            && queries().all(|query| ROUNDED_NORMS.contains(&norm(query)));
         // A sum of `width` products in any order is off by at most `width` rounding errors of the
         // product of the norms (Cauchy-Schwarz). A few more cover the gate, keys whose norm is not
         // exactly 1, and bfloat16.
         let roundings = 1.01 * (prepared.width + 8) as f64 * f64::from(f32::EPSILON) / 2.0;
         let margin = |(number, query): (usize, &[f32])| {
             let gate = f64::from(prepared.largest_gate(first + number));
-            let (length, mut error) = (length(query), roundings * length(query) * longest);
+            let (norm, mut error) = (norm(query), roundings * norm(query) * longest);
             if rounded {
                 // The rounding error of the query times any key, plus the rounding error of a key
                 // times the query.
                 let query_lost = bf16::rounding(query);
-                error += query_lost * longest + (length + query_lost) * lost;
+                error += query_lost * longest + (norm + query_lost) * lost;
             }
             // Products below the smallest normal number lose more than one rounding error.
             let vanished = (prepared.width + 8) as f64 * f64::from(f32::MIN_POSITIVE);
@@ -113,7 +114,7 @@ impl<'a> QueryBatch<'a> {
         };
         let margins: Vec<f32> = queries().enumerate().map(margin).collect();
         let rounded = rounded.then(|| bf16::Queries::new(keys, prepared.width));
-        let start = rising(f32::NEG_INFINITY);
+        let start = to_ordered_bits(f32::NEG_INFINITY);
         let thresholds = margins.iter().map(|_| AtomicU32::new(start)).collect();
         Self { generation, prepared, keys, rounded, first, margins, thresholds }
     }
@@ -121,10 +122,10 @@ impl<'a> QueryBatch<'a> {
     /// Returns all queries in batches.
     pub(super) fn all(
         generation: &'a Generation,
-        prepared: &'a Prepared<'a>,
+        prepared: &'a PreparedFilter<'a>,
         queries: Queries<'a>,
     ) -> impl Iterator<Item = Self> {
-        let together = (MOST_CANDIDATES / prepared.k).clamp(1, QUERIES);
+        let together = (MAX_CANDIDATES / prepared.k).clamp(1, QUERIES);
         let batches = queries.keys.chunks(together * prepared.width).enumerate();
         batches.map(move |(number, keys)| Self::new(generation, prepared, keys, number * together))
     }
@@ -222,8 +223,8 @@ impl<'a> QueryBatch<'a> {
         let mut reaching = Vec::new();
         for (query, (scores, best)) in scores.chunks(block.rows).zip(best).enumerate() {
             let shared = &self.thresholds[query];
-            let threshold = best.threshold().max(falling(shared.load(Ordering::Relaxed)));
-            places_reaching(threshold, scores, &mut reaching);
+            let threshold = best.threshold().max(from_ordered_bits(shared.load(Ordering::Relaxed)));
+            indices_at_least(threshold, scores, &mut reaching);
             let excluded = self.prepared.excluded.get(self.first + query);
             for at in reaching.drain(..) {
                 let (score, row) = (scores[at as usize], block.start + at as usize);
@@ -235,7 +236,7 @@ impl<'a> QueryBatch<'a> {
                 }
                 best.offer(Candidate { score, row: (block.of.start + row) as u32 });
             }
-            shared.fetch_max(rising(best.threshold()), Ordering::Relaxed);
+            shared.fetch_max(to_ordered_bits(best.threshold()), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -309,13 +310,13 @@ fn products(queries: &[f32], keys: &[f32], width: usize, out: &mut [f32]) {
 }
 
 /// Returns bits that are ordered like the numbers: a larger number has larger bits.
-fn rising(number: f32) -> u32 {
+fn to_ordered_bits(number: f32) -> u32 {
     let bits = number.to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-/// The inverse of [`rising`].
-fn falling(bits: u32) -> f32 {
+/// The inverse of [`to_ordered_bits`].
+fn from_ordered_bits(bits: u32) -> f32 {
     f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
 }
 
@@ -327,10 +328,10 @@ mod tests {
     fn bits_rise_with_numbers() {
         let numbers = [f32::NEG_INFINITY, -2.5, -1e-30, -0.0, 0.0, 1e-30, 7.0, f32::INFINITY];
         for pair in numbers.windows(2) {
-            assert!(rising(pair[0]) < rising(pair[1]), "{pair:?}");
+            assert!(to_ordered_bits(pair[0]) < to_ordered_bits(pair[1]), "{pair:?}");
         }
         for number in numbers {
-            assert_eq!(falling(rising(number)).to_bits(), number.to_bits());
+            assert_eq!(from_ordered_bits(to_ordered_bits(number)).to_bits(), number.to_bits());
         }
     }
 }

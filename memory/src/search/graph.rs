@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hnsw_rs::hnsw::Hnsw;
 use hnsw_rs::prelude::Distance;
 
-use super::products::{prefetch, quick_dot};
+use super::products::{dot_f32, prefetch};
 use crate::error::MemoryError;
 use crate::format::file::FileRecord;
 use crate::format::manifest::{GraphRecord, Manifest};
@@ -57,7 +57,7 @@ struct UnitDistance;
 
 impl Distance<f32> for UnitDistance {
     fn eval(&self, a: &[f32], b: &[f32]) -> f32 {
-        (1.0 - quick_dot(a, b)).max(0.0)
+        (1.0 - dot_f32(a, b)).max(0.0)
     }
 }
 
@@ -80,14 +80,14 @@ impl GraphSettings {
         progress: &impl Fn(),
     ) -> Result<GraphLists, MemoryError> {
         if !(2..=256).contains(&self.connections) || !CANDIDATES.contains(&self.ef_construction) {
-            return Err(MemoryError::BadOption {
+            return Err(MemoryError::InvalidOption {
                 option: "the number of connections",
                 found: format!("{} with {} candidates", self.connections, self.ef_construction),
                 expected: "2 to 256, with 1 to 100,000 candidates",
             });
         }
         if !manifest.normalised {
-            return Err(MemoryError::BadOption {
+            return Err(MemoryError::InvalidOption {
                 option: "the memory",
                 found: "built with --no-normalize".to_owned(),
                 expected: "normalised for a graph; use exact search",
@@ -96,9 +96,9 @@ impl GraphSettings {
         let (rows, distance) = (segment.rows, UnitDistance);
         let graph = Hnsw::new(self.connections, rows, LAYERS, self.ef_construction, distance);
         let keys = segment.keys(0..rows)?;
-        let mut copies = Copies::default();
+        let mut duplicates = DuplicateKeys::default();
         for (row, key) in keys.chunks(manifest.width).enumerate() {
-            if copies.is_new(
+            if duplicates.is_new(
                 row as u32,
                 |other| keys[other * manifest.width..].starts_with(key),
                 key,
@@ -107,21 +107,21 @@ impl GraphSettings {
             }
             progress();
         }
-        Ok(GraphLists::of(&graph, rows, &copies))
+        Ok(GraphLists::of(&graph, rows, &duplicates))
     }
 }
 
 /// Rows whose key equals the key of an earlier row. As ordinary nodes they would be neighbours of
 /// each other only, and split the graph. So their only neighbour is that earlier row.
 #[derive(Default)]
-struct Copies {
+struct DuplicateKeys {
     /// Rows with distinct keys, by hash of the key.
     of_hash: HashMap<u64, Vec<u32>>,
     /// The row of each copy, and the first row with its key.
     of: Vec<(u32, u32)>,
 }
 
-impl Copies {
+impl DuplicateKeys {
     /// Adds a row. Returns true if its key is new. `same` compares the key with the key of another
     /// row.
     fn is_new(&mut self, row: u32, same: impl Fn(usize) -> bool, key: &[f32]) -> bool {
@@ -143,7 +143,7 @@ impl Copies {
 }
 
 impl GraphLists {
-    fn of(graph: &Hnsw<'_, f32, UnitDistance>, rows: usize, copies: &Copies) -> Self {
+    fn of(graph: &Hnsw<'_, f32, UnitDistance>, rows: usize, duplicates: &DuplicateKeys) -> Self {
         // For each row and layer, the rows of its neighbours.
         let mut of_row: Vec<Vec<Vec<u32>>> = vec![Vec::new(); rows];
         for point in graph.get_point_indexation() {
@@ -154,7 +154,7 @@ impl GraphLists {
             };
             of_row[point.get_origin_id()] = layers.into_iter().map(rows_of).collect();
         }
-        for (copy, first) in &copies.of {
+        for (copy, first) in &duplicates.of {
             of_row[*copy as usize] = vec![vec![*first]];
             match of_row[*first as usize].first_mut() {
                 Some(neighbours) => neighbours.push(*copy),
@@ -306,7 +306,7 @@ impl Graph {
     ) -> Result<Vec<Scored>, MemoryError> {
         let key = |row: u32| segment.keys(row as usize..row as usize + 1);
         let score = |row: u32| -> Result<Scored, MemoryError> {
-            Ok(Scored { score: quick_dot(query, key(row)?), row })
+            Ok(Scored { score: dot_f32(query, key(row)?), row })
         };
         let start = score(self.descend(&score)?)?;
         let mut seen = Bits::zeros(self.rows);

@@ -9,12 +9,12 @@ use rayon::prelude::*;
 use super::exact::QueryBatch;
 use super::graph::Scored;
 use super::top_k::Candidate;
-use super::{Filter, Found, Hidden, Hit, Index, Prepared, Queries};
+use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults};
 use crate::error::MemoryError;
 use crate::generation::{Bits, Generation, Part};
 
 /// The smallest share of searchable rows for which a segment's graph is used.
-const FEWEST: f64 = 0.05;
+const MIN_SHARE: f64 = 0.05;
 
 /// Search through the graphs of a generation.
 pub struct Hnsw {
@@ -45,7 +45,11 @@ impl Hnsw {
     }
 
     /// Divides the rows of each segment between graph search and exact search.
-    fn plan(&self, generation: &Generation, prepared: &Prepared<'_>) -> Result<Plan, MemoryError> {
+    fn plan(
+        &self,
+        generation: &Generation,
+        prepared: &PreparedFilter<'_>,
+    ) -> Result<Plan, MemoryError> {
         let mut plan = Plan { groups: Vec::new(), exact: prepared.hidden.clone() };
         for (number, part) in generation.parts().iter().enumerate() {
             if part.graph()?.is_none() {
@@ -65,7 +69,7 @@ impl Hnsw {
             let group_of = |row: usize| if by_source { sources[row] as usize } else { 0 };
             let mut visible = vec![0; count];
             (0..rows).filter(|row| !hidden.has(*row)).for_each(|row| visible[group_of(row)] += 1);
-            let enough = |visible: usize| visible > 0 && visible as f64 >= FEWEST * rows as f64;
+            let enough = |visible: usize| visible > 0 && visible as f64 >= MIN_SHARE * rows as f64;
             let mut exact = Bits::zeros(rows);
             let left_out = |row: &usize| hidden.has(*row) || enough(visible[group_of(*row)]);
             (0..rows).filter(left_out).for_each(|row| exact.set(row));
@@ -82,17 +86,17 @@ impl Hnsw {
     fn propose(
         &self,
         generation: &Generation,
-        prepared: &Prepared<'_>,
+        prepared: &PreparedFilter<'_>,
         plan: &Plan,
         (query, key): (usize, &[f32]),
         k: usize,
     ) -> Result<Option<Vec<Candidate>>, MemoryError> {
-        let length = super::length(key);
-        if length == 0.0 {
+        let norm = super::norm(key);
+        if norm == 0.0 {
             return Ok(None);
         }
         // Graphs compare directions; the norm of the query does not change the order.
-        let key: Vec<f32> = key.iter().map(|number| (f64::from(*number) / length) as f32).collect();
+        let key: Vec<f32> = key.iter().map(|number| (f64::from(*number) / norm) as f32).collect();
         let excluded = prepared.excluded.get(query);
         let mut candidates = Vec::new();
         for group in &plan.groups {
@@ -145,17 +149,17 @@ impl Index for Hnsw {
         generation: &Generation,
         queries: Queries<'_>,
         filter: &Filter,
-    ) -> Result<Found, MemoryError> {
+    ) -> Result<SearchResults, MemoryError> {
         if generation.manifest().generation != self.generation {
-            return Err(MemoryError::BadOption {
+            return Err(MemoryError::InvalidOption {
                 option: "the generation",
                 found: generation.manifest().generation.to_string(),
                 expected: "the generation whose graphs were opened",
             });
         }
-        let prepared = Prepared::new(generation, queries, filter)?;
+        let prepared = PreparedFilter::new(generation, queries, filter)?;
         let plan = self.plan(generation, &prepared)?;
-        let rest = Prepared { hidden: plan.exact.clone(), ..prepared.clone() };
+        let rest = PreparedFilter { hidden: plan.exact.clone(), ..prepared.clone() };
         let mut hits = Vec::with_capacity(prepared.queries);
         for batch in QueryBatch::all(generation, &rest, queries) {
             let (first, keys) = batch.queries();
@@ -177,18 +181,18 @@ impl Index for Hnsw {
             }
             let mut found = batch.order_all(candidates)?;
             for at in failed {
-                found[at] = exactly(generation, &prepared, queries, first + at)?;
+                found[at] = search_exactly(generation, &prepared, queries, first + at)?;
             }
             hits.extend(found);
         }
-        Ok(Found { generation: self.generation, hits })
+        Ok(SearchResults { generation: self.generation, hits })
     }
 }
 
 /// Runs the exact search for one query.
-fn exactly(
+fn search_exactly(
     generation: &Generation,
-    prepared: &Prepared<'_>,
+    prepared: &PreparedFilter<'_>,
     queries: Queries<'_>,
     query: usize,
 ) -> Result<Vec<Hit>, MemoryError> {

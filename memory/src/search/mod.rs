@@ -72,14 +72,14 @@ pub struct Hit {
 
 /// The results of a search.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct SearchResults {
     /// The searched generation.
     pub generation: u64,
     /// At most `k` entries for each query, best first. Fewer if the filter allows fewer.
     pub hits: Vec<Vec<Hit>>,
 }
 
-impl Found {
+impl SearchResults {
     /// Returns the recall relative to the exact search: the share of the exact results that this
     /// search also found. It is 1 if the exact search found nothing.
     ///
@@ -99,20 +99,20 @@ impl Found {
 pub trait Index {
     /// Returns the best `k` entries for each query among the entries that the filter allows.
     ///
-    /// # Errors   [`MemoryError::Width`], [`MemoryError::BadVector`] and [`MemoryError::BadOption`]
-    /// for queries and filters that do not match the memory, and for zero queries if scores are
-    /// cosines; [`MemoryError::UnknownSource`], [`MemoryError::UnknownId`];
-    /// [`MemoryError::Corrupt`]
+    /// # Errors   [`MemoryError::Width`], [`MemoryError::BadVector`] and
+    /// [`MemoryError::InvalidOption`] for queries and filters that do not match the memory, and for
+    /// zero queries if scores are cosines; [`MemoryError::UnknownSource`],
+    /// [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]
     fn search(
         &self,
         generation: &Generation,
         queries: Queries<'_>,
         filter: &Filter,
-    ) -> Result<Found, MemoryError>;
+    ) -> Result<SearchResults, MemoryError>;
 }
 
 /// The largest allowed score, far below the largest f32 number.
-const LARGEST_SCORE: f64 = 1e37;
+const MAX_SCORE: f64 = 1e37;
 
 /// The rows of a segment that a search skips.
 #[derive(Debug, Clone)]
@@ -134,7 +134,7 @@ impl Hidden {
 
 /// A filter prepared for a generation.
 #[derive(Clone)]
-pub(crate) struct Prepared<'a> {
+pub(crate) struct PreparedFilter<'a> {
     /// Width of a query.
     pub(crate) width: usize,
     pub(crate) queries: usize,
@@ -151,7 +151,7 @@ pub(crate) struct Prepared<'a> {
     pub(crate) sources: usize,
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedFilter<'a> {
     pub(crate) fn new(
         generation: &Generation,
         queries: Queries<'_>,
@@ -160,7 +160,7 @@ impl<'a> Prepared<'a> {
         let manifest = generation.manifest();
         let (width, sources) = (manifest.width, manifest.sources.len());
         if queries.k == 0 {
-            return Err(MemoryError::BadOption {
+            return Err(MemoryError::InvalidOption {
                 option: "k",
                 found: "0".to_owned(),
                 expected: "at least 1",
@@ -178,7 +178,11 @@ impl<'a> Prepared<'a> {
             if found == expected {
                 return Ok(());
             }
-            Err(MemoryError::BadOption { option: what, found: format!("{found}"), expected: each })
+            Err(MemoryError::InvalidOption {
+                option: what,
+                found: format!("{found}"),
+                expected: each,
+            })
         };
         if !filter.excluded_documents.is_empty() {
             let found = filter.excluded_documents.len();
@@ -192,7 +196,7 @@ impl<'a> Prepared<'a> {
                 "one for each query and source",
             )?;
             if gates.iter().any(|gate| !gate.is_finite() || gate.abs() > 1e18) {
-                return Err(MemoryError::BadOption {
+                return Err(MemoryError::InvalidOption {
                     option: "a gate",
                     found: "not finite or too large".to_owned(),
                     expected: "finite and not too large, such as a softmax output",
@@ -212,9 +216,8 @@ impl<'a> Prepared<'a> {
         };
         let longest = manifest.segments.iter().fold(0f32, |most, own| most.max(own.longest_key));
         for (row, query) in queries.keys.chunks(width).enumerate() {
-            let largest =
-                length(query) * f64::from(longest) * f64::from(prepared.largest_gate(row));
-            if largest > LARGEST_SCORE {
+            let largest = norm(query) * f64::from(longest) * f64::from(prepared.largest_gate(row));
+            if largest > MAX_SCORE {
                 let reason = "is too long: its products with keys and gates could overflow";
                 return Err(MemoryError::BadVector { what: "query", row, reason });
             }
@@ -225,10 +228,10 @@ impl<'a> Prepared<'a> {
     /// Returns the factor that turns a dot product with the query into a cosine; `None` if scores
     /// are dot products.
     pub(crate) fn scale(&self, query: &[f32]) -> Option<f64> {
-        let length = length(query);
+        let norm = norm(query);
         // As for keys, a norm that differs from 1 only by rounding counts as 1.
-        let is_unit = (length - 1.0).abs() <= f64::from(f32::EPSILON);
-        self.cosines.then_some(if is_unit { 1.0 } else { 1.0 / length })
+        let is_unit = (norm - 1.0).abs() <= f64::from(f32::EPSILON);
+        self.cosines.then_some(if is_unit { 1.0 } else { 1.0 / norm })
     }
 
     /// The weight of a source for a query.
@@ -249,17 +252,17 @@ fn check_query(row: usize, query: &[f32], normalised: bool) -> Result<(), Memory
     if query.iter().any(|number| !number.is_finite()) {
         return Err(bad("contains NaN or infinity"));
     }
-    if length(query) > 1e18 {
+    if norm(query) > 1e18 {
         return Err(bad("has a norm above 1e18"));
     }
-    if normalised && length(query) == 0.0 {
+    if normalised && norm(query) == 0.0 {
         return Err(bad("is a zero vector, so it has no cosine with a key"));
     }
     Ok(())
 }
 
 /// The norm of a vector.
-pub(crate) fn length(vector: &[f32]) -> f64 {
+pub(crate) fn norm(vector: &[f32]) -> f64 {
     vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt()
 }
 
@@ -275,7 +278,11 @@ fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, 
         }
     }
     if let Some(id) = unknown.first() {
-        return Err(MemoryError::UnknownId { id: *id, missing: unknown.len(), asked: ids.len() });
+        return Err(MemoryError::UnknownId {
+            id: *id,
+            missing: unknown.len(),
+            requested: ids.len(),
+        });
     }
     let all_rows = |part: &Part| Bits(vec![u8::MAX; part.segment.rows.div_ceil(8)]);
     let mut hidden: Vec<Bits> = generation.parts().iter().map(all_rows).collect();

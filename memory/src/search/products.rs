@@ -26,7 +26,7 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
     "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
     "x86_64+avx2+fma"
 ))]
-pub(super) fn quick_dot(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn dot_f32(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; LANES];
     let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let rest: f32 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
@@ -55,7 +55,7 @@ pub(super) fn prefetch(vector: &[f32]) {
     "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
     "x86_64+avx2+fma"
 ))]
-pub(super) fn places_reaching(threshold: f32, scores: &[f32], places: &mut Vec<u32>) {
+pub(super) fn indices_at_least(threshold: f32, scores: &[f32], places: &mut Vec<u32>) {
     /// Scores that are tested without a branch; nearly all chunks contain none above the threshold.
     const CHUNK: usize = 16;
     for (chunk, scores) in scores.chunks(CHUNK).enumerate() {
@@ -84,7 +84,7 @@ mod tests {
             let b: Vec<f32> = (0..width).map(|i| (i as f32).cos()).collect();
             let wanted: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
             assert!((dot(&a, &b) - wanted).abs() < 1e-14 * width as f64);
-            assert!((f64::from(quick_dot(&a, &b)) - wanted).abs() < 1e-6 * width as f64);
+            assert!((f64::from(dot_f32(&a, &b)) - wanted).abs() < 1e-6 * width as f64);
         }
     }
 
@@ -93,7 +93,7 @@ mod tests {
         let scores: Vec<f32> = (0..300).map(|i| ((i * 37) % 101) as f32).collect();
         for threshold in [-1.0, 50.0, 100.0, 101.0] {
             let mut found = Vec::new();
-            places_reaching(threshold, &scores, &mut found);
+            indices_at_least(threshold, &scores, &mut found);
             let wanted = (0..300u32).filter(|at| scores[*at as usize] >= threshold);
             assert_eq!(found, wanted.collect::<Vec<_>>());
         }

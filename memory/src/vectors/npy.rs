@@ -7,7 +7,7 @@ use super::{Layout, NumberType};
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// The largest accepted header. NumPy writes 128 bytes for plain arrays, and does not read more
 /// than 10,000.
-const LONGEST_HEADER: usize = 10_000;
+const MAX_HEADER_BYTES: usize = 10_000;
 
 /// Reads the header. The numbers follow it in `file`.
 pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
@@ -30,8 +30,8 @@ pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
         }
         other => return Err(format!("has .npy version {other}; versions 1 to 3 are supported")),
     };
-    if length > LONGEST_HEADER {
-        return Err(format!("has a header of {length} bytes, more than {LONGEST_HEADER}"));
+    if length > MAX_HEADER_BYTES {
+        return Err(format!("has a header of {length} bytes, more than {MAX_HEADER_BYTES}"));
     }
     let mut header = vec![0; length];
     file.read_exact(&mut header).map_err(cut)?;

@@ -8,7 +8,7 @@ use safetensors::tensor::Metadata;
 use super::{Layout, NumberType};
 
 /// The header limit of the safetensors crate, in bytes.
-const LONGEST_HEADER: u64 = 100_000_000;
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 /// Reads the header and finds the tensor `name`, or the only tensor. `bytes` is the size of the
 /// file, if known.
@@ -22,7 +22,7 @@ pub(super) fn read_header(
     let mut length = [0; 8];
     file.read_exact(&mut length).map_err(cut)?;
     let length = u64::from_le_bytes(length);
-    if length > LONGEST_HEADER || bytes.is_some_and(|bytes| length > bytes) {
+    if length > MAX_HEADER_BYTES || bytes.is_some_and(|bytes| length > bytes) {
         return Err(unlike("it has no header".to_owned()));
     }
     let mut header = Vec::new();

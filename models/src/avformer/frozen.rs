@@ -18,7 +18,7 @@ const GIVEN: u32 = u32::MAX;
 
 /// An ASR model whose own parameters are frozen.
 #[derive(Debug, Clone)]
-pub enum FrozenRecogniser {
+pub enum FrozenAsrModel {
     /// Whisper: the decoder attends to all states, including the states of visual tokens.
     Whisper {
         /// The model.
@@ -33,7 +33,7 @@ pub enum FrozenRecogniser {
     Conformer(Box<ConformerCtc>),
 }
 
-impl FrozenRecogniser {
+impl FrozenAsrModel {
     /// Width of the encoder's tokens.
     pub fn width(&self) -> usize {
         match self {
@@ -84,7 +84,7 @@ impl FrozenRecogniser {
     ///
     /// # Errors
     /// The errors of the encoder.
-    pub fn encode_alone(&self, embedded: AudioStates, mode: &Mode) -> Result<AudioStates> {
+    pub fn encode_unadapted(&self, embedded: AudioStates, mode: &Mode) -> Result<AudioStates> {
         self.encode(embedded, &Adapters::NONE, mode)
     }
 

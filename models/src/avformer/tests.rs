@@ -26,7 +26,7 @@ fn tensor(shape: (usize, usize), step: f64, dtype: DType) -> Result<Tensor> {
     Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)?)
 }
 
-fn whisper(builder: &ParameterBuilder) -> Result<FrozenRecogniser> {
+fn whisper(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
     let config = WhisperConfig {
         vocab_size: 9,
         decoder_start_token_id: 5,
@@ -44,10 +44,10 @@ fn whisper(builder: &ParameterBuilder) -> Result<FrozenRecogniser> {
         ..WhisperConfig::tiny()
     };
     let model = Box::new(Whisper::new(&config, builder)?);
-    Ok(FrozenRecogniser::Whisper { model, prompt: vec![5, 6], end: 4 })
+    Ok(FrozenAsrModel::Whisper { model, prompt: vec![5, 6], end: 4 })
 }
 
-fn conformer(builder: &ParameterBuilder) -> Result<FrozenRecogniser> {
+fn conformer(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
     let encoder_config = ConformerConfig {
         hidden_size: 8,
         num_hidden_layers: 2,
@@ -62,23 +62,23 @@ fn conformer(builder: &ParameterBuilder) -> Result<FrozenRecogniser> {
         ..ConformerConfig::tiny()
     };
     let config = ConformerCtcConfig { encoder_config, vocab_size: 9, blank: 8 };
-    Ok(FrozenRecogniser::Conformer(Box::new(ConformerCtc::new(&config, builder)?)))
+    Ok(FrozenAsrModel::Conformer(Box::new(ConformerCtc::new(&config, builder)?)))
 }
 
-type Make = fn(&ParameterBuilder) -> Result<FrozenRecogniser>;
+type Make = fn(&ParameterBuilder) -> Result<FrozenAsrModel>;
 const RECOGNISERS: [Make; 2] = [whisper, conformer];
 
 fn build(make: Make, config: &AvformerConfig, dtype: DType) -> Result<(Avformer, Parameters)> {
     let frozen = vec![ParameterGroup { pattern: "recogniser.**".into(), rate: 0.0 }];
     let builder = ParameterBuilder::new(2, frozen, dtype, &Device::Cpu);
-    let recogniser = make(&builder.pp("recogniser"))?;
-    let model = Avformer::new(recogniser, config, E, &builder)?;
+    let asr_model = make(&builder.pp("recogniser"))?;
+    let model = Avformer::new(asr_model, config, E, &builder)?;
     Ok((model, builder.finish()?))
 }
 
 fn embedded(model: &Avformer, dtype: DType) -> Result<AudioStates> {
     let frames = tensor((FRAMES.iter().sum(), 80), 0.37, dtype)?;
-    model.recogniser().embed(&frames, &FRAMES)
+    model.asr_model().embed(&frames, &FRAMES)
 }
 
 fn texts() -> Vec<Vec<u32>> {
@@ -93,7 +93,7 @@ fn random() -> AvformerConfig {
 #[test]
 fn gradients_pass_through_frozen_recognisers_to_the_projection() -> Result<()> {
     for make in RECOGNISERS {
-        for position in [TokenPosition::Before, TokenPosition::Behind] {
+        for position in [TokenPosition::Before, TokenPosition::After] {
             let mut config = random();
             config.projection.position = position;
             let given: [(Vec<f64>, &[usize]); 3] = [
@@ -107,12 +107,12 @@ fn gradients_pass_through_frozen_recognisers_to_the_projection() -> Result<()> {
             check_gradients(&given, |t| {
                 let own = both.iter().find(|(dtype, _)| *dtype == t[0].dtype());
                 let mut model = own.expect("one of both types").1.0.clone();
-                model.projection.map.weight = t[1].clone();
-                model.projection.map.bias = Some(t[2].clone());
+                model.projection.linear.weight = t[1].clone();
+                model.projection.linear.bias = Some(t[2].clone());
                 let visual = VisualTokens { embeddings: &t[0], counts: &COUNTS };
                 let mode = Mode::evaluate();
                 let audio = model.encode(embedded(&model, t[0].dtype())?, Some(&visual), &mode)?;
-                model.recogniser().text_losses(&audio, &texts(), &mode)
+                model.asr_model().text_losses(&audio, &texts(), &mode)
             })?;
         }
     }
@@ -136,7 +136,7 @@ fn only_what_is_added_is_trained() -> Result<()> {
         let visual = VisualTokens { embeddings: &embeddings, counts: &COUNTS };
         let mode = Mode::evaluate();
         let audio = model.encode(embedded(&model, DType::F32)?, Some(&visual), &mode)?;
-        let losses = model.recogniser().text_losses(&audio, &texts(), &mode)?;
+        let losses = model.asr_model().text_losses(&audio, &texts(), &mode)?;
         let gradients = losses.mean_all()?.backward()?;
         for parameter in parameters.iter() {
             let gradient = gradients.get(parameter.tensor());
@@ -154,10 +154,10 @@ fn only_what_is_added_is_trained() -> Result<()> {
 }
 
 #[test]
-fn without_pictures_and_training_it_is_the_recogniser_bit_for_bit() -> Result<()> {
+fn without_images_and_training_it_is_the_asr_model_bit_for_bit() -> Result<()> {
     for make in RECOGNISERS {
         let (model, _) = build(make, &AvformerConfig::default(), DType::F32)?;
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let encode = |visual: Option<(Vec<f64>, [usize; 2])>| -> Result<Vec<Vec<f32>>> {
             let clips = embedded(&model, DType::F32)?;
             let Some((values, counts)) = visual else {
@@ -169,7 +169,7 @@ fn without_pictures_and_training_it_is_the_recogniser_bit_for_bit() -> Result<()
             let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
             Ok(model.encode(clips, Some(&visual), &mode)?.states.to_vec2()?)
         };
-        let frozen = model.recogniser().encode_alone(embedded(&model, DType::F32)?, &mode)?;
+        let frozen = model.asr_model().encode_unadapted(embedded(&model, DType::F32)?, &mode)?;
         assert_eq!(encode(None)?, frozen.states.to_vec2::<f32>()?);
         assert_eq!(encode(Some((Vec::new(), [0, 0])))?, encode(None)?);
         // A zero projection ignores the image, but its tokens are present.
@@ -205,7 +205,7 @@ fn a_conformer_reads_the_moments_of_the_sound_alone() -> Result<()> {
         let (rows, lengths) = (clips.states.dim(0)?, clips.lengths.clone());
         let embeddings = tensor((3, E), 0.9, DType::F32)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &COUNTS };
-        let audio = model.encode(clips, Some(&visual), &Mode::predict())?;
+        let audio = model.encode(clips, Some(&visual), &Mode::inference())?;
         assert_eq!(audio.states.dim(0)?, rows + extra);
         assert_eq!(audio.lengths == lengths, extra == 0);
     }
@@ -219,14 +219,15 @@ fn what_does_not_fit_is_told() -> Result<()> {
         let embeddings = tensor(shape, 0.9, DType::F32)?;
         let visual = VisualTokens { embeddings: &embeddings, counts };
         let clips = embedded(&model, DType::F32)?;
-        model.encode(clips, Some(&visual), &Mode::predict()).map(drop)
+        model.encode(clips, Some(&visual), &Mode::inference()).map(drop)
     };
     for (shape, counts) in [((3, E + 1), &COUNTS[..]), ((2, E), &COUNTS), ((3, E), &[3])] {
         let error = encode(shape, counts).unwrap_err().to_string();
         assert!(error.contains("there are 2 clips, and this projection takes"), "{error}");
     }
-    let audio = model.recogniser().encode_alone(embedded(&model, DType::F32)?, &Mode::predict())?;
-    let error = model.recogniser().text_losses(&audio, &texts()[..1], &Mode::predict());
+    let audio =
+        model.asr_model().encode_unadapted(embedded(&model, DType::F32)?, &Mode::inference())?;
+    let error = model.asr_model().text_losses(&audio, &texts()[..1], &Mode::inference());
     assert!(matches!(error, Err(ModelError::BadInput(_))));
     let bad = ProjectionConfig { init_std: f64::NAN, ..ProjectionConfig::default() };
     let error = VisualProjection::new(&bad, (E, 8), &ParameterBuilder::on_cpu(0)).unwrap_err();

@@ -33,24 +33,24 @@ pub enum TokenPosition {
     /// Before the audio tokens, as in the paper.
     Before,
     /// After the audio tokens.
-    Behind,
+    After,
 }
 
 /// A linear projection of each image embedding to a token.
 #[derive(Debug, Clone)]
 pub struct VisualProjection {
-    pub(super) map: Linear,
+    pub(super) linear: Linear,
     position: TokenPosition,
 }
 
 /// Clips with their visual tokens.
 pub(super) struct Joined {
     pub(super) clips: AudioStates,
-    pub(super) sound_rows: SoundRows,
+    pub(super) audio_rows: AudioRows,
 }
 
 /// The rows of joined clips that hold audio states.
-pub(super) struct SoundRows(Arc<[u32]>);
+pub(super) struct AudioRows(Arc<[u32]>);
 
 impl Default for ProjectionConfig {
     fn default() -> Self {
@@ -86,18 +86,18 @@ impl VisualProjection {
         config.validate()?;
         let std = config.init_std;
         let init = if std == 0.0 { Init::Zeros } else { Init::Normal(std) };
-        let map = Linear {
+        let linear = Linear {
             weight: builder.get("weight", &[width, image_width], init)?,
             bias: Some(builder.get("bias", &[width], Init::Zeros)?),
         };
-        Ok(Self { map, position: config.position })
+        Ok(Self { linear, position: config.position })
     }
 
     /// Joins the visual tokens of each clip with its audio tokens.
-    pub(super) fn join(&self, sound: &AudioStates, visual: &VisualTokens<'_>) -> Result<Joined> {
-        let (clips, counts) = (sound.lengths.len(), visual.counts);
+    pub(super) fn join(&self, audio: &AudioStates, visual: &VisualTokens<'_>) -> Result<Joined> {
+        let (clips, counts) = (audio.lengths.len(), visual.counts);
         let (found, wanted) = (visual.embeddings.dims(), counts.iter().sum::<usize>());
-        let width = self.map.weight.dim(1)?;
+        let width = self.linear.weight.dim(1)?;
         if counts.len() != clips || found != [wanted, width] {
             return Err(ModelError::BadInput(format!(
                 "image embeddings {found:?} for {wanted} images of {} clips; there are {clips} \
@@ -105,33 +105,33 @@ impl VisualProjection {
                 counts.len()
             )));
         }
-        let tokens = self.map.forward(visual.embeddings)?;
-        let states = Tensor::cat(&[&sound.states, &tokens], 0)?;
-        let (mut picture, mut moment) = (sound.states.dim(0)? as u32, 0);
-        let (mut rows, mut sound_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
-        for (&length, &count) in sound.lengths.iter().zip(counts) {
-            let pictures = picture..picture + count as u32;
+        let tokens = self.linear.forward(visual.embeddings)?;
+        let states = Tensor::cat(&[&audio.states, &tokens], 0)?;
+        let (mut image, mut moment) = (audio.states.dim(0)? as u32, 0);
+        let (mut rows, mut audio_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        for (&length, &count) in audio.lengths.iter().zip(counts) {
+            let images = image..image + count as u32;
             let moments = moment..moment + length as u32;
-            (picture, moment) = (pictures.end, moments.end);
-            let (before, behind) = match self.position {
-                TokenPosition::Before => (pictures, 0..0),
-                TokenPosition::Behind => (0..0, pictures),
+            (image, moment) = (images.end, moments.end);
+            let (before, after) = match self.position {
+                TokenPosition::Before => (images, 0..0),
+                TokenPosition::After => (0..0, images),
             };
             rows.extend(before);
-            sound_rows.extend((0..length).map(|i| (rows.len() + i) as u32));
+            audio_rows.extend((0..length).map(|i| (rows.len() + i) as u32));
             rows.extend(moments);
-            rows.extend(behind);
+            rows.extend(after);
             lengths.push(length + count);
         }
         let states = embedding_sum(&[(&states, rows.into())])?;
         Ok(Joined {
             clips: AudioStates { states, lengths },
-            sound_rows: SoundRows(sound_rows.into()),
+            audio_rows: AudioRows(audio_rows.into()),
         })
     }
 }
 
-impl SoundRows {
+impl AudioRows {
     /// Returns the audio states alone, for clips of these lengths.
     pub(super) fn of(self, joined: &AudioStates, lengths: Vec<usize>) -> Result<AudioStates> {
         Ok(AudioStates { states: embedding_sum(&[(&joined.states, self.0)])?, lengths })

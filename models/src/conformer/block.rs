@@ -79,7 +79,7 @@ impl Block {
 }
 
 /// Creates a linear layer with a bias. Without biases in `config`, the bias is a constant zero.
-fn map(
+fn linear_layer(
     d_in: usize,
     d_out: usize,
     (std, bias): (f64, bool),
@@ -106,8 +106,8 @@ impl FeedForward {
         let fresh = (config.initializer_range, config.attention_bias);
         Ok(Self {
             norm,
-            up: map(d, m, fresh, &builder.pp("linear1"))?,
-            down: map(m, d, fresh, &builder.pp("linear2"))?,
+            up: linear_layer(d, m, fresh, &builder.pp("linear1"))?,
+            down: linear_layer(m, d, fresh, &builder.pp("linear2"))?,
         })
     }
 
@@ -144,7 +144,8 @@ impl RelativeAttention {
     fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (d, heads) = (config.hidden_size, config.num_attention_heads);
         let std = config.initializer_range;
-        let projection = |name: &str| map(d, d, (std, config.attention_bias), &builder.pp(name));
+        let projection =
+            |name: &str| linear_layer(d, d, (std, config.attention_bias), &builder.pp(name));
         let bias = |name: &str| builder.get(name, &[heads, d / heads], Init::Normal(std));
         Ok(Self {
             query: projection("q_proj")?,
@@ -239,8 +240,8 @@ impl ConvolutionModule {
             ConvolutionNorm::BatchNorm => InnerNorm::Batch {
                 weight: own.get("weight", &[d], Init::Ones)?,
                 bias: own.get("bias", &[d], Init::Zeros)?,
-                mean: own.constant("running_mean", &[d], Init::Zeros)?,
-                variance: own.constant("running_var", &[d], Init::Ones)?,
+                mean: own.buffer("running_mean", &[d], Init::Zeros)?,
+                variance: own.buffer("running_var", &[d], Init::Ones)?,
             },
         };
         Ok(Self {

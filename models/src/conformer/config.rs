@@ -210,7 +210,7 @@ impl ConformerConfig {
     }
 
     /// Returns the number of states of a clip with this many frames.
-    pub fn states_of(&self, frames: usize) -> usize {
+    pub fn num_states(&self, frames: usize) -> usize {
         let windows = self.subsampling_windows();
         (0..self.subsampling_layers()).fold(frames, |length, _| windows.of_length(length))
     }

@@ -11,7 +11,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The subsampling module. Parameters are `layers.N` and `linear`; as published, activations count
 /// in `N`.
 #[derive(Debug, Clone)]
-pub(super) struct Shortening {
+pub(super) struct Subsampler {
     first: Convolution,
     rest: Vec<Layer>,
     linear: Linear,
@@ -31,7 +31,7 @@ enum Layer {
     },
 }
 
-impl Shortening {
+impl Subsampler {
     pub(super) fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (windows, channels) = (config.subsampling_windows(), config.subsampling_conv_channels);
         let places = windows.size[0] * windows.size[1];

@@ -22,8 +22,8 @@ use crate::error::{ModelError, Result};
 const VERSION: u32 = 6;
 
 /// A file with more variables or dimensions is damaged.
-const MOST_VARIABLES: usize = 1 << 16;
-const MOST_DIMS: usize = 8;
+const MAX_VARIABLES: usize = 1 << 16;
+const MAX_DIMS: usize = 8;
 
 /// An open `model.bin`.
 pub(super) struct File {
@@ -177,8 +177,8 @@ impl<'a> Cursor<'a> {
         let spec = self.string()?;
         let _revision = self.u32()?;
         let count = self.u32()? as usize;
-        if count > MOST_VARIABLES {
-            return Err(format!("{count} variables are more than {MOST_VARIABLES}"));
+        if count > MAX_VARIABLES {
+            return Err(format!("{count} variables are more than {MAX_VARIABLES}"));
         }
         // A name, a rank, a type and a length take at least 10 bytes. This bounds the number of
         // variables by the file size.
@@ -187,9 +187,9 @@ impl<'a> Cursor<'a> {
         for _ in 0..count {
             let name = self.string()?;
             let rank = usize::from(self.u8()?);
-            if rank > MOST_DIMS {
+            if rank > MAX_DIMS {
                 return Err(format!(
-                    "variable `{name}` has {rank} dimensions, more than {MOST_DIMS}"
+                    "variable `{name}` has {rank} dimensions, more than {MAX_DIMS}"
                 ));
             }
             let dims: Vec<usize> =

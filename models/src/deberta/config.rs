@@ -132,7 +132,7 @@ impl PositionTerms {
 }
 
 /// The largest accepted number of relative positions.
-const MOST_PLACES: i64 = 1 << 20;
+const MAX_RELATIVE_POSITIONS: i64 = 1 << 20;
 
 impl DebertaConfig {
     /// Checks the values.
@@ -173,8 +173,8 @@ impl DebertaConfig {
                 return bad("pos_att_type", "relative_attention needs c2p, p2c or both".into());
             }
             let (buckets, farthest) = (self.position_buckets, self.farthest());
-            if !(1..=MOST_PLACES).contains(&farthest) {
-                let reason = format!("{farthest} is not between 1 and {MOST_PLACES}");
+            if !(1..=MAX_RELATIVE_POSITIONS).contains(&farthest) {
+                let reason = format!("{farthest} is not between 1 and {MAX_RELATIVE_POSITIONS}");
                 return bad("max_relative_positions", reason);
             }
             if buckets == 1 || (buckets > 1 && buckets / 2 + 1 >= farthest) {

@@ -99,7 +99,7 @@ impl<'a> Beams<'a> {
         if self.is_decided(going_on.first().map(|(boosted, ..)| *boosted), length) {
             going_on.clear();
         }
-        self.go_on(going_on)
+        self.replace_running(going_on)
     }
 
     /// Returns the best hypothesis.
@@ -120,7 +120,7 @@ impl<'a> Beams<'a> {
 
     /// Replaces the running beams. The first continuation of a beam keeps its slot. Other
     /// continuations take free slots.
-    fn go_on(&mut self, chosen: Vec<(f32, usize, Candidate)>) -> Vec<(usize, usize)> {
+    fn replace_running(&mut self, chosen: Vec<(f32, usize, Candidate)>) -> Vec<(usize, usize)> {
         let mut free: Vec<bool> = vec![true; self.options.num_beams];
         for (_, parent, _) in &chosen {
             free[self.running[*parent].slot] = false;

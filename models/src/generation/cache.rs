@@ -14,7 +14,7 @@ use crate::kernels::{Segments, Span};
 const FIRST_CAPACITY: usize = 16;
 
 /// The keys and values of all layers.
-pub(crate) struct Cache {
+pub(crate) struct KeyValueCache {
     layers: Vec<LayerCache>,
     slots: usize,
     /// The capacity of each slot and the number of rows in it.
@@ -38,7 +38,7 @@ pub(crate) struct Step {
     pub segments: Segments,
 }
 
-impl Cache {
+impl KeyValueCache {
     /// Creates a cache for `slots` sequences with rows of `width` in each of `layers`.
     pub fn new(
         layers: usize,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::math::{erf, exp, tanh};
-use super::operation::{Gradient, Holds, Input, Kernel, apply};
+use super::operation::{BufferState, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add, add_column_sums};
 
 /// An activation function, by its published name.
@@ -135,7 +135,7 @@ impl Kernel for ActivationKernel {
             add_column_sums(&dx, width, width, db.as_sum());
         }
         match &mut wanted[0] {
-            Some(wanted) if wanted.holds == Holds::Zeros => wanted.data = dx,
+            Some(wanted) if wanted.state == BufferState::Zeros => wanted.data = dx,
             Some(wanted) => add(&dx, wanted.as_sum()),
             None => {}
         }

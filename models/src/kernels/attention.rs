@@ -16,7 +16,7 @@ use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::add;
 use super::segments::{Segments, Span, split_runs};
 use super::softmax::softmax;
-use tiles::{Head, HeadGradients, Sources, place};
+use tiles::{Head, HeadGradients, Sources, add_head};
 
 /// The options of an attention.
 #[derive(Debug, Clone)]
@@ -216,7 +216,7 @@ impl Kernel for AttentionKernel {
                 let made: Vec<_> = heads.par_iter().map(|head| s.head_forward(*head)).collect();
                 let mut log_sums = Vec::new();
                 for (head, (values, sums)) in heads.iter().zip(made) {
-                    place(&values, *head, width, 0, run);
+                    add_head(&values, *head, width, 0, run);
                     log_sums.extend(sums);
                 }
                 log_sums
@@ -258,7 +258,7 @@ impl Kernel for AttentionKernel {
             let runs = split_runs(wanted.as_sum(), s.stride, spans);
             runs.into_par_iter().zip(&heads).zip(&made).for_each(|((run, heads), made)| {
                 for (head, d) in heads.iter().zip(made) {
-                    place([&d.q, &d.k, &d.v][part], *head, s.stride, column, run);
+                    add_head([&d.q, &d.k, &d.v][part], *head, s.stride, column, run);
                 }
             });
         }

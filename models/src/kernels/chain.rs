@@ -14,7 +14,7 @@ use super::feed_forward::FeedForward;
 use super::gated::{Gated, Half};
 use super::linear::StackedLinear;
 use super::norm::{Norm, NormKernel};
-use super::operation::{Gradient, Holds, Input, Kernel, apply, run};
+use super::operation::{BufferState, Gradient, Input, Kernel, apply, run};
 use super::residual::Residual;
 use super::scaled_rows::ScaledRows;
 use super::windows::Windows;
@@ -54,13 +54,13 @@ impl Chain {
     }
 
     /// Adds [`super::stacked_linear`]: `[.., D_in]` → `[.., ΣD_i]`.
-    pub fn stacked_linear(&mut self, x: Value, maps: &[(&Tensor, Option<&Tensor>)]) -> Value {
+    pub fn stacked_linear(&mut self, x: Value, layers: &[(&Tensor, Option<&Tensor>)]) -> Value {
         let mut from = vec![x];
-        for (weight, bias) in maps {
+        for (weight, bias) in layers {
             from.push(self.input(weight));
             from.extend(bias.map(|bias| self.input(bias)));
         }
-        self.push(StackedLinear::new(maps), from)
+        self.push(StackedLinear::new(layers), from)
     }
 
     /// Adds [`super::self_attention`]: `[T, 3 D]` → `[T, D]`.
@@ -301,14 +301,14 @@ impl Kernel for Steps {
                     Place::Input(k) => wanted[k].take(),
                     Place::Step(j) => Some(gradients[j].take().unwrap_or_else(|| Gradient {
                         data: vec![0.0; self.list[j].output.len()],
-                        holds: Holds::Zeros,
+                        state: BufferState::Zeros,
                     })),
                 })
                 .collect();
             let data = gather(&step.from, inputs, &self.list);
             step.kernel.backward(&data, output, gradient, &mut of_inputs)?;
             for (place, made) in step.from.iter().zip(of_inputs) {
-                let made = made.map(|made| Gradient { holds: Holds::Sum, ..made });
+                let made = made.map(|made| Gradient { state: BufferState::Sum, ..made });
                 match *place {
                     Place::Input(k) => wanted[k] = made,
                     Place::Step(j) => gradients[j] = made,

@@ -13,7 +13,7 @@ use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add, add_column_sums};
 
 /// Images unfolded at a time.
-const PICTURES: usize = 4;
+const IMAGES_AT_ONCE: usize = 4;
 
 /// The number of batch parts whose weight gradients are summed separately. It is the same for any
 /// number of threads.
@@ -60,7 +60,7 @@ struct Sizes {
 
 impl Sizes {
     /// Elements per image.
-    fn picture(&self) -> usize {
+    fn image_size(&self) -> usize {
         self.height * self.width * self.channels
     }
 
@@ -120,33 +120,33 @@ impl Convolution {
                 continue;
             };
             let in_window = (row * edge + first - left) * channels;
-            let in_picture = (y * width + first - self.padding) * channels;
-            f(in_window, in_picture, (last - first) * channels);
+            let in_image = (y * width + first - self.padding) * channels;
+            f(in_window, in_image, (last - first) * channels);
         }
     }
 
     /// Unfolds images into rows, one per window: `[n, H, W, C]` → `[n H' W', k k C]`.
-    fn lay_out(&self, sizes: &Sizes, pictures: &[f32], rows: &mut [f32]) {
+    fn lay_out(&self, sizes: &Sizes, images: &[f32], rows: &mut [f32]) {
         rows.fill(0.0);
-        let of_picture = rows.chunks_mut(sizes.windows() * sizes.window());
-        for (picture, rows) in pictures.chunks(sizes.picture()).zip(of_picture) {
+        let of_image = rows.chunks_mut(sizes.windows() * sizes.window());
+        for (image, rows) in images.chunks(sizes.image_size()).zip(of_image) {
             for (place, row) in rows.chunks_mut(sizes.window()).enumerate() {
                 let at = (place / sizes.out_width, place % sizes.out_width);
                 self.each_row(sizes, at, |to, from, count| {
-                    row[to..to + count].copy_from_slice(&picture[from..from + count]);
+                    row[to..to + count].copy_from_slice(&image[from..from + count]);
                 });
             }
         }
     }
 
     /// Adds rows of windows to their source pixels (the transpose of unfolding).
-    fn add_back(&self, sizes: &Sizes, rows: &[f32], pictures: &mut [f32]) {
-        let of_picture = rows.chunks(sizes.windows() * sizes.window());
-        for (picture, rows) in pictures.chunks_mut(sizes.picture()).zip(of_picture) {
+    fn add_back(&self, sizes: &Sizes, rows: &[f32], images: &mut [f32]) {
+        let of_image = rows.chunks(sizes.windows() * sizes.window());
+        for (image, rows) in images.chunks_mut(sizes.image_size()).zip(of_image) {
             for (place, row) in rows.chunks(sizes.window()).enumerate() {
                 let at = (place / sizes.out_width, place % sizes.out_width);
                 self.each_row(sizes, at, |from, to, count| {
-                    add(&row[from..from + count], &mut picture[to..to + count]);
+                    add(&row[from..from + count], &mut image[to..to + count]);
                 });
             }
         }
@@ -165,13 +165,13 @@ impl Kernel for Convolution {
         let weight = Matrix::new(inputs[1].data, sizes.out_channels, sizes.window()).t();
         let mut output = vec![0.0; sizes.batch * sizes.output()];
         fill_rows(&mut output, sizes.out_channels, bias);
-        let blocks = output.par_chunks_mut(PICTURES * sizes.output());
-        blocks.zip(x.par_chunks(PICTURES * sizes.picture())).for_each_init(
+        let blocks = output.par_chunks_mut(IMAGES_AT_ONCE * sizes.output());
+        blocks.zip(x.par_chunks(IMAGES_AT_ONCE * sizes.image_size())).for_each_init(
             Vec::new,
-            |rows, (output, pictures)| {
+            |rows, (output, images)| {
                 let count = output.len() / sizes.out_channels;
                 rows.resize(count * sizes.window(), 0.0);
-                self.lay_out(&sizes, pictures, rows);
+                self.lay_out(&sizes, images, rows);
                 let rows = Matrix::new(rows, count, sizes.window());
                 matmul_on_this_thread(rows, weight, 1.0, output, sizes.out_channels);
                 if self.relu {
@@ -204,14 +204,14 @@ impl Kernel for Convolution {
         let (of_x, of_weight) = wanted.split_at_mut(1);
         let (dx, dw) = (&mut of_x[0], &mut of_weight[0]);
         let weight = Matrix::new(inputs[1].data, out, window);
-        let part = sizes.batch.div_ceil(PARTS).next_multiple_of(PICTURES);
+        let part = sizes.batch.div_ceil(PARTS).next_multiple_of(IMAGES_AT_ONCE);
         // For one part of the batch: returns the weight gradient and adds the gradient of the
         // images.
         let of_part = |x: &[f32], dy: &[f32], mut dx: Option<&mut [f32]>| {
             let mut sums = if dw.is_some() { vec![0.0; out * window] } else { Vec::new() };
             let mut rows = Vec::new();
-            let blocks = x.chunks(PICTURES * sizes.picture());
-            for (i, (x, dy)) in blocks.zip(dy.chunks(PICTURES * sizes.output())).enumerate() {
+            let blocks = x.chunks(IMAGES_AT_ONCE * sizes.image_size());
+            for (i, (x, dy)) in blocks.zip(dy.chunks(IMAGES_AT_ONCE * sizes.output())).enumerate() {
                 let count = dy.len() / out;
                 rows.resize(count * window, 0.0);
                 let dy = Matrix::new(dy, count, out);
@@ -222,17 +222,17 @@ impl Kernel for Convolution {
                 }
                 if let Some(dx) = &mut dx {
                     matmul_on_this_thread(dy, weight, 0.0, &mut rows, window);
-                    let start = i * PICTURES * sizes.picture();
+                    let start = i * IMAGES_AT_ONCE * sizes.image_size();
                     self.add_back(&sizes, &rows, &mut dx[start..start + x.len()]);
                 }
             }
             sums
         };
-        let parts = inputs[0].data.par_chunks(part * sizes.picture());
+        let parts = inputs[0].data.par_chunks(part * sizes.image_size());
         let parts = parts.zip(gradient.par_chunks(part * sizes.output()));
         let sums: Vec<Vec<f32>> = match dx {
             Some(dx) => parts
-                .zip(dx.as_sum().par_chunks_mut(part * sizes.picture()))
+                .zip(dx.as_sum().par_chunks_mut(part * sizes.image_size()))
                 .map(|((x, dy), dx)| of_part(x, dy, Some(dx)))
                 .collect(),
             None => parts.map(|(x, dy)| of_part(x, dy, None)).collect(),
@@ -252,12 +252,12 @@ impl Kernel for Convolution {
         let padded = padded.pad_with_zeros(2, padding, padding)?.contiguous()?;
         let (height, width) = (sizes.height + 2 * padding, sizes.width + 2 * padding);
         let mut pixels = Vec::new();
-        for picture in 0..sizes.batch {
+        for image in 0..sizes.batch {
             for place in 0..sizes.windows() {
                 let top = place / sizes.out_width * self.stride;
                 let left = place % sizes.out_width * self.stride;
                 for row in top..top + sizes.edge {
-                    let first = (picture * height + row) * width + left;
+                    let first = (image * height + row) * width + left;
                     pixels.extend((first..first + sizes.edge).map(|pixel| pixel as u32));
                 }
             }

@@ -33,8 +33,8 @@ pub(super) struct Depthwise {
 
 impl Depthwise {
     fn geometry(&self, dims: &[&[usize]]) -> candle_core::Result<Geometry> {
-        let geometry = self.windows.lie_in(dims[0], &self.lengths)?;
-        let (channels, places) = (geometry.channels, self.windows.places());
+        let geometry = self.windows.geometry(dims[0], &self.lengths)?;
+        let (channels, places) = (geometry.channels, self.windows.kernel_positions());
         if dims[1] != [channels, places] || dims[2] != [channels] {
             candle_core::bail!(
                 "depthwise convolution: shapes {dims:?} do not fit {:?}",
@@ -53,7 +53,7 @@ impl Kernel for Depthwise {
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let geometry = self.geometry(&dims)?;
-        let weight = by_place(inputs[1].data, self.windows.places());
+        let weight = by_place(inputs[1].data, self.windows.kernel_positions());
         let mut output = vec![0.0; geometry.count() * geometry.channels];
         output.par_chunks_mut(ROWS * geometry.channels).enumerate().for_each(|(block, y)| {
             values(&geometry, inputs[0].data, (&weight, inputs[2].data), block * ROWS, y);
@@ -70,7 +70,7 @@ impl Kernel for Depthwise {
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let geometry = self.geometry(&dims)?;
-        let (channels, places) = (geometry.channels, self.windows.places());
+        let (channels, places) = (geometry.channels, self.windows.kernel_positions());
         if let Some(db) = &mut wanted[2] {
             add_column_sums(gradient, channels, channels, db.as_sum());
         }

@@ -26,7 +26,7 @@ impl Mode {
 
     /// Evaluation without gradients. An encoder detaches its hidden states after each block, so
     /// that only one block's graph is in memory.
-    pub fn predict() -> Self {
+    pub fn inference() -> Self {
         Self { gradients: false, ..Self::evaluate() }
     }
 
@@ -37,7 +37,7 @@ impl Mode {
     }
 
     /// Detaches `x` (of any shape) if no gradients are needed.
-    pub fn cut(&self, x: Tensor) -> Tensor {
+    pub fn detach(&self, x: Tensor) -> Tensor {
         if self.gradients { x } else { x.detach() }
     }
 

@@ -4,7 +4,7 @@ use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::activation::Activation;
-use super::operation::{Gradient, Holds, Input, Kernel, apply};
+use super::operation::{BufferState, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add};
 
 /// Computes `f(a) ⊙ b`: `x` `[.., 2 M]` holds `a` then `b` in each row → `[.., M]`.
@@ -85,8 +85,8 @@ impl Kernel for Gated {
             .zip(inputs[0].data.par_chunks(2 * ROWS * width))
             .zip(gradient.par_chunks(ROWS * width))
             .for_each(|((dx, x), dy)| slopes(self.f, self.gate, x, width, dy, dx));
-        match wanted.holds {
-            Holds::Zeros => wanted.data = dx,
+        match wanted.state {
+            BufferState::Zeros => wanted.data = dx,
             _ => add(&dx, wanted.as_sum()),
         }
         Ok(())

@@ -4,7 +4,7 @@ use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::matmul::{Matrix, matmul};
-use super::operation::{Gradient, Holds, Input, Kernel, apply};
+use super::operation::{BufferState, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add_column_sums};
 
 /// A linear layer: `x` `[.., D_in]`, `weight` `[D_out, D_in]`, `bias` `[D_out]` → `[.., D_out]`.
@@ -16,14 +16,14 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> candle_core
 /// weights `[D_i, D_in]` → `[.., ΣD_i]`. The parameters stay separate tensors, as published.
 pub fn stacked_linear(
     x: &Tensor,
-    maps: &[(&Tensor, Option<&Tensor>)],
+    layers: &[(&Tensor, Option<&Tensor>)],
 ) -> candle_core::Result<Tensor> {
     let mut inputs = vec![x];
-    for (weight, bias) in maps {
+    for (weight, bias) in layers {
         inputs.push(weight);
         inputs.extend(bias);
     }
-    apply(StackedLinear::new(maps), &inputs)
+    apply(StackedLinear::new(layers), &inputs)
 }
 
 pub(super) struct StackedLinear {
@@ -32,7 +32,7 @@ pub(super) struct StackedLinear {
 }
 
 /// One layer: the indices of its weight and bias in the inputs, and its columns in the output.
-struct Map {
+struct Layer {
     weight: usize,
     bias: Option<usize>,
     column: usize,
@@ -41,16 +41,16 @@ struct Map {
 
 impl StackedLinear {
     /// Creates the kernel of these layers. Its inputs are `x`, then each layer's weight and bias.
-    pub(super) fn new(maps: &[(&Tensor, Option<&Tensor>)]) -> Self {
-        Self { biased: maps.iter().map(|(_, bias)| bias.is_some()).collect() }
+    pub(super) fn new(layers: &[(&Tensor, Option<&Tensor>)]) -> Self {
+        Self { biased: layers.iter().map(|(_, bias)| bias.is_some()).collect() }
     }
 
     /// Returns the layers, the input width and the output width.
-    fn maps(&self, dims: &[&[usize]]) -> candle_core::Result<(Vec<Map>, usize, usize)> {
+    fn layers(&self, dims: &[&[usize]]) -> candle_core::Result<(Vec<Layer>, usize, usize)> {
         let Some(&d_in) = dims[0].last() else {
             candle_core::bail!("linear: the input is a scalar, expected [.., D_in]");
         };
-        let (mut maps, mut index, mut column) = (Vec::new(), 1, 0);
+        let (mut layers, mut index, mut column) = (Vec::new(), 1, 0);
         for &biased in &self.biased {
             let &[width, inner] = dims[index] else {
                 candle_core::bail!(
@@ -66,14 +66,14 @@ impl StackedLinear {
                     dims[0]
                 );
             }
-            maps.push(Map { weight: index, bias, column, width });
+            layers.push(Layer { weight: index, bias, column, width });
             index += 1 + usize::from(biased);
             column += width;
         }
-        if maps.is_empty() || dims[0].contains(&0) {
-            candle_core::bail!("linear: {} weights do not fit input {:?}", maps.len(), dims[0]);
+        if layers.is_empty() || dims[0].contains(&0) {
+            candle_core::bail!("linear: {} weights do not fit input {:?}", layers.len(), dims[0]);
         }
-        Ok((maps, d_in, column))
+        Ok((layers, d_in, column))
     }
 }
 
@@ -84,17 +84,17 @@ impl Kernel for StackedLinear {
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let (maps, d_in, d_out) = self.maps(&dims)?;
+        let (layers, d_in, d_out) = self.layers(&dims)?;
         let rows = inputs[0].data.len() / d_in;
         let mut output = vec![0.0; rows * d_out];
-        for map in &maps {
-            if let Some(bias) = map.bias {
-                fill_rows(&mut output[map.column..], d_out, inputs[bias].data);
+        for layer in &layers {
+            if let Some(bias) = layer.bias {
+                fill_rows(&mut output[layer.column..], d_out, inputs[bias].data);
             }
-            let weight = Matrix::new(inputs[map.weight].data, map.width, d_in).t();
-            let beta = if map.bias.is_some() { 1.0 } else { 0.0 };
+            let weight = Matrix::new(inputs[layer.weight].data, layer.width, d_in).t();
+            let beta = if layer.bias.is_some() { 1.0 } else { 0.0 };
             let x = Matrix::new(inputs[0].data, rows, d_in);
-            matmul(1.0, x, weight, beta, &mut output[map.column..], d_out);
+            matmul(1.0, x, weight, beta, &mut output[layer.column..], d_out);
         }
         Ok((output, inputs[0].shape_with_width(d_out)))
     }
@@ -107,21 +107,21 @@ impl Kernel for StackedLinear {
         wanted: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let (maps, d_in, d_out) = self.maps(&dims)?;
+        let (layers, d_in, d_out) = self.layers(&dims)?;
         let rows = inputs[0].data.len() / d_in;
         let x = Matrix::new(inputs[0].data, rows, d_in);
-        for map in &maps {
-            let dy = Matrix::strided(&gradient[map.column..], rows, map.width, d_out);
+        for layer in &layers {
+            let dy = Matrix::strided(&gradient[layer.column..], rows, layer.width, d_out);
             if let Some(dx) = &mut wanted[0] {
-                let weight = Matrix::new(inputs[map.weight].data, map.width, d_in);
+                let weight = Matrix::new(inputs[layer.weight].data, layer.width, d_in);
                 matmul(1.0, dy, weight, dx.beta(), &mut dx.data, d_in);
-                dx.holds = Holds::Sum;
+                dx.state = BufferState::Sum;
             }
-            if let Some(dw) = &mut wanted[map.weight] {
+            if let Some(dw) = &mut wanted[layer.weight] {
                 matmul(1.0, dy.t(), x, dw.beta(), &mut dw.data, d_in);
             }
-            if let Some(Some(db)) = map.bias.map(|bias| &mut wanted[bias]) {
-                add_column_sums(&gradient[map.column..], map.width, d_out, db.as_sum());
+            if let Some(Some(db)) = layer.bias.map(|bias| &mut wanted[bias]) {
+                add_column_sums(&gradient[layer.column..], layer.width, d_out, db.as_sum());
             }
         }
         Ok(())
@@ -129,11 +129,11 @@ impl Kernel for StackedLinear {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        let (maps, _, _) = self.maps(&dims)?;
+        let (layers, _, _) = self.layers(&dims)?;
         let mut outputs = Vec::new();
-        for map in maps {
-            let y = inputs[0].broadcast_matmul(&inputs[map.weight].t()?)?;
-            outputs.push(match map.bias {
+        for layer in layers {
+            let y = inputs[0].broadcast_matmul(&inputs[layer.weight].t()?)?;
+            outputs.push(match layer.bias {
                 Some(bias) => y.broadcast_add(&inputs[bias])?,
                 None => y,
             });

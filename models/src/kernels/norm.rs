@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::dropout::{Dropout, add_masked_block};
 use super::math::{sum, sum2};
-use super::operation::{Gradient, Holds, Input, Kernel, apply};
+use super::operation::{BufferState, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add};
 
 /// The parameters of a norm over the last dimension.
@@ -168,9 +168,9 @@ impl Kernel for NormKernel {
             });
         }
         if let (true, Some(dr)) = (self.residual, &mut rest[0]) {
-            match dr.holds {
+            match dr.state {
                 // The gradient of the sum equals the residual's gradient: move the buffer.
-                Holds::Zeros => dr.data = ds,
+                BufferState::Zeros => dr.data = ds,
                 _ => add(&ds, dr.as_sum()),
             }
         }

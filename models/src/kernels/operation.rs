@@ -65,12 +65,12 @@ impl Input<'_> {
 /// The gradient of one input: its buffer and the state of the buffer.
 pub(crate) struct Gradient {
     pub data: Vec<f32>,
-    pub holds: Holds,
+    pub state: BufferState,
 }
 
 /// The content of a gradient's buffer before a kernel writes to it.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Holds {
+pub(crate) enum BufferState {
     /// Values of an earlier step, to be overwritten.
     Stale,
     /// Zeros.
@@ -82,15 +82,15 @@ pub(crate) enum Holds {
 impl Gradient {
     /// Returns the factor on the old content: 1 to accumulate, 0 to overwrite.
     pub fn beta(&self) -> f32 {
-        if self.holds == Holds::Sum { 1.0 } else { 0.0 }
+        if self.state == BufferState::Sum { 1.0 } else { 0.0 }
     }
 
     /// Returns the buffer as a sum to add to. Stale values are cleared first.
     pub fn as_sum(&mut self) -> &mut [f32] {
-        if self.holds == Holds::Stale {
+        if self.state == BufferState::Stale {
             self.data.par_chunks_mut(1 << 16).for_each(|block| block.fill(0.0));
         }
-        self.holds = Holds::Sum;
+        self.state = BufferState::Sum;
         &mut self.data
     }
 }
@@ -170,9 +170,12 @@ impl<K: Kernel> Node<K> {
                 None
             } else if let Some((data, sum)) = take_buffer(input.id()) {
                 *buffered = true;
-                Some(Gradient { data, holds: if sum { Holds::Sum } else { Holds::Stale } })
+                Some(Gradient {
+                    data,
+                    state: if sum { BufferState::Sum } else { BufferState::Stale },
+                })
             } else {
-                Some(Gradient { data: vec![0.0; input.elem_count()], holds: Holds::Zeros })
+                Some(Gradient { data: vec![0.0; input.elem_count()], state: BufferState::Zeros })
             });
         }
         let ends = [output.clone(), gradient.contiguous()?];

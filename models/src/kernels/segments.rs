@@ -38,7 +38,7 @@ impl Segments {
     }
 
     /// One query row for each span of keys (attention pooling).
-    pub fn of_spans(spans: Arc<[Span]>) -> Self {
+    pub fn pooling(spans: Arc<[Span]>) -> Self {
         let queries = (0..spans.len()).map(|start| Span { start, length: 1 }).collect();
         Self { queries, keys: spans, branches: None }
     }

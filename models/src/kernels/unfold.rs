@@ -24,7 +24,7 @@ struct Unfold {
 
 impl Unfold {
     fn geometry(&self, dims: &[usize]) -> candle_core::Result<Geometry> {
-        self.windows.lie_in(dims, &self.lengths)
+        self.windows.geometry(dims, &self.lengths)
     }
 }
 
@@ -35,7 +35,8 @@ impl Kernel for Unfold {
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
         let geometry = self.geometry(inputs[0].dims)?;
-        let (x, channels, places) = (inputs[0].data, geometry.channels, self.windows.places());
+        let (x, channels, places) =
+            (inputs[0].data, geometry.channels, self.windows.kernel_positions());
         let width = channels * places;
         let mut output = vec![0.0; geometry.count() * width];
         output.par_chunks_mut(ROWS * width).enumerate().for_each(|(block, windows)| {
@@ -59,7 +60,7 @@ impl Kernel for Unfold {
         wanted: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let geometry = self.geometry(inputs[0].dims)?;
-        let (channels, places) = (geometry.channels, self.windows.places());
+        let (channels, places) = (geometry.channels, self.windows.kernel_positions());
         let width = channels * places;
         let Some(dx) = &mut wanted[0] else { return Ok(()) };
         dx.as_sum().par_chunks_mut(ROWS * channels).enumerate().for_each(|(block, elements)| {
@@ -78,6 +79,6 @@ impl Kernel for Unfold {
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let geometry = self.geometry(inputs[0].dims())?;
         let gathered = transposed(&geometry.gathered(&inputs[0])?)?;
-        gathered.reshape((geometry.count(), geometry.channels * self.windows.places()))
+        gathered.reshape((geometry.count(), geometry.channels * self.windows.kernel_positions()))
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct Wide {
 }
 
 /// Logarithms below this are treated as minus infinity, so that exponents never overflow.
-const LEAST_LOG: f64 = -1e12;
+const MIN_LOG: f64 = -1e12;
 const MANTISSA_BITS: u64 = (1 << 52) - 1;
 
 impl Wide {
@@ -51,7 +51,7 @@ impl Wide {
             mantissa = r.mul_add(mantissa, coefficient);
         }
         let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i64;
-        if x < LEAST_LOG { Self::ZERO } else { Self { mantissa, exponent } }
+        if x < MIN_LOG { Self::ZERO } else { Self { mantissa, exponent } }
     }
 
     /// Returns the natural logarithm; minus infinity for 0.

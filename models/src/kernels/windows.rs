@@ -45,13 +45,17 @@ impl Windows {
     }
 
     /// Returns the number of positions in a window.
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn kernel_positions(&self) -> usize {
         self.size[0] * self.size[1]
     }
 
     /// Computes the layout of windows in packed sequences of `lengths` rows, for an input `[T, C]`
     /// or `[T, W, C]`.
-    pub(super) fn lie_in(self, dims: &[usize], lengths: &[usize]) -> candle_core::Result<Geometry> {
+    pub(super) fn geometry(
+        self,
+        dims: &[usize],
+        lengths: &[usize],
+    ) -> candle_core::Result<Geometry> {
         let (rows, width, channels) = match *dims {
             [rows, channels] => (rows, 1, channels),
             [rows, width, channels] => (rows, width, channels),
@@ -174,7 +178,7 @@ impl Geometry {
 
     /// Gathers the elements of each window with candle's operations: `[windows, positions, C]`.
     pub(super) fn gathered(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        let places = self.windows.places();
+        let places = self.windows.kernel_positions();
         // The row after the last element is padding.
         let mut from = vec![self.elements() as u32; self.count() * places];
         for (window, from) in from.chunks_mut(places).enumerate() {

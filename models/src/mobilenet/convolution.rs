@@ -49,7 +49,7 @@ impl Convolution {
         let weight = Matrix::new(&self.weight, channels, inner).t();
         matmul(1.0, Matrix::new(rows, places, inner), weight, 1.0, &mut result, channels);
         if self.window.relu6 {
-            result.par_chunks_mut(1 << 14).for_each(cut);
+            result.par_chunks_mut(1 << 14).for_each(apply_relu6);
         }
         result
     }
@@ -57,15 +57,15 @@ impl Convolution {
     /// Returns the kernel's input window at each output position, `[H_out W_out, rows * columns *
     /// C_in]`.
     fn gather(&self, input: &[f32]) -> Vec<f32> {
-        let Window { input: from, output, kernel, stride, before, .. } = self.window;
+        let Window { input: from, output, kernel, stride, padding, .. } = self.window;
         let mut seen =
             vec![0.0; output.height * output.width * kernel.0 * kernel.1 * from.channels];
         let mut patches = seen.chunks_exact_mut(from.channels);
         for y in 0..output.height {
             for x in 0..output.width {
                 for (dy, dx) in (0..kernel.0).flat_map(|dy| (0..kernel.1).map(move |dx| (dy, dx))) {
-                    let place = (y * stride + dy).checked_sub(before.0);
-                    let place = place.zip((x * stride + dx).checked_sub(before.1));
+                    let place = (y * stride + dy).checked_sub(padding.0);
+                    let place = place.zip((x * stride + dx).checked_sub(padding.1));
                     let inside = place.filter(|(y, x)| *y < from.height && *x < from.width);
                     if let (Some(patch), Some((y, x))) = (patches.next(), inside) {
                         let start = (y * from.width + x) * from.channels;
@@ -108,7 +108,7 @@ impl Depthwise {
 
     /// Computes row `y` of the output.
     fn run_row(&self, input: &[f32], y: usize, row: &mut [f32]) {
-        let Window { input: from, kernel, stride, before, relu6, .. } = self.window;
+        let Window { input: from, kernel, stride, padding, relu6, .. } = self.window;
         let channels = from.channels;
         // For each kernel element: the offsets of its input and its weight. Elements outside the
         // image are skipped.
@@ -116,8 +116,8 @@ impl Depthwise {
         for (x, place) in row.chunks_exact_mut(channels).enumerate() {
             taps.clear();
             for (dy, dx) in (0..kernel.0).flat_map(|dy| (0..kernel.1).map(move |dx| (dy, dx))) {
-                let at = (y * stride + dy).checked_sub(before.0);
-                let at = at.zip((x * stride + dx).checked_sub(before.1));
+                let at = (y * stride + dy).checked_sub(padding.0);
+                let at = at.zip((x * stride + dx).checked_sub(padding.1));
                 if let Some((y, x)) = at.filter(|(y, x)| *y < from.height && *x < from.width) {
                     let weight = (dy * kernel.1 + dx) * channels;
                     taps.push(((y * from.width + x) * channels, weight));
@@ -134,7 +134,7 @@ fn tensor_of(weights: &Weights, name: &str, shape: &[usize]) -> Result<candle_co
 
 vectorised! {
     /// ReLU6.
-    fn cut(values: &mut [f32]) {
+    fn apply_relu6(values: &mut [f32]) {
         for value in values {
             *value = value.clamp(0.0, 6.0);
         }

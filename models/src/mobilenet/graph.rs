@@ -8,9 +8,9 @@ use serde::Deserialize;
 use crate::error::{ModelError, Result};
 
 /// The largest accepted side or number of channels.
-const LARGEST: usize = 1 << 14;
+const MAX_SIDE: usize = 1 << 14;
 /// The largest accepted number of values in an activation.
-const MOST_NUMBERS: usize = 1 << 26;
+const MAX_VALUES: usize = 1 << 26;
 
 /// The shape of an activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) struct Window {
     pub kernel: (usize, usize),
     pub stride: usize,
     /// Rows of zero padding above, and columns of zero padding to the left.
-    pub before: (usize, usize),
+    pub padding: (usize, usize),
     /// Whether the result is clamped to the range 0 to 6.
     pub relu6: bool,
 }
@@ -138,8 +138,8 @@ fn understood(published: Published) -> std::result::Result<Graph, String> {
 fn shape_of(dims: &[usize]) -> std::result::Result<Shape, String> {
     match *dims {
         [1, height, width, channels]
-            if dims.iter().all(|side| (1..=LARGEST).contains(side))
-                && height * width * channels <= MOST_NUMBERS =>
+            if dims.iter().all(|side| (1..=MAX_SIDE).contains(side))
+                && height * width * channels <= MAX_VALUES =>
         {
             Ok(Shape { height, width, channels })
         }
@@ -207,10 +207,10 @@ impl Op {
             of_input == input.channels
         };
         let sizes = [channels, rows, columns];
-        if !fits || !sizes.iter().all(|size| (1..=LARGEST).contains(size)) {
+        if !fits || !sizes.iter().all(|size| (1..=MAX_SIDE).contains(size)) {
             return Err(format!("weights of shape {:?} for {input:?}", self.weight_shape));
         }
-        let stride = self.stride.filter(|stride| (1..=LARGEST).contains(stride));
+        let stride = self.stride.filter(|stride| (1..=MAX_SIDE).contains(stride));
         let stride = stride.ok_or("no `stride` of 1 or more")?;
         let relu6 = match self.activation.as_deref() {
             Some("relu6") => true,
@@ -231,7 +231,7 @@ impl Op {
         let (height, above) = along(input.height, rows)?;
         let (width, left) = along(input.width, columns)?;
         let output = Shape { height, width, channels };
-        let (kernel, before) = ((rows, columns), (above, left));
-        Ok((Window { input, output, kernel, stride, before, relu6 }, tensor))
+        let (kernel, padding) = ((rows, columns), (above, left));
+        Ok((Window { input, output, kernel, stride, padding, relu6 }, tensor))
     }
 }

@@ -23,7 +23,7 @@ pub struct RevealInput {
     /// Images `[I, 3, S, S]` in `[-1, 1]`; texts may share an image.
     pub pixels: Option<Tensor>,
     /// For each text, the index of its image in `pixels`.
-    pub picture_of: Vec<Option<u32>>,
+    pub image_of: Vec<Option<u32>>,
 }
 
 /// Rows of packed sequences.
@@ -104,14 +104,14 @@ impl BaseEncoder {
 
     pub(super) fn forward(&self, input: &RevealInput, mode: &Mode) -> Result<BaseStates> {
         let spans = input.tokens.sequences();
-        if input.picture_of.len() != spans.len() {
+        if input.image_of.len() != spans.len() {
             return Err(ModelError::BadInput(format!(
-                "{} texts, but `picture_of` has {} items",
+                "{} texts, but `image_of` has {} items",
                 spans.len(),
-                input.picture_of.len()
+                input.image_of.len()
             )));
         }
-        if input.pixels.is_none() && input.picture_of.iter().any(Option::is_some) {
+        if input.pixels.is_none() && input.image_of.iter().any(Option::is_some) {
             return Err(ModelError::BadInput("texts have images, but `pixels` is missing".into()));
         }
         let texts = self.texts(&input.tokens, mode)?;
@@ -120,15 +120,15 @@ impl BaseEncoder {
             return Ok(BaseStates { states: texts, lengths });
         };
         let patches = self.patches(pixels, mode)?;
-        let (pictures, count, width) = patches.dims3()?;
+        let (images, count, width) = patches.dims3()?;
         let first_patch = texts.dim(0)?;
-        let states = Tensor::cat(&[&texts, &patches.reshape((pictures * count, width))?], 0)?;
+        let states = Tensor::cat(&[&texts, &patches.reshape((images * count, width))?], 0)?;
         let (mut rows, mut lengths) = (Vec::new(), Vec::with_capacity(spans.len()));
-        for (span, picture) in spans.iter().zip(&input.picture_of) {
+        for (span, image) in spans.iter().zip(&input.image_of) {
             let before = rows.len();
             rows.extend((span.start..span.start + span.length).map(|row| row as u32));
-            if let Some(picture) = picture {
-                let start = first_patch + *picture as usize * count;
+            if let Some(image) = image {
+                let start = first_patch + *image as usize * count;
                 rows.extend((start..start + count).map(|row| row as u32));
             }
             lengths.push(rows.len() - before);
@@ -141,9 +141,9 @@ impl BaseEncoder {
         let longest = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(1);
         let bias = self.bias.forward(longest, longest)?;
         let rate = mode.dropout(self.config.t5.dropout_rate);
-        let mut x = dropout(&mode.cut(self.shared.forward(&tokens.ids)?), rate)?;
+        let mut x = dropout(&mode.detach(self.shared.forward(&tokens.ids)?), rate)?;
         for (i, layer) in self.layers.iter().enumerate() {
-            x = mode.cut(layer.forward(&x, &bias, &tokens.segments, None, mode)?);
+            x = mode.detach(layer.forward(&x, &bias, &tokens.segments, None, mode)?);
             if i + 1 == self.config.frozen_text_layers {
                 x = x.detach();
             }

@@ -69,7 +69,7 @@ impl Fusion {
         let longest = joined.lengths.iter().copied().max().unwrap_or(1);
         let (bias, segments) = (self.bias.forward(longest, longest)?, joined.segments());
         for layer in &self.layers {
-            x = mode.cut(layer.forward(&x, &bias, &segments, weights.as_ref(), mode)?);
+            x = mode.detach(layer.forward(&x, &bias, &segments, weights.as_ref(), mode)?);
         }
         x = self.final_norm.forward(&x)?;
         if let Some(weights) = &weights {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use super::query_key_head::{row_lengths, unit};
+use super::query_key_head::{row_norms, unit};
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, cross_entropy, linear};
 
@@ -46,7 +46,7 @@ pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
 /// Measures the difference between the norms of value tokens and query tokens, both `[.., D]`: `|1
 /// − mean ‖value‖ / mean ‖query‖|`, a scalar.
 pub fn alignment(values: &Tensor, query_states: &Tensor) -> Result<Tensor> {
-    let mean = |x: &Tensor| -> Result<Tensor> { Ok(row_lengths(x)?.mean_all()?) };
+    let mean = |x: &Tensor| -> Result<Tensor> { Ok(row_norms(x)?.mean_all()?) };
     let ratio = mean(values)?.div(&mean(query_states)?)?;
     Ok((1.0 - ratio)?.abs()?)
 }

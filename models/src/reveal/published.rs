@@ -37,7 +37,7 @@ impl PublishedWeights {
     ///
     /// # Errors
     /// The errors of opening the files. [`MissingTensor`](crate::ModelError::MissingTensor),
-    /// [`MisshapenTensor`](crate::ModelError::MisshapenTensor) and others, with file and tensor.
+    /// [`ShapeMismatch`](crate::ModelError::ShapeMismatch) and others, with file and tensor.
     /// Parameters before the failed one keep their new values: an error ends the run, so no second
     /// copy of the weights is held.
     pub fn load_into(&self, parameters: &Parameters) -> Result<Vec<String>> {

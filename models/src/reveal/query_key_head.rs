@@ -43,7 +43,7 @@ impl QueryKeyHead {
         let segments = base.segments();
         let mut x = base.states.clone();
         for layer in before {
-            x = mode.cut(layer.forward(&x, &bias, &segments, None, mode)?);
+            x = mode.detach(layer.forward(&x, &bias, &segments, None, mode)?);
         }
         // Only the first token's state is used.
         let first = last.first_rows(&x, &base.lengths, &bias, mode)?;
@@ -54,10 +54,10 @@ impl QueryKeyHead {
 
 /// Normalises rows to unit length.
 pub(super) fn unit(x: &Tensor) -> Result<Tensor> {
-    Ok(x.broadcast_div(&row_lengths(x)?)?)
+    Ok(x.broadcast_div(&row_norms(x)?)?)
 }
 
 /// Returns the norm of each row, `[.., D]` → `[.., 1]`: `sqrt(Σ x² + 1e-10)`.
-pub(super) fn row_lengths(x: &Tensor) -> Result<Tensor> {
+pub(super) fn row_norms(x: &Tensor) -> Result<Tensor> {
     Ok((x.sqr()?.sum_keepdim(D::Minus1)? + EPSILON)?.sqrt()?)
 }

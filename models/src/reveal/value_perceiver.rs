@@ -53,7 +53,7 @@ impl ValuePerceiver {
         let mut x = dropout(&embedding_sum(&[(&self.latents, rows)])?, rate)?;
         for layer in &self.layers {
             let (keys, values) = layer.cross_keys(&states)?;
-            x = mode.cut(layer.forward(
+            x = mode.detach(layer.forward(
                 &x,
                 (&bias, &own, false),
                 (&keys, &values, &cross),

@@ -56,7 +56,7 @@ impl PairLoss {
     }
 
     /// Whether the loss takes cosines (scores of a bi-encoder), not logits.
-    pub fn is_of_cosines(self) -> bool {
+    pub fn takes_cosines(self) -> bool {
         matches!(self, Self::Cosent | Self::CosineMse | Self::Contrastive)
     }
 }

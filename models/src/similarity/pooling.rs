@@ -51,7 +51,7 @@ impl SpanPooler {
                     num_heads: 1,
                     scale: 1.0,
                     causal: false,
-                    segments: Segments::of_spans(spans.clone()),
+                    segments: Segments::pooling(spans.clone()),
                     dropout: None,
                 };
                 Ok(attention((&queries, states, states), None, &options)?)

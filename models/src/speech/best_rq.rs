@@ -4,7 +4,7 @@
 //! A frozen random projection and a frozen random codebook assign a code to the frames of each
 //! state. The encoder's input has noise in place of some spans, and the model predicts the codes
 //! there. Use frames with mean 0 and standard deviation 1
-//! ([`LogMel::normalised`](super::log_mel::LogMel::normalised)). Otherwise most frames get the same
+//! ([`LogMel::conformer`](super::log_mel::LogMel::conformer)). Otherwise most frames get the same
 //! codes.
 
 use candle_core::{DType, Tensor};
@@ -28,25 +28,25 @@ use crate::params::{Init, ParameterBuilder};
 #[serde(deny_unknown_fields, default)]
 pub struct BestRqConfig {
     /// The number of codes in the codebook, `V`.
-    pub codes: usize,
+    pub num_codes: usize,
     /// The dimension of a code vector.
-    pub code_size: usize,
+    pub code_dim: usize,
     /// The probability that a masked span starts at a frame.
     pub mask_probability: f64,
     /// The number of frames in a span; a frame is 10 ms.
-    pub mask_frames: usize,
+    pub mask_length: usize,
     /// The standard deviation of the noise that replaces masked frames.
-    pub mask_deviation: f64,
+    pub mask_std: f64,
 }
 
 impl Default for BestRqConfig {
     fn default() -> Self {
         Self {
-            codes: 8192,
-            code_size: 16,
+            num_codes: 8192,
+            code_dim: 16,
             mask_probability: 0.01,
-            mask_frames: 40,
-            mask_deviation: 0.1,
+            mask_length: 40,
+            mask_std: 0.1,
         }
     }
 }
@@ -57,16 +57,16 @@ pub struct BestRq {
     config: BestRqConfig,
     /// Frames per state.
     stacked: usize,
-    /// `[code size, M stacked]`.
+    /// `[code_dim, M stacked]`.
     projection: Tensor,
-    /// `[V, code size]`; only the directions matter.
+    /// `[V, code_dim]`; only the directions matter.
     codebook: Tensor,
     head: Linear,
 }
 
 /// The masked states of packed clips.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Masked {
+pub struct MaskedStates {
     /// The indices of the masked states in the batch.
     pub states: Vec<u32>,
     /// The code of each masked state.
@@ -80,18 +80,18 @@ impl BestRqConfig {
     /// [`ModelError::BadConfig`] with the field's name.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[
-            ("codes", self.codes),
-            ("code_size", self.code_size),
-            ("mask_frames", self.mask_frames),
+            ("num_codes", self.num_codes),
+            ("code_dim", self.code_dim),
+            ("mask_length", self.mask_length),
         ])?;
         if !(0.0..=1.0).contains(&self.mask_probability) {
             let reason = format!("{} is not a probability between 0 and 1", self.mask_probability);
             return Err(bad_field("mask_probability", reason));
         }
-        if !(self.mask_deviation >= 0.0 && self.mask_deviation.is_finite()) {
+        if !(self.mask_std >= 0.0 && self.mask_std.is_finite()) {
             let reason =
-                format!("{} is not a finite standard deviation of at least 0", self.mask_deviation);
-            return Err(bad_field("mask_deviation", reason));
+                format!("{} is not a finite standard deviation of at least 0", self.mask_std);
+            return Err(bad_field("mask_std", reason));
         }
         Ok(())
     }
@@ -109,21 +109,21 @@ impl BestRq {
         builder: &ParameterBuilder,
     ) -> Result<Self> {
         config.validate()?;
-        let (stacked, size) = (encoder.subsampling_factor, config.code_size);
+        let (stacked, size) = (encoder.subsampling_factor, config.code_dim);
         // A shorter span may not cover all frames of any state.
-        if config.mask_frames + 1 < 2 * stacked {
+        if config.mask_length + 1 < 2 * stacked {
             let reason =
-                format!("{} cannot mask a whole state of {stacked} frames", config.mask_frames);
-            return Err(bad_field("mask_frames", reason));
+                format!("{} cannot mask a whole state of {stacked} frames", config.mask_length);
+            return Err(bad_field("mask_length", reason));
         }
         let inputs = stacked * encoder.num_mel_bins;
         // Xavier initialisation's bound.
         let bound = (6.0 / (inputs + size) as f64).sqrt();
-        let projection = builder.constant("projection", &[size, inputs], Init::Uniform(bound))?;
-        let codebook = builder.constant("codebook", &[config.codes, size], Init::Normal(1.0))?;
+        let projection = builder.buffer("projection", &[size, inputs], Init::Uniform(bound))?;
+        let codebook = builder.buffer("codebook", &[config.num_codes, size], Init::Normal(1.0))?;
         let d = encoder.hidden_size;
         let std = (d as f64).powf(-0.5);
-        let head = Linear::new(d, config.codes, std, &builder.pp("head"))?;
+        let head = Linear::new(d, config.num_codes, std, &builder.pp("head"))?;
         Ok(Self { config: config.clone(), stacked, projection, codebook, head })
     }
 
@@ -135,8 +135,8 @@ impl BestRq {
     pub fn codes(&self, frames: &Frames) -> Result<Vec<u32>> {
         // Read on every call: a trainer may have loaded other values into the parameters.
         let (projection, mut codebook) = (numbers(&self.projection)?, numbers(&self.codebook)?);
-        codebook.chunks_mut(self.config.code_size).for_each(to_length_1);
-        let (inputs, size) = (self.stacked * frames.bands, self.config.code_size);
+        codebook.chunks_mut(self.config.code_dim).for_each(l2_normalise);
+        let (inputs, size) = (self.stacked * frames.bands, self.config.code_dim);
         let count = frames.len().div_ceil(self.stacked);
         let mut stacked = frames.values.clone();
         stacked.resize(count * inputs, 0.0);
@@ -159,8 +159,13 @@ impl BestRq {
     /// Replaces spans of the clips by noise, and returns the completely masked states with their
     /// codes. At least one state of each clip is completely masked. `codes` holds the codes of each
     /// clip's states, computed before or after noise was added as augmentation.
-    pub fn mask(&self, clips: &mut [Frames], codes: &[Vec<u32>], rng: &mut ChaCha8Rng) -> Masked {
-        let mut masked = Masked { states: Vec::new(), codes: Vec::new() };
+    pub fn mask(
+        &self,
+        clips: &mut [Frames],
+        codes: &[Vec<u32>],
+        rng: &mut ChaCha8Rng,
+    ) -> MaskedStates {
+        let mut masked = MaskedStates { states: Vec::new(), codes: Vec::new() };
         let mut first = 0;
         for (frames, codes) in clips.iter_mut().zip(codes) {
             let hidden = self.spans(frames.len(), rng);
@@ -182,7 +187,7 @@ impl BestRq {
     /// Returns which frames are masked.
     fn spans(&self, count: usize, rng: &mut ChaCha8Rng) -> Vec<bool> {
         let mut hidden = vec![false; count];
-        let length = self.config.mask_frames;
+        let length = self.config.mask_length;
         let starts: Vec<usize> =
             (0..count).filter(|_| rng.random_bool(self.config.mask_probability)).collect();
         for start in starts {
@@ -200,14 +205,14 @@ impl BestRq {
     fn noise(&self, rng: &mut ChaCha8Rng) -> f32 {
         let radius = (-2.0 * rng.random_range(f64::MIN_POSITIVE..1.0).ln()).sqrt();
         let angle = rng.random_range(0.0..std::f64::consts::TAU);
-        (self.config.mask_deviation * radius * angle.cos()) as f32
+        (self.config.mask_std * radius * angle.cos()) as f32
     }
 
     /// Returns the logits `[N, V]` of the codes of the masked states.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if no state is masked.
-    pub fn logits(&self, audio: &AudioStates, masked: &Masked) -> Result<Tensor> {
+    pub fn logits(&self, audio: &AudioStates, masked: &MaskedStates) -> Result<Tensor> {
         if masked.states.is_empty() {
             return Err(ModelError::BadInput("no state is masked".into()));
         }
@@ -216,7 +221,7 @@ impl BestRq {
     }
 
     /// Returns the mean of `-log p` of the codes in nats: a scalar.
-    pub fn loss(&self, logits: &Tensor, masked: &Masked) -> Result<Tensor> {
+    pub fn loss(&self, logits: &Tensor, masked: &MaskedStates) -> Result<Tensor> {
         let targets = masked.codes.clone().into();
         let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
         Ok(cross_entropy(logits, options)?.mean_all()?)
@@ -227,7 +232,7 @@ fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
     Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
 }
 
-fn to_length_1(vector: &mut [f32]) {
-    let length = vector.iter().map(|v| v * v).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
-    vector.iter_mut().for_each(|value| *value /= length);
+fn l2_normalise(vector: &mut [f32]) {
+    let norm = vector.iter().map(|v| v * v).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+    vector.iter_mut().for_each(|value| *value /= norm);
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 /// Which tokens of a vocabulary join with neighbouring tokens to form a word, by token id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WordEdges {
+pub struct WordBoundaries {
     /// Whether a token begins with a letter or digit and so can continue the previous word.
-    pub begins_inside: Vec<bool>,
+    pub continues_word: Vec<bool>,
     /// Whether a token ends with a letter or digit, so that the next token can continue its word.
-    pub ends_inside: Vec<bool>,
+    pub ends_in_word: Vec<bool>,
 }
 
 /// The bonuses for tokens of boosted words, in nats.
@@ -23,7 +23,7 @@ pub struct Bonus {
     /// The bonus of the first token of a word.
     pub begin: f32,
     /// The bonus of each further token.
-    pub go_on: f32,
+    pub next: f32,
 }
 
 /// The prefix tree of boosted words.
@@ -31,7 +31,7 @@ pub struct Bonus {
 pub struct BoostTree {
     /// The nodes; the root is first.
     nodes: Vec<Node>,
-    edges: Arc<WordEdges>,
+    boundaries: Arc<WordBoundaries>,
 }
 
 /// The position of a text in the tree. The default is the state of the empty text.
@@ -46,10 +46,10 @@ pub struct BoostState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenMatch {
     /// The bonus is returned, so that hypotheses compete only by complete words.
-    GivesBack,
+    ReturnBonus,
     /// The bonus is kept. Greedy decoding cannot go back: returning the bonus would force it to
     /// complete every word that it began.
-    Keeps,
+    KeepBonus,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -61,7 +61,7 @@ struct Node {
     /// Whether a word ends here.
     is_end: bool,
     /// The part of the bonus that belongs to a complete word before this node.
-    kept: f32,
+    completed_bonus: f32,
     /// The node where a match continues after it breaks here: the longest suffix, after the
     /// complete word, that begins a boosted word.
     fallback: u32,
@@ -69,25 +69,25 @@ struct Node {
 
 const ROOT: u32 = 0;
 
-impl WordEdges {
-    /// Computes the edges from the texts of a vocabulary's tokens.
-    pub fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
-        let (begins_inside, ends_inside) = texts
+impl WordBoundaries {
+    /// Computes the boundaries from the texts of a vocabulary's tokens.
+    pub fn from_tokens<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let (continues_word, ends_in_word) = texts
             .into_iter()
             .map(|text| {
                 let joins = |c: Option<char>| c.is_some_and(joins_words);
                 (joins(text.chars().next()), joins(text.chars().next_back()))
             })
             .unzip();
-        Self { begins_inside, ends_inside }
+        Self { continues_word, ends_in_word }
     }
 
-    fn begins_inside(&self, token: u32) -> bool {
-        self.begins_inside.get(token as usize).copied().unwrap_or(false)
+    fn continues_word(&self, token: u32) -> bool {
+        self.continues_word.get(token as usize).copied().unwrap_or(false)
     }
 
-    fn ends_inside(&self, token: u32) -> bool {
-        self.ends_inside.get(token as usize).copied().unwrap_or(false)
+    fn ends_in_word(&self, token: u32) -> bool {
+        self.ends_in_word.get(token as usize).copied().unwrap_or(false)
     }
 }
 
@@ -104,8 +104,12 @@ fn joins_words(c: char) -> bool {
 impl BoostTree {
     /// Creates the tree of these token sequences. A sequence that begins with a letter matches only
     /// at the start of a text or after a non-letter. Other sequences match anywhere.
-    pub fn new<S: AsRef<[u32]>>(sequences: &[S], bonus: Bonus, edges: Arc<WordEdges>) -> Self {
-        let mut tree = Self { nodes: vec![Node::default()], edges };
+    pub fn new<S: AsRef<[u32]>>(
+        sequences: &[S],
+        bonus: Bonus,
+        boundaries: Arc<WordBoundaries>,
+    ) -> Self {
+        let mut tree = Self { nodes: vec![Node::default()], boundaries };
         for sequence in sequences.iter().map(AsRef::as_ref).filter(|s| !s.is_empty()) {
             tree.insert(sequence, bonus);
         }
@@ -124,7 +128,7 @@ impl BoostTree {
                 Ok(place) => node.children[place].1,
                 Err(place) => {
                     node.children.insert(place, (*token, next));
-                    let gets = if at == ROOT { bonus.begin } else { bonus.go_on };
+                    let gets = if at == ROOT { bonus.begin } else { bonus.next };
                     let bonus = node.bonus + gets;
                     self.nodes.push(Node { bonus, ..Node::default() });
                     next
@@ -138,7 +142,7 @@ impl BoostTree {
         let (mut at, mut kept, mut kept_tokens) = (ROOT, 0.0, 0);
         for (read, token) in sequence.iter().enumerate() {
             let before = &self.nodes[at as usize];
-            if before.is_end && !self.edges.begins_inside(*token) {
+            if before.is_end && !self.boundaries.continues_word(*token) {
                 (kept, kept_tokens) = (before.bonus, read);
             }
             let Some(next) = self.child(at, *token) else { return };
@@ -146,7 +150,7 @@ impl BoostTree {
             let starts = kept_tokens.max(1)..=read;
             let found = starts
                 .filter(|start| {
-                    let inside = self.edges.ends_inside(sequence[start - 1]);
+                    let inside = self.boundaries.ends_in_word(sequence[start - 1]);
                     self.may_begin(sequence[*start], inside)
                 })
                 .find_map(|start| {
@@ -154,7 +158,7 @@ impl BoostTree {
                     end.try_fold(ROOT, |node, token| self.child(node, *token))
                 });
             let node = &mut self.nodes[at as usize];
-            (node.kept, node.fallback) = (kept, found.unwrap_or(ROOT));
+            (node.completed_bonus, node.fallback) = (kept, found.unwrap_or(ROOT));
         }
     }
 
@@ -167,13 +171,13 @@ impl BoostTree {
     /// broken match returns its bonus.
     pub fn advance(&self, state: BoostState, token: u32, broken: BrokenMatch) -> (BoostState, f32) {
         let (node, gives) = self.step(state, Some(token), false, broken);
-        (BoostState { node, inside: self.edges.ends_inside(token) }, gives)
+        (BoostState { node, inside: self.boundaries.ends_in_word(token) }, gives)
     }
 
     /// Returns the bonus at the end of a text. It is negative if an incomplete match returns its
     /// bonus.
-    pub fn end(&self, state: BoostState) -> f32 {
-        self.step(state, None, false, BrokenMatch::GivesBack).1
+    pub fn final_bonus(&self, state: BoostState) -> f32 {
+        self.step(state, None, false, BrokenMatch::ReturnBonus).1
     }
 
     /// Writes the bonus of each possible next token into `gives`, indexed by token id.
@@ -182,9 +186,9 @@ impl BoostTree {
         let (other, inside) = (of_others(false), of_others(true));
         gives.fill(other);
         if inside != other {
-            let places = gives.iter_mut().zip(&self.edges.begins_inside);
+            let places = gives.iter_mut().zip(&self.boundaries.continues_word);
             places
-                .filter(|(_, begins_inside)| **begins_inside)
+                .filter(|(_, continues_word)| **continues_word)
                 .for_each(|(gives, _)| *gives = inside);
         }
         let mut at = state.node;
@@ -192,8 +196,8 @@ impl BoostTree {
             let node = &self.nodes[at as usize];
             for (token, _) in &node.children {
                 if let Some(gives) = gives.get_mut(*token as usize) {
-                    let begins_inside = self.edges.begins_inside(*token);
-                    *gives = self.step(state, Some(*token), begins_inside, broken).1;
+                    let continues_word = self.boundaries.continues_word(*token);
+                    *gives = self.step(state, Some(*token), continues_word, broken).1;
                 }
             }
             if at == ROOT {
@@ -209,10 +213,11 @@ impl BoostTree {
         &self,
         state: BoostState,
         token: Option<u32>,
-        begins_inside: bool,
+        continues_word: bool,
         broken: BrokenMatch,
     ) -> (u32, f32) {
-        let begins_inside = token.map_or(begins_inside, |token| self.edges.begins_inside(token));
+        let continues_word =
+            token.map_or(continues_word, |token| self.boundaries.continues_word(token));
         let (mut at, mut gives) = (state.node, 0.0);
         loop {
             let node = &self.nodes[at as usize];
@@ -223,13 +228,13 @@ impl BoostTree {
             if at == ROOT {
                 return (ROOT, gives);
             }
-            if node.is_end && !begins_inside {
+            if node.is_end && !continues_word {
                 at = ROOT;
                 continue;
             }
             at = node.fallback;
-            if broken == BrokenMatch::GivesBack {
-                gives -= node.bonus - node.kept;
+            if broken == BrokenMatch::ReturnBonus {
+                gives -= node.bonus - node.completed_bonus;
                 gives += self.nodes[at as usize].bonus;
             }
         }
@@ -237,7 +242,7 @@ impl BoostTree {
 
     /// Whether a word may begin with this token.
     fn may_begin(&self, token: u32, inside: bool) -> bool {
-        !inside || !self.edges.begins_inside(token)
+        !inside || !self.boundaries.continues_word(token)
     }
 
     fn child(&self, node: u32, token: u32) -> Option<u32> {

@@ -15,23 +15,23 @@ use candle_core::Tensor;
 use rayon::prelude::*;
 
 use super::boosting::{BoostState, BoostTree, BrokenMatch};
-use super::decode::{BestPath, best_path, clips, path_of_tokens, rows};
+use super::decode::{BestPath, clips, forced_alignment, greedy_path, rows};
 use crate::error::{ModelError, Result};
 use crate::generation::highest;
 use crate::kernels::log_sum;
 
 /// The search options for a clip.
 #[derive(Debug, Clone)]
-pub struct Search {
+pub struct BeamSearchOptions {
     /// The number of beams. With 1, the search takes the best path. With boosted words, 1 is raised
-    /// to [`BEAMS_TO_LISTEN`], because a single beam cannot recover from a broken match.
+    /// to [`BOOSTED_BEAMS`], because a single beam cannot recover from a broken match.
     pub num_beams: usize,
     /// The boosted words.
     pub boost: Option<Arc<BoostTree>>,
 }
 
 /// The number of beams if words are boosted and a single beam was requested.
-pub const BEAMS_TO_LISTEN: usize = 8;
+pub const BOOSTED_BEAMS: usize = 8;
 
 /// A hypothesis for the text of a clip.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,28 +50,28 @@ pub struct Hypothesis {
 /// # Errors
 /// [`ModelError::BadInput`] if the numbers of searches and clips differ, or if a beam search meets
 /// NaN logits. Also the errors of candle.
-pub fn paths(
+pub fn beam_search_paths(
     logits: &Tensor,
     lengths: &[usize],
     blank: u32,
-    searches: &[Search],
+    searches: &[BeamSearchOptions],
 ) -> Result<Vec<BestPath>> {
     if searches.len() != lengths.len() {
         let (found, clips) = (searches.len(), lengths.len());
         return Err(ModelError::BadInput(format!("{found} searches but {clips} clips")));
     }
     let rows = rows(logits)?;
-    let path = |(rows, search): (&[Vec<f32>], &Search)| {
+    let path = |(rows, search): (&[Vec<f32>], &BeamSearchOptions)| {
         let boost = search.boost.as_deref().filter(|tree| !tree.is_empty());
         let num_beams = match (search.num_beams, boost) {
-            (0 | 1, None) => return Ok(best_path(rows, blank)),
-            (0 | 1, Some(_)) => BEAMS_TO_LISTEN,
+            (0 | 1, None) => return Ok(greedy_path(rows, blank)),
+            (0 | 1, Some(_)) => BOOSTED_BEAMS,
             (more, _) => more,
         };
-        let found = search_texts(rows, blank, num_beams, boost)?.into_iter().next();
-        let path = found.and_then(|text| path_of_tokens(rows, &text.tokens, blank));
+        let found = beam_search(rows, blank, num_beams, boost)?.into_iter().next();
+        let path = found.and_then(|text| forced_alignment(rows, &text.tokens, blank));
         // The best hypothesis has a probability above 0, so it has a path.
-        path.ok_or_else(not_numbers)
+        path.ok_or_else(nan_logits)
     };
     clips(&rows, lengths).into_par_iter().zip(searches).map(path).collect()
 }
@@ -88,25 +88,25 @@ pub fn paths(
 ///
 /// # Errors
 /// [`ModelError::BadInput`] for NaN or infinite logits. Minus infinity is allowed for some logits.
-pub fn search_texts(
+pub fn beam_search(
     rows: &[Vec<f32>],
     blank: u32,
     num_beams: usize,
     boost: Option<&BoostTree>,
 ) -> Result<Vec<Hypothesis>> {
-    let mut texts = Texts { nodes: vec![Node::default()], children: HashMap::new() };
+    let mut texts = PrefixTree { nodes: vec![Node::default()], children: HashMap::new() };
     let mut beams = vec![Beam { blank: 0.0, ..Beam::default() }];
     for row in rows {
         let total = f64::from(log_sum(row));
         if !total.is_finite() {
-            return Err(not_numbers());
+            return Err(nan_logits());
         }
         let state = State { row, total, blank, num_beams: num_beams.max(1) };
         beams = state.advance(&beams, &mut texts, boost);
     }
     let end = |beam: &Beam| {
         let node = &texts.nodes[beam.node];
-        let given = boost.map_or(0.0, |tree| f64::from(tree.end(node.boost_state)));
+        let given = boost.map_or(0.0, |tree| f64::from(tree.final_bonus(node.boost_state)));
         Hypothesis {
             tokens: texts.tokens(beam.node),
             log_probability: beam.total(),
@@ -115,22 +115,22 @@ pub fn search_texts(
     };
     let mut found: Vec<Hypothesis> = beams.iter().map(end).collect();
     let score = |text: &Hypothesis| text.log_probability + text.bonus;
-    found.sort_by(|a, b| falling(score(a), score(b)));
+    found.sort_by(|a, b| descending(score(a), score(b)));
     Ok(found)
 }
 
-fn not_numbers() -> ModelError {
+fn nan_logits() -> ModelError {
     ModelError::BadInput(
         "the model produced NaN or infinite logits: check the weights for NaN".to_string(),
     )
 }
 
-fn falling(a: f64, b: f64) -> Ordering {
+fn descending(a: f64, b: f64) -> Ordering {
     b.total_cmp(&a)
 }
 
 /// The tree of prefixes: each node extends its parent by one token and is unique.
-struct Texts {
+struct PrefixTree {
     /// The nodes; the empty text is first.
     nodes: Vec<Node>,
     /// The child node, by parent node and token.
@@ -148,7 +148,7 @@ struct Node {
 
 const EMPTY: usize = 0;
 
-impl Texts {
+impl PrefixTree {
     fn child(&mut self, node: Node) -> usize {
         let next = self.nodes.len();
         let found = *self.children.entry((node.parent, node.token)).or_insert(next);
@@ -197,10 +197,10 @@ struct Candidate {
     score: f64,
     blank: f64,
     label: f64,
-    text: Text,
+    text: CandidatePrefix,
 }
 
-enum Text {
+enum CandidatePrefix {
     /// An existing beam.
     Same(usize),
     /// An extension of a beam.
@@ -222,7 +222,12 @@ impl State<'_> {
     }
 
     /// Returns the beams after this state, best first.
-    fn advance(&self, beams: &[Beam], texts: &mut Texts, boost: Option<&BoostTree>) -> Vec<Beam> {
+    fn advance(
+        &self,
+        beams: &[Beam],
+        texts: &mut PrefixTree,
+        boost: Option<&BoostTree>,
+    ) -> Vec<Beam> {
         let totals: Vec<f64> = beams.iter().map(Beam::total).collect();
         let mut candidates = Vec::new();
         // Beams whose extension by a token is itself a beam: the beam's index and the token.
@@ -243,7 +248,12 @@ impl State<'_> {
             }
             let blank = total + self.log_probability(self.blank);
             let score = log_add(blank, label) + node.bonus;
-            candidates.push(Candidate { score, blank, label, text: Text::Same(beam.node) });
+            candidates.push(Candidate {
+                score,
+                blank,
+                label,
+                text: CandidatePrefix::Same(beam.node),
+            });
         }
         let mut likeliest = Vec::new();
         for (i, (beam, total)) in beams.iter().zip(&totals).enumerate() {
@@ -255,10 +265,11 @@ impl State<'_> {
                 let repeats = beam.node != EMPTY && node.token == token;
                 let label = if repeats { beam.blank } else { *total } + self.log_probability(token);
                 let (boost_state, gives) = boost.map_or(Default::default(), |tree| {
-                    tree.advance(node.boost_state, token, BrokenMatch::GivesBack)
+                    tree.advance(node.boost_state, token, BrokenMatch::ReturnBonus)
                 });
                 let bonus = node.bonus + f64::from(gives);
-                let text = Text::New(Node { parent: beam.node, token, boost_state, bonus });
+                let text =
+                    CandidatePrefix::New(Node { parent: beam.node, token, boost_state, bonus });
                 candidates.push(Candidate {
                     score: label + bonus,
                     blank: f64::NEG_INFINITY,
@@ -268,12 +279,12 @@ impl State<'_> {
             }
         }
         candidates.retain(|candidate| candidate.score > f64::NEG_INFINITY);
-        candidates.sort_by(|a, b| falling(a.score, b.score));
+        candidates.sort_by(|a, b| descending(a.score, b.score));
         candidates.truncate(self.num_beams);
         let place = |Candidate { blank, label, text, .. }| {
             let node = match text {
-                Text::Same(node) => node,
-                Text::New(node) => texts.child(node),
+                CandidatePrefix::Same(node) => node,
+                CandidatePrefix::New(node) => texts.child(node),
             };
             Beam { node, blank, label }
         };
@@ -284,7 +295,7 @@ impl State<'_> {
     fn likeliest_tokens(&self, state: BoostState, boost: Option<&BoostTree>) -> Vec<u32> {
         let mut row = vec![0.0; self.row.len()];
         if let Some(tree) = boost {
-            tree.bonuses(state, BrokenMatch::GivesBack, &mut row);
+            tree.bonuses(state, BrokenMatch::ReturnBonus, &mut row);
         }
         row.iter_mut().zip(self.row).for_each(|(boosted, logit)| *boosted += logit);
         if let Some(blank) = row.get_mut(self.blank as usize) {

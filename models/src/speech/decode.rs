@@ -17,16 +17,16 @@ pub struct BestPath {
     /// The mean log probability along the path, in nats; 0 if there are no states.
     pub mean_log_probability: f32,
     /// The minimum blank probability: near 1 in silence; 1 if there are no states.
-    pub least_blank: f32,
+    pub min_blank_probability: f32,
 }
 
 /// Returns the best path of each packed clip: `logits` `[T, V]`.
 ///
 /// # Errors
 /// The errors of candle.
-pub fn best_paths(logits: &Tensor, lengths: &[usize], blank: u32) -> Result<Vec<BestPath>> {
+pub fn greedy_paths(logits: &Tensor, lengths: &[usize], blank: u32) -> Result<Vec<BestPath>> {
     let rows = rows(logits)?;
-    Ok(clips(&rows, lengths).into_iter().map(|rows| best_path(rows, blank)).collect())
+    Ok(clips(&rows, lengths).into_iter().map(|rows| greedy_path(rows, blank)).collect())
 }
 
 /// Returns the rows of logits `[T, V]`.
@@ -46,7 +46,7 @@ pub(super) fn clips<'a>(rows: &'a [Vec<f32>], lengths: &[usize]) -> Vec<&'a [Vec
 }
 
 /// Returns the best path of a clip: the argmax of each state, the lowest class in a tie.
-pub(super) fn best_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
+pub(super) fn greedy_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
     let likeliest = |row: &Vec<f32>| {
         let mut best = (0, f32::NEG_INFINITY);
         for (token, logit) in (0..).zip(row) {
@@ -56,7 +56,7 @@ pub(super) fn best_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
         }
         best.0
     };
-    along(rows, rows.iter().map(likeliest), blank)
+    path_of_classes(rows, rows.iter().map(likeliest), blank)
 }
 
 /// Returns the best path of a clip for the given tokens (forced alignment). Returns `None` if there
@@ -64,7 +64,7 @@ pub(super) fn best_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
 ///
 /// Among the `2 U + 1` positions of the alignment, labels are odd and blanks are even. Ties prefer
 /// to stay at the same position.
-pub fn path_of_tokens(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option<BestPath> {
+pub fn forced_alignment(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option<BestPath> {
     let class = |place: usize| if place % 2 == 1 { tokens[place / 2] } else { blank };
     let places = 2 * tokens.len() + 1;
     // Equal neighbouring labels need a blank between them.
@@ -98,19 +98,19 @@ pub fn path_of_tokens(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option<B
         *path = class(place);
         place -= usize::from(moves[state * places + place]);
     }
-    Some(along(rows, classes.into_iter(), blank))
+    Some(path_of_classes(rows, classes.into_iter(), blank))
 }
 
 /// Returns the path of these classes, one class per state.
-fn along(rows: &[Vec<f32>], classes: impl Iterator<Item = u32>, blank: u32) -> BestPath {
-    let mut path = BestPath { least_blank: 1.0, ..BestPath::default() };
+fn path_of_classes(rows: &[Vec<f32>], classes: impl Iterator<Item = u32>, blank: u32) -> BestPath {
+    let mut path = BestPath { min_blank_probability: 1.0, ..BestPath::default() };
     let (mut before, mut sum) = (blank, 0.0);
     for (state, (row, class)) in rows.iter().zip(classes).enumerate() {
         let total = log_sum(row);
         let log_probability = row.get(class as usize).map_or(f32::NEG_INFINITY, |v| v - total);
         sum += log_probability;
         if let Some(logit) = row.get(blank as usize) {
-            path.least_blank = path.least_blank.min((logit - total).exp());
+            path.min_blank_probability = path.min_blank_probability.min((logit - total).exp());
         }
         if class != blank && class != before {
             path.tokens.push(class);
@@ -135,16 +135,16 @@ mod tests {
         let rows: Vec<f32> =
             path.iter().flat_map(|best| (0..3).map(move |v| f32::from(v == *best as u8))).collect();
         let logits = Tensor::from_vec(rows, (9, 3), &Device::Cpu)?;
-        let paths = best_paths(&logits, &[4, 0, 5], 2)?;
+        let paths = greedy_paths(&logits, &[4, 0, 5], 2)?;
         let tokens: Vec<&[u32]> = paths.iter().map(|path| path.tokens.as_slice()).collect();
         assert_eq!(tokens, [&[0, 0][..], &[], &[1, 1]]);
         assert_eq!((&paths[0].states[..], &paths[2].states[..]), (&[0, 3][..], &[0, 4][..]));
         let likeliest = 1.0 - (1f32.exp() + 2.0).ln();
         assert!((paths[0].mean_log_probability - likeliest).abs() < 1e-6);
-        assert!((paths[0].least_blank - 1.0 / (1f32.exp() + 2.0)).abs() < 1e-6);
+        assert!((paths[0].min_blank_probability - 1.0 / (1f32.exp() + 2.0)).abs() < 1e-6);
         assert!(paths[0].log_probabilities.iter().all(|own| (own - likeliest).abs() < 1e-6));
         assert_eq!(paths[0].log_probabilities.len(), 2);
-        assert_eq!((paths[1].mean_log_probability, paths[1].least_blank), (0.0, 1.0));
+        assert_eq!((paths[1].mean_log_probability, paths[1].min_blank_probability), (0.0, 1.0));
         Ok(())
     }
 }

@@ -19,12 +19,12 @@ use crate::error::{ModelError, Result};
 pub const SAMPLE_RATE: u32 = 16_000;
 
 /// Converts a number of samples to seconds.
-pub fn seconds(samples: usize) -> f64 {
+pub fn samples_to_seconds(samples: usize) -> f64 {
     samples as f64 / f64::from(SAMPLE_RATE)
 }
 
 /// Converts seconds to a number of samples.
-pub fn samples_of(seconds: f64) -> usize {
+pub fn seconds_to_samples(seconds: f64) -> usize {
     (seconds * f64::from(SAMPLE_RATE)).round() as usize
 }
 
@@ -33,7 +33,7 @@ const WINDOW: usize = 400;
 /// Samples from one frame to the next: 10 ms.
 pub const HOP: usize = 160;
 /// Whisper: the minimum power.
-const LEAST_POWER: f32 = 1e-10;
+const MIN_POWER: f32 = 1e-10;
 /// Whisper: the range below the maximum band of a clip, in powers of ten.
 const RANGE: f32 = 8.0;
 /// Conformer: the size of the Fourier transform. The window is zero-padded to it.
@@ -60,10 +60,10 @@ pub struct LogMel {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Scale {
     /// The decimal logarithm, clamped to a fixed range below the maximum band of the clip.
-    ByLoudest,
+    ClampedLog10,
     /// The natural logarithm, normalised to mean 0 and standard deviation 1 over the clip in each
     /// band.
-    ByBand,
+    NormalisedLn,
 }
 
 /// A band's weights, starting at the frequency with index `first`.
@@ -99,24 +99,24 @@ impl LogMel {
     ///
     /// # Errors
     /// [`ModelError::BadConfig`] if the number of bands is 0 or exceeds the number of frequencies.
-    pub fn new(bands: usize) -> Result<Self> {
-        Self::of_scale(Scale::ByLoudest, bands)
+    pub fn whisper(bands: usize) -> Result<Self> {
+        Self::of_scale(Scale::ClampedLog10, bands)
     }
 
     /// Creates a Conformer's transform with this many bands `M`. Each band has mean 0 and standard
     /// deviation 1 over a clip.
     ///
     /// # Errors
-    /// The same as for [`LogMel::new`].
-    pub fn normalised(bands: usize) -> Result<Self> {
-        Self::of_scale(Scale::ByBand, bands)
+    /// The same as for [`LogMel::whisper`].
+    pub fn conformer(bands: usize) -> Result<Self> {
+        Self::of_scale(Scale::NormalisedLn, bands)
     }
 
     fn of_scale(scale: Scale, bands: usize) -> Result<Self> {
         // Whisper's window is periodic, the Conformer's is symmetric.
         let (transform, period) = match scale {
-            Scale::ByLoudest => (WINDOW, WINDOW),
-            Scale::ByBand => (LONG_TRANSFORM, WINDOW - 1),
+            Scale::ClampedLog10 => (WINDOW, WINDOW),
+            Scale::NormalisedLn => (LONG_TRANSFORM, WINDOW - 1),
         };
         let frequencies = transform / 2 + 1;
         if !(1..=frequencies).contains(&bands) {
@@ -148,8 +148,8 @@ impl LogMel {
         let (count, bands) = (length / HOP, self.filters.len());
         let mut values = vec![self.logarithm(0.0); count * bands];
         // Windows of later frames contain no sample.
-        let heard = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
-        values[..heard * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
+        let occupied = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
+        values[..occupied * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
             |(block, values)| {
                 let mut space = Space::new(self.fourier.as_ref());
                 for (i, frame) in values.chunks_mut(bands).enumerate() {
@@ -158,23 +158,23 @@ impl LogMel {
             },
         );
         match self.scale {
-            Scale::ByLoudest => {
+            Scale::ClampedLog10 => {
                 let loudest = values.par_iter().copied().reduce(|| f32::NEG_INFINITY, f32::max);
                 let quietest = loudest - RANGE;
                 values.par_iter_mut().for_each(|value| *value = (value.max(quietest) + 4.0) / 4.0);
             }
-            Scale::ByBand if count > 0 => {
+            Scale::NormalisedLn if count > 0 => {
                 (0..bands).for_each(|band| normalise(&mut values[band..], bands));
             }
-            Scale::ByBand => {}
+            Scale::NormalisedLn => {}
         }
         Frames { values, bands }
     }
 
     fn logarithm(&self, power: f32) -> f32 {
         match self.scale {
-            Scale::ByLoudest => power.max(LEAST_POWER).log10(),
-            Scale::ByBand => (power + GUARD).ln(),
+            Scale::ClampedLog10 => power.max(MIN_POWER).log10(),
+            Scale::NormalisedLn => (power + GUARD).ln(),
         }
     }
 
@@ -182,8 +182,8 @@ impl LogMel {
     fn sample(&self, place: isize, (samples, length): (&[f32], usize)) -> f32 {
         let at = |place: usize| samples.get(place).copied().unwrap_or(0.0);
         match self.scale {
-            Scale::ByLoudest => at(mirrored(place, length)),
-            Scale::ByBand => match usize::try_from(place) {
+            Scale::ClampedLog10 => at(mirrored(place, length)),
+            Scale::NormalisedLn => match usize::try_from(place) {
                 Ok(0) => at(0),
                 Ok(place) if place < length => at(place) - PREEMPHASIS * at(place - 1),
                 _ => 0.0,
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn silence_behind_the_samples_costs_nothing_and_changes_nothing() -> Result<()> {
-        let mel = LogMel::new(80)?;
+        let mel = LogMel::whisper(80)?;
         let samples: Vec<f32> = (0..5_000).map(|i| (i as f32 * 0.3).sin() * 0.1).collect();
         let mut longer = samples.clone();
         longer.resize(20_000, 0.0);
@@ -344,8 +344,8 @@ mod tests {
 
     #[test]
     fn the_shortest_clips_have_frames() -> Result<()> {
-        let mel = LogMel::new(80)?;
-        for mel in [mel, LogMel::normalised(80)?] {
+        let mel = LogMel::whisper(80)?;
+        for mel in [mel, LogMel::conformer(80)?] {
             for (samples, frames) in
                 [(0, 0), (1, 0), (159, 0), (160, 1), (200, 1), (201, 1), (320, 2)]
             {
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn bands_that_the_spectrum_cannot_be_divided_into_are_refused() {
-        assert!(LogMel::new(0).is_err() && LogMel::new(202).is_err());
-        assert!(LogMel::normalised(0).is_err() && LogMel::normalised(258).is_err());
+        assert!(LogMel::whisper(0).is_err() && LogMel::whisper(202).is_err());
+        assert!(LogMel::conformer(0).is_err() && LogMel::conformer(258).is_err());
     }
 }

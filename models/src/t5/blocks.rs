@@ -140,14 +140,20 @@ impl Projections {
     }
 
     /// Self-attention within each segment: `[T, D]` → `[T, D]`.
-    fn to_self(&self, chain: &mut Chain, x: Value, bias: &Tensor, options: &Attention) -> Value {
+    fn self_attention(
+        &self,
+        chain: &mut Chain,
+        x: Value,
+        bias: &Tensor,
+        options: &Attention,
+    ) -> Value {
         let qkv = chain.stacked_linear(x, &self.query_key_value());
         let context = chain.self_attention(qkv, Some(AttentionBias::Shared(bias)), options);
         chain.stacked_linear(context, &[self.output.as_part()])
     }
 
     /// Cross-attention: `[T_q, D]`, keys and values `[T_k, H d_kv]` → `[T_q, D]`.
-    fn to_others(
+    fn cross_attention(
         &self,
         chain: &mut Chain,
         x: Value,
@@ -226,7 +232,7 @@ impl EncoderLayer {
             normed = chain.scaled_rows(normed, weights);
         }
         let options = options(&self.config, segments, false, mode);
-        let attended = self.attention.to_self(&mut chain, normed, bias, &options);
+        let attended = self.attention.self_attention(&mut chain, normed, bias, &options);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
         self.feed_forward.forward(&mut chain, x, &self.config, mode);
         Ok(chain.finish()?)
@@ -256,11 +262,12 @@ impl EncoderLayer {
         let (x, first) = (chain.input(x), chain.input(&first));
         let normed = chain.norm(x, self.norm.as_norm());
         let normed_first = chain.norm(first, self.norm.as_norm());
-        let maps = &self.attention;
-        let keys = chain.stacked_linear(normed, &[maps.key.as_part()]);
-        let values = chain.stacked_linear(normed, &[maps.value.as_part()]);
+        let projections = &self.attention;
+        let keys = chain.stacked_linear(normed, &[projections.key.as_part()]);
+        let values = chain.stacked_linear(normed, &[projections.value.as_part()]);
         let bias = Some(AttentionBias::Shared(&bias));
-        let attended = maps.to_others(&mut chain, normed_first, (keys, values), bias, &options);
+        let attended =
+            projections.cross_attention(&mut chain, normed_first, (keys, values), bias, &options);
         let first = chain.residual(first, attended, mode.dropout(self.config.dropout_rate));
         self.feed_forward.forward(&mut chain, first, &self.config, mode);
         Ok(chain.finish()?)
@@ -274,12 +281,12 @@ impl DecoderLayer {
             let builder = builder.pp(place).pp("layer_norm");
             RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder)
         };
-        let maps = |place: &str| Projections::new(config, &builder.pp(place));
+        let projections = |place: &str| Projections::new(config, &builder.pp(place));
         Ok(Self {
             norm: norm("layer.0")?,
-            attention: maps("layer.0.SelfAttention")?,
+            attention: projections("layer.0.SelfAttention")?,
             cross_norm: norm("layer.1")?,
-            cross_attention: maps("layer.1.EncDecAttention")?,
+            cross_attention: projections("layer.1.EncDecAttention")?,
             feed_forward: FeedForward::new(config, &builder.pp("layer.2"))?,
             config: config.clone(),
         })
@@ -287,8 +294,8 @@ impl DecoderLayer {
 
     /// Returns the keys and values of the encoder's states `[T_k, D]`, both `[T_k, H d_kv]`.
     pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
-        let maps = &self.cross_attention;
-        Ok((maps.key.forward(states)?, maps.value.forward(states)?))
+        let projections = &self.cross_attention;
+        Ok((projections.key.forward(states)?, projections.value.forward(states)?))
     }
 
     /// `[T, D]` → `[T, D]`. `own` sets the self-attention among the rows, with the biases `[H, L,
@@ -300,11 +307,11 @@ impl DecoderLayer {
         (keys, values, cross): (&Tensor, &Tensor, &Segments),
         mode: &Mode,
     ) -> Result<Tensor> {
-        let to_self = options(&self.config, own, causal, mode);
+        let self_options = options(&self.config, own, causal, mode);
         let mut chain = Chain::new();
         let x = chain.input(x);
         let normed = chain.norm(x, self.norm.as_norm());
-        let attended = self.attention.to_self(&mut chain, normed, bias, &to_self);
+        let attended = self.attention.self_attention(&mut chain, normed, bias, &self_options);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
         self.rest(chain, x, (keys, values, cross), mode)
     }
@@ -340,10 +347,11 @@ impl DecoderLayer {
         (keys, values, cross): (&Tensor, &Tensor, &Segments),
         mode: &Mode,
     ) -> Result<Tensor> {
-        let to_others = options(&self.config, cross, false, mode);
+        let cross_options = options(&self.config, cross, false, mode);
         let others = (chain.input(keys), chain.input(values));
         let normed = chain.norm(x, self.cross_norm.as_norm());
-        let attended = self.cross_attention.to_others(&mut chain, normed, others, None, &to_others);
+        let attended =
+            self.cross_attention.cross_attention(&mut chain, normed, others, None, &cross_options);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
         self.feed_forward.forward(&mut chain, x, &self.config, mode);
         Ok(chain.finish()?)
@@ -363,7 +371,7 @@ mod tests {
         let lengths = [5, 1, 3];
         let x: Vec<f32> = (0..9 * 16).map(|i| (i as f32 * 0.7).sin()).collect();
         let x = Tensor::from_vec(x, (9, 16), &candle_core::Device::Cpu)?;
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let all = layer.forward(&x, &bias, &Segments::packed(&lengths), None, &mode)?;
         let all = embedding_sum(&[(&all, vec![0, 5, 6].into())])?;
         let first = layer.first_rows(&x, &lengths, &bias, &mode)?;

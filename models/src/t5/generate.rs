@@ -9,7 +9,7 @@ use candle_core::Tensor;
 
 use super::{Decoder, T5, TokenTable};
 use crate::error::Result;
-use crate::generation::cache::Cache;
+use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
 use crate::kernels::{Mode, Segments, Span};
 use crate::packed::PackedTokens;
@@ -25,20 +25,20 @@ impl T5 {
         options: &GenerateOptions,
     ) -> Result<Vec<Generated>> {
         let lengths: Vec<usize> = texts.sequences().iter().map(|span| span.length).collect();
-        let states = self.encode(texts, &Mode::predict())?;
+        let states = self.encode(texts, &Mode::inference())?;
         self.decoder.generate(&self.shared, (&states, &lengths), options)
     }
 }
 
 /// Decoding state: the encoded texts, and the cache of the output so far.
-struct Writing<'a> {
+struct DecodingState<'a> {
     decoder: &'a Decoder,
     table: &'a TokenTable,
     /// Keys and values of the texts, per layer: `[T_k, H d_kv]`.
     keys: Vec<(Tensor, Tensor)>,
     /// The rows of each text.
     runs: Vec<Span>,
-    written: Cache,
+    cache: KeyValueCache,
 }
 
 impl Decoder {
@@ -66,29 +66,28 @@ impl Decoder {
             Ok((keys.detach(), values.detach()))
         };
         let slots = (lengths.len() * options.num_beams, self.config.inner_size());
-        let mut writing = Writing {
+        let mut state = DecodingState {
             decoder: self,
             table,
             keys: self.layers.iter().map(of_layer).collect::<Result<_>>()?,
             runs: Segments::packed(lengths).keys().to_vec(),
-            written: Cache::new(self.layers.len(), slots, states.dtype(), states.device())?,
+            cache: KeyValueCache::new(self.layers.len(), slots, states.dtype(), states.device())?,
         };
-        search(lengths.len(), options, &mut writing)
+        search(lengths.len(), options, &mut state)
     }
 }
 
-impl NextTokens for Writing<'_> {
+impl NextTokens for DecodingState<'_> {
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor> {
         let Decoder { bias, layers, final_norm, lm_head, .. } = self.decoder;
         let open = || self.runs.iter().zip(counts).filter(|(_, count)| **count > 0);
         let runs: Arc<[Span]> = open().map(|(run, _)| *run).collect();
         let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), runs);
-        let step = self.written.next(slots)?;
-        let bias = bias.forward(1, self.written.length())?.detach();
+        let step = self.cache.next(slots)?;
+        let bias = bias.forward(1, self.cache.length())?.detach();
         let mut x = self.table.forward(&tokens.into())?.detach();
-        let mode = Mode::predict();
-        for ((layer, own), (keys, values)) in
-            layers.iter().zip(self.written.layers()).zip(&self.keys)
+        let mode = Mode::inference();
+        for ((layer, own), (keys, values)) in layers.iter().zip(self.cache.layers()).zip(&self.keys)
         {
             x = layer.step(&x, &bias, (own, &step), (keys, values, &cross), &mode)?.detach();
         }
@@ -96,6 +95,6 @@ impl NextTokens for Writing<'_> {
     }
 
     fn copy(&mut self, pairs: &[(usize, usize)]) -> Result<()> {
-        self.written.copy(pairs)
+        self.cache.copy(pairs)
     }
 }

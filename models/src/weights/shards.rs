@@ -9,7 +9,7 @@ use super::Shard;
 use crate::error::{ModelError, Result};
 
 /// The file name of the index of sharded weights.
-pub const INDEX: &str = "model.safetensors.index.json";
+pub const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// Returns the files that an index lists, sorted by name.
 ///
@@ -54,7 +54,8 @@ pub(super) fn open(index: &Path) -> Result<Vec<Shard>> {
         let listed = weight_map.iter().filter(|(_, of)| *of == file).map(|(tensor, _)| tensor);
         for tensor in listed {
             if tensors.tensor(tensor).is_err() {
-                let reason = format!("tensor `{tensor}` is missing; {INDEX} lists it in this file");
+                let reason =
+                    format!("tensor `{tensor}` is missing; {INDEX_FILE} lists it in this file");
                 return Err(ModelError::BadWeights { path: shard.path.clone(), reason });
             }
         }
@@ -81,8 +82,8 @@ mod tests {
         save(&at("a.safetensors"), [("bert.one", &one)].into_iter())?;
         save(&at("b.safetensors"), [("bert.two", &two)].into_iter())?;
         let index = |map: &str| {
-            std::fs::write(at(INDEX), format!(r#"{{"weight_map": {map}}}"#)).expect("a file");
-            Weights::in_folder(folder.path())
+            std::fs::write(at(INDEX_FILE), format!(r#"{{"weight_map": {map}}}"#)).expect("a file");
+            Weights::open_folder(folder.path())
         };
         let weights = index(r#"{"bert.one": "a.safetensors", "bert.two": "b.safetensors"}"#)?;
         let weights = weights.with_optional_prefix("bert.")?;
@@ -96,7 +97,7 @@ mod tests {
             (r#"{"x": "pytorch_model.bin"}"#, "pytorch_model.bin"),
             (r#"{"bert.two": "a.safetensors"}"#, "bert.two"),
             (r#"{"x": "c.safetensors"}"#, "c.safetensors"),
-            ("3", INDEX),
+            ("3", INDEX_FILE),
         ] {
             let error = index(wrong).err().expect(wrong).to_string();
             assert!(error.contains(part), "{error}");

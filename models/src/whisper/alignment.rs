@@ -54,11 +54,11 @@ impl AlignmentHeads {
 
 /// The text to align with a clip.
 #[derive(Debug, Clone, Copy)]
-pub struct Said<'a> {
+pub struct AlignmentText<'a> {
     /// The word tokens, without special tokens and timestamps.
-    pub text: &'a [u32],
+    pub tokens: &'a [u32],
     /// The number of states of the clip itself, without padding; at least one is used.
-    pub states: usize,
+    pub num_states: usize,
 }
 
 /// The times of a text's tokens.
@@ -76,7 +76,7 @@ pub struct Alignment {
 }
 
 /// A text during alignment.
-struct Aligned<'a> {
+struct TextAlignment<'a> {
     text: &'a [u32],
     /// The text's rows in the decoder input. Row `first` of them is the last prompt token.
     rows: Span,
@@ -101,12 +101,12 @@ impl Decoder {
     pub fn align(
         &self,
         audio: &AudioStates,
-        said: &[Said<'_>],
+        texts: &[AlignmentText<'_>],
         (prompt, end): (&[u32], u32),
         heads: &AlignmentHeads,
     ) -> Result<Vec<Alignment>> {
-        if said.len() != audio.lengths.len() {
-            let (texts, clips) = (said.len(), audio.lengths.len());
+        if texts.len() != audio.lengths.len() {
+            let (texts, clips) = (texts.len(), audio.lengths.len());
             return Err(ModelError::BadInput(format!("{texts} texts but {clips} clips")));
         }
         if prompt.is_empty() || audio.lengths.contains(&0) {
@@ -114,12 +114,12 @@ impl Decoder {
             return Err(ModelError::BadInput(reason));
         }
         let end_of_words = (end as usize).min(self.config.vocab_size);
-        let mut tokens = said.iter().flat_map(|said| said.text);
+        let mut tokens = texts.iter().flat_map(|text| text.tokens);
         if let Some(token) = tokens.find(|token| **token as usize >= end_of_words) {
             return Err(ModelError::BadInput(format!("token {token} is not a word token")));
         }
-        let mut alignments = vec![Alignment::default(); said.len()];
-        let clips: Vec<usize> = (0..said.len()).filter(|i| !said[*i].text.is_empty()).collect();
+        let mut alignments = vec![Alignment::default(); texts.len()];
+        let clips: Vec<usize> = (0..texts.len()).filter(|i| !texts[*i].tokens.is_empty()).collect();
         if clips.is_empty() {
             return Ok(alignments);
         }
@@ -130,19 +130,19 @@ impl Decoder {
             read
         };
         let read = PackedTokens::new(
-            &clips.iter().map(|clip| sequence(said[*clip].text)).collect::<Vec<_>>(),
+            &clips.iter().map(|clip| sequence(texts[*clip].tokens)).collect::<Vec<_>>(),
         );
         read.check_positions(positions)?;
         let all = Segments::packed(&audio.lengths);
-        let mut texts: Vec<Aligned<'_>> = clips
+        let mut texts: Vec<TextAlignment<'_>> = clips
             .iter()
             .zip(read.sequences().iter())
             .map(|(clip, rows)| {
                 let Span { start, length } = all.keys()[*clip];
-                let Said { text, states } = said[*clip];
-                let states = Span { start, length: states.clamp(1, length) };
+                let AlignmentText { tokens: text, num_states } = texts[*clip];
+                let states = Span { start, length: num_states.clamp(1, length) };
                 let weights = vec![0.0; (text.len() + 1) * states.length];
-                Aligned { text, rows: *rows, first: prompt.len() - 1, states, weights }
+                TextAlignment { text, rows: *rows, first: prompt.len() - 1, states, weights }
             })
             .collect();
         let runs = clips.iter().map(|clip| all.keys()[*clip]).collect();
@@ -168,7 +168,7 @@ impl Decoder {
         read: &PackedTokens,
         (states, runs): (&Tensor, std::sync::Arc<[Span]>),
         heads: &AlignmentHeads,
-        texts: &mut [Aligned<'_>],
+        texts: &mut [TextAlignment<'_>],
     ) -> Result<Tensor> {
         let lengths: Vec<usize> = read.sequences().iter().map(|rows| rows.length).collect();
         let cross = Segments::to_runs(&lengths, runs);
@@ -208,11 +208,12 @@ impl Decoder {
     fn probabilities(
         &self,
         x: &Tensor,
-        texts: &[Aligned<'_>],
+        texts: &[TextAlignment<'_>],
         end_of_words: usize,
     ) -> Result<Vec<Vec<f32>>> {
         // The row before a token predicts it.
-        let rows = |text: &Aligned<'_>| x.narrow(0, text.rows.start + text.first, text.text.len());
+        let rows =
+            |text: &TextAlignment<'_>| x.narrow(0, text.rows.start + text.first, text.text.len());
         let rows = Tensor::cat(&texts.iter().map(rows).collect::<Result<Vec<_>, _>>()?, 0)?;
         let tokens: Vec<u32> = texts.iter().flat_map(|text| text.text.iter().copied()).collect();
         let mut all = Vec::with_capacity(tokens.len());
@@ -230,7 +231,7 @@ impl Decoder {
     }
 }
 
-impl Aligned<'_> {
+impl TextAlignment<'_> {
     /// Adds the attention of a head with weight `share`. `scores` `[rows, states]` pass through a
     /// softmax, are standardised over the rows, and are smoothed.
     fn add_head(&mut self, mut scores: Vec<f64>, share: f64) {

@@ -32,9 +32,9 @@ pub struct Decoder {
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
     norm: LayerNorm,
-    attention: Maps,
+    attention: Projections,
     cross_norm: LayerNorm,
-    cross_attention: Maps,
+    cross_attention: Projections,
     feed_forward_norm: LayerNorm,
     up: Linear,
     down: Linear,
@@ -43,7 +43,7 @@ pub(super) struct Layer {
 
 /// The projections of an attention.
 #[derive(Debug, Clone)]
-struct Maps {
+struct Projections {
     query: Linear,
     key: Linear,
     value: Linear,
@@ -86,11 +86,11 @@ impl Decoder {
         let lengths: Vec<usize> = own.queries().iter().map(|span| span.length).collect();
         let cross = Segments::cross(&lengths, &audio.lengths);
         let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
-        let mut x = dropout(&mode.cut(x), mode.dropout(self.config.dropout))?;
+        let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
         for (i, layer) in self.layers.iter().enumerate() {
             let (keys, values) = layer.cross_keys(&audio.states)?;
             let next = layer.forward(&x, own, (&keys, &values, &cross), mode)?;
-            x = mode.cut(adapters.apply(i, &x, next)?);
+            x = mode.detach(adapters.apply(i, &x, next)?);
         }
         self.logits(&x)
     }
@@ -116,9 +116,9 @@ impl Layer {
         let norm = |name: &str| LayerNorm::new(d, EPSILON, &builder.pp(name));
         Ok(Self {
             norm: norm("self_attn_layer_norm")?,
-            attention: Maps::new(config, &builder.pp("self_attn"))?,
+            attention: Projections::new(config, &builder.pp("self_attn"))?,
             cross_norm: norm("encoder_attn_layer_norm")?,
-            cross_attention: Maps::new(config, &builder.pp("encoder_attn"))?,
+            cross_attention: Projections::new(config, &builder.pp("encoder_attn"))?,
             feed_forward_norm: norm("final_layer_norm")?,
             up: Linear::new(d, m, std, &builder.pp("fc1"))?,
             down: Linear::new(m, d, std, &builder.pp("fc2"))?,
@@ -128,8 +128,8 @@ impl Layer {
 
     /// Returns the cross-attention keys and values of audio states `[T_k, D]`, both `[T_k, D]`.
     pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
-        let maps = &self.cross_attention;
-        Ok((maps.key.forward(states)?, maps.value.forward(states)?))
+        let projections = &self.cross_attention;
+        Ok((projections.key.forward(states)?, projections.value.forward(states)?))
     }
 
     fn attention(&self, segments: &Segments, causal: bool, mode: &Mode) -> Attention {
@@ -168,7 +168,7 @@ impl Layer {
         (own, step): (&LayerCache, &Step),
         others: (&Tensor, &Tensor, &Segments),
     ) -> Result<Tensor> {
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
         own.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.d_model)?;
@@ -188,7 +188,7 @@ impl Layer {
         own: &Segments,
         others: (&Tensor, &Tensor, &Segments),
     ) -> Result<(Tensor, Tensor)> {
-        let mode = Mode::predict();
+        let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
         let context = self_attention(&qkv, None, &self.attention(own, true, &mode))?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
@@ -221,7 +221,7 @@ impl Layer {
     }
 }
 
-impl Maps {
+impl Projections {
     fn new(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (d, std) = (config.d_model, config.init_std);
         Ok(Self {

@@ -8,7 +8,7 @@ use crate::error::{ModelError, Result};
 use crate::kernels::{Activation, Mode, Segments, Windows, activation, embedding_sum, residual};
 use crate::layers::{Convolution, LayerNorm};
 use crate::params::{Init, ParameterBuilder};
-use crate::pre_norm::{Deviations, Names, PreNormBlocks};
+use crate::pre_norm::{InitStds, Names, PreNormBlocks};
 use crate::speech::AudioStates;
 
 /// The published parameter names in a block.
@@ -43,7 +43,7 @@ impl Encoder {
         let convolution = |from: usize, stride: usize, builder: &ParameterBuilder| {
             Convolution::over_time((from, d), Windows::over_time(3, stride, 1), std, builder)
         };
-        let deviations = Deviations { query_key_value: std, output: std, up: std, down: std };
+        let init_stds = InitStds { query_key_value: std, output: std, up: std, down: std };
         Ok(Self {
             conv1: convolution(config.num_mel_bins, 1, &builder.pp("conv1"))?,
             conv2: convolution(d, 2, &builder.pp("conv2"))?,
@@ -51,7 +51,7 @@ impl Encoder {
             blocks: PreNormBlocks::new(
                 config.encoder(),
                 &NAMES,
-                &deviations,
+                &init_stds,
                 &builder.pp("layers"),
             )?,
             layer_norm: LayerNorm::new(d, EPSILON, &builder.pp("layer_norm"))?,
@@ -90,6 +90,9 @@ impl Encoder {
         let segments = Segments::packed(&x.lengths);
         let own = (&segments, false);
         let states = self.blocks.forward_adapted(x.states, own, None, adapters, mode)?;
-        Ok(AudioStates { states: mode.cut(self.layer_norm.forward(&states)?), lengths: x.lengths })
+        Ok(AudioStates {
+            states: mode.detach(self.layer_norm.forward(&states)?),
+            lengths: x.lengths,
+        })
     }
 }

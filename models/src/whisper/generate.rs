@@ -5,9 +5,9 @@ use std::sync::Arc;
 use candle_core::{DType, Tensor};
 
 use super::decoder::Decoder;
-use super::rules::Rules;
+use super::rules::DecodingRules;
 use crate::error::{ModelError, Result};
-use crate::generation::cache::Cache;
+use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
 use crate::kernels::{Segments, Span, log_sum};
 use crate::speech::AudioStates;
@@ -15,22 +15,22 @@ use crate::speech::boosting::BoostTree;
 
 /// The transcript of a clip.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Heard {
+pub struct WhisperTranscript {
     /// The generated text.
-    pub text: Generated,
+    pub generated: Generated,
     /// The probability of the no-speech token; 0 if the vocabulary does not have it.
-    pub no_speech: f32,
+    pub no_speech_prob: f32,
 }
 
 /// The decoder state while texts are generated.
-struct Writing<'a> {
+struct DecodingState<'a> {
     decoder: &'a Decoder,
-    rules: &'a Rules,
+    rules: &'a DecodingRules,
     /// Cross-attention keys and values of the clips, per layer: `[T_k, D]`.
     keys: Vec<(Tensor, Tensor)>,
     /// The span of states of each clip.
     runs: Vec<Span>,
-    written: Cache,
+    cache: KeyValueCache,
     /// The number of prompt tokens before the start token, whose logits contain the no-speech
     /// token.
     before_start: usize,
@@ -49,9 +49,9 @@ impl Decoder {
         &self,
         audio: &AudioStates,
         prompt: &[u32],
-        rules: &Rules,
+        rules: &DecodingRules,
         options: &GenerateOptions,
-    ) -> Result<Vec<Heard>> {
+    ) -> Result<Vec<WhisperTranscript>> {
         let Some((last, before)) = prompt.split_last() else {
             return Err(ModelError::BadInput("the prompt has no tokens".to_string()));
         };
@@ -80,38 +80,45 @@ impl Decoder {
         };
         let slots = (clips * options.num_beams, self.config.d_model);
         let start = prompt.iter().position(|token| *token == rules.tokens.start);
-        let mut writing = Writing {
+        let mut state = DecodingState {
             decoder: self,
             rules,
             keys: self.layers.iter().map(of_layer).collect::<Result<_>>()?,
             runs: Segments::packed(&audio.lengths).keys().to_vec(),
-            written: Cache::new(self.layers.len(), slots, states.dtype(), states.device())?,
+            cache: KeyValueCache::new(self.layers.len(), slots, states.dtype(), states.device())?,
             before_start: start.unwrap_or(usize::MAX),
             no_speech: Vec::new(),
         };
         let first_slots: Vec<usize> = (0..clips).map(|clip| clip * options.num_beams).collect();
         for token in before {
-            writing.read(&vec![*token; clips], &first_slots, &vec![1; clips])?;
+            state.forward_step(&vec![*token; clips], &first_slots, &vec![1; clips])?;
         }
-        let texts = search(clips, &options, &mut writing)?;
-        let mut no_speech = writing.no_speech;
+        let texts = search(clips, &options, &mut state)?;
+        let mut no_speech = state.no_speech;
         no_speech.resize(clips, 0.0);
-        let heard = texts.into_iter().zip(no_speech);
-        Ok(heard.map(|(text, no_speech)| Heard { text, no_speech }).collect())
+        let transcripts = texts.into_iter().zip(no_speech);
+        Ok(transcripts
+            .map(|(generated, no_speech_prob)| WhisperTranscript { generated, no_speech_prob })
+            .collect())
     }
 }
 
-impl Writing<'_> {
+impl DecodingState<'_> {
     /// Returns the states `[S, D]` of the last tokens of the texts in `slots`.
-    fn read(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor> {
+    fn forward_step(
+        &mut self,
+        tokens: &[u32],
+        slots: &[usize],
+        counts: &[usize],
+    ) -> Result<Tensor> {
         let open = || self.runs.iter().zip(counts).filter(|(_, count)| **count > 0);
         let runs: Arc<[Span]> = open().map(|(run, _)| *run).collect();
         let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), runs);
-        let place = self.written.length();
-        let step = self.written.next(slots)?;
+        let place = self.cache.length();
+        let step = self.cache.next(slots)?;
         let places = vec![place as u32; tokens.len()].into();
         let mut x = self.decoder.embed(tokens.into(), places)?.detach();
-        let layers = self.decoder.layers.iter().zip(self.written.layers()).zip(&self.keys);
+        let layers = self.decoder.layers.iter().zip(self.cache.layers()).zip(&self.keys);
         for ((layer, own), (keys, values)) in layers {
             x = layer.step(&x, (own, &step), (keys, values, &cross))?.detach();
         }
@@ -131,14 +138,14 @@ impl Writing<'_> {
     }
 }
 
-impl NextTokens for Writing<'_> {
+impl NextTokens for DecodingState<'_> {
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor> {
-        let x = self.read(tokens, slots, counts)?;
+        let x = self.forward_step(tokens, slots, counts)?;
         Ok(self.decoder.logits(&x)?.detach())
     }
 
     fn copy(&mut self, pairs: &[(usize, usize)]) -> Result<()> {
-        self.written.copy(pairs)
+        self.cache.copy(pairs)
     }
 
     fn adjust(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {

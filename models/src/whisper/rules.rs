@@ -16,41 +16,39 @@ const LATEST_START: f64 = 1.0;
 const REPEATS: usize = 5;
 
 /// The longest repeated part to look for, in tokens.
-const LONGEST_PART: usize = 12;
+const MAX_REPEATED_TOKENS: usize = 12;
 
 /// The decoding rules of a batch.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct DecodingRules {
     /// The special tokens.
     pub tokens: WhisperTokens,
     /// Tokens that are never generated, such as brackets and notes (`suppress_tokens`).
-    pub suppressed: Vec<u32>,
+    pub suppress_tokens: Vec<u32>,
     /// Tokens that are never generated first: a blank and the end token (`begin_suppress_tokens`).
-    pub suppressed_at_start: Vec<u32>,
+    pub begin_suppress_tokens: Vec<u32>,
     /// Whether to generate timestamps around each segment of speech.
     pub timestamps: bool,
     /// The maximum number of tokens of each clip's text. A longer text is ended.
-    pub most_tokens: Vec<usize>,
+    pub max_tokens: Vec<usize>,
     /// The boosted words of each clip. Clips beyond the end of the list have none.
     pub boosts: Vec<Option<Arc<BoostTree>>>,
 }
 
-impl Rules {
+impl DecodingRules {
     /// Masks the tokens that must not follow `tokens` in the text of a clip.
     pub(super) fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
-        let too_long = self.most_tokens.get(clip).is_some_and(|most| tokens.len() >= *most);
-        if too_long || is_loop(tokens) {
+        let too_long = self.max_tokens.get(clip).is_some_and(|most| tokens.len() >= *most);
+        if too_long || has_repetition_loop(tokens) {
             let end = self.tokens.end as usize;
-            return forbid(
-                logits.iter_mut().enumerate().filter(|(i, _)| *i != end).map(|(_, l)| l),
-            );
+            return mask(logits.iter_mut().enumerate().filter(|(i, _)| *i != end).map(|(_, l)| l));
         }
-        for token in self.suppressed.iter().copied().chain(self.tokens.never_text()) {
-            forbid(logits.get_mut(token as usize));
+        for token in self.suppress_tokens.iter().copied().chain(self.tokens.never_text()) {
+            mask(logits.get_mut(token as usize));
         }
         if tokens.is_empty() {
-            for token in &self.suppressed_at_start {
-                forbid(logits.get_mut(*token as usize));
+            for token in &self.begin_suppress_tokens {
+                mask(logits.get_mut(*token as usize));
             }
         }
         if self.timestamps {
@@ -66,36 +64,36 @@ impl Rules {
         let last_is = tokens.last().is_some_and(is_timestamp);
         let second_last_is = tokens.len() < 2 || is_timestamp(&tokens[tokens.len() - 2]);
         if last_is && second_last_is {
-            forbid(&mut logits[first..]);
+            mask(&mut logits[first..]);
         } else if last_is {
-            forbid(&mut logits[..end]);
+            mask(&mut logits[..end]);
         }
         if let Some(latest) = tokens.iter().rfind(|token| is_timestamp(token)) {
             // Only the second timestamp of a pair may equal the first.
             let next = *latest as usize + usize::from(!last_is || second_last_is);
             let next = next.min(logits.len());
-            forbid(&mut logits[first..next]);
+            mask(&mut logits[first..next]);
         }
         if tokens.is_empty() {
-            forbid(&mut logits[..first]);
+            mask(&mut logits[..first]);
             let latest = first + (LATEST_START / TIMESTAMP_STEP) as usize + 1;
-            forbid(logits.iter_mut().skip(latest));
+            mask(logits.iter_mut().skip(latest));
         }
         let (texts, timestamps) = logits.split_at(first);
         let likeliest = texts.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         if log_sum(timestamps) > likeliest {
-            forbid(&mut logits[..first]);
+            mask(&mut logits[..first]);
         }
     }
 }
 
-fn forbid<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
+fn mask<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
     logits.into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
 }
 
 /// Whether a text ends with the same part repeated many times.
-pub fn is_loop(tokens: &[u32]) -> bool {
-    (1..=LONGEST_PART).any(|part| {
+pub fn has_repetition_loop(tokens: &[u32]) -> bool {
+    (1..=MAX_REPEATED_TOKENS).any(|part| {
         // A single token may repeat several times, as in "no, no, no" or a long number.
         let count = part * if part < 3 { 2 * REPEATS } else { REPEATS };
         tokens.len() >= count && {
@@ -110,7 +108,7 @@ mod tests {
     use super::*;
 
     /// A vocabulary of 4 words, the special tokens from 4 on, and 60 timestamps from 13 on.
-    fn rules(timestamps: bool) -> Rules {
+    fn rules(timestamps: bool) -> DecodingRules {
         let tokens = WhisperTokens {
             end: 4,
             start: 5,
@@ -121,12 +119,19 @@ mod tests {
             language_model: Some(10),
             no_timestamps: 12,
         };
-        let (suppressed, suppressed_at_start) = (vec![3], vec![0, 4]);
-        let (most_tokens, boosts) = (vec![30], Vec::new());
-        Rules { tokens, suppressed, suppressed_at_start, timestamps, most_tokens, boosts }
+        let (suppress_tokens, begin_suppress_tokens) = (vec![3], vec![0, 4]);
+        let (max_tokens, boosts) = (vec![30], Vec::new());
+        DecodingRules {
+            tokens,
+            suppress_tokens,
+            begin_suppress_tokens,
+            timestamps,
+            max_tokens,
+            boosts,
+        }
     }
 
-    fn allowed(rules: &Rules, tokens: &[u32], changed: &[(usize, f32)]) -> Vec<usize> {
+    fn allowed(rules: &DecodingRules, tokens: &[u32], changed: &[(usize, f32)]) -> Vec<usize> {
         let mut logits = vec![0.0; 73];
         changed.iter().for_each(|(token, logit)| logits[*token] = *logit);
         rules.apply(0, tokens, &mut logits);
@@ -169,6 +174,10 @@ mod tests {
         assert_eq!(allowed(&rules, &long, &[]), [4]);
         let round = [1, 2, 0].repeat(5);
         assert_eq!(allowed(&rules, &round, &[]), [4]);
-        assert!(!is_loop(&round[1..]) && !is_loop(&[1, 1, 1, 1, 1]) && is_loop(&[1; 10]));
+        assert!(
+            !has_repetition_loop(&round[1..])
+                && !has_repetition_loop(&[1, 1, 1, 1, 1])
+                && has_repetition_loop(&[1; 10])
+        );
     }
 }

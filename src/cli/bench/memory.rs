@@ -12,7 +12,7 @@ use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{
-    Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,
+    Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -23,7 +23,7 @@ use super::keys::{ClusteredKeys, uniform};
 use super::{median, peak_memory};
 
 /// A value of 32 KB: 16 tokens of 1,024 f16 numbers.
-const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 1024, number: ValueNumber::F16 };
+const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 1024, dtype: ValueDtype::F16 };
 /// Number of values to gather at once.
 const GATHERED: usize = 100;
 

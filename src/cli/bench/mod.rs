@@ -17,7 +17,7 @@ use super::Outcome;
 Examples:
   engram bench memory --keys 20000
   engram bench refresh
-  engram bench avformer --asr-model train/kept/conformer --image-encoder train/kept/clip")]
+  engram bench avformer --asr-model train/bundled/conformer --image-encoder train/bundled/clip")]
 pub enum Bench {
     Memory(memory::MemoryBench),
     Refresh(refresh::RefreshBench),

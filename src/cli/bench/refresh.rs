@@ -9,7 +9,7 @@ use clap::Args;
 use engram_memory::refresh::{Adoption, Refresh, RefreshSteps};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Batch, Memory, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
+use engram_memory::{Batch, Memory, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
 
 use super::super::{Outcome, output};
 use super::keys::ClusteredKeys;
@@ -64,7 +64,7 @@ struct Round {
 impl RefreshBench {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
-        let values = ValueFormat { tokens: TOKENS, width: self.width, number: ValueNumber::F16 };
+        let values = ValueFormat { tokens: TOKENS, width: self.width, dtype: ValueDtype::F16 };
         let format = MemoryFormat { width: self.width, normalised: true, values: Some(values) };
         let mut keys = ClusteredKeys::new(self.width);
         let queries = keys.rows(QUERIES);

@@ -11,9 +11,7 @@ use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{
-    Batch, Entry, Generation, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,
-};
+use engram_memory::{Batch, Entry, Generation, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -40,7 +38,7 @@ const ZIPF: f64 = 1.0;
 /// Number of values in the memory of the cache benchmark.
 const CACHED: usize = 20_000;
 /// A value of 8 KB.
-const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 256, number: ValueNumber::F16 };
+const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 256, dtype: ValueDtype::F16 };
 /// Number of values for the comparison of number types.
 const VALUES: usize = 1000;
 /// Cache sizes as shares of all values.
@@ -182,16 +180,16 @@ fn value_types(folder: &Path) -> anyhow::Result<String> {
         .collect();
     let size = VALUE.tokens * VALUE.width;
     let mut lines = Vec::new();
-    for number in [ValueNumber::F16, ValueNumber::Int8] {
+    for dtype in [ValueDtype::F16, ValueDtype::Int8] {
         let format = MemoryFormat {
             width: 8,
             normalised: true,
-            values: Some(ValueFormat { number, ..VALUE }),
+            values: Some(ValueFormat { dtype, ..VALUE }),
         };
         let entries = (0..VALUES as i64).map(Entry::bare).collect();
         let keys = vec![1.0; VALUES * format.width];
         let batch = Batch { entries, keys, values: values.clone() };
-        let name = if number == ValueNumber::F16 { "f16" } else { "int8" };
+        let name = if dtype == ValueDtype::F16 { "f16" } else { "int8" };
         let writer = Writer::create(folder.join(name), format, VALUES, [Ok(batch)].into_iter())?;
         let generation = writer.generation();
         let rows: Vec<Row> = generation.live_rows().collect();
@@ -206,7 +204,7 @@ fn value_types(folder: &Path) -> anyhow::Result<String> {
         };
         let lost = square(&mut read.iter().zip(&values).map(|(read, value)| read - value));
         let error = (lost / square(&mut values.iter().copied())).sqrt();
-        let bytes = if number == ValueNumber::F16 { 2 * size } else { size + 4 * VALUE.tokens };
+        let bytes = if dtype == ValueDtype::F16 { 2 * size } else { size + 4 * VALUE.tokens };
         lines.push(format!(
             "values: {name}: {bytes} bytes each, {:.3} ms to read {VALUES}, relative error {error:.6}",
             1000.0 * median(times)

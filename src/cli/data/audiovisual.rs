@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, manifest};
 use engram_data::world::questions::Split;
-use engram_train::recognise::evenly;
-use engram_train::studies::avformer::corpus::{Corpus, SeenClip};
+use engram_train::recognise::sample_evenly;
+use engram_train::studies::avformer::corpus::{ClipWithFrames, Corpus};
 use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
 use image::{ImageFormat, RgbImage};
 use rayon::prelude::*;
@@ -85,11 +85,11 @@ impl Audiovisual {
             test_snr_db: [low, high],
             ..AvformerData::default()
         };
-        if let Some((key, reason)) = data.conflict() {
+        if let Some((key, reason)) = data.first_invalid_key() {
             anyhow::bail!("--{}: {reason}", key.trim_start_matches("test_").replace('_', "-"));
         }
         let corpus = Corpus::load(&data, 1, true)?;
-        let made = |numbers: Range<usize>| -> anyhow::Result<Vec<SeenClip>> {
+        let made = |numbers: Range<usize>| -> anyhow::Result<Vec<ClipWithFrames>> {
             Ok(match self.split {
                 SplitName::Train => {
                     let clean = if self.clean { 1.0 } else { 0.0 };
@@ -98,8 +98,8 @@ impl Audiovisual {
                     let clips = numbers.into_par_iter().map(|i| corpus.training(i, &feed));
                     clips.collect::<Result<_, _>>()?
                 }
-                SplitName::Validation => corpus.said(Split::Validation, self.clean, numbers),
-                SplitName::Test => corpus.said(Split::Test, self.clean, numbers),
+                SplitName::Validation => corpus.world_clips(Split::Validation, self.clean, numbers),
+                SplitName::Test => corpus.world_clips(Split::Test, self.clean, numbers),
             })
         };
         output::write_folder(&self.folder, |whole| {
@@ -111,15 +111,15 @@ impl Audiovisual {
                     let audio = whole.join(format!("{}.wav", one.id));
                     output::write_new(&audio, &wav(&one.samples)?)?;
                     said += &format!("{}\t{}\n", one.id, one.text);
-                    let indices = evenly(&one.frames, usize::from(self.frames));
+                    let indices = sample_evenly(&one.frames, usize::from(self.frames));
                     let frames = indices.map(|index| Frame::from(image_file(*index))).collect();
-                    shown.extend(evenly(&one.frames, usize::from(self.frames)));
+                    shown.extend(sample_evenly(&one.frames, usize::from(self.frames)));
                     let (id, text) = (one.id, Some(one.text));
                     clips.push(Clip { id, audio, text, frames, ..Clip::default() });
                 }
             }
             for index in shown {
-                let (seen, _) = corpus.picture(index)?;
+                let (seen, _) = corpus.image(index)?;
                 let (width, height, pixels) = (seen.width(), seen.height(), seen.pixels().to_vec());
                 let image = RgbImage::from_raw(width, height, pixels).context("no pixels")?;
                 let mut png = Cursor::new(Vec::new());

@@ -88,7 +88,10 @@ impl Clips {
             return Ok(Outcome::Done);
         }
         for one in missing.iter().take(MAX_PRINTED_MISSING) {
-            output::note(&format!("skipped: {}, {}: no {}", one.id, one.place, one.wanted), false);
+            output::note(
+                &format!("skipped: {}, {}: no {}", one.id, one.position, one.expected_file),
+                false,
+            );
         }
         if missing.len() > MAX_PRINTED_MISSING {
             let more = missing.len() - MAX_PRINTED_MISSING;

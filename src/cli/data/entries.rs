@@ -204,8 +204,7 @@ impl Entries {
                 output.write_each(&files, |input, to| wit::read(input, &options, to))?;
             }
             Self::Web(Web { files, caption_first, min_characters, source, output }) => {
-                let options =
-                    WebOptions { source, caption_first, least_characters: min_characters };
+                let options = WebOptions { source, caption_first, min_characters };
                 output.write_each(&files, |input, to| web::read(input, &options, to))?;
             }
             Self::Coco(Coco { files, folder, join, splits, source, output }) => {
@@ -406,7 +405,7 @@ impl Output {
 fn counts_text(counts: &Counts) -> String {
     let mut text = format!("{} records", counts.rows);
     let reasons: Vec<String> =
-        counts.left_out.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        counts.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     if !reasons.is_empty() {
         text += &format!("; skipped: {}", reasons.join(", "));
     }

@@ -55,7 +55,7 @@ impl Speech {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         output::check_new_folder(&self.folder)?;
         let data = SpeechData {
-            evaluated: usize::from(self.count),
+            evaluation_sentences: usize::from(self.count),
             evaluated_snr_db: self.snr_db,
             speeds: vec![1.0],
             ..SpeechData::default()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use engram_data::world::features::{Featuriser, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
+use engram_data::world::features::{HashFeatures, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
 use engram_data::world::questions::{EVALUATION_VIEW, Part, Question, Split};
 use engram_data::world::{World as EmbeddedWorld, WorldOptions, view_augmentation};
 use engram_memory::vectors::{npy_bytes, npy_bytes_of_rows};
@@ -74,7 +74,7 @@ impl World {
         output::check_new_folder(folder)?;
         let options = WorldOptions {
             seed: self.seed,
-            pictures: self.images,
+            images: self.images,
             view: view_augmentation(self.size),
         };
         let world = EmbeddedWorld::new(&options)?;
@@ -83,7 +83,7 @@ impl World {
         output::print(&format!(
             "{}: {} images, {} entries, {} questions",
             folder.display(),
-            world.pictures.len(),
+            world.images.len(),
             world.entries.len(),
             questions.len(),
         ))?;
@@ -107,7 +107,7 @@ impl World {
         let file = |name: &str, bytes: &[u8]| output::write_new(&folder.join(name), bytes);
         output::create_folder(&folder.join("pictures"))?;
         output::create_folder(&folder.join("views"))?;
-        world.pictures.par_iter().enumerate().try_for_each(|(place, picture)| {
+        world.images.par_iter().enumerate().try_for_each(|(place, picture)| {
             file(&format!("pictures/{}.png", picture.slug), picture.png)?;
             (1..=self.views).try_for_each(|number| {
                 let mut png = std::io::Cursor::new(Vec::new());
@@ -116,17 +116,17 @@ impl World {
             })
         })?;
 
-        let featuriser = Featuriser::new(world);
-        let keys = |entries| anyhow::Ok(npy_bytes(&featuriser.entry_keys(entries)?, KEY_WIDTH)?);
+        let features = HashFeatures::new(world);
+        let keys = |entries| anyhow::Ok(npy_bytes(&features.entry_keys(entries)?, KEY_WIDTH)?);
         let values =
-            |entries| npy_bytes_of_rows(&featuriser.values(entries), &[VALUE_TOKENS, VALUE_WIDTH]);
+            |entries| npy_bytes_of_rows(&features.values(entries), &[VALUE_TOKENS, VALUE_WIDTH]);
         file("entries.jsonl", &lines(world.entries.iter().map(|entry| &entry.knowledge))?)?;
         file("keys.npy", &keys(&world.entries)?)?;
         file("values.npy", &values(&world.entries)?)?;
 
         let questions = self.questions(world);
         file("questions.jsonl", &lines(questions.iter().map(QuestionWithImage::of))?)?;
-        file("queries.npy", &npy_bytes(&featuriser.queries(&questions)?, KEY_WIDTH)?)?;
+        file("queries.npy", &npy_bytes(&features.queries(&questions)?, KEY_WIDTH)?)?;
 
         let swappable = |question: &&Question| question.made_up && question.split == Split::Test;
         let swapped = world.questions.iter().filter(swappable).count().min(MAX_SWAPPED_FACTS);
@@ -151,7 +151,7 @@ struct QuestionWithImage<'a> {
 
 impl<'a> QuestionWithImage<'a> {
     fn of(question: &'a Question) -> Self {
-        let image = format!("views/{}-{}.png", question.picture, question.view);
+        let image = format!("views/{}-{}.png", question.image_slug, question.view);
         Self { question, image }
     }
 }

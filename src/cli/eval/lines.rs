@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufWriter, Write};
 use anyhow::Context;
 use clap::Args;
 use engram_eval::normalise::Normaliser;
-use engram_eval::source::unpacked;
+use engram_eval::source::decompress_reader;
 use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
 
 use super::super::Outcome;
@@ -20,7 +20,7 @@ Examples:
   engram eval normalize --normalizer whisper-en < transcripts.txt > normal.txt
   engram eval normalize --normalizer basic < transcripts.txt.gz > normal.txt")]
 pub struct Normalize {
-    /// The normaliser: none, fold-case, jiwer-standardize, basic (+remove-diacritics,
+    /// The normaliser: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
     /// +split-letters), whisper-en
     #[arg(long, value_name = "NAME", value_parser = Normaliser::parse)]
     normalizer: Normaliser,
@@ -28,7 +28,7 @@ pub struct Normalize {
 
 impl Normalize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut input = unpacked(io::stdin().lock())?;
+        let mut input = decompress_reader(io::stdin().lock())?;
         let mut out = BufWriter::new(io::stdout().lock());
         let mut first = 1;
         loop {
@@ -63,7 +63,7 @@ pub struct Tokenize {
 impl Tokenize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         // All lines at once: the next line can change the last token of a line.
-        let lines = read_lines(&mut unpacked(io::stdin().lock())?, usize::MAX, 1)?;
+        let lines = read_lines(&mut decompress_reader(io::stdin().lock())?, usize::MAX, 1)?;
         let tokens = match self.raw {
             true => tokenise_raw(&lines),
             false => tokenise(&lines),

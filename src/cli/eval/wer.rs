@@ -8,12 +8,12 @@ use engram_eval::EvalError;
 use engram_eval::normalise::Normaliser;
 use engram_eval::source::read_text;
 use engram_eval::wer::Alignment;
-use engram_eval::wer::labels::Table;
+use engram_eval::wer::labels::LabelTable;
 use engram_eval::wer::rare_words::{RareWords, parse_biasing_lists, parse_word_list};
-use engram_eval::wer::read::{Pairs, TextFormat, join, looks, parse_pairs, parse_texts};
+use engram_eval::wer::read::{Pairs, TextFormat, detect_format, join, parse_pairs, parse_texts};
 use engram_eval::wer::report::{Labels, WerOptions, evaluate};
 use engram_eval::wer::text::Colour;
-use engram_eval::wer::tokens::Unit;
+use engram_eval::wer::tokens::TokenUnit;
 
 use super::super::Outcome;
 use super::output;
@@ -25,7 +25,7 @@ use super::shared::{IntervalOptions, OutputOptions, source};
 Examples:
   engram eval wer --ref ref.txt --hyp hyp.txt
   engram eval wer --ref ref.trn --hyp hyp.trn --align 10
-  engram eval wer --ref ref.trn --hyp hyp.trn --normalizer fold-case -D     # like sclite -D
+  engram eval wer --ref ref.trn --hyp hyp.trn --normalizer lowercase -D     # like sclite -D
   engram eval wer --ref data/test/text --hyp exp/text --format kaldi
   engram eval wer --pairs pairs.jsonl --unit char --json
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en --compare-normalizers
@@ -68,7 +68,7 @@ pub struct Wer {
     /// Unit of the error rate
     #[arg(long, value_enum, default_value = "word")]
     unit: UnitName,
-    /// Normalise the texts first: none, fold-case, jiwer-standardize, basic (+remove-diacritics,
+    /// Normalise the texts first: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
     /// +split-letters), whisper-en
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = Normaliser::parse)]
     normalizer: Normaliser,
@@ -144,8 +144,8 @@ impl Wer {
         let confusions = self.confusions.unwrap_or(if self.outputs.json { 0 } else { 10 });
         let mut options = WerOptions {
             unit: match self.unit {
-                UnitName::Word => Unit::Word,
-                UnitName::Char => Unit::Char,
+                UnitName::Word => TokenUnit::Word,
+                UnitName::Char => TokenUnit::Char,
             },
             bootstrap: self.intervals.options(),
             worst: self.outputs.worst(alignments),
@@ -153,7 +153,7 @@ impl Wer {
             items: self.outputs.items(),
             normaliser: self.normalizer,
             other_normalisers: match self.compare_normalizers {
-                true => Normaliser::MAIN.to_vec(),
+                true => Normaliser::COMMON.to_vec(),
                 false => Vec::new(),
             },
             ..WerOptions::default()
@@ -199,17 +199,17 @@ impl Wer {
         };
         let mut pairs = match texts {
             [(_, path, text)] => {
-                looks::check(&name(path), text, TextFormat::Jsonl)?;
+                detect_format::check(&name(path), text, TextFormat::Jsonl)?;
                 parse_pairs(&name(path), text)?
             }
             [(_, reference, said), (_, hyp, heard), ..] => {
                 let (said_in, heard_in) = (name(reference), name(hyp));
                 let (said_as, heard_as) = (format(reference), format(hyp));
                 if self.format.is_none() {
-                    looks::check(&said_in, said, said_as)?;
-                    looks::check(&heard_in, heard, heard_as)?;
+                    detect_format::check(&said_in, said, said_as)?;
+                    detect_format::check(&heard_in, heard, heard_as)?;
                     if (said_as, heard_as) == (TextFormat::Lines, TextFormat::Lines) {
-                        looks::check_pair((&said_in, said), heard)?;
+                        detect_format::check_pair((&said_in, said), heard)?;
                     }
                 }
                 if self.optional_deletions && ![said_as, heard_as].contains(&TextFormat::Trn) {
@@ -236,7 +236,7 @@ impl Wer {
     fn read_labels(&self, pairs: &Pairs<'_>, options: &mut WerOptions) -> anyhow::Result<()> {
         let Some(path) = &self.table else { return Ok(()) };
         let text = read_text(path)?;
-        let table = Table::parse(&path.display().to_string(), &text)?;
+        let table = LabelTable::parse(&path.display().to_string(), &text)?;
         let labels = |column: &String| -> anyhow::Result<Labels> {
             let of_pair = table.column(column, &pairs.ids)?;
             Ok(Labels { name: column.clone(), of_pair })
@@ -255,8 +255,8 @@ impl Wer {
         }
         if let Some(path) = &self.biasing {
             let (file, text) = read(path)?;
-            return Ok(Some(RareWords::OfPair(parse_biasing_lists(&file, &text)?)));
+            return Ok(Some(RareWords::PerPair(parse_biasing_lists(&file, &text)?)));
         }
-        Ok(self.rare_at_most.map(RareWords::AtMost))
+        Ok(self.rare_at_most.map(RareWords::MaxCount))
     }
 }

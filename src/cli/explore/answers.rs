@@ -12,14 +12,14 @@ use engram_memory::search::Filter;
 use engram_train::studies::reveal::predict::{Answer, Answerer, Evidence};
 use serde::{Deserialize, Serialize};
 
-use super::lazily::{FromRun, png};
+use super::lazy::{FromRun, png};
 use super::uploads::{self, Upload};
 
 /// Maximum number of test questions listed at a time.
 const LISTED: usize = 50;
 
 /// A REVEAL run that answers questions.
-pub(super) struct Asking {
+pub(super) struct RevealRun {
     run: PathBuf,
     opened: Mutex<Opened>,
     /// The embedded world, if the run was trained on it.
@@ -36,10 +36,10 @@ struct Opened {
 
 /// A test question of the run.
 #[derive(Serialize)]
-pub(super) struct Listed<'a> {
+pub(super) struct TestQuestion<'a> {
     text: &'a str,
     /// The image: its name and its view.
-    picture: &'a str,
+    image: &'a str,
     view: u32,
     answers: &'a [String],
     part: Part,
@@ -57,17 +57,17 @@ pub(super) struct Questions<'a> {
     world: bool,
     /// Number of questions that match the search words.
     found: usize,
-    questions: Vec<Listed<'a>>,
+    questions: Vec<TestQuestion<'a>>,
 }
 
 /// A question to the model.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct QuestionRequest {
     /// The question text; if empty, the model describes the image.
     question: String,
     /// The image file in base64.
-    picture: String,
+    image: String,
     /// Ids of entries to exclude from the memory.
     #[serde(default)]
     without: Vec<i64>,
@@ -86,7 +86,7 @@ impl Opened {
     }
 }
 
-impl FromRun for Asking {
+impl FromRun for RevealRun {
     const STUDY: &'static str = "reveal";
 
     fn open(run: &Path) -> anyhow::Result<Self> {
@@ -96,7 +96,7 @@ impl FromRun for Asking {
     }
 }
 
-impl Asking {
+impl RevealRun {
     /// The run with its current memory, and the memory's generation.
     fn now(&self) -> anyhow::Result<(Arc<Answerer>, u64)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,13 +117,13 @@ impl Asking {
                 "{} {} {} {}",
                 question.text,
                 question.answers.join(" "),
-                question.picture,
+                question.image_slug,
                 question.part.name()
             );
             if question.split == Split::Test && has_all(&all) {
-                questions.push(Listed {
+                questions.push(TestQuestion {
                     text: &question.text,
-                    picture: &question.picture,
+                    image: &question.image_slug,
                     view: question.view,
                     answers: &question.answers,
                     part: question.part,
@@ -141,35 +141,35 @@ impl Asking {
     }
 
     /// A view of an image of the embedded world as PNG; view 0 is the original image.
-    pub(super) fn view(&self, picture: &str, view: u32) -> anyhow::Result<Vec<u8>> {
+    pub(super) fn view(&self, image: &str, view: u32) -> anyhow::Result<Vec<u8>> {
         let world = self.world.as_ref().context("the run was trained on images from files")?;
-        let place = world.place(picture);
-        let place = place.with_context(|| format!("there is no image {picture:?}"))?;
+        let place = world.image_index(image);
+        let place = place.with_context(|| format!("there is no image {image:?}"))?;
         if view == 0 {
-            return Ok(world.pictures[place].png.to_vec());
+            return Ok(world.images[place].png.to_vec());
         }
         png(&world.view(place, view)?)
     }
 
-    pub(super) fn answer(&self, asked: &Asked) -> anyhow::Result<Answer> {
-        let picture = Upload::of(&asked.picture)?.context("a question needs an image")?;
+    pub(super) fn answer(&self, asked: &QuestionRequest) -> anyhow::Result<Answer> {
+        let image = Upload::of(&asked.image)?.context("a question needs an image")?;
         let question = uploads::words(&asked.question)?;
-        let answer = self.now()?.0.answer_one(question, picture.path(), &asked.without);
-        answer.map_err(|error| picture.told(anyhow::Error::from_boxed(error)))
+        let answer = self.now()?.0.answer_one(question, image.path(), &asked.without);
+        answer.map_err(|error| image.without_path(anyhow::Error::from_boxed(error)))
     }
 
     /// Retrieves entries by text, an image or both, with gated scores. Also returns the memory's
     /// generation.
     pub(super) fn find(
         &self,
-        (text, picture): (Option<&str>, Option<&Upload>),
+        (text, image): (Option<&str>, Option<&Upload>),
         k: usize,
         filter: Filter,
     ) -> anyhow::Result<(u64, Vec<Evidence>)> {
         let (answerer, generation) = self.now()?;
-        let found = answerer.find((text, picture.map(Upload::path)), k, filter);
-        let told = |error| match picture {
-            Some(picture) => picture.told(error),
+        let found = answerer.find((text, image.map(Upload::path)), k, filter);
+        let told = |error| match image {
+            Some(image) => image.without_path(error),
             None => error,
         };
         let found = found.map_err(|error| told(anyhow::Error::from_boxed(error)))?;

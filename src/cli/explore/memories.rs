@@ -13,9 +13,9 @@ use engram_train::studies::reveal::predict::Evidence;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::answers::Asking;
-use super::found::FoundMemory;
-use super::lazily::{Lazily, LazyRuns};
+use super::answers::RevealRun;
+use super::discover::FoundMemory;
+use super::lazy::{Lazy, LazyRuns};
 use super::uploads::{Upload, has_all, words};
 use crate::cli::memory::{ShownHit, check_model};
 use crate::cli::output;
@@ -32,7 +32,7 @@ struct Explorable {
     memory: Memory,
     /// Base folder for the image paths of entries.
     images: PathBuf,
-    encoder: Lazily<JointEncoder>,
+    encoder: Lazy<JointEncoder>,
     /// Index of the run that the memory belongs to; the run's model then computes queries and
     /// gates.
     run: Option<usize>,
@@ -47,48 +47,48 @@ pub(super) struct Described {
     #[serde(flatten)]
     info: Info,
     /// Whether it can be searched by text, and by an image.
-    asked_by: AskedBy,
+    accepts: QueryKinds,
     /// Index of the run that the memory belongs to.
     run: Option<usize>,
 }
 
 #[derive(Serialize)]
-struct AskedBy {
+struct QueryKinds {
     text: bool,
-    pictures: bool,
+    images: bool,
 }
 
 /// A search request; without a query it lists the first entries.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(super) struct SearchRequest {
     text: String,
     /// An image file in base64.
-    pub(super) picture: String,
+    pub(super) image: String,
     /// Id of an entry whose neighbours are requested.
-    like: Option<i64>,
+    near: Option<i64>,
     k: usize,
     /// Names of the sources to search; all sources if empty.
     sources: Vec<String>,
     /// Words that must all occur in an entry's text, document name or image name; case is ignored.
-    having: String,
+    containing: String,
 }
 
 /// The response to a search.
 #[derive(Serialize)]
-pub(super) struct Hits {
+pub(super) struct SearchResponse {
     generation: u64,
     /// Seconds for the search and for encoding the query. If a run's model searches, 0 and the
     /// total.
     seconds: [f64; 2],
-    hits: Vec<Found>,
+    hits: Vec<Hit>,
     /// Number of entries in these sources that contain all the requested words.
-    having: Option<usize>,
+    containing: Option<usize>,
 }
 
 /// An entry in the response.
 #[derive(Serialize)]
-struct Found {
+struct Hit {
     #[serde(flatten)]
     hit: ShownHit,
     /// The gate of its source for this query, which multiplies the score; only for memories of
@@ -113,7 +113,7 @@ impl Memories {
                 output::note(&format!("skipped: {why}"), false);
             };
             let memory = Memory::open(&folder).map_err(told).ok()?;
-            Some(Explorable { name, memory, images, encoder: Lazily::default(), run })
+            Some(Explorable { name, memory, images, encoder: Lazy::default(), run })
         };
         Self(found.into_iter().filter_map(open).collect())
     }
@@ -138,19 +138,19 @@ impl Memories {
     pub(super) fn search(
         &self,
         memory: usize,
-        wanted: &Wanted,
-        answerers: &LazyRuns<Asking>,
-    ) -> anyhow::Result<Hits> {
+        wanted: &SearchRequest,
+        answerers: &LazyRuns<RevealRun>,
+    ) -> anyhow::Result<SearchResponse> {
         self.get(memory)?.search(wanted, answerers)
     }
 
     /// The image of an entry: a file within the image folder, or a view rendered by a run on the
     /// embedded world.
-    pub(super) fn picture(
+    pub(super) fn image(
         &self,
         memory: usize,
         id: i64,
-        answerers: &LazyRuns<Asking>,
+        answerers: &LazyRuns<RevealRun>,
     ) -> anyhow::Result<EntryImage> {
         let explorable = self.get(memory)?;
         let generation = explorable.memory.generation();
@@ -182,10 +182,10 @@ impl Explorable {
             generation.manifest().encoders.iter().any(|encoder| encoder.reads.contains(what))
         };
         let is_run = self.run.is_some();
-        let asked_by =
-            AskedBy { text: is_run || reads("text"), pictures: is_run || reads("pictures") };
+        let accepts =
+            QueryKinds { text: is_run || reads("text"), images: is_run || reads("pictures") };
         let (name, info) = (self.name.clone(), generation.info()?);
-        Ok(Described { place, name, info, asked_by, run: self.run })
+        Ok(Described { place, name, info, accepts, run: self.run })
     }
 
     /// Reloads the memory and returns its current generation.
@@ -194,44 +194,46 @@ impl Explorable {
         Ok(self.memory.generation())
     }
 
-    fn search(&self, wanted: &Wanted, answerers: &LazyRuns<Asking>) -> anyhow::Result<Hits> {
+    fn search(
+        &self,
+        wanted: &SearchRequest,
+        answerers: &LazyRuns<RevealRun>,
+    ) -> anyhow::Result<SearchResponse> {
         let k = wanted.k.clamp(1, MOST);
         let started = Instant::now();
-        let (text, picture) = (words(&wanted.text)?, Upload::of(&wanted.picture)?);
-        let asks = text.is_some() || picture.is_some();
+        let (text, image) = (words(&wanted.text)?, Upload::of(&wanted.image)?);
+        let asks = text.is_some() || image.is_some();
         let generation = self.newest()?;
         let known = &generation.manifest().sources;
         if let Some(other) = wanted.sources.iter().find(|source| !known.contains(source)) {
             anyhow::bail!("there is no source {other:?}; the sources are {}", known.join(", "));
         }
-        let run = self.run.filter(|_| wanted.like.is_none() && asks);
-        let query = match wanted.like {
+        let run = self.run.filter(|_| wanted.near.is_none() && asks);
+        let query = match wanted.near {
             Some(id) => {
                 let row = generation.row_of(id)?;
                 let row = row.with_context(|| format!("there is no entry {id}"))?;
                 Some(generation.key(row)?.to_vec())
             }
-            None if asks && run.is_none() => {
-                Some(self.query(&generation, (text, picture.as_ref()))?)
-            }
+            None if asks && run.is_none() => Some(self.query(&generation, (text, image.as_ref()))?),
             None => None,
         };
         let asked = started.elapsed().as_secs_f64();
-        let having = match words(&wanted.having)? {
-            Some(words) => Some(having_words(&generation, words, &wanted.sources)?),
+        let containing = match words(&wanted.containing)? {
+            Some(words) => Some(containing_words(&generation, words, &wanted.sources)?),
             None => None,
         };
         let filter = Filter {
             sources: (!wanted.sources.is_empty()).then(|| wanted.sources.clone()),
-            ids: having.as_ref().map(|entries| entries.iter().map(|(_, id)| *id).collect()),
+            ids: containing.as_ref().map(|entries| entries.iter().map(|(_, id)| *id).collect()),
             ..Filter::default()
         };
         let shown = |row, score| {
-            anyhow::Ok(Found { hit: ShownHit::of(&generation, row, score)?, gate: None })
+            anyhow::Ok(Hit { hit: ShownHit::of(&generation, row, score)?, gate: None })
         };
         let mut number = generation.manifest().generation;
-        let hits = match (&query, run, &having) {
-            (.., Some(having)) if having.is_empty() => Vec::new(),
+        let hits = match (&query, run, &containing) {
+            (.., Some(containing)) if containing.is_empty() => Vec::new(),
             (Some(keys), ..) => {
                 let found = Exact.search(&generation, Queries { keys, k }, &filter)?.hits;
                 let found = found.into_iter().flatten().map(|hit| shown(hit.row, hit.score));
@@ -240,12 +242,12 @@ impl Explorable {
             (None, Some(run), _) => {
                 let opened = answerers.opened(run)?;
                 let found;
-                (number, found) = opened.find((text, picture.as_ref()), k, filter)?;
-                found.into_iter().map(Found::of_run).collect()
+                (number, found) = opened.find((text, image.as_ref()), k, filter)?;
+                found.into_iter().map(Hit::of_run).collect()
             }
-            (None, None, having) => {
-                let first = match having {
-                    Some(having) => having.iter().take(k).map(|(row, _)| *row).collect(),
+            (None, None, containing) => {
+                let first = match containing {
+                    Some(containing) => containing.iter().take(k).map(|(row, _)| *row).collect(),
                     None => first(&generation, k, &wanted.sources)?,
                 };
                 let first = first.into_iter().map(|row| shown(row, f32::NAN));
@@ -256,25 +258,31 @@ impl Explorable {
             (all, Some(_)) => [0.0, all],
             (all, None) => [all - asked, asked],
         };
-        Ok(Hits { generation: number, seconds, hits, having: having.map(|having| having.len()) })
+        Ok(SearchResponse {
+            generation: number,
+            seconds,
+            hits,
+            containing: containing.map(|containing| containing.len()),
+        })
     }
 
     /// Encodes text, an image or both as a query vector.
     fn query(
         &self,
         generation: &Generation,
-        (text, picture): (Option<&str>, Option<&Upload>),
+        (text, image): (Option<&str>, Option<&Upload>),
     ) -> anyhow::Result<Vec<f32>> {
         let encoder = self.encoder.get(|| open_encoder(generation))?;
-        let reads = encoder.reads();
-        for (is_asked, is_read, what) in
-            [(text.is_some(), reads.text, "text"), (picture.is_some(), reads.pictures, "images")]
-        {
+        let modalities = encoder.modalities();
+        for (is_asked, is_read, what) in [
+            (text.is_some(), modalities.text, "text"),
+            (image.is_some(), modalities.images, "images"),
+        ] {
             anyhow::ensure!(!is_asked || is_read, "the model of this memory cannot encode {what}");
         }
-        let prepared = encoder.prepare(Item { text, picture: picture.map(Upload::path) });
-        let prepared = prepared.map_err(|error| match picture {
-            Some(picture) => picture.told(error.into()),
+        let prepared = encoder.prepare(Item { text, image: image.map(Upload::path) });
+        let prepared = prepared.map_err(|error| match image {
+            Some(image) => image.without_path(error.into()),
             None => error.into(),
         })?;
         Ok(encoder.encode(&[prepared])?)
@@ -283,13 +291,13 @@ impl Explorable {
 
 /// The entries that contain all of the words in their text, document name or image name; case is
 /// ignored. Searches the named sources, or all if none is named.
-fn having_words(
+fn containing_words(
     generation: &Generation,
     words: &str,
     sources: &[String],
 ) -> anyhow::Result<Vec<(Row, i64)>> {
     let has_words = has_all(words);
-    let having = |row: Row| {
+    let containing = |row: Row| {
         let entry = generation.entry(row)?;
         if !is_of(&entry, sources) {
             return Ok(None);
@@ -299,7 +307,7 @@ fn having_words(
         Ok(has.then_some((row, entry.id)))
     };
     let rows: Vec<Row> = generation.live_rows().collect();
-    rows.into_par_iter().filter_map(|row| having(row).transpose()).collect()
+    rows.into_par_iter().filter_map(|row| containing(row).transpose()).collect()
 }
 
 /// Whether an entry belongs to one of the sources; true if no source is named.
@@ -307,7 +315,7 @@ fn is_of(entry: &Entry, sources: &[String]) -> bool {
     sources.is_empty() || sources.contains(&entry.source)
 }
 
-impl Found {
+impl Hit {
     fn of_run(evidence: Evidence) -> Self {
         let Evidence { id, source, text, image, score, gate, .. } = evidence;
         let hit = ShownHit { id, score: score as f32, source, document: None, image, text };

@@ -23,14 +23,14 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use super::access::{Access, Verdict};
-use super::answers::{Asked, Asking};
+use super::answers::{QuestionRequest, RevealRun};
 use super::budget::{Budget, LARGEST_IMAGE, Sent, Share};
 use super::connections;
 use super::curves;
-use super::found::Run;
-use super::lazily::LazyRuns;
-use super::memories::{Described, EntryImage, Hits, Memories, Wanted};
-use super::speech::{self, HeardClip, Hearer, Said};
+use super::discover::Run;
+use super::lazy::LazyRuns;
+use super::memories::{Described, EntryImage, Memories, SearchRequest, SearchResponse};
+use super::speech::{self, AvformerRun, ClipTranscripts, SpokenNames};
 use crate::cli::output;
 
 /// Maximum length of an error message, in bytes.
@@ -59,14 +59,14 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 pub(super) struct Explored {
     pub(super) runs: Vec<Run>,
     pub(super) memories: Memories,
-    pub(super) answerers: LazyRuns<Asking>,
-    pub(super) recognisers: LazyRuns<Hearer>,
+    pub(super) answerers: LazyRuns<RevealRun>,
+    pub(super) recognisers: LazyRuns<AvformerRun>,
     pub(super) budget: Budget,
 }
 
 impl Explored {
     /// Acquires the permit to decode an image, if the request has one.
-    async fn decoding(&self, has_image: bool) -> Result<Share, Refused> {
+    async fn decoding(&self, has_image: bool) -> Result<Share, ErrorResponse> {
         match has_image {
             true => Ok(self.budget.decoding().await?),
             false => Ok(Share::default()),
@@ -75,7 +75,7 @@ impl Explored {
 }
 
 type Shared = State<Arc<Explored>>;
-type Answered<T> = Result<Json<T>, Refused>;
+type Answered<T> = Result<Json<T>, ErrorResponse>;
 
 /// Serves the page until Ctrl-C.
 pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
@@ -108,16 +108,18 @@ fn app(explored: Explored, access: Access) -> Router {
     app.route("/api/runs", get(runs))
         .route("/api/runs/{run}/curves", get(run_curves))
         .route("/api/runs/{run}/questions", get(questions))
-        .route("/api/runs/{run}/views/{picture}/{view}", get(view))
+        .route("/api/runs/{run}/views/{image}/{view}", get(view))
         .route("/api/runs/{run}/answer", post(answer))
         .route("/api/runs/{run}/names", get(names))
         .route("/api/runs/{run}/frames/{name}/{view}", get(frame))
-        .route("/api/runs/{run}/sound", get(sound))
-        .route("/api/runs/{run}/hear", get(hear))
+        .route("/api/runs/{run}/audio", get(audio))
+        .route("/api/runs/{run}/transcribe", get(transcribe))
         .route("/api/memories", get(memories))
         .route("/api/memories/{memory}/search", post(search))
-        .route("/api/memories/{memory}/pictures/{entry}", get(picture))
-        .fallback(|| async { Refused(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
+        .route("/api/memories/{memory}/images/{entry}", get(entry_image))
+        .fallback(|| async {
+            ErrorResponse(StatusCode::NOT_FOUND, "there is no such page".to_owned())
+        })
         // The gate has already read and limited the body.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(gate, guard))
@@ -145,7 +147,7 @@ async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Respon
         Verdict::PageRefused(page) => {
             (StatusCode::FORBIDDEN, [(header::CONTENT_TYPE, PAGE[0].1)], page).into_response()
         }
-        Verdict::Refused(status, reason) => Refused(status, reason).into_response(),
+        Verdict::Refused(status, reason) => ErrorResponse(status, reason).into_response(),
     };
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -176,7 +178,7 @@ impl Gate {
             }
             Err((status, reason)) => {
                 let close = [(header::CONNECTION, HeaderValue::from_static("close"))];
-                (close, Refused(status, reason)).into_response()
+                (close, ErrorResponse(status, reason)).into_response()
             }
         }
     }
@@ -195,23 +197,23 @@ async fn in_json(response: Response) -> Response {
         true => head.status.to_string(),
         false => String::from_utf8_lossy(&body).into_owned(),
     };
-    Refused(head.status, reason).into_response()
+    ErrorResponse(head.status, reason).into_response()
 }
 
 /// An error response, as JSON: `{"error": …}`.
-struct Refused(StatusCode, String);
+struct ErrorResponse(StatusCode, String);
 
-impl IntoResponse for Refused {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
         #[derive(Serialize)]
-        struct Told {
+        struct ErrorBody {
             error: String,
         }
-        (self.0, Json(Told { error: self.1 })).into_response()
+        (self.0, Json(ErrorBody { error: self.1 })).into_response()
     }
 }
 
-impl From<(StatusCode, String)> for Refused {
+impl From<(StatusCode, String)> for ErrorResponse {
     fn from((status, reason): (StatusCode, String)) -> Self {
         Self(status, reason)
     }
@@ -219,12 +221,12 @@ impl From<(StatusCode, String)> for Refused {
 
 /// Runs slow work on a separate thread, so that it does not block other requests. The work
 /// continues and keeps its share of the budget even if the browser disconnects.
-async fn apart<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     explored: Arc<Explored>,
     shares: impl Send + 'static,
     work: impl FnOnce(&Explored) -> anyhow::Result<T> + Send + 'static,
-) -> Result<T, Refused> {
-    let told = |reason: String| Refused(StatusCode::UNPROCESSABLE_ENTITY, reason);
+) -> Result<T, ErrorResponse> {
+    let told = |reason: String| ErrorResponse(StatusCode::UNPROCESSABLE_ENTITY, reason);
     let at_work = explored.budget.work().await?;
     let done = tokio::task::spawn_blocking(move || {
         let _shares = (at_work, shares);
@@ -248,32 +250,32 @@ async fn run_curves(
         let run = explored.runs.get(run).with_context(|| format!("there is no run {run}"))?;
         curves::read(&run.folder)
     };
-    apart(explored, (), work).await.map(Json)
+    run_blocking(explored, (), work).await.map(Json)
 }
 
 async fn memories(State(explored): Shared) -> Answered<Vec<Described>> {
-    apart(explored, (), move |explored| Ok(explored.memories.describe())).await.map(Json)
+    run_blocking(explored, (), move |explored| Ok(explored.memories.describe())).await.map(Json)
 }
 
 async fn search(
     State(explored): Shared,
     InPath(memory): InPath<usize>,
     Extension(share): Extension<Share>,
-    Json(wanted): Json<Wanted>,
-) -> Answered<Hits> {
-    let shares = (share, explored.decoding(!wanted.picture.is_empty()).await?);
+    Json(wanted): Json<SearchRequest>,
+) -> Answered<SearchResponse> {
+    let shares = (share, explored.decoding(!wanted.image.is_empty()).await?);
     let work =
         move |explored: &Explored| explored.memories.search(memory, &wanted, &explored.answerers);
-    apart(explored, shares, work).await.map(Json)
+    run_blocking(explored, shares, work).await.map(Json)
 }
 
-async fn picture(
+async fn entry_image(
     State(explored): Shared,
     InPath((memory, entry)): InPath<(usize, i64)>,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorResponse> {
     let find =
-        move |explored: &Explored| explored.memories.picture(memory, entry, &explored.answerers);
-    let file = match apart(Arc::clone(&explored), (), find).await? {
+        move |explored: &Explored| explored.memories.image(memory, entry, &explored.answerers);
+    let file = match run_blocking(Arc::clone(&explored), (), find).await? {
         EntryImage::Made(bytes) => return Ok(png(bytes)),
         EntryImage::File(file) => file,
     };
@@ -281,7 +283,7 @@ async fn picture(
     let size = usize::try_from(size).ok().filter(|size| *size <= LARGEST_IMAGE);
     let too_large = || {
         let reason = format!("the image is larger than {} MiB", LARGEST_IMAGE >> 20);
-        Refused(StatusCode::UNPROCESSABLE_ENTITY, reason)
+        ErrorResponse(StatusCode::UNPROCESSABLE_ENTITY, reason)
     };
     let share = explored.budget.image(size.ok_or_else(too_large)?).await?;
     let read = move |_: &Explored| {
@@ -291,7 +293,7 @@ async fn picture(
         let format = image::guess_format(&bytes).context("the file is not an image")?;
         anyhow::Ok((format.to_mime_type(), bytes))
     };
-    let (kind, bytes) = apart(explored, share.clone(), read).await?;
+    let (kind, bytes) = run_blocking(explored, share.clone(), read).await?;
     Ok(([(header::CONTENT_TYPE, kind)], Sent::body(bytes, share)).into_response())
 }
 
@@ -309,14 +311,14 @@ async fn questions(
     let work = move |explored: &Explored| {
         Ok(serde_json::to_value(explored.answerers.opened(run)?.questions(&words)?)?)
     };
-    apart(explored, (), work).await.map(Json)
+    run_blocking(explored, (), work).await.map(Json)
 }
 
 async fn view(
     State(explored): Shared,
-    InPath((run, picture, view)): InPath<(usize, String, u32)>,
-) -> Result<Response, Refused> {
-    apart(explored, (), move |explored| explored.answerers.opened(run)?.view(&picture, view))
+    InPath((run, image, view)): InPath<(usize, String, u32)>,
+) -> Result<Response, ErrorResponse> {
+    run_blocking(explored, (), move |explored| explored.answerers.opened(run)?.view(&image, view))
         .await
         .map(png)
 }
@@ -325,16 +327,16 @@ async fn answer(
     State(explored): Shared,
     InPath(run): InPath<usize>,
     Extension(share): Extension<Share>,
-    Json(asked): Json<Asked>,
+    Json(asked): Json<QuestionRequest>,
 ) -> Answered<Answer> {
     let shares = (share, explored.decoding(true).await?);
-    apart(explored, shares, move |explored| explored.answerers.opened(run)?.answer(&asked))
+    run_blocking(explored, shares, move |explored| explored.answerers.opened(run)?.answer(&asked))
         .await
         .map(Json)
 }
 
-async fn names(State(explored): Shared, InPath(run): InPath<usize>) -> Answered<Said> {
-    apart(explored, (), move |explored| Ok(explored.recognisers.opened(run)?.said()))
+async fn names(State(explored): Shared, InPath(run): InPath<usize>) -> Answered<SpokenNames> {
+    run_blocking(explored, (), move |explored| Ok(explored.recognisers.opened(run)?.names()))
         .await
         .map(Json)
 }
@@ -342,30 +344,34 @@ async fn names(State(explored): Shared, InPath(run): InPath<usize>) -> Answered<
 async fn frame(
     State(explored): Shared,
     InPath((run, name, view)): InPath<(usize, usize, usize)>,
-) -> Result<Response, Refused> {
-    apart(explored, (), move |explored| explored.recognisers.opened(run)?.view(name, view))
+) -> Result<Response, ErrorResponse> {
+    run_blocking(explored, (), move |explored| explored.recognisers.opened(run)?.view(name, view))
         .await
         .map(png)
 }
 
-async fn sound(
+async fn audio(
     State(explored): Shared,
     InPath(run): InPath<usize>,
-    Query(wanted): Query<speech::Wanted>,
-) -> Result<Response, Refused> {
-    let wav = apart(explored, (), move |explored| explored.recognisers.opened(run)?.sound(&wanted))
-        .await?;
+    Query(wanted): Query<speech::ClipRequest>,
+) -> Result<Response, ErrorResponse> {
+    let wav = run_blocking(explored, (), move |explored| {
+        explored.recognisers.opened(run)?.audio(&wanted)
+    })
+    .await?;
     Ok(([(header::CONTENT_TYPE, "audio/wav")], wav).into_response())
 }
 
-async fn hear(
+async fn transcribe(
     State(explored): Shared,
     InPath(run): InPath<usize>,
-    Query(wanted): Query<speech::Wanted>,
-) -> Answered<HeardClip> {
-    apart(explored, (), move |explored| explored.recognisers.opened(run)?.hear(&wanted))
-        .await
-        .map(Json)
+    Query(wanted): Query<speech::ClipRequest>,
+) -> Answered<ClipTranscripts> {
+    run_blocking(explored, (), move |explored| {
+        explored.recognisers.opened(run)?.transcribe(&wanted)
+    })
+    .await
+    .map(Json)
 }
 
 fn png(bytes: Vec<u8>) -> Response {

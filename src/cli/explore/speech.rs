@@ -6,21 +6,21 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use engram_data::audio::noise::NoiseKind;
-use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, Hearing, MOST_SNR_DB};
+use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, MAX_SNR_DB, NoiseSettings};
 use engram_data::world::questions::Split;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::align;
 use engram_eval::wer::alignment::Edit;
-use engram_eval::wer::tokens::Unit;
-use engram_models::speech::log_mel::seconds;
+use engram_eval::wer::tokens::TokenUnit;
+use engram_models::speech::log_mel::samples_to_seconds;
 use engram_train::recognise::{
-    AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, Word,
+    AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, Word,
 };
 use engram_train::studies::avformer::settings::{AvformerData, EVALUATED_VIEWS};
 use engram_train::{Recipe, RecipeOptions};
 use serde::{Deserialize, Serialize};
 
-use super::lazily::{FromRun, png};
+use super::lazy::{FromRun, png};
 use crate::cli::data::wav;
 use crate::cli::output;
 
@@ -32,15 +32,15 @@ const PEAKS: usize = 300;
 const LOUDEST: f32 = 0.7;
 
 /// A run that transcribes clips.
-pub(super) struct Hearer {
-    adapted: Mutex<AdaptedRecogniser>,
+pub(super) struct AvformerRun {
+    adapted: Mutex<AdaptedAsrModel>,
     data: AvformerData,
     world: Audiovisual,
 }
 
 /// The clips that can be requested.
 #[derive(Serialize)]
-pub(super) struct Said {
+pub(super) struct SpokenNames {
     names: Vec<String>,
     /// Number of views of each image.
     views: usize,
@@ -50,7 +50,7 @@ pub(super) struct Said {
 
 /// A request for a clip in a test voice.
 #[derive(Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct ClipRequest {
     /// Index of the spoken name.
     name: usize,
     /// Index of the clip of this name.
@@ -68,7 +68,7 @@ pub(super) struct Wanted {
 
 /// The transcripts of a clip.
 #[derive(Serialize)]
-pub(super) struct HeardClip {
+pub(super) struct ClipTranscripts {
     text: String,
     voice: &'static str,
     seconds: f64,
@@ -76,14 +76,14 @@ pub(super) struct HeardClip {
     peaks: Vec<[f32; 2]>,
     /// Words of the frozen ASR model with their times.
     words: Vec<Word>,
-    heard: Vec<Heard>,
+    transcripts: Vec<Transcript>,
 }
 
 /// The transcript of one system.
 #[derive(Serialize)]
-struct Heard {
+struct Transcript {
     /// The images shown: `frozen`, `nothing`, or the name whose images they are.
-    seen: String,
+    images: String,
     text: String,
     /// The word alignment: edit kind (`hit`, `substitution`, `deletion`, `insertion`), reference
     /// word, hypothesis word.
@@ -91,7 +91,7 @@ struct Heard {
     errors: usize,
 }
 
-impl FromRun for Hearer {
+impl FromRun for AvformerRun {
     const STUDY: &'static str = "avformer";
 
     fn open(run: &Path) -> anyhow::Result<Self> {
@@ -104,23 +104,24 @@ impl FromRun for Hearer {
             run.display(),
             run.display()
         );
-        let mut adapted = AdaptedRecogniser::new(Listener::open(&AddedTo::read(run)?.recogniser)?);
+        let mut adapted =
+            AdaptedAsrModel::new(AsrModel::open(&AvformerRunConfig::read(run)?.asr_model)?);
         adapted.add(ADAPTERS, run, None)?;
-        adapted.switch(Some(ADAPTERS))?;
+        adapted.activate(Some(ADAPTERS))?;
         let world = Audiovisual::new(data.names, data.world_seed)?;
         Ok(Self { adapted: Mutex::new(adapted), data, world })
     }
 }
 
-impl Hearer {
-    pub(super) fn said(&self) -> Said {
+impl AvformerRun {
+    pub(super) fn names(&self) -> SpokenNames {
         let frames = self.adapted.lock().unwrap_or_else(PoisonError::into_inner).frames();
         let names = self.world.names().map(str::to_owned).collect();
-        Said { names, views: EVALUATED_VIEWS, frames }
+        SpokenNames { names, views: EVALUATED_VIEWS, frames }
     }
 
     /// The audio of a clip as WAV, scaled down if it is too loud to play.
-    pub(super) fn sound(&self, wanted: &Wanted) -> anyhow::Result<Vec<u8>> {
+    pub(super) fn audio(&self, wanted: &ClipRequest) -> anyhow::Result<Vec<u8>> {
         let mut samples = self.clip(wanted)?.samples;
         let loudest = samples.iter().fold(0.0f32, |most, sample| most.max(sample.abs()));
         if loudest > LOUDEST {
@@ -136,30 +137,30 @@ impl Hearer {
 
     /// Transcribes a clip with the frozen ASR model, and with adapters for no images, its own
     /// images and the images of another name.
-    pub(super) fn hear(&self, wanted: &Wanted) -> anyhow::Result<HeardClip> {
+    pub(super) fn transcribe(&self, wanted: &ClipRequest) -> anyhow::Result<ClipTranscripts> {
         let clip = self.clip(wanted)?;
         let mut adapted = self.adapted.lock().unwrap_or_else(PoisonError::into_inner);
-        adapted.switch(None)?;
-        let options = RecogniseOptions { word_times: true, ..RecogniseOptions::default() };
-        let frozen = adapted.listener().transcribe(&[&clip.samples], &[], &options);
-        adapted.switch(Some(ADAPTERS))?;
+        adapted.activate(None)?;
+        let options = TranscribeOptions { word_times: true, ..TranscribeOptions::default() };
+        let frozen = adapted.asr_model().transcribe(&[&clip.samples], &[], &options);
+        adapted.activate(Some(ADAPTERS))?;
         let frozen = frozen?.into_iter().next().context("the ASR model returned no transcript")?;
-        let mut heard = vec![Heard::of("frozen", &clip.text, frozen.text)];
-        let mut seen = vec![("nothing".to_owned(), Vec::new())];
+        let mut transcripts = vec![Transcript::of("frozen", &clip.text, frozen.text)];
+        let mut shown = vec![("nothing".to_owned(), Vec::new())];
         if adapted.frames() > 0 {
             for name in [clip.name, wanted.other] {
                 let named = self.world.names().nth(name);
                 let named = named.with_context(|| format!("there is no name {name}"))?.to_owned();
-                seen.push((named, self.see(&adapted, name)?));
+                shown.push((named, self.see(&adapted, name)?));
             }
         }
-        for (seen, embeddings) in seen {
+        for (images, embeddings) in shown {
             let one = AdaptedClip { samples: clip.samples.clone(), embeddings };
             let text = adapted
                 .transcribe(&[one])?
                 .pop()
                 .context("the ASR model returned no transcript")?;
-            heard.push(Heard::of(&seen, &clip.text, text));
+            transcripts.push(Transcript::of(&images, &clip.text, text));
         }
         let AudiovisualClip { text, voice, samples, .. } = clip;
         let of_part = samples.len().div_ceil(PEAKS).max(1);
@@ -167,11 +168,11 @@ impl Hearer {
             part.iter().fold([0.0f32; 2], |[low, high], one| [low.min(*one), high.max(*one)])
         };
         let peaks = samples.chunks(of_part).map(peak).collect();
-        let seconds = seconds(samples.len());
-        Ok(HeardClip { text, voice, seconds, peaks, words: frozen.words, heard })
+        let seconds = samples_to_seconds(samples.len());
+        Ok(ClipTranscripts { text, voice, seconds, peaks, words: frozen.words, transcripts })
     }
 
-    fn see(&self, adapted: &AdaptedRecogniser, name: usize) -> anyhow::Result<Vec<f32>> {
+    fn see(&self, adapted: &AdaptedAsrModel, name: usize) -> anyhow::Result<Vec<f32>> {
         let folder = tempfile::tempdir().context("no temporary folder for the images")?;
         let mut files = Vec::new();
         for view in 0..EVALUATED_VIEWS {
@@ -179,53 +180,54 @@ impl Hearer {
             output::write_new(&file, &self.view(name, view)?)?;
             files.push(file);
         }
-        Ok(adapted.see(&files)?)
+        Ok(adapted.embed_images(&files)?)
     }
 
-    fn clip(&self, wanted: &Wanted) -> anyhow::Result<AudiovisualClip> {
+    fn clip(&self, wanted: &ClipRequest) -> anyhow::Result<AudiovisualClip> {
         let names = self.world.names().len();
         anyhow::ensure!(wanted.name < names, "there are {names} names");
-        let is_ratio = wanted.snr_db.abs() <= MOST_SNR_DB;
+        let is_ratio = wanted.snr_db.abs() <= MAX_SNR_DB;
         anyhow::ensure!(
             is_ratio,
-            "snr_db is {}; expected -{MOST_SNR_DB} to {MOST_SNR_DB}",
+            "snr_db is {}; expected -{MAX_SNR_DB} to {MAX_SNR_DB}",
             wanted.snr_db
         );
-        let hearing = Hearing {
+        let noise_settings = NoiseSettings {
             noise: wanted.noise.into_iter().collect(),
             snr_db: [wanted.snr_db; 2],
-            blanked: 0.0,
+            masked: 0.0,
         };
         let number = wanted.take.checked_mul(names).and_then(|all| all.checked_add(wanted.name));
         let number = number.context("there are not so many clips")?;
-        Ok(self.world.clip(Split::Test, number, &hearing))
+        Ok(self.world.clip(Split::Test, number, &noise_settings))
     }
 }
 
-impl Heard {
-    fn of(seen: &str, said: &str, text: String) -> Self {
+impl Transcript {
+    fn of(images: &str, reference: &str, text: String) -> Self {
         let normaliser = Normaliser::WhisperEnglish;
-        let (said, heard) = (normaliser.normalise(said), normaliser.normalise(&text));
-        let mut said_words = said.split_whitespace().map(str::to_owned);
-        let mut heard_words = heard.split_whitespace().map(str::to_owned);
-        let mut next = |is_said: bool, is_heard: bool| {
+        let (reference, hypothesis) =
+            (normaliser.normalise(reference), normaliser.normalise(&text));
+        let mut reference_words = reference.split_whitespace().map(str::to_owned);
+        let mut hypothesis_words = hypothesis.split_whitespace().map(str::to_owned);
+        let mut next = |in_reference: bool, in_hypothesis: bool| {
             let of = |is: bool, words: &mut dyn Iterator<Item = String>| {
                 is.then(|| words.next()).flatten().unwrap_or_default()
             };
-            (of(is_said, &mut said_words), of(is_heard, &mut heard_words))
+            (of(in_reference, &mut reference_words), of(in_hypothesis, &mut hypothesis_words))
         };
         let mut errors = 0;
-        let words = align(Unit::Word, &said, &heard).into_iter().map(|edit| {
-            let (kind, (said, heard)) = match edit {
+        let words = align(TokenUnit::Word, &reference, &hypothesis).into_iter().map(|edit| {
+            let (kind, (reference, hypothesis)) = match edit {
                 Edit::Hit => ("hit", next(true, true)),
                 Edit::Substitution => ("substitution", next(true, true)),
                 Edit::Deletion => ("deletion", next(true, false)),
                 Edit::Insertion => ("insertion", next(false, true)),
             };
             errors += usize::from(kind != "hit");
-            (kind, said, heard)
+            (kind, reference, hypothesis)
         });
         let words = words.collect();
-        Self { seen: seen.to_owned(), text, words, errors }
+        Self { images: images.to_owned(), text, words, errors }
     }
 }

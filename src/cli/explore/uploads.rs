@@ -63,7 +63,7 @@ impl Upload {
     }
 
     /// Formats an error about the image, without the path of the temporary file.
-    pub(super) fn told(&self, error: anyhow::Error) -> anyhow::Error {
+    pub(super) fn without_path(&self, error: anyhow::Error) -> anyhow::Error {
         let place = self.path().display().to_string();
         anyhow::anyhow!("{}", output::with_causes(&error).replace(&place, "the image"))
     }

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use engram_memory::rows::{RowFiles, RowReader, with_place};
+use engram_memory::rows::{RowFiles, RowReader, with_location};
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::{Batch, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
+use engram_memory::{Batch, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
 
 use super::super::{Outcome, output};
 use super::encode::{Encoding, RowSource};
@@ -59,7 +59,7 @@ impl Rows {
         let written = write(rows, &mut batches);
         bar.finish_and_clear();
         let (keys, values) = (self.keys.as_deref(), self.values.as_deref());
-        written.map_err(|error| with_place(error, keys, values, self.entries.as_deref()))
+        written.map_err(|error| with_location(error, keys, values, self.entries.as_deref()))
     }
 
     /// Opens a memory and the input files, and checks that they fit.
@@ -149,9 +149,9 @@ enum ValueType {
 impl Build {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let reader = self.rows.open(0)?;
-        let number = match self.value_type {
-            ValueType::F16 => ValueNumber::F16,
-            ValueType::Int8 => ValueNumber::Int8,
+        let dtype = match self.value_type {
+            ValueType::F16 => ValueDtype::F16,
+            ValueType::Int8 => ValueDtype::Int8,
         };
         let format = MemoryFormat {
             width: reader.width(),
@@ -159,7 +159,7 @@ impl Build {
             values: reader.value_shape().map(|(tokens, width)| ValueFormat {
                 tokens,
                 width,
-                number,
+                dtype,
             }),
         };
         let encoders = reader.encoders();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use engram_memory::rows::{EntryLines, RowReader};
 use engram_memory::{Batch, EncoderRecord, Entry, Generation, MemoryError};
-use engram_train::encode::{Item, JointEncoder, PromptChoice, Reads};
+use engram_train::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use rayon::prelude::*;
 
 use super::super::output;
@@ -87,9 +87,9 @@ struct Source {
 impl Source {
     /// The parts of an entry that the encoder can encode; `None` to skip the entry.
     fn content(&self, entry: &Entry, lines: &EntryLines) -> Result<Option<Content>, MemoryError> {
-        let reads = self.encoder.reads();
-        let text = Some(entry.text()).filter(|text| reads.text && !text.trim().is_empty());
-        let image = match entry.payload.get("image").filter(|_| reads.pictures) {
+        let modalities = self.encoder.modalities();
+        let text = Some(entry.text()).filter(|text| modalities.text && !text.trim().is_empty());
+        let image = match entry.payload.get("image").filter(|_| modalities.images) {
             None => None,
             Some(image) => Some(self.image_file(entry.id, image, lines)?),
         };
@@ -100,18 +100,18 @@ impl Source {
             return Ok(None);
         }
         let id = entry.id;
-        Err(match (reads.text, reads.pictures, entry.payload.contains_key("image")) {
-            (true, false, true) => lines.fault(
+        Err(match (modalities.text, modalities.images, entry.payload.contains_key("image")) {
+            (true, false, true) => lines.error(
                 format!("the entry {id} has only an image, but the model encodes texts"),
                 "give CLIP as --model, add an --image-model, or skip these entries with \
                  --skip-unencodable",
             ),
-            (false, true, _) => lines.fault(
+            (false, true, _) => lines.error(
                 format!("the entry {id} has no image, but the model encodes images"),
                 "give CLIP or a text encoder as --model, or skip these entries with \
                  --skip-unencodable",
             ),
-            _ => lines.fault(
+            _ => lines.error(
                 format!("the entry {id} has no text to encode"),
                 "add a text, or skip these entries with --skip-unencodable",
             ),
@@ -127,19 +127,19 @@ impl Source {
     ) -> Result<PathBuf, MemoryError> {
         let Some(path) = image.as_str().filter(|path| !path.is_empty()) else {
             let reason = format!("the image of the entry {id} is {image}");
-            return Err(lines.fault(reason, "write the path of an image file"));
+            return Err(lines.error(reason, "write the path of an image file"));
         };
         if path.contains("://") {
             let reason = format!("the image of the entry {id} is the URL {path}");
             return Err(
-                lines.fault(reason, "download the images, and write paths relative to --images")
+                lines.error(reason, "download the images, and write paths relative to --images")
             );
         }
         let file = self.images.join(path);
         if !file.is_file() {
             let reason = format!("the image of the entry {id} is not at {}", file.display());
             return Err(
-                lines.fault(reason, "give the base folder of the image paths with --images")
+                lines.error(reason, "give the base folder of the image paths with --images")
             );
         }
         Ok(file)
@@ -171,7 +171,7 @@ impl EncodedRows {
             .par_iter()
             .map(|(_, content)| {
                 let (text, image) = (content.text.as_deref(), content.image.as_deref());
-                encoder.prepare(Item { text, picture: image })
+                encoder.prepare(Item { text, image })
             })
             .collect();
         let mut items = Vec::with_capacity(prepared.len());
@@ -265,7 +265,7 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
     let record = |part: &engram_train::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
         sha256: part.sha256().to_owned(),
-        reads: input_kinds(part.reads()).to_owned(),
+        reads: input_kinds(part.modalities()).to_owned(),
         width: part.width(),
         prompt: Some(part.prompt().to_owned()).filter(|prompt| !prompt.is_empty()),
     };
@@ -273,8 +273,8 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
 }
 
 /// The inputs of an encoder, as text.
-pub(super) fn input_kinds(reads: Reads) -> &'static str {
-    match (reads.text, reads.pictures) {
+pub(super) fn input_kinds(modalities: Modalities) -> &'static str {
+    match (modalities.text, modalities.images) {
         (true, true) => "text and pictures",
         (true, false) => "text",
         _ => "pictures",
@@ -335,7 +335,7 @@ pub(in crate::cli) fn prompt_choice(name: Option<&str>, role: PromptChoice) -> P
 
 /// Prints notes about the use of the models.
 pub(in crate::cli) fn print_advice(encoder: &JointEncoder, prompt: &PromptChoice) {
-    for line in encoder.parts().iter().flat_map(|part| part.advice(prompt)) {
+    for line in encoder.parts().iter().flat_map(|part| part.notes(prompt)) {
         output::note(&format!("note: {line}"), false);
     }
 }

@@ -54,18 +54,18 @@ impl QueryOptions {
         let queries = self.queries()?;
         let encoder = self.encoder(generation)?;
         check_model(&encoder, generation)?;
-        let (reads, expected) = (encoder.reads(), generation.manifest().width);
+        let (modalities, expected) = (encoder.modalities(), generation.manifest().width);
         if encoder.width() != expected {
             let (what, found) = ("queries".to_owned(), encoder.width());
             return Err(MemoryError::Width { what, expected, found }.into());
         }
         for Query { text, image, location } in &queries {
             let asked = [
-                (text.is_some(), reads.text, "a text"),
-                (image.is_some(), reads.pictures, "an image"),
+                (text.is_some(), modalities.text, "a text"),
+                (image.is_some(), modalities.images, "an image"),
             ];
-            if let Some((.., what)) = asked.iter().find(|(has, reads, _)| *has && !reads) {
-                let known = input_kinds(reads);
+            if let Some((.., what)) = asked.iter().find(|(has, supported, _)| *has && !supported) {
+                let known = input_kinds(modalities);
                 anyhow::bail!(
                     "{location}: the query has {what}, but the model encodes only {known}"
                 );
@@ -75,7 +75,7 @@ impl QueryOptions {
         for batch in queries.chunks(BATCH) {
             let prepare = |query: &Query| {
                 let (text, image) = (query.text.as_deref(), query.image.as_deref());
-                encoder.prepare(Item { text, picture: image })
+                encoder.prepare(Item { text, image })
             };
             let prepared: Vec<_> = batch.par_iter().map(prepare).collect();
             let items = prepared.into_iter().zip(batch);

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use engram_memory::rows::with_place;
+use engram_memory::rows::with_location;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::hnsw::Hnsw;
-use engram_memory::search::{Filter, Found, Hit, Index, Queries};
+use engram_memory::search::{Filter, Hit, Index, Queries, SearchResults};
 use engram_memory::vectors::{VectorFile, npy_bytes};
 use engram_memory::{Generation, Memory, MemoryError, Row};
 use serde::Serialize;
@@ -151,7 +151,7 @@ impl Search {
             IndexName::Hnsw => self.search_graphs(&generation, queries, &filter),
         };
         let (found, graph) =
-            searched.map_err(|error| with_place(error, self.queries.as_deref(), None, None))?;
+            searched.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
         if let Some(path) = &self.output {
             output::write_atomic(path, &npy_bytes(&matrix(&found, k, |hit| hit.id, -1), k)?)?;
         }
@@ -177,7 +177,7 @@ impl Search {
         generation: &Generation,
         queries: Queries<'_>,
         filter: &Filter,
-    ) -> Result<(Found, Option<GraphMetrics>), MemoryError> {
+    ) -> Result<(SearchResults, Option<GraphMetrics>), MemoryError> {
         let graphs = Hnsw::open(generation, self.ef_search)?;
         if !graphs.has_graphs() {
             let folder = self.folder.display();
@@ -200,7 +200,7 @@ impl Search {
         let exact_seconds = start.elapsed().as_secs_f64();
         let hits = measured.iter().map(|query| found.hits[*query].clone()).collect();
         let metrics = GraphMetrics {
-            recall: Found { generation: found.generation, hits }.recall(&exact),
+            recall: SearchResults { generation: found.generation, hits }.recall(&exact),
             measured_queries: measured.len(),
             queries_per_second: all as f64 / seconds,
             exact_queries_per_second: measured.len() as f64 / exact_seconds,
@@ -260,7 +260,7 @@ impl Search {
 }
 
 /// A matrix with one row per query and one column per rank; `missing` fills empty ranks.
-fn matrix<T: Copy>(found: &Found, k: usize, of: impl Fn(&Hit) -> T, missing: T) -> Vec<T> {
+fn matrix<T: Copy>(found: &SearchResults, k: usize, of: impl Fn(&Hit) -> T, missing: T) -> Vec<T> {
     let mut matrix = Vec::with_capacity(found.hits.len() * k);
     for hits in &found.hits {
         matrix.extend(hits.iter().map(&of));
@@ -357,7 +357,7 @@ impl ShownHit {
 
 fn shown(
     generation: &Generation,
-    found: &Found,
+    found: &SearchResults,
     max: usize,
 ) -> Result<Vec<QueryHits>, MemoryError> {
     let hits = |(query, hits): (usize, &Vec<Hit>)| {

@@ -40,7 +40,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         ("man", _, "folder") | ("bench", "tradeoffs", "out") => Role::OutputFolder,
         ("train", _, "run")
         | ("grid", _, "out")
-        | ("reproduce", _, "out" | "keep")
+        | ("reproduce", _, "out" | "export_bundled")
         | ("memory", "build", "out")
         | ("data", "convert", "out")
         | ("data", "phrases" | "world" | "speech" | "audiovisual", "folder") => Role::NewFolder,

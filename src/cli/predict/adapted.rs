@@ -8,7 +8,7 @@ use engram_data::DataError;
 use engram_data::speech::manifest::Clip;
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_train::TrainError;
-use engram_train::recognise::{AdaptedClip, AdaptedRecogniser, Listener};
+use engram_train::recognise::{AdaptedAsrModel, AdaptedClip, AsrModel};
 use serde::Serialize;
 
 use super::Predict;
@@ -85,13 +85,13 @@ impl Predict {
         }
         let all = read_clips(input, self.quiet)?;
         paths::check_not_overwritten(&self.output, files_of(&all))?;
-        let mut adapted = AdaptedRecogniser::new(Listener::open(recogniser)?);
+        let mut adapted = AdaptedAsrModel::new(AsrModel::open(recogniser)?);
         let name = run.display().to_string();
         match self.adapted.frames {
             FramesName::Own => adapted.add(&name, run, self.adapted.image_encoder.as_deref())?,
-            FramesName::None => adapted.add_unseeing(&name, run)?,
+            FramesName::None => adapted.add_without_images(&name, run)?,
         }
-        adapted.switch(Some(&name))?;
+        adapted.activate(Some(&name))?;
         let sees = adapted.frames() > 0;
         let (started, mut text, mut labelled) = (Instant::now(), String::new(), Vec::new());
         let bar = output::progress_bar(all.len(), "clips", self.quiet);
@@ -122,7 +122,7 @@ impl Predict {
             };
             for (((clip, samples), one), made) in kept.into_iter().zip(&opened).zip(&texts) {
                 let seconds = samples as f64 / f64::from(SAMPLE_RATE);
-                let frames = adapted.seen(one);
+                let frames = adapted.image_count(one);
                 summary.clips += 1;
                 summary.with_frames += usize::from(frames > 0);
                 summary.audio_seconds += seconds;
@@ -175,16 +175,17 @@ impl Predict {
 }
 
 /// Reads a clip's samples and computes the embeddings of its frames.
-fn open(adapted: &AdaptedRecogniser, clip: &Clip, sees: bool) -> Result<AdaptedClip, TrainError> {
+fn open(adapted: &AdaptedAsrModel, clip: &Clip, sees: bool) -> Result<AdaptedClip, TrainError> {
     let samples = clip.samples(SAMPLE_RATE)?;
     let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
-    let longest = adapted.listener().max_seconds();
-    if seconds > longest || samples.len() < adapted.listener().fewest_samples() {
-        let least = adapted.listener().fewest_samples() as f64 / f64::from(SAMPLE_RATE);
+    let longest = adapted.asr_model().max_seconds();
+    if seconds > longest || samples.len() < adapted.asr_model().min_samples() {
+        let least = adapted.asr_model().min_samples() as f64 / f64::from(SAMPLE_RATE);
         let reason =
             format!("has {seconds:.2} s; adapters take clips of {least} to {longest:.0} s");
         return Err(DataError::Audio { path: clip.audio.clone(), reason }.into());
     }
-    let embeddings = if sees { adapted.see(&clip.pictures(seconds)?)? } else { Vec::new() };
+    let embeddings =
+        if sees { adapted.embed_images(&clip.frame_files(seconds)?)? } else { Vec::new() };
     Ok(AdaptedClip { samples, embeddings })
 }

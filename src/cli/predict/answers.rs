@@ -17,9 +17,9 @@ const BATCH: usize = 32;
 impl Predict {
     /// Answers the questions in the input.
     pub(super) fn answer(&self, run: &Path, input: &Path) -> anyhow::Result<Outcome> {
-        let Questions { list: questions, pictures } = read_questions(input)?;
-        let answerer = self.open(run, pictures)?;
-        if let Some((place, fault)) = answerer.bad_picture() {
+        let Questions { list: questions, images } = read_questions(input)?;
+        let answerer = self.open(run, images)?;
+        if let Some((place, fault)) = answerer.first_broken_image() {
             let shows = questions.iter().find(|question| question.place == place);
             let line = shows.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
@@ -53,10 +53,10 @@ impl Predict {
 
     /// Replies to the haystack tasks in a file. Adds the reply and its details to each input line.
     pub(super) fn reply(&self, run: &Path, haystack: &Path) -> anyhow::Result<Outcome> {
-        let Haystacks { tasks, lines, pictures } = read_haystacks(haystack)?;
-        let answerer = self.open(run, pictures)?;
-        if let Some((place, fault)) = answerer.bad_picture() {
-            let shows = |task: &&Task| task.pictures.iter().any(|(shown, _)| *shown == place);
+        let Haystacks { tasks, lines, images } = read_haystacks(haystack)?;
+        let answerer = self.open(run, images)?;
+        if let Some((place, fault)) = answerer.first_broken_image() {
+            let shows = |task: &&Task| task.images.iter().any(|(shown, _)| *shown == place);
             let task = tasks.iter().find(shows).map_or("", |task| &task.place);
             anyhow::bail!("{task}: {fault}");
         }
@@ -80,9 +80,9 @@ impl Predict {
 
 impl Predict {
     /// Opens a run. Returns an error for options that have no effect without retrieval.
-    fn open(&self, run: &Path, pictures: Vec<PathBuf>) -> anyhow::Result<Answerer> {
-        paths::check_not_overwritten(&self.output, pictures.iter().map(PathBuf::as_path))?;
-        let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
+    fn open(&self, run: &Path, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
+        paths::check_not_overwritten(&self.output, images.iter().map(PathBuf::as_path))?;
+        let answerer = Answerer::open(run, self.memory.as_deref(), self.k, images)?;
         let wanted = [
             ("--evidence", self.evidence),
             ("--curves", self.curves),

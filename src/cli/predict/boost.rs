@@ -8,7 +8,7 @@ use clap::Args;
 use engram_data::speech::manifest::Clip;
 use engram_eval::source::read_text;
 use engram_models::speech::boosting::BoostTree;
-use engram_train::recognise::{Booster, Listener};
+use engram_train::recognise::{AsrModel, BoostTreeBuilder};
 
 use crate::cli::output;
 
@@ -37,7 +37,7 @@ pub enum BoostLists {
 /// The boost trees of the word lists. The tree of a clip is built when the clip is transcribed,
 /// because a file may have thousands of lists.
 pub struct BoostTrees<'a> {
-    booster: Booster<'a>,
+    boost_builder: BoostTreeBuilder<'a>,
     lists: &'a BoostLists,
     of_all: Option<Arc<BoostTree>>,
     file: &'a Path,
@@ -74,11 +74,11 @@ impl Boost {
     pub fn trees<'a>(
         &'a self,
         lists: Option<&'a BoostLists>,
-        recogniser: &'a Listener,
+        recogniser: &'a AsrModel,
     ) -> anyhow::Result<Option<BoostTrees<'a>>> {
         let (Some(lists), Some(file)) = (lists, self.boost.as_deref()) else { return Ok(None) };
-        let booster = recogniser.booster(self.boost_weight)?;
-        let mut trees = BoostTrees { booster, lists, of_all: None, file };
+        let boost_builder = recogniser.boost_builder(self.boost_weight)?;
+        let mut trees = BoostTrees { boost_builder, lists, of_all: None, file };
         match lists {
             BoostLists::Of(words) => trees.of_all = Some(trees.tree(words)?),
             BoostLists::OfClip(of_clip) => trees.check(of_clip)?,
@@ -105,7 +105,7 @@ impl BoostTrees<'_> {
         let mut known = HashSet::new();
         for (line, words) in lists {
             for word in words.iter().filter(|word| known.insert(word.as_str())) {
-                if let Err(error) = self.booster.tree(&[word]) {
+                if let Err(error) = self.boost_builder.tree(&[word]) {
                     anyhow::bail!("{}, line {line}: {error}", self.file.display());
                 }
             }
@@ -115,7 +115,7 @@ impl BoostTrees<'_> {
 
     fn tree(&self, words: &[String]) -> anyhow::Result<Arc<BoostTree>> {
         let failed = |error| anyhow::anyhow!("{}: {error}", self.file.display());
-        self.booster.tree(words).map_err(failed)
+        self.boost_builder.tree(words).map_err(failed)
     }
 }
 

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use engram_data::DataError;
-use engram_data::folder::PassedOver;
-use engram_data::speech::manifest::{Clip, ClipReader, clips_and_passed_over};
+use engram_data::folder::SkippedFiles;
+use engram_data::speech::manifest::{Clip, ClipReader, clips_and_skipped};
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Task;
 use engram_train::TrainError;
-use engram_train::recognise::{Listener, Padding, RecogniseOptions, Segment, Streamed, Transcript};
+use engram_train::recognise::{
+    AsrModel, Padding, Segment, StreamResult, TranscribeOptions, Transcript,
+};
 use indicatif::HumanDuration;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -102,7 +104,7 @@ struct Summary {
     /// Computed only for the JSON output.
     weights_sha256: Option<String>,
     /// Number of clips that were transcribed a second time, padded to 30 seconds.
-    repadded_clips: usize,
+    decoded_again: usize,
     /// Latency of final words, with `--stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
     streaming: Option<Report>,
@@ -149,7 +151,7 @@ impl Predict {
             anyhow::bail!("--word-times needs --format jsonl; give both, or leave it out");
         }
         let lists = self.speech.boost.read(&clips, self.quiet)?;
-        let recogniser = Listener::open(recogniser)?;
+        let recogniser = AsrModel::open(recogniser)?;
         let options = self.speech.options(subtitles);
         recogniser.check(&options)?;
         let stream = self.speech.streaming.options(recogniser.max_seconds())?;
@@ -159,11 +161,11 @@ impl Predict {
         let bar = output::progress_bar(clips.len(), "clips", self.quiet);
         let mut made: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
         let mut skipped = Vec::new();
-        let mut streams: Vec<Streamed> = Vec::new();
+        let mut streams: Vec<StreamResult> = Vec::new();
         for batch in clips.chunks(self.speech.batch()) {
             if let Some(stream) = stream {
                 for clip in batch {
-                    let options = RecogniseOptions { boost: tree(clip)?, ..options.clone() };
+                    let options = TranscribeOptions { boost: tree(clip)?, ..options.clone() };
                     let shown = (&bar, !self.speech.json && !self.quiet);
                     match streaming::stream(&recogniser, &options, stream, clip, shown) {
                         Ok(mut streamed) => {
@@ -196,7 +198,7 @@ impl Predict {
                     Ok(ClipAudio::Long(samples, reader)) => {
                         let tell = |text: &str| bar.set_message(text.to_string());
                         let boost = tree(clip)?;
-                        let options = RecogniseOptions { boost, ..options.clone() };
+                        let options = TranscribeOptions { boost, ..options.clone() };
                         transcribe_long(&recogniser, &options, samples, *reader, &tell)
                     }
                     Err(error) => Err(error.into()),
@@ -230,7 +232,7 @@ impl Predict {
             seconds,
             real_time_factor: seconds / audio_seconds.max(1e-9),
             weights_sha256: self.speech.json.then(|| recogniser.weights_sha256()).transpose()?,
-            repadded_clips: made.iter().filter(|(_, transcript)| transcript.padded).count(),
+            decoded_again: made.iter().filter(|(_, transcript)| transcript.decoded_again).count(),
             skipped,
             streaming: stream.map(|options| Report::of(options, &streams)),
         };
@@ -291,8 +293,8 @@ impl Speech {
         })
     }
 
-    fn options(&self, subtitles: bool) -> RecogniseOptions {
-        RecogniseOptions {
+    fn options(&self, subtitles: bool) -> TranscribeOptions {
+        TranscribeOptions {
             num_beams: usize::from(self.beams),
             timestamps: self.timestamps || subtitles,
             word_times: self.word_times,
@@ -342,8 +344,8 @@ fn open(clip: &Clip, longest: usize) -> Result<ClipAudio, DataError> {
 /// Transcribes a long recording. `first` has the samples that are already read; `reader` gives the
 /// rest.
 fn transcribe_long(
-    recogniser: &Listener,
-    options: &RecogniseOptions,
+    recogniser: &AsrModel,
+    options: &TranscribeOptions,
     mut first: Vec<f32>,
     mut reader: ClipReader,
     tell: &dyn Fn(&str),
@@ -369,7 +371,7 @@ fn transcribe_long(
 
 /// Reads the clips in the input and prints how many files of a folder were skipped.
 pub(super) fn read_clips(input: &Path, quiet: bool) -> Result<Vec<Clip>, DataError> {
-    let (clips, PassedOver { hidden, others }) = clips_and_passed_over(input)?;
+    let (clips, SkippedFiles { hidden, others }) = clips_and_skipped(input)?;
     if hidden + others > 0 {
         let input = input.display();
         output::note(

@@ -10,7 +10,7 @@ use engram_data::speech::manifest::Clip;
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_train::TrainError;
 use engram_train::recognise::{
-    Distribution, FinalWord, Listener, Pass, RecogniseOptions, StreamOptions, Streamed,
+    AsrModel, Distribution, FinalWord, StreamOptions, StreamResult, StreamUpdate, TranscribeOptions,
 };
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -98,14 +98,14 @@ fn is_stdin(clip: &Clip) -> bool {
 /// Transcribes a clip as a stream and shows the text in `bar`. For standard input and `print`, also
 /// prints each final piece of text.
 pub(super) fn stream(
-    recogniser: &Listener,
-    options: &RecogniseOptions,
+    recogniser: &AsrModel,
+    options: &TranscribeOptions,
     stream: StreamOptions,
     clip: &Clip,
     (bar, print): (&ProgressBar, bool),
-) -> Result<Streamed, TrainError> {
+) -> Result<StreamResult, TrainError> {
     let mut shown = VecDeque::new();
-    let mut tell = |pass: &Pass<'_>, all: Option<f64>| {
+    let mut tell = |pass: &StreamUpdate<'_>, all: Option<f64>| {
         let new: Vec<&str> = pass.new.iter().map(|word| word.word.text.as_str()).collect();
         if print && is_stdin(clip) && !new.is_empty() {
             // A closed terminal must not stop the transcript.
@@ -115,7 +115,7 @@ pub(super) fn stream(
         shown.drain(..shown.len().saturating_sub(SHOWN_CHARACTERS));
         let text: String = shown.iter().collect();
         let all = all.map_or(String::new(), |all| format!(" of {all:.0}"));
-        bar.set_message(format!("({:.0}{all} s) {text}", pass.heard_seconds));
+        bar.set_message(format!("({:.0}{all} s) {text}", pass.received_seconds));
     };
     if is_stdin(clip) {
         let read = |samples: &mut Vec<f32>| Ok(read_samples(&mut std::io::stdin(), samples)?);
@@ -155,9 +155,9 @@ fn read_samples(from: &mut impl Read, samples: &mut Vec<f32>) -> Result<bool, Da
 
 impl Report {
     /// The report over all recordings.
-    pub(super) fn of(options: StreamOptions, streams: &[Streamed]) -> Self {
+    pub(super) fn of(options: StreamOptions, streams: &[StreamResult]) -> Self {
         let words = || streams.iter().flat_map(|stream| &stream.words);
-        let sum = |of: fn(&Streamed) -> usize| streams.iter().map(of).sum::<usize>();
+        let sum = |of: fn(&StreamResult) -> usize| streams.iter().map(of).sum::<usize>();
         let compute_seconds: f64 = streams.iter().map(|stream| stream.compute_seconds).sum();
         let audio: f64 = streams.iter().map(|stream| stream.transcript.seconds).sum();
         let without_compute = |word: &FinalWord| word.final_at - word.word.end;

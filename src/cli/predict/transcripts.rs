@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use engram_data::speech::manifest::{Clip, manifest};
-use engram_train::recognise::{FinalWord, Streamed, Transcript};
+use engram_train::recognise::{FinalWord, StreamResult, Transcript};
 use serde::Serialize;
 
 use super::Predict;
@@ -47,7 +47,7 @@ impl Predict {
         &self,
         format: Format,
         made: &[(&Clip, Transcript)],
-        streams: &[Streamed],
+        streams: &[StreamResult],
     ) -> anyhow::Result<()> {
         if format == Format::Manifest {
             let texts = made.iter().map(|(clip, transcript)| (*clip, transcript.text.as_str()));

@@ -5,17 +5,19 @@ use std::path::{Path, PathBuf};
 use engram_eval::items::{Items, Statistic};
 use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
-use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Verdict, quoted, run_grid};
-use engram_train::studies::avformer::evaluate::{PUT_IN_ITEMS, TEST};
+use engram_train::grid::{
+    ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid, shell_quote,
+};
+use engram_train::studies::avformer::evaluate::{SHOWN_NAME_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
 use engram_train::{Recipe, RecipeOptions, check_failures};
 
 use super::real::WHISPER;
-use super::report::{Row, untested};
+use super::report::{Claim, untested};
 use super::values::{Values, beats};
-use super::{Reproduce, kept};
+use super::{Reproduce, bundled};
 use crate::cli::grid::time_left;
 use crate::cli::train::corrected_word_text;
 
@@ -36,8 +38,8 @@ const EXPECTED: [&str; 1] = ["avformer.audio_only_under_frozen"];
 /// Claims expected to hold, with the full recipe, for an ASR model with an attention decoder. CTC
 /// models are not expected to meet them.
 const EXPECTED_OF_WHISPER: [&str; 4] = [
-    "avformer.right_picture_under_none",
-    "avformer.right_picture_under_wrong",
+    "avformer.right_image_under_none",
+    "avformer.right_image_under_wrong",
     "avformer.clean_speech_kept",
     TRAINED_SHARE,
 ];
@@ -45,8 +47,8 @@ const EXPECTED_OF_WHISPER: [&str; 4] = [
 const SMALL: f64 = 0.01;
 
 /// Claims measured on the main runs.
-const OWN: [&str; 2] = [KEPT_OUT, TRAINED_SHARE];
-const KEPT_OUT: &str = "avformer.wrong_picture_kept_out";
+const OWN: [&str; 2] = [WRONG_IMAGE_IGNORED, TRAINED_SHARE];
+const WRONG_IMAGE_IGNORED: &str = "avformer.wrong_image_ignored";
 const TRAINED_SHARE: &str = "avformer.trained_share";
 
 impl Reproduce {
@@ -63,13 +65,13 @@ impl Reproduce {
     }
 
     /// Measures the study's claims, with each ASR model.
-    pub(super) fn avformer(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
+    pub(super) fn avformer(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         // The claim on real speech needs no training.
-        if !self.avformer_ids()?.iter().any(|id| id != WHISPER && self.wants(id)) {
+        if !self.avformer_ids()?.iter().any(|id| id != WHISPER && self.includes_claim(id)) {
             return Ok(Vec::new());
         }
         let [encoder, speech] = match self.is_smoke() {
-            true => kept::unpack(&self.out.join(kept::FOLDER))?,
+            true => bundled::unpack(&self.out.join(bundled::FOLDER))?,
             false => self.frozen_models(notes)?,
         };
         if self.is_smoke() && self.ablations {
@@ -99,19 +101,19 @@ impl Reproduce {
         let encoder = self.out.join("avformer-clip");
         self.tell("AVFormer: the image encoder");
         let mut clip = recipe(CLIP, "clip/tiny.toml", "model.text_encoder=")?;
-        if self.is_to_be_made(&encoder, notes)? {
+        if self.is_unfinished(&encoder, notes)? {
             train_clip(&mut clip, &self.run_options(&encoder))?;
         }
         notes.extend(failures(&encoder)?);
         let speech = self.out.join("avformer-speech");
         self.tell("AVFormer: the ASR model");
         let mut words = recipe(SPEECH, "speech/tiny.toml", "phase.best_rq.steps=0")?;
-        if self.is_to_be_made(&speech, notes)? {
+        if self.is_unfinished(&speech, notes)? {
             train_speech(&mut words, &self.run_options(&speech))?;
         }
         notes.extend(failures(&speech)?);
-        for (kept, run) in [(kept::CLIP, &encoder), (kept::CONFORMER, &speech)] {
-            self.keep(&kept, run, notes)?;
+        for (model, run) in [(bundled::CLIP, &encoder), (bundled::CONFORMER, &speech)] {
+            self.export_bundled(&model, run, notes)?;
         }
         Ok([encoder, speech])
     }
@@ -121,7 +123,7 @@ impl Reproduce {
         (name, recogniser): (&str, &str),
         encoder: &Path,
         notes: &mut Vec<String>,
-    ) -> anyhow::Result<Vec<Row>> {
+    ) -> anyhow::Result<Vec<Claim>> {
         let is_smoke = self.is_smoke();
         let grid = self.avformer_grid()?;
         let claims = grid.claims().iter().map(|claim| claim.id.clone());
@@ -129,21 +131,21 @@ impl Reproduce {
             .map(str::to_owned)
             .into_iter()
             .chain(claims)
-            .filter(|id| self.wants(&self.avformer_id(id, name)))
+            .filter(|id| self.includes_claim(&self.avformer_id(id, name)))
             .partition(|id| OWN.contains(&id.as_str()));
         if own.is_empty() && asked.is_empty() {
             return Ok(Vec::new());
         }
         self.tell(&format!("AVFormer: {name}"));
-        let grid = match self.rows.is_empty() {
+        let grid = match self.claims.is_empty() {
             true if self.ablations || is_smoke => grid,
-            true => grid.only(&ROWS),
-            false => grid.about(&asked),
+            true => grid.select(&ROWS),
+            false => grid.select_for_claims(&asked),
         };
         // A JSON string is also a TOML string.
         let value = |path: &str| serde_json::Value::from(path).to_string();
         let grid = grid.with_settings(&[
-            format!("model.recogniser={}", value(recogniser)),
+            format!("model.asr_model={}", value(recogniser)),
             format!("model.image_encoder={}", value(&encoder.display().to_string())),
             // The transcripts of the frozen ASR model are cached for all seeds.
             format!("data.cache={}", value(&self.out.join("avformer-cache").display().to_string())),
@@ -160,10 +162,10 @@ impl Reproduce {
         let report = run_grid(&grid, &options, &mut time_left(self.quiet))?;
         notes.extend(report.reused_note());
         if is_smoke && name == "conformer" {
-            self.keep(&kept::AVFORMER, &out.join("seed-1").join(&report.main), notes)?;
+            self.export_bundled(&bundled::AVFORMER, &out.join("seed-1").join(&report.main), notes)?;
         }
         notes.extend(rescued_note(&out.join("seed-1").join(&report.main), name)?);
-        let mut rows: Vec<Row> =
+        let mut rows: Vec<Claim> =
             report.claims.iter().map(|claim| self.of_avformer_claim(claim, name)).collect();
         rows.extend(self.of_summaries(&report, &out, name)?);
         let all = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref())?;
@@ -171,7 +173,7 @@ impl Reproduce {
             if report.claims.iter().all(|made| made.claim.id != claim.id) {
                 let verdict = Verdict::Untested;
                 let what = format!("{} ({name})", claim.claim);
-                let mut row = self.avformer_row(&claim.id, what, untested(), verdict, name);
+                let mut row = self.avformer_claim(&claim.id, what, untested(), verdict, name);
                 row.paper = claim.paper.clone();
                 row.command = row.command.replace("--scale smoke", "--scale laptop");
                 rows.push(row);
@@ -180,10 +182,10 @@ impl Reproduce {
         Ok(rows)
     }
 
-    fn of_avformer_claim(&self, claim: &ClaimReport, recogniser: &str) -> Row {
+    fn of_avformer_claim(&self, claim: &ClaimReport, recogniser: &str) -> Claim {
         let what = format!("{} ({}; {recogniser})", claim.claim.claim, claim.compared);
-        let (figure, verdict) = (claim.difference.clone(), claim.verdict);
-        let mut row = self.avformer_row(&claim.claim.id, what, figure, verdict, recogniser);
+        let (measure, verdict) = (claim.difference.clone(), claim.verdict);
+        let mut row = self.avformer_claim(&claim.claim.id, what, measure, verdict, recogniser);
         row.paper = claim.claim.paper.clone();
         row
     }
@@ -194,20 +196,20 @@ impl Reproduce {
         report: &GridReport,
         out: &Path,
         recogniser: &str,
-    ) -> anyhow::Result<Vec<Row>> {
-        let (mut put_in, mut share) = (Values::default(), 0.0f64);
+    ) -> anyhow::Result<Vec<Claim>> {
+        let (mut shown_name_inserted, mut share) = (Values::default(), 0.0f64);
         for seed in 1..=self.seeds {
             let run = out.join(format!("seed-{seed}")).join(&report.main);
             let [trained, frozen] = AvformerSummary::read(&run)?.parameters;
             share = share.max(trained as f64 / (trained + frozen) as f64);
-            let items = Items::read(&run.join(TEST).join(PUT_IN_ITEMS));
+            let items = Items::read(&run.join(TEST).join(SHOWN_NAME_ITEMS));
             for item in items.map_or_else(|_| Vec::new(), |read| read.items) {
                 let Statistic::Mean { value } = item.statistic else { continue };
-                put_in.add(seed, item.group.unwrap_or_default(), value);
+                shown_name_inserted.add(seed, item.group.unwrap_or_default(), value);
             }
         }
-        let put_in = put_in.measure("shown_name_in_text", "name");
-        let verdict = match beats(&put_in, SMALL) {
+        let shown_name_inserted = shown_name_inserted.measure("shown_name_in_text", "name");
+        let verdict = match beats(&shown_name_inserted, SMALL) {
             Verdict::Holds => Verdict::Fails,
             Verdict::Fails => Verdict::Holds,
             other => other,
@@ -215,38 +217,44 @@ impl Reproduce {
         let claim = format!(
             "at most 1 % of clean transcripts contain the name of a wrong image ({recogniser})"
         );
-        let kept_out = self.avformer_row(KEPT_OUT, claim, put_in, verdict, recogniser);
+        let ignored = self.avformer_claim(
+            WRONG_IMAGE_IGNORED,
+            claim,
+            shown_name_inserted,
+            verdict,
+            recogniser,
+        );
         let info = MetricInfo { name: "trained_share", version: 1, higher_is_better: None };
-        let figure = Measure::new(&info, 1, Ok(share), None);
+        let measure = Measure::new(&info, 1, Ok(share), None);
         let claim = format!("at most 1 % of the parameters are trained ({recogniser})");
         let verdict = if share <= SMALL { Verdict::Holds } else { Verdict::Fails };
-        let mut trained = self.avformer_row(TRAINED_SHARE, claim, figure, verdict, recogniser);
+        let mut trained = self.avformer_claim(TRAINED_SHARE, claim, measure, verdict, recogniser);
         trained.paper = "about 4 M of 600 M".to_owned();
-        Ok(vec![kept_out, trained])
+        Ok(vec![ignored, trained])
     }
 
-    fn avformer_row(
+    fn avformer_claim(
         &self,
         id: &str,
         claim: String,
-        figure: Measure,
+        measure: Measure,
         verdict: Verdict,
         recogniser: &str,
-    ) -> Row {
+    ) -> Claim {
         let by_recipe = recogniser == "whisper" && !self.is_smoke();
         let expected = EXPECTED.contains(&id) || by_recipe && EXPECTED_OF_WHISPER.contains(&id);
         let whisper = self
             .whisper
             .as_ref()
-            .map_or(String::new(), |one| format!(" --whisper {}", quoted(one)));
+            .map_or(String::new(), |one| format!(" --whisper {}", shell_quote(one)));
         let id = self.avformer_id(id, recogniser);
-        Row {
+        Claim {
             study: "avformer",
             command: self.command(&id, &whisper),
             id,
             claim,
             paper: String::new(),
-            figure,
+            measure,
             seeds: self.seeds,
             verdict,
             expected,
@@ -299,18 +307,18 @@ mod tests {
         reproduce: Reproduce,
     }
 
-    fn row(arguments: &[&str], id: &str, recogniser: &str) -> Row {
+    fn row(arguments: &[&str], id: &str, recogniser: &str) -> Claim {
         let arguments = ["x", "--scale", "laptop"].into_iter().chain(arguments.iter().copied());
         let reproduce = Command::parse_from(arguments).reproduce;
         let info = MetricInfo { name: "wer", version: 1, higher_is_better: None };
-        let figure = Measure::new(&info, 1, Ok(0.5), None);
-        reproduce.avformer_row(id, String::new(), figure, Verdict::Holds, recogniser)
+        let measure = Measure::new(&info, 1, Ok(0.5), None);
+        reproduce.avformer_claim(id, String::new(), measure, Verdict::Holds, recogniser)
     }
 
     #[test]
     fn rows_are_named_after_the_recogniser_and_expected_of_it() {
         let (frozen, none) =
-            ("avformer.audio_only_under_frozen", "avformer.right_picture_under_none");
+            ("avformer.audio_only_under_frozen", "avformer.right_image_under_none");
         let alone = row(&[], frozen, "conformer");
         assert_eq!((alone.id.as_str(), alone.expected), (frozen, true));
         assert!(!row(&[], none, "conformer").expected);
@@ -321,7 +329,7 @@ mod tests {
         assert_eq!((whisper.id.as_str(), whisper.expected), (none, true));
         assert_eq!(
             whisper.command,
-            "engram reproduce --row avformer.right_picture_under_none --scale laptop --seeds 1 --whisper w"
+            "engram reproduce --claim avformer.right_image_under_none --scale laptop --seeds 1 --whisper w"
         );
     }
 
@@ -339,8 +347,8 @@ mod tests {
         for claim in smoke.claims() {
             assert!(grid.claims().contains(claim), "{}: the same claim at both scales", claim.id);
         }
-        let made = grid.only(&ROWS);
-        assert_eq!(made.rows().len(), ROWS.len());
+        let made = grid.select(&ROWS);
+        assert_eq!(made.configurations().len(), ROWS.len());
         assert!(made.claims().len() >= 7, "{}", made.claims().len());
         for (text, name, set) in [
             (CLIP, "clip/tiny.toml", "model.text_encoder="),

@@ -28,12 +28,12 @@ impl System {
 
     /// Pearson's r with the gold scores of the pairs.
     pub(super) fn measured(&self, pairs: &[PhrasePair]) -> anyhow::Result<Measured> {
-        let figure = correlation(&pearson::INFO, &[self], pairs)?;
-        Ok(Measured { system: self.name.clone(), figure })
+        let measure = correlation(&pearson::INFO, &[self], pairs)?;
+        Ok(Measured { system: self.name.clone(), measure })
     }
 
     /// The difference in Pearson's r, seed by seed.
-    pub(super) fn less(&self, other: &Self, pairs: &[PhrasePair]) -> anyhow::Result<Measure> {
+    pub(super) fn minus(&self, other: &Self, pairs: &[PhrasePair]) -> anyhow::Result<Measure> {
         let info = MetricInfo { name: "pearson_difference", ..pearson::INFO };
         correlation(&info, &[self, other], pairs)
     }
@@ -128,9 +128,9 @@ mod tests {
             );
             assert_eq!((&ours.method, ours.units), (&theirs.method, theirs.units));
         };
-        alike(&noisy.less(&words, &pairs).unwrap(), &theirs.difference);
-        alike(&noisy.measured(&pairs).unwrap().figure, &theirs.a);
-        alike(&words.measured(&pairs).unwrap().figure, &theirs.b);
+        alike(&noisy.minus(&words, &pairs).unwrap(), &theirs.difference);
+        alike(&noisy.measured(&pairs).unwrap().measure, &theirs.a);
+        alike(&words.measured(&pairs).unwrap().measure, &theirs.b);
     }
 
     #[test]
@@ -138,8 +138,8 @@ mod tests {
         let (pairs, words, noisy) = systems(3);
         let alone = |seed: usize| System::new("alone", vec![noisy.scores[seed].clone()]);
         let of_seeds: Vec<f64> =
-            (0..3).map(|seed| alone(seed).less(&words, &pairs).unwrap().value).collect();
-        let all = noisy.less(&words, &pairs).unwrap();
+            (0..3).map(|seed| alone(seed).minus(&words, &pairs).unwrap().value).collect();
+        let all = noisy.minus(&words, &pairs).unwrap();
         assert!((all.value - mean(&of_seeds)).abs() < 1e-12);
         assert_eq!(all.n, 3 * pairs.len());
         let interval = all.interval.unwrap();
@@ -147,7 +147,7 @@ mod tests {
         // Equal seeds do not widen the interval; different seeds do.
         let same = System::new("same", vec![noisy.scores[1].clone(); 3]);
         let (same, one) =
-            (same.less(&words, &pairs).unwrap(), alone(1).less(&words, &pairs).unwrap());
+            (same.minus(&words, &pairs).unwrap(), alone(1).minus(&words, &pairs).unwrap());
         assert!((same.value - one.value).abs() < 1e-12);
         let width = |interval: &engram_eval::result::Interval| interval.high - interval.low;
         assert!(width(&interval) > width(&same.interval.unwrap()));

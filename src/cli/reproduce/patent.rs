@@ -13,7 +13,7 @@ use engram_train::studies::patent::zero_shot::word_overlap;
 use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
-use super::report::{Measured, Row};
+use super::report::{Claim, Measured};
 use super::values::{Values, beats};
 use super::{Reproduce, Scale, real};
 
@@ -41,10 +41,10 @@ impl Reproduce {
     /// Measures the claims on encoders trained from random weights: with the other targets of an
     /// anchor in the input, without them, and without the class title. All seeds use the same test
     /// set.
-    pub(super) fn patent(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
+    pub(super) fn patent(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let test = phrase_world(WORLD_SEED).test;
         let mut trained = |wanted: &[&str], name: &str, folder: &str, set: &[&str]| {
-            if !wanted.iter().any(|id| self.wants(id)) {
+            if !wanted.iter().any(|id| self.includes_claim(id)) {
                 return Ok(None);
             }
             let of_seed = |seed| {
@@ -71,10 +71,10 @@ impl Reproduce {
 
         let mut rows = Vec::new();
         let mut compared = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
-            let difference = better.less(worse, &test)?;
+            let difference = better.minus(worse, &test)?;
             let verdict = beats(&difference, 0.0);
             let shown = vec![worse.measured(&test)?, better.measured(&test)?];
-            rows.push(self.patent_row(id, claim, paper, (difference, verdict), shown));
+            rows.push(self.patent_claim(id, claim, paper, (difference, verdict), shown));
             anyhow::Ok(())
         };
         if let Some(grouped) = &grouped {
@@ -107,7 +107,7 @@ impl Reproduce {
         if let Some(grouped) = &grouped {
             let decoys = decoys(&test, grouped.scores()).measure("synonyms_above_decoys", "anchor");
             let learnt = beats(&decoys, 0.5);
-            rows.push(self.patent_row(
+            rows.push(self.patent_claim(
                 DECOYS,
                 "a synonym without shared words scores above an unrelated phrase with shared \
                  words, for the same anchor",
@@ -129,7 +129,7 @@ impl Reproduce {
         test: &[PhrasePair],
         notes: &mut Vec<String>,
     ) -> anyhow::Result<Vec<f64>> {
-        if self.is_to_be_made(run, notes)? {
+        if self.is_unfinished(run, notes)? {
             let set = set.iter().map(|s| s.to_string()).chain([format!("seed={seed}")]).collect();
             let options = RecipeOptions { tiny: false, set };
             let mut recipe = Recipe::parse(RECIPE, "world.toml".as_ref(), &options)?;
@@ -140,20 +140,20 @@ impl Reproduce {
 
     /// A claim of the study. All are expected to hold, except the class title with several seeds,
     /// because three seeds do not decide it (docs/patent.md).
-    fn patent_row(
+    fn patent_claim(
         &self,
         id: &str,
         claim: &str,
         paper: &str,
-        (figure, verdict): (Measure, Verdict),
+        (measure, verdict): (Measure, Verdict),
         compared: Vec<Measured>,
-    ) -> Row {
-        Row {
+    ) -> Claim {
+        Claim {
             study: "patent",
             id: id.to_owned(),
             claim: claim.to_owned(),
             paper: paper.to_owned(),
-            figure,
+            measure,
             seeds: self.seeds,
             verdict,
             expected: id != CONTEXT || self.seeds == 1,

@@ -17,8 +17,8 @@ use engram_eval::source::read_text;
 use engram_eval::wer::read::{TextFormat, Utterance, join, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
 use engram_train::encode::PromptChoice;
-use engram_train::grid::{Rule, Verdict, quoted};
-use engram_train::recognise::{Listener, RecogniseOptions};
+use engram_train::grid::{Rule, Verdict, shell_quote};
+use engram_train::recognise::{AsrModel, TranscribeOptions};
 use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
 use engram_train::studies::patent::zero_shot::{encoder_cosines, word_overlap};
@@ -26,7 +26,7 @@ use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
-use super::report::{Measured, Row};
+use super::report::{Claim, Measured};
 use super::{ENCODER, Reproduce, Scale};
 
 /// The recipes in the repository.
@@ -57,8 +57,8 @@ const NO_WORSE: f64 = 0.005;
 impl Reproduce {
     /// Real phrases with real ratings: a published encoder without fine-tuning and, at full scale,
     /// fine-tuned.
-    pub(super) fn real_phrases(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-        if !self.wants(ZERO_SHOT) && !self.wants(TUNED) {
+    pub(super) fn real_phrases(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+        if !self.includes_claim(ZERO_SHOT) && !self.includes_claim(TUNED) {
             return Ok(Vec::new());
         }
         let Some(folder) = self.real(PHRASES, notes) else { return Ok(Vec::new()) };
@@ -77,14 +77,14 @@ impl Reproduce {
         let cosines = encoder_cosines(encoder, &PromptChoice::Default, &pairs, &|_| {})?;
         let cosines = System::new(&format!("{encoder}, cosine"), vec![cosines]);
         let row = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
-            let difference = better.less(worse, &pairs)?;
-            anyhow::Ok(Row {
+            let difference = better.minus(worse, &pairs)?;
+            anyhow::Ok(Claim {
                 study: "patent",
                 id: id.to_owned(),
                 claim: claim.to_owned(),
                 paper: paper.to_owned(),
                 verdict: Verdict::of(&difference, Rule::Better),
-                figure: difference,
+                measure: difference,
                 seeds: 1,
                 expected: true,
                 command: self.real_command(id),
@@ -98,14 +98,17 @@ impl Reproduce {
             &cosines,
             &words,
         )?];
-        if self.scale == Scale::Full && self.wants(TUNED) && self.real(TUNED_ON, notes).is_some() {
+        if self.scale == Scale::Full
+            && self.includes_claim(TUNED)
+            && self.real(TUNED_ON, notes).is_some()
+        {
             let run = self.out.join("patent-real");
             let set = [
                 format!("data.dir={}", in_toml(&folder)),
                 format!("model.weights={}", in_toml(Path::new(encoder))),
             ];
             let mut recipe = recipe(PHRASES_RECIPE, "patent/minilm.toml", &set)?;
-            if self.is_to_be_made(&run, notes)? {
+            if self.is_unfinished(&run, notes)? {
                 train_patent(&mut recipe, &self.run_options(&run))?
                     .context("the run was stopped")?;
             }
@@ -123,8 +126,8 @@ impl Reproduce {
     }
 
     /// Real speech: our Whisper transcripts compared with those of faster-whisper.
-    pub(super) fn real_speech(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-        let Some(whisper) = self.whisper.as_ref().filter(|_| self.wants(WHISPER)) else {
+    pub(super) fn real_speech(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+        let Some(whisper) = self.whisper.as_ref().filter(|_| self.includes_claim(WHISPER)) else {
             return Ok(Vec::new());
         };
         let Some(folder) = self.real(SPEECH, notes) else { return Ok(Vec::new()) };
@@ -136,7 +139,7 @@ impl Reproduce {
         let [(said_file, said), (theirs_file, theirs)] = [read(SPEECH.1[0])?, read(SPEECH.1[1])?];
         let said = parse_texts(&said_file, &said, TextFormat::Tsv)?;
         let theirs = parse_texts(&theirs_file, &theirs, TextFormat::Tsv)?;
-        let listener = Listener::open(whisper)?;
+        let asr_model = AsrModel::open(whisper)?;
         let mut ours = Vec::with_capacity(said.len());
         for some in said.chunks(HEARD_AT_ONCE) {
             let sounds = some.iter().map(|utterance| {
@@ -145,7 +148,7 @@ impl Reproduce {
             });
             let sounds = sounds.collect::<Result<Vec<_>, _>>()?;
             let sounds: Vec<&[f32]> = sounds.iter().map(Vec::as_slice).collect();
-            let heard = listener.transcribe(&sounds, &[], &RecogniseOptions::default())?;
+            let heard = asr_model.transcribe(&sounds, &[], &TranscribeOptions::default())?;
             ours.extend(some.iter().zip(heard).map(|(utterance, heard)| Utterance {
                 text: heard.text.into(),
                 ..utterance.clone()
@@ -165,7 +168,7 @@ impl Reproduce {
         let (ours_wer, ours) = measured(&format!("{whisper} here"), ours)?;
         let compared = vec![with_name(&theirs, theirs_wer), with_name(&ours, ours_wer)];
         let difference = compare_items(&ours, &theirs, &BootstrapOptions::default())?.difference;
-        Ok(vec![Row {
+        Ok(vec![Claim {
             study: "avformer",
             id: WHISPER.to_owned(),
             claim: "our Whisper transcribes real utterances as well as faster-whisper (normaliser \
@@ -173,7 +176,7 @@ impl Reproduce {
                 .to_owned(),
             paper: String::new(),
             verdict: Verdict::of(&difference, Rule::NoWorseBy(NO_WORSE)),
-            figure: difference,
+            measure: difference,
             seeds: 1,
             expected: true,
             command: self.real_command(WHISPER),
@@ -182,8 +185,8 @@ impl Reproduce {
     }
 
     /// Photographs, captioned with and without captions of other images in the memory.
-    pub(super) fn real_captions(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-        if self.is_smoke() || !self.wants(DESCRIBED) {
+    pub(super) fn real_captions(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+        if self.is_smoke() || !self.includes_claim(DESCRIBED) {
             return Ok(Vec::new());
         }
         let Some(folder) = self.real(CAPTIONS, notes) else { return Ok(Vec::new()) };
@@ -193,7 +196,7 @@ impl Reproduce {
             let data = format!("data.path={}", in_toml(&folder));
             let set = set.iter().map(|set| (*set).to_owned()).chain([data]);
             let mut recipe = recipe(CAPTIONS_RECIPE, "reveal/coco.toml", &set.collect::<Vec<_>>())?;
-            if self.is_to_be_made(&run, notes)? {
+            if self.is_unfinished(&run, notes)? {
                 train_reveal(&mut recipe, &self.run_options(&run))?
                     .context("the run was stopped")?;
             }
@@ -211,7 +214,7 @@ impl Reproduce {
             described("without a memory", "reveal-coco-without", &nothing_read, notes)?;
         let compared = vec![with_name(&without, without_cider), with_name(&with, with_cider)];
         let difference = compare_items(&with, &without, &BootstrapOptions::default())?.difference;
-        Ok(vec![Row {
+        Ok(vec![Claim {
             study: "reveal",
             id: DESCRIBED.to_owned(),
             claim:
@@ -220,7 +223,7 @@ impl Reproduce {
                     .to_owned(),
             paper: "1.454 (CIDEr on COCO, its largest model)".to_owned(),
             verdict: Verdict::of(&difference, Rule::Better),
-            figure: difference,
+            measure: difference,
             seeds: 1,
             expected: false,
             command: self.real_command(DESCRIBED),
@@ -231,14 +234,14 @@ impl Reproduce {
     fn real_command(&self, id: &str) -> String {
         let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
         let more = match (&self.whisper, id.split('.').next()) {
-            (Some(whisper), Some("avformer")) => format!(" --whisper {}", quoted(whisper)),
+            (Some(whisper), Some("avformer")) => format!(" --whisper {}", shell_quote(whisper)),
             (_, Some("patent")) if self.encoder != ENCODER => {
-                format!(" --encoder {}", quoted(&self.encoder))
+                format!(" --encoder {}", shell_quote(&self.encoder))
             }
             _ => String::new(),
         };
-        let (scale, data) = (self.scale_name(), quoted(&data));
-        format!("engram reproduce --row {id} --scale {scale} --data {data}{more}")
+        let (scale, data) = (self.scale_name(), shell_quote(&data));
+        format!("engram reproduce --claim {id} --scale {scale} --data {data}{more}")
     }
 }
 
@@ -246,8 +249,8 @@ fn of_system(name: &str, items: Vec<Item>) -> Items {
     Items { file: name.to_owned(), items }
 }
 
-fn with_name(system: &Items, figure: Measure) -> Measured {
-    Measured { system: system.file.clone(), figure }
+fn with_name(system: &Items, measure: Measure) -> Measured {
+    Measured { system: system.file.clone(), measure }
 }
 
 /// A JSON string is also a TOML string.

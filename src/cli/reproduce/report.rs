@@ -5,12 +5,12 @@ use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
 use engram_train::Program;
 use engram_train::grid::Verdict;
-use engram_train::studies::patent::figure::in_words;
+use engram_train::studies::patent::metric::format_measure;
 use serde::{Serialize, Serializer};
 
 /// A claim of a paper, and its measured value.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct Claim {
     /// The study.
     pub(super) study: &'static str,
     /// The claim's id: `reveal.knowledge_swap`.
@@ -21,7 +21,7 @@ pub(super) struct Row {
     pub(super) paper: String,
     /// The measured value.
     #[serde(flatten)]
-    pub(super) figure: Measure,
+    pub(super) measure: Measure,
     /// Number of seeds.
     pub(super) seeds: u64,
     /// Whether the claim holds here.
@@ -59,7 +59,7 @@ pub(super) struct Measured {
     pub(super) system: String,
     /// The value.
     #[serde(flatten)]
-    pub(super) figure: Measure,
+    pub(super) measure: Measure,
 }
 
 /// The whole report.
@@ -71,20 +71,20 @@ pub(super) struct Report {
     pub(super) scale: &'static str,
     pub(super) seconds: u64,
     pub(super) threads: usize,
-    pub(super) rows: Vec<Row>,
+    pub(super) claims: Vec<Claim>,
 }
 
 impl Report {
     /// Whether all claims that are expected to hold do so. An undecided claim does not.
     pub(super) fn as_expected(&self) -> bool {
-        self.rows.iter().all(Row::as_expected)
+        self.claims.iter().all(Claim::as_expected)
     }
 
     /// Separates the claims that were not measured, as a note, from the others.
-    fn untested_apart(&self) -> (Option<String>, Vec<&Row>) {
-        let (untested, tested): (Vec<&Row>, Vec<&Row>) =
-            self.rows.iter().partition(|row| row.verdict == Verdict::Untested);
-        let ids: Vec<&str> = untested.iter().map(|row| row.id.as_str()).collect();
+    fn untested_apart(&self) -> (Option<String>, Vec<&Claim>) {
+        let (untested, tested): (Vec<&Claim>, Vec<&Claim>) =
+            self.claims.iter().partition(|claim| claim.verdict == Verdict::Untested);
+        let ids: Vec<&str> = untested.iter().map(|claim| claim.id.as_str()).collect();
         let told = format!("Untested, because they need more training: {}.", ids.join(", "));
         ((!ids.is_empty()).then_some(told), tested)
     }
@@ -93,25 +93,25 @@ impl Report {
     pub(super) fn to_text(&self) -> String {
         let (untested, tested) = self.untested_apart();
         let mut lines = Vec::new();
-        for row in tested {
-            lines.push(format!("{}: {}", row.id, row.claim));
-            if !row.paper.is_empty() {
-                lines.push(format!("  paper    {}", row.paper));
+        for claim in tested {
+            lines.push(format!("{}: {}", claim.id, claim.claim));
+            if !claim.paper.is_empty() {
+                lines.push(format!("  paper    {}", claim.paper));
             }
-            let line = |name: &str, figure: &Measure, system: &str| {
-                let (metric, value, n) = (&figure.metric, in_words(figure), figure.n);
+            let line = |name: &str, measure: &Measure, system: &str| {
+                let (metric, value, n) = (&measure.metric, format_measure(measure), measure.n);
                 format!("  {name:<8} {metric} {value} n {n}  {system}").trim_end().to_owned()
             };
-            for Measured { system, figure } in &row.compared {
-                lines.push(line("", figure, system));
+            for Measured { system, measure } in &claim.compared {
+                lines.push(line("", measure, system));
             }
-            lines.push(line("ours", &row.figure, ""));
-            let mark = match (row.expected, row.as_expected()) {
+            lines.push(line("ours", &claim.measure, ""));
+            let mark = match (claim.expected, claim.as_expected()) {
                 (true, true) => ", as expected",
                 (true, false) => ", unexpected",
                 (false, _) => "",
             };
-            lines.push(format!("  verdict  {}{mark}", row.verdict.name()));
+            lines.push(format!("  verdict  {}{mark}", claim.verdict.name()));
         }
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
         lines.extend(untested);
@@ -123,20 +123,20 @@ impl Report {
         let compared: Vec<Vec<(String, Measure)>> = self
             .rows
             .iter()
-            .map(|row| row.compared.iter().map(Measured::named).collect())
+            .map(|claim| claim.compared.iter().map(Measured::named).collect())
             .collect();
-        let claims = self.rows.iter().zip(&compared).map(|(row, compared)| ClaimCard {
-            group: row.study_in_words(),
-            id: &row.id,
-            claim: &row.claim,
-            published: &row.paper,
-            figure: (row.verdict != Verdict::Untested).then_some(&row.figure),
-            verdict: row.verdict.name(),
-            command: &row.command,
+        let claims = self.claims.iter().zip(&compared).map(|(claim, compared)| ClaimCard {
+            group: claim.study_in_words(),
+            id: &claim.id,
+            claim: &claim.claim,
+            published: &claim.paper,
+            measure: (claim.verdict != Verdict::Untested).then_some(&claim.measure),
+            verdict: claim.verdict.name(),
+            command: &claim.command,
             compared,
         });
         let claims: Vec<ClaimCard<'_>> = claims.collect();
-        let tested = claims.iter().filter(|claim| claim.figure.is_some()).count();
+        let tested = claims.iter().filter(|claim| claim.measure.is_some()).count();
         let lead = format!(
             "Scale {}, {} s on {} threads. The embedded world is small: it shows mechanisms and \
              directions, not the papers' absolute values. Each verdict uses its own 95 % interval, \
@@ -153,7 +153,7 @@ impl Report {
 
 impl Measured {
     fn named(&self) -> (String, Measure) {
-        (self.system.clone(), self.figure.clone())
+        (self.system.clone(), self.measure.clone())
     }
 }
 
@@ -163,7 +163,7 @@ pub(super) fn untested() -> Measure {
     Measure::new(&info, 0, Err("untested".to_owned()), None)
 }
 
-impl Row {
+impl Claim {
     /// Whether the claim holds, or is not expected to hold.
     fn as_expected(&self) -> bool {
         !self.expected || self.verdict == Verdict::Holds
@@ -193,12 +193,12 @@ mod tests {
             (Verdict::Fails, false, true),
             (Verdict::NotDecided, false, true),
         ] {
-            let row = Row {
+            let claim = Claim {
                 study: "reveal",
-                id: "reveal.row".to_owned(),
+                id: "reveal.claim".to_owned(),
                 claim: String::new(),
                 paper: String::new(),
-                figure: Measure::new(&info, 0, Err("undefined".to_owned()), None),
+                measure: Measure::new(&info, 0, Err("undefined".to_owned()), None),
                 seeds: 1,
                 verdict,
                 expected,
@@ -207,11 +207,17 @@ mod tests {
             };
             let program = Program { version: String::new(), sha256: String::new() };
             let notes = Vec::new();
-            let report =
-                Report { program, notes, scale: "smoke", seconds: 0, threads: 1, rows: vec![row] };
+            let report = Report {
+                program,
+                notes,
+                scale: "smoke",
+                seconds: 0,
+                threads: 1,
+                claims: vec![claim],
+            };
             assert_eq!(report.as_expected(), fine, "{verdict:?} {expected}");
             assert_eq!(report.to_text().contains("unexpected"), !fine);
-            let json = serde_json::to_value(&report.rows[0]).expect("JSON");
+            let json = serde_json::to_value(&report.claims[0]).expect("JSON");
             let (told, why) = match verdict {
                 Verdict::NotDecided => ("untested", serde_json::json!("not decided")),
                 decided => (decided.name(), serde_json::Value::Null),

@@ -5,14 +5,14 @@ use std::path::Path;
 use anyhow::Context;
 use engram_eval::result::Measure;
 use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Rule, Verdict, run_grid};
-use engram_train::studies::reveal::figures::is_right;
-use engram_train::studies::reveal::finished::FinishedRun;
-use engram_train::studies::reveal::needle::NeedleFigures;
+use engram_train::studies::reveal::evaluation::FinishedRun;
+use engram_train::studies::reveal::metrics::is_correct;
+use engram_train::studies::reveal::needle::NeedleMetrics;
 use engram_train::studies::reveal::run::RevealSummary;
 
-use super::report::{Measured, Row, untested};
+use super::report::{Claim, Measured, untested};
 use super::values::{Values, beats};
-use super::{Reproduce, kept, real};
+use super::{Reproduce, bundled, real};
 use crate::cli::grid::time_left;
 
 /// The grid and its recipe in the repository.
@@ -22,9 +22,9 @@ const GRID_FILE: &str = "train/recipes/reveal/ablations.toml";
 const RECIPE_FILE: &str = "train/recipes/reveal/laptop.toml";
 
 /// Configurations that are always trained.
-const ROWS: [&str; 3] = ["main", "main-asked-with-k-0", "frozen-retriever"];
+const ROWS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
 /// Claims expected to hold at any scale.
-const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, CREDIT];
+const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, ATTRIBUTION];
 
 /// Claims also expected to hold with the full recipe.
 const EXPECTED_BY_RECIPE: [&str; 3] = [RECALL, NEEDLE, "reveal.end_to_end_over_frozen_retriever"];
@@ -32,7 +32,7 @@ const EXPECTED_BY_RECIPE: [&str; 3] = [RECALL, NEEDLE, "reveal.end_to_end_over_f
 /// Overrides of the recipe at scale `smoke`: two minutes in total, and a model small enough to be
 /// bundled.
 const SMOKE: [&str; 17] = [
-    "data.pictures=100",
+    "data.max_images=100",
     "data.vocabulary=700",
     "data.evaluated_questions=32",
     "model.d_model=64",
@@ -41,7 +41,7 @@ const SMOKE: [&str; 17] = [
     "model.image_width=32",
     "model.image_ff=64",
     "model.stem_channels=[8,16,32]",
-    "phase.pictures.steps=150",
+    "phase.images.steps=150",
     "phase.warm-start.steps=60",
     "phase.questions.steps=500",
     "phase.fine-tune.steps=150",
@@ -57,10 +57,10 @@ const CREDITED: usize = 40;
 const MORE_OFTEN_THAN_NOT: f64 = 0.5;
 
 /// Claims measured on the main runs.
-const OWN: [&str; 4] = [KNOWLEDGE_SWAP, RECALL, CREDIT, NEEDLE];
+const OWN: [&str; 4] = [KNOWLEDGE_SWAP, RECALL, ATTRIBUTION, NEEDLE];
 const KNOWLEDGE_SWAP: &str = "reveal.knowledge_swap";
 const RECALL: &str = "reveal.recall_at_10";
-const CREDIT: &str = "reveal.credit_beats_random";
+const ATTRIBUTION: &str = "reveal.attribution_beats_random";
 const NEEDLE: &str = "reveal.needle";
 
 impl Reproduce {
@@ -73,18 +73,18 @@ impl Reproduce {
     }
 
     /// Measures the study's claims.
-    pub(super) fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
+    pub(super) fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let grid = whole_grid()?;
-        let main = grid.clone().at_recipe_scale().only(&ROWS);
+        let main = grid.clone().at_recipe_scale().select(&ROWS);
         let further = grid.claims().iter().filter(|claim| !main.claims().contains(claim));
         let further: Vec<&str> = further.map(|claim| claim.id.as_str()).collect();
-        let main = match self.rows.is_empty() {
+        let main = match self.claims.is_empty() {
             true => main,
-            false => main.about(&self.rows),
+            false => main.select_for_claims(&self.claims),
         };
         let mut rows = Vec::new();
-        if OWN.iter().any(|id| self.wants(id))
-            || main.claims().iter().any(|one| self.wants(&one.id))
+        if OWN.iter().any(|id| self.includes_claim(id))
+            || main.claims().iter().any(|one| self.includes_claim(&one.id))
         {
             let smoke: Vec<String> = SMOKE.iter().map(|set| (*set).to_owned()).collect();
             let main = if self.is_smoke() { main.with_settings(&smoke)? } else { main };
@@ -92,15 +92,19 @@ impl Reproduce {
             let report = self.grid(&main, &out)?;
             notes.extend(report.reused_note());
             if self.is_smoke() {
-                self.keep(&kept::REVEAL, &out.join("seed-1").join(&report.main), notes)?;
+                self.export_bundled(
+                    &bundled::REVEAL,
+                    &out.join("seed-1").join(&report.main),
+                    notes,
+                )?;
             }
             rows.extend(self.of_main_runs(&report, &out)?);
             rows.extend(report.claims.iter().map(|claim| self.of_claim(claim)));
         }
-        let asked = !self.rows.is_empty() && further.iter().any(|id| self.wants(id));
+        let asked = !self.claims.is_empty() && further.iter().any(|id| self.includes_claim(id));
         if self.ablations || asked {
             let grid = match asked {
-                true => grid.clone().about(&self.rows),
+                true => grid.clone().select_for_claims(&self.claims),
                 false => grid.clone(),
             };
             let report = self.grid(&grid, &self.out.join("reveal-ablations"))?;
@@ -113,12 +117,12 @@ impl Reproduce {
         }
         for claim in grid.claims() {
             if rows.iter().all(|row| row.id != claim.id) {
-                rows.push(Row {
+                rows.push(Claim {
                     study: "reveal",
                     id: claim.id.clone(),
                     claim: claim.claim.clone(),
                     paper: claim.paper.clone(),
-                    figure: untested(),
+                    measure: untested(),
                     seeds: self.seeds,
                     verdict: Verdict::Untested,
                     expected: false,
@@ -141,13 +145,13 @@ impl Reproduce {
         Ok(run_grid(grid, &options, &mut time_left(self.quiet))?)
     }
 
-    fn of_claim(&self, claim: &ClaimReport) -> Row {
-        Row {
+    fn of_claim(&self, claim: &ClaimReport) -> Claim {
+        Claim {
             study: "reveal",
             id: claim.claim.id.clone(),
             claim: format!("{} ({})", claim.claim.claim, claim.compared),
             paper: claim.claim.paper.clone(),
-            figure: claim.difference.clone(),
+            measure: claim.difference.clone(),
             seeds: self.seeds,
             verdict: claim.verdict,
             expected: self.is_reveal_expected(&claim.claim.id),
@@ -161,7 +165,7 @@ impl Reproduce {
     }
 
     /// Measures the claims on the main runs.
-    fn of_main_runs(&self, report: &GridReport, out: &Path) -> anyhow::Result<Vec<Row>> {
+    fn of_main_runs(&self, report: &GridReport, out: &Path) -> anyhow::Result<Vec<Claim>> {
         let [mut before, mut follow, mut stay, mut deleted] = [(); 4].map(|()| Values::default());
         let [mut exact, mut gradient] = [(); 2].map(|()| Values::default());
         let mut needles = Vec::new();
@@ -169,42 +173,43 @@ impl Reproduce {
             let run = out.join(format!("seed-{seed}")).join(&report.main);
             let summary = RevealSummary::read(&run)?;
             for question in summary.swap.iter().flat_map(|swap| &swap.questions) {
-                let right = &question.right;
-                let [old, new] = [0, 1].map(|at| is_right(&question.said[1], &right[at..=at]));
-                let picture = question.picture.map_or(-1, |picture| picture as i64);
-                follow.push(seed, picture, new);
-                stay.push(seed, picture, old);
-                before.push(seed, picture, is_right(&question.said[0], &right[..1]));
-                deleted.push(seed, picture, is_right(&question.said[2], right));
+                let right = &question.references;
+                let [old, new] = [0, 1].map(|at| is_correct(&question.answers[1], &right[at..=at]));
+                let image = question.image.map_or(-1, |image| image as i64);
+                follow.push(seed, image, new);
+                stay.push(seed, image, old);
+                before.push(seed, image, is_correct(&question.answers[0], &right[..1]));
+                deleted.push(seed, image, is_correct(&question.answers[2], right));
             }
             add_needles(&mut needles, seed, &summary.needles);
             for areas in FinishedRun::open(&run)?.deletion_areas(CREDITED, seed)? {
-                let picture = areas.picture.map_or(-1, |picture| picture as i64);
-                exact.add(seed, picture, areas.random - areas.exact);
-                gradient.add(seed, picture, areas.random - areas.gradient);
+                let image = areas.image.map_or(-1, |image| image as i64);
+                exact.add(seed, image, areas.random - areas.exact);
+                gradient.add(seed, image, areas.random - areas.gradient);
             }
         }
-        let row = |id: &str, claim: String, paper: &str, figure: Measure, verdict, compared| Row {
-            study: "reveal",
-            id: id.to_owned(),
-            claim,
-            paper: paper.to_owned(),
-            figure,
-            seeds: self.seeds,
-            verdict,
-            expected: self.is_reveal_expected(id),
-            command: self.command(id, ""),
-            compared,
-        };
-        let changed = follow.less(&stay).measure("follow_less_stay", "picture");
-        let system = |system: &str, figure| Measured { system: system.to_owned(), figure };
+        let row =
+            |id: &str, claim: String, paper: &str, measure: Measure, verdict, compared| Claim {
+                study: "reveal",
+                id: id.to_owned(),
+                claim,
+                paper: paper.to_owned(),
+                measure,
+                seeds: self.seeds,
+                verdict,
+                expected: self.is_reveal_expected(id),
+                command: self.command(id, ""),
+                compared,
+            };
+        let changed = follow.minus(&stay).measure("follow_minus_stay", "image");
+        let system = |system: &str, measure| Measured { system: system.to_owned(), measure };
         let verdict = Verdict::of(&changed, Rule::Better);
         let compared = vec![
-            system("old answer, before the change", before.measure("before", "picture")),
-            system("old answer, after the change", stay.measure("stay", "picture")),
+            system("old answer, before the change", before.measure("before", "image")),
+            system("old answer, after the change", stay.measure("stay", "image")),
             system(
                 "old or new answer, after deleting the entries",
-                deleted.measure("deleted", "picture"),
+                deleted.measure("deleted", "image"),
             ),
             system("new answer − old answer, after the change (decides the verdict)", changed),
         ];
@@ -214,23 +219,25 @@ impl Reproduce {
              than the old one"
                 .to_owned(),
             "",
-            follow.measure("follow", "picture"),
+            follow.measure("follow", "image"),
             verdict,
             compared,
         )];
-        if let Some(main) = report.rows.iter().find(|row| row.row.name == report.main) {
+        if let Some(main) =
+            report.configurations.iter().find(|one| one.settings.name == report.main)
+        {
             let found =
-                main.figure("recall_at_10").cloned().context("no recall_at_10 was measured")?;
+                main.metric("recall_at_10").cloned().context("no recall_at_10 was measured")?;
             let verdict = beats(&found, MORE_OFTEN_THAN_NOT);
             let claim = "the right entry is among the ten retrieved ones for most questions";
             rows.push(row(RECALL, claim.to_owned(), "", found, verdict, Vec::new()));
         }
         // Leave-one-out attribution orders entries by the quantity that deletion measures, so it is
         // an upper bound and not the claim.
-        let less = gradient.measure("random_less_gradient", "picture");
-        let bound = exact.measure("random_less_exact", "picture");
+        let less = gradient.measure("random_minus_gradient", "image");
+        let bound = exact.measure("random_minus_leave_one_out", "image");
         rows.push(row(
-            CREDIT,
+            ATTRIBUTION,
             "an answer's log-probability falls faster if entries are deleted in the order of \
              gradient attribution than in random order (nats)"
                 .to_owned(),
@@ -266,7 +273,7 @@ fn whole_grid() -> anyhow::Result<Grid> {
 type Needles = Vec<((usize, usize), Values)>;
 
 /// Adds the replies of a seed by task; all seeds have the same tasks.
-fn add_needles(needles: &mut Needles, seed: u64, figures: &[NeedleFigures]) {
+fn add_needles(needles: &mut Needles, seed: u64, figures: &[NeedleMetrics]) {
     for figures in figures {
         let size = (figures.needles, figures.others);
         let at = needles.iter().position(|(known, _)| *known == size).unwrap_or(needles.len());
@@ -297,7 +304,7 @@ mod tests {
             };
             let info = MetricInfo { name: "accuracy_plain", version: 1, higher_is_better: None };
             let accuracy = Measure::new(&info, 10, Ok(0.5), None);
-            [NeedleFigures {
+            [NeedleMetrics {
                 needles: 1,
                 others: 10,
                 accuracy,

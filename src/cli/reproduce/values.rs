@@ -35,7 +35,7 @@ impl Values {
     }
 
     /// The differences to other values of the same units and seeds.
-    pub(super) fn less(&self, other: &Self) -> Self {
+    pub(super) fn minus(&self, other: &Self) -> Self {
         let values = self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect();
         Self { values, units: self.units.clone(), seeds: self.seeds.clone() }
     }

@@ -20,9 +20,9 @@ pub(super) fn avformer(summary: &AvformerSummary, run: &Path) -> anyhow::Result<
         return Ok(());
     }
     let lines = [
-        line("without frames", sweep, |one| &one.nothing),
-        line("right frames", sweep, |one| &one.right),
-        line("wrong frames", sweep, |one| &one.wrong),
+        line("without frames", sweep, |one| &one.no_frames),
+        line("right frames", sweep, |one| &one.right_frames),
+        line("wrong frames", sweep, |one| &one.wrong_frames),
     ];
     let axes = ["SNR, dB", "WER"].map(Axis::linear);
     let svg = draw_lines(axes, &lines, Legend::UpperRight)?;
@@ -37,7 +37,7 @@ fn line(name: &str, sweep: &[AtRatio], of: fn(&AtRatio) -> &Measure) -> Line {
     noisy.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (ratio, wer) in noisy {
         line.points.push((ratio, wer.value));
-        line.intervals.push(Interval::of("", wer).ends);
+        line.intervals.push(Interval::from_measure("", wer).bounds);
     }
     line
 }

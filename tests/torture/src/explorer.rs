@@ -118,12 +118,12 @@ struct Request<'a> {
 pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("explorer")?;
     let shared = Shared::make(&scratch)?;
-    let kept = checkout().join("train/kept");
+    let bundled = checkout().join("train/bundled");
     let images = scratch.join("images");
-    let line = "memory build --model {r}/train/kept/clip --entries {s}/images.jsonl --images \
+    let line = "memory build --model {r}/train/bundled/clip --entries {s}/images.jsonl --images \
         {s}/seen/frames --out {o} --quiet";
     shared.engram(&line.replace("{o}", &images.to_string_lossy()))?;
-    let explorer = Explorer::start(&[&images.to_string_lossy(), &kept.to_string_lossy()])?;
+    let explorer = Explorer::start(&[&images.to_string_lossy(), &bundled.to_string_lossy()])?;
     anyhow::ensure!(explorer.is_alive(), "the explorer does not answer");
     if explorer.token.is_empty() {
         report.loss("the printed address has no token", explorer.address);
@@ -218,8 +218,8 @@ fn strangers(report: &Report, explorer: &Explorer) -> Result<()> {
         "/api/runs/0/views/..%2f..%2f..%2fetc%2fpasswd/0",
         "/api/runs/-1/curves",
         "/api/runs/99999999999999999999/curves",
-        "/api/memories/0/pictures/..%2f",
-        "/api/memories/18446744073709551615/pictures/1",
+        "/api/memories/0/images/..%2f",
+        "/api/memories/18446744073709551615/images/1",
         "/page/../server.rs",
     ] {
         refused(path, explorer.get(&explorer.path(path), ""));

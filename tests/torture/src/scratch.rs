@@ -99,7 +99,7 @@ impl Snapshot {
 
 /// Files of a run with times or event records in them, and locks.
 fn is_volatile(name: &str) -> bool {
-    ["LOCK", "timing.jsonl", "README.md", "report-of-rows.html"].contains(&name)
+    ["LOCK", "timing.jsonl", "README.md", "report-of-claims.html"].contains(&name)
         || name.ends_with(".lock")
         || name.starts_with("events.")
 }
@@ -107,7 +107,7 @@ fn is_volatile(name: &str) -> bool {
 /// The bytes of a file that do not depend on time.
 fn steady_bytes(path: &Path, name: &str) -> io::Result<Vec<u8>> {
     let bytes = fs::read(path)?;
-    if name != "report-of-rows.json" {
+    if name != "report-of-claims.json" {
         return Ok(bytes);
     }
     let lines = bytes.split(|byte| *byte == b'\n');

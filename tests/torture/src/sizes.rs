@@ -100,7 +100,7 @@ pub fn attack(report: &Report) -> Result<()> {
         wav[place..place + 4].copy_from_slice(&value.to_le_bytes());
         fs::write(at(&format!("header{number}.wav")), wav)?;
         lines.push(format!(
-            "predict --asr-model {{r}}/train/kept/conformer --input \
+            "predict --asr-model {{r}}/train/bundled/conformer --input \
             {{s}}/header{number}.wav --output {{s}}/out.tsv --quiet"
         ));
     }
@@ -116,7 +116,7 @@ pub fn attack(report: &Report) -> Result<()> {
             format!("{{\"image\":\"bomb{number}.png\"}}\n"),
         )?;
         lines.push(format!(
-            "memory build --model {{r}}/train/kept/clip --entries \
+            "memory build --model {{r}}/train/bundled/clip --entries \
             {{s}}/bomb{number}.jsonl --out {{s}}/memory-bomb{number} --quiet"
         ));
     }

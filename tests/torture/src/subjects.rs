@@ -58,10 +58,11 @@ impl Subject {
 
     /// Several runs name each other in their recipes. With relative paths these are equal in every place.
     fn run(&self, line: &str, place: &Path) -> Engram {
-        match self.kind {
+        let command = match self.kind {
             Kind::Runs => Engram::line(&line.replace("{}", ".")).within(place),
             _ => Engram::line(&line.replace("{}", &place.to_string_lossy())),
-        }
+        };
+        command.seconds((self.seconds * 12.0).max(60.0) as u64)
     }
 
     /// How an error names a path of the place.

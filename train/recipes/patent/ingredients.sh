@@ -24,7 +24,7 @@ train() {
     for change in "${@:3}"; do set+=(--set "$change"); done
     [ ! -f "$out/$name-$epochs-$seed/summary.json" ] || return 0
     "$engram" train patent --recipe train/recipes/patent/minilm.toml --resume \
-        --set data.dir="$data" --set variant=[] --set data.combine=mean --set data.folds=8 --set data.members=1 --set check.figure=0 --set seed="$seed" \
+        --set data.dir="$data" --set variant=[] --set data.combine=mean --set data.folds=8 --set data.members=1 --set check.metric_value=0 --set seed="$seed" \
         --set phase.train.epochs="$epochs" --set model.passes=1 "${set[@]}" --run "$out/$name-$epochs-$seed" > /dev/null
 }
 

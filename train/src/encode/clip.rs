@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_data::image::Preprocessing;
-use engram_data::tokenise::{TextForm, Tokeniser};
+use engram_data::tokenizer::{SegmentTokenizer, TextForm};
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig};
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
@@ -17,22 +17,22 @@ use super::layout::Layout;
 use super::text::{batches_of_tokens, model};
 use super::tokenizer::{TokenizerConfig, adapted, text_form};
 use crate::error::{Result, TrainError};
-use crate::published::PublishedFolder;
+use crate::pretrained::PretrainedFolder;
 
 /// The number of images in a forward pass.
-const BATCH_PICTURES: usize = 16;
+const IMAGE_BATCH: usize = 16;
 
 pub(super) struct ClipModel {
     clip: Clip,
-    tokeniser: Tokeniser,
+    tokeniser: SegmentTokenizer,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
     form: TextForm,
-    pictures: ClipPictures,
+    images: ClipImageModel,
 }
 
 /// CLIP's vision encoder with its image processor.
-pub(super) struct ClipPictures {
+pub(super) struct ClipImageModel {
     vision: ClipVision,
     preprocessing: Preprocessing,
 }
@@ -49,7 +49,7 @@ impl ClipModel {
         let weights = folder.weights()?;
         let json = std::fs::read(&tokenizer).map_err(TrainError::io(&tokenizer))?;
         let json = adapted(json, tokenizer_config.as_ref(), settings.do_lower_case);
-        let tokeniser = Tokeniser::from_bytes(&tokenizer, &json)?;
+        let tokeniser = SegmentTokenizer::from_bytes(&tokenizer, &json)?;
         tokeniser.check_fits(config.text_config.vocab_size, None)?;
         let (end, expected) = (tokeniser.special().sep, config.text_config.end_of_text());
         if expected.is_some_and(|expected| expected != end) {
@@ -65,9 +65,9 @@ impl ClipModel {
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let source = Arc::new(Weights::open(&weights.path)?);
         let clip = Clip::new(&config, &builder.with_weights(source))?;
-        let pictures = ClipPictures { vision: clip.vision().clone(), preprocessing };
+        let images = ClipImageModel { vision: clip.vision().clone(), preprocessing };
         let form = form(&clip, &settings, None, tokenizer_config.as_ref());
-        let model = Self { clip, tokeniser, settings, tokenizer_config, form, pictures };
+        let model = Self { clip, tokeniser, settings, tokenizer_config, form, images };
         Ok((model, weights.sha256))
     }
 
@@ -82,25 +82,25 @@ impl ClipModel {
         Ok(self.tokeniser.encode_text(text, &self.form)?)
     }
 
-    pub(super) fn pictures(&self) -> &ClipPictures {
-        &self.pictures
+    pub(super) fn images(&self) -> &ClipImageModel {
+        &self.images
     }
 
     /// Text embeddings, `[N, E]`.
     pub(super) fn embed_texts(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
         let mut vectors = Vec::new();
         for batch in batches_of_tokens(texts) {
-            let encoded = self.clip.encode_texts(&PackedTokens::new(batch), &Mode::predict())?;
+            let encoded = self.clip.encode_texts(&PackedTokens::new(batch), &Mode::inference())?;
             vectors.extend(numbers(&encoded.embeddings)?);
         }
         Ok(vectors)
     }
 }
 
-impl ClipPictures {
+impl ClipImageModel {
     /// Builds a vision encoder without a text encoder. Returns the model and the SHA-256 of its
     /// weights.
-    pub(super) fn open(folder: &PublishedFolder, config_path: &Path) -> Result<(Self, String)> {
+    pub(super) fn open(folder: &PretrainedFolder, config_path: &Path) -> Result<(Self, String)> {
         let config = ClipVisionConfig::read(config_path)?;
         let weights = folder.weights()?;
         let preprocessing = processor(&config, config_path, folder)?;
@@ -120,13 +120,13 @@ impl ClipPictures {
     }
 
     /// Image embeddings, `[N, E]`.
-    pub(super) fn embed(&self, pictures: &[&[f32]]) -> Result<Vec<f32>> {
+    pub(super) fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
         let size = self.vision.config().image_size;
         let mut vectors = Vec::new();
-        for batch in pictures.chunks(BATCH_PICTURES) {
+        for batch in images.chunks(IMAGE_BATCH) {
             let shape = (batch.len(), 3, size, size);
             let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu).map_err(model)?;
-            let encoded = self.vision.forward(&pixels, &Mode::predict())?;
+            let encoded = self.vision.forward(&pixels, &Mode::inference())?;
             vectors.extend(numbers(&encoded.embeddings)?);
         }
         Ok(vectors)
@@ -148,7 +148,7 @@ fn form(
 fn processor(
     config: &ClipVisionConfig,
     config_path: &Path,
-    folder: &PublishedFolder,
+    folder: &PretrainedFolder,
 ) -> Result<Preprocessing> {
     let (processor, preprocessing) = folder.image_processor()?;
     let size = config.image_size;

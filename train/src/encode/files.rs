@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use engram_data::tokenise::Tokeniser;
+use engram_data::tokenizer::SegmentTokenizer;
 use engram_models::params::ParameterBuilder;
 use engram_models::text_encoder::{TextEncoder, TextEncoderConfig};
 
@@ -11,7 +11,7 @@ use super::layout::Layout;
 use super::tokenizer::{TokenizerConfig, adapted};
 use crate::digest;
 use crate::error::{Result, TrainError};
-use crate::published::{PublishedFolder, PublishedWeights};
+use crate::pretrained::{PretrainedFolder, PretrainedWeights};
 use crate::study::Inputs;
 
 /// The files of a text encoder.
@@ -21,11 +21,11 @@ pub struct EncoderFiles {
     /// The text of `tokenizer.json`, with the changes from the model's other files.
     pub tokenizer_json: Vec<u8>,
     /// The published weights; `None` for a random initialisation.
-    weights: Option<PublishedWeights>,
+    weights: Option<PretrainedWeights>,
     /// The parsed `config.json`.
     pub config: TextEncoderConfig,
     /// The tokenizer, checked against the configuration.
-    pub tokeniser: Arc<Tokeniser>,
+    pub tokeniser: Arc<SegmentTokenizer>,
     /// The name of the configuration in messages.
     pub name: String,
 }
@@ -38,7 +38,7 @@ impl EncoderFiles {
     /// [`TrainError::Data`], [`TrainError::Io`], [`TrainError::Model`]; [`TrainError::Encoder`]
     /// with the remedy for a tokenizer or weights in an unsupported format.
     pub fn find(location: &str) -> Result<Self> {
-        Self::of_layout(&Layout::read(PublishedFolder::open(location)?)?)
+        Self::of_layout(&Layout::read(PretrainedFolder::open(location)?)?)
     }
 
     /// The files of a folder's Transformer module.
@@ -71,7 +71,7 @@ impl EncoderFiles {
         let read = |path: &Path| std::fs::read(path).map_err(TrainError::io(path));
         let config_json = String::from_utf8_lossy(&read(config)?).into_owned();
         let tokenizer_json = adapt(read(tokenizer)?);
-        let tokeniser = Tokeniser::from_bytes(tokenizer, &tokenizer_json)?;
+        let tokeniser = SegmentTokenizer::from_bytes(tokenizer, &tokenizer_json)?;
         Self::new(config_json, config.display().to_string(), tokenizer_json, tokeniser)
     }
 
@@ -85,7 +85,7 @@ impl EncoderFiles {
         config_json: String,
         name: String,
         tokenizer_json: Vec<u8>,
-        tokeniser: Tokeniser,
+        tokeniser: SegmentTokenizer,
     ) -> Result<Self> {
         let config = TextEncoderConfig::parse(&config_json, &name)?;
         tokeniser.check_fits(config.vocab_size(), None)?;

@@ -1,6 +1,6 @@
 //! A text encoder and an image encoder side by side.
 
-use super::{Encoder, Item, Prepared, PromptChoice, Reads, to_unit_length};
+use super::{Encoder, Item, Modalities, Prepared, PromptChoice, to_unit_length};
 use crate::error::{Result, TrainError};
 
 /// One encoder, or a text encoder and an image encoder with concatenated vectors. With two
@@ -22,13 +22,13 @@ impl JointEncoder {
     pub fn open(model: &str, image_model: Option<&str>, prompt: &PromptChoice) -> Result<Self> {
         let mut parts = vec![Encoder::with_prompt(model, prompt)?];
         if let Some(location) = image_model {
-            let pictures = Encoder::open(location)?;
-            if parts[0].reads().pictures || pictures.reads().text {
+            let images = Encoder::open(location)?;
+            if parts[0].modalities().images || images.modalities().text {
                 let reason = "an image model needs a text-only `--model`, and has to be image-only \
                               itself; a CLIP folder encodes both, as `--model`";
                 return Err(TrainError::Encoder { name: location.into(), reason: reason.into() });
             }
-            parts.push(pictures);
+            parts.push(images);
         }
         Ok(Self { parts })
     }
@@ -44,9 +44,11 @@ impl JointEncoder {
     }
 
     /// The modalities that it supports.
-    pub fn reads(&self) -> Reads {
-        let any = |reads: fn(Reads) -> bool| self.parts.iter().any(|part| reads(part.reads()));
-        Reads { text: any(|reads| reads.text), pictures: any(|reads| reads.pictures) }
+    pub fn modalities(&self) -> Modalities {
+        let any = |supports: fn(Modalities) -> bool| {
+            self.parts.iter().any(|part| supports(part.modalities()))
+        };
+        Modalities { text: any(|own| own.text), images: any(|own| own.images) }
     }
 
     /// Prepares an item like [`Encoder::prepare`].

@@ -7,7 +7,7 @@ use engram_models::similarity::sentence_transformer::{
 };
 
 use crate::error::{Result, TrainError};
-use crate::published::PublishedFolder;
+use crate::pretrained::PretrainedFolder;
 
 const MODULES: &str = "modules.json";
 const PROMPTS: &str = "config_sentence_transformers.json";
@@ -15,7 +15,7 @@ const POOLING: &str = "1_Pooling/config.json";
 
 /// A model folder with its modules.
 pub(super) struct Layout {
-    folder: PublishedFolder,
+    folder: PretrainedFolder,
     /// The modules in order; the first is the Transformer.
     modules: Vec<Module>,
     /// The name of `modules.json` in messages, if the file exists.
@@ -31,7 +31,7 @@ impl Layout {
     /// # Errors
     /// [`TrainError::Model`] for unsupported settings; [`TrainError::Encoder`] for a
     /// sentence-transformers folder without its `modules.json`.
-    pub(super) fn read(folder: PublishedFolder) -> Result<Self> {
+    pub(super) fn read(folder: PretrainedFolder) -> Result<Self> {
         let prompts = match folder.optional_text(PROMPTS)? {
             Some((text, name)) => Prompts::parse(&text, &name)?,
             None => Prompts::default(),
@@ -68,7 +68,7 @@ impl Layout {
     }
 
     /// The folder of the Transformer module.
-    pub(super) fn transformer(&self) -> PublishedFolder {
+    pub(super) fn transformer(&self) -> PretrainedFolder {
         self.folder.within(&self.modules[0].path)
     }
 

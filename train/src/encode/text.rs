@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use candle_core::{DType, Device};
-use engram_data::tokenise::{TextForm, Tokeniser};
+use engram_data::tokenizer::{SegmentTokenizer, TextForm};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::similarity::sentence_transformer::{
@@ -22,7 +22,7 @@ const BATCH_TOKENS: usize = 4096;
 /// A sentence encoder with its tokenizer.
 pub(super) struct TextModel {
     encoder: SentenceEncoder,
-    tokeniser: Arc<Tokeniser>,
+    tokeniser: Arc<SegmentTokenizer>,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
     limits: (usize, Option<usize>),
@@ -51,7 +51,7 @@ impl TextModel {
             true => weights.to_owned(),
             false => digest::of_bytes(format!("{weights}\n{identity}")),
         };
-        let limits = (files.config.max_length(), files.config.position_table());
+        let limits = (files.config.max_length(), files.config.max_positions());
         let form = text_form(&settings, None, tokenizer_config.as_ref(), limits);
         let tokeniser = Arc::clone(&files.tokeniser);
         let prompt_length = 0;

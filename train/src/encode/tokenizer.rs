@@ -1,12 +1,12 @@
 //! `tokenizer_config.json`: its changes to a text encoder's tokenizer, and the maximum text length.
 
-use engram_data::tokenise::TextForm;
+use engram_data::tokenizer::TextForm;
 use engram_models::similarity::sentence_transformer::TransformerSettings;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{Result, TrainError};
-use crate::published::PublishedFolder;
+use crate::pretrained::PretrainedFolder;
 
 /// The fields of `tokenizer_config.json` that are used here.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -25,7 +25,7 @@ impl TokenizerConfig {
     ///
     /// # Errors
     /// [`TrainError::Encoder`] for invalid content.
-    pub(super) fn read(folder: &PublishedFolder) -> Result<Option<Self>> {
+    pub(super) fn read(folder: &PretrainedFolder) -> Result<Option<Self>> {
         let Some((text, name)) = folder.optional_text("tokenizer_config.json")? else {
             return Ok(None);
         };
@@ -118,10 +118,10 @@ pub(super) fn text_form(
     let longest = task_length.or(settings.max_seq_length).unwrap_or(of_tokenizer.min(usual));
     let side = config.and_then(|config| config.truncation_side.as_deref());
     TextForm {
-        longest: longest.min(table.unwrap_or(usize::MAX)).max(3),
-        cut_start: side == Some("left"),
+        max_length: longest.min(table.unwrap_or(usize::MAX)).max(3),
+        truncate_left: side == Some("left"),
         // These classes use the file as it stands. The others add their own special tokens.
-        as_file: config.is_some_and(|config| {
+        use_post_processor: config.is_some_and(|config| {
             config.is_of("PreTrainedTokenizerFast") || config.is_of("TokenizersBackend")
         }),
     }
@@ -156,7 +156,7 @@ mod tests {
     fn the_limit_is_the_first_that_is_named() {
         let longest = |settings: Option<usize>, task, text: &str, table| {
             let settings = TransformerSettings { max_seq_length: settings, ..Default::default() };
-            text_form(&settings, task, Some(&config(text)), (512, table)).longest
+            text_form(&settings, task, Some(&config(text)), (512, table)).max_length
         };
         assert_eq!(longest(None, None, "{}", Some(512)), 512);
         assert_eq!(longest(None, None, r#"{"model_max_length": 1e30}"#, None), 512);

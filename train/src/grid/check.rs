@@ -1,11 +1,14 @@
 //! Validation of a grid's configurations and claims, before training starts.
 
-use super::ablated::Ablated;
-use super::settings::{ClaimSettings, RowSettings};
+use super::settings::{ClaimSettings, Configuration};
+use super::study::AblationStudy;
 
 /// Validates a configuration, alone and against the earlier ones.
-pub(super) fn row(row: &RowSettings, earlier: &[&RowSettings]) -> Result<(), String> {
-    let name = &row.name;
+pub(super) fn configuration(
+    configuration: &Configuration,
+    earlier: &[&Configuration],
+) -> Result<(), String> {
+    let name = &configuration.name;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || !name.chars().all(plain) || name.starts_with("shared-") {
         return Err(format!(
@@ -16,20 +19,21 @@ pub(super) fn row(row: &RowSettings, earlier: &[&RowSettings]) -> Result<(), Str
     if earlier.iter().any(|other| other.name == *name) {
         return Err(format!("`{name}` is the name of another configuration; use a unique name"));
     }
-    let asks_only = row.k.is_some() || !row.without_sources.is_empty();
-    let Some(of) = &row.of else {
-        let reason = "`k` and `without_sources` need `of`; for a configuration that is trained, \
-                      write `set = [\"memory.k=…\"]`";
-        return if asks_only { Err(reason.to_owned()) } else { Ok(()) };
+    let is_evaluation = configuration.k.is_some() || !configuration.without_sources.is_empty();
+    let Some(run_of) = &configuration.run_of else {
+        let reason = "`k` and `without_sources` need `run_of`; for a trained configuration, write \
+                      `set = [\"memory.k=…\"]`";
+        return if is_evaluation { Err(reason.to_owned()) } else { Ok(()) };
     };
-    match earlier.iter().find(|other| other.name == *of) {
-        None => Err(format!("`of` names `{of}`, which is not an earlier configuration")),
-        Some(RowSettings { of: Some(trained), .. }) => Err(format!(
-            "`of` names `{of}`, which is not trained; use `{trained}`, whose run it evaluates"
+    match earlier.iter().find(|other| other.name == *run_of) {
+        None => Err(format!("`run_of` names `{run_of}`, which is not an earlier configuration")),
+        Some(Configuration { run_of: Some(trained), .. }) => Err(format!(
+            "`run_of` names `{run_of}`, which is not trained; use `{trained}`, whose run it \
+             evaluates"
         )),
-        Some(_) if !row.set.is_empty() => {
-            let reason = "a configuration with `of` is not trained: use `k` or `without_sources` \
-                          instead of `set`";
+        Some(_) if !configuration.set.is_empty() => {
+            let reason = "a configuration with `run_of` is not trained: use `k` or \
+                          `without_sources` instead of `set`";
             Err(reason.to_owned())
         }
         Some(_) => Ok(()),
@@ -40,21 +44,23 @@ pub(super) fn row(row: &RowSettings, earlier: &[&RowSettings]) -> Result<(), Str
 pub(super) fn claim(
     claim: &ClaimSettings,
     earlier: &[&ClaimSettings],
-    rows: &[&str],
-    study: &dyn Ablated,
+    configurations: &[&str],
+    study: &dyn AblationStudy,
 ) -> Result<(), String> {
     let ClaimSettings { id, within, no_worse_by, .. } = claim;
     if earlier.iter().any(|other| other.id == *id) {
         return Err(format!("`{id}` is the id of another claim; use a unique id"));
     }
-    if let Some(name) = claim.rows().into_iter().find(|name| !rows.contains(name)) {
+    if let Some(name) =
+        claim.configurations().into_iter().find(|name| !configurations.contains(name))
+    {
         return Err(format!(
             "there is no configuration `{name}`; the names are {}",
-            rows.join(", ")
+            configurations.join(", ")
         ));
     }
-    for asked in claim.asked(study) {
-        study.check_asked(&asked)?;
+    for query in claim.queries(study) {
+        study.check_query(&query)?;
     }
     for (key, margin) in [("within", within), ("no_worse_by", no_worse_by)] {
         if margin.is_some_and(|margin| !(margin > 0.0 && margin.is_finite())) {

@@ -179,7 +179,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join("grids/new");
         let folder = GridFolder::open(&path).expect("new");
-        let run = path.join("seed-1/row");
+        let run = path.join("seed-1/configuration");
         let taken = TakenRun::take(&run).expect("taken").expect("free");
         assert!(TakenRun::take(&run).expect("asked").is_none());
         drop(taken);
@@ -191,6 +191,6 @@ mod tests {
         fs::create_dir(&run).expect("made");
         drop(taken);
         folder.tidy().expect("kept");
-        assert!(path.join("seed-1/row.lock").exists() && run.exists());
+        assert!(path.join("seed-1/configuration.lock").exists() && run.exists());
     }
 }

@@ -8,7 +8,7 @@ use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
 
-use super::ablated::{Ablated, Asked};
+use super::study::{AblationStudy, MetricQuery};
 use crate::error::Result;
 
 /// A configuration's results for one metric: items by seed, or the reason why the metric is
@@ -17,19 +17,19 @@ pub(super) type Answers = Result<Vec<(u64, Item)>, String>;
 
 /// The runs of all configurations.
 pub(super) struct Runs<'a> {
-    pub(super) study: &'a dyn Ablated,
-    /// The folder that contains `seed-1/ROW`.
+    pub(super) study: &'a dyn AblationStudy,
+    /// The folder that contains `seed-1/CONFIGURATION`.
     pub(super) out: &'a Path,
     pub(super) seeds: u64,
 }
 
 impl Runs<'_> {
     /// The items of a configuration over all seeds.
-    pub(super) fn answers(&self, row: &str, asked: &Asked) -> Result<Answers> {
+    pub(super) fn answers(&self, configuration: &str, query: &MetricQuery) -> Result<Answers> {
         let mut answers = Vec::new();
         for seed in 1..=self.seeds {
-            let folder = self.out.join(format!("seed-{seed}")).join(row);
-            match self.study.items(&folder, asked)? {
+            let folder = self.out.join(format!("seed-{seed}")).join(configuration);
+            match self.study.items(&folder, query)? {
                 Ok(items) => answers.extend(items.into_iter().map(|item| (seed, item))),
                 Err(reason) => return Ok(Err(reason)),
             }
@@ -38,23 +38,23 @@ impl Runs<'_> {
     }
 
     /// The metric over items and seeds, with a bootstrap interval over resampling units and seeds.
-    pub(super) fn measure(&self, row: &str, asked: &Asked) -> Result<Measure> {
-        let info = asked.figure.info(false);
-        Ok(figure(&info, self.study.unit(), &self.answers(row, asked)?))
+    pub(super) fn measure(&self, configuration: &str, query: &MetricQuery) -> Result<Measure> {
+        let info = query.metric.info(false);
+        Ok(measure(&info, self.study.resampling_unit(), &self.answers(configuration, query)?))
     }
 
     /// The metric's difference between two configurations, paired by item.
     pub(super) fn difference(
         &self,
         [better, worse]: [&str; 2],
-        [asked, of_worse]: [&Asked; 2],
+        [query, of_worse]: [&MetricQuery; 2],
     ) -> Result<Measure> {
         // The first configuration selects the items. A memory without a source cannot tell which
         // questions belong to it.
-        let of_worse = Asked { source: None, ..of_worse.clone() };
-        let [better, worse] = [self.answers(better, asked)?, self.answers(worse, &of_worse)?];
-        let info = asked.figure.info(true);
-        Ok(difference(&info, self.study.unit(), better, worse, asked.source.is_none()))
+        let of_worse = MetricQuery { source: None, ..of_worse.clone() };
+        let [better, worse] = [self.answers(better, query)?, self.answers(worse, &of_worse)?];
+        let info = query.metric.info(true);
+        Ok(difference(&info, self.study.resampling_unit(), better, worse, query.source.is_none()))
     }
 }
 
@@ -67,11 +67,11 @@ fn difference(
     worse: Answers,
     are_all: bool,
 ) -> Measure {
-    let less = better.and_then(|better| less(better, worse?, are_all));
-    figure(info, unit, &less)
+    let differences = better.and_then(|better| subtract(better, worse?, are_all));
+    measure(info, unit, &differences)
 }
 
-fn less(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, are_all: bool) -> Answers {
+fn subtract(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, are_all: bool) -> Answers {
     let mut by_id: HashMap<(u64, String), [f64; 2]> =
         worse.iter().map(|(seed, item)| ((*seed, item.id.clone()), parts(item))).collect();
     let alone = |seed: u64, id: &str| {
@@ -84,8 +84,8 @@ fn less(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, are_all: bool) -> Ans
     for (seed, mut item) in better {
         let [numerator, denominator] = parts(&item);
         let other = by_id.remove(&(seed, item.id.clone())).filter(|other| other[1] == denominator);
-        let [less, _] = other.ok_or_else(|| alone(seed, &item.id))?;
-        item.statistic = Statistic::Ratio { numerator: numerator - less, denominator };
+        let [subtrahend, _] = other.ok_or_else(|| alone(seed, &item.id))?;
+        item.statistic = Statistic::Ratio { numerator: numerator - subtrahend, denominator };
         all.push((seed, item));
     }
     let left = worse.iter().find(|(seed, item)| by_id.contains_key(&(*seed, item.id.clone())));
@@ -105,7 +105,7 @@ fn parts(item: &Item) -> [f64; 2] {
     }
 }
 
-fn figure(info: &MetricInfo, unit: &str, answers: &Answers) -> Measure {
+fn measure(info: &MetricInfo, unit: &str, answers: &Answers) -> Measure {
     let answers = match answers {
         Ok(answers) => answers,
         Err(reason) => return Measure::new(info, 0, Err(reason.clone()), None),
@@ -128,8 +128,8 @@ fn figure(info: &MetricInfo, unit: &str, answers: &Answers) -> Measure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ablated::Figure;
     use super::super::report::{Rule, Verdict, in_words};
+    use super::super::study::Metric;
     use super::*;
 
     /// 40 images with 3 questions each. For the first `right` of every ten images, the answers are
@@ -153,22 +153,22 @@ mod tests {
         Ok((1..=3).flat_map(|seed| (0..120).map(move |id| (seed, item(seed, id)))).collect())
     }
 
-    fn less(better: Answers, worse: Answers, figure: Figure) -> Measure {
-        difference(&figure.info(true), "picture", better, worse, true)
+    fn difference_of(better: Answers, worse: Answers, metric: Metric) -> Measure {
+        difference(&metric.info(true), "picture", better, worse, true)
     }
 
     #[test]
     fn differences_are_of_the_same_questions() {
-        let found = less(answers(7), answers(4), Figure::ExactMatch);
+        let found = difference_of(answers(7), answers(4), Metric::ExactMatch);
         assert!((found.value - 0.3).abs() < 1e-12 && found.n == 360);
         assert_eq!(
             found.interval.as_ref().unwrap().method,
             "percentile bootstrap by picture and seed"
         );
         assert_eq!(Verdict::of(&found, Rule::Better), Verdict::Holds);
-        let worse = less(answers(4), answers(7), Figure::ExactMatch);
+        let worse = difference_of(answers(4), answers(7), Metric::ExactMatch);
         assert_eq!(Verdict::of(&worse, Rule::Better), Verdict::Fails);
-        let same = less(answers(4), answers(4), Figure::ExactMatch);
+        let same = difference_of(answers(4), answers(4), Metric::ExactMatch);
         assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
         // The same answers to the questions of 40 images: a rule-of-three interval allows three
         // images of 40 to differ.
@@ -177,13 +177,14 @@ mod tests {
         assert_eq!(Verdict::of(&same, Rule::Within(0.08)), Verdict::Holds);
         assert_eq!(Verdict::of(&found, Rule::Within(0.01)), Verdict::Fails);
         // Fewer errors are better.
-        let errors = less(answers(4), answers(7), Figure::Wer);
+        let errors = difference_of(answers(4), answers(7), Metric::Wer);
         assert_eq!(Verdict::of(&errors, Rule::Better), Verdict::Holds);
         assert_eq!(
-            Verdict::of(&less(answers(7), answers(4), Figure::Wer), Rule::Better),
+            Verdict::of(&difference_of(answers(7), answers(4), Metric::Wer), Rule::Better),
             Verdict::Fails
         );
-        let undefined = less(answers(7), Err("undefined: as it is".to_owned()), Figure::Wer);
+        let undefined =
+            difference_of(answers(7), Err("undefined: as it is".to_owned()), Metric::Wer);
         assert_eq!(undefined.reason.as_deref(), Some("undefined: as it is"));
         assert_eq!(Verdict::of(&undefined, Rule::Better), Verdict::NotDecided);
         assert_eq!(in_words(&undefined), "–");
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn rows_that_are_compared_have_the_same_items() {
         let reason = |better: Answers, worse: Vec<(u64, Item)>, are_all| {
-            let info = Figure::ExactMatch.info(true);
+            let info = Metric::ExactMatch.info(true);
             difference(&info, "picture", better, Ok(worse), are_all).reason
         };
         let all = answers(7).unwrap();
@@ -212,12 +213,12 @@ mod tests {
     #[test]
     fn a_row_may_be_better_where_it_is_to_be_no_worse() {
         let rule = Rule::NoWorseBy(0.01);
-        let fewer_errors = less(answers(4), answers(7), Figure::Wer);
+        let fewer_errors = difference_of(answers(4), answers(7), Metric::Wer);
         assert_eq!(Verdict::of(&fewer_errors, rule), Verdict::Holds);
         assert_eq!(Verdict::of(&fewer_errors, Rule::Within(0.01)), Verdict::Fails);
-        let more_errors = less(answers(7), answers(4), Figure::Wer);
+        let more_errors = difference_of(answers(7), answers(4), Metric::Wer);
         assert_eq!(Verdict::of(&more_errors, rule), Verdict::Fails);
-        let more_right = less(answers(7), answers(4), Figure::ExactMatch);
+        let more_right = difference_of(answers(7), answers(4), Metric::ExactMatch);
         assert_eq!(Verdict::of(&more_right, rule), Verdict::Holds);
     }
 
@@ -235,9 +236,9 @@ mod tests {
             };
             (1, item)
         };
-        let row = |errors: f64| Ok(vec![item("a", errors, 8.0), item("b", 1.0, 2.0)]);
-        let info = Figure::Wer.info(false);
-        assert_eq!(figure(&info, "name", &row(2.0)).value, 0.3);
-        assert_eq!(less(row(2.0), row(4.0), Figure::Wer).value, -0.2);
+        let configuration = |errors: f64| Ok(vec![item("a", errors, 8.0), item("b", 1.0, 2.0)]);
+        let info = Metric::Wer.info(false);
+        assert_eq!(measure(&info, "name", &configuration(2.0)).value, 0.3);
+        assert_eq!(difference_of(configuration(2.0), configuration(4.0), Metric::Wer).value, -0.2);
     }
 }

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use engram_eval::html::{FigureTable, figures_page};
+use engram_eval::html::{MetricTable, metrics_page};
 use engram_eval::result::Measure;
 use serde::{Deserialize, Serialize};
 
-use super::ablated::{Ablated, Column};
 use super::measure::Runs;
-use super::rows::GridOptions;
-use super::settings::{ClaimSettings, Grid, RowSettings};
+use super::run::GridOptions;
+use super::settings::{ClaimSettings, Configuration, Grid};
+use super::study::{AblationStudy, Column};
 use crate::error::Result;
 use crate::program::Program;
 
@@ -77,25 +77,25 @@ impl Verdict {
 
 /// A configuration and its metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RowReport {
+pub struct ConfigurationReport {
     /// Its settings.
     #[serde(flatten)]
-    pub row: RowSettings,
+    pub settings: Configuration,
     /// The command for this configuration and the main one; `None` if no command line can express
     /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// Its runs by seed.
-    pub runs: Vec<RowRun>,
+    pub runs: Vec<ConfigurationRun>,
     /// Its metrics.
-    pub figures: Vec<RowFigure>,
+    pub metrics: Vec<ConfigurationMetric>,
     /// Its first metric minus the main configuration's, on the same items.
-    pub less_main: Measure,
+    pub difference_from_main: Measure,
 }
 
 /// A metric of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RowFigure {
+pub struct ConfigurationMetric {
     /// Its key in JSON: `recall_at_10`.
     pub key: String,
     /// Its table heading: `recall@10`.
@@ -105,17 +105,17 @@ pub struct RowFigure {
     pub measure: Measure,
 }
 
-impl RowReport {
+impl ConfigurationReport {
     /// The metric with this key.
-    pub fn figure(&self, key: &str) -> Option<&Measure> {
-        self.figures.iter().find(|figure| figure.key == key).map(|figure| &figure.measure)
+    pub fn metric(&self, key: &str) -> Option<&Measure> {
+        self.metrics.iter().find(|metric| metric.key == key).map(|metric| &metric.measure)
     }
 }
 
-/// The run of a configuration with one seed. For a configuration with `of`, it is the run of that
-/// other configuration.
+/// The run of a configuration with one seed. For a configuration with `run_of`, it is the run of
+/// that other configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RowRun {
+pub struct ConfigurationRun {
     /// The seed.
     pub seed: u64,
     /// The recipe's hash.
@@ -124,9 +124,16 @@ pub struct RowRun {
     pub programs: Vec<Program>,
 }
 
-impl RowRun {
-    fn of(study: &dyn Ablated, row: &RowSettings, seed: u64, out: &Path) -> Result<Self> {
-        let run = out.join(format!("seed-{seed}")).join(row.of.as_ref().unwrap_or(&row.name));
+impl ConfigurationRun {
+    fn of(
+        study: &dyn AblationStudy,
+        configuration: &Configuration,
+        seed: u64,
+        out: &Path,
+    ) -> Result<Self> {
+        let run = out
+            .join(format!("seed-{seed}"))
+            .join(configuration.run_of.as_ref().unwrap_or(&configuration.name));
         let recipe_hash = study.recipe_hash(&run)?;
         Ok(Self { seed, recipe_hash, programs: Program::of_run(&run)? })
     }
@@ -155,7 +162,7 @@ pub struct GridReport {
     /// The heading of the page.
     pub title: String,
     /// A sentence about the meaning of the metrics.
-    pub about: String,
+    pub description: String,
     /// The resampling unit of intervals, besides seeds.
     pub unit: String,
     /// The number of seeds.
@@ -167,7 +174,7 @@ pub struct GridReport {
     /// The configuration that the others are compared with.
     pub main: String,
     /// The configurations.
-    pub rows: Vec<RowReport>,
+    pub configurations: Vec<ConfigurationReport>,
     /// The claims.
     pub claims: Vec<ClaimReport>,
 }
@@ -178,28 +185,32 @@ impl GridReport {
         let study = grid.study();
         let runs = Runs { study, out: &options.out, seeds: options.seeds };
         let columns = study.columns();
-        let row = |row: &RowSettings| -> Result<RowReport> {
-            let run = |seed| RowRun::of(study, row, seed, &options.out);
-            let figure = |column: &Column| {
-                let measure = runs.measure(&row.name, &column.asked)?;
+        let configuration = |configuration: &Configuration| -> Result<ConfigurationReport> {
+            let run = |seed| ConfigurationRun::of(study, configuration, seed, &options.out);
+            let metric = |column: &Column| {
+                let measure = runs.measure(&configuration.name, &column.query)?;
                 let (key, heading) = (column.key.to_owned(), column.heading.to_owned());
-                Ok(RowFigure { key, heading, measure })
+                Ok(ConfigurationMetric { key, heading, measure })
             };
-            let first = &columns[0].asked;
-            Ok(RowReport {
+            let first = &columns[0].query;
+            Ok(ConfigurationReport {
                 runs: (1..=options.seeds).map(run).collect::<Result<_>>()?,
-                command: grid.command(row, options.seeds, &options.out),
-                figures: columns.iter().map(figure).collect::<Result<_>>()?,
-                less_main: runs.difference([&row.name, grid.main()], [first, first])?,
-                row: row.clone(),
+                command: grid.command(configuration, options.seeds, &options.out),
+                metrics: columns.iter().map(metric).collect::<Result<_>>()?,
+                difference_from_main: runs
+                    .difference([&configuration.name, grid.main()], [first, first])?,
+                settings: configuration.clone(),
             })
         };
         let claim = |claim: &ClaimSettings| -> Result<ClaimReport> {
-            let ([better, worse], rows) = (claim.asked(study), claim.rows());
-            let difference = runs.difference(rows, [&better, &worse])?;
+            let ([better, worse], configurations) = (claim.queries(study), claim.configurations());
+            let difference = runs.difference(configurations, [&better, &worse])?;
             Ok(ClaimReport {
                 compared: claim.compared(study),
-                values: [runs.measure(rows[0], &better)?, runs.measure(rows[1], &worse)?],
+                values: [
+                    runs.measure(configurations[0], &better)?,
+                    runs.measure(configurations[1], &worse)?,
+                ],
                 verdict: Verdict::of(&difference, claim.rule()),
                 difference,
                 claim: claim.clone(),
@@ -207,21 +218,26 @@ impl GridReport {
         };
         Ok(Self {
             title: study.title().to_owned(),
-            about: study.about().to_owned(),
-            unit: study.unit().to_owned(),
+            description: study.description().to_owned(),
+            unit: study.resampling_unit().to_owned(),
             seeds: options.seeds,
             program: Program::running()?,
             reused,
             main: grid.main().to_owned(),
-            rows: grid.rows().iter().map(row).collect::<Result<_>>()?,
+            configurations: grid
+                .configurations()
+                .iter()
+                .map(configuration)
+                .collect::<Result<_>>()?,
             claims: grid.claims().iter().map(claim).collect::<Result<_>>()?,
         })
     }
 
     /// The table headings of the metrics.
     fn headings(&self) -> Vec<&str> {
-        let first = self.rows.first().map_or(&[][..], |row| &row.figures);
-        first.iter().map(|figure| figure.heading.as_str()).collect()
+        let first =
+            self.configurations.first().map_or(&[][..], |configuration| &configuration.metrics);
+        first.iter().map(|metric| metric.heading.as_str()).collect()
     }
 
     /// The claim with this id.
@@ -241,15 +257,18 @@ impl GridReport {
         let (first, others) =
             headings.split_first().map_or(("", &[][..]), |(one, all)| (*one, all));
         let mut columns = vec!["configuration", "description", first];
-        let less = format!("minus {}", self.main);
-        columns.push(&less);
+        let minus_main = format!("minus {}", self.main);
+        columns.push(&minus_main);
         columns.extend(others);
         let mut lines =
             vec![format!("| {} |", columns.join(" | ")), "|---".repeat(columns.len()) + "|"];
-        for row in &self.rows {
-            let mut cells = vec![row.row.name.clone(), row.row.in_words().replace('|', "\\|")];
-            cells.extend(row.figures.iter().map(|figure| in_words(&figure.measure)));
-            cells.insert(3.min(cells.len()), in_words(&row.less_main));
+        for configuration in &self.configurations {
+            let mut cells = vec![
+                configuration.settings.name.clone(),
+                configuration.settings.in_words().replace('|', "\\|"),
+            ];
+            cells.extend(configuration.metrics.iter().map(|metric| in_words(&metric.measure)));
+            cells.insert(3.min(cells.len()), in_words(&configuration.difference_from_main));
             lines.push(format!("| {} |", cells.join(" | ")));
         }
         lines.push(String::new());
@@ -271,15 +290,24 @@ impl GridReport {
 
     /// The same report as an HTML page with plots of the intervals.
     pub fn to_html(&self) -> String {
-        let rows = |figure: &dyn Fn(&RowReport) -> Option<&Measure>| -> Vec<(String, Measure)> {
-            let of_row = |row: &RowReport| Some((row.row.name.clone(), figure(row)?.clone()));
-            self.rows.iter().filter_map(of_row).collect()
-        };
-        let less = rows(&|row| Some(&row.less_main));
-        let columns = self.rows.first().map_or(&[][..], |row| &row.figures);
+        let values =
+            |metric: &dyn Fn(&ConfigurationReport) -> Option<&Measure>| -> Vec<(String, Measure)> {
+                let named = |configuration: &ConfigurationReport| {
+                    Some((configuration.settings.name.clone(), metric(configuration)?.clone()))
+                };
+                self.configurations.iter().filter_map(named).collect()
+            };
+        let differences = values(&|configuration| Some(&configuration.difference_from_main));
+        let columns =
+            self.configurations.first().map_or(&[][..], |configuration| &configuration.metrics);
         let by_column: Vec<(&str, Vec<(String, Measure)>)> = columns
             .iter()
-            .map(|column| (column.heading.as_str(), rows(&|row| row.figure(&column.key))))
+            .map(|column| {
+                (
+                    column.heading.as_str(),
+                    values(&|configuration| configuration.metric(&column.key)),
+                )
+            })
             .collect();
         let claims: Vec<(String, Measure)> = self
             .claims
@@ -290,55 +318,59 @@ impl GridReport {
                 (name, claim.difference.clone())
             })
             .collect();
-        let main = |rows: &[(String, Measure)]| {
-            rows.iter().find(|(name, _)| *name == self.main).map(|(_, measure)| measure.value)
+        let main = |values: &[(String, Measure)]| {
+            values.iter().find(|(name, _)| *name == self.main).map(|(_, measure)| measure.value)
         };
         let note = format!(
             "{} Intervals resample {}s and seeds. {}",
-            self.about,
+            self.description,
             self.unit,
             by_chance(self.claims.len())
         );
-        let table = |heading, rows, note, reference| FigureTable {
+        let table = |heading, rows, note, reference| MetricTable {
             heading,
-            rows_are: "configuration",
+            row_heading: "configuration",
             note,
             rows,
             reference,
         };
         let claims =
-            FigureTable { rows_are: "claim", ..table("Claims", &claims, &note, Some(0.0)) };
-        let mut tables =
-            vec![claims, table("Difference from the main configuration", &less, "", Some(0.0))];
-        tables.extend(by_column.iter().map(|(heading, rows)| table(heading, rows, "", main(rows))));
-        let (rows, seeds) = (self.rows.len(), self.seeds);
+            MetricTable { row_heading: "claim", ..table("Claims", &claims, &note, Some(0.0)) };
+        let mut tables = vec![
+            claims,
+            table("Difference from the main configuration", &differences, "", Some(0.0)),
+        ];
+        tables.extend(
+            by_column.iter().map(|(heading, values)| table(heading, values, "", main(values))),
+        );
+        let (configurations, seeds) = (self.configurations.len(), self.seeds);
         let reused = self.reused_note().map_or(String::new(), |note| format!(". {note}"));
-        let lead = format!("{rows} configurations, {seeds} seeds{reused}");
-        figures_page(&self.title, &lead, &tables)
+        let lead = format!("{configurations} configurations, {seeds} seeds{reused}");
+        metrics_page(&self.title, &lead, &tables)
     }
 }
 
 impl ClaimSettings {
     /// The configurations, the metric and its subset.
-    fn compared(&self, study: &dyn Ablated) -> String {
-        let [asked, _] = self.asked(study);
+    fn compared(&self, study: &dyn AblationStudy) -> String {
+        let [query, _] = self.queries(study);
         let rule = match self.rule() {
             Rule::Better => String::new(),
             Rule::NoWorseBy(margin) => format!(", no worse by {margin}"),
             Rule::Within(margin) => format!(", within {margin}"),
         };
-        format!("{} over {}, {asked}{rule}", self.better, self.worse)
+        format!("{} over {}, {query}{rule}", self.better, self.worse)
     }
 }
 
-impl RowSettings {
+impl Configuration {
     /// The changed settings, for a table.
     fn in_words(&self) -> String {
-        if let Some(about) = &self.about {
-            return about.clone();
+        if let Some(description) = &self.description {
+            return description.clone();
         }
         let mut words: Vec<String> = self.set.iter().map(|set| format!("`{set}`")).collect();
-        words.extend(self.of.as_ref().map(|of| format!("`{of}`, evaluated again")));
+        words.extend(self.run_of.as_ref().map(|name| format!("`{name}`, evaluated again")));
         words.extend(self.k.map(|k| format!("k = {k}")));
         words.extend(self.without_sources.iter().map(|source| format!("without {source}")));
         words.join(", ")

@@ -7,9 +7,9 @@ use engram_data::world::questions::Part;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::ablated::{self, Ablated, Asked, Figure};
 use super::check;
 use super::report::Rule;
+use super::study::{self, AblationStudy, Metric, MetricQuery};
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 
@@ -27,30 +27,31 @@ struct File {
     /// Settings of all configurations, in the form of `--set`.
     #[serde(default)]
     set: Vec<String>,
-    row: Vec<Spanned<RowSettings>>,
+    configuration: Vec<Spanned<Configuration>>,
     #[serde(default)]
     claim: Vec<Spanned<ClaimSettings>>,
 }
 
-/// `[[row]]`: a configuration that is trained, or that evaluates the run of another configuration.
+/// `[[configuration]]`: a configuration that is trained, or that evaluates the run of another
+/// configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RowSettings {
+pub struct Configuration {
     /// Its name, which becomes a folder name.
     pub name: String,
     /// Its description in tables; its settings by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub about: Option<String>,
+    pub description: Option<String>,
     /// Its own settings, in the form of `--set`, besides the settings of all configurations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
     /// REVEAL: the configuration whose finished run is evaluated again. Nothing is trained then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub of: Option<String>,
-    /// REVEAL, with `of`: the number of retrieved entries.
+    pub run_of: Option<String>,
+    /// REVEAL, with `run_of`: the number of retrieved entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k: Option<usize>,
-    /// REVEAL, with `of`: sources whose entries are removed from the memory.
+    /// REVEAL, with `run_of`: sources whose entries are removed from the memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_sources: Vec<String>,
 }
@@ -66,14 +67,14 @@ pub struct ClaimSettings {
     /// The paper's statement about it.
     #[serde(default)]
     pub paper: String,
-    /// The configuration that should be better. For AVFormer also `ROW:SYSTEM`, for example
-    /// `main:wrong`.
+    /// The configuration that should be better. For AVFormer also `CONFIGURATION:SYSTEM`, for
+    /// example `main:wrong_frames`.
     pub better: String,
     /// The configuration that should be worse.
     pub worse: String,
     /// The metric to compare; by default the study's first metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub figure: Option<Figure>,
+    pub metric: Option<Metric>,
     /// REVEAL: the part of the test questions to compare; `held_out` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
@@ -93,9 +94,10 @@ pub struct ClaimSettings {
 
 impl ClaimSettings {
     /// The names of both configurations.
-    pub(crate) fn rows(&self) -> [&str; 2] {
-        [&self.better, &self.worse]
-            .map(|side| side.split_once(':').map_or(side.as_str(), |(row, _)| row))
+    pub(crate) fn configurations(&self) -> [&str; 2] {
+        [&self.better, &self.worse].map(|side| {
+            side.split_once(':').map_or(side.as_str(), |(configuration, _)| configuration)
+        })
     }
 
     /// The rule that the claim states.
@@ -108,17 +110,17 @@ impl ClaimSettings {
     }
 
     /// The metrics of both sides.
-    pub(crate) fn asked(&self, study: &dyn Ablated) -> [Asked; 2] {
+    pub(crate) fn queries(&self, study: &dyn AblationStudy) -> [MetricQuery; 2] {
         [&self.better, &self.worse].map(|side| {
-            let mut asked = Asked {
-                figure: self.figure.unwrap_or(study.columns()[0].asked.figure),
+            let mut query = MetricQuery {
+                metric: self.metric.unwrap_or(study.columns()[0].query.metric),
                 part: self.part,
                 source: self.source.clone(),
                 utterances: self.utterances.clone(),
                 system: side.split_once(':').map(|(_, system)| system.to_owned()),
             };
-            study.complete(&mut asked);
-            asked
+            study.complete(&mut query);
+            query
         })
     }
 }
@@ -129,7 +131,7 @@ pub struct Grid {
     file: PathBuf,
     recipe_file: PathBuf,
     recipe: String,
-    study: &'static dyn Ablated,
+    study: &'static dyn AblationStudy,
     main: String,
     shared: Vec<String>,
     set: Vec<String>,
@@ -137,7 +139,7 @@ pub struct Grid {
     added: Vec<String>,
     /// Whether the file's settings of all configurations are ignored.
     at_recipe_scale: bool,
-    rows: Vec<RowSettings>,
+    configurations: Vec<Configuration>,
     claims: Vec<ClaimSettings>,
     lines: Lines,
 }
@@ -145,7 +147,7 @@ pub struct Grid {
 /// The line numbers of configurations and claims, by name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lines {
-    pub(super) rows: HashMap<String, usize>,
+    pub(super) configurations: HashMap<String, usize>,
     pub(super) claims: HashMap<String, usize>,
 }
 
@@ -178,7 +180,7 @@ impl Grid {
     /// # Errors
     /// [`TrainError::Recipe`] with file and line.
     pub fn parse(text: &str, file: &Path, recipe: &str, recipe_file: &Path) -> Result<Self> {
-        let File { main, shared, set, row, claim, .. } = read(text, file)?;
+        let File { main, shared, set, configuration, claim, .. } = read(text, file)?;
         let line_of = |start| line(text, start);
         let wrong = |start: usize, reason: String| {
             let place = format!("{}:{}", file.display(), line_of(start));
@@ -186,15 +188,20 @@ impl Grid {
         };
         let recipe_options = RecipeOptions::default();
         let read = Recipe::parse(recipe, recipe_file, &recipe_options)?;
-        let Some(study) = ablated::of_study(read.study()) else {
+        let Some(study) = study::of_study(read.study()) else {
             let reason = "has no ablations; a grid needs the study `reveal` or `avformer`";
             return Err(read.error("study", reason));
         };
         let phases = read.phases().to_vec();
-        let names: Vec<&str> = row.iter().map(|row| row.get_ref().name.as_str()).collect();
-        for (i, spanned) in row.iter().enumerate() {
-            let earlier = row[..i].iter().map(Spanned::get_ref);
-            if let Err(reason) = check::row(spanned.get_ref(), &earlier.collect::<Vec<_>>()) {
+        let names: Vec<&str> = configuration
+            .iter()
+            .map(|configuration| configuration.get_ref().name.as_str())
+            .collect();
+        for (i, spanned) in configuration.iter().enumerate() {
+            let earlier = configuration[..i].iter().map(Spanned::get_ref);
+            if let Err(reason) =
+                check::configuration(spanned.get_ref(), &earlier.collect::<Vec<_>>())
+            {
                 return wrong(spanned.span().start, reason);
             }
         }
@@ -217,8 +224,10 @@ impl Grid {
             return wrong(name.span().start, reason);
         }
         let mut lines = Lines::default();
-        for spanned in &row {
-            lines.rows.insert(spanned.get_ref().name.clone(), line_of(spanned.span().start));
+        for spanned in &configuration {
+            lines
+                .configurations
+                .insert(spanned.get_ref().name.clone(), line_of(spanned.span().start));
         }
         for spanned in &claim {
             lines.claims.insert(spanned.get_ref().id.clone(), line_of(spanned.span().start));
@@ -234,7 +243,7 @@ impl Grid {
             added: Vec::new(),
             at_recipe_scale: false,
             claims: claim.into_iter().map(Spanned::into_inner).collect(),
-            rows: row.into_iter().map(Spanned::into_inner).collect(),
+            configurations: configuration.into_iter().map(Spanned::into_inner).collect(),
             lines,
         };
         // Reports errors in a configuration before hours of training.
@@ -243,8 +252,8 @@ impl Grid {
     }
 
     /// The configurations.
-    pub fn rows(&self) -> &[RowSettings] {
-        &self.rows
+    pub fn configurations(&self) -> &[Configuration] {
+        &self.configurations
     }
 
     /// The claims.
@@ -263,7 +272,7 @@ impl Grid {
     }
 
     /// The ablations of its study.
-    pub fn study(&self) -> &'static dyn Ablated {
+    pub fn study(&self) -> &'static dyn AblationStudy {
         self.study
     }
 
@@ -298,84 +307,98 @@ impl Grid {
 
     /// Keeps only these configurations, the configurations that they evaluate, the main one, and
     /// the claims about them.
-    pub fn only(mut self, names: &[&str]) -> Self {
-        let asked: Vec<String> = self
-            .rows
+    pub fn select(mut self, names: &[&str]) -> Self {
+        let selected: Vec<String> = self
+            .configurations
             .iter()
-            .filter(|row| names.contains(&row.name.as_str()))
-            .flat_map(|row| [Some(row.name.clone()), row.of.clone()])
+            .filter(|configuration| names.contains(&configuration.name.as_str()))
+            .flat_map(|configuration| {
+                [Some(configuration.name.clone()), configuration.run_of.clone()]
+            })
             .flatten()
             .chain([self.main.clone()])
             .collect();
-        self.rows.retain(|row| asked.contains(&row.name));
-        self.claims
-            .retain(|claim| claim.rows().iter().all(|name| asked.iter().any(|row| row == name)));
+        self.configurations.retain(|configuration| selected.contains(&configuration.name));
+        self.claims.retain(|claim| {
+            claim
+                .configurations()
+                .iter()
+                .all(|name| selected.iter().any(|configuration| configuration == name))
+        });
         self
     }
 
-    /// Keeps only the configurations in the claims with these ids, like [`Grid::only`].
-    pub fn about(self, claims: &[String]) -> Self {
-        let asked = self.claims.iter().filter(|claim| claims.contains(&claim.id));
-        let names: Vec<String> = asked.flat_map(ClaimSettings::rows).map(str::to_owned).collect();
-        self.only(&names.iter().map(String::as_str).collect::<Vec<_>>())
+    /// Keeps only the configurations in the claims with these ids, like [`Grid::select`].
+    pub fn select_for_claims(self, claims: &[String]) -> Self {
+        let selected = self.claims.iter().filter(|claim| claims.contains(&claim.id));
+        let names: Vec<String> =
+            selected.flat_map(ClaimSettings::configurations).map(str::to_owned).collect();
+        self.select(&names.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// The command for a configuration and the main one; `None` if no command line can express it.
-    pub fn command(&self, row: &RowSettings, seeds: u64, out: &Path) -> Option<String> {
+    pub fn command(&self, configuration: &Configuration, seeds: u64, out: &Path) -> Option<String> {
         if self.at_recipe_scale {
             return None;
         }
         let (file, out) = (self.file.display().to_string(), out.display().to_string());
-        let (name, seeds) = (row.name.clone(), seeds.to_string());
+        let (name, seeds) = (configuration.name.clone(), seeds.to_string());
         let mut words = vec!["engram".to_owned(), "grid".to_owned(), file];
-        for (option, value) in [("--rows", name), ("--seeds", seeds), ("--out", out)] {
+        for (option, value) in [("--configurations", name), ("--seeds", seeds), ("--out", out)] {
             words.extend([option.to_owned(), value]);
         }
         for set in &self.added {
             words.extend(["--set".to_owned(), set.clone()]);
         }
-        Some(words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+        Some(words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" "))
     }
 
     /// The recipe of a configuration, or of a part of its phases.
-    pub(crate) fn recipe(&self, row: &RowSettings, seed: u64, part: Phases<'_>) -> Result<Recipe> {
+    pub(crate) fn recipe(
+        &self,
+        configuration: &Configuration,
+        seed: u64,
+        part: Phases<'_>,
+    ) -> Result<Recipe> {
         let load = |set: Vec<String>| {
             let options = RecipeOptions { tiny: false, set };
             let recipe = Recipe::parse(&self.recipe, &self.recipe_file, &options)
-                .map_err(|error| self.of_row(row, &error))?;
+                .map_err(|error| self.configuration_error(configuration, &error))?;
             match recipe.study() == self.study.name() {
                 true => Ok(recipe),
                 false => {
                     let reason = format!("is not `{}`, the study of the grid", self.study.name());
-                    Err(self.of_row(row, &recipe.error("study", &reason)))
+                    Err(self.configuration_error(configuration, &recipe.error("study", &reason)))
                 }
             }
         };
         let seed = format!("seed={seed}");
         let of_all = [self.set.as_slice(), &self.added].concat();
-        let whole = load([of_all.as_slice(), &row.set, std::slice::from_ref(&seed)].concat())?;
+        let whole =
+            load([of_all.as_slice(), &configuration.set, std::slice::from_ref(&seed)].concat())?;
         let is_shared = |name: &String| self.shared.contains(name);
-        let left_out = |wanted: bool| {
+        let skipped = |wanted: bool| {
             let names = whole.phases().iter().map(|phase| &phase.name);
-            let left_out = names.filter(move |name| is_shared(name) != wanted);
-            left_out.map(|name| format!("phase.{name}.steps=0")).collect::<Vec<_>>()
+            let skipped = names.filter(move |name| is_shared(name) != wanted);
+            skipped.map(|name| format!("phase.{name}.steps=0")).collect::<Vec<_>>()
         };
         let mut set = of_all;
         match part {
             Phases::Whole => return Ok(whole),
             Phases::Shared => {
-                set.extend(row.set.iter().cloned());
+                set.extend(configuration.set.iter().cloned());
                 set = self.study.shared_settings(set);
-                set.extend(left_out(true));
+                set.extend(skipped(true));
             }
             Phases::Rest(start) => {
-                set.extend(row.set.iter().cloned());
-                set.extend(left_out(false));
+                set.extend(configuration.set.iter().cloned());
+                set.extend(skipped(false));
                 // If all configurations start from another run, the shared phases have already done
                 // so.
                 set.retain(|setting| !setting.trim_start().starts_with("start"));
                 set.push(format!("start.run={}", toml::Value::String(start.display().to_string())));
-                let patterns = self.study.taken_over().iter().map(|one| (*one).into()).collect();
+                let patterns =
+                    self.study.inherited_parameters().iter().map(|one| (*one).into()).collect();
                 set.push(format!("start.parameters={}", toml::Value::Array(patterns)));
             }
         }
@@ -390,12 +413,19 @@ impl Grid {
     }
 
     /// An error about a configuration, with its line.
-    pub(crate) fn of_row(&self, row: &RowSettings, error: &dyn std::fmt::Display) -> TrainError {
-        self.wrong(self.lines.rows.get(&row.name), format!("configuration `{}`: {error}", row.name))
+    pub(crate) fn configuration_error(
+        &self,
+        configuration: &Configuration,
+        error: &dyn std::fmt::Display,
+    ) -> TrainError {
+        self.wrong(
+            self.lines.configurations.get(&configuration.name),
+            format!("configuration `{}`: {error}", configuration.name),
+        )
     }
 
     /// An error about a claim, with its line.
-    pub(crate) fn of_claim(&self, claim: &ClaimSettings, reason: &str) -> TrainError {
+    pub(crate) fn claim_error(&self, claim: &ClaimSettings, reason: &str) -> TrainError {
         self.wrong(self.lines.claims.get(&claim.id), format!("claim `{}`: {reason}", claim.id))
     }
 
@@ -411,7 +441,7 @@ fn line(text: &str, start: usize) -> usize {
 }
 
 /// Quotes a word for a POSIX shell.
-pub fn quoted(word: &str) -> String {
+pub fn shell_quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),
@@ -441,7 +471,7 @@ mod tests {
             ("~/runs", "'~/runs'"),
             ("", "''"),
         ] {
-            assert_eq!(quoted(word), wanted);
+            assert_eq!(shell_quote(word), wanted);
         }
     }
 }

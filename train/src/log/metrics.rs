@@ -44,7 +44,7 @@ impl Metrics {
     }
 
     /// Truncates the file to a former length.
-    pub(crate) fn cut(&mut self, bytes: u64) -> Result<()> {
+    pub(crate) fn truncate(&mut self, bytes: u64) -> Result<()> {
         self.file.set_len(bytes).map_err(TrainError::io(&self.path))?;
         self.bytes = bytes;
         Ok(())
@@ -117,10 +117,10 @@ impl Window {
     }
 
     /// The values of the log line by name.
-    pub(crate) fn figures(&self, learning_rate: f64) -> Map<String, Value> {
+    pub(crate) fn values(&self, learning_rate: f64) -> Map<String, Value> {
         let mean = |sum: f64| (self.steps > 0).then(|| sum / self.steps as f64);
-        let mut figures = Map::new();
-        let mut put = |name: &str, value: Value| figures.insert(name.to_string(), value);
+        let mut values = Map::new();
+        let mut put = |name: &str, value: Value| values.insert(name.to_string(), value);
         put("loss", json!(mean(self.loss)));
         put("learning_rate", json!(learning_rate));
         put("gradient_norm", json!(mean(self.gradient_norm)));
@@ -132,7 +132,7 @@ impl Window {
         for (name, sum) in &self.parts {
             put(&format!("loss/{name}"), json!(mean(*sum)));
         }
-        figures
+        values
     }
 }
 

@@ -50,7 +50,7 @@ impl Progress {
     }
 
     /// Shows the values of a log line.
-    pub(crate) fn figures(&mut self, done: u64, loss: Option<f64>, examples_per_second: f64) {
+    pub(crate) fn report(&mut self, done: u64, loss: Option<f64>, examples_per_second: f64) {
         let loss = loss.map_or("none".to_string(), |loss| format!("{loss:.4}"));
         let text = format!("loss {loss}, {examples_per_second:.1} examples/s");
         match &self.bar {

@@ -19,10 +19,10 @@ use crate::error::Result;
 use crate::recipe::OptimiserSettings;
 
 /// Sides shorter than this are not factored.
-const SHORTEST_FACTORED_SIDE: usize = 128;
+const MIN_FACTORED_SIDE: usize = 128;
 
 /// The minimum root mean square of a parameter that scales its update.
-const LEAST_PARAMETER_SCALE: f64 = 1e-3;
+const MIN_PARAMETER_SCALE: f64 = 1e-3;
 
 /// The number of partial sums of a reduction. It is fixed, so that results do not depend on the
 /// thread count.
@@ -80,7 +80,7 @@ impl Axes {
         let [.., second, largest] = order[..] else { return None };
         let axis =
             |side: usize| Axis { length: shape[side], stride: shape[side + 1..].iter().product() };
-        (shape[second] >= SHORTEST_FACTORED_SIDE).then(|| Self {
+        (shape[second] >= MIN_FACTORED_SIDE).then(|| Self {
             largest: axis(largest),
             second: axis(second),
             run: shape[shape.len() - 1],
@@ -140,7 +140,7 @@ impl Optimiser for Adafactor {
             let update = &mut self.update[..gradient.len()];
             state.moment.scale(gradient, update, scale, epsilon, decay as f32);
             let cut = (root_mean_square(update) / self.update_clip).max(1.0);
-            let own = parameter.read(root_mean_square)?.max(LEAST_PARAMETER_SCALE);
+            let own = parameter.read(root_mean_square)?.max(MIN_PARAMETER_SCALE);
             let factor = (size.learning_rate * own / cut) as f32;
             if let Some(running) = &mut state.momentum {
                 running_mean(&mut running.values, update, factor, self.momentum as f32);

@@ -75,7 +75,7 @@ impl Document {
     }
 
     /// Removes the `[[phase]]`s of 0 steps. An override sets 0 steps to remove a phase.
-    pub(crate) fn leave_out_empty_phases(&mut self) {
+    pub(crate) fn skip_empty_phases(&mut self) {
         let Some(Value::Array(phases)) = self.table.get_mut("phase") else { return };
         let has_steps = |phase: &Value| phase.get("steps").and_then(Value::as_integer) != Some(0);
         let positions = phases.iter().enumerate().filter(|(_, phase)| has_steps(phase));

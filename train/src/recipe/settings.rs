@@ -234,7 +234,7 @@ pub struct StartSettings {
 
 impl StartSettings {
     /// Whether this parameter is loaded from the other run.
-    pub fn takes_over(&self, name: &str) -> bool {
+    pub fn loads_parameter(&self, name: &str) -> bool {
         let matches = |pattern: &String| path_matches(pattern.as_bytes(), name.as_bytes());
         self.parameters.is_empty() || self.parameters.iter().any(matches)
     }
@@ -254,8 +254,8 @@ pub struct CheckSettings {
     /// The maximum training loss of the last log line.
     pub loss_at_most: Option<f64>,
     /// The expected value of the primary metric.
-    pub figure: Option<f64>,
-    /// How much worse than `figure` the saved model may be.
+    pub metric_value: Option<f64>,
+    /// How much worse than `metric_value` the saved model may be.
     pub tolerance: f64,
 }
 

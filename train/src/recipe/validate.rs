@@ -97,11 +97,11 @@ impl Recipe {
     fn validate_check(&self) -> Result<()> {
         let check = &self.check;
         let empty =
-            check.files.is_empty() && check.loss_at_most.is_none() && check.figure.is_none();
-        let reason = "is empty: give `files`, `loss_at_most` or `figure`";
+            check.files.is_empty() && check.loss_at_most.is_none() && check.metric_value.is_none();
+        let reason = "is empty: give `files`, `loss_at_most` or `metric_value`";
         self.refuse("check", empty, reason)?;
         for (path, value) in
-            [("check.loss_at_most", check.loss_at_most), ("check.figure", check.figure)]
+            [("check.loss_at_most", check.loss_at_most), ("check.metric_value", check.metric_value)]
         {
             self.refuse(path, value.is_some_and(f64::is_nan), "has to be a number")?;
         }

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use engram_data::image::Picture;
+use engram_data::image::DecodedImage;
 use engram_models::ModelError;
-use engram_models::avformer::{Avformer, AvformerConfig, FrozenRecogniser, VisualTokens};
+use engram_models::avformer::{Avformer, AvformerConfig, FrozenAsrModel, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::log_mel::samples_of;
+use engram_models::speech::log_mel::seconds_to_samples;
 use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
 
-use super::{Listener, RecogniseOptions};
+use super::{AsrModel, TranscribeOptions};
 use crate::checksums::check_checksums;
 use crate::encode::{Encoder, Prepared};
 use crate::error::{Result, TrainError};
@@ -23,15 +23,15 @@ use crate::trainer::WEIGHTS;
 /// `config.json` of an AVFormer run: the models that its weights belong to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AddedTo {
-    /// [`AddedTo::MODEL_TYPE`].
+pub struct AvformerRunConfig {
+    /// [`AvformerRunConfig::MODEL_TYPE`].
     pub model_type: String,
     /// The configuration of the adapters and the projection.
     pub avformer: AvformerConfig,
     /// The frozen ASR model's name in the recipe.
-    pub recogniser: String,
+    pub asr_model: String,
     /// The SHA-256 of its weights.
-    pub recogniser_sha256: String,
+    pub asr_model_sha256: String,
     /// The frozen image encoder's name in the recipe.
     pub image_encoder: String,
     /// The SHA-256 of its weights; empty without frames.
@@ -47,13 +47,13 @@ pub struct AddedTo {
 
 /// The maximum number of images per clip to choose frames from. From more images, this many are
 /// chosen at equal distances.
-pub const MOST_FRAMES: usize = 32;
+pub const MAX_FRAMES: usize = 32;
 /// The maximum silence after a clip, in seconds.
-pub(crate) const MOST_SILENCE: f64 = 30.0;
+pub(crate) const MAX_SILENCE_SECONDS: f64 = 30.0;
 
 /// The visual input of a clip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub enum VisualInput {
     /// Its own frames.
     Right,
     /// Frames of another clip.
@@ -69,29 +69,29 @@ pub enum Shown {
 pub struct AdaptedClip {
     /// The audio samples at 16 kHz.
     pub samples: Vec<f32>,
-    /// Image embeddings `[V, E]` from [`AdaptedRecogniser::see`]; empty for no frames.
+    /// Image embeddings `[V, E]` from [`AdaptedAsrModel::embed_images`]; empty for no frames.
     pub embeddings: Vec<f32>,
 }
 
 /// A frozen ASR model with the adapters of several runs. At most one set of adapters is on. With
 /// none on, texts equal those of the ASR model exactly.
-pub struct AdaptedRecogniser {
-    listener: Listener,
-    added: BTreeMap<String, Added>,
-    on: Option<String>,
+pub struct AdaptedAsrModel {
+    asr_model: AsrModel,
+    added: BTreeMap<String, RunAdapters>,
+    active: Option<String>,
 }
 
 /// The adapters of one run.
-struct Added {
+struct RunAdapters {
     avformer: Avformer,
     /// `None` if the run was trained without frames, or if it should get no images.
-    eyes: Option<Encoder>,
+    image_encoder: Option<Encoder>,
     frames: usize,
     /// Silence after each clip, in samples.
     silence: usize,
 }
 
-impl AddedTo {
+impl AvformerRunConfig {
     /// The `model_type` in the file.
     pub const MODEL_TYPE: &str = "engram_avformer";
     /// The name of the file in a run folder.
@@ -101,12 +101,12 @@ impl AddedTo {
     /// folder.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`TrainError::Recognise`] for a file of another kind.
+    /// [`TrainError::Io`]; [`TrainError::Transcribe`] for a file of another kind.
     pub fn read(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let path = run.join(Self::FILE);
         let bytes = std::fs::read(&path).map_err(TrainError::io(&path))?;
-        let bad = |reason: String| TrainError::Recognise {
+        let bad = |reason: String| TrainError::Transcribe {
             reason: format!(
                 "{}: {reason}; use the folder of a finished run of `engram train avformer`",
                 path.display()
@@ -123,8 +123,8 @@ impl AddedTo {
             path if path.is_dir() && !Path::new(&name).exists() => path.display().to_string(),
             _ => name,
         };
-        let (recogniser, image_encoder) = (beside(read.recogniser), beside(read.image_encoder));
-        Ok(Self { recogniser, image_encoder, ..read })
+        let (asr_model, image_encoder) = (beside(read.asr_model), beside(read.image_encoder));
+        Ok(Self { asr_model, image_encoder, ..read })
     }
 
     /// Returns an error for contents that no run writes. `written` are the bytes of the file.
@@ -136,16 +136,16 @@ impl AddedTo {
             return Err("`avformer` has missing fields".to_owned());
         }
         self.avformer.validate().map_err(|error| format!("`avformer`: {error}"))?;
-        if self.frames > MOST_FRAMES {
-            return Err(format!("`frames` is {}, more than {MOST_FRAMES}", self.frames));
+        if self.frames > MAX_FRAMES {
+            return Err(format!("`frames` is {}, more than {MAX_FRAMES}", self.frames));
         }
         if (self.frames > 0) == self.image_encoder_sha256.is_empty() {
             return Err("`frames` and `image_encoder_sha256` do not match".to_owned());
         }
-        match (0.0..=MOST_SILENCE).contains(&self.silence) {
+        match (0.0..=MAX_SILENCE_SECONDS).contains(&self.silence) {
             true => Ok(()),
             false => Err(format!(
-                "`silence` is {}, but has to be 0 to {MOST_SILENCE} seconds",
+                "`silence` is {}, but has to be 0 to {MAX_SILENCE_SECONDS} seconds",
                 self.silence
             )),
         }
@@ -156,9 +156,9 @@ impl AddedTo {
 ///
 /// # Errors
 /// [`TrainError::Model`] for weights that cannot be read or belong to another model;
-/// [`TrainError::Recognise`] for values that are NaN or infinite.
+/// [`TrainError::Transcribe`] for values that are NaN or infinite.
 pub(crate) fn open_avformer(
-    recogniser: FrozenRecogniser,
+    recogniser: FrozenAsrModel,
     (config, image_width): (&AvformerConfig, usize),
     weights: &Path,
 ) -> Result<Avformer> {
@@ -172,7 +172,7 @@ pub(crate) fn open_avformer(
             let reason = format!(
                 "{file}: `{name}` has values that are not finite; train again, or use another run"
             );
-            return Err(TrainError::Recognise { reason });
+            return Err(TrainError::Transcribe { reason });
         }
     }
     Ok(avformer)
@@ -183,30 +183,30 @@ pub(crate) fn embedding_scale(width: usize) -> f32 {
     (width as f32).sqrt()
 }
 
-impl AdaptedRecogniser {
+impl AdaptedAsrModel {
     /// An ASR model without adapters.
-    pub fn new(listener: Listener) -> Self {
-        Self { listener, added: BTreeMap::new(), on: None }
+    pub fn new(asr_model: AsrModel) -> Self {
+        Self { asr_model, added: BTreeMap::new(), active: None }
     }
 
     /// The ASR model.
-    pub fn listener(&self) -> &Listener {
-        &self.listener
+    pub fn asr_model(&self) -> &AsrModel {
+        &self.asr_model
     }
 
     /// Loads the adapters of a run under a name, without switching them on. The image encoder is
     /// loaded from the run's path, or from `image_encoder`.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a run that belongs to another ASR model or image encoder, and
+    /// [`TrainError::Transcribe`] for a run that belongs to another ASR model or image encoder, and
     /// the errors of opening its files.
     pub fn add(&mut self, name: &str, run: &Path, image_encoder: Option<&str>) -> Result<()> {
         let config = self.config_of(run)?;
-        let eyes = match config.frames {
+        let opened = match config.frames {
             0 => None,
             _ => {
                 let given = image_encoder.unwrap_or(&config.image_encoder);
-                let encoder = Encoder::open(given).map_err(|error| TrainError::Recognise {
+                let encoder = Encoder::open(given).map_err(|error| TrainError::Transcribe {
                     reason: format!(
                         "{}: its image encoder could not be opened ({error}); give its location \
                          (--image-encoder), or use no frames (--frames none)",
@@ -220,25 +220,25 @@ impl AdaptedRecogniser {
                 Some(encoder)
             }
         };
-        self.add_with(name, run, &config, eyes)
+        self.add_with(name, run, &config, opened)
     }
 
-    /// Loads adapters like [`AdaptedRecogniser::add`] for use without images. The image encoder is
+    /// Loads adapters like [`AdaptedAsrModel::add`] for use without images. The image encoder is
     /// not opened and may be missing.
     ///
     /// # Errors
-    /// The errors of [`AdaptedRecogniser::add`], except those of the image encoder.
-    pub fn add_unseeing(&mut self, name: &str, run: &Path) -> Result<()> {
+    /// The errors of [`AdaptedAsrModel::add`], except those of the image encoder.
+    pub fn add_without_images(&mut self, name: &str, run: &Path) -> Result<()> {
         let config = self.config_of(run)?;
         self.add_with(name, run, &config, None)
     }
 
     /// The configuration of a run, checked against this ASR model.
-    fn config_of(&self, run: &Path) -> Result<AddedTo> {
-        let config = AddedTo::read(run)?;
-        let found = self.listener.weights_sha256()?;
-        if found != config.recogniser_sha256 {
-            let wanted = ("ASR model", config.recogniser.as_str());
+    fn config_of(&self, run: &Path) -> Result<AvformerRunConfig> {
+        let config = AvformerRunConfig::read(run)?;
+        let found = self.asr_model.weights_sha256()?;
+        if found != config.asr_model_sha256 {
+            let wanted = ("ASR model", config.asr_model.as_str());
             return Err(differs(run, wanted, "the given ASR model", &found));
         }
         Ok(config)
@@ -248,45 +248,45 @@ impl AdaptedRecogniser {
         &mut self,
         name: &str,
         run: &Path,
-        config: &AddedTo,
-        eyes: Option<Encoder>,
+        config: &AvformerRunConfig,
+        image_encoder: Option<Encoder>,
     ) -> Result<()> {
-        let added_to = (&config.avformer, config.image_width);
-        let avformer = open_avformer(self.listener.frozen()?, added_to, &run.join(WEIGHTS))?;
-        let silence = samples_of(config.silence);
-        let added = Added { avformer, eyes, frames: config.frames, silence };
+        let adapters = (&config.avformer, config.image_width);
+        let avformer = open_avformer(self.asr_model.frozen()?, adapters, &run.join(WEIGHTS))?;
+        let silence = seconds_to_samples(config.silence);
+        let added = RunAdapters { avformer, image_encoder, frames: config.frames, silence };
         self.added.insert(name.to_string(), added);
         Ok(())
     }
 
-    /// Switches on the adapters with this name, and switches off all others.
+    /// Activates the adapters with this name, and deactivates all others.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a name that was not added.
-    pub fn switch(&mut self, name: Option<&str>) -> Result<()> {
+    /// [`TrainError::Transcribe`] for a name that was not added.
+    pub fn activate(&mut self, name: Option<&str>) -> Result<()> {
         if let Some(name) = name.filter(|name| !self.added.contains_key(*name)) {
             let known: Vec<&str> = self.added.keys().map(String::as_str).collect();
             let reason =
                 format!("there are no adapters `{name}`; the names are {}", known.join(", "));
-            return Err(TrainError::Recognise { reason });
+            return Err(TrainError::Transcribe { reason });
         }
-        self.on = name.map(str::to_string);
+        self.active = name.map(str::to_string);
         Ok(())
     }
 
-    fn on(&self) -> Option<&Added> {
-        self.added.get(self.on.as_ref()?)
+    fn active(&self) -> Option<&RunAdapters> {
+        self.added.get(self.active.as_ref()?)
     }
 
     /// The number of images that the model uses for a clip.
-    pub fn seen(&self, clip: &AdaptedClip) -> usize {
-        let eyes = self.on().and_then(|added| added.eyes.as_ref());
-        eyes.map_or(0, |encoder| clip.embeddings.len() / encoder.width())
+    pub fn image_count(&self, clip: &AdaptedClip) -> usize {
+        let image_encoder = self.active().and_then(|added| added.image_encoder.as_ref());
+        image_encoder.map_or(0, |encoder| clip.embeddings.len() / encoder.width())
     }
 
     /// The number of frames that the model needs per clip.
     pub fn frames(&self) -> usize {
-        self.on().filter(|added| added.eyes.is_some()).map_or(0, |added| added.frames)
+        self.active().filter(|added| added.image_encoder.is_some()).map_or(0, |added| added.frames)
     }
 
     /// Computes embeddings of a clip's images, `[V, E]`. As many images as the model needs are
@@ -294,13 +294,13 @@ impl AdaptedRecogniser {
     ///
     /// # Errors
     /// [`TrainError::Data`] for an image that cannot be decoded.
-    pub fn see(&self, pictures: &[PathBuf]) -> Result<Vec<f32>> {
-        let Some(Added { eyes: Some(encoder), frames, .. }) = self.on() else {
+    pub fn embed_images(&self, images: &[PathBuf]) -> Result<Vec<f32>> {
+        let Some(RunAdapters { image_encoder: Some(encoder), frames, .. }) = self.active() else {
             return Ok(Vec::new());
         };
-        let prepare = |path: &PathBuf| encoder.prepare_picture(&Picture::open(path)?, path);
-        let shown = shown(pictures, *frames).into_iter();
-        let prepared: Vec<Prepared> = shown.map(prepare).collect::<Result<_>>()?;
+        let prepare = |path: &PathBuf| encoder.prepare_image(&DecodedImage::open(path)?, path);
+        let frames = select_frames(images, *frames).into_iter();
+        let prepared: Vec<Prepared> = frames.map(prepare).collect::<Result<_>>()?;
         let scale = embedding_scale(encoder.width());
         let mut embeddings = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
         embeddings.iter_mut().for_each(|value| *value *= scale);
@@ -311,16 +311,16 @@ impl AdaptedRecogniser {
     /// are the ASR model's own.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for a clip that is too long or too short; [`TrainError::Recognise`]
+    /// [`TrainError::Model`] for a clip that is too long or too short; [`TrainError::Transcribe`]
     /// for embeddings that do not match the adapters.
     pub fn transcribe(&self, clips: &[AdaptedClip]) -> Result<Vec<String>> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-        let Some(Added { avformer, eyes, frames, silence }) = self.on() else {
-            let made = self.listener.transcribe(&samples, &[], &RecogniseOptions::default())?;
+        let Some(RunAdapters { avformer, image_encoder, frames, silence }) = self.active() else {
+            let made = self.asr_model.transcribe(&samples, &[], &TranscribeOptions::default())?;
             return Ok(made.into_iter().map(|transcript| transcript.text).collect());
         };
-        let width = eyes.as_ref().map_or(1, Encoder::width);
-        let most = frames * width * usize::from(eyes.is_some());
+        let width = image_encoder.as_ref().map_or(1, Encoder::width);
+        let most = frames * width * usize::from(image_encoder.is_some());
         let fits = |clip: &AdaptedClip| {
             clip.embeddings.len() <= most && clip.embeddings.len().is_multiple_of(width)
         };
@@ -330,7 +330,7 @@ impl AdaptedRecogniser {
                  compute them again with the adapters that are switched on",
                 clip.embeddings.len()
             );
-            return Err(TrainError::Recognise { reason });
+            return Err(TrainError::Transcribe { reason });
         }
         let counts: Vec<usize> = clips.iter().map(|clip| clip.embeddings.len() / width).collect();
         let values: Vec<f32> = clips.iter().flat_map(|clip| clip.embeddings.clone()).collect();
@@ -338,10 +338,10 @@ impl AdaptedRecogniser {
         let embeddings = Tensor::from_vec(values, shape, &Device::Cpu);
         let embeddings = embeddings.map_err(ModelError::from)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-        let embedded = self.listener.embed(avformer.recogniser(), &samples, *silence)?;
-        let audio = avformer.encode(embedded, Some(&visual), &Mode::predict())?;
+        let embedded = self.asr_model.embed(avformer.asr_model(), &samples, *silence)?;
+        let audio = avformer.encode(embedded, Some(&visual), &Mode::inference())?;
         let lengths: Vec<usize> = samples.iter().map(|samples| samples.len()).collect();
-        self.listener.texts_of(&audio, &lengths)
+        self.asr_model.texts_of(&audio, &lengths)
     }
 }
 
@@ -353,20 +353,20 @@ fn differs(run: &Path, (what, wanted): (&str, &str), given: &str, found: &str) -
          use the {what} that it was trained for",
         run.display()
     );
-    TrainError::Recognise { reason }
+    TrainError::Transcribe { reason }
 }
 
 /// Chooses `count` entries of a list: the middle one of each of `count` equal parts. Returns all if
 /// there are fewer.
-pub fn evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
+pub fn sample_evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
     let (length, count) = (all.len(), count.min(all.len()));
     (0..count).map(move |i| &all[(2 * i + 1) * length / (2 * count)])
 }
 
 /// Chooses the images of a clip, in the same way as the test of a run.
-pub fn shown<T>(pictures: &[T], count: usize) -> Vec<&T> {
-    let chosen: Vec<&T> = evenly(pictures, MOST_FRAMES).collect();
-    evenly(&chosen, count).copied().collect()
+pub fn select_frames<T>(frames: &[T], count: usize) -> Vec<&T> {
+    let chosen: Vec<&T> = sample_evenly(frames, MAX_FRAMES).collect();
+    sample_evenly(&chosen, count).copied().collect()
 }
 
 #[cfg(test)]
@@ -376,11 +376,11 @@ mod tests {
     #[test]
     fn frames_are_taken_evenly() {
         let all: Vec<usize> = (0..8).collect();
-        let taken = |count| evenly(&all, count).copied().collect::<Vec<_>>();
+        let taken = |count| sample_evenly(&all, count).copied().collect::<Vec<_>>();
         assert_eq!(taken(4), [1, 3, 5, 7]);
         assert_eq!(taken(1), [4]);
         assert_eq!(taken(3), [1, 4, 6]);
         assert_eq!(taken(20), all);
-        assert!(taken(0).is_empty() && evenly(&[0; 0], 3).next().is_none());
+        assert!(taken(0).is_empty() && sample_evenly(&[0; 0], 3).next().is_none());
     }
 }

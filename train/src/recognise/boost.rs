@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use engram_data::DataError;
-use engram_data::speech::tokens::SpeechTokeniser;
-use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
+use engram_data::speech::tokenizer::SpeechTokenizer;
+use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
 
-use super::{ConformerRecogniser, Recogniser};
+use super::{ConformerAsr, WhisperAsr};
 use crate::error::{Result, TrainError};
 
 /// The default bonus for a token that continues a listed word, in nats. It is for Whisper, whose
@@ -19,10 +19,10 @@ pub const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
 const OF_FIRST: f32 = 0.5;
 
 /// Builds trees from lists of words.
-pub struct Booster<'a> {
-    tokeniser: &'a SpeechTokeniser,
+pub struct BoostTreeBuilder<'a> {
+    tokeniser: &'a SpeechTokenizer,
     vocabulary: Vocabulary,
-    edges: Arc<WordEdges>,
+    boundaries: Arc<WordBoundaries>,
     bonus: Bonus,
 }
 
@@ -33,35 +33,35 @@ enum Vocabulary {
     Closed { is_space: Vec<bool> },
 }
 
-impl Recogniser {
+impl WhisperAsr {
     /// A builder for trees of boosted words. `weight` is the bonus of their tokens, in nats
     /// ([`WHISPER_BOOST_WEIGHT`] by default).
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a weight that is negative or not finite; [`TrainError::Data`]
+    /// [`TrainError::Transcribe`] for a weight that is negative or not finite; [`TrainError::Data`]
     /// for tokens that cannot be decoded.
-    pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
+    pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
         let (tokeniser, end) = (&self.tokeniser, self.tokens.end);
         let texts = (0..end).map(|token| tokeniser.decode(&[token]));
         let texts = texts.collect::<std::result::Result<Vec<String>, _>>()?;
         let weight = weight.unwrap_or(WHISPER_BOOST_WEIGHT);
-        Booster::new(tokeniser, Vocabulary::Open { end }, &texts, weight)
+        BoostTreeBuilder::new(tokeniser, Vocabulary::Open { end }, &texts, weight)
     }
 }
 
-impl ConformerRecogniser {
-    /// A builder like [`Recogniser::booster`], with [`CONFORMER_BOOST_WEIGHT`] by default.
+impl ConformerAsr {
+    /// A builder like [`WhisperAsr::boost_builder`], with [`CONFORMER_BOOST_WEIGHT`] by default.
     ///
     /// # Errors
-    /// The errors of [`Recogniser::booster`].
-    pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
-        Booster::of_closed(self.tokeniser(), weight.unwrap_or(CONFORMER_BOOST_WEIGHT))
+    /// The errors of [`WhisperAsr::boost_builder`].
+    pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
+        BoostTreeBuilder::of_closed(self.tokeniser(), weight.unwrap_or(CONFORMER_BOOST_WEIGHT))
     }
 }
 
-impl<'a> Booster<'a> {
+impl<'a> BoostTreeBuilder<'a> {
     /// A builder for a vocabulary that cannot express every text.
-    fn of_closed(tokeniser: &'a SpeechTokeniser, weight: f32) -> Result<Self> {
+    fn of_closed(tokeniser: &'a SpeechTokenizer, weight: f32) -> Result<Self> {
         let texts = texts_within(tokeniser)?;
         let is_space = |text: &String| !text.is_empty() && text.trim().is_empty();
         let is_space = texts.iter().map(is_space).collect();
@@ -69,7 +69,7 @@ impl<'a> Booster<'a> {
     }
 
     fn new(
-        tokeniser: &'a SpeechTokeniser,
+        tokeniser: &'a SpeechTokenizer,
         vocabulary: Vocabulary,
         texts: &[String],
         weight: f32,
@@ -78,18 +78,18 @@ impl<'a> Booster<'a> {
             let reason = format!(
                 "the weight {weight} of boosted words has to be a finite number of at least 0"
             );
-            return Err(TrainError::Recognise { reason });
+            return Err(TrainError::Transcribe { reason });
         }
-        let bonus = Bonus { begin: OF_FIRST * weight, go_on: weight };
-        let edges = Arc::new(WordEdges::of(texts.iter().map(String::as_str)));
-        Ok(Self { tokeniser, vocabulary, edges, bonus })
+        let bonus = Bonus { begin: OF_FIRST * weight, next: weight };
+        let boundaries = Arc::new(WordBoundaries::from_tokens(texts.iter().map(String::as_str)));
+        Ok(Self { tokeniser, vocabulary, boundaries, bonus })
     }
 
     /// The tree of these words and phrases: as written and capitalised, with and without a space
     /// before them. If two forms have the same tokens, the bonus counts once.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a word with the name of a special token, such as
+    /// [`TrainError::Transcribe`] for a word with the name of a special token, such as
     /// `<|endoftext|>`, and for a character that a Conformer's tokens cannot express;
     /// [`TrainError::Data`]
     pub fn tree<S: AsRef<str>>(&self, words: &[S]) -> Result<Arc<BoostTree>> {
@@ -101,7 +101,7 @@ impl<'a> Booster<'a> {
                 Vocabulary::Closed { is_space } => self.closed(&word, is_space, &mut sequences)?,
             }
         }
-        Ok(Arc::new(BoostTree::new(&sequences, self.bonus, self.edges.clone())))
+        Ok(Arc::new(BoostTree::new(&sequences, self.bonus, self.boundaries.clone())))
     }
 
     fn open(&self, word: &str, end: u32, sequences: &mut Vec<Vec<u32>>) -> Result<()> {
@@ -109,7 +109,7 @@ impl<'a> Booster<'a> {
             let tokens = self.tokeniser.encode(&form)?;
             if tokens.iter().any(|token| *token >= end) {
                 let reason = format!("the boosted word `{word}` contains a special token");
-                return Err(TrainError::Recognise { reason });
+                return Err(TrainError::Transcribe { reason });
             }
             sequences.push(tokens);
         }
@@ -121,14 +121,14 @@ impl<'a> Booster<'a> {
     fn closed(&self, word: &str, is_space: &[bool], sequences: &mut Vec<Vec<u32>>) -> Result<()> {
         let mut forms = forms(word);
         forms.push(word.to_lowercase());
-        let encode = |form: &str| self.tokeniser.encode_known(form);
+        let encode = |form: &str| self.tokeniser.encode_strict(form);
         forms.retain(|form| encode(form).is_ok());
         if forms.is_empty() {
             // This returns the error for the word itself.
             encode(word).map_err(|error| match error {
                 DataError::Tokenizer { reason, .. } => {
                     let reason = format!("{reason} of the model; remove the word from the list");
-                    TrainError::Recognise { reason }
+                    TrainError::Transcribe { reason }
                 }
                 other => other.into(),
             })?;
@@ -146,7 +146,7 @@ impl<'a> Booster<'a> {
 
 /// The text that each token of a vocabulary adds after other text. At the start of a text, many
 /// tokens omit their leading space.
-fn texts_within(tokeniser: &SpeechTokeniser) -> Result<Vec<String>> {
+fn texts_within(tokeniser: &SpeechTokenizer) -> Result<Vec<String>> {
     let ids = 0..tokeniser.vocabulary_size() as u32;
     let mut before = None;
     for id in ids.clone() {
@@ -195,29 +195,29 @@ mod tests {
     }
 
     /// The total bonus of each text at weight 2, including the end of the text.
-    fn bonuses(tokeniser: &SpeechTokeniser, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
-        let tree = Booster::of_closed(tokeniser, 2.0)?.tree(words)?;
+    fn bonuses(tokeniser: &SpeechTokenizer, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
+        let tree = BoostTreeBuilder::of_closed(tokeniser, 2.0)?.tree(words)?;
         let of = |text: &&str| {
             let (mut state, mut sum) = (BoostState::default(), 0.0);
-            for token in tokeniser.encode_known(text)? {
-                let (next, gives) = tree.advance(state, token, BrokenMatch::GivesBack);
+            for token in tokeniser.encode_strict(text)? {
+                let (next, gives) = tree.advance(state, token, BrokenMatch::ReturnBonus);
                 (state, sum) = (next, sum + gives);
             }
-            Ok(sum + tree.end(state))
+            Ok(sum + tree.final_bonus(state))
         };
         texts.iter().map(of).collect()
     }
 
     #[test]
     fn letters_of_a_word_get_their_bonus_once_and_spaces_none() -> Result<()> {
-        let letters = SpeechTokeniser::letters()?;
+        let letters = SpeechTokenizer::letters()?;
         let words = ["Ash", "ash", "ASH", "mountain ash"];
         let texts = ["ash", "an ash", "as", "cash", "ashes", "ash'", "the mountain ash", "a  b"];
         let want = [5.0, 5.0, 0.0, 0.0, 0.0, 5.0, 23.0, 0.0];
         assert_eq!(bonuses(&letters, &words, &texts)?, want);
         let error = bonuses(&letters, &["oak", "café au lait"], &[]).unwrap_err().to_string();
         assert!(error.contains("'é' of \"café au lait\""), "{error}");
-        assert!(Booster::of_closed(&letters, f32::NAN).is_err());
+        assert!(BoostTreeBuilder::of_closed(&letters, f32::NAN).is_err());
         Ok(())
     }
 
@@ -236,7 +236,7 @@ mod tests {
         });
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), json.to_string()).unwrap();
-        let tokeniser = SpeechTokeniser::from_file(file.path())?;
+        let tokeniser = SpeechTokenizer::from_file(file.path())?;
         let texts = texts_within(&tokeniser)?;
         assert_eq!(texts[1..], [" ", " as", "h", "as", "e", "a", "s"]);
         // `he` is `▁`, `h`, `e`.

@@ -7,23 +7,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::ModelError;
 use engram_models::adapter::Adapters;
 use engram_models::conformer::{ConformerCtc, ConformerCtcConfig};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::boosting::BoostTree;
-use engram_models::speech::ctc_beam::{self, Search};
-use engram_models::speech::decode::{BestPath, best_paths};
-use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
+use engram_models::speech::ctc_beam::{self, BeamSearchOptions};
+use engram_models::speech::decode::{BestPath, greedy_paths};
+use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
 use engram_models::weights::Weights;
 
-use super::RecogniseOptions;
-use super::steady::is_without_speech;
+use super::TranscribeOptions;
+use super::speech_detection::is_without_speech;
 use super::transcript::{Segment, Transcript, Word};
 use crate::error::{Result, TrainError};
-use crate::published::{self, PublishedFolder};
+use crate::pretrained::{self, PretrainedFolder};
 
 /// The window of a long recording and the context on each side, in samples: 20 s and 2 s.
 const WINDOW: usize = 20 * SAMPLE_RATE as usize;
@@ -32,11 +32,11 @@ const CONTEXT: usize = 2 * SAMPLE_RATE as usize;
 const PAUSE: f64 = 0.6;
 
 /// A Conformer with its tokenizer.
-pub struct ConformerRecogniser {
+pub struct ConformerAsr {
     pub(super) model: ConformerCtc,
     pub(super) parameters: Parameters,
     pub(super) mel: LogMel,
-    tokeniser: SpeechTokeniser,
+    tokeniser: SpeechTokenizer,
     /// The path of the weights file.
     weights: PathBuf,
 }
@@ -45,9 +45,9 @@ pub struct ConformerRecogniser {
 /// the mean probability of its tokens are below them. Speech in noise of equal power has more
 /// letters. Texts of one or two letters need a higher probability, because most texts of noise are
 /// this short.
-const FEWEST_LETTERS: f64 = 1.5;
-const LEAST_LIKELY: f32 = 0.75;
-const LEAST_LIKELY_OF_TWO: f32 = 0.9;
+const MIN_LETTERS_PER_SECOND: f64 = 1.5;
+const MIN_PROBABILITY: f32 = 0.75;
+const MIN_PROBABILITY_OF_TWO: f32 = 0.9;
 
 /// The maximum time difference of a token between two overlapping windows, in seconds.
 const EDGE: f64 = 0.12;
@@ -62,24 +62,24 @@ struct Timed {
     log_probability: f32,
 }
 
-impl ConformerRecogniser {
+impl ConformerAsr {
     /// Opens the model in a run folder, in a published folder, or at `hf://owner/name`:
     /// `config.json`, `tokenizer.json` and `model.safetensors`.
     ///
     /// # Errors
     /// [`TrainError::Data`] for missing files; [`TrainError::Model`] for a model that is unknown or
-    /// does not match its weights; [`TrainError::Recognise`] for the tokenizer of another model.
+    /// does not match its weights; [`TrainError::Transcribe`] for the tokenizer of another model.
     pub fn open(location: &str) -> Result<Self> {
-        let folder = PublishedFolder::open(location)?;
+        let folder = PretrainedFolder::open(location)?;
         let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
-        let tokeniser = SpeechTokeniser::from_file(&folder.tokenizer()?)?;
+        let tokeniser = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         if tokeniser.vocabulary_size() > config.vocab_size {
             let (theirs, own) = (tokeniser.vocabulary_size(), config.vocab_size);
             let reason = format!(
                 "{location}: tokenizer.json has {theirs} tokens, but config.json has {own}: \
                  they belong to different models"
             );
-            return Err(TrainError::Recognise { reason });
+            return Err(TrainError::Transcribe { reason });
         }
         let weights = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
@@ -89,20 +89,20 @@ impl ConformerRecogniser {
         Ok(Self {
             model,
             parameters: builder.finish()?,
-            mel: LogMel::normalised(config.encoder_config.num_mel_bins)?,
+            mel: LogMel::conformer(config.encoder_config.num_mel_bins)?,
             tokeniser,
             weights,
         })
     }
 
     /// Its tokenizer.
-    pub(super) fn tokeniser(&self) -> &SpeechTokeniser {
+    pub(super) fn tokeniser(&self) -> &SpeechTokenizer {
         &self.tokeniser
     }
 
     /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
-        seconds(WINDOW)
+        samples_to_seconds(WINDOW)
     }
 
     /// Computes the SHA-256 of the weights file.
@@ -110,7 +110,7 @@ impl ConformerRecogniser {
     /// # Errors
     /// [`TrainError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
-        published::weights_sha256(&self.weights)
+        pretrained::weights_sha256(&self.weights)
     }
 
     /// Transcribes clips of 16 kHz samples in one batch, with boosted words for each clip. Clips
@@ -122,31 +122,32 @@ impl ConformerRecogniser {
         &self,
         clips: &[&[f32]],
         boosts: &[Option<Arc<BoostTree>>],
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
     ) -> Result<Vec<Transcript>> {
         let boost = |i: usize| boosts.get(i).unwrap_or(&options.boost).clone();
-        let search = |i| Search { num_beams: options.num_beams, boost: boost(i) };
+        let search = |i| BeamSearchOptions { num_beams: options.num_beams, boost: boost(i) };
         let paths = self.paths(clips, &(0..clips.len()).map(search).collect::<Vec<_>>())?;
         let made = clips.iter().zip(paths).map(|(clip, path)| {
             let timed = self.timed(&path);
-            let form = (seconds(clip.len()), options.word_times);
+            let form = (samples_to_seconds(clip.len()), options.word_times);
             self.transcript(form, &timed, &[path])
         });
         made.collect()
     }
 
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
-    /// After each window, `heard` gets the seconds done so far.
+    /// After each window, `on_window` gets the seconds done so far.
     ///
     /// # Errors
-    /// The errors of [`ConformerRecogniser::transcribe`] and of `read`.
+    /// The errors of [`ConformerAsr::transcribe`] and of `read`.
     pub fn transcribe_long<E: From<TrainError>>(
         &self,
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
         mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
-        mut heard: impl FnMut(f64),
+        mut on_window: impl FnMut(f64),
     ) -> Result<Transcript, E> {
-        let search = Search { num_beams: options.num_beams, boost: options.boost.clone() };
+        let search =
+            BeamSearchOptions { num_beams: options.num_beams, boost: options.boost.clone() };
         // `samples` starts at sample `first` of the recording. Samples before `done` are finished.
         let (mut samples, mut first, mut done, mut more) = (Vec::new(), 0, 0, true);
         let (mut timed, mut paths) = (Vec::new(), Vec::new());
@@ -160,26 +161,26 @@ impl ConformerRecogniser {
             if let Some(path) =
                 self.paths(&[window], std::slice::from_ref(&search)).map_err(E::from)?.pop()
             {
-                let (from, to) = (seconds(done), seconds(done + WINDOW));
+                let (from, to) = (samples_to_seconds(done), samples_to_seconds(done + WINDOW));
                 let before = timed.len();
                 for token in self.timed(&path) {
-                    let token = Timed { time: token.time + seconds(first), ..token };
+                    let token = Timed { time: token.time + samples_to_seconds(first), ..token };
                     let is_own = token.time >= from - EDGE && (token.time < to || is_last);
                     let is_seam = token.time < from + EDGE;
-                    if is_own && !(is_seam && is_heard(&timed[..before], &token)) {
+                    if is_own && !(is_seam && is_transcribed(&timed[..before], &token)) {
                         timed.push(token);
                     }
                 }
                 paths.push(path);
             }
             if is_last {
-                let length = seconds(first + window.len());
-                heard(length);
+                let length = samples_to_seconds(first + window.len());
+                on_window(length);
                 let form = (length, options.word_times);
                 return self.transcript(form, &timed, &paths).map_err(E::from);
             }
             done += WINDOW;
-            heard(seconds(done));
+            on_window(samples_to_seconds(done));
             let behind = done.saturating_sub(CONTEXT) - first;
             samples.drain(..behind);
             first += behind;
@@ -187,7 +188,7 @@ impl ConformerRecogniser {
     }
 
     /// The CTC path of each clip's text; empty for audio without speech.
-    fn paths(&self, clips: &[&[f32]], searches: &[Search]) -> Result<Vec<BestPath>> {
+    fn paths(&self, clips: &[&[f32]], searches: &[BeamSearchOptions]) -> Result<Vec<BestPath>> {
         let frames: Vec<Frames> = clips
             .iter()
             .map(|clip| self.mel.frames(if is_without_speech(clip) { &[] } else { clip }, 0))
@@ -204,13 +205,14 @@ impl ConformerRecogniser {
         let packed = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
         let encoder = self.model.encoder();
         let embedded = encoder.embed(&packed, &lengths)?;
-        let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::predict())?;
+        let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::inference())?;
         let logits = self.model.logits(&audio)?;
         let blank = self.model.config().blank;
-        let searches: Vec<Search> = places.iter().map(|i| searches[*i].clone()).collect();
-        let found = ctc_beam::paths(&logits, &audio.lengths, blank, &searches)?;
+        let searches: Vec<BeamSearchOptions> =
+            places.iter().map(|i| searches[*i].clone()).collect();
+        let found = ctc_beam::beam_search_paths(&logits, &audio.lengths, blank, &searches)?;
         // Speech is detected from the path without boosting.
-        let likeliest = best_paths(&logits, &audio.lengths, blank)?;
+        let likeliest = greedy_paths(&logits, &audio.lengths, blank)?;
         for ((place, path), likeliest) in places.into_iter().zip(found).zip(likeliest) {
             let text = self.tokeniser.decode(&likeliest.tokens)?;
             if !is_noise(&likeliest, &text, clips[place].len()) {
@@ -224,7 +226,7 @@ impl ConformerRecogniser {
         let factor = self.model.config().encoder_config.subsampling_factor;
         let tokens = path.tokens.iter().zip(&path.states).zip(&path.log_probabilities);
         let timed = |((token, state), log_probability): ((&u32, &usize), &f32)| Timed {
-            time: seconds(state * factor * HOP),
+            time: samples_to_seconds(state * factor * HOP),
             token: *token,
             log_probability: *log_probability,
         };
@@ -264,9 +266,9 @@ impl ConformerRecogniser {
             mean_log_probability: mean(|path| path.mean_log_probability),
             no_speech_probability: paths
                 .iter()
-                .fold(1.0, |least, path| path.least_blank.min(least)),
-            cut: false,
-            padded: false,
+                .fold(1.0, |least, path| path.min_blank_probability.min(least)),
+            truncated: false,
+            decoded_again: false,
         })
     }
 
@@ -305,20 +307,20 @@ impl ConformerRecogniser {
 
 /// The path of audio without speech.
 fn nothing() -> BestPath {
-    BestPath { least_blank: 1.0, ..BestPath::default() }
+    BestPath { min_blank_probability: 1.0, ..BestPath::default() }
 }
 
 /// Whether the best path and its text are typical of noise with this many samples.
 fn is_noise(path: &BestPath, text: &str, samples: usize) -> bool {
     let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
     let sum: f32 = path.log_probabilities.iter().map(|own| own.exp()).sum();
-    let least = if letters <= 2 { LEAST_LIKELY_OF_TWO } else { LEAST_LIKELY };
+    let least = if letters <= 2 { MIN_PROBABILITY_OF_TWO } else { MIN_PROBABILITY };
     let is_unsure = sum < least * path.tokens.len() as f32;
-    is_unsure && (letters as f64) < FEWEST_LETTERS * seconds(samples)
+    is_unsure && (letters as f64) < MIN_LETTERS_PER_SECOND * samples_to_seconds(samples)
 }
 
 /// Whether the previous window already contains this token or a later one.
-fn is_heard(timed: &[Timed], token: &Timed) -> bool {
+fn is_transcribed(timed: &[Timed], token: &Timed) -> bool {
     let is_same = |last: &Timed| token.token == last.token && token.time - last.time < EDGE;
     timed.last().is_some_and(|last| last.time > token.time || is_same(last))
 }

@@ -4,16 +4,16 @@ use std::path::Path;
 
 use candle_core::{DType, Device};
 use engram_data::hub::WeightsLocation;
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::log_mel::LogMel;
 use engram_models::weights::Weights;
 use engram_models::whisper::{AlignmentHeads, Whisper, WhisperConfig, WhisperTokens};
 use serde::Deserialize;
 
-use super::Recogniser;
+use super::WhisperAsr;
 use crate::error::{Result, TrainError};
-use crate::published::PublishedFolder;
+use crate::pretrained::PretrainedFolder;
 
 /// The used fields of `generation_config.json`: suppressed tokens, which older folders have in
 /// `config.json`, and the attention heads for word times.
@@ -25,7 +25,7 @@ struct GenerationConfig {
     alignment_heads: Option<Vec<[usize; 2]>>,
 }
 
-impl Recogniser {
+impl WhisperAsr {
     /// Opens the model in a folder or at `hf://owner/name`: `config.json`, `tokenizer.json`,
     /// `model.safetensors`, and `generation_config.json` if it exists.
     ///
@@ -43,12 +43,12 @@ impl Recogniser {
                 "{folder}: contains a model.bin; if it is a CTranslate2 model, run `engram data \
                  convert ctranslate2 {folder} --out NEW` and use NEW"
             );
-            return Err(TrainError::Recognise { reason });
+            return Err(TrainError::Transcribe { reason });
         }
-        let folder = PublishedFolder::open(location)?;
+        let folder = PretrainedFolder::open(location)?;
         let config_file = folder.file("config.json")?;
         let config = WhisperConfig::read(&config_file)?;
-        let tokeniser = SpeechTokeniser::from_file(&folder.tokenizer()?)?;
+        let tokeniser = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         let path = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
@@ -66,7 +66,7 @@ impl Recogniser {
         let heads = generation.alignment_heads.unwrap_or_default();
         let alignment_heads = AlignmentHeads::new(&heads, &config).map_err(|error| {
             let file = generation_file.as_deref().unwrap_or(&config_file).display();
-            TrainError::Recognise { reason: format!("{file}: {error}") }
+            TrainError::Transcribe { reason: format!("{file}: {error}") }
         })?;
         let default_at_start = || {
             // The space and the end-of-text token.
@@ -74,7 +74,7 @@ impl Recogniser {
             blank.into_iter().flatten().chain([tokens.end]).collect()
         };
         Ok(Self {
-            mel: LogMel::new(config.num_mel_bins)?,
+            mel: LogMel::whisper(config.num_mel_bins)?,
             suppressed: generation.suppress_tokens.or(older.suppress_tokens).unwrap_or_default(),
             suppressed_at_start: generation
                 .begin_suppress_tokens
@@ -97,7 +97,7 @@ const ENGLISH_VOCABULARY: usize = 51_864;
 impl GenerationConfig {
     fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
-        serde_json::from_str(&text).map_err(|error| TrainError::Recognise {
+        serde_json::from_str(&text).map_err(|error| TrainError::Transcribe {
             reason: format!("{}, line {}: {error}", path.display(), error.line()),
         })
     }

@@ -4,34 +4,34 @@
 use candle_core::{Device, Tensor};
 use engram_data::DataError;
 use engram_models::ModelError;
-use engram_models::avformer::FrozenRecogniser;
+use engram_models::avformer::FrozenAsrModel;
 use engram_models::generation::GenerateOptions;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
-use engram_models::speech::decode::best_paths;
-use engram_models::speech::log_mel::{Frames, HOP, samples_of};
-use engram_models::whisper::Rules;
+use engram_models::speech::decode::greedy_paths;
+use engram_models::speech::log_mel::{Frames, HOP, seconds_to_samples};
+use engram_models::whisper::DecodingRules;
 
 use rayon::prelude::*;
 
-use super::{Listener, MOST_TOKENS, RecogniseOptions, Recogniser, SHORT_SILENCE};
+use super::{AsrModel, MAX_TOKENS, SHORT_SILENCE, TranscribeOptions, WhisperAsr};
 use crate::error::Result;
 
-impl Listener {
+impl AsrModel {
     /// The network, with frozen parameters.
     ///
     /// # Errors
-    /// [`TrainError`](crate::TrainError)`::Recognise` for a multilingual Whisper model, which would
-    /// need a language.
-    pub fn frozen(&self) -> Result<FrozenRecogniser> {
+    /// [`TrainError`](crate::TrainError)`::Transcribe` for a multilingual Whisper model, which
+    /// would need a language.
+    pub fn frozen(&self) -> Result<FrozenAsrModel> {
         Ok(match self {
-            Self::Whisper(whisper) => FrozenRecogniser::Whisper {
+            Self::Whisper(whisper) => FrozenAsrModel::Whisper {
                 model: Box::new(whisper.whisper.clone()),
                 prompt: whisper.prompt()?,
                 end: whisper.tokens.end,
             },
             Self::Conformer(conformer) => {
-                FrozenRecogniser::Conformer(Box::new(conformer.model.clone()))
+                FrozenAsrModel::Conformer(Box::new(conformer.model.clone()))
             }
         })
     }
@@ -45,7 +45,7 @@ impl Listener {
     }
 
     /// The minimum length of a clip, in samples, that gives a token.
-    pub fn fewest_samples(&self) -> usize {
+    pub fn min_samples(&self) -> usize {
         match self {
             Self::Whisper(_) => HOP,
             Self::Conformer(conformer) => {
@@ -56,7 +56,7 @@ impl Listener {
 
     /// Samples of silence after a clip. Whisper was trained on clips of 30 seconds. With this
     /// silence, it is about as accurate as with padding to 30 seconds. A Conformer needs none.
-    pub fn silence_behind(&self) -> usize {
+    pub fn trailing_silence_samples(&self) -> usize {
         match self {
             Self::Whisper(_) => SHORT_SILENCE,
             Self::Conformer(_) => 0,
@@ -64,7 +64,7 @@ impl Listener {
     }
 
     fn frames(&self, samples: &[f32], silence: usize) -> Frames {
-        let length = (samples.len() + silence).min(samples_of(self.max_seconds()));
+        let length = (samples.len() + silence).min(seconds_to_samples(self.max_seconds()));
         match self {
             Self::Whisper(whisper) => whisper.mel.frames(samples, length),
             Self::Conformer(conformer) => conformer.mel.frames(samples, length),
@@ -78,7 +78,7 @@ impl Listener {
     /// [`ModelError::BadInput`] for a clip that is shorter than a token.
     pub fn embed<C: AsRef<[f32]> + Sync>(
         &self,
-        recogniser: &FrozenRecogniser,
+        recogniser: &FrozenAsrModel,
         clips: &[C],
         silence: usize,
     ) -> Result<AudioStates> {
@@ -99,13 +99,13 @@ impl Listener {
     pub fn tokens_of(&self, text: &str) -> Result<Vec<u32>, DataError> {
         match self {
             // Whisper's texts start with a space.
-            Self::Whisper(whisper) => whisper.tokeniser.encode_known(&format!(" {}", text.trim())),
-            Self::Conformer(conformer) => conformer.tokeniser().encode_known(text.trim()),
+            Self::Whisper(whisper) => whisper.tokeniser.encode_strict(&format!(" {}", text.trim())),
+            Self::Conformer(conformer) => conformer.tokeniser().encode_strict(text.trim()),
         }
     }
 
     /// Why the model cannot generate this text; `None` if it can.
-    pub fn cannot_write(&self, text: &str) -> Option<String> {
+    pub fn text_error(&self, text: &str) -> Option<String> {
         match (self.tokens_of(text), self) {
             (Err(DataError::Tokenizer { reason, .. }), _) => Some(format!(
                 "its text cannot be tokenised: {reason}; correct the text, or remove the clip"
@@ -136,7 +136,7 @@ impl Listener {
             Self::Conformer(conformer) => {
                 let logits = conformer.model.logits(audio)?;
                 let blank = conformer.model.config().blank;
-                let paths = best_paths(&logits, &audio.lengths, blank)?;
+                let paths = greedy_paths(&logits, &audio.lengths, blank)?;
                 let text = |tokens: &[u32]| Ok(conformer.tokeniser().decode(tokens)?.trim().into());
                 paths.iter().map(|path| text(&path.tokens)).collect()
             }
@@ -144,30 +144,30 @@ impl Listener {
     }
 }
 
-impl Recogniser {
+impl WhisperAsr {
     /// The tokens before each text.
     fn prompt(&self) -> Result<Vec<u32>> {
-        Ok(self.tokens.prompt(self.language(&RecogniseOptions::default())?, false)?)
+        Ok(self.tokens.prompt(self.language(&TranscribeOptions::default())?, false)?)
     }
 
     fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
-        let (options, prompt) = (RecogniseOptions::default(), self.prompt()?);
+        let (options, prompt) = (TranscribeOptions::default(), self.prompt()?);
         let positions = self.whisper.config().max_target_positions;
-        let rules = Rules {
+        let rules = DecodingRules {
             tokens: self.tokens.clone(),
-            suppressed: self.suppressed.clone(),
-            suppressed_at_start: self.suppressed_at_start.clone(),
+            suppress_tokens: self.suppressed.clone(),
+            begin_suppress_tokens: self.suppressed_at_start.clone(),
             timestamps: false,
-            most_tokens: samples.iter().map(|count| self.most_tokens(*count, &options)).collect(),
+            max_tokens: samples.iter().map(|count| self.max_tokens(*count, &options)).collect(),
             boosts: Vec::new(),
         };
         let search = GenerateOptions {
-            max_new_tokens: positions.saturating_sub(prompt.len()).clamp(1, MOST_TOKENS),
+            max_new_tokens: positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS),
             num_beams: 1,
             ..GenerateOptions::default()
         };
         let heard = self.whisper.decoder().generate(audio, &prompt, &rules, &search)?;
         let text = |tokens: &[u32]| Ok(self.tokeniser.decode(tokens)?.trim().to_string());
-        heard.iter().map(|heard| text(heard.text.without_end())).collect()
+        heard.iter().map(|heard| text(heard.generated.without_end())).collect()
     }
 }

@@ -7,39 +7,39 @@
 //! Departures: the scale of each window comes from its own loudest band. A window's end is padded
 //! like a clip's end, not by reflection.
 
-use engram_models::speech::log_mel::{SAMPLE_RATE, samples_of, seconds};
-use engram_models::whisper::Heard;
+use engram_models::speech::log_mel::{SAMPLE_RATE, samples_to_seconds, seconds_to_samples};
+use engram_models::whisper::WhisperTranscript;
 
-use super::steady::is_without_speech;
+use super::speech_detection::is_without_speech;
 use super::transcript::{Part, Segment, Transcript, Word, mean_log_probability};
-use super::{Clip, Padding, RecogniseOptions, Recogniser};
+use super::{Clip, Padding, TranscribeOptions, WhisperAsr};
 use crate::error::Result;
 
 /// A shorter rest of a recording contains no word, in samples: 100 ms.
-const SHORTEST: usize = SAMPLE_RATE as usize / 10;
+const MIN_SAMPLES: usize = SAMPLE_RATE as usize / 10;
 /// The minimum step between windows in samples, so that every recording ends: 1 s.
-const LEAST_STEP: usize = SAMPLE_RATE as usize;
+const MIN_STEP: usize = SAMPLE_RATE as usize;
 
-impl Recogniser {
+impl WhisperAsr {
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
-    /// After each window, `heard` gets its segments and the seconds done so far.
+    /// After each window, `on_window` gets its segments and the seconds done so far.
     ///
     /// # Errors
-    /// The errors of [`Recogniser::transcribe`] and of `read`.
+    /// The errors of [`WhisperAsr::transcribe`] and of `read`.
     pub fn transcribe_long<E: From<crate::TrainError>>(
         &self,
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
         mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
-        mut heard: impl FnMut(&[Segment], f64),
+        mut on_window: impl FnMut(&[Segment], f64),
     ) -> Result<Transcript, E> {
         let padding = match options.padding {
             Padding::Zeros => Padding::Zeros,
             Padding::Silence | Padding::Short => Padding::Silence,
         };
-        let options = RecogniseOptions { timestamps: true, padding, ..options.clone() };
+        let options = TranscribeOptions { timestamps: true, padding, ..options.clone() };
         let longest = self.whisper.config().max_samples();
         let (mut samples, mut start, mut more) = (Vec::new(), 0usize, true);
-        let mut cut = false;
+        let mut truncated = false;
         let (mut segments, mut words, mut windows) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             while more && samples.len() < longest {
@@ -49,30 +49,35 @@ impl Recogniser {
                 break;
             }
             let window = &samples[..samples.len().min(longest)];
-            let is_rest = start > 0 && window.len() < SHORTEST;
+            let is_rest = start > 0 && window.len() < MIN_SAMPLES;
             if is_rest || is_without_speech(window) {
                 start += window.len();
                 windows.push((1.0, 0.0));
-                heard(&[], seconds(start));
+                on_window(&[], samples_to_seconds(start));
                 samples.drain(..samples.len().min(longest));
                 continue;
             }
             let clip = Clip { samples: window, boost: options.boost.as_ref() };
-            let (made, audio) = self.hear(&[clip], options.padding, &options).map_err(E::from)?;
+            let (made, audio) = self.decode(&[clip], options.padding, &options).map_err(E::from)?;
             let (used, parts) = self.window(window.len(), &made[0], &options).map_err(E::from)?;
             if options.word_times {
-                let before = words.last().map_or(0.0, |word: &Word| word.end) - seconds(start);
+                let before =
+                    words.last().map_or(0.0, |word: &Word| word.end) - samples_to_seconds(start);
                 let clips = [(window.len(), parts.as_slice())];
                 let found = self.words(&audio, &clips, before, &options).map_err(E::from)?;
-                words.extend(found.into_iter().flatten().map(|word| word.behind(seconds(start))));
+                words.extend(
+                    found.into_iter().flatten().map(|word| word.behind(samples_to_seconds(start))),
+                );
             }
-            let found: Vec<Segment> =
-                parts.into_iter().map(|part| part.segment.behind(seconds(start))).collect();
-            windows.push((made[0].no_speech, mean_log_probability(&made[0])));
-            cut |= self.is_cut(window.len(), &made[0], &options);
+            let found: Vec<Segment> = parts
+                .into_iter()
+                .map(|part| part.segment.behind(samples_to_seconds(start)))
+                .collect();
+            windows.push((made[0].no_speech_prob, mean_log_probability(&made[0])));
+            truncated |= self.is_truncated(window.len(), &made[0], &options);
             samples.drain(..used);
             start += used;
-            heard(&found, seconds(start));
+            on_window(&found, samples_to_seconds(start));
             segments.extend(found);
         }
         let texts: Vec<&str> =
@@ -82,11 +87,11 @@ impl Recogniser {
         Ok(Transcript {
             text: texts.join(" "),
             words,
-            seconds: seconds(start),
+            seconds: samples_to_seconds(start),
             mean_log_probability: mean(|(_, log_probability)| *log_probability),
             no_speech_probability: mean(|(no_speech, _)| *no_speech),
-            padded: false,
-            cut,
+            decoded_again: false,
+            truncated,
             segments,
         })
     }
@@ -95,7 +100,7 @@ impl Recogniser {
     pub(super) fn transcribe_whole(
         &self,
         clip: &[f32],
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
     ) -> Result<Transcript> {
         let mut unread = Some(clip);
         let read = |samples: &mut Vec<f32>| -> Result<bool> {
@@ -109,14 +114,14 @@ impl Recogniser {
     fn window(
         &self,
         length: usize,
-        heard: &Heard,
-        options: &RecogniseOptions,
+        heard: &WhisperTranscript,
+        options: &TranscribeOptions,
     ) -> Result<(usize, Vec<Part>)> {
         if self.transcript(length, heard, options)?.segments.is_empty() {
             return Ok((length, Vec::new()));
         }
-        let tokens = heard.text.without_end();
-        let mut parts = self.parts(tokens, seconds(length))?;
+        let tokens = heard.generated.without_end();
+        let mut parts = self.parts(tokens, samples_to_seconds(length))?;
         let time = |token: Option<&u32>| token.and_then(|token| self.tokens.seconds(*token));
         let mut last = tokens.iter().rev();
         // Two timestamps at the end start a segment that the window does not contain. A single one
@@ -125,8 +130,8 @@ impl Recogniser {
             (Some(_), Some(end)) => Some(end),
             _ => self.end_of_the_last_pair(tokens),
         };
-        let used = end.map_or(length, |end| samples_of(end).max(LEAST_STEP).min(length));
-        parts.retain(|part| samples_of(part.segment.start) < used || used == length);
+        let used = end.map_or(length, |end| seconds_to_samples(end).max(MIN_STEP).min(length));
+        parts.retain(|part| seconds_to_samples(part.segment.start) < used || used == length);
         Ok((used, parts))
     }
 

@@ -26,20 +26,20 @@ mod tests;
 
 use std::time::Instant;
 
-use engram_models::speech::log_mel::{samples_of, seconds};
+use engram_models::speech::log_mel::{samples_to_seconds, seconds_to_samples};
 use serde::Serialize;
 
 use super::transcript::{Segment, Transcript, Word, to_milliseconds};
-use super::{Listener, RecogniseOptions};
+use super::{AsrModel, TranscribeOptions};
 use crate::error::{Result, TrainError};
 use agreement::{agreed, known_words};
 use latency::Clock;
 pub use latency::Distribution;
 
 /// The minimum chunk length in seconds. Nine out of ten shorter chunks contain no end of a word.
-const SHORTEST_CHUNK: f64 = 0.1;
+const MIN_CHUNK_SECONDS: f64 = 0.1;
 /// The minimum fraction of the window to keep when audio is dropped, as context for words.
-const KEPT: f64 = 1.0 / 3.0;
+const KEPT_FRACTION: f64 = 1.0 / 3.0;
 /// The minimum gap between two words that counts as a pause for dropping audio, in seconds.
 const PAUSE: f64 = 0.3;
 /// The length of the seam at the start of the kept audio, in seconds. Words in it may be truncated
@@ -47,7 +47,7 @@ const PAUSE: f64 = 0.3;
 const SEAM: f64 = 0.5;
 /// The minimum length of the rest of a recording that is transcribed once more by itself, in
 /// seconds.
-const LEAST_UNHEARD: f64 = 1.0;
+const MIN_UNTRANSCRIBED_SECONDS: f64 = 1.0;
 /// A segment ends at this gap between two words, or at this length, in seconds.
 const SEGMENT_PAUSE: f64 = 0.6;
 const SEGMENT_SECONDS: f64 = 6.0;
@@ -66,15 +66,15 @@ impl StreamOptions {
     /// Checks the lengths for an ASR model with a maximum length of `max_seconds`.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for chunks of less than 0.1 s, for a window shorter than a chunk,
+    /// [`TrainError::Transcribe`] for chunks of less than 0.1 s, for a window shorter than a chunk,
     /// and if both together exceed the maximum length.
     pub fn check(&self, max_seconds: f64) -> Result<()> {
         let Self { chunk_seconds: chunk, window_seconds: window } = *self;
-        let refuse = |reason: String| Err(TrainError::Recognise { reason });
-        if !(SHORTEST_CHUNK..=max_seconds / 2.0).contains(&chunk) {
+        let refuse = |reason: String| Err(TrainError::Transcribe { reason });
+        if !(MIN_CHUNK_SECONDS..=max_seconds / 2.0).contains(&chunk) {
             let longest = max_seconds / 2.0;
             return refuse(format!(
-                "chunks of {chunk} s (--stream); this model takes {SHORTEST_CHUNK} to {longest:.0} s"
+                "chunks of {chunk} s (--stream); this model takes {MIN_CHUNK_SECONDS} to {longest:.0} s"
             ));
         }
         if !(chunk..=max_seconds - chunk).contains(&window) {
@@ -105,7 +105,7 @@ pub struct FinalWord {
 
 /// The result of streaming a recording.
 #[derive(Debug, Clone)]
-pub struct Streamed {
+pub struct StreamResult {
     /// The transcript with its segments. Probabilities are means over the passes.
     pub transcript: Transcript,
     /// The words, which are not in the transcript.
@@ -121,9 +121,9 @@ pub struct Streamed {
 }
 
 /// The state after a pass.
-pub struct Pass<'a> {
+pub struct StreamUpdate<'a> {
     /// The seconds of the recording that have arrived.
-    pub heard_seconds: f64,
+    pub received_seconds: f64,
     /// Words that became final in this pass.
     pub new: &'a [FinalWord],
     /// Later words, which may still change.
@@ -142,13 +142,13 @@ struct Stream {
     known_from: usize,
     /// The last hypothesis after the final words.
     rest: Vec<Word>,
-    rest_is_cut: bool,
+    rest_is_truncated: bool,
     /// Whether the last two hypotheses had no words after the final words.
     is_quiet: bool,
     clock: Clock,
     revised_words: usize,
-    cut: bool,
-    padded: bool,
+    truncated: bool,
+    decoded_again: bool,
     /// Sums over the passes.
     log_probability: f64,
     no_speech: f64,
@@ -164,20 +164,20 @@ impl Stream {
             words: Vec::new(),
             known_from: 0,
             rest: Vec::new(),
-            rest_is_cut: false,
+            rest_is_truncated: false,
             is_quiet: false,
             clock: Clock::default(),
             revised_words: 0,
-            cut: false,
-            padded: false,
+            truncated: false,
+            decoded_again: false,
             log_probability: 0.0,
             no_speech: 0.0,
         }
     }
 
     /// The seconds of the recording that have arrived.
-    fn heard_seconds(&self) -> f64 {
-        seconds(self.first + self.samples.len())
+    fn received_seconds(&self) -> f64 {
+        samples_to_seconds(self.first + self.samples.len())
     }
 
     /// Appends a chunk.
@@ -186,14 +186,14 @@ impl Stream {
     }
 
     /// Processes the transcript of the samples and its computing time.
-    fn hear(&mut self, heard: Transcript, compute_seconds: f64) -> Pass<'_> {
-        let (before, now) = (self.words.len(), self.heard_seconds());
+    fn update(&mut self, transcript: Transcript, compute_seconds: f64) -> StreamUpdate<'_> {
+        let (before, now) = (self.words.len(), self.received_seconds());
         self.clock.pass(now, compute_seconds);
-        self.padded |= heard.padded;
-        self.log_probability += f64::from(heard.mean_log_probability);
-        self.no_speech += f64::from(heard.no_speech_probability);
-        let from = seconds(self.first);
-        let mut hypothesis = heard.words;
+        self.decoded_again |= transcript.decoded_again;
+        self.log_probability += f64::from(transcript.mean_log_probability);
+        self.no_speech += f64::from(transcript.no_speech_probability);
+        let from = samples_to_seconds(self.first);
+        let mut hypothesis = transcript.words;
         hypothesis = hypothesis.into_iter().map(|word| word.behind(from)).collect();
         let known: Vec<&Word> =
             self.words[self.known_from..].iter().map(|known| &known.word).collect();
@@ -201,40 +201,42 @@ impl Stream {
         let same = agreed(&self.rest, &rest);
         self.revised_words += self.rest.len() - same;
         self.is_quiet = self.rest.is_empty() && rest.is_empty();
-        (self.rest, self.rest_is_cut) = (rest, heard.cut);
-        if !heard.cut {
+        (self.rest, self.rest_is_truncated) = (rest, transcript.truncated);
+        if !transcript.truncated {
             self.finalise(same);
         }
-        self.drop_sound();
-        Pass { heard_seconds: now, new: &self.words[before..], rest: &self.rest }
+        self.drop_audio();
+        StreamUpdate { received_seconds: now, new: &self.words[before..], rest: &self.rest }
     }
 
     /// Makes the first `count` words of the rest final.
     fn finalise(&mut self, count: usize) {
-        let final_at = self.heard_seconds();
+        let final_at = self.received_seconds();
         let latency = |word: &Word| self.clock.now - word.end;
         let words = self.rest.drain(..count);
         self.words.extend(words.map(|word| FinalWord { latency: latency(&word), final_at, word }));
     }
 
     /// Drops audio at the front if the window is too long.
-    fn drop_sound(&mut self) {
-        let (now, window) = (self.heard_seconds(), self.options.window_seconds);
+    fn drop_audio(&mut self) {
+        let (now, window) = (self.received_seconds(), self.options.window_seconds);
         // Audio before `needed` has to be dropped, or the next chunk does not fit.
         let needed = now + self.options.chunk_seconds - self.max_seconds;
-        let skipped = self.is_quiet && self.skip_to_unheard(window * KEPT);
-        if seconds(self.samples.len()) <= window || skipped && needed <= seconds(self.first) {
+        let skipped = self.is_quiet && self.skip_to_untranscribed(window * KEPT_FRACTION);
+        if samples_to_seconds(self.samples.len()) <= window
+            || skipped && needed <= samples_to_seconds(self.first)
+        {
             return;
         }
-        let latest = now - window * KEPT;
+        let latest = now - window * KEPT_FRACTION;
         if self.is_quiet && self.words.last().is_none_or(|last| last.word.end <= latest) {
             self.drop_until(latest);
-        } else if let Some(place) = self.place_to_drop(needed, latest) {
-            self.drop_until(place);
-        } else if needed > seconds(self.first) {
+        } else if let Some(position) = self.position_to_drop(needed, latest) {
+            self.drop_until(position);
+        } else if needed > samples_to_seconds(self.first) {
             // No two hypotheses agreed, so the words become final without agreement.
             let count = self.rest.iter().take_while(|word| word.end <= latest).count();
-            self.cut |= self.rest_is_cut && count > 0;
+            self.truncated |= self.rest_is_truncated && count > 0;
             self.finalise(count);
             let said = self.words.last().map_or(0.0, |last| last.word.end);
             let next = self.rest.first().map_or(latest, |next| said.midpoint(next.start));
@@ -245,13 +247,13 @@ impl Stream {
     /// Drops all audio before the last final word if no words followed it for `least` seconds.
     /// Whisper may end a text early, and finds the later words if little audio is before them.
     /// Returns whether audio was dropped.
-    fn skip_to_unheard(&mut self, least: f64) -> bool {
+    fn skip_to_untranscribed(&mut self, least: f64) -> bool {
         let Some(FinalWord { word, .. }) = self.words[self.known_from..].last() else {
             return false;
         };
         let start = word.start;
-        let is_left = self.rest.is_empty() && self.heard_seconds() - word.end >= least;
-        let drops = is_left && samples_of(start) > self.first;
+        let is_left = self.rest.is_empty() && self.received_seconds() - word.end >= least;
+        let drops = is_left && seconds_to_samples(start) > self.first;
         if drops {
             self.drop_until(start);
         }
@@ -260,50 +262,56 @@ impl Stream {
 
     /// The last position between two times, after a final word, where audio may be dropped. It is
     /// in a pause, or else at the start of a final word.
-    fn place_to_drop(&self, needed: f64, latest: f64) -> Option<f64> {
-        let from = needed.max(seconds(self.first) + SEAM);
+    fn position_to_drop(&self, needed: f64, latest: f64) -> Option<f64> {
+        let from = needed.max(samples_to_seconds(self.first) + SEAM);
         let known = self.words[self.known_from..].iter().map(|known| &known.word);
         let words: Vec<&Word> = known.chain(self.rest.first()).collect();
         let pairs = || words.windows(2).map(|pair| (pair[0], pair[1])).rev();
-        let is_place = |place: &f64| (from..=latest).contains(place);
+        let is_allowed = |position: &f64| (from..=latest).contains(position);
         let pauses = pairs().filter(|(before, behind)| behind.start - before.end >= PAUSE);
-        let mut places = pauses.map(|(before, behind)| before.end.midpoint(behind.start));
+        let mut positions = pauses.map(|(before, behind)| before.end.midpoint(behind.start));
         // Without a pause, the start of a word is lost. A final word is the better choice.
-        places.find(is_place).or_else(|| pairs().map(|(before, _)| before.start).find(is_place))
+        positions
+            .find(is_allowed)
+            .or_else(|| pairs().map(|(before, _)| before.start).find(is_allowed))
     }
 
     /// Drops the audio before a time in seconds, and removes the words that are no longer in it.
     fn drop_until(&mut self, time: f64) {
-        let count = samples_of(time).saturating_sub(self.first).min(self.samples.len());
+        let count = seconds_to_samples(time).saturating_sub(self.first).min(self.samples.len());
         self.samples.drain(..count);
         self.first += count;
         // The rest of a truncated word may be transcribed as a word.
-        let from = seconds(self.first) - SEAM;
+        let from = samples_to_seconds(self.first) - SEAM;
         let known = self.words[self.known_from..].iter();
         self.known_from += known.take_while(|known| known.word.end <= from).count();
     }
 
     /// Makes all words final at the end of the recording.
-    fn end(&mut self) -> Pass<'_> {
+    fn end(&mut self) -> StreamUpdate<'_> {
         let before = self.words.len();
-        self.cut |= self.rest_is_cut && !self.rest.is_empty();
+        self.truncated |= self.rest_is_truncated && !self.rest.is_empty();
         self.finalise(self.rest.len());
-        Pass { heard_seconds: self.heard_seconds(), new: &self.words[before..], rest: &[] }
+        StreamUpdate {
+            received_seconds: self.received_seconds(),
+            new: &self.words[before..],
+            rest: &[],
+        }
     }
 
     /// The result at the end of the recording.
-    fn finish(self) -> Streamed {
+    fn finish(self) -> StreamResult {
         let passes = self.clock.passes;
         let mean = |sum: f64| (sum / passes.max(1) as f64) as f32;
         let texts: Vec<&str> = self.words.iter().map(|word| word.word.text.as_str()).collect();
-        Streamed {
+        StreamResult {
             transcript: Transcript {
                 text: texts.join(" "),
                 segments: segments(&self.words),
                 mean_log_probability: mean(self.log_probability),
                 no_speech_probability: mean(self.no_speech),
-                cut: self.cut,
-                padded: self.padded,
+                truncated: self.truncated,
+                decoded_again: self.decoded_again,
                 ..Transcript::nothing(self.first + self.samples.len())
             },
             words: self.words,
@@ -315,51 +323,51 @@ impl Stream {
     }
 }
 
-impl Listener {
+impl AsrModel {
     /// Transcribes a recording in chunks. `read` appends samples at 16 kHz and returns `false` at
     /// the end. `tell` gets the result of each pass, and at the end the remaining words. Memory
     /// holds the window, a chunk, a block of `read` and the words.
     ///
     /// # Errors
-    /// The errors of [`StreamOptions::check`], [`Listener::transcribe`] and `read`.
+    /// The errors of [`StreamOptions::check`], [`AsrModel::transcribe`] and `read`.
     pub fn transcribe_stream<E: From<TrainError>>(
         &self,
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
         stream: StreamOptions,
         read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
-        tell: impl FnMut(&Pass<'_>),
-    ) -> Result<Streamed, E> {
+        tell: impl FnMut(&StreamUpdate<'_>),
+    ) -> Result<StreamResult, E> {
         stream.check(self.max_seconds())?;
-        let options = RecogniseOptions { timestamps: false, word_times: true, ..options.clone() };
-        let hear = |samples: &[f32]| -> Result<Transcript, E> {
-            let heard = self.transcribe(&[samples], &[], &options)?.pop();
-            Ok(heard.unwrap_or_else(|| Transcript::nothing(samples.len())))
+        let options = TranscribeOptions { timestamps: false, word_times: true, ..options.clone() };
+        let transcribe = |samples: &[f32]| -> Result<Transcript, E> {
+            let transcript = self.transcribe(&[samples], &[], &options)?.pop();
+            Ok(transcript.unwrap_or_else(|| Transcript::nothing(samples.len())))
         };
-        listen(Stream::new(stream, self.max_seconds()), read, hear, tell)
+        run(Stream::new(stream, self.max_seconds()), read, transcribe, tell)
     }
 }
 
 /// Reads and transcribes chunks until the recording ends.
-fn listen<E>(
+fn run<E>(
     mut stream: Stream,
     mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
-    mut hear: impl FnMut(&[f32]) -> Result<Transcript, E>,
-    mut tell: impl FnMut(&Pass<'_>),
-) -> Result<Streamed, E> {
-    let chunk = samples_of(stream.options.chunk_seconds).max(1);
+    mut transcribe: impl FnMut(&[f32]) -> Result<Transcript, E>,
+    mut tell: impl FnMut(&StreamUpdate<'_>),
+) -> Result<StreamResult, E> {
+    let chunk = seconds_to_samples(stream.options.chunk_seconds).max(1);
     let (mut waiting, mut more) = (Vec::new(), true);
     loop {
         while more && waiting.len() < chunk {
             more = read(&mut waiting)?;
         }
         let is_over = waiting.is_empty();
-        if !is_over || stream.skip_to_unheard(LEAST_UNHEARD) {
+        if !is_over || stream.skip_to_untranscribed(MIN_UNTRANSCRIBED_SECONDS) {
             let length = waiting.len().min(chunk);
             stream.add(&waiting[..length]);
             waiting.drain(..length);
             let started = Instant::now();
-            let heard = hear(&stream.samples)?;
-            tell(&stream.hear(heard, started.elapsed().as_secs_f64()));
+            let transcript = transcribe(&stream.samples)?;
+            tell(&stream.update(transcript, started.elapsed().as_secs_f64()));
         }
         if is_over {
             tell(&stream.end());

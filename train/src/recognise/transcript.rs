@@ -1,10 +1,12 @@
 //! Transcripts of clips.
 
-use engram_models::speech::log_mel::seconds;
-use engram_models::whisper::{Heard, is_loop};
+use engram_models::speech::log_mel::samples_to_seconds;
+use engram_models::whisper::{WhisperTranscript, has_repetition_loop};
 use serde::{Serialize, Serializer};
 
-use super::{FEW_WORDS, LEAST_LIKELY, NO_SPEECH, RecogniseOptions, Recogniser, SURELY_NO_SPEECH};
+use super::{
+    FEW_WORDS, MIN_LOG_PROBABILITY, NO_SPEECH, SURELY_NO_SPEECH, TranscribeOptions, WhisperAsr,
+};
 use crate::error::Result;
 
 /// The transcript of a clip.
@@ -27,10 +29,10 @@ pub struct Transcript {
     /// Whether the text was truncated because it repeated itself or was longer than possible
     /// speech. Later speech is missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub cut: bool,
+    pub truncated: bool,
     /// Whether the clip was decoded a second time, with silence up to 30 seconds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub padded: bool,
+    pub decoded_again: bool,
 }
 
 /// A segment of a transcript.
@@ -90,8 +92,8 @@ pub(super) fn to_milliseconds<S: Serializer>(
 }
 
 /// The mean log-probability over the tokens and the end token.
-pub(super) fn mean_log_probability(heard: &Heard) -> f32 {
-    heard.text.log_probability / heard.text.tokens.len().max(1) as f32
+pub(super) fn mean_log_probability(heard: &WhisperTranscript) -> f32 {
+    heard.generated.log_probability / heard.generated.tokens.len().max(1) as f32
 }
 
 /// The minimum number of words in a repetition that counts as an error.
@@ -104,26 +106,26 @@ impl Transcript {
             text: String::new(),
             segments: Vec::new(),
             words: Vec::new(),
-            seconds: seconds(samples),
+            seconds: samples_to_seconds(samples),
             mean_log_probability: 0.0,
             no_speech_probability: 1.0,
-            padded: false,
-            cut: false,
+            decoded_again: false,
+            truncated: false,
         }
     }
 
     /// A text without timestamps as one part with the length of its clip. Empty for an empty text.
-    pub(super) fn as_part(&self, heard: &Heard) -> Vec<Part> {
+    pub(super) fn as_part(&self, heard: &WhisperTranscript) -> Vec<Part> {
         if self.text.is_empty() {
             return Vec::new();
         }
         let segment = Segment { start: 0.0, end: self.seconds, text: self.text.clone() };
-        vec![Part { segment, tokens: heard.text.without_end().to_vec() }]
+        vec![Part { segment, tokens: heard.generated.without_end().to_vec() }]
     }
 
     /// Whether the clip has to be decoded again with more silence.
     pub(super) fn is_doubtful(&self) -> bool {
-        self.mean_log_probability < LEAST_LIKELY || repeats_itself(&self.text)
+        self.mean_log_probability < MIN_LOG_PROBABILITY || repeats_itself(&self.text)
     }
 }
 
@@ -138,23 +140,23 @@ fn repeats_itself(text: &str) -> bool {
         .any(|count| words.windows(2 * count).any(|part| part[..count] == part[count..]))
 }
 
-impl Recogniser {
+impl WhisperAsr {
     /// Builds the transcript of a clip with this many samples.
     pub(super) fn transcript(
         &self,
         samples: usize,
-        heard: &Heard,
-        options: &RecogniseOptions,
+        heard: &WhisperTranscript,
+        options: &TranscribeOptions,
     ) -> Result<Transcript> {
-        let seconds = seconds(samples);
+        let seconds = samples_to_seconds(samples);
         let mean_log_probability = mean_log_probability(heard);
-        let tokens = heard.text.without_end();
+        let tokens = heard.generated.without_end();
         let mut text = self.text(tokens)?;
         let is_word = |word: &&str| word.chars().any(char::is_alphanumeric);
         let words = text.split_whitespace().filter(is_word).count();
-        let is_doubtful = heard.no_speech > NO_SPEECH || words < 2;
-        let silent = (heard.no_speech > SURELY_NO_SPEECH && words <= FEW_WORDS)
-            || (is_doubtful && mean_log_probability < LEAST_LIKELY);
+        let is_doubtful = heard.no_speech_prob > NO_SPEECH || words < 2;
+        let silent = (heard.no_speech_prob > SURELY_NO_SPEECH && words <= FEW_WORDS)
+            || (is_doubtful && mean_log_probability < MIN_LOG_PROBABILITY);
         let parts = if silent { Vec::new() } else { self.parts(tokens, seconds)? };
         if silent {
             text.clear();
@@ -165,16 +167,23 @@ impl Recogniser {
             words: Vec::new(),
             seconds,
             mean_log_probability,
-            no_speech_probability: heard.no_speech,
-            padded: false,
-            cut: self.is_cut(samples, heard, options),
+            no_speech_probability: heard.no_speech_prob,
+            decoded_again: false,
+            truncated: self.is_truncated(samples, heard, options),
         })
     }
 
     /// Whether the decoding rules truncated the text.
-    pub(super) fn is_cut(&self, samples: usize, heard: &Heard, options: &RecogniseOptions) -> bool {
-        let tokens = heard.text.without_end();
-        !heard.text.ended || is_loop(tokens) || tokens.len() >= self.most_tokens(samples, options)
+    pub(super) fn is_truncated(
+        &self,
+        samples: usize,
+        heard: &WhisperTranscript,
+        options: &TranscribeOptions,
+    ) -> bool {
+        let tokens = heard.generated.without_end();
+        !heard.generated.ended
+            || has_repetition_loop(tokens)
+            || tokens.len() >= self.max_tokens(samples, options)
     }
 
     fn text(&self, tokens: &[u32]) -> Result<String> {

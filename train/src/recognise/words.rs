@@ -12,13 +12,13 @@
 //! - No word starts before the end of the previous word, and shortening never makes a word longer.
 //! - Word times affect neither the next window nor the segment times.
 
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::speech::AudioStates;
-use engram_models::speech::log_mel::{HOP, seconds};
-use engram_models::whisper::{Alignment, Said, Task};
+use engram_models::speech::log_mel::{HOP, samples_to_seconds};
+use engram_models::whisper::{Alignment, AlignmentText, Task};
 
 use super::transcript::{Part, Segment, Word};
-use super::{RecogniseOptions, Recogniser};
+use super::{TranscribeOptions, WhisperAsr};
 use crate::error::Result;
 
 /// The number of samples per encoder state.
@@ -31,7 +31,7 @@ const SENTENCE_ENDS: &str = ".。!！?？";
 /// Languages without spaces: each character is a word.
 const WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
 /// The maximum duration of a typical word, in seconds.
-const LONGEST_TYPICAL: f64 = 0.7;
+const MAX_TYPICAL: f64 = 0.7;
 /// If a word exceeds its segment by more than this, it is trimmed to the segment, in seconds.
 const BEYOND: f64 = 0.5;
 
@@ -47,7 +47,7 @@ struct Piece {
     tokens: usize,
 }
 
-impl Recogniser {
+impl WhisperAsr {
     /// The words of clips, from the samples and text parts of each clip. `before` is the end of the
     /// speech before the clips, in seconds. It is negative if that speech ended before the clips
     /// started.
@@ -56,7 +56,7 @@ impl Recogniser {
         audio: &AudioStates,
         clips: &[(usize, &[Part])],
         before: f64,
-        options: &RecogniseOptions,
+        options: &TranscribeOptions,
     ) -> Result<Vec<Vec<Word>>> {
         let end = self.tokens.end;
         let is_word = |token: &u32| *token < end;
@@ -65,10 +65,13 @@ impl Recogniser {
         let texts: Vec<Vec<Vec<u32>>> =
             clips.iter().map(|(_, parts)| parts.iter().map(of_part).collect()).collect();
         let whole: Vec<Vec<u32>> = texts.iter().map(|parts| parts.concat()).collect();
-        let said: Vec<Said<'_>> = clips
+        let said: Vec<AlignmentText<'_>> = clips
             .iter()
             .zip(&whole)
-            .map(|((samples, _), text)| Said { text, states: samples / SAMPLES_OF_A_STATE })
+            .map(|((samples, _), text)| AlignmentText {
+                tokens: text,
+                num_states: samples / SAMPLES_OF_A_STATE,
+            })
             .collect();
         let prompt = self.tokens.prompt(self.language(options)?, false)?;
         let aligned =
@@ -85,7 +88,7 @@ impl Recogniser {
                 first += text.len();
             }
             let segments: Vec<&Segment> = parts.iter().map(|part| &part.segment).collect();
-            let length = seconds(*samples);
+            let length = samples_to_seconds(*samples);
             words.push(words_of(&segments, pieces, (before, length), by_character));
         }
         Ok(words)
@@ -94,14 +97,14 @@ impl Recogniser {
 
 /// The pieces of a text part. Its first token has index `first` in the alignment.
 fn pieces_of(
-    tokeniser: &SpeechTokeniser,
+    tokeniser: &SpeechTokenizer,
     tokens: &[u32],
     (alignment, first): (&Alignment, usize),
     by_character: bool,
 ) -> Result<Vec<Piece>> {
     let seconds = |token: usize| {
         let state = alignment.starts.get(first + token).copied().unwrap_or_default();
-        seconds(state * SAMPLES_OF_A_STATE)
+        samples_to_seconds(state * SAMPLES_OF_A_STATE)
     };
     let mut texts = tokeniser.pieces(tokens)?;
     // Tokens at the end may not form a complete character.
@@ -175,7 +178,7 @@ fn typical_duration(pieces: &[Vec<Piece>]) -> f64 {
     durations.sort_unstable_by(f64::total_cmp);
     let at = |i: usize| durations.get(i).copied().unwrap_or_default();
     let count = durations.len();
-    (0.5 * (at(count.saturating_sub(1) / 2) + at(count / 2))).min(LONGEST_TYPICAL)
+    (0.5 * (at(count.saturating_sub(1) / 2) + at(count / 2))).min(MAX_TYPICAL)
 }
 
 /// The words of a segment, from its pieces. Punctuation does not affect a word's times or

@@ -101,8 +101,8 @@ fn read_inputs(path: &Path) -> Option<Inputs> {
 
 /// Whether a lock file is a run's lock file: it contains a process id or nothing.
 fn is_lock(path: &Path) -> bool {
-    const LONGEST: u64 = 20;
-    fs::metadata(path).is_ok_and(|file| file.len() <= LONGEST)
+    const MAX_BYTES: u64 = 20;
+    fs::metadata(path).is_ok_and(|file| file.len() <= MAX_BYTES)
         && fs::read_to_string(path).is_ok_and(|text| {
             text.trim().is_empty() || text.trim().bytes().all(|byte| byte.is_ascii_digit())
         })
@@ -138,5 +138,5 @@ pub(crate) fn sweep_names(folder: &Path, is_own: fn(&str) -> bool) -> Result<()>
         targets.extend(of.filter(|of| is_own(of)).map(str::to_string));
     }
     let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
-    durable::sweep(folder, &targets).map_err(TrainError::io(folder))
+    durable::remove_leftovers(folder, &targets).map_err(TrainError::io(folder))
 }

@@ -57,31 +57,32 @@ pub(super) fn summary(session: &Session<'_>) -> Result<RunSummary> {
 }
 
 fn check<S: Study>(session: &Session<'_>, study: &S, summary: &RunSummary) -> CheckOutcome {
-    let asked = session.recipe.check();
+    let conditions = session.recipe.check();
     let mut failures = Vec::new();
-    for file in asked.files.iter().filter(|file| !summary.run.join(file).exists()) {
+    for file in conditions.files.iter().filter(|file| !summary.run.join(file).exists()) {
         failures.push(format!("the run did not write `{file}`"));
     }
-    if let Some(bound) = asked.loss_at_most
+    if let Some(bound) = conditions.loss_at_most
         && summary.last_loss.is_none_or(|loss| loss > bound)
     {
         let found = summary.last_loss.map_or("none".to_string(), |loss| format!("{loss:.6}"));
         failures.push(format!("the last loss is {found}, but the recipe allows {bound}"));
     }
-    if let Some(figure) = asked.figure {
+    if let Some(expected) = conditions.metric_value {
         let metric = study.primary_metric();
         let best = summary.best.map(|(value, _)| value);
         let last = summary.last_evaluation.as_ref().and_then(|e| e.get(&metric.name));
         let found = if session.recipe.evaluation().keep_best { best } else { last };
         let worse_by = |found: f64| match metric.higher_is_better {
-            true => figure - found,
-            false => found - figure,
+            true => expected - found,
+            false => found - expected,
         };
-        if !found.is_some_and(|found| worse_by(found) <= asked.tolerance) {
+        if !found.is_some_and(|found| worse_by(found) <= conditions.tolerance) {
             let found = found.map_or("none".to_string(), |found| format!("{found:.6}"));
-            let (name, tolerance) = (metric.name, asked.tolerance);
-            failures
-                .push(format!("{name} is {found}, but the recipe expects {figure} ± {tolerance}"));
+            let (name, tolerance) = (metric.name, conditions.tolerance);
+            failures.push(format!(
+                "{name} is {found}, but the recipe expects {expected} ± {tolerance}"
+            ));
         }
     }
     CheckOutcome { failures }

@@ -190,7 +190,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         match ended {
             Err(TrainError::Study { source, .. }) if source.is::<Stopped>() => {
                 self.session.state = State { pending: Some(epoch), ..before };
-                self.session.metrics.cut(bytes)?;
+                self.session.metrics.truncate(bytes)?;
                 Err(self.stop(study))
             }
             ended => ended,
@@ -248,15 +248,15 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             return Ok(());
         }
         let state = &self.session.state;
-        let figures = state.window.figures(self.learning_rate(state.phase_step - 1));
+        let values = state.window.values(self.learning_rate(state.phase_step - 1));
         let amounts = state.window.amounts();
         let speeds = self.session.timing.write(state.step, amounts)?;
         if let Some(loss) = state.window.mean_loss() {
             self.session.state.last_loss = Some(loss);
         }
         let state = &self.session.state;
-        self.progress.figures(state.phase_step, state.window.mean_loss(), speeds.0);
-        self.write_line(epoch, "train", &figures)?;
+        self.progress.report(state.phase_step, state.window.mean_loss(), speeds.0);
+        self.write_line(epoch, "train", &values)?;
         if let Some(events) = &mut self.session.events {
             let speeds = [("examples_per_second", speeds.0), ("tokens_per_second", speeds.1)];
             events.scalars(self.session.state.step, speeds.into_iter())?;
@@ -266,17 +266,17 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
     }
 
     /// Writes one line of `metrics.jsonl`, and its numbers as TensorBoard scalars.
-    fn write_line(&mut self, epoch: usize, kind: &str, figures: &Map<String, Value>) -> Result<()> {
+    fn write_line(&mut self, epoch: usize, kind: &str, values: &Map<String, Value>) -> Result<()> {
         let step = self.session.state.step;
         let mut line = Map::new();
         line.insert("kind".to_string(), json!(kind));
         line.insert("step".to_string(), json!(step));
         line.insert("phase".to_string(), json!(self.phase.name));
         line.insert("epoch".to_string(), json!(epoch));
-        line.extend(figures.clone());
+        line.extend(values.clone());
         self.session.metrics.write(&Value::Object(line))?;
         if let Some(events) = &mut self.session.events {
-            let numbers = figures.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+            let numbers = values.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
             let tagged: Vec<(String, f64)> =
                 numbers.map(|(name, value)| (format!("{kind}/{name}"), value)).collect();
             events.scalars(step, tagged.iter().map(|(tag, value)| (tag.as_str(), *value)))?;
@@ -308,8 +308,8 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             let names = found.metrics.into_iter().map(|(name, _)| name).collect();
             return Err(TrainError::MissingMetric { wanted: metric.name, found: names });
         };
-        let figures = figures_of(&found);
-        self.write_line(epoch, "evaluation", &figures)?;
+        let values = metric_values(&found);
+        self.write_line(epoch, "evaluation", &values)?;
         let state = &mut self.session.state;
         // Metrics of subsets, such as `exact_match/held_out`, are in `metrics.jsonl`.
         let whole = found.metrics.iter().filter(|(name, _)| !name.contains('/'));
@@ -335,7 +335,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         if before == after {
             return Ok(());
         }
-        Err(TrainError::FrozenMoved { phase: self.phase.name.clone(), before, after })
+        Err(TrainError::FrozenChanged { phase: self.phase.name.clone(), before, after })
     }
 
     fn save<S: Study>(&mut self, study: &S, reason: Reason) -> Result<()> {
@@ -395,7 +395,9 @@ fn start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
         Some(start) if start.sha256.is_none() => {
             Err(recipe.error("start", "is not supported by this study; remove it"))
         }
-        Some(start) => Ok(parameters.load_some(&start.weights(), |name| start.takes_over(name))?),
+        Some(start) => {
+            Ok(parameters.load_some(&start.weights(), |name| start.loads_parameter(name))?)
+        }
     }
 }
 
@@ -413,13 +415,13 @@ fn carry_over(before: &Parameters, now: &Parameters, phase: &Phase) -> Result<()
     Ok(())
 }
 
-fn figures_of(evaluation: &Evaluation) -> Map<String, Value> {
-    let mut figures = Map::new();
+fn metric_values(evaluation: &Evaluation) -> Map<String, Value> {
+    let mut values = Map::new();
     for (name, value) in &evaluation.metrics {
-        figures.insert(name.clone(), json!(value));
+        values.insert(name.clone(), json!(value));
     }
     for (name, count) in &evaluation.counts {
-        figures.insert(format!("count/{name}"), json!(count));
+        values.insert(format!("count/{name}"), json!(count));
     }
-    figures
+    values
 }

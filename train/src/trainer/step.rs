@@ -1,6 +1,6 @@
 //! One optimiser step: micro-batches, checks, clipping, optimiser, EMA.
 
-use engram_models::gradients::Gradients;
+use engram_models::gradients::{GradientFault, Gradients};
 use engram_models::params::{Parameters, path_matches};
 
 use crate::awp::Perturbation;
@@ -174,8 +174,8 @@ impl Stepper {
         sum.scale = first_examples as f64 / examples;
         sum.norm = self.gradients.global_norm();
         if !sum.norm.is_finite() {
-            let suspicious = self.gradients.suspicious().into_iter();
-            let named = suspicious.filter(|(_, reason)| reason.contains("not finite"));
+            let faults = self.gradients.missing_or_invalid().into_iter();
+            let named = faults.filter(|(_, fault)| *fault == GradientFault::NotFinite);
             let names: Vec<String> = named.take(5).map(|(name, _)| format!("`{name}`")).collect();
             return Ok(Err(format!("the gradients of {} were not finite", names.join(", "))));
         }
@@ -184,7 +184,7 @@ impl Stepper {
 
     fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
         let allowed = &position.recipe.gradient_check().allow;
-        let mut found = self.gradients.suspicious();
+        let mut found = self.gradients.missing_or_invalid();
         found.retain(|(name, _)| {
             !allowed.iter().any(|pattern| path_matches(pattern.as_bytes(), name.as_bytes()))
         });

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
-use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::conformer::{ConformerConfig, ConformerCtc};
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::whisper::{Whisper, WhisperConfig};
@@ -55,13 +55,13 @@ allow = ["adapters.*.norm.*", "adapters.*.down.*"]
 [[phase]]
 name = "adapters"
 steps = 5
-feed = { pictures = false }
+feed = { frames = false }
 group = [{ match = "projection.**", rate = 0.0 }]
 
 [[phase]]
 name = "projection"
 steps = 5
-feed = { pictures = true, blanked = 0.5, mismatched = 0.2 }
+feed = { frames = true, masked = 0.5, mismatched = 0.2 }
 group = [{ match = "adapters.**", rate = 0.0 }]
 
 [check]
@@ -72,7 +72,7 @@ const CLIP_RECIPE: &str = r#"
 study = "clip"
 seed = 1
 [data]
-pictures = 20
+images = 20
 test_views = 1
 [model]
 image_size = 16
@@ -131,7 +131,7 @@ impl Frozen {
 
     pub fn recipe(&self, recogniser: &str, set: &[impl ToString]) -> Result<Recipe, TrainError> {
         let mut all = vec![
-            format!("model.recogniser={}", self.text(recogniser)),
+            format!("model.asr_model={}", self.text(recogniser)),
             format!("model.image_encoder={}", self.text("clip")),
         ];
         all.extend(set.iter().map(ToString::to_string));
@@ -190,7 +190,7 @@ fn write_model(folder: &Path, config: &Value, tokenizer: &str, parameters: &Para
 /// A small Whisper model that writes letters.
 pub fn write_whisper(folder: &Path, seed: u64) {
     let letters: Value =
-        serde_json::from_str(&SpeechTokeniser::letters().unwrap().json().unwrap()).unwrap();
+        serde_json::from_str(&SpeechTokenizer::letters().unwrap().json().unwrap()).unwrap();
     let mut tokenizer = letters;
     let special = |(id, name): (u32, &str)| {
         json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false,
@@ -218,7 +218,7 @@ pub fn write_whisper(folder: &Path, seed: u64) {
 /// A small Conformer.
 fn write_conformer(folder: &Path) {
     let encoder = ConformerConfig { num_hidden_layers: 1, ..ConformerConfig::tiny() };
-    let tokeniser = SpeechTokeniser::letters().unwrap();
+    let tokeniser = SpeechTokenizer::letters().unwrap();
     let config = ctc_config(&encoder, tokeniser.vocabulary_size());
     let builder = ParameterBuilder::on_cpu(3);
     ConformerCtc::new(&config, &builder).unwrap();

@@ -15,27 +15,27 @@ main = "main"
 shared = ["adapters"]
 set = ["data.sweep_clips=0", "data.frozen_baseline=false"]
 
-[[row]]
+[[configuration]]
 name = "main"
 set = ["data.frozen_baseline=true"]
 
-[[row]]
+[[configuration]]
 name = "one-frame"
 set = ["data.frames=1", "model.projection.init_std=0.1"]
 
-[[row]]
+[[configuration]]
 name = "audio-only"
 set = ["phase.adapters.steps=10", "phase.projection.steps=0"]
 
 [[claim]]
 id = "test.frozen"
 claim = "adapters change what is heard"
-better = "main:nothing"
+better = "main:no_frames"
 worse = "main:frozen"
 
 [[claim]]
 id = "test.audio_only"
-claim = "a row is compared with another"
+claim = "a configuration is compared with another"
 better = "main"
 worse = "audio-only"
 utterances = "clean"
@@ -47,14 +47,14 @@ fn grid() -> Grid {
 
 /// Settings for the grid's frozen models.
 fn settings(frozen_models: &Frozen) -> [String; 2] {
-    ["recogniser=whisper", "image_encoder=clip"].map(|one| {
+    ["asr_model=whisper", "image_encoder=clip"].map(|one| {
         let (key, name) = one.split_once('=').unwrap();
         format!("model.{key}={}", frozen_models.text(name))
     })
 }
 
 #[test]
-fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
+fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances() {
     let frozen_models = Frozen::new();
     let grid = grid();
     let out = frozen_models.path("grid");
@@ -66,7 +66,7 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
         stop: Stop::default(),
     };
     let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(told.contains("model.recogniser") && told.contains("is missing"), "{told}");
+    assert!(told.contains("model.asr_model") && told.contains("is missing"), "{told}");
     let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
     let mut begun = Vec::new();
     let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();
@@ -80,15 +80,15 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     assert!(first.iter().all(|value| *value != 0.0), "the map did not start at random");
     assert!(!seed.join("main/checkpoints").exists());
 
-    let main = &report.rows[0];
-    assert_eq!(main.figure("wer").unwrap().n, 12);
-    assert_eq!(main.less_main.value, 0.0);
-    let audio = &report.rows[2];
-    assert!(audio.figure("wer_of_wrong_frames").unwrap().value.is_nan());
-    let no_frames = audio.figure("wer_without_frames").unwrap();
-    assert_eq!(audio.figure("wer").unwrap().value, no_frames.value);
+    let main = &report.configurations[0];
+    assert_eq!(main.metric("wer").unwrap().n, 12);
+    assert_eq!(main.difference_from_main.value, 0.0);
+    let audio = &report.configurations[2];
+    assert!(audio.metric("wer_of_wrong_frames").unwrap().value.is_nan());
+    let no_frames = audio.metric("wer_without_frames").unwrap();
+    assert_eq!(audio.metric("wer").unwrap().value, no_frames.value);
     let [frozen, alone] = ["test.frozen", "test.audio_only"].map(|id| report.claim(id).unwrap());
-    assert_eq!(frozen.compared, "main:nothing over main:frozen, wer");
+    assert_eq!(frozen.compared, "main:no_frames over main:frozen, wer");
     assert_eq!(alone.compared, "main over audio-only, wer of clean");
     let [nothing, heard] = &frozen.values;
     assert!((frozen.difference.value - (nothing.value - heard.value)).abs() < 1e-12);
@@ -142,9 +142,9 @@ fn two_that_are_given_the_same_grid_share_its_runs() {
     runs.sort();
     together.sort();
     assert_eq!(together, runs);
-    let figures = |report: &GridReport| -> Vec<f64> {
-        report.rows.iter().map(|row| row.figures[0].measure.value).collect()
+    let metrics = |report: &GridReport| -> Vec<f64> {
+        report.configurations.iter().map(|one| one.metrics[0].measure.value).collect()
     };
-    assert_eq!(figures(&first), figures(&alone));
+    assert_eq!(metrics(&first), metrics(&alone));
     assert_eq!(serde_json::to_value(&first).unwrap(), serde_json::to_value(&second).unwrap());
 }

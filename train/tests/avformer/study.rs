@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use candle_core::Device;
 use engram_data::world::questions::Split;
 use engram_train::recognise::{
-    AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, evenly,
+    AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, sample_evenly,
 };
 use engram_train::studies::avformer::corpus::Corpus;
 use engram_train::studies::avformer::settings::AvformerData;
@@ -38,8 +38,10 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
             .iter()
             .map(|one| (one.utterances.as_str(), one.system.as_str()))
             .collect();
-        let noisy = ["frozen", "nothing", "right", "wrong", "zero"].map(|one| ("noisy", one));
-        let clean = ["frozen", "nothing", "right", "wrong"].map(|one| ("clean", one));
+        let noisy = ["frozen", "no_frames", "right_frames", "wrong_frames", "zero_frames"]
+            .map(|one| ("noisy", one));
+        let clean =
+            ["frozen", "no_frames", "right_frames", "wrong_frames"].map(|one| ("clean", one));
         assert_eq!(systems, [&noisy[..], &clean[..]].concat());
         for (utterances, system) in systems {
             let texts = lines(run.join(format!("test/{utterances}.{system}.tsv")));
@@ -47,11 +49,11 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
             assert_eq!((texts.len(), items.len()), (6, 6));
         }
         assert_eq!(summary.test.sweep.len(), 2);
-        for swept in ["clean.nothing", "0dB.right", "0dB.wrong"] {
+        for swept in ["clean.no_frames", "0dB.right_frames", "0dB.wrong_frames"] {
             let items = lines(run.join(format!("test/sweep.{swept}.items.jsonl")));
             assert_eq!(items.len(), 3);
         }
-        assert!(summary.test.put_in.is_some() && summary.test.rescued.is_some());
+        assert!(summary.test.shown_name_inserted.is_some() && summary.test.rescued.is_some());
 
         // The first phase trains the adapters and leaves the projection unchanged.
         let first = frozen.run(
@@ -66,7 +68,7 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
         assert!(tensor(&first_run, name).iter().any(|value| *value != 0.0));
         assert!(tensor(&first_run, "projection.weight").iter().all(|value| *value == 0.0));
         let names: Vec<&str> = first.test.systems.iter().map(|one| one.system.as_str()).collect();
-        assert_eq!(names, ["nothing", "nothing"]);
+        assert_eq!(names, ["no_frames", "no_frames"]);
         assert!(first.parameters[0] < summary.parameters[0]);
     }
 }
@@ -75,7 +77,7 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
 fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
     let frozen = Frozen::new();
     let kept = format!("data.cache={}", frozen.text("cache"));
-    let set = ["data.sweep_clips=0", "model.first_token=mean", &kept];
+    let set = ["data.sweep_clips=0", "model.projection_bias_init=mean", &kept];
     frozen.run("whole", "whisper", &set);
     // Later runs read the cached embeddings and texts. Damaged files are replaced.
     let stored = std::fs::read_dir(frozen.path("cache")).unwrap();
@@ -94,7 +96,7 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
             let options = RunOptions { resume: true, ..RunOptions::default() };
             frozen.try_run(&run, "whisper", &set, options).unwrap().unwrap();
         });
-        for file in ["model.safetensors", "test/noisy.right.tsv", "summary.json"] {
+        for file in ["model.safetensors", "test/noisy.right_frames.tsv", "summary.json"] {
             let [whole, resumed] =
                 ["whole", &run].map(|run| std::fs::read(frozen.path(run).join(file)).unwrap());
             assert!(whole == resumed, "{file}");
@@ -123,9 +125,9 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
 fn phases_may_alternate() {
     let frozen = Frozen::new();
     let phase = |number: usize| {
-        let (pictures, kept) = (number > 0, ["projection", "adapters"][number % 2]);
+        let (frames, kept) = (number > 0, ["projection", "adapters"][number % 2]);
         format!(
-            "{{ name = \"p{number}\", steps = 3, feed = {{ pictures = {pictures} }}, \
+            "{{ name = \"p{number}\", steps = 3, feed = {{ frames = {frames} }}, \
              group = [{{ match = \"{kept}.**\", rate = 0.0 }}] }}"
         )
     };
@@ -158,11 +160,11 @@ fn no_picture_is_encoded_while_a_run_learns() {
         })
         .collect();
     std::fs::write(frozen.path("clips.jsonl"), clips).unwrap();
-    for states_gb in ["8", "0"] {
+    for state_cache_gb in ["8", "0"] {
         let mut set = ["train", "validation", "test"]
             .map(|key| format!("data.{key}={}", frozen.text("clips.jsonl")))
             .to_vec();
-        set.push(format!("data.states_gb={states_gb}"));
+        set.push(format!("data.state_cache_gb={state_cache_gb}"));
         let mut recipe = frozen.recipe("whisper", &set).unwrap();
         let settings = (recipe.data().unwrap(), recipe.model().unwrap());
         let (feeds, batch) = (recipe.feed().unwrap(), recipe.batch().clone());
@@ -174,14 +176,19 @@ fn no_picture_is_encoded_while_a_run_learns() {
         for name in &names {
             std::fs::rename(frozen.path(name), hidden.join(name)).unwrap();
         }
-        let run = frozen.path(&format!("run-{states_gb}"));
+        let run = frozen.path(&format!("run-{state_cache_gb}"));
         let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         let trained = train(&mut study, &recipe, &options).unwrap();
         assert!(trained.finished && trained.steps == 10);
         assert!(tensor(&run, "projection.weight").iter().any(|value| *value != 0.0));
         let avformer = study.load(&trained.weights).unwrap();
         assert!(
-            study.test(&avformer, &run).unwrap().systems.iter().any(|one| one.system == "right")
+            study
+                .test(&avformer, &run)
+                .unwrap()
+                .systems
+                .iter()
+                .any(|one| one.system == "right_frames")
         );
         for name in &names {
             std::fs::rename(hidden.join(name), frozen.path(name)).unwrap();
@@ -196,7 +203,7 @@ fn clips_that_are_not_kept_are_embedded_in_each_step() {
     let frozen = Frozen::new();
     let quick = ["data.sweep_clips=0", "data.frozen_baseline=false"];
     frozen.run("kept", "whisper", &quick);
-    frozen.run("anew", "whisper", &[quick[0], quick[1], "data.states_gb=0"]);
+    frozen.run("anew", "whisper", &[quick[0], quick[1], "data.state_cache_gb=0"]);
     for name in ["adapters.1.up.weight", "projection.weight"] {
         let [kept, anew] = ["kept", "anew"].map(|run| tensor(&frozen.path(run), name));
         for (kept, anew) in kept.iter().zip(&anew) {
@@ -224,49 +231,49 @@ fn adapters_are_switched_on_and_off_by_name() {
     let clips = corpus.evaluated(Split::Test, false).unwrap();
     let picture = |place: &usize| {
         let path = frozen.path(&format!("{place}.png"));
-        let (seen, _) = corpus.picture(*place).unwrap();
+        let (seen, _) = corpus.image(*place).unwrap();
         let image = RgbImage::from_raw(seen.width(), seen.height(), seen.pixels().to_vec());
         image.unwrap().save(&path).unwrap();
         path
     };
-    let whisper = || Listener::open(&frozen.text("whisper")).unwrap();
-    let mut adapted = AdaptedRecogniser::new(whisper());
+    let whisper = || AsrModel::open(&frozen.text("whisper")).unwrap();
+    let mut adapted = AdaptedAsrModel::new(whisper());
     adapted.add("names", &frozen.path("run"), None).unwrap();
     assert_eq!(adapted.frames(), 0);
-    let heard = |adapted: &AdaptedRecogniser| -> Vec<String> {
-        let clip = |clip: &engram_train::studies::avformer::corpus::SeenClip| {
-            let pictures: Vec<PathBuf> = evenly(&clip.frames, 2).map(picture).collect();
-            let embeddings = adapted.see(&pictures).unwrap();
+    let heard = |adapted: &AdaptedAsrModel| -> Vec<String> {
+        let clip = |clip: &engram_train::studies::avformer::corpus::ClipWithFrames| {
+            let pictures: Vec<PathBuf> = sample_evenly(&clip.frames, 2).map(picture).collect();
+            let embeddings = adapted.embed_images(&pictures).unwrap();
             AdaptedClip { samples: clip.samples.clone(), embeddings }
         };
         adapted.transcribe(&clips.iter().map(clip).collect::<Vec<_>>()).unwrap()
     };
     let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-    let own = whisper().transcribe(&samples, &[], &RecogniseOptions::default()).unwrap();
+    let own = whisper().transcribe(&samples, &[], &TranscribeOptions::default()).unwrap();
     let own: Vec<String> = own.into_iter().map(|transcript| transcript.text).collect();
     assert_eq!(heard(&adapted), own);
-    adapted.switch(Some("names")).unwrap();
+    adapted.activate(Some("names")).unwrap();
     assert_eq!(adapted.frames(), 2);
     let seen = heard(&adapted);
-    let expected: Vec<String> = lines(frozen.path("run/test/noisy.right.tsv"))
+    let expected: Vec<String> = lines(frozen.path("run/test/noisy.right_frames.tsv"))
         .iter()
         .map(|line| line.split_once('\t').unwrap().1.to_string())
         .collect();
     let one_line = |text: &String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(seen.iter().map(one_line).collect::<Vec<_>>(), expected);
     assert_ne!(seen, own);
-    adapted.switch(None).unwrap();
+    adapted.activate(None).unwrap();
     assert_eq!(heard(&adapted), own);
 
-    let told = adapted.switch(Some("other")).unwrap_err().to_string();
+    let told = adapted.activate(Some("other")).unwrap_err().to_string();
     assert!(told.contains("no adapters `other`; the names are names"), "{told}");
-    let refused = |listener: Listener, encoder: Option<&str>, wanted: &str| {
-        let mut adapted = AdaptedRecogniser::new(listener);
+    let refused = |asr_model: AsrModel, encoder: Option<&str>, wanted: &str| {
+        let mut adapted = AdaptedAsrModel::new(asr_model);
         let told = adapted.add("x", &frozen.path("run"), encoder).unwrap_err().to_string();
         assert!(told.contains(wanted), "{told}");
     };
     write_whisper(&frozen.path("other"), 8);
-    refused(Listener::open(&frozen.text("other")).unwrap(), None, "trained for the ASR model");
+    refused(AsrModel::open(&frozen.text("other")).unwrap(), None, "trained for the ASR model");
     train_image_encoder(&frozen.path("other-clip"), 2);
     refused(whisper(), Some(&frozen.text("other-clip")), "trained for the image encoder");
     refused(whisper(), Some(&frozen.text("no-clip")), "no-clip");
@@ -281,8 +288,8 @@ fn a_run_that_was_tampered_with_is_refused() {
     let frozen = Frozen::new();
     frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
     let run = frozen.path("run");
-    let listener = Listener::open(&frozen.text("whisper")).unwrap();
-    let mut adapted = AdaptedRecogniser::new(listener);
+    let asr_model = AsrModel::open(&frozen.text("whisper")).unwrap();
+    let mut adapted = AdaptedAsrModel::new(asr_model);
     let mut told = || adapted.add("x", &run, None).map_err(|error| error.to_string());
     told().unwrap();
     let config = std::fs::read(run.join("config.json")).unwrap();
@@ -320,19 +327,19 @@ fn adapters_alone_see_nothing() {
     let alone = ["phase.projection.steps=0", "data.sweep_clips=0", "data.frozen_baseline=false"];
     let set = [alone[0], alone[1], alone[2], "model.image_encoder="];
     let summary = frozen.run("alone", "whisper", &set);
-    let all = AddedTo::read(&frozen.path("alone")).unwrap();
+    let all = AvformerRunConfig::read(&frozen.path("alone")).unwrap();
     assert_eq!((all.frames, all.image_encoder_sha256.as_str()), (0, ""));
-    let mut adapted = AdaptedRecogniser::new(Listener::open(&frozen.text("whisper")).unwrap());
+    let mut adapted = AdaptedAsrModel::new(AsrModel::open(&frozen.text("whisper")).unwrap());
     adapted.add("alone", &frozen.path("alone"), None).unwrap();
-    adapted.switch(Some("alone")).unwrap();
+    adapted.activate(Some("alone")).unwrap();
     assert_eq!(adapted.frames(), 0);
-    assert!(adapted.see(&[frozen.path("no.png")]).unwrap().is_empty());
+    assert!(adapted.embed_images(&[frozen.path("no.png")]).unwrap().is_empty());
     assert!(summary.parameters[0] > 0);
 
     // Embeddings of another width are refused.
     frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
     adapted.add("seeing", &frozen.path("run"), None).unwrap();
-    adapted.switch(Some("seeing")).unwrap();
+    adapted.activate(Some("seeing")).unwrap();
     let clip = AdaptedClip { samples: vec![0.1; 8_000], embeddings: vec![0.0; 7] };
     let told = adapted.transcribe(&[clip]).unwrap_err().to_string();
     assert!(told.contains("not embeddings of up to 2 images"), "{told}");
@@ -356,7 +363,8 @@ fn clean_speech_is_rehearsed() {
     let line = "{\"audio\":\"r.wav\",\"text\":\"said before\"}\n";
     std::fs::write(frozen.path("rehearsal.jsonl"), line).unwrap();
     let manifest = frozen.text("rehearsal.jsonl");
-    let [rehearsal, kept] = ["rehearsal", "kept"].map(|key| format!("data.{key}={manifest}"));
+    let [rehearsal, kept] =
+        ["rehearsal", "general_speech"].map(|key| format!("data.{key}={manifest}"));
     let set = [
         rehearsal.as_str(),
         kept.as_str(),
@@ -366,9 +374,9 @@ fn clean_speech_is_rehearsed() {
         "phase.projection.feed.rehearsal=0.5",
     ];
     let summary = frozen.run("run", "whisper", &set);
-    let kept = summary.test.systems.iter().filter(|one| one.utterances == "kept");
+    let kept = summary.test.systems.iter().filter(|one| one.utterances == "general_speech");
     let kept: Vec<&str> = kept.map(|one| one.system.as_str()).collect();
-    assert_eq!(kept, ["frozen", "nothing"]);
+    assert_eq!(kept, ["frozen", "no_frames"]);
 
     // A larger weight of the state distance keeps adapters closer.
     let distance = |weight: &str| {

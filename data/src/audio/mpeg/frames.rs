@@ -17,7 +17,7 @@ const NEXT: usize = 1 << 24;
 /// Bytes to read at a time.
 const READ: usize = 1 << 16;
 /// The most lost bytes that count as frames: two of the longest frames. More bytes are not audio.
-const MOST_LOST: usize = 5_762;
+const MAX_LOST: usize = 5_762;
 
 /// The next event of a stream.
 pub(super) enum Found {
@@ -74,7 +74,7 @@ impl Frames {
                 return self.frame(header);
             }
             // Either this header or the next is damaged.
-            let next = self.search(LENGTH, header.length + MOST_LOST)?;
+            let next = self.search(LENGTH, header.length + MAX_LOST)?;
             if next.is_some_and(|next| next < header.length) {
                 self.skip(next.unwrap_or(0));
                 return Ok(Some(Found::Lost(1)));
@@ -100,7 +100,7 @@ impl Frames {
             return Ok(None);
         }
         self.junk += junk as u64;
-        let last = self.last.filter(|_| found.is_some() && skipped <= MOST_LOST);
+        let last = self.last.filter(|_| found.is_some() && skipped <= MAX_LOST);
         Ok(last.map(|last| Found::Lost((skipped + last.length / 2) / last.length)))
     }
 

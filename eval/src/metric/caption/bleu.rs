@@ -3,11 +3,11 @@
 use rayon::prelude::*;
 
 use super::ngram::{Counts, Key, for_common};
-use super::{CaptionCorpus, LONGEST_NGRAM};
+use super::{CaptionCorpus, MAX_NGRAM_ORDER};
 use crate::metric::MetricInfo;
 
 /// Name, version and direction of BLEU-1 to BLEU-4.
-pub const INFO: [MetricInfo; LONGEST_NGRAM] =
+pub const INFO: [MetricInfo; MAX_NGRAM_ORDER] =
     [info("bleu_1"), info("bleu_2"), info("bleu_3"), info("bleu_4")];
 
 const fn info(name: &'static str) -> MetricInfo {
@@ -27,9 +27,9 @@ pub struct BleuStatistics {
     /// Number of words in the reference of closest length; the shorter one of a tie.
     pub reference_length: u64,
     /// Number of n-grams in the hypothesis.
-    pub ngrams: [u64; LONGEST_NGRAM],
+    pub ngrams: [u64; MAX_NGRAM_ORDER],
     /// Number of n-grams that match a reference, clipped to the highest count in one reference.
-    pub matched: [u64; LONGEST_NGRAM],
+    pub matched: [u64; MAX_NGRAM_ORDER],
 }
 
 impl BleuStatistics {
@@ -46,14 +46,14 @@ impl BleuStatistics {
     fn add(&mut self, other: &Self, times: u64) {
         self.hypothesis_length += times * other.hypothesis_length;
         self.reference_length += times * other.reference_length;
-        for order in 0..LONGEST_NGRAM {
+        for order in 0..MAX_NGRAM_ORDER {
             self.ngrams[order] += times * other.ngrams[order];
             self.matched[order] += times * other.matched[order];
         }
     }
 
     /// BLEU-1 to BLEU-4: the geometric mean of the n-gram precisions, times the brevity penalty.
-    pub fn scores(&self) -> [f64; LONGEST_NGRAM] {
+    pub fn scores(&self) -> [f64; MAX_NGRAM_ORDER] {
         let ratio = (self.hypothesis_length as f64 + TINY) / (self.reference_length as f64 + SMALL);
         let brevity = if ratio < 1.0 { (1.0 - 1.0 / ratio).exp() } else { 1.0 };
         let mut product = 1.0;
@@ -76,17 +76,17 @@ impl std::iter::Sum for BleuStatistics {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bleu {
     /// BLEU-1 to BLEU-4 of the corpus: lengths and matches are summed over images first.
-    pub corpus: [f64; LONGEST_NGRAM],
+    pub corpus: [f64; MAX_NGRAM_ORDER],
     /// BLEU-1 to BLEU-4 of each image; nearly 0, but not exactly 0, if no n-gram of some order
     /// matches.
-    pub images: Vec<[f64; LONGEST_NGRAM]>,
+    pub images: Vec<[f64; MAX_NGRAM_ORDER]>,
     /// The counts of each image from which the scores are computed.
     pub statistics: Vec<BleuStatistics>,
 }
 
 impl Bleu {
     /// BLEU-1 to BLEU-4 of a resample in which image `i` occurs `counts[i]` times.
-    pub fn of_resample(&self, counts: &[u32]) -> [f64; LONGEST_NGRAM] {
+    pub fn of_resample(&self, counts: &[u32]) -> [f64; MAX_NGRAM_ORDER] {
         BleuStatistics::of_resample(&self.statistics, counts).scores()
     }
 }
@@ -106,25 +106,25 @@ pub fn bleu(corpus: &CaptionCorpus) -> Bleu {
 
 fn statistics<K: Key>(corpus: &CaptionCorpus) -> Vec<BleuStatistics> {
     let images = (0..corpus.len()).into_par_iter();
-    images.map_init(Room::<K>::new, |room, image| room.statistics(corpus, image)).collect()
+    images.map_init(Buffers::<K>::new, |buffers, image| buffers.statistics(corpus, image)).collect()
 }
 
 /// Buffers, reused from image to image.
-struct Room<K> {
+struct Buffers<K> {
     hypothesis: Counts<K>,
     reference: Counts<K>,
     /// The highest count in one reference of each n-gram of the hypothesis.
     most: Vec<u32>,
 }
 
-impl<K: Key> Room<K> {
+impl<K: Key> Buffers<K> {
     fn new() -> Self {
         Self { hypothesis: Counts::new(), reference: Counts::new(), most: Vec::new() }
     }
 
     fn statistics(&mut self, corpus: &CaptionCorpus, image: usize) -> BleuStatistics {
-        let length = corpus.hypothesis(image).pieces.len() as u64;
-        let lengths = corpus.references(image).map(|reference| reference.pieces.len() as u64);
+        let length = corpus.hypothesis(image).tokens.len() as u64;
+        let lengths = corpus.references(image).map(|reference| reference.tokens.len() as u64);
         let closest = lengths.min_by_key(|other| (other.abs_diff(length), *other));
         BleuStatistics {
             hypothesis_length: length,
@@ -136,12 +136,12 @@ impl<K: Key> Room<K> {
 
     /// Number of n-grams of `order` words in the hypothesis that match a reference, clipped.
     fn matched(&mut self, corpus: &CaptionCorpus, image: usize, order: usize) -> u64 {
-        self.hypothesis.count(corpus.hypothesis(image).pieces, order);
+        self.hypothesis.count(corpus.hypothesis(image).tokens, order);
         let hypothesis = &self.hypothesis.counts;
         self.most.clear();
         self.most.resize(hypothesis.len(), 0);
         for reference in corpus.references(image) {
-            self.reference.count(reference.pieces, order);
+            self.reference.count(reference.tokens, order);
             let reference = &self.reference.counts;
             for_common(hypothesis, reference, |ours, theirs| {
                 self.most[ours] = self.most[ours].max(reference[theirs].1);

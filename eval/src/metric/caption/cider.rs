@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::frequency::Weights;
 use super::ngram::{Counts, Key, for_common};
-use super::{CaptionCorpus, LONGEST_NGRAM, Sentence};
+use super::{CaptionCorpus, MAX_NGRAM_ORDER, Sentence};
 use crate::metric::MetricInfo;
 
 pub use super::DocumentFrequency;
@@ -29,18 +29,21 @@ const SIGMA: f64 = 6.0;
 ///
 /// # Source   R. Vedantam et al., CVPR 2015; pycocoevalcap `cider/cider_scorer.py`
 pub fn cider_d(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> Vec<f64> {
-    both(corpus, frequency).0
+    cider_d_and_cider(corpus, frequency).0
 }
 
 /// Plain CIDEr of each image: cosine similarities without clipping and without a length penalty.
 ///
 /// # Source   R. Vedantam et al., CVPR 2015; vrama91/cider
 pub fn cider(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> Vec<f64> {
-    both(corpus, frequency).1
+    cider_d_and_cider(corpus, frequency).1
 }
 
 /// CIDEr-D and plain CIDEr of each image, faster than the two calls.
-pub fn both(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> (Vec<f64>, Vec<f64>) {
+pub fn cider_d_and_cider(
+    corpus: &CaptionCorpus,
+    frequency: Option<&DocumentFrequency>,
+) -> (Vec<f64>, Vec<f64>) {
     let images: Vec<usize> = (0..corpus.len()).collect();
     scores(corpus, &images, frequency)
 }
@@ -48,7 +51,7 @@ pub fn both(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> (V
 /// CIDEr-D and plain CIDEr of a subset of the images, with document frequencies of the subset.
 ///
 /// Indices without an image are ignored.
-pub fn of_part(corpus: &CaptionCorpus, images: &[usize]) -> (Vec<f64>, Vec<f64>) {
+pub fn of_subset(corpus: &CaptionCorpus, images: &[usize]) -> (Vec<f64>, Vec<f64>) {
     let images: Vec<usize> = images.iter().copied().filter(|image| *image < corpus.len()).collect();
     scores(corpus, &images, None)
 }
@@ -71,19 +74,19 @@ fn scores_by<K: Key>(
     frequency: Option<&DocumentFrequency>,
 ) -> (Vec<f64>, Vec<f64>) {
     let mut sums = vec![(0.0, 0.0); images.len()];
-    for order in 1..=LONGEST_NGRAM {
+    for order in 1..=MAX_NGRAM_ORDER {
         let weights = match frequency {
             None => Weights::<K>::of_references(corpus, images, order),
             Some(frequency) => Weights::of_outside(corpus, frequency, order),
         };
         let rows = images.par_iter().zip(&mut sums);
-        rows.for_each_init(Room::new, |room, (image, sums)| {
-            let (d, plain) = room.similarity(corpus, *image, order, &weights);
+        rows.for_each_init(Buffers::new, |buffers, (image, sums)| {
+            let (d, plain) = buffers.similarity(corpus, *image, order, &weights);
             *sums = (sums.0 + d, sums.1 + plain);
         });
     }
     let score = |(sum, image): (f64, &usize)| {
-        sum / LONGEST_NGRAM as f64 / corpus.references(*image).count() as f64 * 10.0
+        sum / MAX_NGRAM_ORDER as f64 / corpus.references(*image).count() as f64 * 10.0
     };
     let (d, plain): (Vec<f64>, Vec<f64>) = sums.into_iter().unzip();
     let scores = |sums: Vec<f64>| sums.into_iter().zip(images).map(score).collect();
@@ -91,13 +94,13 @@ fn scores_by<K: Key>(
 }
 
 /// Buffers, reused from image to image.
-struct Room<K> {
+struct Buffers<K> {
     counts: Counts<K>,
     hypothesis: Vec<(K, f64)>,
     reference: Vec<(K, f64)>,
 }
 
-impl<K: Key> Room<K> {
+impl<K: Key> Buffers<K> {
     fn new() -> Self {
         Self { counts: Counts::new(), hypothesis: Vec::new(), reference: Vec::new() }
     }
@@ -112,11 +115,11 @@ impl<K: Key> Room<K> {
         weights: &Weights<K>,
     ) -> (f64, f64) {
         let hypothesis = corpus.hypothesis(image);
-        self.counts.count(hypothesis.pieces, order);
+        self.counts.count(hypothesis.tokens, order);
         let hypothesis_norm = weigh(&self.counts, weights, &mut self.hypothesis);
         let (mut d, mut plain) = (0.0, 0.0);
         for reference in corpus.references(image) {
-            self.counts.count(reference.pieces, order);
+            self.counts.count(reference.tokens, order);
             let reference_norm = weigh(&self.counts, weights, &mut self.reference);
             let (mut clipped, mut product) = (0.0, 0.0);
             for_common(&self.hypothesis, &self.reference, |ours, theirs| {
@@ -145,7 +148,7 @@ fn weigh<K: Key>(counts: &Counts<K>, weights: &Weights<K>, weighted: &mut Vec<(K
 
 /// The length penalty of CIDEr-D.
 fn penalty(hypothesis: Sentence<'_>, reference: Sentence<'_>) -> f64 {
-    let bigrams = |sentence: Sentence<'_>| sentence.pieces.len().saturating_sub(1) as f64;
+    let bigrams = |sentence: Sentence<'_>| sentence.tokens.len().saturating_sub(1) as f64;
     let difference = bigrams(hypothesis) - bigrams(reference);
     (-(difference * difference) / (2.0 * SIGMA * SIGMA)).exp()
 }
@@ -170,7 +173,7 @@ mod tests {
     fn one_image_has_no_weights() {
         let corpus = CaptionCorpus::new(&["a man"], &[["a man"]]).unwrap();
         assert_eq!(cider_d(&corpus, None), [0.0]);
-        assert_eq!(of_part(&golden(), &[2, 9]), (vec![0.0], vec![0.0]));
+        assert_eq!(of_subset(&golden(), &[2, 9]), (vec![0.0], vec![0.0]));
         let counts = [("a".to_owned(), 90.0), ("a man".to_owned(), 10.0)].into_iter().collect();
         let outside = DocumentFrequency { documents: 100.0, counts };
         // Orders 1 and 2 have a cosine of 1, orders 3 and 4 no n-grams.

@@ -44,13 +44,13 @@ impl<K: Key> Weights<K> {
     pub(super) fn of_references(corpus: &CaptionCorpus, images: &[usize], order: usize) -> Self {
         let shares = rayon::current_num_threads();
         let ngrams =
-            |image: &usize| corpus.references(*image).map(|r| r.pieces.len()).sum::<usize>();
+            |image: &usize| corpus.references(*image).map(|r| r.tokens.len()).sum::<usize>();
         let ngrams: usize = images.iter().map(ngrams).sum();
         let count = |own: usize| {
             let each = |take: &mut dyn FnMut(u32, K, u64)| {
                 for (document, image) in (1..).zip(images) {
                     for reference in corpus.references(*image) {
-                        for key in reference.pieces.windows(order).map(K::of) {
+                        for key in reference.tokens.windows(order).map(K::of) {
                             let hash = hash(&key);
                             if share(hash, shares) == own {
                                 take(document, key, hash);

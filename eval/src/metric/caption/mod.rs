@@ -19,7 +19,7 @@ pub use frequency::DocumentFrequency;
 pub(crate) use sentences::Sentences;
 
 /// Highest n-gram order of the metrics.
-pub const LONGEST_NGRAM: usize = 4;
+pub const MAX_NGRAM_ORDER: usize = 4;
 
 /// The tokenised captions of a set of images, prepared once for all metrics.
 ///

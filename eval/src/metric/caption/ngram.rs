@@ -41,9 +41,9 @@ impl<K: Key> Counts<K> {
     }
 
     /// Counts the n-grams of a sentence; replaces the counts of the previous sentence.
-    pub(super) fn count(&mut self, pieces: &[u32], order: usize) {
+    pub(super) fn count(&mut self, tokens: &[u32], order: usize) {
         self.keys.clear();
-        self.keys.extend(pieces.windows(order).map(K::of));
+        self.keys.extend(tokens.windows(order).map(K::of));
         self.keys.sort_unstable();
         self.counts.clear();
         let same = self.keys.chunk_by(|a, b| a == b);
@@ -102,19 +102,19 @@ impl Hasher for KeyHasher {
 mod tests {
     use super::*;
 
-    fn counts<K: Key>(pieces: &[u32], order: usize) -> Vec<u32> {
+    fn counts<K: Key>(tokens: &[u32], order: usize) -> Vec<u32> {
         let mut counts = Counts::<K>::new();
         counts.count(&[7, 7, 7, 7, 7], 1);
-        counts.count(pieces, order);
+        counts.count(tokens, order);
         counts.counts.iter().map(|(_, count)| *count).collect()
     }
 
     #[test]
     fn repeated_ngrams_are_counted() {
         let all = |order| {
-            let pieces = [0, 65535, 0, 65535, 0];
-            let found = counts::<u64>(&pieces, order);
-            assert_eq!(found, counts::<u128>(&pieces, order));
+            let tokens = [0, 65535, 0, 65535, 0];
+            let found = counts::<u64>(&tokens, order);
+            assert_eq!(found, counts::<u128>(&tokens, order));
             found
         };
         assert_eq!([1, 2, 3, 4].map(all), [vec![3, 2], vec![2, 2], vec![2, 1], vec![1, 1]]);

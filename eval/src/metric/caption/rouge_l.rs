@@ -21,14 +21,14 @@ const BETA: f64 = 1.2;
 /// # Source   C.-Y. Lin, 2004; pycocoevalcap `rouge/rouge.py`
 pub fn rouge_l(corpus: &CaptionCorpus) -> Vec<f64> {
     let images = (0..corpus.len()).into_par_iter();
-    images.map_init(Room::default, |room, image| of_image(corpus, image, room)).collect()
+    images.map_init(Buffers::default, |buffers, image| of_image(corpus, image, buffers)).collect()
 }
 
-fn of_image(corpus: &CaptionCorpus, image: usize, room: &mut Room) -> f64 {
+fn of_image(corpus: &CaptionCorpus, image: usize, buffers: &mut Buffers) -> f64 {
     let hypothesis = corpus.hypothesis(image).words;
     let (mut precision, mut recall) = (0.0_f64, 0.0_f64);
     for reference in corpus.references(image) {
-        let common = room.common_subsequence(hypothesis, reference.words) as f64;
+        let common = buffers.common_subsequence(hypothesis, reference.words) as f64;
         precision = precision.max(common / hypothesis.len() as f64);
         recall = recall.max(common / reference.words.len() as f64);
     }
@@ -40,14 +40,14 @@ fn of_image(corpus: &CaptionCorpus, image: usize, room: &mut Room) -> f64 {
 
 /// Buffers, reused from pair to pair.
 #[derive(Default)]
-struct Room {
+struct Buffers {
     /// The positions of each word among up to 64 words, as a bit mask, in ascending order of words.
     places: Vec<(u32, u64)>,
     /// The carry of each word of `b` into the next 64 words of `a`.
     carries: Vec<bool>,
 }
 
-impl Room {
+impl Buffers {
     /// Length of the longest common subsequence, 64 words of `a` at a time.
     ///
     /// # Source   H. Hyyrö, "Bit-Parallel LCS-length Computation Revisited", AWOCA 2004
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn subsequences_are_those_of_a_textbook() {
         let mut random = SplitMix64::stream(3, 0);
-        let mut room = Room::default();
+        let mut buffers = Buffers::default();
         for words in [2, 5, 40] {
             for most in [4, 70, 300] {
                 for _ in 0..200 {
@@ -130,7 +130,7 @@ mod tests {
                         (0..length).map(|_| random.below(words) as u32).collect()
                     };
                     let (a, b) = (sentence(), sentence());
-                    assert_eq!(room.common_subsequence(&a, &b), by_cells(&a, &b), "{a:?} {b:?}");
+                    assert_eq!(buffers.common_subsequence(&a, &b), by_cells(&a, &b), "{a:?} {b:?}");
                 }
             }
         }

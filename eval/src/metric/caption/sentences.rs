@@ -12,7 +12,7 @@ pub(super) struct Sentence<'s> {
     /// Words between single spaces, as in ROUGE; an empty caption is one empty word.
     pub(super) words: &'s [u32],
     /// Words between white space of any kind, as in BLEU and CIDEr.
-    pub(super) pieces: &'s [u32],
+    pub(super) tokens: &'s [u32],
 }
 
 /// Sentences in input order, with their vocabulary.
@@ -21,8 +21,8 @@ pub(crate) struct Sentences {
     words: Vec<u32>,
     /// The end of each sentence in `words`.
     ends: Vec<usize>,
-    /// The pieces of the few sentences whose pieces differ from their words.
-    pieces: HashMap<usize, Box<[u32]>>,
+    /// The tokens of the few sentences whose tokens differ from their words.
+    tokens: HashMap<usize, Box<[u32]>>,
     vocabulary: Vocabulary,
 }
 
@@ -46,7 +46,7 @@ impl Sentences {
     pub(super) fn get(&self, sentence: usize) -> Sentence<'_> {
         let start = sentence.checked_sub(1).map_or(0, |before| self.ends[before]);
         let words = &self.words[start..self.ends[sentence]];
-        Sentence { words, pieces: self.pieces.get(&sentence).map_or(words, |pieces| pieces) }
+        Sentence { words, tokens: self.tokens.get(&sentence).map_or(words, |tokens| tokens) }
     }
 
     pub(super) fn vocabulary(&self) -> &Vocabulary {
@@ -61,9 +61,9 @@ impl Sentences {
             self.words.push(self.vocabulary.number(word));
         }
         if as_split {
-            let pieces = text.split(is_white_space).filter(|word| !word.is_empty());
-            let pieces = pieces.map(|word| self.vocabulary.number(word)).collect();
-            self.pieces.insert(self.ends.len(), pieces);
+            let tokens = text.split(is_white_space).filter(|word| !word.is_empty());
+            let tokens = tokens.map(|word| self.vocabulary.number(word)).collect();
+            self.tokens.insert(self.ends.len(), tokens);
         }
         self.ends.push(self.words.len());
     }
@@ -75,8 +75,8 @@ impl Sentences {
         let renumbered = |word: &u32| numbers[*word as usize];
         self.words.extend(other.words.iter().map(renumbered));
         self.ends.extend(other.ends.iter().map(|end| words + end));
-        for (sentence, pieces) in &other.pieces {
-            self.pieces.insert(sentences + sentence, pieces.iter().map(renumbered).collect());
+        for (sentence, tokens) in &other.tokens {
+            self.tokens.insert(sentences + sentence, tokens.iter().map(renumbered).collect());
         }
     }
 
@@ -84,7 +84,7 @@ impl Sentences {
     pub(crate) fn resize(&mut self, sentences: usize) {
         self.ends.truncate(sentences);
         self.words.truncate(self.ends.last().copied().unwrap_or(0));
-        self.pieces.retain(|sentence, _| *sentence < sentences);
+        self.tokens.retain(|sentence, _| *sentence < sentences);
         while self.ends.len() < sentences {
             self.push("");
         }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     fn all(sentences: &Sentences) -> Vec<(&[u32], &[u32])> {
-        let both = |sentence| (sentences.get(sentence).words, sentences.get(sentence).pieces);
+        let both = |sentence| (sentences.get(sentence).words, sentences.get(sentence).tokens);
         (0..sentences.len()).map(both).collect()
     }
 
@@ -163,6 +163,6 @@ mod tests {
         assert_eq!(all(&sentences), [(&[0][..], &[0][..])]);
         sentences.resize(3);
         assert_eq!(sentences.len(), 3);
-        assert!(sentences.get(2).pieces.is_empty() && sentences.get(2).words.len() == 1);
+        assert!(sentences.get(2).tokens.is_empty() && sentences.get(2).words.len() == 1);
     }
 }

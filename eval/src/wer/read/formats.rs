@@ -1,7 +1,7 @@
 //! Parsers of the formats other than JSON.
 
-use super::{Utterance, looks, malformed};
-use crate::error::{EvalError, Place};
+use super::{Utterance, detect_format, malformed};
+use crate::error::{EvalError, Location};
 use crate::source::not_blank;
 use crate::table::shortened;
 use crate::wer::sclite::{Lattice, has_markup};
@@ -34,7 +34,7 @@ pub(super) fn trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, E
 /// Parses Kaldi's `id text`; the text may be empty.
 pub(super) fn kaldi(text: &str) -> Vec<Utterance<'_>> {
     let utterance = |(line, row): (u64, _)| {
-        let (id, text) = looks::first_token(row);
+        let (id, text) = detect_format::first_token(row);
         Utterance::plain(Some(id), text.trim(), line)
     };
     not_blank(text).map(utterance).collect()
@@ -45,21 +45,21 @@ pub(super) fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, E
     let mut rows = not_blank(text).peekable();
     let (mut column, mut most_fields) = (1, usize::MAX);
     if let Some((line, header)) = rows.next_if(|(_, line)| line.split('\t').next() == Some("id")) {
-        let place = || Place::new(file, line);
+        let location = || Location::new(file, line);
         let mut found = header.split('\t').enumerate().filter(|(_, name)| *name == "text");
         column =
             found.next().map(|(column, _)| column).ok_or_else(|| EvalError::MissingColumn {
-                place: place(),
+                location: location(),
                 column: "text".to_owned(),
                 found: shortened(&header.replace('\t', ", "), 200),
             })?;
         if found.next().is_some() {
             let column = "text".to_owned();
-            return Err(EvalError::DoubledColumn { place: place(), column });
+            return Err(EvalError::DuplicateColumn { location: location(), column });
         }
         most_fields = header.split('\t').count();
     } else if let Some((line, header)) = rows.peek()
-        && looks::is_header(header.split('\t'))
+        && detect_format::is_header(header.split('\t'))
     {
         let remedy = "name the columns `id` and `text`, with `id` first";
         return Err(malformed(file, *line, "has a header without `id` at its start", remedy));

@@ -5,13 +5,13 @@
 //! |---|---|
 //! | this file | texts, and pairs joined by id or by line |
 //! | `formats` | the parser of each format |
-//! | [`looks`] | detects files in another format than assumed |
+//! | [`detect_format`] | detects files in another format than assumed |
 //!
 //! In formats with ids, texts are joined by id; a missing, duplicate or unknown id is an error that
 //! names it. Plain lines are joined by line number, so empty lines count.
 
+pub mod detect_format;
 mod formats;
-pub mod looks;
 
 pub(crate) use formats::SHORTER;
 
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Alignment;
 use super::sclite::{self, Lattice, has_markup};
-use crate::error::{EvalError, Place};
+use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::normalise::Normaliser;
 use crate::source::{check_line_ends, json_lines, lines};
@@ -113,14 +113,14 @@ pub struct Pairs<'a> {
 impl<'a> Pairs<'a> {
     /// Builds pairs from references and hypotheses with equal indices; ids are numbers from 1.
     ///
-    /// # Errors   [`EvalError::UnequalLengths`]
-    pub fn of<R, H>(references: &'a [R], hypotheses: &'a [H]) -> Result<Self, EvalError>
+    /// # Errors   [`EvalError::LengthMismatch`]
+    pub fn new<R, H>(references: &'a [R], hypotheses: &'a [H]) -> Result<Self, EvalError>
     where
         R: AsRef<str>,
         H: AsRef<str>,
     {
         if references.len() != hypotheses.len() {
-            return Err(EvalError::UnequalLengths {
+            return Err(EvalError::LengthMismatch {
                 references: references.len(),
                 hypotheses: hypotheses.len(),
             });
@@ -163,12 +163,12 @@ impl<'a> Pairs<'a> {
     ///
     /// # Errors   [`EvalError::Malformed`] for a text with invalid mark-up, and for a text that is
     /// too long
-    pub fn chosen(&self, normaliser: Normaliser) -> Result<Self, EvalError> {
+    pub fn without_markup(&self, normaliser: Normaliser) -> Result<Self, EvalError> {
         let Markup { references, hypotheses, optional_deletions } = self.markup;
         let mut pairs = Self { markup: Markup::default(), ..self.clone() };
         for (pair, id) in self.ids.iter().enumerate() {
-            let [said, heard] = [&self.references[pair], &self.hypotheses[pair]];
-            if !(references && has_markup(said) || hypotheses && has_markup(heard)) {
+            let [reference, hypothesis] = [&self.references[pair], &self.hypotheses[pair]];
+            if !(references && has_markup(reference) || hypotheses && has_markup(hypothesis)) {
                 continue;
             }
             let fault = |reason: &str, remedy| {
@@ -178,8 +178,9 @@ impl<'a> Pairs<'a> {
                 true => Lattice::parse(text).map_err(|reason| fault(reason, formats::BRACES)),
                 false => Ok(Lattice::plain(super::tokens::words(text))),
             };
-            let (said, heard) = (lattice(said, references)?, lattice(heard, hypotheses)?);
-            let chosen = sclite::choose(&said, &heard, normaliser, optional_deletions)
+            let (reference, hypothesis) =
+                (lattice(reference, references)?, lattice(hypothesis, hypotheses)?);
+            let chosen = sclite::choose(&reference, &hypothesis, normaliser, optional_deletions)
                 .ok_or_else(|| fault("is too long for a choice of alternatives", SHORTER))?;
             pairs.references[pair] = chosen.reference.into();
             pairs.hypotheses[pair] = chosen.hypothesis.into();
@@ -190,7 +191,7 @@ impl<'a> Pairs<'a> {
 
 /// Parses the texts of a file; `file` is its name in error messages.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]
+/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::EmptyId`]; [`EvalError::DuplicateId`]
 pub fn parse_texts<'a>(
     file: &str,
     text: &'a str,
@@ -268,7 +269,7 @@ pub fn join<'a>(
 ) -> Result<Pairs<'a>, EvalError> {
     let has_ids = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.id.is_some());
     let has_markup = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.markup);
-    let (said, heard) = (has_markup(&references), has_markup(&hypotheses));
+    let (in_references, in_hypotheses) = (has_markup(&references), has_markup(&hypotheses));
     let joined = match (has_ids(&references), has_ids(&hypotheses)) {
         (false, false) => join_by_line((reference_file, references), (hypothesis_file, hypotheses)),
         (true, true) => join_by_id((reference_file, references), (hypothesis_file, hypotheses)),
@@ -283,8 +284,10 @@ pub fn join<'a>(
             Err(malformed(without, None, &reason, remedy))
         }
     };
-    let alignment = if said || heard { Alignment::Sclite } else { Alignment::Jiwer };
-    let markup = Markup { references: said, hypotheses: heard, ..Markup::default() };
+    let alignment =
+        if in_references || in_hypotheses { Alignment::Sclite } else { Alignment::Jiwer };
+    let markup =
+        Markup { references: in_references, hypotheses: in_hypotheses, ..Markup::default() };
     Ok(Pairs { markup, alignment, ..joined? })
 }
 
@@ -332,7 +335,7 @@ fn join_by_id<'a>(
     if let Some((id, line)) = missing.first() {
         return Err(EvalError::MissingPrediction {
             predictions: hypothesis_file.to_owned(),
-            gold: Place::new(reference_file, *line),
+            gold: Location::new(reference_file, *line),
             id: shortened(id, 60),
             missing: missing.len(),
             rows: total,
@@ -340,7 +343,7 @@ fn join_by_id<'a>(
     }
     if let Some((id, (_, line))) = by_id.iter().min_by_key(|(_, (_, line))| *line) {
         return Err(EvalError::ExtraPrediction {
-            place: Place::new(hypothesis_file, *line),
+            location: Location::new(hypothesis_file, *line),
             gold: reference_file.to_owned(),
             id: shortened(id, 60),
             extra: by_id.len(),
@@ -375,13 +378,13 @@ pub(super) fn check_ids<'a>(
 ) -> Result<(), EvalError> {
     let mut seen: HashMap<&str, u64> = HashMap::with_capacity(ids.size_hint().0);
     for (id, line) in ids {
-        let place = Place::new(file, line);
+        let location = Location::new(file, line);
         if id.is_empty() {
-            return Err(EvalError::EmptyId { place });
+            return Err(EvalError::EmptyId { location });
         }
         if let Some(first) = seen.insert(id, line) {
-            let (first, id) = (Place::new(file, first), shortened(id, 60));
-            return Err(EvalError::DoubledId { place, first, id });
+            let (first, id) = (Location::new(file, first), shortened(id, 60));
+            return Err(EvalError::DuplicateId { location, first, id });
         }
     }
     Ok(())
@@ -404,7 +407,7 @@ fn malformed(
     reason: &str,
     remedy: &'static str,
 ) -> EvalError {
-    EvalError::Malformed { place: Place::new(file, line), reason: reason.to_owned(), remedy }
+    EvalError::Malformed { location: Location::new(file, line), reason: reason.to_owned(), remedy }
 }
 
 #[cfg(test)]
@@ -423,14 +426,14 @@ mod tests {
 
     #[test]
     fn texts_in_memory_are_numbered_pairs() {
-        let heard = ["a".to_owned(), "c".to_owned()];
-        let pairs = Pairs::of(&["a b", "c"], &heard).unwrap();
+        let hypotheses = ["a".to_owned(), "c".to_owned()];
+        let pairs = Pairs::new(&["a b", "c"], &hypotheses).unwrap();
         assert_eq!(
             (pairs.ids, pairs.hypotheses),
             (vec!["1".into(), "2".into()], vec!["a".into(), "c".into()])
         );
-        let refused = Pairs::of(&["a"], &["a", "b"]).unwrap_err();
-        assert!(matches!(refused, EvalError::UnequalLengths { references: 1, hypotheses: 2 }));
+        let refused = Pairs::new(&["a"], &["a", "b"]).unwrap_err();
+        assert!(matches!(refused, EvalError::LengthMismatch { references: 1, hypotheses: 2 }));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(crate) fn choose(
     if too_long(reference.arcs.arcs.len(), hypothesis.arcs.arcs.len()) {
         return None;
     }
-    let (mut said, mut heard) = (Vec::new(), Vec::new());
+    let (mut reference_words, mut hypothesis_words) = (Vec::new(), Vec::new());
     for (i, j) in align(&reference.arcs, &hypothesis.arcs) {
         let left_out = match (i, j) {
             (Some(i), None) => reference.in_parentheses[i],
@@ -41,14 +41,17 @@ pub(crate) fn choose(
             _ => None,
         };
         if let Some(word) = left_out {
-            said.push(word);
-            heard.push(word);
+            reference_words.push(word);
+            hypothesis_words.push(word);
             continue;
         }
-        said.extend(i.and_then(|i| reference.written[i]));
-        heard.extend(j.and_then(|j| hypothesis.written[j]));
+        reference_words.extend(i.and_then(|i| reference.written[i]));
+        hypothesis_words.extend(j.and_then(|j| hypothesis.written[j]));
     }
-    Some(ChosenPair { reference: said.join(" "), hypothesis: heard.join(" ") })
+    Some(ChosenPair {
+        reference: reference_words.join(" "),
+        hypothesis: hypothesis_words.join(" "),
+    })
 }
 
 /// A lattice after normalisation.

@@ -107,20 +107,20 @@ impl<'a> Matrix<'a> {
 
     /// The cost of a cell, its last step and the previous cell.
     fn best(&self, row: usize, column: usize) -> (f32, Step, (usize, usize)) {
-        let said = row.checked_sub(1).map(|arc| (arc, self.reference.arcs[arc]));
-        let heard = column.checked_sub(1).map(|arc| (arc, self.hypothesis.arcs[arc]));
-        let deletion = said.map(|(arc, word)| {
+        let reference = row.checked_sub(1).map(|arc| (arc, self.reference.arcs[arc]));
+        let hypothesis = column.checked_sub(1).map(|arc| (arc, self.hypothesis.arcs[arc]));
+        let deletion = reference.map(|(arc, word)| {
             let from = self.cheapest(self.reference.rows(word.from), || std::iter::once(column));
             (self.cost(from) + alone(word), (Some(arc), None), from)
         });
-        let insertion = heard.map(|(arc, word)| {
+        let insertion = hypothesis.map(|(arc, word)| {
             let from = self.cheapest(std::iter::once(row), || self.hypothesis.rows(word.from));
             (self.cost(from) + alone(word), (None, Some(arc)), from)
         });
-        let pair = said.zip(heard).map(|((i, said), (j, heard))| {
-            let columns = || self.hypothesis.rows(heard.from);
-            let from = self.cheapest(self.reference.rows(said.from), columns);
-            (self.cost(from) + together(said, heard), (Some(i), Some(j)), from)
+        let pair = reference.zip(hypothesis).map(|((i, reference), (j, hypothesis))| {
+            let columns = || self.hypothesis.rows(hypothesis.from);
+            let from = self.cheapest(self.reference.rows(reference.from), columns);
+            (self.cost(from) + together(reference, hypothesis), (Some(i), Some(j)), from)
         });
         let steps = [pair, insertion, deletion].into_iter().flatten();
         steps.min_by(|(a, ..), (b, ..)| a.total_cmp(b)).unwrap_or((0.0, (None, None), (0, 0)))
@@ -140,10 +140,10 @@ fn alone(word: Arc) -> f32 {
     }
 }
 
-fn together(said: Arc, heard: Arc) -> f32 {
-    match (said.token, heard.token) {
+fn together(reference: Arc, hypothesis: Arc) -> f32 {
+    match (reference.token, hypothesis.token) {
         (None, None) => BOTH_NULL,
-        (said, heard) if said == heard => 0.0,
+        (reference, hypothesis) if reference == hypothesis => 0.0,
         _ => SUBSTITUTION,
     }
 }

@@ -19,11 +19,11 @@ pub(crate) use choice::choose;
 pub(crate) use markup::{Lattice, has_markup};
 
 /// Maximum size of an alignment, in cells: two texts of 5,800 words. It takes 128 MiB.
-pub(super) const MOST_CELLS: usize = 1 << 25;
+pub(super) const MAX_CELLS: usize = 1 << 25;
 
 /// Whether texts with these numbers of words are too long for the alignment.
 pub(crate) fn too_long(reference: usize, hypothesis: usize) -> bool {
-    (reference + 1).saturating_mul(hypothesis + 1) > MOST_CELLS
+    (reference + 1).saturating_mul(hypothesis + 1) > MAX_CELLS
 }
 
 /// Returns the edits of two texts without mark-up.

@@ -297,7 +297,7 @@ vectorised! {
 }
 
 /// Adds a head's rows to its columns of a span.
-pub(super) fn place(values: &[f32], head: Head, stride: usize, column: usize, run: &mut [f32]) {
+pub(super) fn add_head(values: &[f32], head: Head, stride: usize, column: usize, run: &mut [f32]) {
     for (values, row) in values.chunks(head.size).zip(run.chunks_mut(stride)) {
         let start = column + head.column;
         add(values, &mut row[start..start + head.size]);

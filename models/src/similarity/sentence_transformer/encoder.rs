@@ -17,7 +17,7 @@ use crate::text_encoder::TextEncoder;
 /// `eps` of `torch.nn.LayerNorm`.
 const LAYER_NORM_EPS: f64 = 1e-5;
 /// The smallest norm that `torch.nn.functional.normalize` divides by.
-const LEAST_LENGTH: f64 = 1e-12;
+const MIN_NORM: f64 = 1e-12;
 
 /// A module after the text encoder.
 #[derive(Debug, Clone)]
@@ -166,7 +166,7 @@ impl SentenceEncoder {
     /// # Errors
     /// The errors of [`TextEncoder::encode`].
     pub fn embed(&self, batch: &SentenceBatch) -> Result<Tensor> {
-        let mut tokens = self.encoder.encode(&batch.tokens, &Mode::predict())?;
+        let mut tokens = self.encoder.encode(&batch.tokens, &Mode::inference())?;
         let mut sentence: Option<Tensor> = None;
         for SentenceModule { step, .. } in &self.modules {
             match step {
@@ -209,6 +209,6 @@ fn pooled(config: &PoolingConfig, states: &Tensor, batch: &SentenceBatch) -> Res
 
 /// Divides rows by their norm, like `torch.nn.functional.normalize`.
 fn unit(rows: &Tensor) -> Result<Tensor> {
-    let length = rows.sqr()?.sum_keepdim(D::Minus1)?.sqrt()?;
-    Ok(rows.broadcast_div(&length.maximum(LEAST_LENGTH)?)?)
+    let norm = rows.sqr()?.sum_keepdim(D::Minus1)?.sqrt()?;
+    Ok(rows.broadcast_div(&norm.maximum(MIN_NORM)?)?)
 }

@@ -110,7 +110,7 @@ impl Prompts {
 
     /// Returns the name of a prompt for entries that sentence-transformers ignores, because it is
     /// not `document`.
-    pub fn passed_over(&self) -> Option<&str> {
+    pub fn ignored_prompt(&self) -> Option<&str> {
         let is_set = |name: &&str| self.prompts.get(*name).is_some_and(|prompt| !prompt.is_empty());
         match is_set(&"document") {
             true => None,
@@ -143,7 +143,7 @@ mod tests {
         let error =
             prompts.text(&PromptChoice::Named("x".into()), "m").expect_err("none").to_string();
         assert!(error.contains("other, passage, query"), "{error}");
-        assert_eq!(prompts.passed_over(), Some("passage"));
+        assert_eq!(prompts.ignored_prompt(), Some("passage"));
         assert_eq!(prompts.other_similarity.as_deref(), Some("dot"));
         assert!(Prompts::parse(r#"{"default_prompt_name": "x"}"#, "c.json").is_err());
         assert!(Prompts::parse(r#"{"model_type": "SparseEncoder"}"#, "c.json").is_err());

@@ -1,10 +1,10 @@
 use super::*;
 
 const TEXTS: [&str; 10] = [" new", " york", "er", " city", "-", "new", " kin", "d", "ness", " "];
-const BONUS: Bonus = Bonus { begin: 1.0, go_on: 2.0 };
+const BONUS: Bonus = Bonus { begin: 1.0, next: 2.0 };
 
 fn tree(words: &[&[u32]]) -> BoostTree {
-    BoostTree::new(words, BONUS, Arc::new(WordEdges::of(TEXTS)))
+    BoostTree::new(words, BONUS, Arc::new(WordBoundaries::from_tokens(TEXTS)))
 }
 
 /// Returns the bonus of each token of a text. Also checks that `bonuses` agrees with `advance`.
@@ -24,7 +24,7 @@ fn given(tree: &BoostTree, tokens: &[u32], broken: BrokenMatch) -> Vec<f32> {
 }
 
 fn back(words: &[&[u32]], tokens: &[u32]) -> Vec<f32> {
-    given(&tree(words), tokens, BrokenMatch::GivesBack)
+    given(&tree(words), tokens, BrokenMatch::ReturnBonus)
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_match_that_breaks_gives_back_unless_it_is_to_keep() {
     // A word within a longer word, and the first token twice.
     assert_eq!(back(words, &[0, 1, 2, 3]), [1.0, 2.0, -3.0, 0.0]);
     assert_eq!(back(words, &[0, 0, 1]), [1.0, 0.0, 2.0]);
-    let kept = given(&tree(words), &[0, 3, 0, 0, 1, 2], BrokenMatch::Keeps);
+    let kept = given(&tree(words), &[0, 3, 0, 0, 1, 2], BrokenMatch::KeepBonus);
     assert_eq!(kept, [1.0, 0.0, 1.0, 1.0, 2.0, 0.0]);
 }
 
@@ -84,9 +84,9 @@ fn no_words_and_unknown_tokens_give_nothing() {
     assert_eq!(back(&[], &[0, 1]), [0.0, 0.0]);
     // A token outside the vocabulary's texts is not a letter.
     let (tree, state) = (tree(&[&[70, 71]]), BoostState::default());
-    let (state, gives) = tree.advance(state, 70, BrokenMatch::GivesBack);
-    assert_eq!((gives, tree.advance(state, 0, BrokenMatch::GivesBack).1), (1.0, -1.0));
-    let edges = WordEdges::of(["我", "é", "\u{FFFD}", "'s", ""]);
-    assert_eq!(edges.begins_inside, [false, true, true, false, false]);
-    assert_eq!(edges.ends_inside, [false, true, true, true, false]);
+    let (state, gives) = tree.advance(state, 70, BrokenMatch::ReturnBonus);
+    assert_eq!((gives, tree.advance(state, 0, BrokenMatch::ReturnBonus).1), (1.0, -1.0));
+    let boundaries = WordBoundaries::from_tokens(["我", "é", "\u{FFFD}", "'s", ""]);
+    assert_eq!(boundaries.continues_word, [false, true, true, false, false]);
+    assert_eq!(boundaries.ends_in_word, [false, true, true, true, false]);
 }

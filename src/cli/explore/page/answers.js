@@ -31,7 +31,7 @@ async function listQuestions() {
   at("listed").textContent = `${read.questions.length} of ${read.found.toLocaleString("en")} test questions`;
   at("questions").replaceChildren(...read.questions.map((one) => {
     const chosen = make("button", { type: "button" }, one.text, " ",
-      make("small", { className: "soft" }, `${one.answers.join(", ")} · ${one.picture} · ${one.part.replace("_", " ")} · ${one.source}`));
+      make("small", { className: "soft" }, `${one.answers.join(", ")} · ${one.image} · ${one.part.replace("_", " ")} · ${one.source}`));
     chosen.addEventListener("click", () => take(one));
     return make("li", {}, chosen);
   }));
@@ -41,7 +41,7 @@ async function listQuestions() {
 async function take(one) {
   asked += 1;
   const mine = asked;
-  const seen = await load(`/api/runs/${run()}/views/${encodeURIComponent(one.picture)}/${one.view}`);
+  const seen = await load(`/api/runs/${run()}/views/${encodeURIComponent(one.image)}/${one.view}`);
   // Another question may have been chosen meanwhile.
   if (!seen || mine !== asked) return;
   await picture.take(seen);
@@ -65,7 +65,7 @@ async function answer() {
   }
   asked += 1;
   const mine = asked;
-  const wanted = { question: at("asked").value, picture: picture.bytes(), without: [...off.keys()] };
+  const wanted = { question: at("asked").value, image: picture.bytes(), without: [...off.keys()] };
   const read = await waiting(at("answer"), () => ask(`/api/runs/${run()}/answer`, wanted));
   if (!read || mine !== asked) return;
   if (wanted.without.length === 0) whole = read;

@@ -21,17 +21,17 @@ async function chooseMemory() {
   const made = models ? `, encoded by ${models}` : memory.run !== null ? ", encoded by its run's model" : "";
   at("about").textContent = `${memory.entries.toLocaleString("en")} entries, keys of dimension ${memory.width}` +
     (made || "; the model of the keys is unknown, so search by the neighbours of an entry");
-  at("words").disabled = !memory.asked_by.text;
-  at("memory-picture").hidden = !memory.asked_by.pictures;
+  at("words").disabled = !memory.accepts.text;
+  at("memory-picture").hidden = !memory.accepts.images;
   at("sources").replaceChildren(...memory.sources.map(([name, count]) => make("label", {},
     make("input", { type: "checkbox", checked: true, name: "source", value: name }),
     make("span", {}, `${name} (${count.toLocaleString("en")})`))));
   await search();
 }
 
-async function search(like) {
-  const { place, asked_by: by } = chosen();
-  nearTo = like;
+async function search(near) {
+  const { place, accepts: by } = chosen();
+  nearTo = near;
   const boxes = [...document.querySelectorAll("[name=source]")];
   const sources = boxes.filter((box) => box.checked).map((box) => box.value);
   if (sources.length === 0) {
@@ -42,10 +42,10 @@ async function search(like) {
   const wanted = {
     k: Math.min(Math.max(Math.round(Number(at("k").value)) || 10, 1), 200),
     sources: sources.length < boxes.length ? sources : [],
-    having: at("having").value,
+    containing: at("containing").value,
   };
-  if (like !== undefined) wanted.like = like;
-  else Object.assign(wanted, { text: by.text ? at("words").value : "", picture: by.pictures ? picture.bytes() : "" });
+  if (near !== undefined) wanted.near = near;
+  else Object.assign(wanted, { text: by.text ? at("words").value : "", image: by.images ? picture.bytes() : "" });
   asked += 1;
   const mine = asked;
   const read = await waiting(at("hits"), () => ask(`/api/memories/${place}/search`, wanted));
@@ -55,8 +55,8 @@ async function search(like) {
   const took = seconds === 0
     ? `encoded and searched in ${milliseconds(making)}`
     : `searched in ${milliseconds(seconds)}, query encoded in ${milliseconds(making)}`;
-  const order = like !== undefined ? `nearest to entry ${like}` : wanted.text || wanted.picture ? "nearest" : "first in the memory";
-  const among = read.having === null ? "" : ` of ${read.having.toLocaleString("en")} that contain these words`;
+  const order = near !== undefined ? `nearest to entry ${near}` : wanted.text || wanted.image ? "nearest" : "first in the memory";
+  const among = read.containing === null ? "" : ` of ${read.containing.toLocaleString("en")} that contain these words`;
   at("found").textContent = `${read.hits.length} entries, ${order}${among}; generation ${read.generation}; ${took}`;
   keepingFocus(() => at("hits").replaceChildren(...read.hits.map((hit) => shown(place, hit))));
 }
@@ -64,7 +64,7 @@ async function search(like) {
 /** The image of an entry, or its name if the file is missing. */
 export function entryPicture(place, { id, image }) {
   if (!image || place === undefined) return null;
-  const made = make("img", { alt: "", loading: "lazy", src: `/api/memories/${place}/pictures/${id}` });
+  const made = make("img", { alt: "", loading: "lazy", src: `/api/memories/${place}/images/${id}` });
   made.addEventListener("error", () => made.replaceWith(make("small", { className: "soft" }, image)));
   return made;
 }
@@ -91,9 +91,9 @@ export async function startMemory(found) {
   at("memories").addEventListener("change", chooseMemory);
   at("search").addEventListener("submit", (event) => {
     event.preventDefault();
-    search(document.activeElement === at("having") ? nearTo : undefined);
+    search(document.activeElement === at("containing") ? nearTo : undefined);
   });
   at("sources").addEventListener("change", () => search(nearTo));
-  at("having").addEventListener("change", () => search(nearTo));
+  at("containing").addEventListener("change", () => search(nearTo));
   await chooseMemory();
 }

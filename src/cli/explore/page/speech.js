@@ -5,7 +5,7 @@ import { ask, at, fill, make, waiting } from "./page.js";
 
 const run = () => at("hearing").value;
 /** The run's names, and its numbers of views and frames. */
-let said = null;
+let spoken = null;
 /** The response that is drawn. */
 let drawn = null;
 let asked = 0;
@@ -20,36 +20,36 @@ function wanted() {
   });
 }
 
-async function hear() {
+async function transcribe() {
   if (!at("name").value) return;
   at("snr-value").textContent = at("noise").value ? `${at("snr").value} dB` : "no noise";
   at("snr").disabled = !at("noise").value;
   asked += 1;
   const mine = asked;
   const clip = wanted();
-  at("sound").src = `/api/runs/${run()}/sound?${clip}`;
-  const read = await waiting(at("heard"), () => ask(`/api/runs/${run()}/hear?${clip}`));
+  at("audio").src = `/api/runs/${run()}/audio?${clip}`;
+  const read = await waiting(at("transcripts"), () => ask(`/api/runs/${run()}/transcribe?${clip}`));
   if (!read || mine !== asked) return;
-  at("said").textContent = `Spoken by ${read.voice}, ${written(read.seconds)} s: ${read.text}`;
+  at("spoken").textContent = `Spoken by ${read.voice}, ${written(read.seconds)} s: ${read.text}`;
   drawn = read;
-  drawSound(read);
+  drawWaveform(read);
   const names = { frozen: "frozen ASR model, times above", nothing: "adapters, no images" };
-  const rows = read.heard.map(({ seen, words, errors, text }, place) => {
-    const pictures = make("div", { className: "pictures" });
+  const rows = read.transcripts.map(({ images, words, errors, text }, place) => {
+    const views = make("div", { className: "pictures" });
     const name = place > 1 ? Number(at(place === 2 ? "name" : "other").value) : -1;
-    for (let view = 0; name >= 0 && view < Math.min(said.frames, 4); view += 1) {
-      pictures.append(make("img", { alt: seen, src: `/api/runs/${run()}/frames/${name}/${view}` }));
+    for (let view = 0; name >= 0 && view < Math.min(spoken.frames, 4); view += 1) {
+      views.append(make("img", { alt: images, src: `/api/runs/${run()}/frames/${name}/${view}` }));
     }
-    const label = names[seen] ?? (place === 2 ? `adapters, own images` : `adapters, images of ${seen}`);
+    const label = names[images] ?? (place === 2 ? `adapters, own images` : `adapters, images of ${images}`);
     const aligned = make("span", {}, ...words.flatMap(([kind, was, is]) => [edit(kind, was, is), " "]));
     const plain = words.map(([, , is]) => is).filter(Boolean).join(" ");
-    return make("tr", {}, make("th", { scope: "row" }, label, pictures), make("td", { className: "aligned" }, aligned,
+    return make("tr", {}, make("th", { scope: "row" }, label, views), make("td", { className: "aligned" }, aligned,
       plain === text ? null : make("small", { className: "soft" }, ` ${text}`)),
       make("td", { className: "errors" }, String(errors)));
   });
   const head = make("tr", {}, ...["system", "reference and hypothesis", "errors"].map((title) =>
     make("th", { scope: "col" }, title)));
-  at("heard").replaceChildren(head, ...rows);
+  at("transcripts").replaceChildren(head, ...rows);
 }
 
 /** An aligned word: reference and hypothesis. */
@@ -64,7 +64,7 @@ function edit(kind, was, is) {
 }
 
 /** Draws the waveform, and the words of the frozen ASR model at their times. */
-function drawSound({ peaks, seconds, words }) {
+function drawWaveform({ peaks, seconds, words }) {
   const namespace = "http://www.w3.org/2000/svg";
   const element = (name, attributes, text) => {
     const one = document.createElementNS(namespace, name);
@@ -80,7 +80,7 @@ function drawSound({ peaks, seconds, words }) {
   const x = (place) => (place / Math.max(peaks.length - 1, 1)) * width;
   const above = peaks.map(([, high], place) => `${x(place).toFixed(1)},${y(high).toFixed(1)}`);
   const below = peaks.map(([low], place) => `${x(place).toFixed(1)},${y(low).toFixed(1)}`).reverse();
-  svg.append(element("polygon", { class: "sound", points: [...above, ...below].join(" ") }));
+  svg.append(element("polygon", { class: "waveform", points: [...above, ...below].join(" ") }));
   for (const word of words) {
     const [from, to] = [word.start, word.end].map((time) => (Math.min(time, seconds) / seconds) * width);
     svg.append(element("rect", { class: "word", x: from, y: 112, width: Math.max(to - from, 2), height: 24, rx: 3 }));
@@ -94,27 +94,27 @@ async function chooseRun() {
   const mine = asked;
   // Clears the results of the previous run.
   drawn = null;
-  at("sound").removeAttribute("src");
-  at("said").textContent = "";
-  for (const part of ["waves", "heard", "name", "other"]) at(part).replaceChildren();
+  at("audio").removeAttribute("src");
+  at("spoken").textContent = "";
+  for (const part of ["waves", "transcripts", "name", "other"]) at(part).replaceChildren();
   const read = await ask(`/api/runs/${run()}/names`);
   if (!read || mine !== asked) return;
-  said = read;
-  const names = said.names.map((name, place) => [place, name]);
+  spoken = read;
+  const names = spoken.names.map((name, place) => [place, name]);
   fill(at("name"), names);
   fill(at("other"), names);
   at("other").value = String(Math.min(1, names.length - 1));
-  at("other").disabled = said.frames === 0;
-  await hear();
+  at("other").disabled = spoken.frames === 0;
+  await transcribe();
 }
 
 export function startSpeech(runs) {
   fill(at("hearing"), runs.map(({ place, name }) => [place, name]));
   at("hearing").addEventListener("change", chooseRun);
   at("listening").addEventListener("submit", (event) => event.preventDefault());
-  for (const id of ["name", "take", "noise", "snr", "other"]) at(id).addEventListener("change", hear);
+  for (const id of ["name", "take", "noise", "snr", "other"]) at(id).addEventListener("change", transcribe);
   at("snr").addEventListener("input", () => { at("snr-value").textContent = `${at("snr").value} dB`; });
-  whenWidthChanges(at("waves"), () => drawn && drawSound(drawn));
+  whenWidthChanges(at("waves"), () => drawn && drawWaveform(drawn));
   // Opens the run when the tab is first visible.
   const first = new IntersectionObserver(([seen]) => {
     if (!seen.isIntersecting) return;

@@ -33,13 +33,13 @@ pub(super) fn known_words(known: &[&Word], hypothesis: &[Word], seam: f64) -> us
     let mut edits: Vec<f64> = (0..=words.len()).map(|count| count as f64).collect();
     for known in known {
         let word = normalised(known);
-        let (left_out, replaced) = if known.start < seam { (0.0, SEAM_EDIT) } else { (1.0, 1.0) };
+        let (skipped, replaced) = if known.start < seam { (0.0, SEAM_EDIT) } else { (1.0, 1.0) };
         let mut diagonal = edits[0];
-        edits[0] += left_out;
+        edits[0] += skipped;
         for (j, other) in words.iter().enumerate() {
             let same = diagonal + if *other == word { 0.0 } else { replaced };
             diagonal = edits[j + 1];
-            edits[j + 1] = same.min(edits[j] + 1.0).min(diagonal + left_out);
+            edits[j + 1] = same.min(edits[j] + 1.0).min(diagonal + skipped);
         }
     }
     // The time difference between `end` and the gap before word `count`.

@@ -38,7 +38,7 @@ fn words_are_final_when_two_hypotheses_agree_and_at_the_end() {
         ("task not what you count", 2),
     ] {
         stream.add(&[0.0; 16_000]);
-        let pass = stream.hear(text(heard), 0.1);
+        let pass = stream.update(text(heard), 0.1);
         found.push((texts(pass.new).join(" "), pass.rest.len()));
         assert_eq!(stream.revised_words, revised, "{heard}");
     }
@@ -57,7 +57,7 @@ fn latencies_are_of_the_clock_that_falls_behind() {
     // Passes end at 1.5, 4, 4.5 and 4.6.
     for (heard, compute) in [("a", 0.5), ("a b", 2.0), ("a b c", 0.5), ("a b c d", 0.1)] {
         stream.add(&[0.0; 16_000]);
-        stream.hear(text(heard), compute);
+        stream.update(text(heard), compute);
     }
     stream.end();
     let done = stream.finish();
@@ -104,18 +104,18 @@ impl Talk {
 
     /// Streams it through an ASR model with errors that change from pass to pass. The errors affect
     /// words that are cut at the ends of the audio and the last word. Times are off by up to 60 ms.
-    fn stream(&self, options: StreamOptions, max_seconds: f64) -> (Streamed, usize) {
-        let (mut position, count, mut longest) = (0, samples_of(self.seconds), 0);
+    fn stream(&self, options: StreamOptions, max_seconds: f64) -> (StreamResult, usize) {
+        let (mut position, count, mut longest) = (0, seconds_to_samples(self.seconds), 0);
         let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
             let until = (position + 5_000).min(count);
             samples.extend((position..until).map(|i| i as f32));
             position = until;
             Ok(position < count)
         };
-        let hear = |samples: &[f32]| -> Result<Transcript, Infallible> {
+        let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
             longest = longest.max(samples.len());
-            let first = seconds(samples[0] as usize);
-            let last = first + seconds(samples.len());
+            let first = samples_to_seconds(samples[0] as usize);
+            let last = first + samples_to_seconds(samples.len());
             let mut heard = Vec::<Word>::new();
             for (i, spoken) in self.words.iter().enumerate() {
                 let pass = samples.len() + samples[0] as usize;
@@ -133,7 +133,7 @@ impl Talk {
             }
             Ok(transcript(heard))
         };
-        let done = listen(Stream::new(options, max_seconds), read, hear, |_| {});
+        let done = run(Stream::new(options, max_seconds), read, transcribe, |_| {});
         let Ok(done) = done;
         (done, longest)
     }
@@ -152,7 +152,7 @@ fn nothing_is_lost_or_said_twice_where_sound_is_dropped() {
         let other = found.iter().zip(&want).position(|(found, want)| found != want);
         let near = |i: usize| (&done.words[i.saturating_sub(3)..i + 3], &talk.words[i - 3..i + 3]);
         assert_eq!((other.map(near), found.len()), (None, want.len()), "{options:?}");
-        assert!(seconds(longest) <= 20.0, "{options:?}: {longest}");
+        assert!(samples_to_seconds(longest) <= 20.0, "{options:?}: {longest}");
         let chunks = (300.0 / chunk_seconds).ceil() as usize;
         assert!((chunks..=chunks + 1).contains(&done.passes), "{options:?}: {}", done.passes);
         // A word that no end of the audio cuts waits for two chunks and its 0.3 s.
@@ -172,7 +172,7 @@ fn what_is_final_does_not_depend_on_how_long_passes_take() {
             stream.add(&[0.0; 16_000]);
             let words = (stream.first / 16_000..i + 1).map(|i| format!("w{i} "));
             let words: String = words.collect();
-            stream.hear(text(&words), compute(i));
+            stream.update(text(&words), compute(i));
         }
         stream.end();
         let words = stream.finish().words;
@@ -194,16 +194,16 @@ fn without_agreement_the_window_moves_on() {
         left -= 1;
         Ok(left > 0)
     };
-    let hear = |samples: &[f32]| -> Result<Transcript, Infallible> {
+    let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
         pass += 1;
         longest = longest.max(samples.len());
         let words = (0..samples.len() / 16_000).map(|i| format!("w{pass}-{i} "));
         Ok(text(&words.collect::<String>()))
     };
-    let Ok(done) = listen(Stream::new(OPTIONS, 30.0), read, hear, |_| {});
-    assert_eq!(seconds(longest), 30.0);
+    let Ok(done) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
+    assert_eq!(samples_to_seconds(longest), 30.0);
     assert!((115..=125).contains(&done.words.len()), "{}", done.words.len());
-    assert!(!done.transcript.cut);
+    assert!(!done.transcript.truncated);
 }
 
 #[test]
@@ -211,19 +211,19 @@ fn a_text_that_was_cut_confirms_nothing() {
     let mut stream = Stream::new(OPTIONS, 30.0);
     for _ in 0..3 {
         stream.add(&[0.0; 16_000]);
-        let heard = Transcript { cut: true, ..text("you you you") };
-        assert!(stream.hear(heard, 0.1).new.is_empty());
+        let heard = Transcript { truncated: true, ..text("you you you") };
+        assert!(stream.update(heard, 0.1).new.is_empty());
     }
     stream.add(&[0.0; 16_000]);
-    assert_eq!(texts(stream.hear(text("you are"), 0.1).new), ["you"]);
+    assert_eq!(texts(stream.update(text("you are"), 0.1).new), ["you"]);
     stream.end();
-    assert!(!stream.finish().transcript.cut);
+    assert!(!stream.finish().transcript.truncated);
 
     let mut stream = Stream::new(OPTIONS, 30.0);
     stream.add(&[0.0; 16_000]);
-    stream.hear(Transcript { cut: true, ..text("you you") }, 0.1);
+    stream.update(Transcript { truncated: true, ..text("you you") }, 0.1);
     stream.end();
-    assert!(stream.finish().transcript.cut);
+    assert!(stream.finish().transcript.truncated);
 }
 
 #[test]
@@ -235,17 +235,17 @@ fn an_hour_of_silence_is_not_kept_and_the_word_behind_it_is_heard() {
         position += 16_000;
         Ok(position < hour + 32_000)
     };
-    let hear = |samples: &[f32]| -> Result<Transcript, Infallible> {
+    let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
         longest = longest.max(samples.len());
         let (first, end) = (samples[0] as usize, samples.len() + samples[0] as usize);
-        let start = seconds(hour) + 0.2 - seconds(first);
+        let start = samples_to_seconds(hour) + 0.2 - samples_to_seconds(first);
         let spoken = (end > hour && first <= hour).then(|| word(start, start + 0.5, "hello"));
         let words = spoken.into_iter().collect();
         Ok(transcript(words))
     };
-    let Ok(done) = listen(Stream::new(OPTIONS, 30.0), read, hear, |_| {});
+    let Ok(done) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
     assert_eq!(texts(&done.words), ["hello"]);
-    assert!(seconds(longest) <= 16.0, "{longest}");
+    assert!(samples_to_seconds(longest) <= 16.0, "{longest}");
 }
 
 /// A model ends each text after its second word. It has to get the later audio again.
@@ -260,14 +260,14 @@ fn of_texts_that_end_early_more_is_heard_and_nothing_twice() {
         position += 16_000;
         Ok(position < 45 * 16_000)
     };
-    let hear = |samples: &[f32]| -> Result<Transcript, Infallible> {
-        let first = seconds(samples[0] as usize);
-        let last = first + seconds(samples.len());
+    let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
+        let first = samples_to_seconds(samples[0] as usize);
+        let last = first + samples_to_seconds(samples.len());
         let heard = spoken.iter().filter(|word| word.start >= first && word.end <= last);
         let own = |spoken: &Word| word(spoken.start - first, spoken.end - first, &spoken.text);
         Ok(transcript(heard.take(2).map(own).collect()))
     };
-    let Ok(done) = listen(Stream::new(OPTIONS, 30.0), read, hear, |_| {});
+    let Ok(done) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
     let want: Vec<&str> = spoken.iter().map(|word| word.text.as_str()).collect();
     let found = texts(&done.words);
     let kept: Vec<&str> = want.iter().copied().filter(|text| found.contains(text)).collect();

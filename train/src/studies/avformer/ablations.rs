@@ -11,17 +11,17 @@ use super::settings::{AvformerData, AvformerFeed};
 use crate::checkpoint;
 use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
-use crate::grid::ablated::{Column, Hashes};
 use crate::grid::settings::{Grid, Phases};
-use crate::grid::{Ablated, Asked, Figure, RowSettings};
+use crate::grid::study::{Column, Hashes};
+use crate::grid::{AblationStudy, Configuration, Metric, MetricQuery};
 use crate::recipe::Recipe;
-use crate::recognise::{AddedTo, Listener};
+use crate::recognise::{AsrModel, AvformerRunConfig};
 use crate::trainer::RunOptions;
 
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
-const SYSTEMS: [&str; 5] = ["frozen", "right", "wrong", "zero", "nothing"];
+const SYSTEMS: [&str; 5] = ["frozen", "right_frames", "wrong_frames", "zero_frames", "no_frames"];
 /// The sets of test utterances.
-const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "kept"];
+const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
 /// The main test utterances: `noisy` in the embedded world, `test` for files.
 const MAIN: [&str; 2] = ["noisy", "test"];
 /// Settings that do not affect adapters trained without frames.
@@ -29,21 +29,21 @@ const OF_SIGHT: [&str; 9] = [
     "data.cache",
     "data.frames",
     "data.frozen_baseline",
-    "data.kept",
+    "data.general_speech",
     "data.view_size",
     "data.views",
-    "model.first_token",
+    "model.projection_bias_init",
     "model.image_encoder",
     "model.projection",
 ];
 /// The default system of a configuration: right frames if it was trained with frames.
-const OWN: [&str; 2] = ["right", "nothing"];
+const OWN: [&str; 2] = ["right_frames", "no_frames"];
 
 /// The ablations of AVFormer, compared by word error rate on the test utterances.
 #[derive(Debug)]
 pub struct AvformerAblations;
 
-impl Ablated for AvformerAblations {
+impl AblationStudy for AvformerAblations {
     fn name(&self) -> &'static str {
         "avformer"
     }
@@ -52,7 +52,7 @@ impl Ablated for AvformerAblations {
         "AVFormer, ablations"
     }
 
-    fn about(&self) -> &'static str {
+    fn description(&self) -> &'static str {
         "Word error rates on the test utterances, in noise unless stated otherwise. Configurations trained \
          with frames see the right frames."
     }
@@ -62,8 +62,8 @@ impl Ablated for AvformerAblations {
             |(key, heading, utterances, system): (_, _, Option<&str>, Option<&str>)| Column {
                 key,
                 heading,
-                asked: Asked {
-                    figure: Figure::Wer,
+                query: MetricQuery {
+                    metric: Metric::Wer,
                     part: None,
                     source: None,
                     utterances: utterances.map(str::to_owned),
@@ -72,25 +72,25 @@ impl Ablated for AvformerAblations {
             };
         [
             ("wer", "WER", None, None),
-            ("wer_without_frames", "no frames", None, Some("nothing")),
-            ("wer_of_wrong_frames", "wrong frames", None, Some("wrong")),
+            ("wer_without_frames", "no frames", None, Some("no_frames")),
+            ("wer_of_wrong_frames", "wrong frames", None, Some("wrong_frames")),
             ("wer_of_clean", "clean", Some("clean"), None),
         ]
         .map(column)
         .to_vec()
     }
 
-    fn unit(&self) -> &'static str {
+    fn resampling_unit(&self) -> &'static str {
         "name"
     }
 
-    fn complete(&self, _: &mut Asked) {}
+    fn complete(&self, _: &mut MetricQuery) {}
 
-    fn check_asked(&self, asked: &Asked) -> Result<(), String> {
-        if asked.figure != Figure::Wer {
-            return Err("`figure` belongs to REVEAL; AVFormer reports only wer".into());
+    fn check_query(&self, query: &MetricQuery) -> Result<(), String> {
+        if query.metric != Metric::Wer {
+            return Err("`metric` belongs to REVEAL; AVFormer reports only wer".into());
         }
-        if asked.part.is_some() || asked.source.is_some() {
+        if query.part.is_some() || query.source.is_some() {
             return Err("`part` and `source` belong to REVEAL; AVFormer has `utterances`".into());
         }
         let unknown = |value: &Option<String>, known: &[&str]| {
@@ -98,53 +98,57 @@ impl Ablated for AvformerAblations {
             let is_known = known.contains(&value.as_str());
             (!is_known).then(|| format!("`{value}` is unknown; choose from {}", known.join(", ")))
         };
-        let system =
-            unknown(&asked.system, &SYSTEMS).map(|reason| format!("`ROW:SYSTEM`: {reason}"));
+        let system = unknown(&query.system, &SYSTEMS)
+            .map(|reason| format!("`CONFIGURATION:SYSTEM`: {reason}"));
         let utterances =
-            unknown(&asked.utterances, &UTTERANCES).map(|reason| format!("`utterances`: {reason}"));
+            unknown(&query.utterances, &UTTERANCES).map(|reason| format!("`utterances`: {reason}"));
         system.or(utterances).map_or(Ok(()), Err)
     }
 
     fn check(&self, grid: &Grid) -> Result<()> {
-        let main = grid.rows().iter().find(|row| row.name == grid.main());
-        let main = main.map(|row| grid.recipe(row, 1, Phases::Whole)).transpose()?;
+        let main =
+            grid.configurations().iter().find(|configuration| configuration.name == grid.main());
+        let main =
+            main.map(|configuration| grid.recipe(configuration, 1, Phases::Whole)).transpose()?;
         let steps_of_main = main.map(|recipe| steps(&recipe));
         let mut read = HashMap::new();
-        for row in grid.rows() {
-            if row.of.is_some() {
-                let reason =
-                    "`of` belongs to REVEAL; choose the frames in a claim, with `ROW:SYSTEM`";
-                return Err(grid.of_row(row, &reason));
+        for configuration in grid.configurations() {
+            if configuration.run_of.is_some() {
+                let reason = "`run_of` belongs to REVEAL; choose the frames in a claim, with \
+                              `CONFIGURATION:SYSTEM`";
+                return Err(grid.configuration_error(configuration, &reason));
             }
-            let mut recipe = grid.recipe(row, 1, Phases::Whole)?;
-            let (data, _, feeds) =
-                settings(&mut recipe).map_err(|error| grid.of_row(row, &error))?;
-            check_phases(grid, row, &recipe, &feeds)?;
+            let mut recipe = grid.recipe(configuration, 1, Phases::Whole)?;
+            let (data, _, feeds) = settings(&mut recipe)
+                .map_err(|error| grid.configuration_error(configuration, &error))?;
+            check_phases(grid, configuration, &recipe, &feeds)?;
             if let Some(others) = steps_of_main.filter(|others| *others != steps(&recipe)) {
                 let reason = format!(
                     "trains for {}, the main configuration for {}; all must train equally long",
                     in_words(steps(&recipe)),
                     in_words(others)
                 );
-                return Err(grid.of_row(row, &reason));
+                return Err(grid.configuration_error(configuration, &reason));
             }
-            read.insert(row.name.as_str(), (data, feeds));
+            read.insert(configuration.name.as_str(), (data, feeds));
         }
         let main = read.get(grid.main()).map(|(data, _)| data);
-        for row in grid.rows() {
-            let own = read.get(row.name.as_str()).map(|(data, _)| data);
+        for configuration in grid.configurations() {
+            let own = read.get(configuration.name.as_str()).map(|(data, _)| data);
             let changed = main.zip(own).and_then(|(main, own)| other_test(main, own));
             if let Some(key) = changed {
                 let reason =
                     format!("`data.{key}` differs from the main configuration; cannot compare");
-                return Err(grid.of_row(row, &reason));
+                return Err(grid.configuration_error(configuration, &reason));
             }
         }
         for claim in grid.claims() {
-            for (name, asked) in claim.rows().into_iter().zip(claim.asked(self)) {
+            for (name, query) in claim.configurations().into_iter().zip(claim.queries(self)) {
                 let Some((data, feeds)) = read.get(name) else { continue };
-                if let Some(reason) = missing(&asked, data, feeds) {
-                    return Err(grid.of_claim(claim, &format!("configuration `{name}` {reason}")));
+                if let Some(reason) = missing(&query, data, feeds) {
+                    return Err(
+                        grid.claim_error(claim, &format!("configuration `{name}` {reason}"))
+                    );
                 }
             }
         }
@@ -164,18 +168,18 @@ impl Ablated for AvformerAblations {
         set
     }
 
-    fn taken_over(&self) -> &'static [&'static str] {
+    fn inherited_parameters(&self) -> &'static [&'static str] {
         &["adapters.**"]
     }
 
-    fn other_weights(
+    fn weights_mismatch(
         &self,
         recipe: &mut Recipe,
         run: &Path,
         hashes: &mut Hashes,
     ) -> Result<Option<String>> {
         let (_, model, _) = complete_settings(recipe)?;
-        let was = AddedTo::read(run)?;
+        let was = AvformerRunConfig::read(run)?;
         let mut is_other = |weights: &str, was: &str, open: fn(&str) -> Result<String>| {
             if was.is_empty() {
                 return Ok::<_, TrainError>(None);
@@ -187,9 +191,9 @@ impl Ablated for AvformerAblations {
                 format!("has a finished run with different weights than {weights} has now");
             Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
         };
-        let of_recogniser = |weights: &str| Listener::open(weights)?.weights_sha256();
+        let of_recogniser = |weights: &str| AsrModel::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
-        let recogniser = is_other(&model.recogniser, &was.recogniser_sha256, of_recogniser)?;
+        let recogniser = is_other(&model.asr_model, &was.asr_model_sha256, of_recogniser)?;
         let encoder = is_other(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
         Ok(recogniser.or(encoder))
     }
@@ -202,7 +206,7 @@ impl Ablated for AvformerAblations {
         Ok(AvformerSummary::read(run)?.recipe_hash)
     }
 
-    fn ask_again(&self, _: &RowSettings, run: &Path, _: &Path) -> Result<()> {
+    fn evaluate_again(&self, _: &Configuration, run: &Path, _: &Path) -> Result<()> {
         let (place, reason) =
             (run.display().to_string(), "AVFormer runs cannot be evaluated again".to_owned());
         Err(TrainError::Recipe { place, reason })
@@ -212,9 +216,9 @@ impl Ablated for AvformerAblations {
         checkpoint::remove_all(run)
     }
 
-    fn items(&self, folder: &Path, asked: &Asked) -> Result<Result<Vec<Item>, String>> {
-        let utterances = asked.utterances.as_deref().map_or(MAIN.to_vec(), |one| vec![one]);
-        let systems = asked.system.as_deref().map_or(OWN.to_vec(), |one| vec![one]);
+    fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
+        let utterances = query.utterances.as_deref().map_or(MAIN.to_vec(), |one| vec![one]);
+        let systems = query.system.as_deref().map_or(OWN.to_vec(), |one| vec![one]);
         let files = utterances.iter().flat_map(|heard| {
             systems.iter().map(|system| folder.join(TEST).join(items_file(heard, system)))
         });
@@ -238,27 +242,29 @@ impl Ablated for AvformerAblations {
 /// Checks that a shared phase shows no frames, and that no `--set` is lost.
 fn check_phases(
     grid: &Grid,
-    row: &RowSettings,
+    configuration: &Configuration,
     recipe: &Recipe,
     feeds: &[AvformerFeed],
 ) -> Result<()> {
     for (phase, feed) in recipe.phases().iter().zip(feeds) {
-        if feed.pictures && grid.is_shared(&phase.name) {
+        if feed.frames && grid.is_shared(&phase.name) {
             let reason = format!(
-                "shows `pictures` in phase `{}`, which is shared: configurations share only adapters; \
+                "shows `frames` in phase `{}`, which is shared: configurations share only adapters; \
                  leave it out of `shared`",
                 phase.name
             );
-            return Err(grid.of_row(row, &reason));
+            return Err(grid.configuration_error(configuration, &reason));
         }
     }
-    let replaces =
-        row.set.iter().any(|setting| is_below(setting, "phase") && !setting.starts_with("phase."));
+    let replaces = configuration
+        .set
+        .iter()
+        .any(|setting| is_below(setting, "phase") && !setting.starts_with("phase."));
     if let Some(setting) = grid.added().iter().find(|set| replaces && is_below(set, "phase")) {
         let reason = format!(
             "defines its own phases, which `--set {setting}` does not change; edit the grid file"
         );
-        return Err(grid.of_row(row, &reason));
+        return Err(grid.configuration_error(configuration, &reason));
     }
     Ok(())
 }
@@ -281,7 +287,7 @@ fn other_test(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
         ("test_clips", main.test_clips == own.test_clips),
         ("test_noise", main.test_noise == own.test_noise),
         ("test_snr_db", main.test_snr_db == own.test_snr_db),
-        ("kept", main.kept == own.kept),
+        ("general_speech", main.general_speech == own.general_speech),
     ];
     same.iter().find(|(_, is_same)| !is_same).map(|(key, _)| *key)
 }
@@ -293,9 +299,13 @@ fn is_below(setting: &str, key: &str) -> bool {
 }
 
 /// Returns the reason why a run lacks a claim's test result.
-fn missing(asked: &Asked, data: &AvformerData, feeds: &[AvformerFeed]) -> Option<&'static str> {
-    let sees = feeds.iter().any(|feed| feed.pictures);
-    let (utterances, system) = (asked.utterances.as_deref(), asked.system.as_deref());
+fn missing(
+    query: &MetricQuery,
+    data: &AvformerData,
+    feeds: &[AvformerFeed],
+) -> Option<&'static str> {
+    let sees = feeds.iter().any(|feed| feed.frames);
+    let (utterances, system) = (query.utterances.as_deref(), query.system.as_deref());
     match (utterances, system) {
         (Some("noisy" | "clean"), _) if !data.is_world() => {
             Some("uses clips from files: its utterances are `test`")
@@ -303,17 +313,19 @@ fn missing(asked: &Asked, data: &AvformerData, feeds: &[AvformerFeed]) -> Option
         (Some("test"), _) if data.is_world() => {
             Some("uses the embedded world: its utterances are `noisy` and `clean`")
         }
-        (Some("kept"), _) if data.kept.is_empty() => {
-            Some("has no `kept` speech: set data.kept=MANIFEST")
+        (Some("general_speech"), _) if data.general_speech.is_empty() => {
+            Some("has no `general_speech`: set data.general_speech=MANIFEST")
         }
         (_, Some("frozen")) if !data.frozen_baseline => {
             Some("does not test the frozen model: set data.frozen_baseline=true")
         }
-        (_, Some("right" | "wrong" | "zero")) if !sees => {
-            Some("has no phase that shows `pictures`")
+        (_, Some("right_frames" | "wrong_frames" | "zero_frames")) if !sees => {
+            Some("has no phase that shows `frames`")
         }
-        (Some("kept"), Some("right" | "wrong" | "zero")) => Some("tests `kept` without frames"),
-        (Some("clean"), Some("zero")) => Some("does not test clean speech with zeros"),
+        (Some("general_speech"), Some("right_frames" | "wrong_frames" | "zero_frames")) => {
+            Some("tests `general_speech` without frames")
+        }
+        (Some("clean"), Some("zero_frames")) => Some("does not test clean speech with zeros"),
         _ => None,
     }
 }
@@ -328,17 +340,17 @@ mod tests {
 recipe = "tiny.toml"
 main = "main"
 shared = ["adapters"]
-set = ["model.recogniser=r", "model.image_encoder=e", "data.frozen_baseline=false"]
+set = ["model.asr_model=r", "model.image_encoder=e", "data.frozen_baseline=false"]
 
-[[row]]
+[[configuration]]
 name = "main"
 set = ["data.frozen_baseline=true"]
 
-[[row]]
+[[configuration]]
 name = "two"
 set = ["data.frames=2", "model.projection.init_std=0.1"]
 
-[[row]]
+[[configuration]]
 name = "audio-only"
 set = ["phase.projection.steps=0", "phase.adapters.steps=2400"]
 
@@ -346,12 +358,12 @@ set = ["phase.projection.steps=0", "phase.adapters.steps=2400"]
 id = "a"
 claim = "the picture helps"
 better = "main"
-worse = "main:nothing"
+worse = "main:no_frames"
 
 [[claim]]
 id = "b"
 claim = "it helps more than adapters"
-better = "main:right"
+better = "main:right_frames"
 worse = "audio-only"
 utterances = "clean"
 "#;
@@ -363,14 +375,16 @@ utterances = "clean"
     #[test]
     fn rows_that_differ_in_what_is_seen_share_their_adapters() {
         let grid = grid(GRID).expect("a grid");
-        let hash = |row: usize| {
-            let shared = grid.recipe(&grid.rows()[row], 1, Phases::Shared).expect("a recipe");
+        let hash = |configuration: usize| {
+            let shared = grid
+                .recipe(&grid.configurations()[configuration], 1, Phases::Shared)
+                .expect("a recipe");
             assert_eq!(shared.phases().len(), 1);
             shared.hash().expect("a hash")
         };
         assert_eq!(hash(0), hash(1));
         let rest = Phases::Rest(Path::new("before"));
-        let rest = grid.recipe(&grid.rows()[1], 1, rest).expect("a recipe");
+        let rest = grid.recipe(&grid.configurations()[1], 1, rest).expect("a recipe");
         assert_eq!(rest.phases()[0].name, "projection");
         assert_eq!(rest.start().expect("a start").parameters, ["adapters.**"]);
     }
@@ -379,7 +393,7 @@ utterances = "clean"
     fn what_shared_phases_leave_out_is_known_to_recipes() {
         // The last two settings are written to the recipe only if they differ from the default.
         let set =
-            ["model.recogniser=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
+            ["model.asr_model=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
         let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
         let mut recipe = Recipe::parse(RECIPE, Path::new("tiny.toml"), &options).expect("a recipe");
         AvformerAblations.complete_recipe(&mut recipe).expect("complete");
@@ -397,9 +411,17 @@ utterances = "clean"
             Grid::parse(shipped, Path::new("ablations.toml"), RECIPE, Path::new("tiny.toml"));
         assert!(shipped.expect("the grid of the repository").claims().len() > 20);
         for (was, is, named) in [
-            ("main:nothing", "main:blind", "grid.toml:19: `ROW:SYSTEM`: `blind` is unknown"),
-            ("main:nothing", "audio-only:wrong", "claim `a`: configuration `audio-only` has no"),
-            ("main:nothing", "two:frozen", "claim `a`: configuration `two` does not test"),
+            (
+                "main:no_frames",
+                "main:blind",
+                "grid.toml:19: `CONFIGURATION:SYSTEM`: `blind` is unknown",
+            ),
+            (
+                "main:no_frames",
+                "audio-only:wrong_frames",
+                "claim `a`: configuration `audio-only` has no",
+            ),
+            ("main:no_frames", "two:frozen", "claim `a`: configuration `two` does not test"),
             ("\"clean\"", "\"loud\"", "grid.toml:25: `utterances`: `loud` is unknown"),
             (
                 "utterances",
@@ -408,17 +430,33 @@ utterances = "clean"
             ),
             (
                 "utterances",
-                "figure = \"recall_at_1\"\nutterances",
-                "grid.toml:25: `figure` belongs",
+                "metric = \"recall_at_1\"\nutterances",
+                "grid.toml:25: `metric` belongs",
             ),
-            ("data.frames=2", "data.test_clips=2", "row `two`: `data.test_clips` differs"),
-            ("data.frames=2", "data.names=0", "grid.toml:11: row `two`: "),
-            ("\"clean\"", "\"kept\"", "claim `b`: configuration `main` has no `kept`"),
+            (
+                "data.frames=2",
+                "data.test_clips=2",
+                "configuration `two`: `data.test_clips` differs",
+            ),
+            ("data.frames=2", "data.names=0", "grid.toml:11: configuration `two`: "),
+            (
+                "\"clean\"",
+                "\"general_speech\"",
+                "claim `b`: configuration `main` has no `general_speech`",
+            ),
             ("\"clean\"", "\"test\"", "claim `b`: configuration `main` uses the embedded world"),
-            ("adapters.steps=2400", "adapters.steps=30", "row `audio-only`: trains for 30 steps"),
-            ("[\"adapters\"]", "[\"projection\"]", "row `main`: shows `pictures` in phase"),
+            (
+                "adapters.steps=2400",
+                "adapters.steps=30",
+                "configuration `audio-only`: trains for 30 steps",
+            ),
+            ("[\"adapters\"]", "[\"projection\"]", "configuration `main`: shows `frames` in phase"),
             ("data.frames=2\"", "study=\\\"clip\\\"\"", "is not `avformer`"),
-            ("set = [\"data.frames=2\"", "of = \"main\"\n# [", "row `two`: `of` belongs to REVEAL"),
+            (
+                "set = [\"data.frames=2\"",
+                "run_of = \"main\"\n# [",
+                "configuration `two`: `run_of` belongs to REVEAL",
+            ),
         ] {
             assert!(GRID.contains(was), "{was}");
             let error = grid(&GRID.replacen(was, is, 1)).expect_err(is).to_string();

@@ -81,7 +81,7 @@ impl EmbeddingStore {
         };
         let bytes = write().map_err(|error| {
             let (path, reason) = (file.clone(), error.to_string());
-            TrainError::from(DataError::Picture { path, reason })
+            TrainError::from(DataError::Image { path, reason })
         })?;
         write_file(file, &bytes)
     }

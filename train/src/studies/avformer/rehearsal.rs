@@ -2,18 +2,18 @@
 //! speeds, alone and in pairs. Targets are the frozen ASR model's own texts and encoder states.
 
 use candle_core::Tensor;
-use engram_data::audio::at_speed;
+use engram_data::audio::change_speed;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_models::avformer::state_distance;
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
-use engram_models::speech::log_mel::samples_of;
+use engram_models::speech::log_mel::seconds_to_samples;
 use rayon::prelude::*;
 
-use super::corpus::SeenClip;
-use super::hearing::{Embedded, HEARD_AT_ONCE, first_states};
+use super::corpus::ClipWithFrames;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
+use super::transcription::{CLIPS_PER_PASS, Embedded, first_states};
 use crate::study::StudyResult;
 
 /// Seconds of silence between the clips of a pair.
@@ -27,20 +27,20 @@ impl AvformerStudy {
     /// Errors of the clips; an error if no clip is left.
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
-        let most = samples_of(self.data().max_seconds);
-        let lengths = self.listener().fewest_samples()..=most;
-        let mut all: Vec<SeenClip> = Vec::new();
+        let most = seconds_to_samples(self.data().max_seconds);
+        let lengths = self.asr_model().min_samples()..=most;
+        let mut all: Vec<ClipWithFrames> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
             let played = clips.par_iter().map(|clip| {
-                let samples = at_speed(&clip.samples, SAMPLE_RATE, *speed)?;
-                Ok(SeenClip { samples, ..clip.clone() })
+                let samples = change_speed(&clip.samples, SAMPLE_RATE, *speed)?;
+                Ok(ClipWithFrames { samples, ..clip.clone() })
             });
-            let played = played.collect::<StudyResult<Vec<SeenClip>>>()?;
+            let played = played.collect::<StudyResult<Vec<ClipWithFrames>>>()?;
             let other = |place: usize| &played[(place + i + 1) % played.len()];
             let pairs = played.iter().enumerate().map(|(place, clip)| pair(clip, other(place)));
             let can_be_written =
-                |pair: &SeenClip| self.listener().cannot_write(&pair.text).is_none();
-            let pairs: Vec<SeenClip> = pairs.filter(can_be_written).collect();
+                |pair: &ClipWithFrames| self.asr_model().text_error(&pair.text).is_none();
+            let pairs: Vec<ClipWithFrames> = pairs.filter(can_be_written).collect();
             let played = played.into_iter().chain(pairs);
             all.extend(played.filter(|clip| lengths.contains(&clip.samples.len())));
         }
@@ -51,7 +51,7 @@ impl AvformerStudy {
         }
         let numbers: Vec<usize> = (0..all.len()).collect();
         let mut embedded = self.embed_all(&all, &numbers)?;
-        if self.feeds().iter().any(is_kept_near) {
+        if self.feeds().iter().any(uses_distillation) {
             let states = embedded.iter().filter_map(|clip| clip.states.as_ref());
             let counts = states.map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
             let frozen = self.frozen_states(&all, &counts)?;
@@ -71,7 +71,7 @@ impl AvformerStudy {
         let targets = heard.iter().enumerate();
         let targets: Vec<(usize, &Tensor)> =
             targets.filter_map(|(i, clip)| Some((i, clip.frozen.as_ref()?))).collect();
-        if targets.is_empty() || !is_kept_near(feed) {
+        if targets.is_empty() || !uses_distillation(feed) {
             return Ok(None);
         }
         let distance = state_distance(audio, &targets)?.sum_all()?;
@@ -81,14 +81,18 @@ impl AvformerStudy {
 
     /// The frozen encoder's states of each clip, with silence behind it as in its training: the
     /// first `counts` of each, `[T, D]`.
-    fn frozen_states(&self, clips: &[SeenClip], counts: &[usize]) -> StudyResult<Vec<Tensor>> {
-        let (listener, own) = (self.listener(), samples_of(self.data().silence));
-        let silence = listener.silence_behind().max(own);
+    fn frozen_states(
+        &self,
+        clips: &[ClipWithFrames],
+        counts: &[usize],
+    ) -> StudyResult<Vec<Tensor>> {
+        let (asr_model, own) = (self.asr_model(), seconds_to_samples(self.data().silence));
+        let silence = asr_model.trailing_silence_samples().max(own);
         let mut all = Vec::with_capacity(clips.len());
-        for (clips, counts) in clips.chunks(HEARD_AT_ONCE).zip(counts.chunks(HEARD_AT_ONCE)) {
+        for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-            let embedded = listener.embed(self.recogniser(), &samples, silence)?;
-            let frozen = self.recogniser().encode_alone(embedded, &Mode::predict())?;
+            let embedded = asr_model.embed(self.recogniser(), &samples, silence)?;
+            let frozen = self.recogniser().encode_unadapted(embedded, &Mode::inference())?;
             all.extend(first_states(&frozen, counts)?);
         }
         Ok(all)
@@ -96,9 +100,9 @@ impl AvformerStudy {
 }
 
 /// A clip, a pause, and another clip: the model learns that a pause is not the end.
-fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
-    let pause = vec![0.0; samples_of(PAUSE)];
-    SeenClip {
+fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
+    let pause = vec![0.0; seconds_to_samples(PAUSE)];
+    ClipWithFrames {
         text: format!("{} {}", first.text.trim(), second.text.trim()),
         samples: [&first.samples[..], &pause, &second.samples].concat(),
         ..first.clone()
@@ -106,6 +110,6 @@ fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
 }
 
 /// Whether a phase keeps states near the frozen encoder's. Frames are meant to change the states.
-fn is_kept_near(feed: &AvformerFeed) -> bool {
-    feed.distillation > 0.0 && !feed.pictures
+fn uses_distillation(feed: &AvformerFeed) -> bool {
+    feed.distillation > 0.0 && !feed.frames
 }

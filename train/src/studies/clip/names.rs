@@ -39,12 +39,12 @@ impl NameVectors {
             }
             location => {
                 let encoder = Encoder::open(location)?;
-                if !encoder.reads().text {
+                if !encoder.modalities().text {
                     let (name, reason) = (location.to_owned(), "does not encode text".to_owned());
                     return Err(TrainError::Encoder { name, reason });
                 }
                 let prepare =
-                    |name: &&str| encoder.prepare(Item { text: Some(*name), picture: None });
+                    |name: &&str| encoder.prepare(Item { text: Some(*name), image: None });
                 let prepared = names.iter().map(prepare).collect::<Result<Vec<Prepared>>>()?;
                 let vectors = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
                 (vectors, encoder.width(), encoder.name().to_owned())
@@ -106,7 +106,7 @@ mod tests {
         assert!(cosine("woman and man", "man and woman") < 0.99);
         let bits =
             |name: &str| -> Vec<u32> { hashed_words(name).into_iter().map(f32::to_bits).collect() };
-        let pictures = engram_data::world::pictures::pictures().expect("the embedded pictures");
+        let pictures = engram_data::world::images::images().expect("the embedded pictures");
         let vectors: HashSet<Vec<u32>> =
             pictures.iter().map(|picture| bits(&picture.name)).collect();
         assert_eq!(vectors.len(), pictures.len());

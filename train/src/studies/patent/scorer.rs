@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
-use engram_data::tokenise::Tokeniser;
+use engram_data::tokenizer::SegmentTokenizer;
 use engram_data::world::phrases::phrase_tokenizer;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -18,7 +18,7 @@ use crate::study::StudyResult;
 pub fn find_files(model: &PatentModel) -> StudyResult<EncoderFiles> {
     if model.weights.is_empty() {
         let tokenizer_json = phrase_tokenizer();
-        let tokeniser = Tokeniser::from_bytes("the embedded tokenizer", &tokenizer_json)?;
+        let tokeniser = SegmentTokenizer::from_bytes("the embedded tokenizer", &tokenizer_json)?;
         let config = model.fresh.config(tokeniser.vocabulary_size(), model.max_tokens);
         let config_json = serde_json::to_string_pretty(&config)?;
         let name = "[model.fresh]".to_string();

@@ -6,7 +6,7 @@ use engram_data::DataError;
 use engram_data::groups::grouped_rows;
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
-use engram_data::tokenise::{Tokeniser, longest_first};
+use engram_data::tokenizer::{SegmentTokenizer, longest_first};
 use engram_models::kernels::Span;
 use engram_models::packed::PackedTokens;
 use engram_models::similarity::ScoredSpans;
@@ -67,14 +67,18 @@ impl RowBatch {
 
 /// Turns rows into token sequences, as the recipe's `[model]` says.
 pub struct Sequencer<'a> {
-    tokeniser: &'a Tokeniser,
+    tokeniser: &'a SegmentTokenizer,
     titles: &'a ClassTitles,
     model: &'a PatentModel,
 }
 
 impl<'a> Sequencer<'a> {
     /// Creates a sequencer.
-    pub fn new(tokeniser: &'a Tokeniser, titles: &'a ClassTitles, model: &'a PatentModel) -> Self {
+    pub fn new(
+        tokeniser: &'a SegmentTokenizer,
+        titles: &'a ClassTitles,
+        model: &'a PatentModel,
+    ) -> Self {
         Self { tokeniser, titles, model }
     }
 
@@ -198,7 +202,7 @@ impl<'a> Sequencer<'a> {
     /// score is of the whole sequence.
     fn pairs(&self, rows: &[PhrasePair], rng: &mut ChaCha8Rng) -> Result<Vec<Sequence>, DataError> {
         let special = self.tokeniser.special();
-        let separator = self.tokeniser.encode_piece(";")?;
+        let separator = self.tokeniser.encode_segment(";")?;
         let mut group_of_row = vec![0; rows.len()];
         let groups = grouped_rows(rows, self.model.group);
         for (index, group) in groups.iter().enumerate() {
@@ -208,7 +212,7 @@ impl<'a> Sequencer<'a> {
         for (row, pair) in rows.iter().enumerate() {
             let budget = self.model.max_tokens - 4;
             let texts = [&pair.anchor, &pair.target];
-            let pieces = texts.map(|text| self.tokeniser.encode_piece(text));
+            let pieces = texts.map(|text| self.tokeniser.encode_segment(text));
             let [anchor, target] = pieces;
             let (anchor, target) = (anchor?, target?);
             let title = self.title(&pair.context, budget / 4)?;
@@ -228,7 +232,7 @@ impl<'a> Sequencer<'a> {
                 let (chosen, _) = others.partial_shuffle(rng, self.model.other_targets);
                 let mut between: &[u32] = &[];
                 for other in chosen {
-                    let other = self.tokeniser.encode_piece(other)?;
+                    let other = self.tokeniser.encode_segment(other)?;
                     if ids.len() + between.len() + other.len() + 1 > self.model.max_tokens {
                         continue;
                     }
@@ -274,7 +278,7 @@ impl<'a> Sequencer<'a> {
 
     /// The tokens of a phrase, truncated to `longest`; a padding token if there are none.
     fn piece(&self, text: &str, longest: usize) -> Result<Vec<u32>, DataError> {
-        let ids = self.tokeniser.encode_piece(text)?;
+        let ids = self.tokeniser.encode_segment(text)?;
         if ids.is_empty() {
             return Ok(vec![self.tokeniser.special().pad]);
         }

@@ -99,7 +99,7 @@ impl PatentStudy {
             let limits = (usize::MAX, PREDICT_TOKENS);
             for batch in sequencer.batches(rows, limits, &mut rng, false)? {
                 stop.check()?;
-                let scores = scorer.score(&batch.input, &Mode::predict())?.to_vec1::<f32>()?;
+                let scores = scorer.score(&batch.input, &Mode::inference())?.to_vec1::<f32>()?;
                 for (row, score) in batch.rows.iter().zip(scores) {
                     sums[*row] += self.on_scale(f64::from(score));
                 }

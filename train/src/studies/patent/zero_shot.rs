@@ -25,7 +25,7 @@ pub fn encoder_cosines(
     progress: &dyn Fn(usize),
 ) -> Result<Vec<f64>> {
     let encoder = Encoder::with_prompt(weights, prompt)?;
-    if !encoder.reads().text {
+    if !encoder.modalities().text {
         let reason = "does not encode text; use a text encoder or CLIP".to_owned();
         return Err(TrainError::Encoder { name: weights.to_owned(), reason });
     }
@@ -34,7 +34,7 @@ pub fn encoder_cosines(
     let phrases: Vec<&str> = phrases.into_iter().collect();
     let mut vectors: HashMap<&str, Vec<f32>> = HashMap::with_capacity(phrases.len());
     for batch in phrases.chunks(BATCH) {
-        let prepare = |phrase: &&str| encoder.prepare(Item { text: Some(*phrase), picture: None });
+        let prepare = |phrase: &&str| encoder.prepare(Item { text: Some(*phrase), image: None });
         let prepared = batch.iter().map(prepare).collect::<Result<Vec<_>>>()?;
         let made = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
         let made = made.chunks(encoder.width()).map(<[f32]>::to_vec);

@@ -6,26 +6,26 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use engram_data::world::attributes::Source;
-use engram_data::world::haystack::WorldName;
+use engram_data::world::haystack::WorldId;
 use engram_data::world::questions::Part;
 use engram_durable as durable;
 use engram_eval::items::{Item, Statistic};
 use serde::{Deserialize, Serialize};
 
-use super::finished::FinishedRun;
-use super::own_memory::remove_memory;
-use super::run::{RevealSummary, TESTED, Tested, in_study, settings, train_reveal};
+use super::evaluation::FinishedRun;
+use super::memory_cleanup::remove_memory;
+use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, in_study, settings, train_reveal};
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
-use crate::grid::ablated::{Column, Hashes};
 use crate::grid::settings::{Grid, Phases};
-use crate::grid::{Ablated, Asked, Figure, RowSettings};
+use crate::grid::study::{Column, Hashes};
+use crate::grid::{AblationStudy, Configuration, Metric, MetricQuery};
 use crate::program::Program;
 use crate::recipe::Recipe;
 use crate::trainer::RunOptions;
 
 /// The origin of a configuration that evaluates another run; written last.
-const ASKED: &str = "asked.json";
+const ORIGIN: &str = "evaluation.json";
 /// The part of the test questions that the tables report.
 const SHOWN: Part = Part::HeldOut;
 
@@ -34,7 +34,7 @@ const SHOWN: Part = Part::HeldOut;
 #[derive(Debug)]
 pub struct RevealAblations;
 
-impl Ablated for RevealAblations {
+impl AblationStudy for RevealAblations {
     fn name(&self) -> &'static str {
         "reveal"
     }
@@ -43,16 +43,16 @@ impl Ablated for RevealAblations {
         "REVEAL, ablations"
     }
 
-    fn about(&self) -> &'static str {
+    fn description(&self) -> &'static str {
         "Held-out questions about facts that only the memory contains."
     }
 
     fn columns(&self) -> Vec<Column> {
-        let column = |(key, heading, figure)| Column {
+        let column = |(key, heading, metric)| Column {
             key,
             heading,
-            asked: Asked {
-                figure,
+            query: MetricQuery {
+                metric,
                 part: Some(SHOWN),
                 source: None,
                 utterances: None,
@@ -60,37 +60,37 @@ impl Ablated for RevealAblations {
             },
         };
         [
-            ("exact_match", "exact match", Figure::ExactMatch),
-            ("recall_at_1", "recall@1", Figure::RecallAt1),
-            ("recall_at_10", "recall@10", Figure::RecallAt10),
+            ("exact_match", "exact match", Metric::ExactMatch),
+            ("recall_at_1", "recall@1", Metric::RecallAt1),
+            ("recall_at_10", "recall@10", Metric::RecallAt10),
         ]
         .map(column)
         .to_vec()
     }
 
-    fn unit(&self) -> &'static str {
-        "picture"
+    fn resampling_unit(&self) -> &'static str {
+        "image"
     }
 
-    fn complete(&self, asked: &mut Asked) {
-        asked.part.get_or_insert(SHOWN);
+    fn complete(&self, query: &mut MetricQuery) {
+        query.part.get_or_insert(SHOWN);
     }
 
-    fn check_asked(&self, asked: &Asked) -> Result<(), String> {
-        if asked.figure == Figure::Wer {
+    fn check_query(&self, query: &MetricQuery) -> Result<(), String> {
+        if query.metric == Metric::Wer {
             return Err(
-                "`figure` belongs to speech; REVEAL reports exact_match, recall_at_1 and recall_at_10"
+                "`metric` belongs to speech; REVEAL reports exact_match, recall_at_1 and recall_at_10"
                     .into(),
             );
         }
-        if asked.utterances.is_some() || asked.system.is_some() {
+        if query.utterances.is_some() || query.system.is_some() {
             return Err(
-                "`utterances` and `ROW:SYSTEM` belong to AVFormer; REVEAL has `part` and `source`"
+                "`utterances` and `CONFIGURATION:SYSTEM` belong to AVFormer; REVEAL has `part` and `source`"
                     .into(),
             );
         }
         let sources = Source::ALL.map(Source::name);
-        match asked.source.as_ref().filter(|name| !sources.contains(&name.as_str())) {
+        match query.source.as_ref().filter(|name| !sources.contains(&name.as_str())) {
             Some(name) => {
                 Err(format!("`{name}` is not a source; choose from {}", sources.join(", ")))
             }
@@ -112,11 +112,11 @@ impl Ablated for RevealAblations {
         set
     }
 
-    fn taken_over(&self) -> &'static [&'static str] {
+    fn inherited_parameters(&self) -> &'static [&'static str] {
         &[]
     }
 
-    fn other_weights(&self, _: &mut Recipe, _: &Path, _: &mut Hashes) -> Result<Option<String>> {
+    fn weights_mismatch(&self, _: &mut Recipe, _: &Path, _: &mut Hashes) -> Result<Option<String>> {
         Ok(None)
     }
 
@@ -128,63 +128,68 @@ impl Ablated for RevealAblations {
         Ok(RevealSummary::read(run)?.recipe_hash)
     }
 
-    fn ask_again(&self, row: &RowSettings, run: &Path, folder: &Path) -> Result<()> {
-        ask_again(row, run, folder)
+    fn evaluate_again(
+        &self,
+        configuration: &Configuration,
+        run: &Path,
+        folder: &Path,
+    ) -> Result<()> {
+        evaluate_again(configuration, run, folder)
     }
 
     /// Removes the memory unless it is evaluated again; a later call can encode it again.
-    fn tidy(&self, run: &Path, is_asked_again: bool) -> Result<()> {
+    fn tidy(&self, run: &Path, is_evaluated_again: bool) -> Result<()> {
         checkpoint::remove_all(run)?;
-        if !is_asked_again {
+        if !is_evaluated_again {
             remove_memory(&run.join("memory")).map_err(in_study("tidying a finished run"))?;
         }
         Ok(())
     }
 
-    fn items(&self, folder: &Path, asked: &Asked) -> Result<Result<Vec<Item>, String>> {
-        Ok(items(&Tested::read(&folder.join(TESTED))?, asked))
+    fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
+        Ok(items(&TestAnswer::read(&folder.join(TEST_ANSWERS))?, query))
     }
 }
 
 /// The number of retrieved entries that a metric needs.
-fn entries(figure: Figure) -> usize {
-    match figure {
-        Figure::RecallAt1 => 1,
-        Figure::RecallAt10 => 10,
-        Figure::ExactMatch | Figure::Wer => 0,
+fn entries(metric: Metric) -> usize {
+    match metric {
+        Metric::RecallAt1 => 1,
+        Metric::RecallAt10 => 10,
+        Metric::ExactMatch | Metric::Wer => 0,
     }
 }
 
 /// The items of the selected questions. A recall@k is undefined if fewer than k entries were
 /// retrieved.
-fn items(tested: &[Tested], asked: &Asked) -> Result<Vec<Item>, String> {
-    let part = asked.part.map(Part::name);
-    let questions: Vec<&Tested> = tested
+fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, String> {
+    let part = query.part.map(Part::name);
+    let questions: Vec<&TestAnswer> = test_answers
         .iter()
         .filter(|question| question.made_up && Some(question.part.as_str()) == part)
-        .filter(|question| asked.source.is_none() || question.source == asked.source)
+        .filter(|question| query.source.is_none() || question.source == query.source)
         .collect();
-    let wanted = entries(asked.figure);
-    if questions.iter().any(|question| question.read.len() < wanted) {
+    let wanted = entries(query.metric);
+    if questions.iter().any(|question| question.retrieved.len() < wanted) {
         return Err(format!("undefined: fewer than {wanted} entries are retrieved"));
     }
     if questions.is_empty() {
         return Err("undefined: no such questions".to_owned());
     }
-    let item = |question: &&Tested| {
-        let holds = match asked.figure {
-            Figure::RecallAt1 => question.found(1),
-            Figure::RecallAt10 => question.found(10),
-            Figure::ExactMatch | Figure::Wer => question.correct,
+    let item = |question: &&TestAnswer| {
+        let holds = match query.metric {
+            Metric::RecallAt1 => question.found(1),
+            Metric::RecallAt10 => question.found(10),
+            Metric::ExactMatch | Metric::Wer => question.correct,
         };
-        let info = asked.figure.info(false);
+        let info = query.metric.info(false);
         Item {
             metric: info.name.to_owned(),
             version: info.version,
             higher_is_better: info.higher_is_better,
             normaliser: String::new(),
             id: question.id.to_string(),
-            group: question.picture.map(|picture| picture.to_string()),
+            group: question.image.map(|image| image.to_string()),
             statistic: Statistic::Ratio { numerator: f64::from(u8::from(holds)), denominator: 1.0 },
         }
     };
@@ -195,18 +200,18 @@ fn items(tested: &[Tested], asked: &Asked) -> Result<Vec<Item>, String> {
 struct Reads {
     k: usize,
     sources: Vec<&'static str>,
-    world: Option<WorldName>,
+    world: Option<WorldId>,
 }
 
 /// Checks all configurations, including those that evaluate another run, and the claims.
 fn check(grid: &Grid) -> Result<()> {
     let mut read: HashMap<&str, Reads> = HashMap::new();
-    for row in grid.rows() {
-        let reads = match row.of.as_ref().and_then(|of| read.get(of.as_str())) {
-            Some(trained) => {
-                trained.asked_again(row).map_err(|reason| grid.of_row(row, &reason))?
-            }
-            None => trained(grid, row)?,
+    for configuration in grid.configurations() {
+        let reads = match configuration.run_of.as_ref().and_then(|name| read.get(name.as_str())) {
+            Some(trained) => trained
+                .evaluated_again(configuration)
+                .map_err(|reason| grid.configuration_error(configuration, &reason))?,
+            None => trained(grid, configuration)?,
         };
         // All configurations must answer the questions of the main configuration.
         let world = read.get(grid.main()).map_or(reads.world, |main| main.world);
@@ -217,21 +222,21 @@ fn check(grid: &Grid) -> Result<()> {
                 "is about the world of {own}, the main configuration about that of {main}; their \
                  answers cannot be compared"
             );
-            return Err(grid.of_row(row, &reason));
+            return Err(grid.configuration_error(configuration, &reason));
         }
-        read.insert(&row.name, reads);
+        read.insert(&configuration.name, reads);
     }
     for claim in grid.claims() {
-        let [asked, _] = claim.asked(&RevealAblations);
-        let wanted = entries(asked.figure);
-        for name in claim.rows() {
+        let [query, _] = claim.queries(&RevealAblations);
+        let wanted = entries(query.metric);
+        for name in claim.configurations() {
             let k = read.get(name).map_or(0, |reads| reads.k);
             if k < wanted {
                 let reason = format!(
                     "configuration `{name}` retrieves {k} entries, too few for recall at {wanted}; \
                      choose another metric or another configuration"
                 );
-                return Err(grid.of_claim(claim, &reason));
+                return Err(grid.claim_error(claim, &reason));
             }
         }
     }
@@ -239,13 +244,14 @@ fn check(grid: &Grid) -> Result<()> {
 }
 
 /// The retrieval of a trained configuration.
-fn trained(grid: &Grid, row: &RowSettings) -> Result<Reads> {
-    let mut recipe = grid.recipe(row, 1, Phases::Whole)?;
-    let (data, _, memory, _) = settings(&mut recipe).map_err(|error| grid.of_row(row, &error))?;
+fn trained(grid: &Grid, configuration: &Configuration) -> Result<Reads> {
+    let mut recipe = grid.recipe(configuration, 1, Phases::Whole)?;
+    let (data, _, memory, _) =
+        settings(&mut recipe).map_err(|error| grid.configuration_error(configuration, &error))?;
     if !data.is_world() {
         let reason = "names files; a grid compares answers about the embedded world: remove the \
                       file keys";
-        return Err(grid.of_row(row, &recipe.error("data", reason)));
+        return Err(grid.configuration_error(configuration, &recipe.error("data", reason)));
     }
     let mut sources = Source::ALL.map(Source::name).to_vec();
     sources.retain(|name| data.without_sources.iter().all(|out| out != name));
@@ -254,46 +260,48 @@ fn trained(grid: &Grid, row: &RowSettings) -> Result<Reads> {
 
 impl Reads {
     /// The retrieval of a configuration that evaluates this run again.
-    fn asked_again(&self, row: &RowSettings) -> Result<Self, String> {
-        let left_out = &row.without_sources;
-        if let Some(name) = left_out.iter().find(|name| !self.sources.contains(&name.as_str())) {
+    fn evaluated_again(&self, configuration: &Configuration) -> Result<Self, String> {
+        let excluded = &configuration.without_sources;
+        if let Some(name) = excluded.iter().find(|name| !self.sources.contains(&name.as_str())) {
             let known = self.sources.join(", ");
             return Err(format!("`without_sources` names `{name}`; the run's memory has {known}"));
         }
         let mut sources = self.sources.clone();
-        sources.retain(|name| left_out.iter().all(|out| out != name));
+        sources.retain(|name| excluded.iter().all(|out| out != name));
         if sources.is_empty() {
             return Err("`without_sources` leaves no source; set `k = 0` instead".to_owned());
         }
-        Ok(Self { k: row.k.unwrap_or(self.k), sources, world: self.world })
+        Ok(Self { k: configuration.k.unwrap_or(self.k), sources, world: self.world })
     }
 }
 
 /// The origin of a configuration that evaluates another run.
 #[derive(PartialEq, Serialize, Deserialize)]
-struct MadeOf {
-    row: RowSettings,
+struct Origin {
+    configuration: Configuration,
     recipe_hash: String,
     program: Program,
 }
 
 /// Evaluates a finished run again, unless that is done already.
-fn ask_again(row: &RowSettings, run: &Path, folder: &Path) -> Result<()> {
+fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> Result<()> {
     let recipe_hash = RevealSummary::read(run)?.recipe_hash;
-    let asked = MadeOf { row: row.clone(), recipe_hash, program: Program::running()? };
-    let (tested, made_of) = (folder.join(TESTED), folder.join(ASKED));
-    let before = fs::read(&made_of).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    if before.is_some_and(|before: MadeOf| before == asked) {
+    let origin =
+        Origin { configuration: configuration.clone(), recipe_hash, program: Program::running()? };
+    let (test_answers, record) = (folder.join(TEST_ANSWERS), folder.join(ORIGIN));
+    let before = fs::read(&record).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if before.is_some_and(|before: Origin| before == origin) {
         return Ok(());
     }
     let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
     // Removed first, so that answers never lie beside the record of another origin.
-    durable::remove_file(&made_of).map_err(TrainError::io(&made_of))?;
-    let answers = FinishedRun::open(run)?.ask(row.k, &row.without_sources)?;
-    write_file(&tested, &Tested::to_lines(&answers).map_err(json)?)?;
-    write_file(&made_of, &serde_json::to_vec_pretty(&asked).map_err(json)?)
+    durable::remove_file(&record).map_err(TrainError::io(&record))?;
+    let answers =
+        FinishedRun::open(run)?.evaluate(configuration.k, &configuration.without_sources)?;
+    write_file(&test_answers, &TestAnswer::to_lines(&answers).map_err(json)?)?;
+    write_file(&record, &serde_json::to_vec_pretty(&origin).map_err(json)?)
 }
 
 /// Returns an error if a folder has files that this evaluation does not write.
@@ -305,10 +313,11 @@ fn refuse_other_files(folder: &Path) -> Result<()> {
     for entry in found {
         let entry = entry.map_err(TrainError::io(folder))?;
         let name = entry.file_name();
-        let is_own =
-            [TESTED, ASKED].iter().any(|own| name == **own || durable::is_leftover(&name, own));
+        let is_own = [TEST_ANSWERS, ORIGIN]
+            .iter()
+            .any(|own| name == **own || durable::is_leftover(&name, own));
         if !is_own {
-            return Err(TrainError::OtherFile { path: entry.path() });
+            return Err(TrainError::ForeignFile { path: entry.path() });
         }
     }
     Ok(())
@@ -319,52 +328,57 @@ mod tests {
     use super::*;
 
     /// Questions of which every third is about triples, with their entry ranked second.
-    fn tested() -> Vec<Tested> {
-        let question = |id: usize| Tested {
+    fn test_answers() -> Vec<TestAnswer> {
+        let question = |id: usize| TestAnswer {
             id: id as i64,
             name: None,
             question: String::new(),
             part: SHOWN.name().to_owned(),
-            picture: Some(id / 3),
+            image: Some(id / 3),
             made_up: true,
             answer: String::new(),
-            right: Vec::new(),
+            references: Vec::new(),
             correct: id.is_multiple_of(2),
             source: Some(["kg", "pairs", "pairs"][id % 3].to_owned()),
             entry: Some(id as i64),
-            read: [vec![-1, id as i64], vec![-2; 8]].concat(),
+            retrieved: [vec![-1, id as i64], vec![-2; 8]].concat(),
         };
         (0..12).map(question).collect()
     }
 
-    fn ones(tested: &[Tested], figure: Figure, source: Option<&str>) -> Result<Vec<f64>, String> {
+    fn ones(
+        test_answers: &[TestAnswer],
+        metric: Metric,
+        source: Option<&str>,
+    ) -> Result<Vec<f64>, String> {
         let source = source.map(str::to_owned);
-        let asked = Asked { figure, part: Some(SHOWN), source, utterances: None, system: None };
+        let query =
+            MetricQuery { metric, part: Some(SHOWN), source, utterances: None, system: None };
         let value = |item: Item| match item.statistic {
             Statistic::Ratio { numerator, denominator: 1.0 } => numerator,
             other => panic!("{other:?}"),
         };
-        Ok(items(tested, &asked)?.into_iter().map(value).collect())
+        Ok(items(test_answers, &query)?.into_iter().map(value).collect())
     }
 
     #[test]
     fn figures_are_of_the_questions_that_are_asked_of() {
-        let mut all = tested();
-        let exact = ones(&all, Figure::ExactMatch, None).unwrap();
+        let mut all = test_answers();
+        let exact = ones(&all, Metric::ExactMatch, None).unwrap();
         assert_eq!((exact.len(), exact.iter().sum::<f64>()), (12, 6.0));
-        assert_eq!(ones(&all, Figure::ExactMatch, Some("kg")).unwrap().len(), 4);
-        assert!(ones(&all, Figure::RecallAt1, None).unwrap().iter().all(|one| *one == 0.0));
-        assert!(ones(&all, Figure::RecallAt10, None).unwrap().iter().all(|one| *one == 1.0));
+        assert_eq!(ones(&all, Metric::ExactMatch, Some("kg")).unwrap().len(), 4);
+        assert!(ones(&all, Metric::RecallAt1, None).unwrap().iter().all(|one| *one == 0.0));
+        assert!(ones(&all, Metric::RecallAt10, None).unwrap().iter().all(|one| *one == 1.0));
         // With fewer than ten entries, recall@10 is undefined.
-        all[5].read.pop();
-        let reason = ones(&all, Figure::RecallAt10, None).unwrap_err();
+        all[5].retrieved.pop();
+        let reason = ones(&all, Metric::RecallAt10, None).unwrap_err();
         assert_eq!(reason, "undefined: fewer than 10 entries are retrieved");
-        assert!(ones(&all, Figure::RecallAt1, None).is_ok());
+        assert!(ones(&all, Metric::RecallAt1, None).is_ok());
         // Facts known outside the memory and other parts are excluded.
         all[0].made_up = false;
         all[1].part = Part::Seen.name().to_owned();
-        assert_eq!(ones(&all, Figure::ExactMatch, None).unwrap().len(), 10);
-        let none = ones(&[], Figure::ExactMatch, None).unwrap_err();
+        assert_eq!(ones(&all, Metric::ExactMatch, None).unwrap().len(), 10);
+        let none = ones(&[], Metric::ExactMatch, None).unwrap_err();
         assert_eq!(none, "undefined: no such questions");
     }
 }

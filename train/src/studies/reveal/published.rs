@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use engram_data::image::Preprocessing;
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_models::reveal::published::PublishedWeights;
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
 
-use super::corpus::pictures::squared;
+use super::corpus::images::squared;
 use super::settings::RevealModel;
 use crate::digest;
-use crate::published::PublishedFolder;
+use crate::pretrained::PretrainedFolder;
 use crate::study::StudyResult;
 
 /// The image processor's file, in the folder of a model or a run.
@@ -23,7 +23,7 @@ pub struct Published {
     /// The T5 configuration.
     pub t5: Option<T5Config>,
     /// The T5 tokenizer.
-    pub tokens: Option<TextToText>,
+    pub tokens: Option<T5Tokenizer>,
     /// The ViT configuration, without the class token.
     pub vit: Option<ViTConfig>,
     /// The ViT's image processor file, if there is one.
@@ -49,13 +49,13 @@ impl Published {
                 .notes
                 .push("the text model starts from random weights: `model.t5` is empty".to_owned());
         } else {
-            let folder = PublishedFolder::open(&model.t5)?;
+            let folder = PretrainedFolder::open(&model.t5)?;
             let sizes = folder.file("config.json")?;
             let config = T5Config::read(&sizes)?;
             let tokenizer = folder.tokenizer()?;
             let json = std::fs::read_to_string(&tokenizer)
                 .map_err(|error| format!("{}: {error}", tokenizer.display()))?;
-            let tokens = TextToText::parse(&json, &tokenizer)?;
+            let tokens = T5Tokenizer::parse(&json, &tokenizer)?;
             tokens.check_fits(config.vocab_size)?;
             let weights = folder.weights()?;
             found.digest("T5 sizes", &sizes)?;
@@ -68,7 +68,7 @@ impl Published {
             let note = "the image encoder starts from random weights: `model.vit` is empty";
             found.notes.push(note.to_owned());
         } else {
-            let folder = PublishedFolder::open(&model.vit)?;
+            let folder = PretrainedFolder::open(&model.vit)?;
             let sizes = folder.file("config.json")?;
             let config = ViTConfig::read(&sizes)?;
             let weights = folder.weights()?;
@@ -78,7 +78,7 @@ impl Published {
             found.vit = Some(ViTConfig { class_token: false, ..config });
             found.processor = folder.optional_image_processor()?.map(|(path, _)| path);
             if let Some(processor) = found.processor.clone() {
-                found.digest("ViT picture processor", &processor)?;
+                found.digest("ViT image processor", &processor)?;
             }
         }
         Ok(found)

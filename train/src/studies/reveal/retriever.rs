@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use candle_core::Tensor;
 use engram_memory::refresh::{CollapseLimit, RetrievalLog};
 use engram_memory::search::exact::Exact;
-use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::{
-    Batch, Generation, Memory, MemoryError, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,
+    Batch, Generation, Memory, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer,
 };
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
 
 use super::corpus::Corpus;
-use super::own_memory::remove_memory;
+use super::memory_cleanup::remove_memory;
 use super::sequences::Sequencer;
 use crate::stop::Stop;
 use crate::study::StudyResult;
@@ -49,7 +49,7 @@ impl Retriever {
         let values = ValueFormat {
             tokens: config.value_tokens,
             width: config.t5.d_model,
-            number: ValueNumber::F16,
+            dtype: ValueDtype::F16,
         };
         let format =
             MemoryFormat { width: config.key_dim, normalised: false, values: Some(values) };
@@ -147,7 +147,7 @@ impl Retriever {
         gates: &Tensor,
         own: &[Option<&str>],
         k: usize,
-    ) -> StudyResult<Found> {
+    ) -> StudyResult<SearchResults> {
         let excluded_documents = match own.iter().all(Option::is_none) {
             true => Vec::new(),
             false => {
@@ -164,7 +164,7 @@ impl Retriever {
         gates: &Tensor,
         k: usize,
         ids: &[i64],
-    ) -> StudyResult<Found> {
+    ) -> StudyResult<SearchResults> {
         self.filtered(queries, gates, k, Filter { ids: Some(ids.to_vec()), ..Filter::default() })
     }
 
@@ -176,7 +176,7 @@ impl Retriever {
         gates: &Tensor,
         k: usize,
         filter: Filter,
-    ) -> StudyResult<Found> {
+    ) -> StudyResult<SearchResults> {
         let keys = queries.flatten_all()?.to_vec1::<f32>()?;
         let gates = gates.flatten_all()?.to_vec1::<f32>()?;
         let sources = filter.sources.clone().or_else(|| self.sources.clone());
@@ -218,7 +218,7 @@ impl Retriever {
 
 /// The keys and values of entries, flattened.
 pub fn encode(model: &Reveal, entries: &RevealInput) -> StudyResult<(Vec<f32>, Vec<f32>)> {
-    let mode = Mode::predict();
+    let mode = Mode::inference();
     let states = model.encode(entries, &mode)?;
     let keys = model.key(&states, &mode)?.flatten_all()?.to_vec1()?;
     let values = model.value(&states, &mode)?.flatten_all()?.to_vec1()?;

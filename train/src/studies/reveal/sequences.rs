@@ -1,17 +1,17 @@
 //! Token sequences and images of examples and entries, as model input.
 
 use candle_core::{Device, Tensor};
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::RevealInput;
 
-use super::corpus::{Corpus, Example, Item, Task};
+use super::corpus::{Corpus, CorpusEntry, Example, Task};
 use super::settings::{Prompts, RevealData};
 use crate::study::StudyResult;
 
 /// Turns texts into sequences, with the recipe's prompts and limits.
 pub struct Sequencer {
-    tokens: TextToText,
+    tokens: T5Tokenizer,
     caption: Vec<u32>,
     question: Vec<u32>,
     knowledge: Vec<u32>,
@@ -37,7 +37,7 @@ pub struct Target {
 impl Sequencer {
     /// Tokenizes all items once.
     pub fn new(
-        tokens: TextToText,
+        tokens: T5Tokenizer,
         corpus: &Corpus,
         data: &RevealData,
         image_size: usize,
@@ -55,7 +55,7 @@ impl Sequencer {
             image_size,
             tokens,
         };
-        let sequence = |item: &Item| made.entry(&item.text);
+        let sequence = |item: &CorpusEntry| made.entry(&item.text);
         let (items, cut): (Vec<_>, Vec<bool>) =
             corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?;
         (made.items, made.items_cut) = (items, cut.into_iter().filter(|cut| *cut).count());
@@ -107,7 +107,7 @@ impl Sequencer {
     }
 
     /// The tokenizer.
-    pub fn tokens(&self) -> &TextToText {
+    pub fn tokens(&self) -> &T5Tokenizer {
         &self.tokens
     }
 
@@ -176,7 +176,7 @@ impl Sequencer {
     pub fn entries(&self, corpus: &Corpus, places: &[usize]) -> StudyResult<RevealInput> {
         let texts: Vec<&[u32]> = places.iter().map(|place| self.items[*place].as_slice()).collect();
         let views: Vec<Option<(usize, u32)>> =
-            places.iter().map(|place| corpus.items[*place].picture.map(|p| (p, 0))).collect();
+            places.iter().map(|place| corpus.items[*place].image.map(|p| (p, 0))).collect();
         self.input(corpus, &texts, &views)
     }
 
@@ -191,15 +191,15 @@ impl Sequencer {
         wanted.sort_unstable();
         wanted.dedup();
         let place = |view: &(usize, u32)| wanted.binary_search(view).ok().map(|i| i as u32);
-        let picture_of = views.iter().map(|view| view.as_ref().and_then(place)).collect();
+        let image_of = views.iter().map(|view| view.as_ref().and_then(place)).collect();
         let pixels = match wanted.is_empty() {
             true => None,
             false => {
                 let shape = (wanted.len(), 3, self.image_size, self.image_size);
-                let pixels = corpus.pictures.pixels(&wanted)?;
+                let pixels = corpus.images.pixels(&wanted)?;
                 Some(Tensor::from_vec(pixels, shape, &Device::Cpu)?)
             }
         };
-        Ok(RevealInput { tokens: PackedTokens::new(texts), pixels, picture_of })
+        Ok(RevealInput { tokens: PackedTokens::new(texts), pixels, image_of })
     }
 }

@@ -1,6 +1,6 @@
 //! The sizes of the model, from the recipe, a published size or published weights.
 
-use engram_data::text_to_text::TextToText;
+use engram_data::text_to_text::T5Tokenizer;
 use engram_models::reveal::RevealConfig;
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
@@ -68,7 +68,7 @@ fn own(model: &RevealModel) -> RevealConfig {
 
 /// Fits the configuration to the data: the number of sources, and the tokenizer's ids. A published
 /// size keeps its vocabulary, which is larger than its tokenizer's.
-pub fn fit(config: &mut RevealConfig, model: &RevealModel, corpus: &Corpus, tokens: &TextToText) {
+pub fn fit(config: &mut RevealConfig, model: &RevealModel, corpus: &Corpus, tokens: &T5Tokenizer) {
     let vocabulary = tokens.vocabulary();
     config.t5.vocab_size = match model.size == Size::Own && model.t5.is_empty() {
         true => vocabulary,

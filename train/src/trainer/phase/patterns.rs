@@ -24,7 +24,7 @@ pub(super) fn build<S: Study>(recipe: &Recipe, study: &mut S, phase: &Phase) -> 
 }
 
 fn is_unused_pattern(error: &StudyError) -> bool {
-    matches!(error.downcast_ref(), Some(ModelError::UnusedPattern { .. }))
+    matches!(error.downcast_ref(), Some(ModelError::UnmatchedPattern { .. }))
 }
 
 fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {

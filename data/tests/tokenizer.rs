@@ -1,0 +1,155 @@
+//! Tests of the tokenizer wrapper: segments without special tokens, checks against a model,
+//! truncation.
+
+#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+
+use engram_data::tokenizer::{SegmentTokenizer, SpecialTokens, TextForm, longest_first};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// A WordPiece tokenizer whose file requests truncation and padding, as in all-MiniLM-L6-v2.
+const WORD_PIECE: &str = r###"{
+  "version": "1.0",
+  "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
+  "padding": {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": null,
+              "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"},
+  "added_tokens": [],
+  "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                 "strip_accents": null, "lowercase": true},
+  "pre_tokenizer": {"type": "BertPreTokenizer"},
+  "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+  "decoder": null,
+  "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4,
+                      "metal": 5, "fasten": 6, "##er": 7, "-": 8}}
+}"###;
+
+fn word_piece() -> SegmentTokenizer {
+    SegmentTokenizer::from_bytes("tokenizer.json", WORD_PIECE.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_text_is_cut_at_the_side_that_its_form_names() {
+    let tokenizer = word_piece();
+    let special = tokenizer.special();
+    let pieces = tokenizer.encode_segment("metal fastener").unwrap();
+    let form = |max_length, truncate_left| TextForm {
+        max_length,
+        truncate_left,
+        use_post_processor: false,
+    };
+    let ids = |form: TextForm| tokenizer.encode_text("metal fastener", &form).unwrap();
+    let framed = |ids: &[u32]| [&[special.cls], ids, &[special.sep]].concat();
+    assert_eq!(ids(form(99, false)), framed(&pieces));
+    assert_eq!(ids(form(4, false)), framed(&pieces[..2]));
+    assert_eq!(ids(form(4, true)), framed(&pieces[pieces.len() - 2..]));
+    assert_eq!(tokenizer.encode_text("", &form(4, true)).unwrap(), framed(&[]));
+    // The file's post-processor adds the same tokens.
+    for cut in [form(4, false), form(4, true), form(99, true), form(1, true)] {
+        let processed = TextForm { use_post_processor: true, ..cut };
+        assert_eq!(ids(processed), ids(cut), "{cut:?}");
+    }
+}
+
+#[test]
+fn pieces_have_no_special_tokens_no_padding_and_no_cut() {
+    let tokenizer = word_piece();
+    let expected = [5, 8, 6, 7, 6, 1];
+    for _ in 0..2 {
+        let ids = tokenizer.encode_segment("Metal-fastener fasten x").unwrap();
+        assert_eq!(*ids, expected);
+    }
+    let long = "metal ".repeat(3000);
+    assert_eq!(tokenizer.encode_segment(&long).unwrap().len(), 3000);
+    assert!(tokenizer.encode_segment("").unwrap().is_empty());
+
+    let many = tokenizer.encode_segments(&["metal", "", "fastener", "metal"]).unwrap();
+    let many: Vec<&[u32]> = many.iter().map(|ids| &**ids).collect();
+    assert_eq!(many, [&[5][..], &[], &[6, 7], &[5]]);
+
+    let piece = tokenizer.encode_with_offsets("é fastener").unwrap();
+    assert_eq!(piece.ids, [1, 6, 7]);
+    assert_eq!(piece.offsets, [(0, 2), (3, 9), (9, 11)]);
+}
+
+#[test]
+fn special_tokens_of_every_style() {
+    let bert = SpecialTokens { cls: 2, sep: 3, pad: 0, mask: Some(4) };
+    assert_eq!(word_piece().special(), bert);
+    let roberta = WORD_PIECE
+        .replace("[CLS]", "<s>")
+        .replace("[SEP]", "</s>")
+        .replace("[PAD]", "<pad>")
+        .replace("\"[MASK]\": 4", "\"mask\": 4");
+    let roberta = SegmentTokenizer::from_bytes("t", roberta.as_bytes()).unwrap();
+    assert_eq!(roberta.special(), SpecialTokens { mask: None, ..bert });
+
+    let clip = WORD_PIECE.replace("[CLS]", "<|startoftext|>").replace("[SEP]", "<|endoftext|>");
+    let clip =
+        SegmentTokenizer::from_bytes("t", clip.replace("[PAD]", "unused").as_bytes()).unwrap();
+    assert_eq!(clip.special(), SpecialTokens { pad: 3, ..bert });
+
+    let without = WORD_PIECE.replace("[SEP]", "[END]");
+    let error =
+        SegmentTokenizer::from_bytes("some/tokenizer.json", without.as_bytes()).err().unwrap();
+    let message = error.to_string();
+    assert!(message.contains("some/tokenizer.json"), "{message}");
+    let wanted = "no sep token (looked for [SEP] or </s> or <|endoftext|>)";
+    assert!(message.contains(wanted), "{message}");
+}
+
+#[test]
+fn a_tokenizer_of_another_model_is_refused() {
+    let tokenizer = word_piece();
+    assert_eq!(tokenizer.vocabulary_size(), 9);
+    assert!(tokenizer.check_fits(9, Some(0)).is_ok());
+    assert!(tokenizer.check_fits(10, None).is_ok());
+    for size in [8, 11, 30_522] {
+        let message = tokenizer.check_fits(size, None).unwrap_err().to_string();
+        assert!(message.contains("9 entries"), "{message}");
+        assert!(message.contains(&format!("{size} embeddings; use")), "{message}");
+    }
+    let message = tokenizer.check_fits(9, Some(1)).unwrap_err().to_string();
+    assert!(message.contains("pads with id 0, the model with id 1"), "{message}");
+}
+
+#[test]
+fn files_that_are_no_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    for content in ["", "{}", "{\"model\": 1}", &WORD_PIECE[..WORD_PIECE.len() / 2]] {
+        std::fs::write(&path, content).unwrap();
+        let message = SegmentTokenizer::from_file(&path).err().unwrap().to_string();
+        assert!(message.contains("tokenizer.json: not a usable tokenizer"), "{message}");
+    }
+    let missing = folder.path().join("none.json");
+    let message = SegmentTokenizer::from_file(missing).err().unwrap().to_string();
+    assert!(message.contains("none.json"), "{message}");
+}
+
+#[test]
+fn longest_first_cuts() {
+    assert_eq!(longest_first(&[3, 4], 7), [3, 4]);
+    assert_eq!(longest_first(&[2, 3000, 5], 20), [2, 13, 5]);
+    assert_eq!(longest_first(&[10, 10, 10], 8), [3, 3, 2]);
+    assert_eq!(longest_first(&[4, 1, 4], 0), [0, 0, 0]);
+    assert_eq!(longest_first(&[], 5), [0; 0]);
+}
+
+#[test]
+fn longest_first_equals_one_token_at_a_time() {
+    for seed in 0..500 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let pieces = rng.random_range(1..6);
+        let lengths: Vec<usize> = (0..pieces).map(|_| rng.random_range(0..20)).collect();
+        let budget = rng.random_range(0..60);
+        let mut expected = lengths.clone();
+        while expected.iter().sum::<usize>() > budget {
+            let longest = *expected.iter().max().unwrap();
+            let last = expected.iter().rposition(|&length| length == longest).unwrap();
+            expected[last] -= 1;
+        }
+        assert_eq!(longest_first(&lengths, budget), expected, "seed {seed}: {lengths:?}, {budget}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Compact storage of human answers: a data set has millions of them.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde::{Deserialize, Deserializer};
+
+use crate::ids::Id;
+use crate::json::{Text, objects};
+
+/// Up to this many answers, a linear search is faster than a hash table.
+const FEW: usize = 16;
+
+/// One human answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HumanAnswer<'a> {
+    /// The answer.
+    pub answer: Cow<'a, str>,
+    /// Index, among the answers to the question, of the first answer with the same id, confidence
+    /// and raw answer. Answers equal in all fields count as one.
+    pub first_equal: u32,
+}
+
+/// An answer as written in the file.
+#[derive(Deserialize)]
+struct Written<'a> {
+    #[serde(borrow)]
+    answer: Cow<'a, str>,
+    #[serde(borrow, default)]
+    answer_id: Option<Id<'a>>,
+    #[serde(borrow, default)]
+    answer_confidence: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    raw_answer: Option<Text<'a>>,
+}
+
+/// The fields that distinguish two equal answers: id, confidence, and the raw answer before
+/// stemming.
+type OtherFields<'w, 'a> = (&'w Option<Id<'a>>, &'w Option<Text<'a>>, &'w Option<Text<'a>>);
+
+impl<'a> Written<'a> {
+    fn other_fields(&self) -> OtherFields<'_, 'a> {
+        (&self.answer_id, &self.answer_confidence, &self.raw_answer)
+    }
+}
+
+/// Reads the answers to a question; for `deserialize_with`.
+pub(super) fn deserialize_answers<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Box<[HumanAnswer<'a>]>, D::Error> {
+    let written: Vec<Written<'a>> = objects(deserializer)?;
+    let first_equal = first_equal(&written);
+    let answers = written.into_iter().zip(first_equal);
+    Ok(answers
+        .map(|(written, first_equal)| HumanAnswer { answer: written.answer, first_equal })
+        .collect())
+}
+
+/// For each answer, the index of the first answer with the same other fields.
+fn first_equal(written: &[Written<'_>]) -> Vec<u32> {
+    if written.len() <= FEW {
+        let first = |(place, answer): (usize, &Written<'_>)| {
+            let same = |earlier: &Written<'_>| earlier.other_fields() == answer.other_fields();
+            written[..place].iter().position(same).unwrap_or(place) as u32
+        };
+        return written.iter().enumerate().map(first).collect();
+    }
+    let mut places = HashMap::with_capacity(written.len());
+    let rows = written.iter().zip(0..);
+    rows.map(|(answer, place)| *places.entry(answer.other_fields()).or_insert(place)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Question<'a> {
+        #[serde(borrow, deserialize_with = "deserialize_answers")]
+        answers: Box<[HumanAnswer<'a>]>,
+    }
+
+    fn places(answers: &[&str]) -> Vec<u32> {
+        let text = format!("{{\"answers\": [{}]}}", answers.join(","));
+        let question: Question<'_> = serde_json::from_str(&text).unwrap();
+        assert!(question.answers.iter().all(|answer| matches!(answer.answer, Cow::Borrowed(_))));
+        question.answers.iter().map(|answer| answer.first_equal).collect()
+    }
+
+    #[test]
+    fn answers_are_told_apart_by_all_other_fields() {
+        let written = [
+            r#"{"answer": "a"}"#,
+            r#"{"answer": "b", "answer_id": 1}"#,
+            r#"{"answer": "c", "answer_id": "1", "answer_confidence": null}"#,
+            r#"{"answer": "d", "answer_id": 1, "answer_confidence": "yes"}"#,
+            r#"{"answer": "e", "answer_id": 1, "raw_answer": "yes"}"#,
+            r#"{"answer": "f", "raw_answer": "yes", "answer_id": 1}"#,
+            r#"{"answer": "g", "other": 5}"#,
+        ];
+        assert_eq!(places(&written), [0, 1, 1, 3, 4, 4, 0]);
+        // More than `FEW` answers: uses the hash table.
+        let long = places(&written.repeat(5));
+        assert_eq!(long[..7], [0, 1, 1, 3, 4, 4, 0]);
+        assert_eq!(long[28..], long[..7]);
+    }
+}

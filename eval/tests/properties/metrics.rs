@@ -1,0 +1,223 @@
+//! Values of metrics stay within their limits and do not depend on the order of the items.
+
+use super::*;
+
+#[test]
+fn caption_figures_stay_in_their_limits() {
+    holds(cases(150), vec((text(20), text(20)), 1..12), |pairs| {
+        let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        let (annotations, results) = captions(&references, &hypotheses);
+        targets::evaluate_captions(&annotations, &results, &CaptionOptions::default());
+    });
+}
+
+#[test]
+fn a_perfect_caption_has_the_perfect_figures() {
+    let long = vec(select(vec!["a", "dog", "runs", "in", "the", "park"]), 4..12);
+    holds(cases(150), vec(long.prop_map(|words| words.join(" ")), 2..9), |captions| {
+        let scores = caption_scores(&captions, &captions);
+        for figure in scores.corpus.bleu {
+            assert!((figure - 1.0).abs() < 1e-6, "{figure}");
+        }
+        assert!((scores.corpus.rouge_l - 1.0).abs() < 1e-12);
+        // For a reference and its copy, both forms of CIDEr are the same mean of cosines.
+        let (mut annotations, results) = self::captions(&captions, &captions);
+        annotations.images.iter_mut().for_each(|image| image.references.truncate(1));
+        let scores =
+            evaluate_captions(&annotations, &results, &CaptionOptions::default()).expect("fit");
+        for image in scores.images {
+            let (d, plain) = (image.metrics.cider_d, image.metrics.cider);
+            assert!(d <= 10.0 + 1e-9 && (d - plain).abs() < 1e-9, "{d} {plain}");
+        }
+    });
+}
+
+/// A permutation of `n` rows.
+fn permuted<T: Clone>(rows: &[T], keys: &[u32]) -> Vec<T> {
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by_key(|row| (keys[*row % keys.len()], *row));
+    order.into_iter().map(|row| rows[row].clone()).collect()
+}
+
+#[test]
+fn the_order_of_the_items_changes_no_figure() {
+    let close =
+        |a: f64, b: f64| (a - b).abs() <= 1e-9 * (1.0 + a.abs()) || a.is_nan() && b.is_nan();
+    let rows = vec((sentence(9), sentence(9)), 2..15);
+    holds(cases(120), (rows, vec(any::<u32>(), 15)), |(rows, keys)| {
+        let (references, hypotheses): (Vec<_>, Vec<_>) = rows.iter().cloned().unzip();
+        let (other_references, other_hypotheses): (Vec<_>, Vec<_>) =
+            permuted(&rows, &keys).into_iter().unzip();
+        let (a, b) = (
+            wer_report(&references, &hypotheses),
+            wer_report(&other_references, &other_hypotheses),
+        );
+        assert_eq!(a.evaluation.detail, b.evaluation.detail);
+        assert_eq!((a.counts, a.confusions), (b.counts, b.confusions));
+        let of = |references: &[String], hypotheses: &[String]| {
+            caption_scores(references, hypotheses).corpus.values()
+        };
+        let (a, b) = (of(&references, &hypotheses), of(&other_references, &other_hypotheses));
+        assert!(a.iter().zip(b).all(|(a, b)| close(*a, b)), "{a:?} {b:?}");
+        let of = |rows: &str| {
+            let report = retrieval_report(rows).evaluation;
+            let all = [&report.primary].into_iter().chain(&report.secondary);
+            all.map(|measure| measure.value).collect::<Vec<f64>>()
+        };
+        let rows = queries(&references, &hypotheses);
+        let lines: Vec<&str> = rows.lines().collect();
+        let other = permuted(&lines, &keys).join("\n");
+        let (a, b) = (of(&rows), of(&other));
+        assert!(a.iter().zip(&b).all(|(a, b)| close(*a, *b)), "{a:?} {b:?}");
+    });
+}
+
+#[test]
+fn more_retrieved_finds_no_less() {
+    holds(cases(200), vec((sentence(9), sentence(9)), 1..9), |rows| {
+        let (relevant, ranked): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let detail = retrieval_report(&queries(&relevant, &ranked)).evaluation.detail;
+        for name in ["recall", "success"] {
+            let of = |k: &usize| detail[&format!("{name}@{k}")].as_f64();
+            assert!([1, 2, 3, 5, usize::MAX].map(|k| of(&k)).is_sorted(), "{detail:?}");
+        }
+        assert!(detail.values().all(|value| (0.0..=1.0).contains(&value.as_f64().unwrap_or(-1.0))));
+        // An answer with exactly the relevant documents is perfect.
+        let perfect = retrieval_report(&queries(&relevant, &relevant)).evaluation.detail;
+        for name in ["mrr", "map", "ndcg@10", &format!("recall@{}", usize::MAX)] {
+            let value = perfect[name].as_f64().unwrap_or(-1.0);
+            assert!((value - 1.0).abs() < 1e-12, "{name} {value}");
+        }
+    });
+}
+
+#[test]
+fn perfect_results_have_perfect_figures() {
+    holds(cases(150), vec(sentence(9), 1..9), |texts| {
+        let report = wer_report(&texts, &texts);
+        assert_eq!(report.evaluation.primary.value, 0.0);
+        assert_eq!(report.evaluation.detail["wip"], 1.0);
+
+        let answers = |text: &str| {
+            let people = (0..4).map(|id| serde_json::json!({"answer": text, "answer_id": id}));
+            people.collect::<Vec<_>>()
+        };
+        let rows = texts.iter().enumerate();
+        let annotations: Vec<_> = rows
+            .clone()
+            .map(|(row, text)| serde_json::json!({"question_id": row, "answers": answers(text)}))
+            .collect();
+        let results: Vec<_> = rows
+            .map(|(row, text)| serde_json::json!({"question_id": row, "answer": text}))
+            .collect();
+        let annotations = serde_json::json!({"annotations": annotations}).to_string();
+        let results = serde_json::Value::from(results).to_string();
+        let annotations = vqa::read::parse_annotations("a", &annotations).expect("annotations");
+        let results = vqa::read::parse_results("r", &results).expect("results");
+        let found = vqa::evaluate(("a", &annotations), ("r", &results), &Default::default());
+        assert_eq!(found.expect("they fit").evaluation.primary.value, 100.0);
+
+        let questions: Vec<_> = texts
+            .iter()
+            .enumerate()
+            .map(|(row, text)| {
+                serde_json::json!({"question_id": row, "choices": ["?", text], "correct_choice_idx": 1,
+                    "direct_answers": [text, text, text], "difficult_direct_answer": false})
+            })
+            .collect();
+        let questions = serde_json::Value::from(questions).to_string();
+        let questions = aokvqa::parse_questions("q", &questions).expect("questions");
+        let prediction = |question: &aokvqa::Question<'_>| {
+            let answer = Some(question.choices[1].to_string().into());
+            let prediction =
+                aokvqa::Prediction { direct_answer: answer.clone(), multiple_choice: answer };
+            (question.question_id.0.to_string(), prediction)
+        };
+        let predictions = questions.iter().map(prediction).collect();
+        let found = aokvqa::evaluate(&questions, ("p", &predictions), &Default::default());
+        let detail = found.expect("they fit").evaluation.detail;
+        assert_eq!(
+            (&detail["direct_answer"], &detail["multiple_choice"]),
+            (&100.0.into(), &100.0.into())
+        );
+    });
+}
+
+/// The answer of one annotator: answer, id and confidence.
+type Person = (&'static str, u8, bool);
+
+/// The accuracy by the definition in the script: each answer against the answers of all other
+/// annotators.
+fn accuracy_by_pairs(given: &str, people: &[Person]) -> f64 {
+    let score = |person: &Person| {
+        let others = people.iter().filter(|other| *other != person);
+        (others.filter(|other| other.0 == given).count() as f64 / 3.0).min(1.0)
+    };
+    people.iter().map(score).sum::<f64>() / people.len() as f64
+}
+
+#[test]
+fn vqa_accuracy_compares_each_with_the_others() {
+    let people = vec((select(vec!["cat", "dog", "2"]), 0..4_u8, any::<bool>()), 1..40);
+    holds(cases(500), people, |people| {
+        let answer = |(answer, id, sure): &Person| {
+            let sure = if *sure { "yes" } else { "no" };
+            serde_json::json!({"answer": answer, "answer_id": id, "answer_confidence": sure})
+        };
+        let answers: Vec<_> = people.iter().map(answer).collect();
+        let question = serde_json::json!({"question_id": 1, "answers": answers});
+        let text = serde_json::json!({"annotations": [question]}).to_string();
+        let annotations = vqa::read::parse_annotations("a", &text).expect("annotations");
+        for given in ["cat", "dog", "none"] {
+            let found = vqa::accuracy(given, &annotations[0].answers);
+            assert!((found - accuracy_by_pairs(given, &people)).abs() < 1e-12, "{given}");
+        }
+    });
+}
+
+#[test]
+fn correlations_stay_in_their_limits() {
+    let score = prop_oneof![
+        select(vec![0.0, -0.0, 0.25, 1.0, 1e308, -1e308, 5e-324, 1e-300]),
+        any::<f64>().prop_filter("finite", |score| score.is_finite()),
+    ];
+    holds(cases(300), vec((0..3_u8, score.clone(), score), 1..12), |rows| {
+        let gold: Vec<_> = rows
+            .iter()
+            .enumerate()
+            .map(|(row, (anchor, gold, _))| phrase::GoldRow {
+                id: row.to_string(),
+                anchor: anchor.to_string(),
+                target: String::new(),
+                context: String::new(),
+                score: *gold,
+                rating: None,
+                line: None,
+            })
+            .collect();
+        let predictions: Vec<_> = rows
+            .iter()
+            .enumerate()
+            .map(|(row, (_, _, score))| phrase::Prediction {
+                id: row.to_string(),
+                score: *score,
+                line: None,
+            })
+            .collect();
+        let bootstrap = BootstrapOptions { resamples: 5, ..BootstrapOptions::default() };
+        let options = phrase::PhraseOptions { bootstrap, ..Default::default() };
+        let Ok(report) = phrase::evaluate(&gold, &predictions, &options) else {
+            assert_eq!(rows.len(), 1);
+            return;
+        };
+        report.to_text();
+        let figures = [&report.evaluation.primary].into_iter().chain(&report.evaluation.secondary);
+        for measure in figures {
+            let value = measure.value;
+            assert!(value.is_finite() != measure.reason.is_some(), "{measure:?}");
+            if measure.metric != "mean_absolute_error" {
+                assert!(value.is_nan() || value.abs() <= 1.0 + 1e-9, "{measure:?}");
+            }
+        }
+    });
+}

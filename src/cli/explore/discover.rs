@@ -1,0 +1,217 @@
+//! Finds runs and memories below the given folders.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use engram_data::folder::is_hidden;
+use engram_memory::format::manifest::CURRENT;
+use engram_train::{RECIPE, is_finished};
+use serde::Serialize;
+
+use crate::cli::output;
+
+/// Maximum depth of subfolders that are searched: `FOLDER/GRID/seed-1/ROW/memory`.
+const DEPTH: usize = 5;
+
+/// The runs and memories that were found.
+pub(super) struct RunsAndMemories {
+    pub(super) runs: Vec<Run>,
+    pub(super) memories: Vec<FoundMemory>,
+}
+
+/// A memory on disk.
+pub(super) struct FoundMemory {
+    /// The folder, without the common parent of all folders found.
+    pub(super) name: String,
+    pub(super) folder: PathBuf,
+    /// Index of the run that contains the memory in its folder.
+    pub(super) run: Option<usize>,
+}
+
+/// A training run.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Run {
+    /// The folder, without the common parent of all folders found.
+    pub(super) name: String,
+    /// The study: `patent`, `reveal`, …
+    pub(super) study: String,
+    /// Whether it was trained on the embedded world.
+    pub(super) is_world: bool,
+    /// Whether training has finished.
+    pub(super) finished: bool,
+    /// Whether its memory exists. Grids keep only the memory of the main configuration;
+    /// `engram predict` builds the others again.
+    pub(super) has_memory: bool,
+    #[serde(skip)]
+    pub(super) folder: PathBuf,
+}
+
+impl Run {
+    /// The current state of the run: training may have finished, and the memory may exist by now.
+    pub(super) fn now(&self) -> Self {
+        let has_memory = self.folder.join("memory").join(CURRENT).is_file();
+        Self { finished: is_finished(&self.folder), has_memory, ..self.clone() }
+    }
+}
+
+/// Finds runs and memories below folders, sorted by name. Broken ones are skipped with a note.
+pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<RunsAndMemories> {
+    let mut found = RunsAndMemories { runs: Vec::new(), memories: Vec::new() };
+    // Canonical paths give each folder its real name and avoid duplicates.
+    let whole = |folder: &PathBuf| {
+        let whole = folder.canonicalize().ok().filter(|folder| folder.is_dir());
+        whole.with_context(|| {
+            format!(
+                "{}: is not a folder; give one that contains runs or memories",
+                folder.display()
+            )
+        })
+    };
+    let whole = folders.iter().map(whole).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+    for folder in &whole {
+        fs::read_dir(folder).with_context(|| {
+            format!("{}: could not be read; give another folder", folder.display())
+        })?;
+        look_into(folder, DEPTH, &mut found);
+        let mut all = found.runs.iter().map(|run| &run.folder);
+        let mut memories = found.memories.iter().map(|memory| &memory.folder);
+        if !all.any(|one| one.starts_with(folder)) && !memories.any(|one| one.starts_with(folder)) {
+            anyhow::bail!(
+                "{}: contains no run and no memory; give the folder of `engram train … --run` or \
+                 `engram memory build --out`, or a parent of it",
+                folder.display()
+            );
+        }
+    }
+    for memory in &mut found.memories {
+        memory.run = found.runs.iter().position(|run| memory.folder.parent() == Some(&run.folder));
+    }
+    found.name();
+    Ok(found)
+}
+
+impl RunsAndMemories {
+    /// Sets the names of all runs and memories.
+    fn name(&mut self) {
+        let runs = self.runs.iter().map(|run| run.folder.as_path());
+        let all = runs.chain(self.memories.iter().map(|memory| memory.folder.as_path()));
+        let begins = all.map(|folder| folder.parent().unwrap_or(folder)).reduce(common);
+        let begins = begins.unwrap_or(Path::new("")).to_path_buf();
+        let name =
+            |folder: &Path| folder.strip_prefix(&begins).unwrap_or(folder).display().to_string();
+        self.runs.iter_mut().for_each(|run| run.name = name(&run.folder));
+        self.memories.iter_mut().for_each(|memory| memory.name = name(&memory.folder));
+    }
+}
+
+/// The deepest common parent of two folders.
+fn common<'a>(one: &'a Path, other: &Path) -> &'a Path {
+    one.ancestors().find(|folder| other.starts_with(folder)).unwrap_or(Path::new(""))
+}
+
+/// Adds the runs and memories below a folder. Unreadable ones are skipped with a note.
+fn look_into(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
+    let (name, path) = (String::new(), folder.to_path_buf());
+    let is_known = found.runs.iter().any(|run| run.folder == path)
+        || found.memories.iter().any(|memory| memory.folder == path);
+    if folder.join(CURRENT).is_file() {
+        if !is_known {
+            found.memories.push(FoundMemory { name, folder: path, run: None });
+        }
+        return;
+    }
+    if folder.join(RECIPE).is_file() && !is_known {
+        match study(&folder.join(RECIPE)) {
+            Ok((study, is_world)) => {
+                let (finished, has_memory) = (false, false);
+                let run = Run { name, study, is_world, finished, has_memory, folder: path };
+                found.runs.push(run.now());
+            }
+            Err(error) => output::note(&format!("skipped: {}", output::with_causes(&error)), false),
+        }
+    }
+    if depth == 0 {
+        return;
+    }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            return output::note(&format!("skipped: {}: {error}", folder.display()), false);
+        }
+    };
+    let shown = entries.flatten().filter(|entry| !is_hidden(&entry.file_name()));
+    let mut below: Vec<PathBuf> = shown.map(|entry| entry.path()).collect();
+    below.retain(|path| path.is_dir() && !path.is_symlink());
+    below.sort();
+    below.iter().for_each(|path| look_into(path, depth - 1, found));
+}
+
+/// The study of a run's recipe, and whether the run was trained on the embedded world.
+fn study(recipe: &Path) -> anyhow::Result<(String, bool)> {
+    let unread = || format!("{}: is not a run's recipe", recipe.display());
+    let text = fs::read_to_string(recipe).with_context(unread)?;
+    let table: toml::Table = text.parse().with_context(unread)?;
+    let text = |value: Option<&toml::Value>| {
+        value.and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+    };
+    let files = table.get("data").and_then(|data| data.get("train"));
+    Ok((text(table.get("study")), text(files).is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, file: &str, text: &str) {
+        let path = folder.join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+
+    #[test]
+    fn runs_and_memories_are_found_and_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path();
+        for run in ["runs/a", "runs/grid/seed-1/main"] {
+            write(root, &format!("{run}/recipe.toml"), "study = \"reveal\"\n[data]\n");
+        }
+        write(root, "runs/a/summary.json", "{}");
+        write(root, "runs/grid/seed-1/main/memory/CURRENT", "1");
+        write(root, "runs/other/notes.txt", "");
+        let found = find(&[root.join("runs")]).expect("found");
+        let runs: Vec<_> = found
+            .runs
+            .iter()
+            .map(|run| (run.name.as_str(), run.study.as_str(), run.finished, run.has_memory))
+            .collect();
+        let expected = [("a", "reveal", true, false), ("grid/seed-1/main", "reveal", false, true)];
+        assert_eq!(runs, expected);
+        let memories: Vec<_> =
+            found.memories.iter().map(|memory| (memory.name.as_str(), memory.run)).collect();
+        assert_eq!(memories, [("grid/seed-1/main/memory", Some(1))]);
+        let alone = find(&[root.join("runs/a")]).expect("found");
+        assert_eq!(alone.runs[0].name, "a");
+        // Duplicates are merged, and a memory belongs to its run, in any order of the arguments.
+        let folders = ["runs/grid/seed-1/main/memory", "runs", "runs/a", "runs/../runs"];
+        let twice = find(&folders.map(|folder| root.join(folder))).expect("found");
+        assert_eq!((twice.runs.len(), twice.memories.len()), (2, 1));
+        assert_eq!(twice.memories[0].run, Some(1));
+        // Broken runs are skipped; a run that finished in the meantime is reported as finished.
+        write(root, "runs/broken/recipe.toml", "study = ");
+        assert_eq!(find(&[root.join("runs")]).expect("found").runs.len(), 2);
+        write(root, "runs/grid/seed-1/main/summary.json", "{}");
+        assert!(!found.runs[1].finished && found.runs[1].now().finished);
+    }
+
+    #[test]
+    fn folders_with_nothing_in_them_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let of = |path: PathBuf| format!("{:#}", find(&[path]).err().expect("refused"));
+        assert!(of(folder.path().to_path_buf()).contains("contains no run and no memory"));
+        assert!(of(folder.path().join("none")).contains("none: is not a folder"));
+        write(folder.path(), "recipe.toml", "study = ");
+        assert!(of(folder.path().to_path_buf()).contains("contains no run and no memory"));
+        assert!(of(folder.path().join("recipe.toml")).contains("recipe.toml: is not a folder"));
+    }
+}

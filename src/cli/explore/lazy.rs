@@ -1,0 +1,85 @@
+//! Models that are opened on first use, and images encoded for the page.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use anyhow::Context;
+use image::{ImageFormat, RgbImage};
+
+use super::discover::Run;
+
+/// A value that is opened on first use. If opening fails, the next call tries again.
+pub(super) struct Lazy<T> {
+    opened: OnceLock<T>,
+    /// Locked while the value is being opened.
+    opening: Mutex<()>,
+}
+
+/// A value that is opened from a run's folder.
+pub(super) trait FromRun: Sized {
+    /// The study to which the runs must belong.
+    const STUDY: &'static str;
+
+    fn open(run: &Path) -> anyhow::Result<Self>;
+}
+
+/// All runs; each is opened on first use.
+pub(super) struct LazyRuns<T>(Vec<LazyRun<T>>);
+
+struct LazyRun<T> {
+    study: String,
+    folder: PathBuf,
+    opened: Lazy<T>,
+}
+
+impl<T> Default for Lazy<T> {
+    fn default() -> Self {
+        Self { opened: OnceLock::new(), opening: Mutex::new(()) }
+    }
+}
+
+impl<T> Lazy<T> {
+    pub(super) fn get(&self, open: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let _mine = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.opened.get() {
+            Some(opened) => Ok(opened),
+            None => {
+                let opened = open()?;
+                Ok(self.opened.get_or_init(|| opened))
+            }
+        }
+    }
+}
+
+impl<T: FromRun> LazyRuns<T> {
+    pub(super) fn of(runs: &[Run]) -> Self {
+        let lazy = |run: &Run| LazyRun {
+            study: run.study.clone(),
+            folder: run.folder.clone(),
+            opened: Lazy::default(),
+        };
+        Self(runs.iter().map(lazy).collect())
+    }
+
+    /// Opens a run, unless it is already open.
+    pub(super) fn opened(&self, run: usize) -> anyhow::Result<&T> {
+        let one = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
+        let (study, wanted) = (&one.study, T::STUDY);
+        anyhow::ensure!(
+            study == wanted,
+            "run {run} belongs to the study {study}; this request needs {wanted}"
+        );
+        one.opened.get(|| T::open(&one.folder))
+    }
+}
+
+/// Encodes an image as PNG.
+pub(super) fn png(image: &RgbImage) -> anyhow::Result<Vec<u8>> {
+    let mut png = Cursor::new(Vec::new());
+    image.write_to(&mut png, ImageFormat::Png)?;
+    Ok(png.into_inner())
+}

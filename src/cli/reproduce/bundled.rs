@@ -1,0 +1,292 @@
+//! The bundled models in `train/bundled/`, with 16-bit weights. The smoke scale starts from them;
+//! notebooks and `engram explore train/bundled` open them without training.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use engram_durable::{
+    FolderWriter, create_folder, remove_file, remove_folder, remove_leftovers, rename,
+};
+use engram_models::weights::to_f16;
+use engram_train::studies::reveal::evaluation::FinishedRun;
+use engram_train::{CHECKSUMS, write_checksums};
+use sha2::{Digest, Sha256};
+
+use crate::cli::output;
+
+/// The folder of REVEAL's memory.
+const MEMORY: &str = "memory";
+const WEIGHTS: &str = "model.safetensors";
+/// The SHA-256 checksums of the weights, in the format of `sha256sum`.
+const SUMS: &str = "SHA256SUMS";
+const BUNDLED_SUMS: &str = include_str!("../../../train/bundled/SHA256SUMS");
+
+/// The frozen models for AVFormer at scale smoke: file paths below a folder, and contents.
+static FROZEN: [(&str, &[u8]); 8] = [
+    ("clip/run.sha256", include_bytes!("../../../train/bundled/clip/run.sha256")),
+    ("conformer/run.sha256", include_bytes!("../../../train/bundled/conformer/run.sha256")),
+    ("clip/config.json", include_bytes!("../../../train/bundled/clip/config.json")),
+    (
+        "clip/preprocessor_config.json",
+        include_bytes!("../../../train/bundled/clip/preprocessor_config.json"),
+    ),
+    ("clip/model.safetensors", include_bytes!("../../../train/bundled/clip/model.safetensors")),
+    ("conformer/config.json", include_bytes!("../../../train/bundled/conformer/config.json")),
+    ("conformer/tokenizer.json", include_bytes!("../../../train/bundled/conformer/tokenizer.json")),
+    (
+        "conformer/model.safetensors",
+        include_bytes!("../../../train/bundled/conformer/model.safetensors"),
+    ),
+];
+
+/// A bundled model.
+pub(super) struct BundledModel {
+    /// The folder name.
+    name: &'static str,
+    /// The files other than the weights.
+    files: &'static [&'static str],
+    /// Name prefix of tensors that only training needs; they are omitted. Empty for none.
+    omitted: &'static str,
+}
+
+/// The image encoder.
+pub(super) const CLIP: BundledModel =
+    BundledModel { name: "clip", files: &["config.json", "preprocessor_config.json"], omitted: "" };
+/// The ASR model.
+pub(super) const CONFORMER: BundledModel = BundledModel {
+    name: "conformer",
+    files: &["config.json", "tokenizer.json"],
+    omitted: "best_rq.",
+};
+/// AVFormer's adapters for the ASR model, at scale smoke.
+pub(super) const AVFORMER: BundledModel = BundledModel {
+    name: "avformer",
+    files: &["config.json", "recipe.toml", "summary.json", "metrics.jsonl"],
+    omitted: "",
+};
+/// REVEAL at scale smoke, with its memory.
+pub(super) const REVEAL: BundledModel = BundledModel {
+    name: "reveal",
+    files: &[
+        "model.json",
+        "recipe.toml",
+        "inputs.json",
+        "tokenizer.json",
+        "summary.json",
+        "metrics.jsonl",
+    ],
+    omitted: "",
+};
+
+/// Writes the frozen image encoder and the ASR model below `folder`, and returns their folders.
+pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
+    for (place, bytes) in FROZEN {
+        let file = folder.join(place);
+        if fs::read(&file).is_ok_and(|found| found == bytes) {
+            continue;
+        }
+        let parent = file.parent().unwrap_or(folder);
+        output::create_folder(parent)?;
+        output::write_atomic(&file, bytes)?;
+    }
+    Ok([folder.join(CLIP.name), folder.join(CONFORMER.name)])
+}
+
+impl BundledModel {
+    /// Reports whether a run's weights equal the bundled ones.
+    pub(super) fn compared(&self, run: &Path) -> anyhow::Result<String> {
+        let bytes = to_f16(&run.join(WEIGHTS), self.omitted)?;
+        let own = format!("{:x}", Sha256::digest(&bytes));
+        let bundled = sums(BUNDLED_SUMS).find(|(_, name)| *name == self.weights());
+        let (run, name) = (run.display(), self.name);
+        Ok(match bundled {
+            Some((sum, _)) if sum == own => {
+                format!("{run}: the weights equal train/bundled/{name}, bit for bit.")
+            }
+            _ => format!(
+                "{run}: the weights differ from train/bundled/{name}, because of another machine, \
+                 build or seed."
+            ),
+        })
+    }
+
+    /// Writes a run as a bundled model below `folder`, and replaces an earlier one. In its files,
+    /// paths to the frozen models below `out` become relative; `out` is the folder of all runs.
+    pub(super) fn export(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
+        let place = folder.join(self.name);
+        self.refuse_others(&place)?;
+        // Temporary names in the model's folder; a later call removes those left by a killed
+        // process.
+        let [new, before] =
+            ["newest", "before"].map(|what| format!(".{}.engram-{what}", self.name));
+        let [made, old] = [&new, &before].map(|name| folder.join(name));
+        let whole = (|| {
+            if old.exists() && !place.exists() {
+                rename(&old, &place)?;
+            }
+            remove_leftovers(folder, &[self.name, &new])?;
+            FolderWriter::create(&made)
+        })();
+        let whole = whole.with_context(|| {
+            format!("{}: cannot be written; give another --export-bundled", folder.display())
+        })?;
+        let to = whole.path();
+        for name in self.files {
+            let file = run.join(name);
+            let text = fs::read_to_string(&file);
+            let text = text.with_context(|| format!("{}: could not be read", file.display()))?;
+            let frozen = format!("{}/", out.join(FOLDER).display());
+            output::write_new(&to.join(name), text.replace(&frozen, "../").as_bytes())?;
+        }
+        let bytes = to_f16(&run.join(WEIGHTS), self.omitted)?;
+        output::write_new(&to.join(WEIGHTS), &bytes)?;
+        write_checksums(to)?;
+        if self.name == REVEAL.name {
+            FinishedRun::open(to)?.restore_memory()?;
+            for lock in [".lock", "memory/LOCK"] {
+                remove_file(&to.join(lock))
+                    .with_context(|| format!("{lock}: could not be removed"))?;
+            }
+        }
+        let replace = || {
+            whole.commit()?;
+            if place.exists() {
+                rename(&place, &old)?;
+            }
+            rename(&made, &place)?;
+            remove_folder(&old)
+        };
+        replace().with_context(|| format!("{}: could not be replaced", place.display()))?;
+        let file = folder.join(SUMS);
+        let known = fs::read_to_string(&file).unwrap_or_default();
+        let weights = self.weights();
+        let mut lines: Vec<(String, String)> = sums(&known)
+            .filter(|(_, name)| *name != weights)
+            .map(|(sum, name)| (name.to_owned(), sum.to_owned()))
+            .collect();
+        lines.push((weights, format!("{:x}", Sha256::digest(&bytes))));
+        lines.sort();
+        let text: String =
+            lines.into_iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
+        output::write_atomic(&file, text.as_bytes())
+    }
+
+    /// Fails if the folder contains a file that [`BundledModel::export`] does not write, because it
+    /// would be lost.
+    fn refuse_others(&self, place: &Path) -> anyhow::Result<()> {
+        for entry in fs::read_dir(place).into_iter().flatten() {
+            let entry = entry.with_context(|| format!("{}: could not be read", place.display()))?;
+            let name = entry.file_name();
+            let is_ours = self.files.iter().any(|file| name == *file)
+                || name == WEIGHTS
+                || name == CHECKSUMS
+                || (self.name == REVEAL.name && name == MEMORY);
+            anyhow::ensure!(
+                is_ours,
+                "{}: is not a file of a bundled model; move it, or give another --export-bundled",
+                entry.path().display()
+            );
+        }
+        Ok(())
+    }
+
+    fn weights(&self) -> String {
+        format!("{}/{WEIGHTS}", self.name)
+    }
+}
+
+/// Creates the folder if it is missing. Fails if it contains other files, because
+/// [`BundledModel::export`] replaces folders, and if it is not writable.
+pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
+    let told = || {
+        format!("{}: cannot store bundled models; give another --export-bundled", folder.display())
+    };
+    create_folder(folder).with_context(told)?;
+    tempfile::NamedTempFile::new_in(folder).with_context(told)?;
+    let has_things = fs::read_dir(folder).with_context(told)?.next().is_some();
+    anyhow::ensure!(
+        !has_things || folder.join(SUMS).is_file(),
+        "{}: contains files other than bundled models ({SUMS} is missing); give another --export-bundled",
+        folder.display()
+    );
+    [CLIP, CONFORMER, AVFORMER, REVEAL]
+        .iter()
+        .try_for_each(|model| model.refuse_others(&folder.join(model.name)))
+}
+
+/// The folder for the unpacked models, below the folder of all runs.
+pub(super) const FOLDER: &str = "bundled";
+
+fn sums(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| line.split_once("  "))
+}
+
+#[cfg(test)]
+mod tests {
+    use engram_train::check_checksums;
+
+    use super::*;
+
+    #[test]
+    fn what_is_unpacked_is_what_is_bundled() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [clip, conformer] = unpack(folder.path()).expect("unpacked");
+        for (model, folder) in [(CLIP, clip), (CONFORMER, conformer)] {
+            let told = model.compared(&folder).expect("compared");
+            assert!(told.contains("bit for bit"), "{told}");
+        }
+    }
+
+    #[test]
+    fn only_bundled_models_are_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [clip, _] = unpack(&folder.path().join("runs")).expect("unpacked");
+        let export = folder.path().join("export");
+        check_folder(&export).expect("nothing is there");
+        for _ in 0..2 {
+            CLIP.export(&clip, folder.path(), &export).expect("exported");
+            assert!(CLIP.compared(&export.join("clip")).expect("compared").contains("bit for bit"));
+            check_folder(&export).expect("a folder of bundled models");
+        }
+        let mut names: Vec<_> = fs::read_dir(&export)
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, [SUMS, "clip"]);
+        // A file of the user is preserved.
+        fs::write(export.join("clip/notes.txt"), "mine").expect("written");
+        for told in [check_folder(&export), CLIP.export(&clip, folder.path(), &export)] {
+            let told = told.expect_err("refused").to_string();
+            assert!(told.contains("notes.txt: is not a file of a bundled model"), "{told}");
+        }
+        assert_eq!(fs::read(export.join("clip/notes.txt")).expect("exported"), b"mine");
+        fs::remove_file(export.join("clip/notes.txt")).expect("removed");
+        fs::remove_file(export.join(SUMS)).expect("removed");
+        let told = check_folder(&export).expect_err("refused").to_string();
+        assert!(told.contains("SHA256SUMS is missing"), "{told}");
+    }
+
+    #[test]
+    fn other_weights_are_told_from_those_that_are_bundled() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [clip, conformer] = unpack(folder.path()).expect("unpacked");
+        fs::copy(clip.join(WEIGHTS), conformer.join(WEIGHTS)).expect("copied");
+        let told = CONFORMER.compared(&conformer).expect("compared");
+        assert!(told.contains("the weights differ from train/bundled/conformer"), "{told}");
+        // Modified files are unpacked again.
+        unpack(folder.path()).expect("unpacked");
+        assert!(CONFORMER.compared(&conformer).expect("compared").contains("bit for bit"));
+    }
+
+    #[test]
+    fn the_checksums_of_the_bundled_models_are_right() {
+        let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled");
+        for name in ["avformer", "clip", "conformer", "reveal"] {
+            let folder = bundled.join(name);
+            assert!(folder.join(CHECKSUMS).is_file(), "{name}");
+            check_checksums(&folder).expect("whole");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Checks the options and their files before training.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use engram_data::hub::WeightsLocation;
+use engram_data::patent::{Labels, read_pairs};
+use engram_durable::{create_folder, open_lock};
+use engram_eval::caption::read_annotations;
+use engram_eval::source::read_text;
+use engram_eval::wer::read::{TextFormat, parse_texts};
+use engram_train::recognise::AsrModel;
+
+use super::real::{CAPTIONS, PHRASES, SPEECH};
+use super::{Reproduce, Scale, StudyName, bundled};
+
+impl StudyName {
+    /// The prefix of the study's claim ids.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Patent => "patent",
+            Self::Reveal => "reveal",
+            Self::Avformer => "avformer",
+        }
+    }
+}
+
+impl Reproduce {
+    /// Whether any claim of a study is requested.
+    pub(super) fn includes_study(&self, study: StudyName) -> bool {
+        let begins = |id: &String| id.split('.').next() == Some(study.name());
+        match self.claims.is_empty() {
+            true => self.study.is_empty() || self.study.contains(&study),
+            false => self.claims.iter().any(begins),
+        }
+    }
+
+    /// Whether a claim is requested.
+    pub(super) fn includes_claim(&self, id: &str) -> bool {
+        self.claims.is_empty() || self.claims.iter().any(|claim| claim == id)
+    }
+
+    /// The folder below `--data` that contains all these files; adds a note if a file is missing.
+    pub(super) fn real(
+        &self,
+        (name, files): (&str, &[&str]),
+        notes: &mut Vec<String>,
+    ) -> Option<PathBuf> {
+        let folder = self.data.as_ref()?.join(name);
+        match files.iter().map(|file| folder.join(file)).find(|file| !file.is_file()) {
+            None => Some(folder),
+            Some(missing) => {
+                let missing = missing.display();
+                notes.push(format!("{missing}: missing, so its claims on real data are skipped."));
+                None
+            }
+        }
+    }
+
+    /// Checks all inputs, before hours of training.
+    pub(super) fn check_given(&self) -> anyhow::Result<()> {
+        self.check_claims()?;
+        if let Some(data) = self.data.as_ref().filter(|data| !data.is_dir()) {
+            anyhow::bail!("{}: is not a folder; give another --data (ENGRAM_DATA)", data.display());
+        }
+        self.check_data()?;
+        // A missing hub model only gives a note, later.
+        if let WeightsLocation::Folder(folder) = WeightsLocation::parse(&self.encoder)?
+            && !folder.join("model.safetensors").is_file()
+        {
+            anyhow::bail!(
+                "{}: has no model.safetensors; give another --encoder (ENGRAM_MINILM)",
+                folder.display()
+            );
+        }
+        if let Some(whisper) = &self.whisper {
+            let is_whisper = matches!(AsrModel::open(whisper)?, AsrModel::Whisper(_));
+            anyhow::ensure!(
+                is_whisper,
+                "{whisper}: is not a Whisper model; give another --whisper"
+            );
+        }
+        self.export_bundled.as_deref().map_or(Ok(()), bundled::check_folder)
+    }
+
+    /// Reads the real data files that exist.
+    fn check_data(&self) -> anyhow::Result<()> {
+        let notes = &mut Vec::new();
+        if self.includes_study(StudyName::Patent)
+            && let Some(folder) = self.real(PHRASES, notes)
+        {
+            read_pairs(folder.join("validation.csv"), Labels::Required)?;
+            let train = folder.join("train.csv");
+            if self.scale == Scale::Full && train.is_file() {
+                read_pairs(train, Labels::Required)?;
+            }
+        }
+        if self.includes_study(StudyName::Reveal)
+            && !self.is_smoke()
+            && let Some(folder) = self.real(CAPTIONS, notes)
+        {
+            for file in CAPTIONS.1 {
+                read_annotations(&folder.join(file))?;
+            }
+        }
+        if self.includes_study(StudyName::Avformer)
+            && self.whisper.is_some()
+            && let Some(folder) = self.real(SPEECH, notes)
+        {
+            for file in SPEECH.1 {
+                let path = folder.join(file);
+                let text = read_text(&path)?;
+                parse_texts(&path.display().to_string(), &text, TextFormat::Tsv)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that all requested claims exist.
+    fn check_claims(&self) -> anyhow::Result<()> {
+        if self.claims.is_empty() {
+            return Ok(());
+        }
+        let known = [self.patent_ids(), self.reveal_ids()?, self.avformer_ids()?].concat();
+        if let Some(id) = self.claims.iter().find(|id| !known.contains(id)) {
+            let scale = self.scale_name();
+            anyhow::bail!(
+                "--claim {id}: scale {scale} has no such claim with these options; its claims are {}",
+                known.join(", ")
+            );
+        }
+        Ok(())
+    }
+
+    /// Locks the output folder until the file is dropped. Refuses folders with other files, because
+    /// parts of the folder are replaced.
+    pub(super) fn claim_folder(&self) -> anyhow::Result<File> {
+        let out = self.out.display();
+        let marker = self.out.join(".engram-reproduce");
+        let folder = std::fs::read_dir(&self.out);
+        if folder.is_ok_and(|mut entries| entries.next().is_some()) && !marker.exists() {
+            anyhow::bail!(
+                "{out}: contains files that `engram reproduce` did not write; give another --out"
+            );
+        }
+        create_folder(&self.out)
+            .with_context(|| format!("{out}: could not be created; give another --out"))?;
+        let file = open_lock(&marker);
+        let file = file.with_context(|| {
+            format!("{}: could not be created; give another --out", marker.display())
+        })?;
+        file.try_lock().with_context(|| {
+            format!(
+                "{out}: another `engram reproduce` is using this folder; wait for it, or give \
+                 another --out"
+            )
+        })?;
+        Ok(file)
+    }
+}

@@ -1,0 +1,53 @@
+//! MobileNetV2 with its image preprocessing.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{Device, Tensor};
+use engram_data::DataError;
+use engram_data::image::{Preprocessing, Resize};
+use engram_models::mobilenet::{MobileNet, WEIGHTS_FILE};
+
+use super::clip::numbers;
+use super::text::model;
+use crate::error::Result;
+
+pub(super) struct ImageModel {
+    network: MobileNet,
+    preprocessing: Preprocessing,
+}
+
+impl ImageModel {
+    /// Builds the model from its graph and the files from `find`. Returns the model and its weights
+    /// file.
+    pub(super) fn open(
+        ops: &Path,
+        find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
+    ) -> Result<(Self, PathBuf)> {
+        let weights = find(WEIGHTS_FILE)?;
+        let network = MobileNet::read(ops, &weights)?;
+        let (height, width) = network.image_size();
+        // `MobileNet` has checked that the image sides are small.
+        let size = Resize::Exact { height: height as u32, width: width as u32 };
+        let preprocessing = Preprocessing { resize: Some(size), ..Preprocessing::mobilenet() };
+        Ok((Self { network, preprocessing }, weights))
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.network.embedding_size()
+    }
+
+    pub(super) fn preprocessing(&self) -> &Preprocessing {
+        &self.preprocessing
+    }
+
+    /// Embeddings, `[N, D]`.
+    pub(super) fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
+        if images.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (height, width) = self.network.image_size();
+        let shape = (images.len(), 3, height, width);
+        let pixels = Tensor::from_vec(images.concat(), shape, &Device::Cpu).map_err(model)?;
+        numbers(&self.network.embed(&pixels)?)
+    }
+}

@@ -1,0 +1,277 @@
+//! Trains and evaluates the configurations of a grid that are not finished yet.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::folder::{GridFolder, TakenRun};
+use super::report::GridReport;
+use super::settings::{Configuration, Grid, Phases};
+use super::study::Hashes;
+use crate::error::{Result, TrainError};
+use crate::log;
+use crate::program::Program;
+use crate::recipe::Recipe;
+use crate::run_folder::is_finished;
+use crate::stop::Stop;
+use crate::trainer::RunOptions;
+
+/// Number of hash digits in a folder name.
+const DIGITS: usize = 12;
+/// The interval at which a process checks whether another process has finished a run.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Options for running a grid.
+#[derive(Debug, Clone)]
+pub struct GridOptions {
+    /// The folder for the runs: `seed-1/CONFIGURATION` and so on.
+    pub out: PathBuf,
+    /// The number of seeds, counted from 1.
+    pub seeds: u64,
+    /// Shows no progress of the runs.
+    pub quiet: bool,
+    /// Accepts runs of other programs and continues them.
+    pub reuse: bool,
+    /// The stop request. If the current run is asked to stop, the grid returns
+    /// [`TrainError::Stopped`].
+    pub stop: Stop,
+}
+
+/// The progress of a grid when a run starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GridProgress {
+    /// The run: `seed 1, cold-start`.
+    pub run: String,
+    /// Training steps that this call has made.
+    pub steps_done: u64,
+    /// Remaining training steps, including this run.
+    pub steps_left: u64,
+}
+
+/// A run to train.
+struct Job {
+    seed: u64,
+    name: String,
+    folder: PathBuf,
+    steps: u64,
+    recipe: JobRecipe,
+}
+
+/// The recipe of a job. The remaining phases of a configuration need the weights of its shared
+/// phases first.
+enum JobRecipe {
+    Ready(Box<Recipe>),
+    After(PathBuf, Configuration),
+}
+
+/// Trains and evaluates all configurations with all seeds. Runs that an earlier call finished are
+/// not repeated.
+///
+/// Several processes may run the same grid in the same folder. Each trains runs that no other
+/// process has locked, and returns when all are finished.
+///
+/// # Errors
+/// The errors of the study; [`TrainError::Recipe`] if a finished run in the folder has other
+/// settings or was trained by another program.
+pub fn run_grid(
+    grid: &Grid,
+    options: &GridOptions,
+    progress: &mut dyn FnMut(&GridProgress),
+) -> Result<GridReport> {
+    let folder = GridFolder::open(&options.out)?;
+    let report = run_in(grid, options, progress);
+    if report.is_err() {
+        // An error of the clean-up must not hide the first error.
+        let _ = folder.tidy();
+    }
+    report
+}
+
+fn run_in(
+    grid: &Grid,
+    options: &GridOptions,
+    progress: &mut dyn FnMut(&GridProgress),
+) -> Result<GridReport> {
+    let mut waiting = Vec::new();
+    for seed in 1..=options.seeds {
+        waiting.extend(jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?);
+    }
+    // Checked before training starts.
+    let mut reused = Vec::new();
+    for job in &waiting {
+        if Program::differs_from_running(&job.folder, options.reuse)? {
+            reused.push(job.label());
+        }
+    }
+    let mut runner = GridRunner { grid, options, hashes: Hashes::new(), steps_done: 0 };
+    let mut is_reported = options.quiet;
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        waiting = runner.train_available(waiting, progress)?;
+        if let Some(job) = waiting.first().filter(|_| waiting.len() == before) {
+            if !is_reported {
+                log::print(&format!("{}: another process is training it; waiting", job.label()));
+            }
+            is_reported = true;
+            std::thread::sleep(PATIENCE);
+        }
+    }
+    for seed in 1..=options.seeds {
+        let folder = options.out.join(format!("seed-{seed}"));
+        for configuration in grid.configurations() {
+            if let Some(run_of) = &configuration.run_of {
+                let run = folder.join(&configuration.name);
+                let _taken = TakenRun::wait_for(&run)?;
+                grid.study().evaluate_again(configuration, &folder.join(run_of), &run)?;
+            }
+        }
+    }
+    GridReport::new(grid, options, reused)
+}
+
+/// The state of a running grid.
+struct GridRunner<'a> {
+    grid: &'a Grid,
+    options: &'a GridOptions,
+    /// The hashes of the weights that finished runs were trained with, by path.
+    hashes: Hashes,
+    steps_done: u64,
+}
+
+impl GridRunner<'_> {
+    /// Trains the runs that can start and that no other process has locked. Returns the remaining
+    /// ones.
+    fn train_available(
+        &mut self,
+        waiting: Vec<Job>,
+        progress: &mut dyn FnMut(&GridProgress),
+    ) -> Result<Vec<Job>> {
+        let mut left = Vec::new();
+        let mut jobs = waiting.into_iter();
+        while let Some(job) = jobs.next() {
+            let taken = if job.can_begin() { TakenRun::take(&job.folder)? } else { None };
+            let Some(_taken) = taken else {
+                left.push(job);
+                continue;
+            };
+            if is_finished(&job.folder) {
+                self.check(&job)?;
+            } else {
+                let others = left.iter().chain(jobs.as_slice());
+                let unfinished = others.filter(|other| !is_finished(&other.folder));
+                let steps_left = job.steps + unfinished.map(|other| other.steps).sum::<u64>();
+                let (run, steps_done) = (job.label(), self.steps_done);
+                progress(&GridProgress { run, steps_done, steps_left });
+                self.train(&job)?;
+                self.steps_done += job.steps;
+            }
+            // Also tidies finished runs: an earlier call may have ended before it did.
+            tidy(self.grid, &job.folder)?;
+        }
+        Ok(left)
+    }
+
+    fn train(&self, job: &Job) -> Result<()> {
+        let options = RunOptions {
+            run: job.folder.clone(),
+            resume: true,
+            quiet: self.options.quiet,
+            label: Some(job.label()),
+            stop: self.options.stop.clone(),
+            ..RunOptions::default()
+        };
+        self.grid.study().train(&mut job.recipe(self.grid)?, &options)
+    }
+
+    /// Returns an error unless a finished run has the settings and weights of the current grid.
+    fn check(&mut self, job: &Job) -> Result<()> {
+        let (grid, mut recipe) = (self.grid, job.recipe(self.grid)?);
+        recipe.pin_start()?;
+        grid.study().complete_recipe(&mut recipe)?;
+        let reason = if grid.study().recipe_hash(&job.folder)? != recipe.hash()? {
+            Some("has a finished run with other settings".to_owned())
+        } else {
+            grid.study().weights_mismatch(&mut recipe, &job.folder, &mut self.hashes)?
+        };
+        let Some(reason) = reason else { return Ok(()) };
+        let reason = format!("{reason}; choose another folder for the grid, or remove this one");
+        Err(TrainError::Recipe { place: job.folder.display().to_string(), reason })
+    }
+}
+
+/// The runs of a seed, in training order.
+fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
+    let mut jobs: Vec<Job> = Vec::new();
+    let steps = |recipe: &Recipe| recipe.phases().iter().filter_map(|phase| phase.steps).sum();
+    for configuration in
+        grid.configurations().iter().filter(|configuration| configuration.run_of.is_none())
+    {
+        let mut whole = grid.recipe(configuration, seed, Phases::Whole)?;
+        grid.study().complete_recipe(&mut whole)?;
+        let own = folder.join(&configuration.name);
+        if !grid.shares(&whole) {
+            let (name, steps) = (configuration.name.clone(), steps(&whole));
+            jobs.push(Job {
+                seed,
+                name,
+                folder: own,
+                steps,
+                recipe: JobRecipe::Ready(whole.into()),
+            });
+            continue;
+        }
+        let mut shared = grid.recipe(configuration, seed, Phases::Shared)?;
+        grid.study().complete_recipe(&mut shared)?;
+        let hash = shared.hash()?;
+        let name = format!("shared-{}", hash.get(..DIGITS).unwrap_or(&hash));
+        let start = folder.join(&name);
+        let (before, all) = (steps(&shared), steps(&whole));
+        if !jobs.iter().any(|job| job.name == name) {
+            let (folder, recipe) = (start.clone(), JobRecipe::Ready(shared.into()));
+            jobs.push(Job { seed, name, folder, steps: before, recipe });
+        }
+        let recipe = JobRecipe::After(start, configuration.clone());
+        jobs.push(Job {
+            seed,
+            name: configuration.name.clone(),
+            folder: own,
+            steps: all - before,
+            recipe,
+        });
+    }
+    Ok(jobs)
+}
+
+impl Job {
+    /// Its name in progress and errors: `seed 1, cold-start`.
+    fn label(&self) -> String {
+        format!("seed {}, {}", self.seed, self.name)
+    }
+
+    /// Whether the run that it starts from is finished, if it has one.
+    fn can_begin(&self) -> bool {
+        match &self.recipe {
+            JobRecipe::Ready(_) => true,
+            JobRecipe::After(start, _) => is_finished(start),
+        }
+    }
+
+    fn recipe(&self, grid: &Grid) -> Result<Recipe> {
+        match &self.recipe {
+            JobRecipe::Ready(recipe) => Ok(Recipe::clone(recipe)),
+            JobRecipe::After(start, configuration) => {
+                grid.recipe(configuration, self.seed, Phases::Rest(start))
+            }
+        }
+    }
+}
+
+/// Removes files that only a running training needs. Files for another evaluation are also removed
+/// if no configuration needs them.
+fn tidy(grid: &Grid, run: &Path) -> Result<()> {
+    let name = run.file_name().and_then(|name| name.to_str());
+    let is_evaluated_again = name == Some(grid.main())
+        || grid.configurations().iter().any(|configuration| {
+            configuration.run_of.is_some() && configuration.run_of.as_deref() == name
+        });
+    grid.study().tidy(run, is_evaluated_again)
+}

@@ -1,0 +1,304 @@
+//! The folder of a published model: its files and its weights, in one file or in shards. Errors
+//! about unsupported formats say how to convert the model.
+
+use std::path::{Path, PathBuf};
+
+use engram_data::DataError;
+use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_data::image::Preprocessing;
+use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE, shards_of_index};
+use serde::Deserialize;
+
+use crate::checksums::check_model;
+use crate::digest;
+use crate::error::{Result, TrainError};
+
+/// The configuration file of an image processor.
+const IMAGE_PROCESSOR: &str = "preprocessor_config.json";
+
+/// The configuration file of several processors, which transformers 5 writes.
+const PROCESSOR: &str = "processor_config.json";
+
+/// The file of a fast tokenizer.
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
+
+/// Tokenizer files from which transformers makes `tokenizer.json`.
+const SLOW_TOKENIZERS: [&str; 6] = [
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "tokenizer.model",
+    "vocab.txt",
+    "vocab.json",
+];
+
+/// Weights files in unsupported formats.
+const OTHER_WEIGHTS: [&str; 5] = [
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "tf_model.h5",
+    "flax_model.msgpack",
+    "onnx/model.onnx",
+];
+
+/// A model's folder on disk or on the Hub, or a subfolder of it.
+#[derive(Clone)]
+pub(crate) struct PretrainedFolder {
+    place: WeightsLocation,
+    settings: HubSettings,
+    /// The subfolder; empty for the model's own folder.
+    inner: String,
+}
+
+/// The weights of a model.
+#[derive(Debug, Clone)]
+pub(crate) struct PretrainedWeights {
+    /// `model.safetensors`, or the index of its shards.
+    pub(crate) path: PathBuf,
+    /// The SHA-256 of the file, or of its shards' hashes.
+    pub(crate) sha256: String,
+}
+
+impl PretrainedFolder {
+    /// Opens a folder or `hf://owner/name[@revision]`. The files of a run are checked against its
+    /// checksums.
+    ///
+    /// # Errors
+    /// [`TrainError::Data`] for an address that names no model; the errors of the check.
+    pub(crate) fn open(location: &str) -> Result<Self> {
+        let place = WeightsLocation::parse(location)?;
+        check_model(&place)?;
+        Ok(Self { place, settings: HubSettings::from_env(), inner: String::new() })
+    }
+
+    /// A subfolder. An empty path returns the same folder.
+    pub(crate) fn within(&self, path: &str) -> Self {
+        Self { inner: self.path_of(path), ..self.clone() }
+    }
+
+    /// The location of the model.
+    pub(crate) fn place(&self) -> &WeightsLocation {
+        &self.place
+    }
+
+    /// The name of a file for messages.
+    pub(crate) fn name_of(&self, file: &str) -> String {
+        match &self.place {
+            WeightsLocation::Folder(folder) => {
+                folder.join(self.path_of(file)).display().to_string()
+            }
+            hub => format!("{hub}: {}", self.path_of(file)),
+        }
+    }
+
+    fn path_of(&self, file: &str) -> String {
+        match (self.inner.as_str(), file) {
+            ("", file) => file.to_owned(),
+            (inner, "") => inner.to_owned(),
+            (inner, file) => format!("{inner}/{file}"),
+        }
+    }
+
+    /// The path of a required file.
+    ///
+    /// # Errors
+    /// [`TrainError::Data`]
+    pub(crate) fn file(&self, name: &str) -> Result<PathBuf> {
+        Ok(self.find(name)?)
+    }
+
+    /// Like [`file`](Self::file), with the error type of the data crate.
+    pub(crate) fn find(&self, name: &str) -> Result<PathBuf, DataError> {
+        self.place.file(&self.path_of(name), &self.settings)
+    }
+
+    /// The path of an optional file.
+    ///
+    /// # Errors
+    /// [`TrainError::Data`] if the Hub cannot be reached.
+    pub(crate) fn optional(&self, name: &str) -> Result<Option<PathBuf>> {
+        Ok(self.place.optional_file(&self.path_of(name), &self.settings)?)
+    }
+
+    /// The text of an optional file, and its name for messages.
+    ///
+    /// # Errors
+    /// The errors of [`optional`](Self::optional); [`TrainError::Io`].
+    pub(crate) fn optional_text(&self, name: &str) -> Result<Option<(String, String)>> {
+        let Some(path) = self.optional(name)? else { return Ok(None) };
+        let text = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
+        Ok(Some((text, path.display().to_string())))
+    }
+
+    /// The file and settings of image preprocessing. They come from the `image_processor` of
+    /// `processor_config.json`, or else from `preprocessor_config.json`.
+    ///
+    /// # Errors
+    /// [`TrainError::Data`]
+    pub(crate) fn image_processor(&self) -> Result<(PathBuf, Preprocessing)> {
+        if let Some(found) = self.optional_image_processor()? {
+            return Ok(found);
+        }
+        let path = self.file(IMAGE_PROCESSOR)?;
+        let preprocessing = Preprocessing::read(&path)?;
+        Ok((path, preprocessing))
+    }
+
+    /// Like [`image_processor`](Self::image_processor), but `None` if the model has neither file.
+    ///
+    /// # Errors
+    /// [`TrainError::Data`]
+    pub(crate) fn optional_image_processor(&self) -> Result<Option<(PathBuf, Preprocessing)>> {
+        for name in [PROCESSOR, IMAGE_PROCESSOR] {
+            if let Some(path) = self.optional(name)?
+                && let Some(preprocessing) = Preprocessing::read_optional(&path)?
+            {
+                return Ok(Some((path, preprocessing)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The path of `tokenizer.json`.
+    ///
+    /// # Errors
+    /// [`TrainError::Encoder`] with the commands to create it, if the model only has the files of a
+    /// slow tokenizer.
+    pub(crate) fn tokenizer(&self) -> Result<PathBuf> {
+        self.find(TOKENIZER).map_err(|error| self.unready(error))
+    }
+
+    /// The path of `model.safetensors`, or of `model.safetensors.index.json` if all its shards
+    /// exist.
+    ///
+    /// # Errors
+    /// [`TrainError::Encoder`] with the commands to create it, if the model only has weights in
+    /// another format.
+    pub(crate) fn weights_path(&self) -> Result<PathBuf> {
+        let missing = match self.find(WEIGHTS_FILE) {
+            Ok(path) => return Ok(path),
+            Err(missing) if is_missing(&missing) => missing,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(index) = self.optional(INDEX_FILE)? else { return Err(self.unready(missing)) };
+        for shard in shards(&index)? {
+            self.file(&shard)?;
+        }
+        Ok(index)
+    }
+
+    /// The weights with their hash.
+    ///
+    /// # Errors
+    /// The errors of [`weights_path`](Self::weights_path).
+    pub(crate) fn weights(&self) -> Result<PretrainedWeights> {
+        let path = self.weights_path()?;
+        Ok(PretrainedWeights { sha256: weights_sha256(&path)?, path })
+    }
+
+    /// The error of a missing file. If the model has the file in another format, the error has the
+    /// commands to convert it.
+    fn unready(&self, error: DataError) -> TrainError {
+        if !is_missing(&error) {
+            return error.into();
+        }
+        let has = |name: &str| matches!(self.optional(name), Ok(Some(_)));
+        let other = |wanted: &[&str], others: &[&'static str]| {
+            let is_there = wanted.iter().any(|name| has(name));
+            if is_there { None } else { others.iter().copied().find(|name| has(name)) }
+        };
+        let tokenizer = other(&[TOKENIZER], &SLOW_TOKENIZERS);
+        let weights = other(&[WEIGHTS_FILE, INDEX_FILE], &OTHER_WEIGHTS);
+        let mut found = Vec::new();
+        let mut lines = Vec::new();
+        let (from, to) = self.python_names();
+        let mut add = |wanted: &str, other: &str, class: &str| {
+            found.push(format!("no {wanted} (only {other})"));
+            lines.push(format!(
+                "\n  python3 -c 'import transformers as t; \
+                 t.{class}.from_pretrained({from:?}).save_pretrained({to:?})'"
+            ));
+        };
+        if let Some(file) = tokenizer {
+            add(TOKENIZER, file, "AutoTokenizer");
+        }
+        if let Some(file) = weights {
+            add(WEIGHTS_FILE, file, &self.python_class());
+        }
+        if found.is_empty() {
+            return error.into();
+        }
+        let reason = format!(
+            "has {}; convert it (after `pip install transformers torch sentencepiece protobuf`) \
+             with{}\n\
+             and use {to}",
+            found.join(" and "),
+            lines.concat(),
+        );
+        let name = match self.inner.as_str() {
+            "" => self.place.to_string(),
+            _ => self.name_of(""),
+        };
+        TrainError::Encoder { name, reason }
+    }
+
+    /// The name of the model for Python, and the output folder.
+    fn python_names(&self) -> (String, String) {
+        match &self.place {
+            WeightsLocation::Folder(folder) => {
+                let folder = folder.join(&self.inner).display().to_string();
+                let folder = folder.trim_end_matches('/').to_owned();
+                (folder.clone(), folder)
+            }
+            WeightsLocation::Hub { repository, .. } => {
+                let name = repository.rsplit('/').next().unwrap_or(repository);
+                (repository.clone(), name.to_owned())
+            }
+        }
+    }
+
+    /// The transformers class in `config.json`, or `AutoModel` if it names none.
+    fn python_class(&self) -> String {
+        #[derive(Deserialize)]
+        struct Named {
+            architectures: Option<Vec<String>>,
+        }
+        let text = self.optional_text("config.json").ok().flatten();
+        let named = text.and_then(|(text, _)| serde_json::from_str::<Named>(&text).ok());
+        let first = named.and_then(|named| named.architectures?.into_iter().next());
+        let is_name = |class: &String| {
+            !class.is_empty() && class.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        first.filter(is_name).unwrap_or_else(|| "AutoModel".to_owned())
+    }
+}
+
+/// The shards in an index.
+fn shards(index: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(index).map_err(TrainError::io(index))?;
+    Ok(shards_of_index(&text, &index.display().to_string())?)
+}
+
+/// The SHA-256 of a weights file, or of the hashes of the shards in an index.
+///
+/// # Errors
+/// [`TrainError::Io`]; [`TrainError::Model`] for a broken index.
+pub(crate) fn weights_sha256(path: &Path) -> Result<String> {
+    let hash = |path: &Path| match digest::of_file(path) {
+        Ok((_, sha256)) => Ok(sha256),
+        Err(error) => Err(TrainError::io(path)(error)),
+    };
+    if path.file_name().is_none_or(|name| name != INDEX_FILE) {
+        return hash(path);
+    }
+    let mut hashes = String::new();
+    for shard in shards(path)? {
+        hashes.push_str(&hash(&path.with_file_name(shard))?);
+    }
+    Ok(digest::of_bytes(hashes))
+}
+
+/// Whether the error reports a missing file.
+pub(crate) fn is_missing(error: &DataError) -> bool {
+    matches!(error, DataError::MissingFile { .. } | DataError::Offline { .. })
+}

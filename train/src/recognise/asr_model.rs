@@ -1,0 +1,139 @@
+//! An ASR model of either kind.
+
+use std::sync::Arc;
+
+use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_models::speech::boosting::BoostTree;
+use serde::Deserialize;
+
+use super::conformer::ConformerAsr;
+use super::{BoostTreeBuilder, Segment, TranscribeOptions, Transcript, WhisperAsr};
+use crate::error::{Result, TrainError};
+
+/// A Whisper model or a Conformer, depending on `model_type` in `config.json`.
+pub enum AsrModel {
+    /// A Whisper model.
+    Whisper(Box<WhisperAsr>),
+    /// A Conformer with a CTC head.
+    Conformer(Box<ConformerAsr>),
+}
+
+impl AsrModel {
+    /// Opens the model in a folder or at `hf://owner/name`.
+    ///
+    /// # Errors
+    /// The errors of [`WhisperAsr::open`] and [`ConformerAsr::open`].
+    pub fn open(location: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Kind {
+            model_type: String,
+        }
+        let place = WeightsLocation::parse(location)?;
+        // For a missing or broken file, the Whisper loader reports the error.
+        let kind = place.file("config.json", &HubSettings::from_env()).ok();
+        let kind = kind.and_then(|file| std::fs::read(file).ok());
+        let kind = kind.and_then(|bytes| serde_json::from_slice::<Kind>(&bytes).ok());
+        match kind.is_some_and(|kind| kind.model_type == "parakeet_ctc") {
+            true => Ok(Self::Conformer(Box::new(ConformerAsr::open(location)?))),
+            false => Ok(Self::Whisper(Box::new(WhisperAsr::open(location)?))),
+        }
+    }
+
+    /// The maximum length of a clip in seconds.
+    pub fn max_seconds(&self) -> f64 {
+        match self {
+            Self::Whisper(whisper) => whisper.max_seconds(),
+            Self::Conformer(conformer) => conformer.max_seconds(),
+        }
+    }
+
+    /// Computes the SHA-256 of the weights file.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`]
+    pub fn weights_sha256(&self) -> Result<String> {
+        match self {
+            Self::Whisper(whisper) => whisper.weights_sha256(),
+            Self::Conformer(conformer) => conformer.weights_sha256(),
+        }
+    }
+
+    /// Checks that the model supports these options.
+    ///
+    /// # Errors
+    /// The errors of [`WhisperAsr::check`]; [`TrainError::Transcribe`] for options that a Conformer
+    /// does not support.
+    pub fn check(&self, options: &TranscribeOptions) -> Result<()> {
+        if let Self::Whisper(whisper) = self {
+            return whisper.check(options);
+        }
+        let TranscribeOptions { language, task, padding, .. } = TranscribeOptions::default();
+        let asked = [
+            ("language", options.language != language),
+            ("translate", options.task != task),
+            ("padding", options.padding != padding),
+        ];
+        match asked.iter().find(|(_, asked)| *asked) {
+            None => Ok(()),
+            Some((option, _)) => Err(not_for_conformers(option)),
+        }
+    }
+
+    /// A builder for trees of boosted words. Without `weight`, the model's default weight applies.
+    ///
+    /// # Errors
+    /// The errors of [`WhisperAsr::boost_builder`] and [`ConformerAsr::boost_builder`].
+    pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
+        match self {
+            Self::Whisper(whisper) => whisper.boost_builder(weight),
+            Self::Conformer(conformer) => conformer.boost_builder(weight),
+        }
+    }
+
+    /// Transcribes clips of 16 kHz samples in one batch, with boosted words for each clip.
+    ///
+    /// # Errors
+    /// The errors of [`WhisperAsr::transcribe_each`] and [`ConformerAsr::transcribe`].
+    pub fn transcribe(
+        &self,
+        clips: &[&[f32]],
+        boosts: &[Option<Arc<BoostTree>>],
+        options: &TranscribeOptions,
+    ) -> Result<Vec<Transcript>> {
+        match self {
+            Self::Whisper(whisper) => whisper.transcribe_each(clips, boosts, options),
+            Self::Conformer(conformer) => {
+                let mut transcripts = conformer.transcribe(clips, boosts, options)?;
+                if !options.timestamps {
+                    transcripts.iter_mut().for_each(|transcript| transcript.segments.clear());
+                }
+                Ok(transcripts)
+            }
+        }
+    }
+
+    /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
+    /// After each window, `on_window` gets new segments (from Whisper only) and the seconds done so
+    /// far.
+    ///
+    /// # Errors
+    /// The errors of [`AsrModel::transcribe`] and of `read`.
+    pub fn transcribe_long<E: From<TrainError>>(
+        &self,
+        options: &TranscribeOptions,
+        read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
+        mut on_window: impl FnMut(&[Segment], f64),
+    ) -> Result<Transcript, E> {
+        match self {
+            Self::Whisper(whisper) => whisper.transcribe_long(options, read, on_window),
+            Self::Conformer(conformer) => {
+                conformer.transcribe_long(options, read, |done| on_window(&[], done))
+            }
+        }
+    }
+}
+
+fn not_for_conformers(option: &str) -> TrainError {
+    let reason = format!("--{option} needs a Whisper model, but this is a Conformer");
+    TrainError::Transcribe { reason }
+}

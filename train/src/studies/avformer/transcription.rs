@@ -1,0 +1,255 @@
+//! Transcription of clips, and their input states to the first block, computed once per clip.
+
+use std::collections::BTreeSet;
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::avformer::{Avformer, VisualTokens};
+use engram_models::kernels::Mode;
+use engram_models::speech::AudioStates;
+use engram_models::speech::log_mel::seconds_to_samples;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+use super::corpus::ClipWithFrames;
+use super::settings::AvformerFeed;
+use super::study::AvformerStudy;
+use crate::log::Progress;
+use crate::recognise::{VisualInput, sample_evenly};
+use crate::stop::Stop;
+use crate::study::StudyResult;
+
+/// Clips per forward pass in evaluation.
+pub(super) const CLIPS_PER_PASS: usize = 16;
+
+/// A clip as input to the first block.
+pub(super) struct Embedded {
+    /// Its index among the corpus's training clips, or among the rehearsal clips.
+    pub(super) number: usize,
+    /// Its audio states, `[T, D]`; `None` if they are computed in each step.
+    pub(super) states: Option<Tensor>,
+    /// The frozen encoder's output for it, `[T, D]`, if the loss needs it.
+    pub(super) frozen: Option<Tensor>,
+    /// The token ids of its text.
+    pub(super) tokens: Vec<u32>,
+    /// The indices of its frames.
+    pub(super) frames: Vec<usize>,
+    /// What the frames show.
+    pub(super) topic: String,
+    /// Whether noise replaces its name.
+    pub(super) masked: bool,
+}
+
+impl AvformerStudy {
+    /// Transcribes clips once for each choice of frames. The audio of a clip is embedded once.
+    ///
+    /// # Errors
+    /// Errors of the model.
+    pub(super) fn transcribe(
+        &self,
+        avformer: &Avformer,
+        clips: &[ClipWithFrames],
+        shown: &[VisualInput],
+        (progress, stop): (&mut Progress, &Stop),
+    ) -> StudyResult<Vec<Vec<String>>> {
+        let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
+        let places: Vec<usize> = (0..clips.len()).collect();
+        for places in places.chunks(CLIPS_PER_PASS) {
+            stop.check()?;
+            let batch = &clips[places[0]..places[0] + places.len()];
+            let embedded = self.embed(batch)?;
+            let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();
+            for (shown, texts) in shown.iter().zip(&mut texts) {
+                let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
+                for (place, count) in places.iter().zip(&mut counts) {
+                    let clip = match shown {
+                        VisualInput::Right | VisualInput::Zero => Some(&clips[*place]),
+                        VisualInput::Wrong => other(clips, *place),
+                        VisualInput::Nothing => None,
+                    };
+                    let before = frames.len();
+                    let all = clip.map_or(&[][..], |clip| clip.frames.as_slice());
+                    frames.extend(sample_evenly(all, self.data().frames));
+                    *count = frames.len() - before;
+                }
+                let mut embeddings = self.embeddings(&frames)?;
+                if *shown == VisualInput::Zero {
+                    embeddings = embeddings.zeros_like()?;
+                }
+                let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
+                let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::inference())?;
+                texts.extend(self.asr_model().texts_of(&audio, &samples)?);
+            }
+            progress.count(places.last().map_or(0, |last| *last as u64 + 1));
+        }
+        Ok(texts)
+    }
+
+    /// Image embeddings `[N, E]`.
+    pub(super) fn embeddings(&self, frames: &[usize]) -> StudyResult<Tensor> {
+        Ok(match self.gallery() {
+            Some(gallery) => gallery.embeddings(frames)?,
+            None => Tensor::zeros((0, 1), DType::F32, &Device::Cpu)?,
+        })
+    }
+
+    /// The input states of the first block, for clips in one pass.
+    pub(super) fn embed(&self, clips: &[ClipWithFrames]) -> StudyResult<AudioStates> {
+        let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
+        let silence = seconds_to_samples(self.data().silence);
+        Ok(self.asr_model().embed(self.recogniser(), &samples, silence)?)
+    }
+
+    /// The input states of each clip alone, `[T, D]`.
+    fn states_of_each(&self, clips: &[ClipWithFrames]) -> StudyResult<Vec<Tensor>> {
+        let mut all = Vec::with_capacity(clips.len());
+        for clips in clips.chunks(CLIPS_PER_PASS) {
+            let embedded = self.embed(clips)?;
+            let whole = embedded.lengths.clone();
+            all.extend(first_states(&embedded, &whole)?);
+        }
+        Ok(all)
+    }
+
+    /// Embeds clips with these indices.
+    pub(super) fn embed_all(
+        &self,
+        clips: &[ClipWithFrames],
+        numbers: &[usize],
+    ) -> StudyResult<Vec<Embedded>> {
+        let all = clips.iter().zip(numbers).zip(self.states_of_each(clips)?);
+        all.map(|((clip, number), states)| {
+            let embedded = self.without_states(clip, *number)?;
+            Ok(Embedded { states: Some(states), ..embedded })
+        })
+        .collect()
+    }
+
+    /// Prepares the clips of a phase. Clips are embedded at the first phase that uses them, and
+    /// dropped after the last one.
+    pub(super) fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
+        let feeds = self.feeds();
+        let first = |phase: usize| {
+            let alike = |earlier: &usize| feeds[*earlier].has_same_audio(&feeds[phase]);
+            (0..phase).find(alike).unwrap_or(phase)
+        };
+        let needed: BTreeSet<usize> = (phase..feeds.len()).map(first).collect();
+        let first = first(phase);
+        self.embedded.retain(|known, _| needed.contains(known));
+        self.phase = first;
+        if self.embedded.contains_key(&self.phase) {
+            return Ok(());
+        }
+        let feed = &self.feeds()[phase];
+        let all = self.corpus().training_len();
+        let mut numbers: Vec<usize> = (0..all).collect();
+        // The same subset of clips in each epoch, phase and run.
+        numbers.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data().world_seed));
+        numbers.truncate(((all as f64 * feed.share).round() as usize).clamp(1, all));
+        numbers.sort_unstable();
+        let (mut embedded, mut bytes) = (Vec::with_capacity(numbers.len()), 0.0);
+        let mut progress = self.progress("clips", numbers.len());
+        for numbers in numbers.chunks(16 * CLIPS_PER_PASS) {
+            if bytes >= self.data().state_cache_gb * 1e9 {
+                let clips =
+                    numbers.par_iter().map(|number| self.corpus().without_audio(*number, feed));
+                for (clip, number) in clips.collect::<Result<Vec<_>, _>>()?.iter().zip(numbers) {
+                    embedded.push(self.without_states(clip, *number)?);
+                }
+            } else {
+                let clips = numbers.par_iter().map(|number| self.corpus().training(*number, feed));
+                let clips = clips.collect::<Result<Vec<_>, _>>()?;
+                let first = embedded.len();
+                embedded.extend(self.embed_all(&clips, numbers)?);
+                let states = embedded[first..].iter().filter_map(|clip| clip.states.as_ref());
+                bytes += states.map(|states| 4.0 * states.elem_count() as f64).sum::<f64>();
+            }
+            progress.count(embedded.len() as u64);
+        }
+        let uncached = embedded.iter().filter(|clip| clip.states.is_none()).count();
+        if uncached > 0 {
+            let (all, most) = (embedded.len(), self.data().state_cache_gb);
+            progress.note(&format!(
+                "{uncached} of {all} are embedded in each step: data.state_cache_gb = {most} is full"
+            ));
+        }
+        drop(progress);
+        self.embedded.insert(self.phase, embedded);
+        Ok(())
+    }
+
+    /// The clips of the current phase.
+    pub(super) fn clips(&self) -> &[Embedded] {
+        self.embedded.get(&self.phase).map_or(&[], Vec::as_slice)
+    }
+
+    /// A clip whose audio is embedded in each step.
+    pub(super) fn without_states(
+        &self,
+        clip: &ClipWithFrames,
+        number: usize,
+    ) -> StudyResult<Embedded> {
+        Ok(Embedded {
+            number,
+            states: None,
+            frozen: None,
+            tokens: self.asr_model().tokens_of(&clip.text)?,
+            frames: clip.frames.clone(),
+            topic: clip.topic(),
+            masked: clip.masked,
+        })
+    }
+
+    /// The states of a batch; missing ones are computed.
+    pub(super) fn states(
+        &self,
+        batch: &[&Embedded],
+        feed: &AvformerFeed,
+    ) -> StudyResult<Vec<Tensor>> {
+        let missing = batch.par_iter().filter(|clip| clip.states.is_none());
+        let missing = missing.map(|clip| self.corpus().training(clip.number, feed));
+        let missing: Vec<ClipWithFrames> = missing.collect::<Result<_, _>>()?;
+        let mut made = self.states_of_each(&missing)?.into_iter();
+        let states = batch.iter().map(|clip| clip.states.clone().or_else(|| made.next()));
+        Ok(states.collect::<Option<Vec<Tensor>>>().ok_or("a clip without states")?)
+    }
+}
+
+/// The first `counts` states of each clip, `[T, D]`.
+pub(super) fn first_states(audio: &AudioStates, counts: &[usize]) -> StudyResult<Vec<Tensor>> {
+    let (mut each, mut start) = (Vec::with_capacity(counts.len()), 0);
+    for (count, length) in counts.iter().zip(&audio.lengths) {
+        // A copy, so that the batch can be freed.
+        each.push(audio.states.narrow(0, start, *count)?.detach().force_contiguous()?);
+        start += length;
+    }
+    Ok(each)
+}
+
+/// The next clip, from a pseudo-random start, that shows something else; `None` if all show the
+/// same.
+pub(super) fn other(clips: &[ClipWithFrames], place: usize) -> Option<&ClipWithFrames> {
+    let (step, topic) = (1 + place * 7 % 31, clips[place].topic());
+    let mut others = (0..clips.len()).map(|i| &clips[(place + step + i) % clips.len()]);
+    others.find(|other| other.topic() != topic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_clip_shows_something_else() {
+        let clip = |name: usize| ClipWithFrames { name: Some(name), ..ClipWithFrames::default() };
+        let clips: Vec<ClipWithFrames> = [0, 0, 0, 1, 0, 2].map(clip).into();
+        for (place, own) in clips.iter().enumerate() {
+            assert_ne!(other(&clips, place).expect("another").name, own.name, "{place}");
+        }
+        assert!((0..3).all(|place| other(&clips[..3], place).is_none()));
+        // Clips from files show the same if their texts are equal.
+        let said = |text: &str| ClipWithFrames { text: text.into(), ..ClipWithFrames::default() };
+        let clips = [said("an owl"), said("an owl"), said("a fox")];
+        assert_eq!(other(&clips, 0).expect("another").text, "a fox");
+    }
+}

@@ -1,0 +1,180 @@
+//! A finished run on its own data: evaluating its test questions again, and measuring attribution.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engram_models::kernels::Mode;
+use engram_models::reveal::Reveal;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::answers::Answers;
+use super::corpus::Example;
+use super::evidence::{AttributionCase, Credit, area, order};
+use super::forward::Forward;
+use super::identity::Identity;
+use super::retriever::Retriever;
+use super::run::{TOKENIZER, TestAnswer, in_study, settings, test_answers};
+use super::run_memory::Encoding;
+use super::study::RevealStudy;
+use crate::checksums::check_checksums;
+use crate::error::{Result, TrainError};
+use crate::recipe::{Recipe, RecipeOptions};
+use crate::run_folder::{check_inputs, lock};
+use crate::stop::Stop;
+use crate::study::{Study, StudyError, StudyResult};
+use crate::trainer::WEIGHTS;
+
+/// A finished run with its data and weights.
+pub struct FinishedRun {
+    run: PathBuf,
+    study: RevealStudy,
+    encoding: Arc<Encoding>,
+    model: Reveal,
+}
+
+/// The mean log-probability of an answer, in nats, during deletion of entries in three orders.
+/// Lower values mean a better order.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeletionAreas {
+    /// The index of the question's image.
+    pub image: Option<usize>,
+    /// By descending exact credit (leave-one-out).
+    pub exact: f64,
+    /// By descending credit estimated from the gradient.
+    pub gradient: f64,
+    /// In random order.
+    pub random: f64,
+}
+
+impl FinishedRun {
+    /// Opens a run.
+    ///
+    /// # Errors
+    /// Errors of its recipe and its weights; an error if the data are not those of its training.
+    pub fn open(run: &Path) -> Result<Self> {
+        check_checksums(run)?;
+        let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
+        let (data, model, memory, feeds) = settings(&mut recipe)?;
+        let (batch, seed) = (recipe.batch().clone(), recipe.seed());
+        let study = RevealStudy::new((data, model, memory), feeds, batch, seed, run.to_path_buf());
+        let study = study.map_err(in_study("reading the data"))?;
+        let inputs = study.inputs().map_err(in_study("reading the data"))?;
+        check_inputs(run, &inputs)?;
+        let encoding = study.encoding();
+        for (file, made) in encoding.files().map_err(in_study("opening the run"))? {
+            let path = run.join(file);
+            if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != made {
+                let reason = "differs from the file that this program derives from the run's recipe and \
+                              data; use the build that trained the run";
+                let told = format!("{}: {reason}", path.display());
+                return Err(in_study("opening the run")(told.into()));
+            }
+        }
+        let model = encoding.load_checked(&run.join(WEIGHTS));
+        let model = model.map_err(in_study("reading the weights"))?;
+        Ok(Self { run: run.to_path_buf(), study, encoding, model })
+    }
+
+    /// Answers the test questions again, with another `k`, or without some sources.
+    ///
+    /// # Errors
+    /// Errors of opening the memory; an error for a source that it does not have.
+    pub fn evaluate(
+        &self,
+        k: Option<usize>,
+        without_sources: &[String],
+    ) -> Result<Vec<TestAnswer>> {
+        let evaluate = || -> StudyResult<Vec<TestAnswer>> {
+            let k = k.unwrap_or(self.study.forward(&self.model, None).k);
+            let retriever = self.retriever(k, without_sources)?;
+            let forward = Forward { k, ..self.study.forward(&self.model, retriever.as_ref()) };
+            let asked: Vec<&Example> = self.encoding.corpus.test.iter().collect();
+            let answers = Answers::of(&forward, &asked, &Stop::default())?;
+            Ok(test_answers(&self.encoding.corpus, &asked, &answers))
+        };
+        evaluate().map_err(in_study("evaluating a finished run again"))
+    }
+
+    /// Deletes retrieved entries of test questions, by credit and at random. `questions` questions,
+    /// or all if there are fewer, are spread evenly over those about facts that only the memory
+    /// contains. `seed` draws the random orders.
+    ///
+    /// # Errors
+    /// Errors of opening the memory.
+    pub fn deletion_areas(&self, questions: usize, seed: u64) -> Result<Vec<DeletionAreas>> {
+        let measure = || -> StudyResult<Vec<DeletionAreas>> {
+            let retriever = self.retriever(self.study.forward(&self.model, None).k, &[])?;
+            let forward = self.study.forward(&self.model, retriever.as_ref());
+            let all = self.encoding.corpus.test.iter().filter(|example| example.made_up);
+            let all: Vec<&Example> = all.collect();
+            let count = questions.min(all.len());
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            (0..count).map(|i| deleted(&forward, all[i * all.len() / count], &mut rng)).collect()
+        };
+        measure().map_err(in_study("measuring the credit of entries"))
+    }
+
+    /// Builds the run's memory again if it was removed.
+    ///
+    /// # Errors
+    /// The folder cannot be written, or another process writes to it.
+    pub fn restore_memory(&self) -> Result<()> {
+        let _lock = lock(&self.run)?;
+        let k = self.study.forward(&self.model, None).k;
+        self.retriever(k, &[]).map(drop).map_err(in_study("building the memory again"))
+    }
+
+    /// Opens the run's memory; builds it again with the final weights if it was removed.
+    fn retriever(&self, k: usize, without_sources: &[String]) -> StudyResult<Option<Retriever>> {
+        if k == 0 {
+            return Ok(None);
+        }
+        let folder = self.run.join("memory");
+        let made_by = Identity::of(&self.run.join(WEIGHTS), &self.run.join(TOKENIZER))?;
+        // A memory with an identity file was written completely.
+        let retriever = if Identity::is_in(&folder) {
+            made_by.check(&folder, &folder)?;
+            Retriever::open(&folder)?
+        } else {
+            let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
+            let retriever =
+                Retriever::build(&folder, &self.model, (corpus, sequencer), &Stop::default())?.0;
+            made_by.write(&folder)?;
+            retriever
+        };
+        retriever.check_fits(&self.encoding.config)?;
+        Ok(Some(retriever.without_sources(without_sources)?))
+    }
+}
+
+/// The deletion areas of one question, for the model's own answer.
+fn deleted(
+    forward: &Forward<'_>,
+    example: &Example,
+    rng: &mut ChaCha8Rng,
+) -> StudyResult<DeletionAreas> {
+    let (sequencer, mode) = (forward.sequencer, Mode::inference());
+    let forward = Forward { reencoded: 0, ..*forward };
+    let texts = [sequencer.question(&example.text)?.0];
+    let views = [example.image.map(|image| (image, example.view))];
+    let base = forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
+    let query = forward.model.query(&base, &mode)?;
+    let reading = forward.reading(&forward.search(&query, &[])?);
+    let fused = forward.fuse(&base, &query, &reading, &[], &mode)?;
+    let mut generated = forward.model.generate(&fused.states, &forward.generation())?;
+    let answer = generated.pop().ok_or("no answer was generated")?;
+    let mut random: Vec<usize> = (0..reading[0].len()).collect();
+    random.shuffle(rng);
+    let target = sequencer.generated(&answer.tokens);
+    let case = AttributionCase { forward, base, query, reading, target };
+    let Credit { exact, gradient, .. } = case.credit()?;
+    let area_by = |order: &[usize]| Ok::<_, StudyError>(area(&case.curves(order)?.deletion));
+    Ok(DeletionAreas {
+        image: example.image,
+        exact: area_by(&order(&exact))?,
+        gradient: area_by(&order(&gradient))?,
+        random: area_by(&random)?,
+    })
+}

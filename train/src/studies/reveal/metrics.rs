@@ -1,0 +1,121 @@
+//! Exact match and recall of answers, with intervals over images.
+
+use std::collections::BTreeMap;
+
+use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+use engram_eval::metric::MetricInfo;
+use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::result::Measure;
+use serde::{Deserialize, Serialize};
+
+use super::answers::Answers;
+use super::corpus::{Corpus, Example};
+use crate::study::Evaluation;
+
+/// The lower-cased answer equals a reference answer.
+const EXACT_MATCH: MetricInfo =
+    MetricInfo { name: "exact_match", version: 1, higher_is_better: Some(true) };
+/// The entry with the answer is retrieved first.
+const RECALL_AT_1: MetricInfo =
+    MetricInfo { name: "recall_at_1", version: 1, higher_is_better: Some(true) };
+/// The entry with the answer is among the first ten.
+const RECALL_AT_10: MetricInfo =
+    MetricInfo { name: "recall_at_10", version: 1, higher_is_better: Some(true) };
+
+/// The metrics of a set of questions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QuestionMetrics {
+    /// The set: `held_out`, or `held_out, kg` for questions about one source.
+    pub questions: String,
+    /// The fraction of correct answers.
+    pub exact_match: Measure,
+    /// The fraction of questions whose entry is retrieved first.
+    pub recall_at_1: Measure,
+    /// The fraction of questions whose entry is among the first ten.
+    pub recall_at_10: Measure,
+}
+
+/// The set of all questions.
+pub const ALL: &str = "all";
+
+/// Whether an answer equals one of the reference answers.
+pub fn is_correct(answer: &str, references: &[String]) -> bool {
+    let answer = answer.trim().to_lowercase();
+    references.iter().any(|reference| reference.trim().to_lowercase() == answer)
+}
+
+impl QuestionMetrics {
+    /// Measures questions about facts that only the memory contains: all, by part, and by part and
+    /// source. Intervals resample whole images.
+    pub fn of_parts(corpus: &Corpus, asked: &[&Example], answers: &Answers) -> Vec<Self> {
+        let mut parts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (i, example) in asked.iter().enumerate().filter(|(_, example)| example.made_up) {
+            parts.entry(ALL.to_owned()).or_default().push(i);
+            let part = example.part.name();
+            parts.entry(part.to_owned()).or_default().push(i);
+            if let Some(own) = example.own {
+                let source = &corpus.items[own].entry.source;
+                parts.entry(format!("{part}, {source}")).or_default().push(i);
+            }
+        }
+        parts
+            .into_iter()
+            .map(|(questions, rows)| Self::of(questions, corpus, asked, answers, &rows))
+            .collect()
+    }
+
+    /// The metrics for the trainer: `exact_match` of all questions, `exact_match/held_out`, ….
+    pub fn evaluation(of_parts: &[Self]) -> Evaluation {
+        let (mut metrics, mut counts) = (Vec::new(), Vec::new());
+        for of_part in of_parts {
+            let part = match of_part.questions.as_str() {
+                ALL => String::new(),
+                part => format!("/{}", part.replace(", ", "/")),
+            };
+            for measure in [&of_part.exact_match, &of_part.recall_at_1, &of_part.recall_at_10] {
+                if measure.reason.is_none() {
+                    metrics.push((format!("{}{part}", measure.metric), measure.value));
+                }
+            }
+            counts.push((format!("questions{part}"), of_part.exact_match.n as u64));
+        }
+        Evaluation { metrics, counts }
+    }
+
+    /// Measures the questions at the given indices.
+    pub fn of(
+        questions: String,
+        corpus: &Corpus,
+        asked: &[&Example],
+        answers: &Answers,
+        rows: &[usize],
+    ) -> Self {
+        let images: Vec<Option<usize>> = rows.iter().map(|row| asked[*row].image).collect();
+        let resampling = Resampling::by_group("image", &images);
+        let options = BootstrapOptions::default();
+        // Recall is undefined without a memory, and recall@10 with fewer than ten entries.
+        let read = rows.iter().map(|row| answers.retrieved[*row].len()).max().unwrap_or(0);
+        let measure = |info: &MetricInfo, k: usize, holds: &dyn Fn(usize) -> bool| {
+            let values: Vec<f64> =
+                rows.iter().map(|row| if holds(*row) { 1.0 } else { 0.0 }).collect();
+            let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
+            let value = match read < k {
+                true => Err(format!("only {read} entries are retrieved, not {k}")),
+                false => Ok(mean(&values)),
+            };
+            Measure::new(info, values.len(), value, interval)
+        };
+        let found = |row: usize, k: usize| {
+            let own = asked[row].own.map(|own| corpus.items[own].entry.id);
+            answers.retrieved[row].iter().take(k).any(|id| Some(*id) == own)
+        };
+        Self {
+            exact_match: measure(&EXACT_MATCH, 0, &|row| {
+                is_correct(&answers.texts[row], &asked[row].answers)
+            }),
+            recall_at_1: measure(&RECALL_AT_1, 1, &|row| found(row, 1)),
+            recall_at_10: measure(&RECALL_AT_10, 10, &|row| found(row, 10)),
+            questions,
+        }
+    }
+}
