@@ -102,11 +102,11 @@ pub struct Predict {
 impl Predict {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        if let Some(model) = &self.speech.asr_model {
+        if let Some(asr_model) = &self.speech.asr_model {
             let input = self.input.as_deref().context("give --input")?;
             return match &self.adapted.adapters {
-                Some(run) => self.transcribe_adapted((model, run), input),
-                None => self.transcribe(model, input),
+                Some(run) => self.transcribe_adapted((asr_model, run), input),
+                None => self.transcribe(asr_model, input),
             };
         }
         if self.output.is_dir() {

@@ -107,12 +107,12 @@ impl World {
         let file = |name: &str, bytes: &[u8]| output::write_new(&folder.join(name), bytes);
         output::create_folder(&folder.join("pictures"))?;
         output::create_folder(&folder.join("views"))?;
-        world.images.par_iter().enumerate().try_for_each(|(place, picture)| {
-            file(&format!("pictures/{}.png", picture.slug), picture.png)?;
+        world.images.par_iter().enumerate().try_for_each(|(index, image)| {
+            file(&format!("pictures/{}.png", image.slug), image.png)?;
             (1..=self.views).try_for_each(|number| {
                 let mut png = std::io::Cursor::new(Vec::new());
-                world.view(place, number)?.write_to(&mut png, image::ImageFormat::Png)?;
-                file(&format!("views/{}-{number}.png", picture.slug), png.get_ref())
+                world.view(index, number)?.write_to(&mut png, image::ImageFormat::Png)?;
+                file(&format!("views/{}-{number}.png", image.slug), png.get_ref())
             })
         })?;
 

@@ -71,7 +71,7 @@ impl Predict {
     /// Transcribes the clips of the input with the adapters of a run.
     pub(super) fn transcribe_adapted(
         &self,
-        (recogniser, run): (&str, &Path),
+        (asr_model, run): (&str, &Path),
         input: &Path,
     ) -> anyhow::Result<Outcome> {
         let format = self.speech.format(&self.output);
@@ -85,7 +85,7 @@ impl Predict {
         }
         let all = read_clips(input, self.quiet)?;
         paths::check_not_overwritten(&self.output, files_of(&all))?;
-        let mut adapted = AdaptedAsrModel::new(AsrModel::open(recogniser)?);
+        let mut adapted = AdaptedAsrModel::new(AsrModel::open(asr_model)?);
         let name = run.display().to_string();
         match self.adapted.frames {
             FramesName::Own => adapted.add(&name, run, self.adapted.image_encoder.as_deref())?,

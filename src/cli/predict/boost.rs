@@ -74,10 +74,10 @@ impl Boost {
     pub fn trees<'a>(
         &'a self,
         lists: Option<&'a BoostLists>,
-        recogniser: &'a AsrModel,
+        asr_model: &'a AsrModel,
     ) -> anyhow::Result<Option<BoostTrees<'a>>> {
         let (Some(lists), Some(file)) = (lists, self.boost.as_deref()) else { return Ok(None) };
-        let boost_builder = recogniser.boost_builder(self.boost_weight)?;
+        let boost_builder = asr_model.boost_builder(self.boost_weight)?;
         let mut trees = BoostTrees { boost_builder, lists, of_all: None, file };
         match lists {
             BoostLists::Of(words) => trees.of_all = Some(trees.tree(words)?),

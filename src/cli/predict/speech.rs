@@ -118,7 +118,7 @@ enum ClipAudio {
 
 impl Predict {
     /// Transcribes the clips in the input.
-    pub(super) fn transcribe(&self, recogniser: &str, input: &Path) -> anyhow::Result<Outcome> {
+    pub(super) fn transcribe(&self, asr_model: &str, input: &Path) -> anyhow::Result<Outcome> {
         let clips = match self.speech.streaming.stdin(input)? {
             Some(clip) => vec![clip],
             None => read_clips(input, self.quiet)?,
@@ -151,11 +151,11 @@ impl Predict {
             anyhow::bail!("--word-times needs --format jsonl; give both, or leave it out");
         }
         let lists = self.speech.boost.read(&clips, self.quiet)?;
-        let recogniser = AsrModel::open(recogniser)?;
+        let asr_model = AsrModel::open(asr_model)?;
         let options = self.speech.options(subtitles);
-        recogniser.check(&options)?;
-        let stream = self.speech.streaming.options(recogniser.max_seconds())?;
-        let trees = self.speech.boost.trees(lists.as_ref(), &recogniser)?;
+        asr_model.check(&options)?;
+        let stream = self.speech.streaming.options(asr_model.max_seconds())?;
+        let trees = self.speech.boost.trees(lists.as_ref(), &asr_model)?;
         let tree = |clip: &Clip| trees.as_ref().map_or(Ok(None), |trees| trees.of(clip));
         let started = Instant::now();
         let bar = output::progress_bar(clips.len(), "clips", self.quiet);
@@ -167,7 +167,7 @@ impl Predict {
                 for clip in batch {
                     let options = TranscribeOptions { boost: tree(clip)?, ..options.clone() };
                     let shown = (&bar, !self.speech.json && !self.quiet);
-                    match streaming::stream(&recogniser, &options, stream, clip, shown) {
+                    match streaming::stream(&asr_model, &options, stream, clip, shown) {
                         Ok(mut streamed) => {
                             if !options.timestamps {
                                 streamed.transcript.segments.clear();
@@ -185,7 +185,7 @@ impl Predict {
                 }
                 continue;
             }
-            let longest = (recogniser.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
+            let longest = (asr_model.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
             let opened: Vec<Result<ClipAudio, DataError>> =
                 batch.par_iter().map(|clip| open(clip, longest)).collect();
             let (mut short, mut transcripts) = (Vec::new(), Vec::new());
@@ -199,7 +199,7 @@ impl Predict {
                         let tell = |text: &str| bar.set_message(text.to_string());
                         let boost = tree(clip)?;
                         let options = TranscribeOptions { boost, ..options.clone() };
-                        transcribe_long(&recogniser, &options, samples, *reader, &tell)
+                        transcribe_long(&asr_model, &options, samples, *reader, &tell)
                     }
                     Err(error) => Err(error.into()),
                 };
@@ -213,7 +213,7 @@ impl Predict {
                 short.iter().map(|(_, samples)| samples.as_slice()).collect();
             let boosts: Vec<_> =
                 short.iter().map(|(clip, _)| tree(clip)).collect::<anyhow::Result<_>>()?;
-            let texts = recogniser.transcribe(&samples, &boosts, &options)?;
+            let texts = asr_model.transcribe(&samples, &boosts, &options)?;
             transcripts.extend(short.iter().map(|(clip, _)| *clip).zip(texts));
             // Long clips finish before short clips: restore the input order.
             transcripts.sort_by_key(|(clip, _)| batch.iter().position(|other| other.id == clip.id));
@@ -231,7 +231,7 @@ impl Predict {
             audio_seconds,
             seconds,
             real_time_factor: seconds / audio_seconds.max(1e-9),
-            weights_sha256: self.speech.json.then(|| recogniser.weights_sha256()).transpose()?,
+            weights_sha256: self.speech.json.then(|| asr_model.weights_sha256()).transpose()?,
             decoded_again: made.iter().filter(|(_, transcript)| transcript.decoded_again).count(),
             skipped,
             streaming: stream.map(|options| Report::of(options, &streams)),
@@ -344,7 +344,7 @@ fn open(clip: &Clip, longest: usize) -> Result<ClipAudio, DataError> {
 /// Transcribes a long recording. `first` has the samples that are already read; `reader` gives the
 /// rest.
 fn transcribe_long(
-    recogniser: &AsrModel,
+    asr_model: &AsrModel,
     options: &TranscribeOptions,
     mut first: Vec<f32>,
     mut reader: ClipReader,
@@ -366,7 +366,7 @@ fn transcribe_long(
         });
         tell(&format!("(this recording: {done:.0}{rest})"));
     };
-    recogniser.transcribe_long(options, read, progress)
+    asr_model.transcribe_long(options, read, progress)
 }
 
 /// Reads the clips in the input and prints how many files of a folder were skipped.

@@ -98,7 +98,7 @@ fn is_stdin(clip: &Clip) -> bool {
 /// Transcribes a clip as a stream and shows the text in `bar`. For standard input and `print`, also
 /// prints each final piece of text.
 pub(super) fn stream(
-    recogniser: &AsrModel,
+    asr_model: &AsrModel,
     options: &TranscribeOptions,
     stream: StreamOptions,
     clip: &Clip,
@@ -119,7 +119,7 @@ pub(super) fn stream(
     };
     if is_stdin(clip) {
         let read = |samples: &mut Vec<f32>| Ok(read_samples(&mut std::io::stdin(), samples)?);
-        let made = recogniser.transcribe_stream(options, stream, read, |pass| tell(pass, None));
+        let made = asr_model.transcribe_stream(options, stream, read, |pass| tell(pass, None));
         return made.and_then(|made| match made.passes {
             0 => {
                 let (path, reason) = ("standard input".into(), "has no samples".to_string());
@@ -131,7 +131,7 @@ pub(super) fn stream(
     let mut reader = clip.open(SAMPLE_RATE)?;
     let all = reader.seconds();
     let read = |samples: &mut Vec<f32>| Ok(reader.read(samples)?);
-    recogniser.transcribe_stream(options, stream, read, |pass| tell(pass, all))
+    asr_model.transcribe_stream(options, stream, read, |pass| tell(pass, all))
 }
 
 /// Appends the available 16-bit samples. Returns `false` at the end. Ignores half a sample at the
