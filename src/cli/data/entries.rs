@@ -403,7 +403,7 @@ impl Output {
 
 /// The number of records read and of records skipped, with reasons.
 fn counts_text(counts: &Counts) -> String {
-    let mut text = format!("{} records", counts.rows);
+    let mut text = format!("{} records", counts.records);
     let reasons: Vec<String> =
         counts.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     if !reasons.is_empty() {

@@ -19,8 +19,8 @@ impl Predict {
     pub(super) fn answer(&self, run: &Path, input: &Path) -> anyhow::Result<Outcome> {
         let Questions { list: questions, images } = read_questions(input)?;
         let answerer = self.open(run, images)?;
-        if let Some((place, fault)) = answerer.first_broken_image() {
-            let shows = questions.iter().find(|question| question.place == place);
+        if let Some((index, fault)) = answerer.first_broken_image() {
+            let shows = questions.iter().find(|question| question.place == index);
             let line = shows.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
         }
@@ -55,8 +55,8 @@ impl Predict {
     pub(super) fn reply(&self, run: &Path, haystack: &Path) -> anyhow::Result<Outcome> {
         let Haystacks { tasks, lines, images } = read_haystacks(haystack)?;
         let answerer = self.open(run, images)?;
-        if let Some((place, fault)) = answerer.first_broken_image() {
-            let shows = |task: &&Task| task.images.iter().any(|(shown, _)| *shown == place);
+        if let Some((index, fault)) = answerer.first_broken_image() {
+            let shows = |task: &&Task| task.images.iter().any(|(shown, _)| *shown == index);
             let task = tasks.iter().find(shows).map_or("", |task| &task.place);
             anyhow::bail!("{task}: {fault}");
         }
