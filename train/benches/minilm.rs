@@ -129,7 +129,7 @@ impl Peer {
         }
     }
 
-    fn ask(&mut self, request: &str) -> Option<f64> {
+    fn query(&mut self, request: &str) -> Option<f64> {
         writeln!(self.requests, "{request}").ok()?;
         self.requests.flush().ok()?;
         self.answer()
@@ -213,11 +213,11 @@ fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
     let chosen: Vec<usize> = (0..960).map(|i| i * 7919 % rows.len()).collect();
     for chunk in chosen.chunks(64) {
         let mut batch = Batch { sequences: Vec::new(), gold: Vec::new() };
-        for &place in chunk {
-            let row = &rows[place];
+        for &index in chunk {
+            let row = &rows[index];
             let title = titles.title(&row.context).unwrap_or_default().to_lowercase();
             let title: String = title.chars().take(100).collect();
-            let group = groups[group_of_row[place]].iter().map(|&i| rows[i].target.as_str());
+            let group = groups[group_of_row[index]].iter().map(|&i| rows[i].target.as_str());
             let mut others: Vec<&str> = Vec::new();
             for other in group.filter(|other| *other != row.target) {
                 if others.len() < 8 && !others.contains(&other) {
@@ -267,16 +267,20 @@ fn main() -> Result<()> {
     let file = tempfile::NamedTempFile::new()?;
     serde_json::to_writer(file.as_file(), &serde_json::json!([as_json(&even), json]))?;
     let mut peer = Peer::start(folder, file.path());
-    let mut ask = |request: &str| peer.as_mut().and_then(|peer| peer.ask(request));
+    let mut query = |request: &str| peer.as_mut().and_then(|peer| peer.query(request));
 
-    let their_peak = ask("memory");
-    compare("training step, 32 x 32 tokens", 15, || ours.step(&even).map(drop), || ask("step"))?;
-    compare("forward pass, 32 x 32 tokens", 15, || ours.forward(&even), || ask("forward"))?;
+    let their_peak = query("memory");
+    compare("training step, 32 x 32 tokens", 15, || ours.step(&even).map(drop), || query("step"))?;
+    compare("forward pass, 32 x 32 tokens", 15, || ours.forward(&even), || query("forward"))?;
     if !batches.is_empty() {
         let epoch = || batches.iter().try_for_each(|batch| ours.step(batch).map(drop));
-        compare("15 real batches of 64 pairs", 3, epoch, || ask("epoch"))?;
+        compare("15 real batches of 64 pairs", 3, epoch, || query("epoch"))?;
     }
-    let shown = |peak: Option<f64>| peak.map_or("not known".into(), |mb| format!("{mb:.0} MB"));
-    println!("peak memory of the step: ours {}, torch {}", shown(our_peak), shown(their_peak));
+    let megabytes = |peak: Option<f64>| peak.map_or("not known".into(), |mb| format!("{mb:.0} MB"));
+    println!(
+        "peak memory of the step: ours {}, torch {}",
+        megabytes(our_peak),
+        megabytes(their_peak)
+    );
     Ok(())
 }

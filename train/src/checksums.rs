@@ -120,8 +120,8 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
 
 /// Checks a model's folder like [`check_checksums`]. Hub models were checked when they were
 /// downloaded.
-pub(crate) fn check_model(place: &WeightsLocation) -> Result<()> {
-    match place {
+pub(crate) fn check_model(location: &WeightsLocation) -> Result<()> {
+    match location {
         WeightsLocation::Folder(folder) => check_checksums(folder),
         WeightsLocation::Hub { .. } => Ok(()),
     }
@@ -167,12 +167,15 @@ mod tests {
         for name in [WEIGHTS, RECIPE, "config.json", SUMMARY, CHECKSUMS] {
             let path = folder.path().join(name);
             let whole = fs::read(&path).expect("read");
-            for place in 0..whole.len() {
+            for offset in 0..whole.len() {
                 let mut bytes = whole.clone();
-                bytes[place] ^= 1 << (place % 8);
+                bytes[offset] ^= 1 << (offset % 8);
                 fs::write(&path, bytes).expect("written");
                 let error = check_checksums(folder.path()).expect_err("damaged");
-                assert!(matches!(error, TrainError::BadChecksum { .. }), "{name} {place}: {error}");
+                assert!(
+                    matches!(error, TrainError::BadChecksum { .. }),
+                    "{name} {offset}: {error}"
+                );
                 if name != CHECKSUMS {
                     assert!(error.to_string().contains(name), "{error}");
                 }

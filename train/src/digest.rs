@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_known_by_their_bytes() {
+    fn files_are_hashed_by_their_bytes() {
         let folder = tempfile::tempdir().expect("a folder");
         let [a, b] = ["a.wav", "b.wav"].map(|name| folder.path().join(name));
         std::fs::write(&a, "sound").expect("written");

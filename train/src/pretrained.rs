@@ -66,9 +66,9 @@ impl PretrainedFolder {
     /// # Errors
     /// [`TrainError::Data`] for an address that names no model; the errors of the check.
     pub(crate) fn open(location: &str) -> Result<Self> {
-        let place = WeightsLocation::parse(location)?;
-        check_model(&place)?;
-        Ok(Self { place, settings: HubSettings::from_env(), inner: String::new() })
+        let location = WeightsLocation::parse(location)?;
+        check_model(&location)?;
+        Ok(Self { place: location, settings: HubSettings::from_env(), inner: String::new() })
     }
 
     /// A subfolder. An empty path returns the same folder.

@@ -91,7 +91,7 @@ fn run(folder: &Path, set: &[&str], options: RunOptions) -> Option<RevealSummary
 }
 
 #[test]
-fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
+fn a_run_stopped_during_a_refresh_resumes_to_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, stopped) = (folder.path().join("whole"), folder.path().join("stopped"));
     let summary = run(&whole, &[], RunOptions::default()).unwrap();
@@ -141,18 +141,18 @@ fn a_model_without_memory_and_one_without_gate_are_trained_as_well() {
 }
 
 /// An error with its causes.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut told = error.to_string();
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        told = format!("{told}: {error}");
+        message = format!("{message}: {error}");
         cause = error.source();
     }
-    told
+    message
 }
 
 #[test]
-fn settings_that_no_run_can_work_with_are_refused_with_their_line() {
+fn unusable_settings_are_refused_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
     for (set, named) in [
         ("phase.fine-tune.feed.own_knowledge=1.5", "own_knowledge"),
@@ -172,8 +172,8 @@ fn settings_that_no_run_can_work_with_are_refused_with_their_line() {
         let run = folder.path().join("run");
         let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         let error = train_reveal(&mut recipe, &options).unwrap_err();
-        let told = told(&error);
-        assert!(told.contains(named), "{set}: {told}");
+        let message = with_causes(&error);
+        assert!(message.contains(named), "{set}: {message}");
         let _ = std::fs::remove_dir_all(&run);
     }
 }
@@ -233,8 +233,8 @@ fn a_run_starts_from_the_weights_of_another() {
         let recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options);
         let error =
             recipe.and_then(|mut recipe| train_reveal(&mut recipe, &options_of_run)).unwrap_err();
-        let told = told(&error);
-        assert!(told.contains(named), "{told}");
+        let message = with_causes(&error);
+        assert!(message.contains(named), "{message}");
         // Faults of the file itself are found before the run folder is created.
         assert!(!set.starts_with("start.") || !run.exists(), "{set}");
         let _ = std::fs::remove_dir_all(&run);
@@ -294,7 +294,7 @@ source = "vqa"
 "#;
 
 #[test]
-fn a_grid_shares_phases_and_goes_on_where_it_was() {
+fn a_grid_shares_phases_and_resumes() {
     let folder = tempfile::tempdir().unwrap();
     let grid =
         |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"));

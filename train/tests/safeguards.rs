@@ -32,21 +32,21 @@ fn a_recipe_may_allow_a_parameter_without_a_gradient() {
 }
 
 #[test]
-fn a_pattern_that_names_no_parameter_is_an_error_with_place_and_nearest_name() {
+fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
     let refused = |set: &str| {
         let folder = tempdir().expect("a temporary folder");
         let run = folder.path().join("run");
         let error = train(&mut Toy::default(), &run, &[set], false, None);
         error.expect_err("the pattern names nothing").to_string()
     };
-    for (set, place) in [
+    for (set, path) in [
         (r#"group=[{match="hed.**", rate=0.5}]"#, "group.0.match"),
         (r#"phase.second.group=[{match="hed.**", rate=0.5}]"#, "phase.1.group.0.match"),
         (r#"gradient_check.allow=["body.*", "hed.**"]"#, "gradient_check.allow.1"),
         (r#"awp.match=["hed.**"]"#, "awp.match.0"),
     ] {
         let error = refused(set);
-        let start = format!("--set {set}: `{place}` is `hed.**`, which matches none of the 4");
+        let start = format!("--set {set}: `{path}` is `hed.**`, which matches none of the 4");
         assert!(
             error.starts_with(&start) && error.contains("most similar name is `head."),
             "{error}"
@@ -84,7 +84,7 @@ fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
 }
 
 #[test]
-fn a_loss_that_is_not_a_number_is_left_out_twice_and_stops_at_the_third() {
+fn two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error() {
     let (result, folder) = broken(Breakage { nan_steps: vec![2, 3, 7], ..Breakage::default() });
     assert!(result.expect("two in a row are left out").finished);
     let metrics = fs::read_to_string(folder.path().join("run/metrics.jsonl")).expect("metrics");
@@ -103,9 +103,9 @@ fn a_loss_that_is_not_a_number_is_left_out_twice_and_stops_at_the_third() {
 
 /// The toy trains with `quiet`, so its output shows what `quiet` does not hide.
 #[test]
-fn a_step_that_is_left_out_is_told_even_quietly() {
+fn a_skipped_step_is_reported_even_with_quiet() {
     let output = std::process::Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", "a_loss_that_is_not_a_number_is_left_out_twice_and_stops_at_the_third"])
+        .args(["--exact", "two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error"])
         .arg("--nocapture")
         .output()
         .expect("the test in a process of its own");
@@ -115,7 +115,7 @@ fn a_step_that_is_left_out_is_told_even_quietly() {
 }
 
 #[test]
-fn a_file_in_the_place_of_a_run_folder_is_named_with_a_remedy() {
+fn a_file_instead_of_a_run_folder_is_named_with_a_remedy() {
     let folder = tempdir().expect("a temporary folder");
     let file = folder.path().join("file");
     fs::write(&file, "").expect("a file");

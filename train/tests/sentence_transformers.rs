@@ -132,7 +132,7 @@ fn compare(name: &str, made: &[f32], expected: &[Vec<f32>], wrong: &mut Vec<Stri
 }
 
 #[test]
-fn what_is_not_implemented_is_refused_by_file_and_name() {
+fn unsupported_features_are_refused_with_file_and_name() {
     type Change = fn(&mut Value);
     let cases: [(&str, &str, Change, &[&str]); 12] = [
         (
@@ -206,7 +206,7 @@ fn what_is_not_implemented_is_refused_by_file_and_name() {
 }
 
 #[test]
-fn a_file_that_modules_json_names_must_be_there() {
+fn a_file_named_in_modules_json_must_exist() {
     for (name, file) in [
         ("bert cls", "1_Pooling/config.json"),
         ("bert dense GELU", "2_Dense/config.json"),
@@ -225,7 +225,7 @@ fn a_file_that_modules_json_names_must_be_there() {
 }
 
 #[test]
-fn models_in_another_form_are_refused_with_the_commands_that_make_them_ready() {
+fn models_in_other_formats_are_refused_with_the_commands_that_convert_them() {
     let folder = written("bert cls");
     let rename = |from: &str, to: &str| {
         fs::rename(folder.path().join(from), folder.path().join(to)).unwrap();

@@ -158,16 +158,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_grids_folder_is_taken() {
-        let place = tempfile::tempdir().expect("a folder");
+    fn only_the_folder_of_a_grid_is_used() {
+        let parent = tempfile::tempdir().expect("a folder");
         for other in ["notes.txt", "seed-data", "seed-", "seed-1x"] {
-            let folder = place.path().join(format!("with-{other}"));
+            let folder = parent.path().join(format!("with-{other}"));
             fs::create_dir(&folder).expect("made");
             fs::write(folder.join(other), "precious").expect("written");
             assert!(GridFolder::open(&folder).is_err(), "{other}");
             assert_eq!(names(&folder).expect("names"), [other]);
         }
-        let old = place.path().join("old");
+        let old = parent.path().join("old");
         fs::create_dir_all(old.join("seed-1")).expect("made");
         fs::write(old.join("grid.json"), "{}").expect("written");
         GridFolder::open(&old).expect("a grid of an older version").tidy().expect("kept");
@@ -175,9 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_that_never_began_leaves_nothing() {
-        let place = tempfile::tempdir().expect("a folder");
-        let path = place.path().join("grids/new");
+    fn a_grid_without_a_run_leaves_nothing() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let path = parent.path().join("grids/new");
         let folder = GridFolder::open(&path).expect("new");
         let run = path.join("seed-1/configuration");
         let taken = TakenRun::take(&run).expect("taken").expect("free");

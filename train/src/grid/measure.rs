@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_of_the_same_questions() {
+    fn differences_compare_the_same_questions() {
         let found = difference_of(answers(7), answers(4), Metric::ExactMatch);
         assert!((found.value - 0.3).abs() < 1e-12 && found.n == 360);
         assert_eq!(
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_compared_have_the_same_items() {
+    fn compared_configurations_have_the_same_items() {
         let reason = |better: Answers, worse: Vec<(u64, Item)>, are_all| {
             let info = Metric::ExactMatch.info(true);
             difference(&info, "picture", better, Ok(worse), are_all).reason
@@ -200,8 +200,11 @@ mod tests {
         let all = answers(7).unwrap();
         let mut few = all.clone();
         few.retain(|(seed, item)| *seed != 2 || item.id != "5");
-        let told = reason(answers(7), few.clone(), true).unwrap();
-        assert!(told.contains("item 5 of seed 2") && told.contains("same test data"), "{told}");
+        let message = reason(answers(7), few.clone(), true).unwrap();
+        assert!(
+            message.contains("item 5 of seed 2") && message.contains("same test data"),
+            "{message}"
+        );
         assert!(reason(Ok(few.clone()), all.clone(), true).unwrap().contains("item 5 of seed 2"));
         // Only questions of one source.
         assert_eq!(reason(Ok(few), all.clone(), false), None);
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_may_be_better_where_it_is_to_be_no_worse() {
+    fn a_better_configuration_is_no_worse() {
         let rule = Rule::NoWorseBy(0.01);
         let fewer_errors = difference_of(answers(4), answers(7), Metric::Wer);
         assert_eq!(Verdict::of(&fewer_errors, rule), Verdict::Holds);
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn error_rates_weigh_items_by_their_words() {
+    fn error_rates_weight_items_by_their_words() {
         let item = |id: &str, numerator, denominator| {
             let item = Item {
                 metric: "wer".to_owned(),

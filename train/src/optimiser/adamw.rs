@@ -178,7 +178,7 @@ mod tests {
     /// Rows of a table get gradients at different steps. The result has to be the same without the
     /// shortcut, and after loading the state half-way, before or after setting the step count.
     #[test]
-    fn idle_rows_end_with_the_same_bytes() -> Result<()> {
+    fn idle_values_end_with_the_same_bytes() -> Result<()> {
         let settings = OptimiserSettings { learning_rate: 0.1, ..OptimiserSettings::default() };
         let run = |short_cut: bool, resume: Option<bool>| -> Result<Vec<f32>> {
             let builder = ParameterBuilder::on_cpu(5);

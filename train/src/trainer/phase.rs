@@ -313,8 +313,8 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         let state = &mut self.session.state;
         // Metrics of subsets, such as `exact_match/held_out`, are in `metrics.jsonl`.
         let whole = found.metrics.iter().filter(|(name, _)| !name.contains('/'));
-        let told: Vec<String> = whole.map(|(name, value)| format!("{name} {value:.4}")).collect();
-        self.progress.note(&format!("step {}, {}", state.step, told.join(", ")));
+        let values: Vec<String> = whole.map(|(name, value)| format!("{name} {value:.4}")).collect();
+        self.progress.note(&format!("step {}, {}", state.step, values.join(", ")));
         let margin = self.session.recipe.evaluation().margin;
         let improved = metric.improves(value, state.best.map(|best| best.value), margin);
         if improved {

@@ -10,7 +10,7 @@ use super::{RecipeSchema, TINY, entries, is_list_of_tables, list};
 const HEAD: &str = include_str!("head.md");
 
 /// The tables that each study reads as its own structs, with the paths of their schemas.
-const OWN: [(&str, &str); 4] = [
+const STUDY_TABLES: [(&str, &str); 4] = [
     ("data", "/properties/data"),
     ("model", "/properties/model"),
     ("memory", "/properties/memory"),
@@ -23,13 +23,13 @@ pub fn markdown(studies: &[RecipeSchema]) -> String {
     let Some(mut common) = studies.first().map(|first| first.recipe.clone()) else { return out };
     common["properties"]["study"]["enum"] = studies.iter().map(|study| study.study).collect();
     out += "\n## Every study\n";
-    write_table(&mut out, "", &common, &OWN.map(|(path, _)| path));
+    write_table(&mut out, "", &common, &STUDY_TABLES.map(|(path, _)| path));
     out += "\n### `[tiny]`\n";
     write_description(&mut out, "`[tiny]`", TINY);
     for study in studies {
         let _ = write!(out, "\n## Study `{}`\n", study.study);
-        for (path, place) in OWN {
-            let table = study.recipe.pointer(place);
+        for (path, pointer) in STUDY_TABLES {
+            let table = study.recipe.pointer(pointer);
             let read = table.filter(|table| entries(&table["properties"]).next().is_some());
             read.into_iter().for_each(|table| write_table(&mut out, path, table, &[]));
         }
@@ -102,8 +102,8 @@ fn kind(schema: &Value, plural: &str) -> String {
         "array" => {
             let items = kind(&schema["items"], "s");
             match (&schema["minItems"], &schema["maxItems"]) {
-                (Value::Number(least), Value::Number(most)) if least == most => {
-                    format!("{most} {items}")
+                (Value::Number(min), Value::Number(max)) if min == max => {
+                    format!("{max} {items}")
                 }
                 _ => format!("list of {items}"),
             }

@@ -191,11 +191,11 @@ impl AblationStudy for AvformerAblations {
                 format!("has a finished run with different weights than {weights} has now");
             Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
         };
-        let of_recogniser = |weights: &str| AsrModel::open(weights)?.weights_sha256();
+        let of_asr_model = |weights: &str| AsrModel::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
-        let recogniser = is_other(&model.asr_model, &was.asr_model_sha256, of_recogniser)?;
+        let asr_model = is_other(&model.asr_model, &was.asr_model_sha256, of_asr_model)?;
         let encoder = is_other(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
-        Ok(recogniser.or(encoder))
+        Ok(asr_model.or(encoder))
     }
 
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<()> {
@@ -219,8 +219,8 @@ impl AblationStudy for AvformerAblations {
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
         let utterances = query.utterances.as_deref().map_or(MAIN.to_vec(), |one| vec![one]);
         let systems = query.system.as_deref().map_or(OWN.to_vec(), |one| vec![one]);
-        let files = utterances.iter().flat_map(|heard| {
-            systems.iter().map(|system| folder.join(TEST).join(items_file(heard, system)))
+        let files = utterances.iter().flat_map(|set| {
+            systems.iter().map(|system| folder.join(TEST).join(items_file(set, system)))
         });
         let files: Vec<PathBuf> = files.collect();
         let Some(file) = files.iter().find(|file| file.is_file()) else {
@@ -373,7 +373,7 @@ utterances = "clean"
     }
 
     #[test]
-    fn rows_that_differ_in_what_is_seen_share_their_adapters() {
+    fn configurations_that_differ_in_frames_share_their_adapters() {
         let grid = grid(GRID).expect("a grid");
         let hash = |configuration: usize| {
             let shared = grid
@@ -390,7 +390,7 @@ utterances = "clean"
     }
 
     #[test]
-    fn what_shared_phases_leave_out_is_known_to_recipes() {
+    fn shared_phases_remove_only_known_recipe_keys() {
         // The last two settings are written to the recipe only if they differ from the default.
         let set =
             ["model.asr_model=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
@@ -405,7 +405,7 @@ utterances = "clean"
     }
 
     #[test]
-    fn wrong_rows_and_claims_are_refused_with_their_line() {
+    fn invalid_configurations_and_claims_are_refused_with_their_line() {
         let shipped = include_str!("../../../recipes/avformer/ablations.toml");
         let shipped =
             Grid::parse(shipped, Path::new("ablations.toml"), RECIPE, Path::new("tiny.toml"));

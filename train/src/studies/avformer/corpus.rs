@@ -94,7 +94,7 @@ impl Corpus {
             let every = train.clips().iter().flat_map(|one| one.frames.iter());
             let evaluated = validation.clips().iter().chain(test.clips());
             let evaluated = evaluated.flat_map(|one| sample_evenly(&one.frames, data.frames));
-            every.chain(evaluated).for_each(|place| images[*place].is_shown = true);
+            every.chain(evaluated).for_each(|index| images[*index].is_shown = true);
             Clips::Files { train, validation, test, images }
         };
         let optional = |path: &str| (!path.is_empty()).then(|| read(path)).transpose();
@@ -124,7 +124,7 @@ impl Corpus {
     /// The image files that do not decode, by index, each with the error.
     pub fn broken_images(&self) -> Vec<(usize, TrainError)> {
         let Clips::Files { images, .. } = &self.clips else { return Vec::new() };
-        let error = |place: usize| Some((place, self.image(place).err()?));
+        let error = |index: usize| Some((index, self.image(index).err()?));
         (0..images.len()).into_par_iter().filter_map(error).collect()
     }
 
@@ -140,7 +140,7 @@ impl Corpus {
         let broken: HashMap<usize, TrainError> = broken.into_iter().collect();
         for manifest in [train, validation, test] {
             manifest.keep(self.data.on_error, |one| {
-                match one.frames.iter().find_map(|place| broken.get(place)) {
+                match one.frames.iter().find_map(|index| broken.get(index)) {
                     None => Ok(()),
                     Some(error) => Err(error.to_string()),
                 }
@@ -305,10 +305,10 @@ impl Corpus {
 
     /// Whether an image can be shown. All candidate frames must decode, so that the set of clips
     /// does not depend on the number of frames shown.
-    pub fn is_shown(&self, place: usize) -> bool {
+    pub fn is_shown(&self, index: usize) -> bool {
         match &self.clips {
             Clips::World(_) => true,
-            Clips::Files { images, .. } => images[place].is_shown,
+            Clips::Files { images, .. } => images[index].is_shown,
         }
     }
 
@@ -316,27 +316,27 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Data`] for a file that is not an image.
-    pub fn image(&self, place: usize) -> Result<(DecodedImage, PathBuf)> {
+    pub fn image(&self, index: usize) -> Result<(DecodedImage, PathBuf)> {
         match &self.clips {
             Clips::World(world) => {
-                let (name, view) = (place / self.views_of_name(), place % self.views_of_name());
+                let (name, view) = (index / self.views_of_name(), index % self.views_of_name());
                 let (split, view) = match view.checked_sub(self.data.views) {
                     None => (Split::Train, view),
                     Some(view) if view < EVALUATED_VIEWS => (Split::Validation, view),
                     Some(view) => (Split::Test, view - EVALUATED_VIEWS),
                 };
-                let seen = world.view((split, name), view, self.data.view_size)?;
-                let (width, height) = seen.dimensions();
+                let view_pixels = world.view((split, name), view, self.data.view_size)?;
+                let (width, height) = view_pixels.dimensions();
                 let path = PathBuf::from(world.names().nth(name).unwrap_or_default());
-                let picture = DecodedImage::from_pixels(width, height, seen.into_raw());
+                let image = DecodedImage::from_pixels(width, height, view_pixels.into_raw());
                 let none = || {
                     let (path, reason) = (path.clone(), "has no pixels".to_string());
                     DataError::Image { path, reason }
                 };
-                Ok((picture.ok_or_else(none)?, path))
+                Ok((image.ok_or_else(none)?, path))
             }
             Clips::Files { images, .. } => {
-                let file = &images[place].file;
+                let file = &images[index].file;
                 Ok((DecodedImage::open(file)?, file.clone()))
             }
         }

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_file_is_not_read() {
+    fn a_changed_file_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("embeddings.safetensors");
         let rows = BTreeMap::from([([1; 32], vec![0.5, -2.0]), ([7; 32], vec![0.0, 3.0])]);

@@ -16,7 +16,7 @@ use crate::program::Program;
 use crate::recognise::{AsrModel, TranscribeOptions};
 
 /// Clips per batch.
-const AT_ONCE: usize = 8;
+const CLIPS_PER_BATCH: usize = 8;
 /// Batches between two saves: the most that a stopped run loses.
 const SAVED_EVERY: usize = 16;
 
@@ -41,8 +41,8 @@ impl FrozenTexts {
         let program = Program::running()?.sha256;
         let program = program.get(..12).unwrap_or(&program);
         let name = format!("{}.{program}.texts.json", asr_model.weights_sha256()?);
-        let (file, known) = cache::open((folder, &name), "texts", read)?;
-        (store.file, store.batches) = (Some(file), known.unwrap_or_default());
+        let (file, cached) = cache::open((folder, &name), "texts", read)?;
+        (store.file, store.batches) = (Some(file), cached.unwrap_or_default());
         Ok(store)
     }
 
@@ -58,17 +58,18 @@ impl FrozenTexts {
         mut progress: impl FnMut(usize),
     ) -> Result<Vec<String>> {
         let mut texts = Vec::with_capacity(clips.len());
-        for batch in clips.chunks(AT_ONCE) {
+        for batch in clips.chunks(CLIPS_PER_BATCH) {
             let key = sha256(batch);
-            let known = self.batches.get(&key).filter(|known| known.len() == batch.len());
-            let transcripts = match known {
-                Some(known) => known.clone(),
+            let cached = self.batches.get(&key).filter(|cached| cached.len() == batch.len());
+            let transcripts = match cached {
+                Some(cached) => cached.clone(),
                 None => {
-                    let heard = asr_model.transcribe(batch, &[], &TranscribeOptions::default())?;
-                    let heard: Vec<String> = heard.into_iter().map(|one| one.text).collect();
-                    self.batches.insert(key, heard.clone());
+                    let transcripts =
+                        asr_model.transcribe(batch, &[], &TranscribeOptions::default())?;
+                    let texts: Vec<String> = transcripts.into_iter().map(|one| one.text).collect();
+                    self.batches.insert(key, texts.clone());
                     self.unsaved += 1;
-                    heard
+                    texts
                 }
             };
             texts.extend(transcripts);
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_file_is_not_read() {
+    fn a_changed_file_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("texts.json");
         let batches =

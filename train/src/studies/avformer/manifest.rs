@@ -14,7 +14,7 @@ use crate::log::Progress;
 use crate::recognise::{MAX_FRAMES, sample_evenly};
 
 /// Audio files that are read together.
-const READ_AT_ONCE: usize = 64;
+const FILES_PER_BATCH: usize = 64;
 
 /// The clips of a manifest file.
 pub(super) struct Manifest {
@@ -66,7 +66,7 @@ impl Manifest {
     fn read_durations(&mut self, lengths: Lengths, on_error: OnError, quiet: bool) -> Result<()> {
         let mut progress = Progress::new(quiet, "audio files", 0, self.clips.len() as u64);
         let mut seconds = Vec::with_capacity(self.clips.len());
-        for clips in self.clips.chunks(READ_AT_ONCE) {
+        for clips in self.clips.chunks(FILES_PER_BATCH) {
             let read = clips.par_iter().map(|one| self.seconds(&one.clip, lengths));
             seconds.extend(read.collect::<Result<Vec<_>>>()?);
             progress.count(seconds.len() as u64);

@@ -16,11 +16,11 @@ const STATE_CACHE_GB: f64 = 8.0;
 /// The weight at which rehearsal keeps tiny.en's accuracy on clean speech (docs/avformer.md).
 const DISTILLATION: f64 = 40.0;
 /// The largest edge of a view, in pixels.
-const MOST_PIXELS: usize = 1024;
+const MAX_VIEW_SIZE: usize = 1024;
 /// The most clips and names of the embedded world.
-const MOST_CLIPS: usize = 1_000_000;
+const MAX_CLIPS: usize = 1_000_000;
 /// The most views of a name.
-const MOST_VIEWS: usize = 1_000;
+const MAX_VIEWS: usize = 1_000;
 
 /// `[data]`: speech clips with their frames.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -184,25 +184,25 @@ impl AvformerData {
             return Some(("noise", "and `test_noise` need at least one kind".into()));
         }
         let counts = [
-            ("names", self.names, MOST_CLIPS),
-            ("clips", self.clips, MOST_CLIPS),
-            ("validation_clips", self.validation_clips, MOST_CLIPS),
-            ("test_clips", self.test_clips, MOST_CLIPS),
-            ("views", self.views, MOST_VIEWS),
-            ("view_size", self.view_size as usize, MOST_PIXELS),
+            ("names", self.names, MAX_CLIPS),
+            ("clips", self.clips, MAX_CLIPS),
+            ("validation_clips", self.validation_clips, MAX_CLIPS),
+            ("test_clips", self.test_clips, MAX_CLIPS),
+            ("views", self.views, MAX_VIEWS),
+            ("view_size", self.view_size as usize, MAX_VIEW_SIZE),
         ];
-        let is_wrong = |(_, count, most): &&(_, usize, usize)| !(1..=*most).contains(count);
+        let is_wrong = |(_, count, max): &&(_, usize, usize)| !(1..=*max).contains(count);
         let wrong = counts.iter().find(is_wrong).filter(|_| self.is_world());
-        if let Some((key, count, most)) = wrong {
-            return Some((*key, format!("is {count}, not 1 to {most}")));
+        if let Some((key, count, max)) = wrong {
+            return Some((*key, format!("is {count}, not 1 to {max}")));
         }
         if self.frames > MAX_FRAMES {
             return Some(("frames", format!("are more than {MAX_FRAMES}")));
         }
         if self.is_world() && self.frames > self.views.min(EVALUATED_VIEWS) {
-            let most = self.views.min(EVALUATED_VIEWS);
+            let max = self.views.min(EVALUATED_VIEWS);
             let reason = format!(
-                "exceed the number of views: {most} (data.views in training, {EVALUATED_VIEWS} in the test)"
+                "exceed the number of views: {max} (data.views in training, {EVALUATED_VIEWS} in the test)"
             );
             return Some(("frames", reason));
         }

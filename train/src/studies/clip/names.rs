@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashed_names_share_what_their_words_share() {
+    fn names_with_common_words_have_similar_vectors() {
         let cosine = |a: &str, b: &str| -> f32 {
             hashed_words(a).iter().zip(hashed_words(b)).map(|(a, b)| a * b).sum()
         };
@@ -106,9 +106,8 @@ mod tests {
         assert!(cosine("woman and man", "man and woman") < 0.99);
         let bits =
             |name: &str| -> Vec<u32> { hashed_words(name).into_iter().map(f32::to_bits).collect() };
-        let pictures = engram_data::world::images::images().expect("the embedded pictures");
-        let vectors: HashSet<Vec<u32>> =
-            pictures.iter().map(|picture| bits(&picture.name)).collect();
-        assert_eq!(vectors.len(), pictures.len());
+        let images = engram_data::world::images::images().expect("the embedded images");
+        let vectors: HashSet<Vec<u32>> = images.iter().map(|image| bits(&image.name)).collect();
+        assert_eq!(vectors.len(), images.len());
     }
 }

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calibration_is_the_least_squares_line() {
+    fn calibration_fits_the_least_squares_line() {
         let line = Calibration::fit(&[0.0, 1.0, 2.0], &[1.0, 3.0, 5.0]);
         assert!((line.slope - 2.0).abs() < 1e-12 && (line.intercept - 1.0).abs() < 1e-12);
         let flat = Calibration::fit(&[1.0, 1.0], &[0.0, 0.5]);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rows_own_gold_has_a_part_in_its_scale() {
+    fn the_calibration_of_a_row_ignores_its_own_gold_score() {
         let row = |anchor: &str| PhrasePair {
             id: anchor.into(),
             anchor: anchor.into(),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bent_scale_is_straightened() {
+    fn stacking_fits_a_nonlinear_scale() {
         let rows = rows(900);
         // The scores are the square roots of the gold scores, so their squares are the gold scores.
         let scores = vec![gold(&rows).iter().map(|gold| gold.sqrt()).collect::<Vec<f64>>()];
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rows_own_gold_has_a_part_in_its_score() {
+    fn the_stacked_score_of_a_row_ignores_its_own_gold_score() {
         let mut rows = rows(900);
         let scores = vec![vec![0.5; 900]];
         let before = Stacking::cross_fitted(&rows, &scores);

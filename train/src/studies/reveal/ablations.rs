@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_of_the_questions_that_are_asked_of() {
+    fn metrics_use_only_the_selected_questions() {
         let mut all = test_answers();
         let exact = ones(&all, Metric::ExactMatch, None).unwrap();
         assert_eq!((exact.len(), exact.iter().sum::<f64>()), (12, 6.0));

@@ -36,7 +36,7 @@ impl BatchAugmentation {
         let Some(pixels) = input.pixels.as_ref().filter(|_| self.0 > 0) else { return Ok(input) };
         let (shape, edge) = (pixels.shape().clone(), pixels.dim(3)?);
         let mut augmented = pixels.flatten_all()?.to_vec1::<f32>()?;
-        augmented.par_chunks_mut(3 * edge * edge).for_each(|picture| self.apply(picture, edge));
+        augmented.par_chunks_mut(3 * edge * edge).for_each(|image| self.apply(image, edge));
         let pixels = Some(Tensor::from_vec(augmented, shape, &Device::Cpu)?);
         Ok(RevealInput { pixels, ..input })
     }
@@ -70,10 +70,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_alteration_is_another_picture_of_the_same_pixels() {
-        let picture: Vec<f32> = (0..27).map(|value| value as f32).collect();
+    fn each_augmentation_is_a_different_permutation_of_the_pixels() {
+        let image: Vec<f32> = (0..27).map(|value| value as f32).collect();
         let augmented = |number| {
-            let mut pixels = picture.clone();
+            let mut pixels = image.clone();
             BatchAugmentation(number).apply(&mut pixels, 3);
             pixels.into_iter().map(|value| value as u8).collect::<Vec<u8>>()
         };
@@ -86,22 +86,22 @@ mod tests {
     }
 
     #[test]
-    fn all_pictures_of_an_input_are_altered_alike() -> StudyResult<()> {
+    fn all_images_of_an_input_get_the_same_augmentation() -> StudyResult<()> {
         let pixels = Tensor::arange(0f32, 54.0, &Device::Cpu)?.reshape((2, 3, 3, 3))?;
         let tokens = PackedTokens::new(&[[1u32], [2]]);
         let input = RevealInput { tokens, pixels: Some(pixels), image_of: vec![Some(0), None] };
         let augmented = BatchAugmentation(13).of(input)?;
         assert_eq!(augmented.image_of, [Some(0), None]);
         let pixels = augmented.pixels.map(|pixels| pixels.flatten(1, 3)?.to_vec2::<f32>());
-        let pictures = pixels.transpose()?.unwrap_or_default();
-        let first: Vec<f32> = pictures[1].iter().map(|value| value - 27.0).collect();
-        assert_eq!(pictures[0], first);
-        assert_ne!(pictures[0], (0..27).map(|value| value as f32).collect::<Vec<f32>>());
+        let images = pixels.transpose()?.unwrap_or_default();
+        let first: Vec<f32> = images[1].iter().map(|value| value - 27.0).collect();
+        assert_eq!(images[0], first);
+        assert_ne!(images[0], (0..27).map(|value| value as f32).collect::<Vec<f32>>());
         Ok(())
     }
 
     #[test]
-    fn the_share_is_kept() {
+    fn the_share_of_augmented_batches_is_as_set() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut drawn = |share| {
             let drawn = (0..1000).map(|_| BatchAugmentation::draw(share, &mut rng));

@@ -172,8 +172,8 @@ impl Corpus {
     }
 
     /// The index of an item's source.
-    pub fn source_of(&self, place: usize) -> u32 {
-        let source = &self.items[place].entry.source;
+    pub fn source_of(&self, index: usize) -> u32 {
+        let source = &self.items[index].entry.source;
         self.sources.iter().position(|name| name == source).unwrap_or(0) as u32
     }
 
@@ -184,7 +184,7 @@ impl Corpus {
         let in_files = self.metric_kinds != [MetricKind::Entries];
         items
             .filter(|(_, item)| item.training && !item.text.is_empty())
-            .map(|(place, item)| Example {
+            .map(|(index, item)| Example {
                 id: item.entry.id,
                 task: Task::Answer,
                 name: item.entry.id.to_string(),
@@ -194,7 +194,7 @@ impl Corpus {
                 image: item.image,
                 view: 0,
                 answers: Vec::new(),
-                own: Some(place),
+                own: Some(index),
                 part: Part::Seen,
                 made_up: true,
             })

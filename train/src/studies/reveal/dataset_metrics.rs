@@ -70,13 +70,13 @@ impl MetricKind {
 /// Errors of reading a data set's file again.
 pub fn references_and_answers(
     corpus: &Corpus,
-    asked: &[&Example],
-    said: &[String],
+    examples: &[&Example],
+    answers: &[String],
 ) -> StudyResult<Vec<ReferencesAndAnswers>> {
     let mut sides = Vec::new();
-    for (place, metric_kind) in corpus.metric_kinds.iter().enumerate() {
-        let own = asked.iter().zip(said).filter(|(example, _)| example.metric_kind == place);
-        let own: Vec<(&Example, &str)> = own.map(|(one, said)| (*one, said.as_str())).collect();
+    for (index, metric_kind) in corpus.metric_kinds.iter().enumerate() {
+        let own = examples.iter().zip(answers).filter(|(example, _)| example.metric_kind == index);
+        let own: Vec<(&Example, &str)> = own.map(|(one, answer)| (*one, answer.as_str())).collect();
         let (kind, [people_file, model_file]) = metric_kind.kind();
         let (people, model) = match metric_kind {
             MetricKind::Entries => continue,
@@ -85,7 +85,7 @@ pub fn references_and_answers(
             MetricKind::Vqa(file) => vqa_sides(file, &own)?,
             MetricKind::Aokvqa(file) => aokvqa_sides(file, &own)?,
         };
-        let before = corpus.metric_kinds[..place].iter().filter(|one| one.kind().0 == kind).count();
+        let before = corpus.metric_kinds[..index].iter().filter(|one| one.kind().0 == kind).count();
         let name = match before {
             0 => kind.to_owned(),
             before => format!("{kind}-{}", before + 1),
@@ -105,9 +105,9 @@ pub fn references_and_answers(
 /// # Errors
 /// Errors of the evaluation, with the data set's file.
 pub fn check(corpus: &Corpus) -> StudyResult<()> {
-    let asked: Vec<&Example> = corpus.validation.iter().chain(&corpus.test).collect();
+    let examples: Vec<&Example> = corpus.validation.iter().chain(&corpus.test).collect();
     for ReferencesAndAnswers { kind, references, .. } in
-        references_and_answers(corpus, &asked, &vec![String::new(); asked.len()])?
+        references_and_answers(corpus, &examples, &vec![String::new(); examples.len()])?
     {
         match &kind {
             MetricKind::Entries | MetricKind::Captions => {}
@@ -165,7 +165,7 @@ fn captions(own: &[(&Example, &str)]) -> (Value, Value) {
         example.answers.iter().map(|caption| json!({ "image_id": id(example), "caption": caption }))
     });
     let results =
-        own.iter().map(|(example, said)| json!({ "image_id": id(example), "caption": said }));
+        own.iter().map(|(example, answer)| json!({ "image_id": id(example), "caption": answer }));
     let people = json!({
         "images": images.collect::<Vec<Value>>(),
         "annotations": references.collect::<Vec<Value>>(),
@@ -204,8 +204,8 @@ fn of_questions(
 
 fn vqa_sides(file: &Path, own: &[(&Example, &str)]) -> StudyResult<(Value, Value)> {
     let annotations = of_questions(file, own, Some("annotations"))?;
-    let results = annotations.iter().zip(own).map(|(annotation, (_, said))| {
-        json!({ "question_id": annotation.get("question_id"), "answer": said })
+    let results = annotations.iter().zip(own).map(|(annotation, (_, answer))| {
+        json!({ "question_id": annotation.get("question_id"), "answer": answer })
     });
     let results = results.collect();
     Ok((json!({ "annotations": annotations }), results))
@@ -215,7 +215,7 @@ fn aokvqa_sides(file: &Path, own: &[(&Example, &str)]) -> StudyResult<(Value, Va
     let questions = of_questions(file, own, None)?;
     let predictions: Map<String, Value> = own
         .iter()
-        .map(|(example, said)| (example.name.clone(), json!({ "direct_answer": said })))
+        .map(|(example, answer)| (example.name.clone(), json!({ "direct_answer": answer })))
         .collect();
     Ok((questions.into(), predictions.into()))
 }

@@ -258,7 +258,7 @@ impl Answerer {
     pub fn first_broken_image(&self) -> Option<(usize, DataError)> {
         let Images::Files(files) = &self.encoding.corpus.images else { return None };
         let checked = files.check().into_iter().enumerate();
-        checked.into_iter().find_map(|(place, checked)| Some((place, checked.err()?)))
+        checked.into_iter().find_map(|(index, checked)| Some((index, checked.err()?)))
     }
 
     /// Replies to haystack tasks about the images, each with its own entries of the memory.
@@ -268,14 +268,16 @@ impl Answerer {
     pub fn reply(&self, tasks: &[needle::Task]) -> StudyResult<Vec<needle::Reply>> {
         for task in tasks {
             if let Some(asked) = task.world.filter(|asked| Some(*asked) != self.world) {
-                let place = &task.place;
-                let known = match self.world {
-                    Some(known) => format!(
-                        "the run knows that of {known}: make its tasks with `engram data world`"
+                let location = &task.place;
+                let own_world = match self.world {
+                    Some(own_world) => format!(
+                        "the run knows that of {own_world}: make its tasks with `engram data world`"
                     ),
                     None => "the run uses images from files: ask it questions".to_owned(),
                 };
-                return Err(format!("{place}: is about the world of {asked}, but {known}").into());
+                return Err(
+                    format!("{location}: is about the world of {asked}, but {own_world}").into()
+                );
             }
         }
         needle::replies(&self.forward(), tasks)
@@ -394,7 +396,7 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
     let text = read_text(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut questions = Questions::default();
-    let mut place_of: HashMap<PathBuf, usize> = HashMap::new();
+    let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let wrong = |reason: String| DataError::Malformed {
@@ -413,7 +415,7 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
         if !file.is_file() {
             return Err(wrong(format!("image not found: {}", file.display())).into());
         }
-        question.place = *place_of.entry(file.clone()).or_insert_with(|| {
+        question.place = *index_of.entry(file.clone()).or_insert_with(|| {
             questions.images.push(file);
             questions.images.len() - 1
         });

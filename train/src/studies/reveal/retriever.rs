@@ -20,7 +20,7 @@ use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// Entries per encoding batch.
-const ENCODED_AT_A_TIME: usize = 256;
+const ENTRIES_PER_BATCH: usize = 256;
 
 /// A memory opened for reading.
 pub struct Retriever {
@@ -53,12 +53,12 @@ impl Retriever {
         };
         let format =
             MemoryFormat { width: config.key_dim, normalised: false, values: Some(values) };
-        let places: Vec<usize> = (0..corpus.items.len()).collect();
+        let indices: Vec<usize> = (0..corpus.items.len()).collect();
         let mut items = ItemEncoder::new(model, corpus, sequencer);
-        let batches = places.chunks(ENCODED_AT_A_TIME).map(|places| {
+        let batches = indices.chunks(ENTRIES_PER_BATCH).map(|indices| {
             stop.check().map_err(|stopped| MemoryError::Rows(stopped.into()))?;
-            let entries = places.iter().map(|place| corpus.items[*place].entry.clone()).collect();
-            let (keys, values) = items.encode(places).map_err(MemoryError::Rows)?;
+            let entries = indices.iter().map(|index| corpus.items[*index].entry.clone()).collect();
+            let (keys, values) = items.encode(indices).map_err(MemoryError::Rows)?;
             Ok(Batch { entries, keys, values })
         });
         let writer = Writer::create(folder, format, corpus.items.len(), batches);
@@ -244,17 +244,17 @@ impl<'a> ItemEncoder<'a> {
     }
 
     /// The keys and values of items, flattened; fastest in the order of the corpus.
-    pub fn encode(&mut self, places: &[usize]) -> StudyResult<(Vec<f32>, Vec<f32>)> {
+    pub fn encode(&mut self, indices: &[usize]) -> StudyResult<(Vec<f32>, Vec<f32>)> {
         let config = self.model.config();
         let (width, size) = (config.key_dim, config.value_tokens * config.t5.d_model);
         let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for place in places {
-            let (chunk, row) = (place / ENCODED_AT_A_TIME, place % ENCODED_AT_A_TIME);
+        for index in indices {
+            let (chunk, row) = (index / ENTRIES_PER_BATCH, index % ENTRIES_PER_BATCH);
             if self.chunk != Some(chunk) {
-                let first = chunk * ENCODED_AT_A_TIME;
-                let last = (first + ENCODED_AT_A_TIME).min(self.corpus.items.len());
-                let places: Vec<usize> = (first..last).collect();
-                let input = self.sequencer.entries(self.corpus, &places)?;
+                let first = chunk * ENTRIES_PER_BATCH;
+                let last = (first + ENTRIES_PER_BATCH).min(self.corpus.items.len());
+                let indices: Vec<usize> = (first..last).collect();
+                let input = self.sequencer.entries(self.corpus, &indices)?;
                 (self.keys, self.values) = encode(self.model, &input)?;
                 self.chunk = Some(chunk);
             }

@@ -18,7 +18,7 @@ pub struct Sequencer {
     /// The sequence of each item of the corpus.
     items: Vec<Vec<u32>>,
     /// The number of truncated items.
-    items_cut: usize,
+    truncated_items: usize,
     max_entry_tokens: usize,
     max_query_tokens: usize,
     max_answer_tokens: usize,
@@ -48,7 +48,7 @@ impl Sequencer {
             question: tokens.encode(question)?,
             knowledge: tokens.encode(knowledge)?,
             items: Vec::new(),
-            items_cut: 0,
+            truncated_items: 0,
             max_entry_tokens: data.max_entry_tokens,
             max_query_tokens: data.max_query_tokens,
             max_answer_tokens: data.max_answer_tokens,
@@ -58,7 +58,7 @@ impl Sequencer {
         let sequence = |item: &CorpusEntry| made.entry(&item.text);
         let (items, cut): (Vec<_>, Vec<bool>) =
             corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?;
-        (made.items, made.items_cut) = (items, cut.into_iter().filter(|cut| *cut).count());
+        (made.items, made.truncated_items) = (items, cut.into_iter().filter(|cut| *cut).count());
         Ok(made)
     }
 
@@ -91,7 +91,7 @@ impl Sequencer {
         let counts = [
             (
                 "entries",
-                self.items_cut,
+                self.truncated_items,
                 self.items.len(),
                 "max_entry_tokens",
                 self.max_entry_tokens,
@@ -99,11 +99,11 @@ impl Sequencer {
             ("questions", questions, asked, "max_query_tokens", self.max_query_tokens),
             ("answers", answers, asked, "max_answer_tokens", self.max_answer_tokens),
         ];
-        let told = counts.into_iter().filter(|(_, cut, ..)| *cut > 0);
-        let told = told.map(|(kind, cut, all, key, limit)| {
+        let truncated = counts.into_iter().filter(|(_, cut, ..)| *cut > 0);
+        let warnings = truncated.map(|(kind, cut, all, key, limit)| {
             format!("{cut} of {all} {kind} are truncated to `data.{key}` = {limit}")
         });
-        Ok(told.collect())
+        Ok(warnings.collect())
     }
 
     /// The tokenizer.
@@ -173,10 +173,11 @@ impl Sequencer {
     }
 
     /// The model input of entries; entries with the same image share it.
-    pub fn entries(&self, corpus: &Corpus, places: &[usize]) -> StudyResult<RevealInput> {
-        let texts: Vec<&[u32]> = places.iter().map(|place| self.items[*place].as_slice()).collect();
+    pub fn entries(&self, corpus: &Corpus, indices: &[usize]) -> StudyResult<RevealInput> {
+        let texts: Vec<&[u32]> =
+            indices.iter().map(|index| self.items[*index].as_slice()).collect();
         let views: Vec<Option<(usize, u32)>> =
-            places.iter().map(|place| corpus.items[*place].image.map(|p| (p, 0))).collect();
+            indices.iter().map(|index| corpus.items[*index].image.map(|p| (p, 0))).collect();
         self.input(corpus, &texts, &views)
     }
 
@@ -187,16 +188,16 @@ impl Sequencer {
         texts: &[T],
         views: &[Option<(usize, u32)>],
     ) -> StudyResult<RevealInput> {
-        let mut wanted: Vec<(usize, u32)> = views.iter().flatten().copied().collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        let place = |view: &(usize, u32)| wanted.binary_search(view).ok().map(|i| i as u32);
-        let image_of = views.iter().map(|view| view.as_ref().and_then(place)).collect();
-        let pixels = match wanted.is_empty() {
+        let mut distinct: Vec<(usize, u32)> = views.iter().flatten().copied().collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let index = |view: &(usize, u32)| distinct.binary_search(view).ok().map(|i| i as u32);
+        let image_of = views.iter().map(|view| view.as_ref().and_then(index)).collect();
+        let pixels = match distinct.is_empty() {
             true => None,
             false => {
-                let shape = (wanted.len(), 3, self.image_size, self.image_size);
-                let pixels = corpus.images.pixels(&wanted)?;
+                let shape = (distinct.len(), 3, self.image_size, self.image_size);
+                let pixels = corpus.images.pixels(&distinct)?;
                 Some(Tensor::from_vec(pixels, shape, &Device::Cpu)?)
             }
         };

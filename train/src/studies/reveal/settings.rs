@@ -438,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_that_cannot_be_or_count_for_nothing_are_refused() {
+    fn invalid_or_unused_sizes_are_refused() {
         let fresh = RevealModel::default;
         let invalid_key = |model: RevealModel| model.first_invalid_key().map(|(key, _)| key);
         let t5 = RevealModel { t5: "x".into(), ..fresh() };
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_not_augmented_where_the_memory_is_read() {
+    fn images_are_not_augmented_if_the_memory_is_read() {
         let retrieved = RevealFeed { augment: 0.5, ..RevealFeed::default() };
         let own = RevealFeed { knowledge: Knowledge::Own, ..retrieved.clone() };
         let images = RevealFeed { examples: Examples::Images, ..retrieved.clone() };

@@ -314,7 +314,7 @@ mod tests {
 
     /// The test must not repeat the sentences that select the checkpoint.
     #[test]
-    fn the_test_says_other_sentences_than_validation() -> Result<()> {
+    fn the_test_has_other_sentences_than_validation() -> Result<()> {
         let corpus = world()?;
         let texts = |split| -> Result<Vec<String>> {
             Ok(corpus.evaluated(split)?.into_iter().map(|one| one.text).collect())
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn few_voices_speak_where_few_are_asked_for() -> Result<()> {
+    fn only_the_requested_voices_speak() -> Result<()> {
         let corpus = world()?;
         let Source::World { train, .. } = &corpus.source else { panic!("the embedded world") };
         let first = &train[0][0];
