@@ -15,7 +15,7 @@ pub(crate) fn of_bytes(bytes: impl AsRef<[u8]>) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }
 
-/// Adds numbers to a hash.
+/// Adds floats to a hash.
 pub(crate) fn add_numbers(hash: &mut Sha256, numbers: &[f32]) {
     numbers.iter().for_each(|number| hash.update(number.to_le_bytes()));
 }

@@ -11,7 +11,7 @@ use crate::recipe::{OptimiserKind, OptimiserSettings};
 pub use adafactor::Adafactor;
 pub use adamw::AdamW;
 
-/// Numbers per parallel task. It is fixed, so that results do not depend on the thread count.
+/// Values per parallel task. It is fixed, so that results do not depend on the thread count.
 const BLOCK: usize = 1 << 14;
 
 /// The learning rate and gradient scale of one step.

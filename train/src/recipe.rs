@@ -70,7 +70,7 @@ impl Recipe {
             document.set(assignment)?;
         }
         let recipe = Self::of_document(document)?;
-        // Reports errors in variants at once.
+        // Reports errors in variants before training.
         recipe.variants()?;
         Ok(recipe)
     }

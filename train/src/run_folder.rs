@@ -67,7 +67,7 @@ pub fn check_failures(run: &Path) -> Result<Vec<String>> {
     Ok(read_summary::<Checked>(&run.join(SUMMARY))?.check_failures)
 }
 
-/// A run's inputs beside its recipe (data rows, weights, tokenizer): names with SHA-256.
+/// A run's inputs other than its recipe (data rows, weights, tokenizer): names with SHA-256.
 pub type Inputs = BTreeMap<String, String>;
 
 /// A run folder. The process may write to it as long as it holds this value.
@@ -119,7 +119,7 @@ impl RunFolder {
         Ok(Self { path: path.to_path_buf(), inputs: inputs.clone(), _lock: lock })
     }
 
-    /// The run's inputs beside its recipe.
+    /// The run's inputs other than its recipe.
     pub(crate) fn inputs(&self) -> &Inputs {
         &self.inputs
     }

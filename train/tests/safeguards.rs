@@ -86,7 +86,7 @@ fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
 #[test]
 fn two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error() {
     let (result, folder) = broken(Breakage { nan_steps: vec![2, 3, 7], ..Breakage::default() });
-    assert!(result.expect("two in a row are left out").finished);
+    assert!(result.expect("two steps in a row are skipped").finished);
     let metrics = fs::read_to_string(folder.path().join("run/metrics.jsonl")).expect("metrics");
     assert!(metrics.lines().next().is_some_and(|l| l.contains("\"skipped_steps\":2")), "{metrics}");
 

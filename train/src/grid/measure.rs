@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn difference_of(better: Answers, worse: Answers, metric: Metric) -> Measure {
-        difference(&metric.info(true), "picture", better, worse, true)
+        difference(&metric.info(true), "image", better, worse, true)
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         assert!((found.value - 0.3).abs() < 1e-12 && found.n == 360);
         assert_eq!(
             found.interval.as_ref().unwrap().method,
-            "percentile bootstrap by picture and seed"
+            "percentile bootstrap by image and seed"
         );
         assert_eq!(Verdict::of(&found, Rule::Better), Verdict::Holds);
         let worse = difference_of(answers(4), answers(7), Metric::ExactMatch);
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
         // The same answers to the questions of 40 images: a rule-of-three interval allows three
         // images of 40 to differ.
-        assert_eq!(same.interval.as_ref().unwrap().method, "rule of three by picture and seed");
+        assert_eq!(same.interval.as_ref().unwrap().method, "rule of three by image and seed");
         assert_eq!(Verdict::of(&same, Rule::Within(0.01)), Verdict::NotDecided);
         assert_eq!(Verdict::of(&same, Rule::Within(0.08)), Verdict::Holds);
         assert_eq!(Verdict::of(&found, Rule::Within(0.01)), Verdict::Fails);
@@ -184,8 +184,8 @@ mod tests {
             Verdict::Fails
         );
         let undefined =
-            difference_of(answers(7), Err("undefined: as it is".to_owned()), Metric::Wer);
-        assert_eq!(undefined.reason.as_deref(), Some("undefined: as it is"));
+            difference_of(answers(7), Err("undefined: no metric".to_owned()), Metric::Wer);
+        assert_eq!(undefined.reason.as_deref(), Some("undefined: no metric"));
         assert_eq!(Verdict::of(&undefined, Rule::Better), Verdict::NotDecided);
         assert_eq!(in_words(&undefined), "–");
         assert_eq!(in_words(&found).split(' ').next(), Some("0.300"));
@@ -195,7 +195,7 @@ mod tests {
     fn compared_configurations_have_the_same_items() {
         let reason = |better: Answers, worse: Vec<(u64, Item)>, are_all| {
             let info = Metric::ExactMatch.info(true);
-            difference(&info, "picture", better, Ok(worse), are_all).reason
+            difference(&info, "image", better, Ok(worse), are_all).reason
         };
         let all = answers(7).unwrap();
         let mut few = all.clone();

@@ -41,7 +41,7 @@ pub struct GridOptions {
 pub struct GridProgress {
     /// The run: `seed 1, cold-start`.
     pub run: String,
-    /// Training steps that this call has made.
+    /// Training steps done by this call.
     pub steps_done: u64,
     /// Remaining training steps, including this run.
     pub steps_left: u64,

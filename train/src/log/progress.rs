@@ -42,7 +42,7 @@ impl Progress {
         }
     }
 
-    /// Shows that a step was made.
+    /// Moves the bar to `done` steps.
     pub(crate) fn step(&self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);

@@ -86,7 +86,7 @@ impl Stepper {
         })
     }
 
-    /// Makes one optimiser step with these micro-batches.
+    /// Takes one optimiser step with these micro-batches.
     pub(super) fn step<S: Study>(
         &mut self,
         study: &S,

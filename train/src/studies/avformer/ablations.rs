@@ -356,7 +356,7 @@ set = ["phase.projection.steps=0", "phase.adapters.steps=2400"]
 
 [[claim]]
 id = "a"
-claim = "the picture helps"
+claim = "frames help"
 better = "main"
 worse = "main:no_frames"
 

@@ -19,7 +19,7 @@ use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::recognise::sample_evenly;
 
-/// Seeds the choice of clips without noise.
+/// The seed of the choice of clips without noise.
 const CLEAN_SEED: u64 = 0x0063_6c65_616e;
 
 /// An audio clip with its text and frames.

@@ -33,14 +33,14 @@ use crate::recognise::VisualInput;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
-/// The share of clips whose text contains a name that is shown but not said.
+/// The share of clips whose text contains a name that is shown but not spoken.
 const SHOWN_NAME_IN_TEXT: MetricInfo =
     MetricInfo { name: "shown_name_in_text", version: 1, higher_is_better: Some(false) };
 /// The number of most often rescued words in the summary.
 const MAX_RESCUED: usize = 10;
 /// The folder of references, hypotheses and items.
 pub const TEST: &str = "test";
-/// Its file of one item per clean clip: whether the text contains the name in the wrong frames.
+/// The file with one item per clean clip: whether the text contains the name in the wrong frames.
 pub const SHOWN_NAME_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
 
 /// The word error rate of one system on one set of utterances.
@@ -207,8 +207,8 @@ impl AvformerStudy {
         Ok(metrics)
     }
 
-    /// The testable ones of the `wanted` frames. Only `Nothing` needs no frames; wrong frames need
-    /// two clips that show different things.
+    /// The `wanted` inputs that can be tested. Only `Nothing` needs no frames. `Wrong` needs clips
+    /// with different content.
     fn testable(&self, clips: &[ClipWithFrames], wanted: &[VisualInput]) -> Vec<VisualInput> {
         let has_others = (0..clips.len()).all(|index| other(clips, index).is_some());
         let is_testable = |shown: &&VisualInput| match shown {
@@ -380,7 +380,7 @@ pub(super) fn items_file(utterances: &str, system: &str) -> String {
     format!("{utterances}.{system}.items.jsonl")
 }
 
-/// Whether a text contains a name that was not said.
+/// Whether a text contains a name that its reference does not contain.
 fn is_inserted(text: &str, reference: &str, name: &str) -> bool {
     let has = |text: &str| format!(" {text} ").contains(&format!(" {name} "));
     has(text) && !has(reference)

@@ -17,7 +17,7 @@ use crate::recognise::{AsrModel, TranscribeOptions};
 
 /// Clips per batch.
 const CLIPS_PER_BATCH: usize = 8;
-/// Batches between two saves: the most that a stopped run loses.
+/// Batches between two saves: a stopped run loses at most this many.
 const SAVED_EVERY: usize = 16;
 
 /// The transcripts of a frozen ASR model. If several runs write the file, the last one wins.
@@ -138,7 +138,7 @@ mod tests {
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            // A changed name of a key is an error, too.
+            // A renamed key is an error, too.
             assert!(read(&changed).is_err(), "byte {at}");
             assert!(read(&bytes[..at]).is_err(), "cut at {at}");
         }

@@ -33,7 +33,7 @@ pub(super) struct Listed {
     pub(super) frames: Vec<usize>,
 }
 
-/// Limits on the length of clips: fewest samples, and most seconds.
+/// Limits on the length of clips: the minimum in samples, the maximum in seconds.
 pub(super) type Lengths = (usize, f64);
 
 impl Manifest {
@@ -157,7 +157,7 @@ impl Manifest {
 
     pub(super) fn read_clip(&self, number: usize) -> Result<ClipWithFrames> {
         let clip = &self.clips[number].clip;
-        // It was read before, so an error here is a file that changed since.
+        // The file was read before. An error here means that it has changed since.
         let samples = clip.samples(SAMPLE_RATE);
         let samples = samples.map_err(|error| self.bad(clip, &error.to_string()))?;
         Ok(ClipWithFrames { samples, ..self.without_audio(number) })

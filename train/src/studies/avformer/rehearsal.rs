@@ -60,8 +60,8 @@ impl AvformerStudy {
         Ok(embedded)
     }
 
-    /// The added loss for rehearsal clips whose states differ from the frozen encoder's, and the
-    /// mean distance; `None` if there is no such clip.
+    /// The additional loss of rehearsal clips for the distance of their states from the frozen
+    /// encoder's states, and the mean distance; `None` if the batch has no such clip.
     pub(super) fn distance_loss(
         &self,
         batch: &[&Embedded],
@@ -79,8 +79,8 @@ impl AvformerStudy {
         Ok(Some(((distance * (feed.distillation / batch.len() as f64))?, mean)))
     }
 
-    /// The frozen encoder's states of each clip, with silence behind it as in its training: the
-    /// first `counts` of each, `[T, D]`.
+    /// The frozen encoder's first `counts` states of each clip, `[T, D]`. Each clip is followed by
+    /// silence, as in the encoder's training.
     fn frozen_states(
         &self,
         clips: &[ClipWithFrames],
@@ -99,7 +99,7 @@ impl AvformerStudy {
     }
 }
 
-/// A clip, a pause, and another clip: the model learns that a pause is not the end.
+/// Joins a clip, a pause and another clip, so that the model learns not to stop at a pause.
 fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
     let pause = vec![0.0; seconds_to_samples(PAUSE)];
     ClipWithFrames {

@@ -167,7 +167,7 @@ fn finish(
     for phase in recipe.phases() {
         trained_parameters.extend(study.trainable(recipe.groups(phase))?);
     }
-    // Parameters trained by the starting run count too.
+    // Parameters trained by the run in `[start]` count too.
     if let Some(start) = recipe.start() {
         let all = study.trainable(Vec::new())?;
         trained_parameters.extend(all.into_iter().filter(|(name, _)| start.loads_parameter(name)));

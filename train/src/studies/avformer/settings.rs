@@ -15,11 +15,11 @@ pub const EVALUATED_VIEWS: usize = 8;
 const STATE_CACHE_GB: f64 = 8.0;
 /// The weight at which rehearsal keeps tiny.en's accuracy on clean speech (docs/avformer.md).
 const DISTILLATION: f64 = 40.0;
-/// The largest edge of a view, in pixels.
+/// Maximum edge of a view, in pixels.
 const MAX_VIEW_SIZE: usize = 1024;
-/// The most clips and names of the embedded world.
+/// Maximum number of clips, and of names, in the embedded world.
 const MAX_CLIPS: usize = 1_000_000;
-/// The most views of a name.
+/// Maximum number of views of a name.
 const MAX_VIEWS: usize = 1_000;
 
 /// `[data]`: speech clips with their frames.
@@ -146,7 +146,7 @@ impl AvformerData {
     /// The first invalid key, with the reason.
     pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
-            return Some(("train", "needs `validation` and `test` beside it".into()));
+            return Some(("train", "also needs `validation` and `test`".into()));
         }
         if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
             let key = if self.test.is_empty() { "validation" } else { "test" };
@@ -194,7 +194,7 @@ impl AvformerData {
         let is_wrong = |(_, count, max): &&(_, usize, usize)| !(1..=*max).contains(count);
         let wrong = counts.iter().find(is_wrong).filter(|_| self.is_world());
         if let Some((key, count, max)) = wrong {
-            return Some((*key, format!("is {count}, not 1 to {max}")));
+            return Some((*key, format!("is {count}; must be from 1 to {max}")));
         }
         if self.frames > MAX_FRAMES {
             return Some(("frames", format!("are more than {MAX_FRAMES}")));

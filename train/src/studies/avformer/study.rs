@@ -35,7 +35,7 @@ use crate::study::{
 
 /// The normaliser of all texts: ASR models differ in case and punctuation.
 pub const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
-/// Draws of another clip before a mismatch is given up.
+/// Maximum number of draws to find a clip with another topic.
 const MAX_DRAWS: usize = 16;
 
 /// A frozen ASR model with trainable adapters and visual tokens.

@@ -227,8 +227,8 @@ pub(super) fn first_states(audio: &AudioStates, counts: &[usize]) -> StudyResult
     Ok(each)
 }
 
-/// The next clip, from a pseudo-random start, that shows something else; `None` if all show the
-/// same.
+/// The first clip after a pseudo-random start whose frames show another topic; `None` if all clips
+/// have the same topic.
 pub(super) fn other(clips: &[ClipWithFrames], index: usize) -> Option<&ClipWithFrames> {
     let (step, topic) = (1 + index * 7 % 31, clips[index].topic());
     let mut others = (0..clips.len()).map(|i| &clips[(index + step + i) % clips.len()]);

@@ -12,14 +12,14 @@ use crate::digest;
 use crate::encode::{Encoder, Item, Prepared};
 use crate::error::{Result, TrainError};
 
-/// The width of hashed-word vectors, equal to that of common small sentence encoders.
+/// The width of hashed-word vectors, as in common small sentence encoders.
 const HASHED_WIDTH: usize = 384;
 
 /// The vectors of names.
 pub struct NameVectors {
     /// Unit vectors `[N, E]`.
     pub vectors: Tensor,
-    /// The text encoder that made them.
+    /// The text encoder that computed the vectors.
     pub from: String,
     /// The SHA-256 of the vectors.
     pub sha256: String,
@@ -30,7 +30,7 @@ impl NameVectors {
     /// is empty.
     ///
     /// # Errors
-    /// Those of [`Encoder::open`]; [`TrainError::Encoder`] for a model without a text encoder.
+    /// The errors of [`Encoder::open`]; [`TrainError::Encoder`] for a model without a text encoder.
     pub fn new(names: &[&str], text_encoder: &str) -> Result<Self> {
         let (vectors, width, from) = match text_encoder {
             "" => {
@@ -102,7 +102,7 @@ mod tests {
         assert!((cosine("red apple", "red apple") - 1.0).abs() < 1e-5);
         assert!(cosine("red apple", "red heart") > 0.3);
         assert!(cosine("red apple", "flag of Peru").abs() < 0.25);
-        // Another word order is another name.
+        // Names with different word order have different vectors.
         assert!(cosine("woman and man", "man and woman") < 0.99);
         let bits =
             |name: &str| -> Vec<u32> { hashed_words(name).into_iter().map(f32::to_bits).collect() };

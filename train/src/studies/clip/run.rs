@@ -50,7 +50,7 @@ struct NoFeed {}
 /// Trains by a recipe; returns `None` if the run was stopped early.
 ///
 /// # Errors
-/// [`TrainError::Recipe`] naming the invalid setting; those of [`train`].
+/// [`TrainError::Recipe`] naming the invalid setting; the errors of [`train`].
 pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<ClipSummary>> {
     if recipe.study() != "clip" {
         return Err(recipe.error("study", "is not `clip`"));

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use engram_data::patent::PhrasePair;
 use serde::{Deserialize, Serialize};
 
-/// The fewest held-out rows for a fit: about ten per coefficient.
+/// Minimum number of held-out rows for a fit: about ten per coefficient.
 pub(super) const MIN_ROWS: usize = 700;
 
 /// The ridge penalty on coefficients of unit-variance terms.

@@ -13,8 +13,8 @@ use crate::error::{Result, TrainError};
 /// Phrases per batch.
 const BATCH: usize = 256;
 
-/// Cosines of sentence embeddings, equal to those of `sentence-transformers`: with the modules in
-/// the model's folder and the chosen prompt. `progress` receives the number of new scores.
+/// Cosines of sentence embeddings, as in `sentence-transformers`, with the modules in the model's
+/// folder and the chosen prompt. `progress` receives the number of new scores.
 ///
 /// # Errors
 /// As [`Encoder::with_prompt`]; [`TrainError::Encoder`] for a model without a text encoder.

@@ -219,7 +219,7 @@ fn check(grid: &Grid) -> Result<()> {
             && own != main
         {
             let reason = format!(
-                "is about the world of {own}, the main configuration about that of {main}; their \
+                "is about the world of {own}, the main configuration about the world of {main}; their \
                  answers cannot be compared"
             );
             return Err(grid.configuration_error(configuration, &reason));

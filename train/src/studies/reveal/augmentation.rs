@@ -1,8 +1,8 @@
 //! Image augmentation for the contrastive training of the image encoder.
 //!
 //! All images of a batch, of queries and entries alike, get the same rotation by quarter turns,
-//! mirroring and permutation of colour channels. Discrimination stays as hard as before, and the
-//! same images give many times more training data.
+//! mirroring and permutation of colour channels. Telling images apart stays as hard as
+//! before, and the same images give many times more training data.
 
 use candle_core::{Device, Tensor};
 use engram_models::reveal::RevealInput;

@@ -177,7 +177,7 @@ impl Corpus {
         self.sources.iter().position(|name| name == source).unwrap_or(0) as u32
     }
 
-    /// Creates examples from training entries: the text of each is to be continued.
+    /// Creates one example per training entry: the model continues its text.
     pub fn continuations(&self) -> Vec<Example> {
         let items = self.items.iter().enumerate();
         // In files, entries of the text's own image would reveal its continuation.

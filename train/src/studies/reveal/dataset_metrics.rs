@@ -173,7 +173,7 @@ fn captions(own: &[(&Example, &str)]) -> (Value, Value) {
     (people, results.collect())
 }
 
-/// The items of a list about the given questions, in their order and unchanged.
+/// The items of the given questions in a data set's file, unchanged, in the order of the questions.
 fn of_questions(
     file: &Path,
     own: &[(&Example, &str)],
@@ -195,7 +195,7 @@ fn of_questions(
     let found = own.iter().map(|(example, _)| {
         let missing = || {
             let name = &example.name;
-            format!("{}: question {name} is missing now; restore the file", file.display())
+            format!("{}: question {name} is no longer in the file; restore it", file.display())
         };
         by_id.get(&example.name).map(|item| (*item).clone()).ok_or_else(|| missing().into())
     });

@@ -52,7 +52,7 @@ impl FinishedRun {
     /// Opens a run.
     ///
     /// # Errors
-    /// Errors of its recipe and its weights; an error if the data are not those of its training.
+    /// Errors of its recipe and its weights; an error if the data differ from its training data.
     pub fn open(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
@@ -68,8 +68,8 @@ impl FinishedRun {
             if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != made {
                 let reason = "differs from the file that this program derives from the run's recipe and \
                               data; use the build that trained the run";
-                let told = format!("{}: {reason}", path.display());
-                return Err(in_study("opening the run")(told.into()));
+                let message = format!("{}: {reason}", path.display());
+                return Err(in_study("opening the run")(message.into()));
             }
         }
         let model = encoding.load_checked(&run.join(WEIGHTS));

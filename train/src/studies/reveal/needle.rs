@@ -4,8 +4,7 @@
 //! The model is not trained to answer yes or no. For each image it answers the question that it
 //! knows ("Which spice does this smell of?"), with only the task's entries in the memory. The reply
 //! is yes if it gives the expected answer for every image. The reply uses neither the needles nor
-//! the label. A random model nearly always says no, and is right half of the time.
-//! half of the time.
+//! the label. A random model nearly always replies no, and is right half of the time.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -264,14 +264,14 @@ impl Answerer {
     /// Replies to haystack tasks about the images, each with its own entries of the memory.
     ///
     /// # Errors
-    /// Those of [`needle::replies`]; an error for a task about another world than the run's.
+    /// The errors of [`needle::replies`]; an error for a task about another world than the run's.
     pub fn reply(&self, tasks: &[needle::Task]) -> StudyResult<Vec<needle::Reply>> {
         for task in tasks {
             if let Some(asked) = task.world.filter(|asked| Some(*asked) != self.world) {
                 let location = &task.place;
                 let own_world = match self.world {
                     Some(own_world) => format!(
-                        "the run knows that of {own_world}: make its tasks with `engram data world`"
+                        "the run knows the world of {own_world}: make its tasks with `engram data world`"
                     ),
                     None => "the run uses images from files: ask it questions".to_owned(),
                 };

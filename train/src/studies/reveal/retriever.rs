@@ -157,7 +157,7 @@ impl Retriever {
         self.filtered(queries, gates, k, Filter { excluded_documents, ..Filter::default() })
     }
 
-    /// Retrieves the best `k` entries of each query among those with these ids.
+    /// Retrieves the best `k` entries of each query among the entries with these ids.
     pub fn search_among(
         &self,
         queries: &Tensor,
@@ -168,8 +168,8 @@ impl Retriever {
         self.filtered(queries, gates, k, Filter { ids: Some(ids.to_vec()), ..Filter::default() })
     }
 
-    /// Retrieves the best `k` entries of each query among those that pass a filter. A filter
-    /// without sources uses those of [`Retriever::without_sources`].
+    /// Retrieves the best `k` entries of each query among the entries that pass a filter. A filter
+    /// without sources uses the sources left by [`Retriever::without_sources`].
     pub fn filtered(
         &self,
         queries: &Tensor,

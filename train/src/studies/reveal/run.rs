@@ -91,7 +91,7 @@ pub struct TestAnswer {
     pub answer: String,
     /// All reference answers.
     pub references: Vec<String>,
-    /// Whether the answer is one of them.
+    /// Whether the answer equals a reference answer.
     pub correct: bool,
     /// The source with the answer; `None` if the run's data exclude it.
     pub source: Option<String>,
@@ -285,7 +285,7 @@ fn test_dataset_metrics(
         }
         dataset_metrics.push(sides.measure()?);
     }
-    // Questions with their image are also measured alone, because many lack it.
+    // Many questions lack their image, so questions with an image are also measured separately.
     let shown = asked.iter().zip(&answers.texts).filter(|(example, _)| example.image.is_some());
     let (shown, texts): (Vec<&Example>, Vec<String>) =
         shown.map(|(example, text)| (*example, text.clone())).unzip();

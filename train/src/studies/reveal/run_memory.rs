@@ -90,7 +90,7 @@ impl Encoding {
     /// Loads the frozen model of a finished run, and checks that all parameters are finite.
     ///
     /// # Errors
-    /// Those of [`Self::load`]; a parameter that is not finite, by name.
+    /// The errors of [`Self::load`]; an error that names a parameter that is not finite.
     pub fn load_checked(&self, weights: &Path) -> StudyResult<Reveal> {
         let (model, parameters) = self.model_of(weights)?;
         for parameter in parameters.iter() {

@@ -72,7 +72,7 @@ impl Sequencer {
         Ok((ids, cut))
     }
 
-    /// Warnings about truncated texts: kind, key and limit, and how many of how many.
+    /// Warnings about truncated texts, each with the kind of text, the counts, the key and the limit.
     ///
     /// # Errors
     /// Errors of the tokenizer.

@@ -226,7 +226,7 @@ pub enum Examples {
     Questions,
 }
 
-/// The entries that an example reads beside its query.
+/// The entries that an example reads in addition to its query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Knowledge {
@@ -372,7 +372,8 @@ impl RevealModel {
         {
             let given = keys.iter().find(|(_, given)| *given && !weights.is_empty());
             if let Some((key, _)) = given {
-                let reason = format!("has no effect beside `{name}`, which has its own; remove it");
+                let reason =
+                    format!("has no effect with `{name}`, which has its own value; remove it");
                 return Some((key, reason));
             }
         }

@@ -21,11 +21,11 @@ pub struct SwapReport {
     pub facts: usize,
     /// The fraction of correct answers before.
     pub before: Measure,
-    /// The fraction of answers that are the new ones after the change.
+    /// The fraction of answers after the change that equal the new fact.
     pub new_answer: Measure,
-    /// The fraction of answers that are still the old ones after the change.
+    /// The fraction of answers after the change that equal the old fact.
     pub old_answer: Measure,
-    /// The fraction of answers that are the old or the new ones after the deletion.
+    /// The fraction of answers after the deletion that equal the old or the new fact.
     pub deleted: Measure,
     /// The results of each question.
     pub questions: Vec<SwappedQuestion>,
@@ -44,14 +44,14 @@ pub struct SwappedQuestion {
     pub references: [String; 2],
     /// The model's answers before, after the change, and after the deletion.
     pub answers: [String; 3],
-    /// Whether the answer followed the change, and was neither the old nor the new one after the
-    /// deletion.
+    /// Whether the answer equals the new fact after the change, and neither the old nor the new
+    /// fact after the deletion.
     pub fell_back: bool,
 }
 
 /// Changes `count` facts in the memory, answers, deletes them, and answers again. Fewer facts are
-/// changed if the test questions have fewer, or their source is not in the memory. The memory is
-/// left without them.
+/// changed if the test questions have fewer, or their source is not in the memory. The changed
+/// facts stay deleted.
 pub fn swap(
     forward: &Forward<'_>,
     retriever: &mut Retriever,

@@ -10,7 +10,7 @@ use crate::recipe::{GroupSettings, Phase, Recipe};
 use crate::study::Study;
 
 /// Builds the phase's model. Every pattern of the recipe has to match a parameter. Patterns of
-/// later phases are checked at once, because all phases have the same model.
+/// later phases are checked in the first phase, because all phases have the same model.
 pub(super) fn build<S: Study>(recipe: &Recipe, study: &mut S, phase: &Phase) -> Result<Parameters> {
     let built = study.build(recipe.groups(phase), recipe.seed());
     if built.as_ref().is_err_and(is_unused_pattern) {
@@ -59,7 +59,7 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     Ok(())
 }
 
-/// The name that shares the most letter pairs with the pattern; the first of equals.
+/// The name that shares the most letter pairs with the pattern; the first one on a tie.
 fn nearest<'a>(pattern: &str, parameters: &'a Parameters) -> Option<&'a str> {
     let letters = pattern.replace('*', "");
     let likeness = |name: &str| strsim::sorensen_dice(&letters, name);

@@ -57,7 +57,7 @@ impl Weighter<usize, Arc<Decoded>> for Bytes {
 }
 
 /// The default preprocessing: resize the whole image to `size` × `size` with the bilinear filter,
-/// and scale pixels to `[-1, 1]`. ViT is published with the same.
+/// and scale pixels to `[-1, 1]`. The published ViT uses the same preprocessing.
 pub fn squared(size: usize) -> Preprocessing {
     let edge = size as u32;
     Preprocessing {

@@ -56,7 +56,7 @@ impl ParsedFiles {
         Ok(read)
     }
 
-    /// Reads captions; all captions of an image to describe must be in one file.
+    /// Reads captions. If the model is to describe an image, one file must have all its captions.
     fn captions(&mut self, data: &RevealData) -> StudyResult<()> {
         let folder = Path::new(&data.path);
         for (file, settings) in data.captions.iter().enumerate() {
@@ -95,8 +95,8 @@ impl ParsedFiles {
                 return Err(DataError::Malformed {
                     path: folder.join(&settings.file),
                     place: Some(format!("image {}", one.document)),
-                    reason: format!("is already to be described in {first}"),
-                    remedy: "list the captions of an image once",
+                    reason: format!("already has captions in {first}, which also sets `describe`"),
+                    remedy: "put all captions of an image into one file",
                 }
                 .into());
             }
@@ -200,7 +200,7 @@ impl ParsedFiles {
         }
     }
 
-    /// All images that are used, each with its place in the files for messages.
+    /// All images in use, each with its file and its location there, for messages.
     pub(super) fn used_images<'a>(
         &'a self,
         data: &'a RevealData,

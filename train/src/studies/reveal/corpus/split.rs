@@ -8,7 +8,7 @@ use engram_data::DataError;
 use engram_data::world::questions::Split;
 use sha2::{Digest, Sha256};
 
-/// An image that a file has examples about.
+/// An image with examples in a file.
 pub(super) struct ImageWithExamples<'a> {
     /// Its component, which gets one split.
     pub(super) component: &'a str,
@@ -20,7 +20,7 @@ pub(super) struct ImageWithExamples<'a> {
     pub(super) file: &'a str,
 }
 
-/// How to split images without a given split.
+/// The settings of the split.
 pub(super) struct Draw<'a> {
     /// The folder of the files.
     pub(super) folder: &'a Path,
@@ -53,7 +53,7 @@ pub(super) fn splits<'a>(
                         first.1,
                         match first.2 == document {
                             true => "it".to_owned(),
-                            false => format!("image {}, which belongs to it,", first.2),
+                            false => format!("image {}, which must get the same split,", first.2),
                         },
                         before.name()
                     ),

@@ -62,7 +62,7 @@ impl Answerer {
     /// `filter`, with the model's gates.
     ///
     /// # Errors
-    /// Those of [`Answerer::answer_one`]; an error for a run without a memory.
+    /// The errors of [`Answerer::answer_one`]; an error for a run without a memory.
     pub fn find(
         &self,
         (question, image): (Option<&str>, Option<&Path>),
