@@ -43,9 +43,9 @@ impl Perturbation {
                 let length = settings.learning_rate * (norm(values) + TINY);
                 let step = (length / (gradient_norm + TINY) * gradient_scale) as f32;
                 for (value, gradient) in values.iter_mut().zip(gradient) {
-                    let reach = epsilon * value.abs();
+                    let max_change = epsilon * value.abs();
                     let moved = *value + step * gradient;
-                    *value = moved.max(*value - reach).min(*value + reach);
+                    *value = moved.max(*value - max_change).min(*value + max_change);
                 }
             })?;
         }

@@ -204,7 +204,7 @@ impl Checkpoints {
     /// count. So the kept checkpoints equal those of an uninterrupted run.
     fn prune(&self, keep: usize) -> Result<()> {
         let all = self.list()?;
-        let spared = [self.latest(), self.best()];
+        let pointed = [self.latest(), self.best()];
         let newest = all.last().copied();
         let regular: Vec<Name> =
             all.iter().copied().filter(|name| name.kind == Kind::Regular).collect();
@@ -212,7 +212,7 @@ impl Checkpoints {
         let stops = all.iter().filter(|name| name.kind == Kind::Stop && Some(**name) != newest);
         for name in old.iter().chain(stops) {
             let path = self.folder.join(name.to_string());
-            if !spared.iter().flatten().any(|spared| *spared == path) {
+            if !pointed.iter().flatten().any(|pointed| *pointed == path) {
                 durable::remove_folder(&path).map_err(TrainError::io(&path))?;
             }
         }

@@ -166,9 +166,9 @@ mod tests {
         check_checksums(folder.path()).expect("whole");
         for name in [WEIGHTS, RECIPE, "config.json", SUMMARY, CHECKSUMS] {
             let path = folder.path().join(name);
-            let whole = fs::read(&path).expect("read");
-            for offset in 0..whole.len() {
-                let mut bytes = whole.clone();
+            let original = fs::read(&path).expect("read");
+            for offset in 0..original.len() {
+                let mut bytes = original.clone();
                 bytes[offset] ^= 1 << (offset % 8);
                 fs::write(&path, bytes).expect("written");
                 let error = check_checksums(folder.path()).expect_err("damaged");
@@ -180,7 +180,7 @@ mod tests {
                     assert!(error.to_string().contains(name), "{error}");
                 }
             }
-            fs::write(&path, whole).expect("written");
+            fs::write(&path, original).expect("written");
         }
         fs::remove_file(folder.path().join("config.json")).expect("removed");
         let error = check_checksums(folder.path()).expect_err("missing").to_string();

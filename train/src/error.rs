@@ -45,7 +45,7 @@ pub enum TrainError {
     Study {
         /// The study.
         study: String,
-        /// The function that failed.
+        /// The function or the operation that failed.
         part: &'static str,
         /// The study's own error.
         source: StudyError,

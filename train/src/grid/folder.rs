@@ -22,7 +22,7 @@ pub(super) struct GridFolder {
 }
 
 /// A run of a grid, locked by this process.
-pub(super) struct TakenRun {
+pub(super) struct LockedRun {
     run: PathBuf,
     lock: PathBuf,
     _file: File,
@@ -99,17 +99,17 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     names.collect::<std::io::Result<_>>().map_err(TrainError::io(folder))
 }
 
-fn names_are(folder: &Path, wanted: &[&str]) -> Result<bool> {
-    Ok(names(folder)? == wanted)
+fn names_are(folder: &Path, expected: &[&str]) -> Result<bool> {
+    Ok(names(folder)? == expected)
 }
 
 fn is_empty(folder: &Path) -> bool {
     names(folder).is_ok_and(|names| names.is_empty())
 }
 
-impl TakenRun {
+impl LockedRun {
     /// Locks a run until the value is dropped; `None` if another process has locked it.
-    pub(super) fn take(run: &Path) -> Result<Option<Self>> {
+    pub(super) fn try_lock(run: &Path) -> Result<Option<Self>> {
         loop {
             let (lock, file) = lock_file(run)?;
             if !file.try_lock_exclusive().map_err(TrainError::io(&lock))? {
@@ -133,7 +133,7 @@ impl TakenRun {
     }
 }
 
-impl Drop for TakenRun {
+impl Drop for LockedRun {
     fn drop(&mut self) {
         // A run that never started leaves no lock file. A waiting process checks whether the file
         // still exists.
@@ -180,16 +180,16 @@ mod tests {
         let path = parent.path().join("grids/new");
         let folder = GridFolder::open(&path).expect("new");
         let run = path.join("seed-1/configuration");
-        let taken = TakenRun::take(&run).expect("taken").expect("free");
-        assert!(TakenRun::take(&run).expect("asked").is_none());
-        drop(taken);
+        let locked = LockedRun::try_lock(&run).expect("taken").expect("free");
+        assert!(LockedRun::try_lock(&run).expect("asked").is_none());
+        drop(locked);
         folder.tidy().expect("tidied");
         assert!(!path.exists());
         // A run that has started stays.
         let folder = GridFolder::open(&path).expect("new");
-        let taken = TakenRun::wait_for(&run).expect("taken");
+        let locked = LockedRun::wait_for(&run).expect("taken");
         fs::create_dir(&run).expect("made");
-        drop(taken);
+        drop(locked);
         folder.tidy().expect("kept");
         assert!(path.join("seed-1/configuration.lock").exists() && run.exists());
     }

@@ -128,7 +128,7 @@ fn measure(info: &MetricInfo, unit: &str, answers: &Answers) -> Measure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Rule, Verdict, in_words};
+    use super::super::report::{Rule, Verdict, measure_text};
     use super::super::study::Metric;
     use super::*;
 
@@ -187,8 +187,8 @@ mod tests {
             difference_of(answers(7), Err("undefined: no metric".to_owned()), Metric::Wer);
         assert_eq!(undefined.reason.as_deref(), Some("undefined: no metric"));
         assert_eq!(Verdict::of(&undefined, Rule::Better), Verdict::NotDecided);
-        assert_eq!(in_words(&undefined), "–");
-        assert_eq!(in_words(&found).split(' ').next(), Some("0.300"));
+        assert_eq!(measure_text(&undefined), "–");
+        assert_eq!(measure_text(&found).split(' ').next(), Some("0.300"));
     }
 
     #[test]

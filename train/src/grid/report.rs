@@ -265,17 +265,17 @@ impl GridReport {
         for configuration in &self.configurations {
             let mut cells = vec![
                 configuration.settings.name.clone(),
-                configuration.settings.in_words().replace('|', "\\|"),
+                configuration.settings.settings_text().replace('|', "\\|"),
             ];
-            cells.extend(configuration.metrics.iter().map(|metric| in_words(&metric.measure)));
-            cells.insert(3.min(cells.len()), in_words(&configuration.difference_from_main));
+            cells.extend(configuration.metrics.iter().map(|metric| measure_text(&metric.measure)));
+            cells.insert(3.min(cells.len()), measure_text(&configuration.difference_from_main));
             lines.push(format!("| {} |", cells.join(" | ")));
         }
         lines.push(String::new());
         lines.push("| claim | compared | difference | verdict |".to_owned());
         lines.push("|---|---|---|---|".to_owned());
         for claim in &self.claims {
-            let (mut difference, verdict) = (in_words(&claim.difference), claim.verdict.name());
+            let (mut difference, verdict) = (measure_text(&claim.difference), claim.verdict.name());
             if let Some(reason) = &claim.difference.reason {
                 difference += &format!(" ({})", reason.replace('|', "\\|"));
             }
@@ -365,7 +365,7 @@ impl ClaimSettings {
 
 impl Configuration {
     /// The changed settings, for a table.
-    fn in_words(&self) -> String {
+    fn settings_text(&self) -> String {
         if let Some(description) = &self.description {
             return description.clone();
         }
@@ -387,7 +387,7 @@ fn by_chance(claims: usize) -> String {
 }
 
 /// Formats a measure as `0.705 [0.679, 0.732]`, or a dash if it is undefined.
-pub(super) fn in_words(measure: &Measure) -> String {
+pub(super) fn measure_text(measure: &Measure) -> String {
     match &measure.interval {
         Some(interval) => {
             format!("{:.3} [{:.3}, {:.3}]", measure.value, interval.low, interval.high)

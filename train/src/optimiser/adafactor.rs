@@ -139,9 +139,9 @@ impl Optimiser for Adafactor {
         for (parameter, gradient, rate, state) in moving {
             let update = &mut self.update[..gradient.len()];
             state.moment.scale(gradient, update, scale, epsilon, decay as f32);
-            let cut = (root_mean_square(update) / self.update_clip).max(1.0);
+            let clip = (root_mean_square(update) / self.update_clip).max(1.0);
             let own = parameter.read(root_mean_square)?.max(MIN_PARAMETER_SCALE);
-            let factor = (size.learning_rate * own / cut) as f32;
+            let factor = (size.learning_rate * own / clip) as f32;
             if let Some(running) = &mut state.momentum {
                 running_mean(&mut running.values, update, factor, self.momentum as f32);
             }

@@ -79,17 +79,17 @@ impl Document {
         let Some(Value::Array(phases)) = self.table.get_mut("phase") else { return };
         let has_steps = |phase: &Value| phase.get("steps").and_then(Value::as_integer) != Some(0);
         let positions = phases.iter().enumerate().filter(|(_, phase)| has_steps(phase));
-        let kept: Vec<usize> = positions.map(|(position, _)| position).collect();
-        if kept.len() == phases.len() {
+        let remaining: Vec<usize> = positions.map(|(position, _)| position).collect();
+        if remaining.len() == phases.len() {
             return;
         }
         phases.retain(has_steps);
         let moved = |(path, location): (String, Location)| {
             let Some(rest) = path.strip_prefix("phase.") else { return Some((path, location)) };
             let (position, below) = rest.split_once('.').unwrap_or((rest, ""));
-            let was: usize = position.parse().ok()?;
-            let now = kept.iter().position(|kept| *kept == was)?;
-            Some((join(&format!("phase.{now}"), below), location))
+            let old: usize = position.parse().ok()?;
+            let new = remaining.iter().position(|remaining| *remaining == old)?;
+            Some((join(&format!("phase.{new}"), below), location))
         };
         self.locations =
             std::mem::take(&mut self.locations).into_iter().filter_map(moved).collect();
@@ -137,9 +137,9 @@ impl Document {
 
     fn decode_value<T: DeserializeOwned>(&self, section: &str, value: Value) -> Result<T> {
         value.try_into().map_err(|e: toml::de::Error| {
-            let shown = e.to_string();
+            let text = e.to_string();
             let inner =
-                shown.trim().rsplit_once("\nin `").map_or("", |(_, k)| k.trim_end_matches('`'));
+                text.trim().rsplit_once("\nin `").map_or("", |(_, k)| k.trim_end_matches('`'));
             self.explain(&join(section, inner), e.message())
         })
     }
@@ -173,13 +173,13 @@ impl Document {
 
     /// The location of `section.key`. List positions in between are ignored.
     fn location_of_key(&self, section: &str, key: &str) -> String {
-        let wanted = join(section, key);
+        let full_path = join(section, key);
         let without_positions = |path: &str| {
             let levels = path.split('.').filter(|level| level.parse::<usize>().is_err());
             levels.collect::<Vec<_>>().join(".")
         };
-        let found = self.locations.keys().find(|path| without_positions(path) == wanted);
-        self.location(found.unwrap_or(&wanted))
+        let found = self.locations.keys().find(|path| without_positions(path) == full_path);
+        self.location(found.unwrap_or(&full_path))
     }
 
     /// Replaces the names of list entries in a path by their positions.
@@ -257,9 +257,9 @@ impl Document {
             let next = match entry {
                 Value::Table(inner) => Some(inner),
                 Value::Array(list) => {
-                    let wanted = levels.next().copied().unwrap_or_default();
+                    let level = levels.next().copied().unwrap_or_default();
                     let position =
-                        position_of(list, &resolved.join("."), wanted).map_err(|reason| {
+                        position_of(list, &resolved.join("."), level).map_err(|reason| {
                             recipe_error(location_text(&location, &self.file), reason)
                         })?;
                     resolved.push(position.to_string());
@@ -326,27 +326,28 @@ fn forget(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
 }
 
 /// The position in the list at `path` of the element with the name or number `wanted`.
-fn position_of(list: &[Value], path: &str, wanted: &str) -> Result<usize, String> {
+fn position_of(list: &[Value], path: &str, name_or_number: &str) -> Result<usize, String> {
     let name = |item: &Value| item.get("name").and_then(Value::as_str).map(str::to_string);
-    let found = list.iter().position(|item| name(item).as_deref() == Some(wanted));
+    let found = list.iter().position(|item| name(item).as_deref() == Some(name_or_number));
     if let Some(position) = found {
         return Ok(position);
     }
-    match wanted.parse() {
+    match name_or_number.parse() {
         Ok(position) if position < list.len() => Ok(position),
-        Ok(_) => {
-            Err(format!("there is no `{path}.{wanted}`: `{path}` has {}, from 0 on", list.len()))
-        }
+        Ok(_) => Err(format!(
+            "there is no `{path}.{name_or_number}`: `{path}` has {}, from 0 on",
+            list.len()
+        )),
         Err(_) => {
             let names: Vec<String> = list.iter().filter_map(name).collect();
             if names.is_empty() {
                 let first = format!("write `{path}.0` for the first");
                 return Err(format!("the entries of `{path}` have no names: {first}"));
             }
-            let near = nearest(wanted, &names);
+            let near = nearest(name_or_number, &names);
             let advice = near.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
             Err(format!(
-                "there is no `{path}.{wanted}`; the names are {}{advice}",
+                "there is no `{path}.{name_or_number}`; the names are {}{advice}",
                 names.join(", ")
             ))
         }

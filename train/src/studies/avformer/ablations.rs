@@ -25,7 +25,7 @@ const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
 /// The main test utterances: `noisy` in the embedded world, `test` for files.
 const MAIN: [&str; 2] = ["noisy", "test"];
 /// Settings that do not affect adapters trained without frames.
-const OF_SIGHT: [&str; 9] = [
+const FRAME_SETTINGS: [&str; 9] = [
     "data.cache",
     "data.frames",
     "data.frozen_baseline",
@@ -37,7 +37,7 @@ const OF_SIGHT: [&str; 9] = [
     "model.projection",
 ];
 /// The default system of a configuration: right frames if it was trained with frames.
-const OWN: [&str; 2] = ["right_frames", "no_frames"];
+const DEFAULT_SYSTEMS: [&str; 2] = ["right_frames", "no_frames"];
 
 /// The ablations of AVFormer, compared by word error rate on the test utterances.
 #[derive(Debug)]
@@ -125,8 +125,8 @@ impl AblationStudy for AvformerAblations {
             if let Some(others) = steps_of_main.filter(|others| *others != steps(&recipe)) {
                 let reason = format!(
                     "trains for {}, the main configuration for {}; all must train equally long",
-                    in_words(steps(&recipe)),
-                    in_words(others)
+                    steps_text(steps(&recipe)),
+                    steps_text(others)
                 );
                 return Err(grid.configuration_error(configuration, &reason));
             }
@@ -162,7 +162,7 @@ impl AblationStudy for AvformerAblations {
     /// Removes settings about frames, which adapters trained without frames do not use, and skips
     /// the test.
     fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
-        set.retain(|setting| !OF_SIGHT.iter().any(|key| is_below(setting, key)));
+        set.retain(|setting| !FRAME_SETTINGS.iter().any(|key| is_below(setting, key)));
         let untested = ["data.frozen_baseline=false", "data.sweep_clips=0", "data.test_clips=1"];
         set.extend(untested.map(str::to_owned));
         set
@@ -218,7 +218,7 @@ impl AblationStudy for AvformerAblations {
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
         let utterances = query.utterances.as_deref().map_or(MAIN.to_vec(), |one| vec![one]);
-        let systems = query.system.as_deref().map_or(OWN.to_vec(), |one| vec![one]);
+        let systems = query.system.as_deref().map_or(DEFAULT_SYSTEMS.to_vec(), |one| vec![one]);
         let files = utterances.iter().flat_map(|set| {
             systems.iter().map(|system| folder.join(TEST).join(items_file(set, system)))
         });
@@ -274,7 +274,7 @@ fn steps(recipe: &Recipe) -> Option<u64> {
     recipe.phases().iter().map(|phase| phase.steps).sum()
 }
 
-fn in_words(steps: Option<u64>) -> String {
+fn steps_text(steps: Option<u64>) -> String {
     steps.map_or("epochs".to_owned(), |steps| format!("{steps} steps"))
 }
 
@@ -398,7 +398,7 @@ utterances = "clean"
         let mut recipe = Recipe::parse(RECIPE, Path::new("tiny.toml"), &options).expect("a recipe");
         AvformerAblations.complete_recipe(&mut recipe).expect("complete");
         let whole: toml::Table = recipe.resolved().expect("whole").parse().expect("TOML");
-        for key in OF_SIGHT {
+        for key in FRAME_SETTINGS {
             let (table, name) = key.split_once('.').expect("a table and a name");
             assert!(whole[table].get(name).is_some(), "{key}");
         }

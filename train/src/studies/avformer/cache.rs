@@ -6,7 +6,7 @@ use crate::error::{Result, TrainError};
 use crate::log;
 
 /// The error for a file that does not match its checksum.
-pub(super) const CHANGED: &str = "its checksum does not match";
+pub(super) const WRONG_CHECKSUM: &str = "its checksum does not match";
 
 /// Returns the path of a cache file and its parsed content, and creates the folder. The content is
 /// `None` for a new or unreadable file. An unreadable file is replaced, with a warning.

@@ -80,15 +80,18 @@ impl Corpus {
             Clips::World(Audiovisual::new(data.names, data.world_seed)?)
         } else {
             let mut images = Vec::new();
-            let mut seen = |path: &str| {
+            let mut read_with_frames = |path: &str| {
                 let mut manifest = read(path)?;
                 if data.frames > 0 {
                     manifest.find_frames(data.on_error, &mut images)?;
                 }
                 Ok::<_, TrainError>(manifest)
             };
-            let (train, validation, test) =
-                (seen(&data.train)?, seen(&data.validation)?, seen(&data.test)?);
+            let (train, validation, test) = (
+                read_with_frames(&data.train)?,
+                read_with_frames(&data.validation)?,
+                read_with_frames(&data.test)?,
+            );
             let candidate = |file| Candidate { file, is_shown: false };
             let mut images: Vec<Candidate> = images.into_iter().map(candidate).collect();
             let every = train.clips().iter().flat_map(|one| one.frames.iter());

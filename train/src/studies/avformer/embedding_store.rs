@@ -46,8 +46,9 @@ impl EmbeddingStore {
             return Ok(store);
         }
         let name = format!("{}.safetensors", encoder.sha256());
-        let (file, known) = cache::open((folder, &name), "embeddings", |bytes| read(bytes, width))?;
-        (store.file, store.rows) = (Some(file), known.unwrap_or_default());
+        let (file, cached) =
+            cache::open((folder, &name), "embeddings", |bytes| read(bytes, width))?;
+        (store.file, store.rows) = (Some(file), cached.unwrap_or_default());
         Ok(store)
     }
 
@@ -106,7 +107,7 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
     let checksum = metadata.metadata().as_ref().and_then(|entries| entries.get(CHECKSUM));
     if checksum != Some(&sha256(hashes.data(), values.data())) {
-        return Err(cache::CHANGED.to_owned());
+        return Err(cache::WRONG_CHECKSUM.to_owned());
     }
     let numbers = |row: &[u8]| {
         row.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()

@@ -18,7 +18,7 @@ use crate::recognise::{AsrModel, TranscribeOptions};
 /// Clips per batch.
 const CLIPS_PER_BATCH: usize = 8;
 /// Batches between two saves: a stopped run loses at most this many.
-const SAVED_EVERY: usize = 16;
+const BATCHES_PER_SAVE: usize = 16;
 
 /// The transcripts of a frozen ASR model. If several runs write the file, the last one wins.
 pub(super) struct FrozenTexts {
@@ -73,7 +73,7 @@ impl FrozenTexts {
                 }
             };
             texts.extend(transcripts);
-            if self.unsaved >= SAVED_EVERY {
+            if self.unsaved >= BATCHES_PER_SAVE {
                 self.save()?;
             }
             progress(texts.len());
@@ -106,7 +106,7 @@ struct Stored {
 fn read(bytes: &[u8]) -> std::result::Result<BTreeMap<String, Vec<String>>, String> {
     let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if digest::of_bytes(stored.batches.get()) != stored.sha256 {
-        return Err(cache::CHANGED.to_owned());
+        return Err(cache::WRONG_CHECKSUM.to_owned());
     }
     serde_json::from_str(stored.batches.get()).map_err(|error| error.to_string())
 }

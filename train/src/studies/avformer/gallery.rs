@@ -59,8 +59,8 @@ impl Gallery {
                 .filter(|(hash, _)| !store.has(hash))
                 .map(|(hash, prepared)| (*hash, prepared))
                 .collect();
-            let made = encoder.encode(&fresh.values().copied().collect::<Vec<_>>())?;
-            for (hash, embedding) in fresh.into_keys().zip(made.chunks(gallery.width)) {
+            let embeddings = encoder.encode(&fresh.values().copied().collect::<Vec<_>>())?;
+            for (hash, embedding) in fresh.into_keys().zip(embeddings.chunks(gallery.width)) {
                 store.insert(hash, embedding);
             }
             for (index, decoded) in indices.iter().zip(decoded) {

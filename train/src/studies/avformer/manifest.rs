@@ -183,8 +183,8 @@ impl Manifest {
             );
             return Err(self.bad(clip, &reason));
         }
-        let fewest = min_samples as f64 / f64::from(SAMPLE_RATE);
-        match seconds < fewest {
+        let min_seconds = min_samples as f64 / f64::from(SAMPLE_RATE);
+        match seconds < min_seconds {
             true => {
                 Err(self.bad(clip, &format!("{seconds:.3} s are less than one token; remove it")))
             }

@@ -31,18 +31,18 @@ impl AvformerStudy {
         let lengths = self.asr_model().min_samples()..=max_samples;
         let mut all: Vec<ClipWithFrames> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
-            let played = clips.par_iter().map(|clip| {
+            let resampled = clips.par_iter().map(|clip| {
                 let samples = change_speed(&clip.samples, SAMPLE_RATE, *speed)?;
                 Ok(ClipWithFrames { samples, ..clip.clone() })
             });
-            let played = played.collect::<StudyResult<Vec<ClipWithFrames>>>()?;
-            let other = |index: usize| &played[(index + i + 1) % played.len()];
-            let pairs = played.iter().enumerate().map(|(index, clip)| pair(clip, other(index)));
-            let can_be_written =
+            let resampled = resampled.collect::<StudyResult<Vec<ClipWithFrames>>>()?;
+            let other = |index: usize| &resampled[(index + i + 1) % resampled.len()];
+            let pairs = resampled.iter().enumerate().map(|(index, clip)| pair(clip, other(index)));
+            let has_valid_text =
                 |pair: &ClipWithFrames| self.asr_model().text_error(&pair.text).is_none();
-            let pairs: Vec<ClipWithFrames> = pairs.filter(can_be_written).collect();
-            let played = played.into_iter().chain(pairs);
-            all.extend(played.filter(|clip| lengths.contains(&clip.samples.len())));
+            let pairs: Vec<ClipWithFrames> = pairs.filter(has_valid_text).collect();
+            let resampled = resampled.into_iter().chain(pairs);
+            all.extend(resampled.filter(|clip| lengths.contains(&clip.samples.len())));
         }
         if all.is_empty() {
             let (speeds, max_seconds) = (&self.data().rehearsal_speeds, self.data().max_seconds);

@@ -66,7 +66,7 @@ pub fn train_avformer(
     if recipe.study() != "avformer" {
         return Err(recipe.error("study", "is not `avformer`"));
     }
-    recipe.pin_start()?;
+    recipe.fill_start_hash()?;
     let (data, model, feeds) = complete_settings(recipe)?;
     let (batch, seed) = (recipe.batch().clone(), recipe.seed());
     let study = AvformerStudy::new((data, model), feeds, batch, seed, options.quiet);

@@ -334,7 +334,7 @@ impl AvformerFeed {
 }
 
 /// The cache size does not affect training, so it is written only if it differs.
-fn is_usual_size(gigabytes: &f64) -> bool {
+fn is_default_size(gigabytes: &f64) -> bool {
     *gigabytes == STATE_CACHE_GB
 }
 

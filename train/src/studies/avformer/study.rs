@@ -100,9 +100,9 @@ impl AvformerStudy {
         let [searched_frames, frames] =
             [searches_frames, shows_frames].map(|wanted| if wanted { data.frames } else { 0 });
         if data.max_seconds > asr_model.max_seconds() {
-            let (asked, most) = (data.max_seconds, asr_model.max_seconds());
+            let (seconds, max) = (data.max_seconds, asr_model.max_seconds());
             return Err(
-                format!("data.max_seconds = {asked}: the ASR model accepts {most} s").into()
+                format!("data.max_seconds = {seconds}: the ASR model accepts {max} s").into()
             );
         }
         let data = AvformerData { frames: searched_frames, ..data };

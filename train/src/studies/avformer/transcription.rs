@@ -106,8 +106,8 @@ impl AvformerStudy {
         let mut all = Vec::with_capacity(clips.len());
         for clips in clips.chunks(CLIPS_PER_PASS) {
             let embedded = self.embed(clips)?;
-            let whole = embedded.lengths.clone();
-            all.extend(first_states(&embedded, &whole)?);
+            let lengths = embedded.lengths.clone();
+            all.extend(first_states(&embedded, &lengths)?);
         }
         Ok(all)
     }
@@ -136,7 +136,7 @@ impl AvformerStudy {
         };
         let needed: BTreeSet<usize> = (phase..feeds.len()).map(first).collect();
         let first = first(phase);
-        self.embedded.retain(|known, _| needed.contains(known));
+        self.embedded.retain(|first_phase, _| needed.contains(first_phase));
         self.phase = first;
         if self.embedded.contains_key(&self.phase) {
             return Ok(());
@@ -210,8 +210,8 @@ impl AvformerStudy {
         let missing = batch.par_iter().filter(|clip| clip.states.is_none());
         let missing = missing.map(|clip| self.corpus().training(clip.index, feed));
         let missing: Vec<ClipWithFrames> = missing.collect::<Result<_, _>>()?;
-        let mut made = self.states_of_each(&missing)?.into_iter();
-        let states = batch.iter().map(|clip| clip.states.clone().or_else(|| made.next()));
+        let mut computed = self.states_of_each(&missing)?.into_iter();
+        let states = batch.iter().map(|clip| clip.states.clone().or_else(|| computed.next()));
         Ok(states.collect::<Option<Vec<Tensor>>>().ok_or("a clip without states")?)
     }
 }

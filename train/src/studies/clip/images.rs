@@ -151,13 +151,13 @@ mod tests {
 
     #[test]
     fn views_differ_by_split_number_and_seed() -> Result<(), DataError> {
-        let shown = ImageSet::new(4, 16)?;
-        let validation = shown.evaluated(Split::Validation, 1, 0)?;
-        assert_eq!(validation, shown.evaluated(Split::Validation, 1, 0)?);
+        let images = ImageSet::new(4, 16)?;
+        let validation = images.evaluated(Split::Validation, 1, 0)?;
+        assert_eq!(validation, images.evaluated(Split::Validation, 1, 0)?);
         assert_eq!(validation.len(), 3 * 16 * 16);
-        assert_ne!(validation, shown.evaluated(Split::Validation, 1, 1)?);
-        assert_ne!(validation, shown.evaluated(Split::Test, 1, 0)?);
-        assert_ne!(shown.training(1, 5)?, shown.training(1, 6)?);
+        assert_ne!(validation, images.evaluated(Split::Validation, 1, 1)?);
+        assert_ne!(validation, images.evaluated(Split::Test, 1, 0)?);
+        assert_ne!(images.training(1, 5)?, images.training(1, 6)?);
         Ok(())
     }
 }

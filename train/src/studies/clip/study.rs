@@ -28,7 +28,7 @@ use crate::study::{
 /// The parameter with the temperature's logarithm.
 const LOGIT_SCALE: &str = "logit_scale";
 /// Its maximum, as in CLIP: ln 100.
-const HIGHEST_LOGIT_SCALE: f32 = 4.605_17;
+const MAX_LOGIT_SCALE: f32 = 4.605_17;
 
 /// Trains an image encoder on the embedded world.
 pub struct ClipStudy {
@@ -143,7 +143,7 @@ impl Study for ClipStudy {
     /// Limits the temperature to 100 after a step.
     fn before_step(&mut self, _: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
         if let Some(scale) = parameters.get(LOGIT_SCALE) {
-            let limit = |value: &mut f32| *value = value.min(HIGHEST_LOGIT_SCALE);
+            let limit = |value: &mut f32| *value = value.min(MAX_LOGIT_SCALE);
             scale.update(&mut |values| values.iter_mut().for_each(limit))?;
         }
         Ok(())

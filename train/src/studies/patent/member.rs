@@ -190,8 +190,8 @@ mod tests {
         let gold = [0.0, 10.0, 1.0, 12.0, 2.0, 14.0];
         let found = cross_fitted(&rows, &scores, &gold);
         // Anchor `a` is calibrated by the line of `b`, 2 s + 10, and `b` by the line of `a`.
-        for (found, wanted) in found.iter().zip([10.0, 0.0, 12.0, 1.0, 14.0, 2.0]) {
-            assert!((found - wanted).abs() < 1e-12);
+        for (found, expected) in found.iter().zip([10.0, 0.0, 12.0, 1.0, 14.0, 2.0]) {
+            assert!((found - expected).abs() < 1e-12);
         }
     }
 }

@@ -139,18 +139,18 @@ fn solve(mut a: Vec<f64>, mut b: Vec<f64>) -> Vec<f64> {
     let n = b.len();
     for j in 0..n {
         for i in j..n {
-            let known: f64 = (0..j).map(|k| a[i * n + k] * a[j * n + k]).sum();
-            let rest = a[i * n + j] - known;
+            let sum: f64 = (0..j).map(|k| a[i * n + k] * a[j * n + k]).sum();
+            let rest = a[i * n + j] - sum;
             a[i * n + j] = if i == j { rest.sqrt() } else { rest / a[j * n + j] };
         }
     }
     for i in 0..n {
-        let known: f64 = (0..i).map(|k| a[i * n + k] * b[k]).sum();
-        b[i] = (b[i] - known) / a[i * n + i];
+        let sum: f64 = (0..i).map(|k| a[i * n + k] * b[k]).sum();
+        b[i] = (b[i] - sum) / a[i * n + i];
     }
     for i in (0..n).rev() {
-        let known: f64 = (i + 1..n).map(|k| a[k * n + i] * b[k]).sum();
-        b[i] = (b[i] - known) / a[i * n + i];
+        let sum: f64 = (i + 1..n).map(|k| a[k * n + i] * b[k]).sum();
+        b[i] = (b[i] - sum) / a[i * n + i];
     }
     b
 }

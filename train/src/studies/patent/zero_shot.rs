@@ -36,9 +36,9 @@ pub fn encoder_cosines(
     for batch in phrases.chunks(BATCH) {
         let prepare = |phrase: &&str| encoder.prepare(Item { text: Some(*phrase), image: None });
         let prepared = batch.iter().map(prepare).collect::<Result<Vec<_>>>()?;
-        let made = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
-        let made = made.chunks(encoder.width()).map(<[f32]>::to_vec);
-        vectors.extend(batch.iter().copied().zip(made));
+        let embeddings = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
+        let embeddings = embeddings.chunks(encoder.width()).map(<[f32]>::to_vec);
+        vectors.extend(batch.iter().copied().zip(embeddings));
         progress(rows.len() * batch.len() / phrases.len());
     }
     let cosine = |row: &PhrasePair| {

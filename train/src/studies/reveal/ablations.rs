@@ -27,7 +27,7 @@ use crate::trainer::RunOptions;
 /// The origin of a configuration that evaluates another run; written last.
 const ORIGIN: &str = "evaluation.json";
 /// The part of the test questions that the tables report.
-const SHOWN: Part = Part::HeldOut;
+const REPORTED_PART: Part = Part::HeldOut;
 
 /// The ablations of REVEAL, compared by exact match and recall on facts that only the memory
 /// contains.
@@ -53,7 +53,7 @@ impl AblationStudy for RevealAblations {
             heading,
             query: MetricQuery {
                 metric,
-                part: Some(SHOWN),
+                part: Some(REPORTED_PART),
                 source: None,
                 utterances: None,
                 system: None,
@@ -73,7 +73,7 @@ impl AblationStudy for RevealAblations {
     }
 
     fn complete(&self, query: &mut MetricQuery) {
-        query.part.get_or_insert(SHOWN);
+        query.part.get_or_insert(REPORTED_PART);
     }
 
     fn check_query(&self, query: &MetricQuery) -> Result<(), String> {
@@ -169,9 +169,9 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
         .filter(|question| question.made_up && Some(question.part.as_str()) == part)
         .filter(|question| query.source.is_none() || question.source == query.source)
         .collect();
-    let wanted = entries(query.metric);
-    if questions.iter().any(|question| question.retrieved.len() < wanted) {
-        return Err(format!("undefined: fewer than {wanted} entries are retrieved"));
+    let min_retrieved = entries(query.metric);
+    if questions.iter().any(|question| question.retrieved.len() < min_retrieved) {
+        return Err(format!("undefined: fewer than {min_retrieved} entries are retrieved"));
     }
     if questions.is_empty() {
         return Err("undefined: no such questions".to_owned());
@@ -228,12 +228,12 @@ fn check(grid: &Grid) -> Result<()> {
     }
     for claim in grid.claims() {
         let [query, _] = claim.queries(&RevealAblations);
-        let wanted = entries(query.metric);
+        let min_retrieved = entries(query.metric);
         for name in claim.configurations() {
             let k = read.get(name).map_or(0, |reads| reads.k);
-            if k < wanted {
+            if k < min_retrieved {
                 let reason = format!(
-                    "configuration `{name}` retrieves {k} entries, too few for recall at {wanted}; \
+                    "configuration `{name}` retrieves {k} entries, too few for recall at {min_retrieved}; \
                      choose another metric or another configuration"
                 );
                 return Err(grid.claim_error(claim, &reason));
@@ -333,7 +333,7 @@ mod tests {
             id: id as i64,
             name: None,
             question: String::new(),
-            part: SHOWN.name().to_owned(),
+            part: REPORTED_PART.name().to_owned(),
             image: Some(id / 3),
             made_up: true,
             answer: String::new(),
@@ -352,8 +352,13 @@ mod tests {
         source: Option<&str>,
     ) -> Result<Vec<f64>, String> {
         let source = source.map(str::to_owned);
-        let query =
-            MetricQuery { metric, part: Some(SHOWN), source, utterances: None, system: None };
+        let query = MetricQuery {
+            metric,
+            part: Some(REPORTED_PART),
+            source,
+            utterances: None,
+            system: None,
+        };
         let value = |item: Item| match item.statistic {
             Statistic::Ratio { numerator, denominator: 1.0 } => numerator,
             other => panic!("{other:?}"),

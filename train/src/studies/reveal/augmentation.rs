@@ -16,7 +16,7 @@ use crate::study::StudyResult;
 const COLOURS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 /// The number of quarter turns, with and without mirroring.
-const TURNS: usize = 8;
+const ORIENTATIONS: usize = 8;
 
 /// An augmentation of images: one of 48, of which the first is the identity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl BatchAugmentation {
     /// Draws an augmentation other than the identity with probability `share`.
     pub fn draw(share: f64, rng: &mut ChaCha8Rng) -> Self {
         match rng.random_bool(share) {
-            true => Self(rng.random_range(1..COLOURS.len() * TURNS)),
+            true => Self(rng.random_range(1..COLOURS.len() * ORIENTATIONS)),
             false => Self(0),
         }
     }
@@ -44,15 +44,15 @@ impl BatchAugmentation {
     /// Augments the pixels `[3, edge, edge]` of an image.
     fn apply(self, pixels: &mut [f32], edge: usize) {
         let before = pixels.to_vec();
-        let (colours, turn) = (COLOURS[self.0 / TURNS], self.0 % TURNS);
+        let (colours, orientation) = (COLOURS[self.0 / ORIENTATIONS], self.0 % ORIENTATIONS);
         let last = edge - 1;
         for (plane, from) in pixels.chunks_exact_mut(edge * edge).zip(colours) {
             let from = &before[from * edge * edge..][..edge * edge];
             for (y, row) in plane.chunks_exact_mut(edge).enumerate() {
                 for (x, value) in row.iter_mut().enumerate() {
-                    let x = if turn & 1 == 1 { last - x } else { x };
-                    let y = if turn & 2 == 2 { last - y } else { y };
-                    let (y, x) = if turn & 4 == 4 { (x, y) } else { (y, x) };
+                    let x = if orientation & 1 == 1 { last - x } else { x };
+                    let y = if orientation & 2 == 2 { last - y } else { y };
+                    let (y, x) = if orientation & 4 == 4 { (x, y) } else { (y, x) };
                     *value = from[y * edge + x];
                 }
             }

@@ -63,9 +63,9 @@ impl FinishedRun {
         let inputs = study.inputs().map_err(in_study("reading the data"))?;
         check_inputs(run, &inputs)?;
         let encoding = study.encoding();
-        for (file, made) in encoding.files().map_err(in_study("opening the run"))? {
+        for (file, content) in encoding.files().map_err(in_study("opening the run"))? {
             let path = run.join(file);
-            if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != made {
+            if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != content {
                 let reason = "differs from the file that this program derives from the run's recipe and \
                               data; use the build that trained the run";
                 let message = format!("{}: {reason}", path.display());
@@ -80,7 +80,7 @@ impl FinishedRun {
     /// Answers the test questions again, with another `k`, or without some sources.
     ///
     /// # Errors
-    /// Errors of opening the memory; an error for a source that it does not have.
+    /// Errors of opening the memory; an error for a source that is not in the memory.
     pub fn evaluate(
         &self,
         k: Option<usize>,
@@ -90,16 +90,16 @@ impl FinishedRun {
             let k = k.unwrap_or(self.study.forward(&self.model, None).k);
             let retriever = self.retriever(k, without_sources)?;
             let forward = Forward { k, ..self.study.forward(&self.model, retriever.as_ref()) };
-            let asked: Vec<&Example> = self.encoding.corpus.test.iter().collect();
-            let answers = Answers::of(&forward, &asked, &Stop::default())?;
-            Ok(test_answers(&self.encoding.corpus, &asked, &answers))
+            let examples: Vec<&Example> = self.encoding.corpus.test.iter().collect();
+            let answers = Answers::of(&forward, &examples, &Stop::default())?;
+            Ok(test_answers(&self.encoding.corpus, &examples, &answers))
         };
         evaluate().map_err(in_study("evaluating a finished run again"))
     }
 
     /// Deletes retrieved entries of test questions, by credit and at random. `questions` questions,
-    /// or all if there are fewer, are spread evenly over those about facts that only the memory
-    /// contains. `seed` draws the random orders.
+    /// or all if there are fewer, are spread evenly over the questions about facts that only the
+    /// memory contains. `seed` draws the random orders.
     ///
     /// # Errors
     /// Errors of opening the memory.

@@ -91,18 +91,19 @@ impl Retriever {
 
     /// Excludes some sources from search. Returns an error for an unknown source, or if no source
     /// is left.
-    pub fn without_sources(mut self, left_out: &[String]) -> StudyResult<Self> {
-        let known = self.generation().manifest().sources.clone();
-        if let Some(name) = left_out.iter().find(|name| !known.contains(name)) {
+    pub fn without_sources(mut self, excluded: &[String]) -> StudyResult<Self> {
+        let sources = self.generation().manifest().sources.clone();
+        if let Some(name) = excluded.iter().find(|name| !sources.contains(name)) {
             return Err(
-                format!("the memory has no source `{name}`, only {}", known.join(", ")).into()
+                format!("the memory has no source `{name}`, only {}", sources.join(", ")).into()
             );
         }
-        let kept: Vec<String> = known.into_iter().filter(|name| !left_out.contains(name)).collect();
-        if kept.is_empty() {
+        let sources: Vec<String> =
+            sources.into_iter().filter(|name| !excluded.contains(name)).collect();
+        if sources.is_empty() {
             return Err("no source is left; use `k` 0 instead".into());
         }
-        self.sources = (!left_out.is_empty()).then_some(kept);
+        self.sources = (!excluded.is_empty()).then_some(sources);
         Ok(self)
     }
 
@@ -111,13 +112,13 @@ impl Retriever {
         let generation = self.generation();
         let (manifest, folder) = (generation.manifest(), self.memory.folder().display());
         let found = manifest.values.map(|values| (values.tokens, values.width));
-        let wanted = (config.value_tokens, config.t5.d_model);
-        if manifest.width != config.key_dim || found != Some(wanted) {
+        let expected = (config.value_tokens, config.t5.d_model);
+        if manifest.width != config.key_dim || found != Some(expected) {
             let found = found.map_or("none".to_owned(), |(m, d)| format!("{m} tokens of {d}"));
             return Err(format!(
                 "{folder}: keys of width {} and values of {found}, but the model has keys of width \
                  {} and values of {} tokens of {}; use the memory of this run",
-                manifest.width, config.key_dim, wanted.0, wanted.1
+                manifest.width, config.key_dim, expected.0, expected.1
             )
             .into());
         }

@@ -43,7 +43,7 @@ impl Sequencer {
         image_size: usize,
     ) -> StudyResult<Self> {
         let Prompts { caption, question, knowledge } = &data.prompts;
-        let mut made = Self {
+        let mut sequencer = Self {
             caption: tokens.encode(caption)?,
             question: tokens.encode(question)?,
             knowledge: tokens.encode(knowledge)?,
@@ -55,11 +55,12 @@ impl Sequencer {
             image_size,
             tokens,
         };
-        let sequence = |item: &CorpusEntry| made.entry(&item.text);
-        let (items, cut): (Vec<_>, Vec<bool>) =
+        let sequence = |item: &CorpusEntry| sequencer.entry(&item.text);
+        let (items, is_truncated): (Vec<_>, Vec<bool>) =
             corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?;
-        (made.items, made.truncated_items) = (items, cut.into_iter().filter(|cut| *cut).count());
-        Ok(made)
+        (sequencer.items, sequencer.truncated_items) =
+            (items, is_truncated.into_iter().filter(|is_truncated| *is_truncated).count());
+        Ok(sequencer)
     }
 
     /// The sequence of an entry's text, and whether it was truncated.
@@ -67,19 +68,19 @@ impl Sequencer {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.knowledge);
         ids.extend(self.tokens.encode(text)?);
-        let cut = ids.len() > self.max_entry_tokens;
+        let is_truncated = ids.len() > self.max_entry_tokens;
         ids.truncate(self.max_entry_tokens);
-        Ok((ids, cut))
+        Ok((ids, is_truncated))
     }
 
-    /// Warnings about truncated texts, each with the kind of text, the counts, the key and the limit.
+    /// Warnings about truncated texts: each has the kind of text, the counts, the key and the limit.
     ///
     /// # Errors
     /// Errors of the tokenizer.
     pub fn cut_off(&self, corpus: &Corpus) -> StudyResult<Vec<String>> {
-        let (mut questions, mut answers, mut asked) = (0, 0, 0);
+        let (mut questions, mut answers, mut examples) = (0, 0, 0);
         for example in [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten() {
-            asked += 1;
+            examples += 1;
             questions +=
                 usize::from(example.task == Task::Answer && self.question(&example.text)?.1);
             let longest = |answer: &String| Ok(self.tokens.encode(answer)?.len());
@@ -96,12 +97,12 @@ impl Sequencer {
                 "max_entry_tokens",
                 self.max_entry_tokens,
             ),
-            ("questions", questions, asked, "max_query_tokens", self.max_query_tokens),
-            ("answers", answers, asked, "max_answer_tokens", self.max_answer_tokens),
+            ("questions", questions, examples, "max_query_tokens", self.max_query_tokens),
+            ("answers", answers, examples, "max_answer_tokens", self.max_answer_tokens),
         ];
-        let truncated = counts.into_iter().filter(|(_, cut, ..)| *cut > 0);
-        let warnings = truncated.map(|(kind, cut, all, key, limit)| {
-            format!("{cut} of {all} {kind} are truncated to `data.{key}` = {limit}")
+        let truncated = counts.into_iter().filter(|(_, count, ..)| *count > 0);
+        let warnings = truncated.map(|(kind, count, all, key, limit)| {
+            format!("{count} of {all} {kind} are truncated to `data.{key}` = {limit}")
         });
         Ok(warnings.collect())
     }
@@ -121,9 +122,9 @@ impl Sequencer {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.question);
         ids.extend(self.tokens.encode(text)?);
-        let cut = ids.len() > self.max_query_tokens;
+        let is_truncated = ids.len() > self.max_query_tokens;
         ids.truncate(self.max_query_tokens);
-        Ok((ids, cut))
+        Ok((ids, is_truncated))
     }
 
     /// The sequence that requests a caption of an image.
@@ -164,12 +165,12 @@ impl Sequencer {
     pub fn continuation(&self, text: &str, share: f64) -> StudyResult<(Vec<u32>, Target)> {
         let ids = self.tokens.encode(text)?;
         let longest = ids.len().saturating_sub(1).min(self.max_query_tokens.saturating_sub(2));
-        let cut = (1 + (share * longest as f64) as usize).min(ids.len());
+        let split_at = (1 + (share * longest as f64) as usize).min(ids.len());
         let mut query = vec![self.tokens.begin];
         query.extend(&self.caption);
-        query.extend(&ids[..cut]);
+        query.extend(&ids[..split_at]);
         query.push(self.tokens.mask);
-        Ok((query, self.target(&ids[cut..])))
+        Ok((query, self.target(&ids[split_at..])))
     }
 
     /// The model input of entries; entries with the same image share it.

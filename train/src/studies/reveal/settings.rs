@@ -246,7 +246,7 @@ pub struct RevealFeed {
     pub examples: Examples,
     /// The entries that they read.
     pub knowledge: Knowledge,
-    /// The weight of the contrastive loss; the generation loss has the rest.
+    /// The weight of the contrastive loss. The generation loss has the weight `1 − contrastive`.
     pub contrastive: f64,
     /// The temperature of the contrastive loss.
     pub temperature: f64,
@@ -259,12 +259,12 @@ pub struct RevealFeed {
     /// Batch size, if not `batch.examples`.
     pub batch: Option<usize>,
     /// Number of consecutive examples of the data to put into one batch. Facts about an image and
-    /// its look-alikes are each other's hardest negatives. 1 for none.
+    /// its look-alikes are each other's hardest negatives. 1 to shuffle single examples.
     pub neighbours: usize,
     /// Fraction of batches whose images are all rotated, mirrored or colour-permuted in the same
-    /// way. Not allowed if the memory is read, which has the original images.
+    /// way. Not allowed in a phase that reads the memory: the memory has the original images.
     pub augment: f64,
-    /// Probability that an example's re-encoded entries are replaced by its own.
+    /// Probability that an example reads its own entry instead of its re-encoded entries.
     pub own_knowledge: f64,
 }
 

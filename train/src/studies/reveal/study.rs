@@ -472,12 +472,12 @@ impl Study for RevealStudy {
             most => most.min(all.len()),
         };
         // Evenly spread over the images.
-        let asked: Vec<&Example> = (0..count).map(|i| &all[i * all.len() / count]).collect();
-        let answers = Answers::of(&forward, &asked, context.stop)?;
+        let questions: Vec<&Example> = (0..count).map(|i| &all[i * all.len() / count]).collect();
+        let answers = Answers::of(&forward, &questions, context.stop)?;
         let corpus = &self.encoding.corpus;
         let mut evaluation =
-            QuestionMetrics::evaluation(&QuestionMetrics::of_parts(corpus, &asked, &answers));
-        for sides in dataset_metrics::references_and_answers(corpus, &asked, &answers.texts)? {
+            QuestionMetrics::evaluation(&QuestionMetrics::of_parts(corpus, &questions, &answers));
+        for sides in dataset_metrics::references_and_answers(corpus, &questions, &answers.texts)? {
             for measure in sides.measure()?.measures {
                 // If two kinds of metrics share a name, the first is reported.
                 if evaluation.get(&measure.metric).is_none() {

@@ -65,7 +65,7 @@ pub fn swap(
     swap.entries.retain(|entry| corpus.place_of(entry.id).is_some());
     let ids = swap.ids();
     swap.questions.retain(|question| ids.contains(&question.entry));
-    let asked: Vec<&Example> = swap
+    let examples: Vec<&Example> = swap
         .questions
         .iter()
         .filter_map(|question| corpus.test.iter().find(|example| example.id == question.id))
@@ -74,28 +74,28 @@ pub fn swap(
         let question = swap.questions.iter().find(|question| question.id == example.id);
         question.map_or_else(Vec::new, |question| question.answers.clone())
     };
-    let changed: Vec<Example> = asked
+    let changed: Vec<Example> = examples
         .iter()
         .map(|example| Example { answers: new_answers(example), ..(*example).clone() })
         .collect();
     let changed: Vec<&Example> = changed.iter().collect();
 
-    let ask = |retriever: &Retriever, asked: &[&Example]| {
-        Answers::of(&Forward { retriever: Some(retriever), ..*forward }, asked, &Stop::default())
+    let answer = |retriever: &Retriever, examples: &[&Example]| {
+        Answers::of(&Forward { retriever: Some(retriever), ..*forward }, examples, &Stop::default())
     };
-    let before = ask(retriever, &asked)?;
+    let before = answer(retriever, &examples)?;
     let batch = updated(forward, corpus, &swap.entries)?;
     let rows = batch.entries.len();
     retriever.edit(|writer| writer.update(rows, std::iter::once(Ok(batch))))?;
-    let after = ask(retriever, &changed)?;
+    let after = answer(retriever, &changed)?;
     retriever.edit(|writer| writer.delete(&ids))?;
-    let deleted = ask(retriever, &changed)?;
+    let deleted = answer(retriever, &changed)?;
 
-    let rows: Vec<usize> = (0..asked.len()).collect();
-    let measure = |asked: &[&Example], answers: &Answers| {
-        QuestionMetrics::of("swapped".to_owned(), corpus, asked, answers, &rows).exact_match
+    let rows: Vec<usize> = (0..examples.len()).collect();
+    let measure = |examples: &[&Example], answers: &Answers| {
+        QuestionMetrics::of("swapped".to_owned(), corpus, examples, answers, &rows).exact_match
     };
-    let either: Vec<Example> = asked
+    let either: Vec<Example> = examples
         .iter()
         .zip(&changed)
         .map(|(old, new)| {
@@ -104,19 +104,19 @@ pub fn swap(
         })
         .collect();
     let questions = rows.iter().map(|&row| SwappedQuestion {
-        question: asked[row].id,
-        entry: asked[row].own.map_or(-1, |own| corpus.items[own].entry.id),
-        image: asked[row].image,
-        references: [asked[row].answers.join(", "), changed[row].answers.join(", ")],
+        question: examples[row].id,
+        entry: examples[row].own.map_or(-1, |own| corpus.items[own].entry.id),
+        image: examples[row].image,
+        references: [examples[row].answers.join(", "), changed[row].answers.join(", ")],
         answers: [&before, &after, &deleted].map(|answers| answers.texts[row].clone()),
         fell_back: is_correct(&after.texts[row], &changed[row].answers)
             && !is_correct(&deleted.texts[row], &either[row].answers),
     });
     Ok(SwapReport {
         facts: swap.entries.len(),
-        before: measure(&asked, &before),
+        before: measure(&examples, &before),
         new_answer: measure(&changed, &after),
-        old_answer: measure(&asked, &after),
+        old_answer: measure(&examples, &after),
         deleted: measure(&either.iter().collect::<Vec<_>>(), &deleted),
         questions: questions.collect(),
     })

@@ -93,7 +93,7 @@ impl Corpus {
                     Split::Test => test.push(voice),
                 }
             }
-            let train = data.speeds.iter().map(|speed| all_at_speed(&train, *speed));
+            let train = data.speeds.iter().map(|speed| change_speed_of_all(&train, *speed));
             Source::World { train: train.collect::<Result<_>>()?, validation, test }
         } else {
             Source::Files {
@@ -278,15 +278,15 @@ fn spoken(sentence: Sentence, id: String) -> Utterance {
     Utterance { id, text, samples, names, ..Utterance::default() }
 }
 
-fn all_at_speed(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
+fn change_speed_of_all(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
     let clips = |clips: &[SpokenClip]| {
-        let played = |clip: &SpokenClip| {
+        let at_speed = |clip: &SpokenClip| {
             Ok(SpokenClip {
                 text: clip.text,
                 samples: change_speed(&clip.samples, SAMPLE_RATE, speed)?,
             })
         };
-        clips.par_iter().map(played).collect::<Result<Vec<_>>>()
+        clips.par_iter().map(at_speed).collect::<Result<Vec<_>>>()
     };
     let voice = |voice: &Voice| {
         Ok(Voice {

@@ -38,7 +38,7 @@ impl Components {
             let mut of_pair = [document, image].into_iter().flatten().map(|(node, name)| {
                 let index = *indices.entry(node).or_insert(names.len());
                 match names.get_mut(index) {
-                    Some(known) => *known = name.min(*known),
+                    Some(first) => *first = name.min(*first),
                     None => names.push(name),
                 }
                 index
@@ -52,8 +52,8 @@ impl Components {
         }
         let mut name_of: HashMap<usize, (bool, &str)> = HashMap::new();
         for (index, name) in names.iter().enumerate() {
-            let known = name_of.entry(sets.root(index)).or_insert(*name);
-            *known = (*known).min(*name);
+            let first = name_of.entry(sets.root(index)).or_insert(*name);
+            *first = (*first).min(*name);
         }
         let (mut of_document, mut of_image) = (HashMap::new(), HashMap::new());
         for (node, index) in indices {

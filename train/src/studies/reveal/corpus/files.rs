@@ -209,7 +209,7 @@ fn skip_bad_images(data: &RevealData, table: &Table, read: &mut ParsedFiles) {
     // A caption of an unusable image can be in the memory, but not a target.
     let unseen = |one: &&CaptionedImage| data.captions[one.file].describe && !usable(&one.image);
     let unseen = read.described.iter().filter(unseen).count();
-    let alone = read.questions.iter().filter(|one| !usable(&one.image)).count();
+    let without_image = read.questions.iter().filter(|one| !usable(&one.image)).count();
     for (what, before, now) in [
         ("described images", described, read.described.len() - unseen),
         ("questions", questions, read.questions.len()),
@@ -219,8 +219,9 @@ fn skip_bad_images(data: &RevealData, table: &Table, read: &mut ParsedFiles) {
             read.notes.push(format!("{} of {before} {what} skipped", before - now));
         }
     }
-    if alone > 0 {
-        read.notes.push(format!("{alone} of {questions} questions asked without their image"));
+    if without_image > 0 {
+        read.notes
+            .push(format!("{without_image} of {questions} questions asked without their image"));
     }
 }
 
@@ -238,8 +239,8 @@ fn draw(
     let described = read.described.iter().filter_map(|one| {
         let settings = &data.captions[one.file];
         let is_described = settings.describe && table.usable(&one.image).is_some();
-        let wanted = is_described || settings.split.is_some();
-        wanted.then(|| with_examples(&*one.document, settings.split, &*settings.file))
+        let is_split = is_described || settings.split.is_some();
+        is_split.then(|| with_examples(&*one.document, settings.split, &*settings.file))
     });
     let questions = read.questions.iter().map(|one| {
         let settings = &data.questions[one.file];
@@ -263,7 +264,7 @@ fn items(
     read: &mut ParsedFiles,
 ) -> StudyResult<Vec<CorpusEntry>> {
     // If `data.max_images` limits the images, texts about other images are skipped too.
-    let kept =
+    let is_within_limit =
         |component: &str| data.max_images == 0 || assignment.split_of.contains_key(component);
     let described = read.described.iter().filter(|one| data.captions[one.file].describe);
     let questions = read.questions.iter().map(|one| &one.question.image_id);
@@ -274,7 +275,8 @@ fn items(
         .collect();
     let listed_sources: BTreeSet<String> =
         read.listed.iter().map(|one| one.entry.source.clone()).collect();
-    let (mut items, mut next_id, mut held_out_entries, mut unwanted) = (Vec::new(), Some(0), 0, 0);
+    let (mut items, mut next_id, mut held_out_entries, mut beyond_limit) =
+        (Vec::new(), Some(0), 0, 0);
     for ParsedEntry { mut entry, image, .. } in std::mem::take(&mut read.listed) {
         next_id = next_id.zip(entry.id.checked_add(1)).map(|(a, b): (i64, i64)| a.max(b));
         // An entry that names only an image file belongs to that image's component.
@@ -284,8 +286,8 @@ fn items(
                 held_out_entries += 1;
                 continue;
             }
-            Some(component) if with_examples.contains(component) && !kept(component) => {
-                unwanted += 1;
+            Some(component) if with_examples.contains(component) && !is_within_limit(component) => {
+                beyond_limit += 1;
                 continue;
             }
             Some(component) => Some(component.to_owned()),
@@ -299,8 +301,8 @@ fn items(
     if held_out_entries > 0 {
         read.notes.push(format!("{held_out_entries} entries about held-out images skipped"));
     }
-    if unwanted > 0 {
-        let note = format!("{unwanted} entries about images beyond `data.max_images` skipped");
+    if beyond_limit > 0 {
+        let note = format!("{beyond_limit} entries about images beyond `data.max_images` skipped");
         read.notes.push(note);
     }
     let mut add = |source: &str, component: &str, image: &str, content| -> StudyResult<()> {
@@ -315,7 +317,7 @@ fn items(
         next_id = id.checked_add(1);
         Ok(())
     };
-    let in_memory = |component: &str| !assignment.held_out(component) && kept(component);
+    let in_memory = |component: &str| !assignment.held_out(component) && is_within_limit(component);
     for one in &read.described {
         let component = assignment.component(&one.document);
         let source = data.captions[one.file].source.as_ref();

@@ -116,8 +116,9 @@ impl RevealData {
             let reason = "is for files and has no effect on the embedded world; remove it";
             return given.map(|(key, _)| (key.into(), reason.into()));
         }
-        let asks = self.captions.iter().any(|file| file.describe) || !self.questions.is_empty();
-        if !asks {
+        let has_examples =
+            self.captions.iter().any(|file| file.describe) || !self.questions.is_empty();
+        if !has_examples {
             let reason =
                 "has no examples: add `[[data.questions]]`, or set `describe = true` for captions";
             return Some(("captions".into(), reason.into()));
