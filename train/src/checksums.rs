@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_is_found_in_its_file() {
+    fn a_flipped_byte_is_detected_in_every_file() {
         let folder = finished();
         check_checksums(folder.path()).expect("whole");
         for name in [WEIGHTS, RECIPE, "config.json", SUMMARY, CHECKSUMS] {

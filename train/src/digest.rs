@@ -16,8 +16,8 @@ pub(crate) fn of_bytes(bytes: impl AsRef<[u8]>) -> String {
 }
 
 /// Adds floats to a hash.
-pub(crate) fn add_numbers(hash: &mut Sha256, numbers: &[f32]) {
-    numbers.iter().for_each(|number| hash.update(number.to_le_bytes()));
+pub(crate) fn add_floats(hash: &mut Sha256, values: &[f32]) {
+    values.iter().for_each(|value| hash.update(value.to_le_bytes()));
 }
 
 /// A file's size in bytes and its hash.

@@ -102,7 +102,7 @@ fn names_are_learnt_and_the_run_is_an_image_encoder() {
     let vectors = encoder.encode(&[&prepared[0], &prepared[1]]).unwrap();
     let (of_file, of_memory) = vectors.split_at(384);
     assert_eq!(of_file, of_memory);
-    let length: f32 = of_file.iter().map(|number| number * number).sum();
+    let length: f32 = of_file.iter().map(|value| value * value).sum();
     assert!((length - 1.0).abs() < 1e-5, "{length}");
 
     // The temperature is not part of the published model.

@@ -123,7 +123,7 @@ fn adafactor_equals_optax() -> TestResult {
 }
 
 #[test]
-fn threads_do_not_change_a_bit() -> TestResult {
+fn results_do_not_depend_on_the_thread_count() -> TestResult {
     for settings in [adamw(), adafactor(0.002, 0.9)] {
         let with = |threads| -> Result<Vec<Vec<u32>>, Box<dyn std::error::Error>> {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;

@@ -166,7 +166,7 @@ fn a_finished_run_resumes_to_itself() {
 }
 
 #[test]
-fn threads_do_not_change_a_bit() {
+fn results_do_not_depend_on_the_thread_count() {
     let folder = tempdir().expect("a temporary folder");
     let runs = [1, 2].map(|threads| {
         let run = folder.path().join(threads.to_string());

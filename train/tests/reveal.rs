@@ -126,7 +126,7 @@ fn a_run_stopped_during_a_refresh_resumes_to_the_same_bytes() {
 }
 
 #[test]
-fn a_model_without_memory_and_one_without_gate_are_trained_as_well() {
+fn models_without_memory_or_gate_are_trained() {
     let folder = tempfile::tempdir().unwrap();
     for (name, set) in [
         ("no-memory", &["memory.k=0", "phase.fine-tune.feed.contrastive=0"][..]),
@@ -286,7 +286,7 @@ within = 0.1
 
 [[claim]]
 id = "test.vqa"
-claim = "answered questions are found where they are"
+claim = "the source vqa is needed to retrieve its entries"
 better = "main"
 worse = "only-pairs"
 metric = "recall_at_10"

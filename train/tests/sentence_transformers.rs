@@ -121,13 +121,15 @@ fn every_folder_gives_the_embeddings_of_the_reference() {
 
 fn compare(name: &str, made: &[f32], expected: &[Vec<f32>], wrong: &mut Vec<String>) {
     let expected = expected.concat();
-    let most = match made.len() == expected.len() {
+    let max_error = match made.len() == expected.len() {
         true => made.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max),
         false => f32::INFINITY,
     };
-    if most.is_nan() || most > 1e-4 {
-        let (own, wanted) = (made.len(), expected.len());
-        wrong.push(format!("{name}: differs by {most} ({own} numbers, {wanted} expected)"));
+    if max_error.is_nan() || max_error > 1e-4 {
+        let (num_values, num_expected) = (made.len(), expected.len());
+        wrong.push(format!(
+            "{name}: differs by {max_error} ({num_values} values, {num_expected} expected)"
+        ));
     }
 }
 

@@ -218,7 +218,7 @@ fn of_manifest(path: &str) -> Vec<String> {
 }
 
 #[test]
-fn clips_of_files_are_learnt_and_those_too_short_for_their_texts_counted() {
+fn clips_from_files_are_trained_on_and_too_short_clips_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = manifest(folder.path(), |i, line| {
         if i == 1 {

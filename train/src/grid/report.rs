@@ -279,8 +279,8 @@ impl GridReport {
             if let Some(reason) = &claim.difference.reason {
                 difference += &format!(" ({})", reason.replace('|', "\\|"));
             }
-            let (what, compared) = (&claim.claim.claim, &claim.compared);
-            lines.push(format!("| {what} | {compared} | {difference} | **{verdict}** |"));
+            let (text, compared) = (&claim.claim.claim, &claim.compared);
+            lines.push(format!("| {text} | {compared} | {difference} | **{verdict}** |"));
         }
         if let Some(note) = self.reused_note() {
             lines.extend([String::new(), note]);
@@ -313,8 +313,8 @@ impl GridReport {
             .claims
             .iter()
             .map(|claim| {
-                let (verdict, what) = (claim.verdict.name(), &claim.claim.claim);
-                let name = format!("{verdict}: {what} ({})", claim.compared);
+                let (verdict, text) = (claim.verdict.name(), &claim.claim.claim);
+                let name = format!("{verdict}: {text} ({})", claim.compared);
                 (name, claim.difference.clone())
             })
             .collect();

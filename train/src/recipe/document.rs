@@ -151,11 +151,11 @@ impl Document {
         };
         let unknown = message.strip_prefix("unknown field").map(quoted);
         let Some((key, known)) = unknown.as_ref().and_then(|names| names.split_first()) else {
-            let what = match section {
+            let reason = match section {
                 "" => message.trim().to_string(),
                 section => format!("`{section}`: {}", message.trim()),
             };
-            return recipe_error(self.location(section), what);
+            return recipe_error(self.location(section), reason);
         };
         let location = self.location_of_key(section, key);
         let at = if section.is_empty() {
@@ -219,8 +219,8 @@ impl Document {
         }
     }
 
-    /// Applies the values of a table over the values below `path`. The table is written at the path
-    /// `origin`.
+    /// Overrides the values below `path` with the values of a table. In the recipe, the table is at
+    /// the path `origin`.
     fn overlay(&mut self, origin: &str, path: &[&str], table: Table) -> Result<()> {
         for (key, value) in table {
             let mut path = path.to_vec();

@@ -134,8 +134,9 @@ fn tidy(schema: &mut Schema) {
     let has_no_default = is_table || is_list_of_tables(schema.as_value());
     let Some(keys) = schema.as_object_mut() else { return };
     keys.shift_remove("format");
-    if let Some(about) = keys.get("items").and_then(|items| items.get("description")).cloned() {
-        keys.entry("description").or_insert(about);
+    if let Some(description) = keys.get("items").and_then(|items| items.get("description")).cloned()
+    {
+        keys.entry("description").or_insert(description);
     }
     if let Some(Value::Array(choices)) = keys.get_mut("anyOf") {
         choices.retain(|choice| choice["type"] != "null");

@@ -276,9 +276,9 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         line.extend(values.clone());
         self.session.metrics.write(&Value::Object(line))?;
         if let Some(events) = &mut self.session.events {
-            let numbers = values.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+            let scalars = values.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
             let tagged: Vec<(String, f64)> =
-                numbers.map(|(name, value)| (format!("{kind}/{name}"), value)).collect();
+                scalars.map(|(name, value)| (format!("{kind}/{name}"), value)).collect();
             events.scalars(step, tagged.iter().map(|(tag, value)| (tag.as_str(), *value)))?;
         }
         Ok(())

@@ -52,7 +52,7 @@ pub(crate) struct Best {
 }
 
 impl State {
-    /// The state at the start of phase `phase`, `steps` long.
+    /// The state at the start of phase `phase`, which has `steps` steps.
     pub(crate) fn start_phase(&mut self, phase: usize, steps: u64, frozen: String) {
         *self = Self {
             step: self.step,

@@ -362,7 +362,7 @@ worse = "main:no_frames"
 
 [[claim]]
 id = "b"
-claim = "it helps more than adapters"
+claim = "frames help more than adapters"
 better = "main:right_frames"
 worse = "audio-only"
 utterances = "clean"

@@ -207,17 +207,17 @@ impl Corpus {
     /// # Errors
     /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
     /// that is too long.
-    pub fn training(&self, number: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
+    pub fn training(&self, index: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {
             Clips::World(world) => {
-                let mut rng = ChaCha8Rng::seed_from_u64(CLEAN_SEED ^ number as u64);
+                let mut rng = ChaCha8Rng::seed_from_u64(CLEAN_SEED ^ index as u64);
                 let is_clean = rng.random_bool(feed.clean);
                 let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
                 let masked = if is_clean { 0.0 } else { feed.masked };
                 let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked };
-                Ok(self.of_world(world, (Split::Train, number), &noise_settings))
+                Ok(self.of_world(world, (Split::Train, index), &noise_settings))
             }
-            Clips::Files { train, .. } => train.read_clip(number),
+            Clips::Files { train, .. } => train.read_clip(index),
         }
     }
 
@@ -225,12 +225,12 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::training`].
-    pub fn without_audio(&self, number: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
+    pub fn without_audio(&self, index: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {
             Clips::World(_) => {
-                Ok(ClipWithFrames { samples: Vec::new(), ..self.training(number, feed)? })
+                Ok(ClipWithFrames { samples: Vec::new(), ..self.training(index, feed)? })
             }
-            Clips::Files { train, .. } => Ok(train.without_audio(number)),
+            Clips::Files { train, .. } => Ok(train.without_audio(index)),
         }
     }
 
@@ -259,15 +259,15 @@ impl Corpus {
         &self,
         split: Split,
         clean: bool,
-        numbers: Range<usize>,
+        range: Range<usize>,
     ) -> Vec<ClipWithFrames> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let data = &self.data;
         let noise = if split == Split::Test { &data.test_noise } else { &data.noise };
         let noise_settings =
             if clean { NoiseSettings::clean() } else { data.test_noise_settings(noise) };
-        let clip = |number| self.of_world(world, (split, number), &noise_settings);
-        numbers.into_par_iter().map(clip).collect()
+        let clip = |index| self.of_world(world, (split, index), &noise_settings);
+        range.into_par_iter().map(clip).collect()
     }
 
     /// The first test clips at one signal-to-noise ratio in dB, or without noise; empty for files.
@@ -278,7 +278,7 @@ impl Corpus {
             snr_db: [ratio; 2],
             masked: 0.0,
         });
-        let clip = |number| self.of_world(world, (Split::Test, number), &noise_settings);
+        let clip = |index| self.of_world(world, (Split::Test, index), &noise_settings);
         (0..self.data.sweep_clips.min(self.data.test_clips)).into_par_iter().map(clip).collect()
     }
 
@@ -360,10 +360,10 @@ impl Corpus {
     fn of_world(
         &self,
         world: &Audiovisual,
-        (split, number): (Split, usize),
+        (split, index): (Split, usize),
         noise_settings: &NoiseSettings,
     ) -> ClipWithFrames {
-        let clip = world.clip(split, number, noise_settings);
+        let clip = world.clip(split, index, noise_settings);
         let first = clip.name * self.views_of_name();
         let views = match split {
             Split::Train => 0..self.data.views,
@@ -371,7 +371,7 @@ impl Corpus {
             Split::Test => self.data.views + EVALUATED_VIEWS..self.views_of_name(),
         };
         ClipWithFrames {
-            id: format!("{}-{number:05}", clip.voice),
+            id: format!("{}-{index:05}", clip.voice),
             text: clip.text,
             samples: clip.samples,
             frames: views.map(|view| first + view).collect(),

@@ -32,13 +32,13 @@ pub(super) struct EmbeddingStore {
 /// The SHA-256 of preprocessed pixels.
 pub(super) fn content_hash(pixels: &[f32]) -> ContentHash {
     let mut hash = Sha256::new();
-    digest::add_numbers(&mut hash, pixels);
+    digest::add_floats(&mut hash, pixels);
     hash.finalize().into()
 }
 
 impl EmbeddingStore {
-    /// Opens an encoder's file in a folder, which is created; an empty path disables the cache. An
-    /// unreadable file is replaced, with a warning.
+    /// Opens an encoder's file in a folder, and creates the folder. An empty path disables the
+    /// cache. An unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, encoder: &Encoder) -> Result<Self> {
         let width = encoder.width();
         let mut store = Self { file: None, width, rows: BTreeMap::new(), fresh: 0 };
@@ -109,14 +109,14 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
     if checksum != Some(&sha256(hashes.data(), values.data())) {
         return Err(cache::WRONG_CHECKSUM.to_owned());
     }
-    let numbers = |row: &[u8]| {
+    let floats = |row: &[u8]| {
         row.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     };
     let rows = hashes.data().chunks_exact(32).zip(values.data().chunks_exact(4 * width.max(1)));
     let rows = rows.map(|(hash, row)| {
         let hash = hash.try_into().map_err(|_| "does not hold hashes".to_string())?;
-        let row: Vec<f32> = numbers(row);
-        match row.iter().all(|number| number.is_finite()) {
+        let row: Vec<f32> = floats(row);
+        match row.iter().all(|value| value.is_finite()) {
             true => Ok((hash, row)),
             false => Err("holds values that are not finite".to_string()),
         }

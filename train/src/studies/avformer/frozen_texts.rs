@@ -31,8 +31,8 @@ pub(super) struct FrozenTexts {
 }
 
 impl FrozenTexts {
-    /// Opens the file of an ASR model and this program in a folder, which is created; an empty path
-    /// disables the cache. An unreadable file is replaced, with a warning.
+    /// Opens the file of an ASR model and this program in a folder, and creates the folder. An
+    /// empty path disables the cache. An unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, asr_model: &AsrModel) -> Result<Self> {
         let mut store = Self { file: None, batches: BTreeMap::new(), unsaved: 0 };
         if folder.is_empty() {
@@ -116,7 +116,7 @@ fn sha256(clips: &[&[f32]]) -> String {
     let mut hash = Sha256::new();
     for clip in clips {
         hash.update(clip.len().to_le_bytes());
-        digest::add_numbers(&mut hash, clip);
+        digest::add_floats(&mut hash, clip);
     }
     format!("{:x}", hash.finalize())
 }

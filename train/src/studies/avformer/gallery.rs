@@ -114,7 +114,7 @@ impl Gallery {
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         self.rows.iter().for_each(|row| hash.update(row.to_le_bytes()));
-        digest::add_numbers(&mut hash, &self.embeddings);
+        digest::add_floats(&mut hash, &self.embeddings);
         format!("{:x}", hash.finalize())
     }
 }

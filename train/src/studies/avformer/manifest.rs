@@ -152,20 +152,20 @@ impl Manifest {
     }
 
     pub(super) fn all(&self) -> Result<Vec<ClipWithFrames>> {
-        (0..self.clips.len()).into_par_iter().map(|number| self.read_clip(number)).collect()
+        (0..self.clips.len()).into_par_iter().map(|index| self.read_clip(index)).collect()
     }
 
-    pub(super) fn read_clip(&self, number: usize) -> Result<ClipWithFrames> {
-        let clip = &self.clips[number].clip;
+    pub(super) fn read_clip(&self, index: usize) -> Result<ClipWithFrames> {
+        let clip = &self.clips[index].clip;
         // The file was read before. An error here means that it has changed since.
         let samples = clip.samples(SAMPLE_RATE);
         let samples = samples.map_err(|error| self.bad(clip, &error.to_string()))?;
-        Ok(ClipWithFrames { samples, ..self.without_audio(number) })
+        Ok(ClipWithFrames { samples, ..self.without_audio(index) })
     }
 
     /// A clip without its audio.
-    pub(super) fn without_audio(&self, number: usize) -> ClipWithFrames {
-        let Listed { clip, frames, .. } = &self.clips[number];
+    pub(super) fn without_audio(&self, index: usize) -> ClipWithFrames {
+        let Listed { clip, frames, .. } = &self.clips[index];
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
         ClipWithFrames { id, text, frames: frames.clone(), ..ClipWithFrames::default() }
     }

@@ -142,11 +142,11 @@ fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
         ("ASR model", before.asr_model_sha256.as_str(), &study.asr_model().weights_sha256()?[..]),
         ("image encoder", before.image_encoder_sha256.as_str(), encoder),
     ];
-    for (what, theirs, own) in pairs {
+    for (model, theirs, own) in pairs {
         // A run without frames has no trained projection.
         if theirs != own && !theirs.is_empty() && !own.is_empty() {
             let reason = format!(
-                "names {}, which was trained with another {what}; use the same for both",
+                "names {}, which was trained with another {model}; use the same for both",
                 start.run.display()
             );
             return Err(recipe.error("start.run", reason));

@@ -260,11 +260,11 @@ impl AvformerModel {
 pub struct AvformerFeed {
     /// Whether frames are shown.
     pub frames: bool,
-    /// The share of clips with frames of another name or text, as in videos that do not show what
-    /// is said. Clips whose name is masked are never mismatched.
+    /// The share of clips with frames of another name or text, as in videos whose frames do not
+    /// show the spoken words. Clips whose name is masked are never mismatched.
     pub mismatched: f64,
-    /// The share of examples from `data.rehearsal`. If frames are shown, theirs are from another
-    /// clip.
+    /// The share of examples from `data.rehearsal`. If frames are shown, these examples get the
+    /// frames of another clip.
     pub rehearsal: f64,
     /// The weight of the distance between adapted and frozen encoder states, in the loss of a
     /// rehearsal clip. Without effect if frames are shown.

@@ -407,7 +407,7 @@ impl Study for AvformerStudy {
         let mut validation_hash = Sha256::new();
         for clip in &self.validation {
             validation_hash.update(&clip.text);
-            digest::add_numbers(&mut validation_hash, &clip.samples);
+            digest::add_floats(&mut validation_hash, &clip.samples);
         }
         inputs.insert("validation".into(), format!("{:x}", validation_hash.finalize()));
         if let Some(gallery) = &self.gallery {

@@ -50,7 +50,7 @@ impl NameVectors {
                 (vectors, encoder.width(), encoder.name().to_owned())
             }
         };
-        let bytes: Vec<u8> = vectors.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let bytes: Vec<u8> = vectors.iter().flat_map(|value| value.to_le_bytes()).collect();
         let sha256 = digest::of_bytes(bytes);
         let vectors = Tensor::from_vec(vectors, (names.len(), width), &Device::Cpu);
         let vectors = vectors.map_err(|error| TrainError::Model(error.into()))?;

@@ -82,8 +82,9 @@ impl<'a> Sequencer<'a> {
         Self { tokeniser, titles, model }
     }
 
-    /// Batches all rows, with at most about `examples` rows and `tokens` tokens each (0 for no
-    /// limit), in random order if `shuffled`. Targets that share a sequence are always shuffled.
+    /// Batches all rows. A batch has up to about `examples` rows and `tokens` tokens (0 for no
+    /// limit). Rows are in random order if `shuffled`. Targets that share a sequence are always
+    /// shuffled.
     pub fn batches(
         &self,
         rows: &[PhrasePair],

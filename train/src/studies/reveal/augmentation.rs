@@ -72,9 +72,9 @@ mod tests {
     #[test]
     fn each_augmentation_is_a_different_permutation_of_the_pixels() {
         let image: Vec<f32> = (0..27).map(|value| value as f32).collect();
-        let augmented = |number| {
+        let augmented = |index| {
             let mut pixels = image.clone();
-            BatchAugmentation(number).apply(&mut pixels, 3);
+            BatchAugmentation(index).apply(&mut pixels, 3);
             pixels.into_iter().map(|value| value as u8).collect::<Vec<u8>>()
         };
         let all: HashSet<Vec<u8>> = (0..48).map(augmented).collect();

@@ -94,7 +94,7 @@ impl Encoding {
     pub fn load_checked(&self, weights: &Path) -> StudyResult<Reveal> {
         let (model, parameters) = self.model_of(weights)?;
         for parameter in parameters.iter() {
-            if parameter.to_vec()?.iter().any(|number| !number.is_finite()) {
+            if parameter.to_vec()?.iter().any(|value| !value.is_finite()) {
                 let (file, name) = (weights.display(), parameter.name());
                 let remedy = "the file is damaged: restore a copy, or train the run again";
                 return Err(format!("{file}: `{name}` is not finite; {remedy}").into());

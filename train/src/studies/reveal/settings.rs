@@ -324,7 +324,7 @@ impl RevealModel {
         if let Some((key, share)) = shares.into_iter().find(|(_, s)| !(0.0..=1.0).contains(s)) {
             return Some((key, format!("is {share}; must be from 0 to 1")));
         }
-        let numbers = [
+        let sizes = [
             ("d_model", self.d_model),
             ("num_heads", self.num_heads),
             ("d_kv", self.d_kv),
@@ -338,7 +338,7 @@ impl RevealModel {
             ("key_dim", self.key_dim),
             ("head_layers", self.head_layers),
         ];
-        if let Some((key, _)) = numbers.into_iter().find(|(_, number)| *number == 0) {
+        if let Some((key, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             return Some((key, "is 0; must be at least 1".to_owned()));
         }
         if self.stem_channels.contains(&0) {

@@ -1,5 +1,5 @@
-//! Facts changed in the memory, and then deleted, with nothing else changed: does the model take
-//! its answers from the memory?
+//! Measures whether the model takes its answers from the memory. Facts are changed in the memory
+//! and then deleted; everything else stays the same.
 
 use engram_data::world::World;
 use engram_eval::result::Measure;

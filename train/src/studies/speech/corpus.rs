@@ -195,9 +195,8 @@ impl Corpus {
         babble(&talkers, samples, rng)
     }
 
-    /// The utterances of validation or test; in the embedded world equal in every run. For the
-    /// training split: all clips from files, or as many sentences of the training voices, at the
-    /// first of `data.speeds`.
+    /// The utterances of a split. From files, all clips at their own speed. In the embedded world,
+    /// the same sentences in every run; training voices speak at the first of `data.speeds`.
     ///
     /// # Errors
     /// As [`Corpus::training`].

@@ -363,7 +363,7 @@ impl Study for SpeechStudy {
         let mut validation_hash = Sha256::new();
         for one in &self.validation {
             validation_hash.update(&one.text);
-            digest::add_numbers(&mut validation_hash, &one.samples);
+            digest::add_floats(&mut validation_hash, &one.samples);
         }
         inputs.insert("validation".into(), format!("{:x}", validation_hash.finalize()));
         inputs.extend(self.corpus.inputs()?);

@@ -210,13 +210,13 @@ fn skip_bad_images(data: &RevealData, table: &Table, read: &mut ParsedFiles) {
     let unseen = |one: &&CaptionedImage| data.captions[one.file].describe && !usable(&one.image);
     let unseen = read.described.iter().filter(unseen).count();
     let without_image = read.questions.iter().filter(|one| !usable(&one.image)).count();
-    for (what, before, now) in [
+    for (kind, before, now) in [
         ("described images", described, read.described.len() - unseen),
         ("questions", questions, read.questions.len()),
         ("entries", listed, read.listed.len()),
     ] {
         if now < before {
-            read.notes.push(format!("{} of {before} {what} skipped", before - now));
+            read.notes.push(format!("{} of {before} {kind} skipped", before - now));
         }
     }
     if without_image > 0 {

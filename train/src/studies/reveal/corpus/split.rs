@@ -64,14 +64,14 @@ pub(super) fn splits<'a>(
             _ => {}
         }
     }
-    let number = |component: &str| {
+    let hash_of = |component: &str| {
         let mut hash = Sha256::new_with_prefix(draw.seed.to_le_bytes());
         hash.update(component.as_bytes());
         <[u8; 32]>::from(hash.finalize())
     };
     let mut order: Vec<(&str, Option<Split>)> =
         given.into_iter().map(|(component, (split, ..))| (component, split)).collect();
-    order.sort_by_cached_key(|(component, _)| (number(component), component.to_string()));
+    order.sort_by_cached_key(|(component, _)| (hash_of(component), component.to_string()));
     if draw.max_images > 0 {
         order.truncate(draw.max_images);
     }
