@@ -48,13 +48,13 @@ mod tests {
     fn files_are_hashed_by_their_bytes() {
         let folder = tempfile::tempdir().expect("a folder");
         let [a, b] = ["a.wav", "b.wav"].map(|name| folder.path().join(name));
-        std::fs::write(&a, "sound").expect("written");
+        std::fs::write(&a, "music").expect("written");
         std::fs::write(&b, "noise").expect("written");
         let of = |paths: &[&Path]| of_files(paths.iter().copied());
         let before = of(&[&a, &b, &a]).expect("a hash");
         assert_eq!(before, of(&[&a, &b]).expect("a hash"));
         assert_ne!(before, of(&[&b, &a]).expect("a hash"));
-        // The same size.
+        // Other content of the same size.
         std::fs::write(&b, "nOise").expect("written");
         assert_ne!(before, of(&[&a, &b]).expect("a hash"));
         std::fs::remove_file(&b).expect("removed");

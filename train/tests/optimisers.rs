@@ -146,7 +146,7 @@ fn a_parameter_without_a_gradient_stays() -> TestResult {
     builder.get("unused", &[2], Init::Ones)?;
     let parameters = builder.finish()?;
     let mut gradients = Gradients::new(&parameters);
-    let used = parameters.get("used").expect("it was asked for").tensor();
+    let used = parameters.get("used").expect("a requested parameter").tensor();
     gradients.backward(&used.sum_all()?)?;
     let mut optimiser: Box<dyn Optimiser> = engram_train::optimiser::new(&adamw(), &parameters);
     let size = StepSize { learning_rate: 0.1, gradient_scale: 1.0 };

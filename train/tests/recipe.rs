@@ -255,7 +255,7 @@ fn variants_override_the_recipe_and_the_command_line_overrides_both() -> Result<
             assert_eq!((variant.name.as_deref(), variant.weight), (Some("long"), 0.5));
             found.push((phase.epochs, phase.learning_rate, data.rows));
         }
-        assert_eq!(found[0], found[1], "the resolved form says the same");
+        assert_eq!(found[0], found[1], "the resolved recipe is the same");
         Ok(found[0])
     };
     assert_eq!(second(false, &[])?, (Some(9), Some(0.5), 50));

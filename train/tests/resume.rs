@@ -229,8 +229,8 @@ fn old_checkpoints_are_removed_and_the_best_is_kept() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
     // The first evaluation of each phase is the best one.
-    let figures = vec![0.1, 0.5, 0.2, 0.6];
-    let mut study = Toy::broken(Breakage { figures, ..Breakage::default() });
+    let evaluation_values = vec![0.1, 0.5, 0.2, 0.6];
+    let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
     let set = ["checkpoint.keep=1", "checkpoint.every_steps=1"];
     let summary = train(&mut study, &run, &set, false, None).expect("an unbroken run");
     assert_eq!(summary.best, Some((0.2, 15)));

@@ -120,8 +120,8 @@ fn a_run_stopped_during_a_refresh_resumes_to_the_same_bytes() {
             assert!(read(&whole) == read(&stopped), "{file} differs after a stop at {stop}");
         }
         // Compared as text: recall@10 of four entries is NaN.
-        let figures = [&resumed, &summary].map(|one| serde_json::to_string(&one.metrics).unwrap());
-        assert_eq!(figures[0], figures[1]);
+        let metrics = [&resumed, &summary].map(|one| serde_json::to_string(&one.metrics).unwrap());
+        assert_eq!(metrics[0], metrics[1]);
     }
 }
 
@@ -253,7 +253,7 @@ set = ["phase.fine-tune.steps=7", "memory.refresh_every=0", "memory.k=10"]
 
 [[configuration]]
 name = "main"
-description = "as it is"
+description = "no changes"
 
 [[configuration]]
 name = "eval-k-0"
@@ -367,7 +367,7 @@ fn a_grid_shares_phases_and_resumes() {
     );
     let markdown = report.to_markdown();
     assert!(markdown.contains("| k-2 | `memory.k=2` |") && markdown.contains("**not decided**"));
-    assert!(markdown.contains("| main | as it is |"), "{markdown}");
+    assert!(markdown.contains("| main | no changes |"), "{markdown}");
     assert!(report.to_html().contains("<svg"));
 
     // Nothing runs twice, and the results are the same.
@@ -482,6 +482,6 @@ fn a_configuration_is_evaluated_after_its_memory_was_removed() {
     assert_eq!(more.configurations().len(), 3);
     run_grid(&more, &options, &mut |progress| panic!("{progress:?}")).unwrap();
     let read = |name: &str| std::fs::read(seed.join(name).join("test.jsonl")).unwrap();
-    assert!(read("k-2-again") == read("k-2"), "the memory encoded again is another one");
+    assert!(read("k-2-again") == read("k-2"), "the re-encoded memory gives other answers");
     assert!(weights == std::fs::read(seed.join("k-2/model.safetensors")).unwrap());
 }

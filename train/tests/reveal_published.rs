@@ -122,7 +122,7 @@ fn a_run_starts_from_folders_of_published_weights() {
     published_folders(at);
     let summary = train_from(at, "t5", "vit").unwrap();
     assert_eq!(summary.steps, 1);
-    // No note says that a part starts from random weights.
+    // There is no note about random weights.
     assert_eq!(summary.notes, ["6 entries about held-out images skipped"]);
     let run = at.join("run");
     let read = |path: &Path| fs::read(path).unwrap();

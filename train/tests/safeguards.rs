@@ -135,8 +135,8 @@ fn a_file_instead_of_a_run_folder_is_named_with_a_remedy() {
 #[test]
 fn a_phase_stops_early_without_a_gain() {
     let folder = tempdir().expect("a temporary folder");
-    let figures = vec![0.5, 0.6, 0.7, 0.1];
-    let mut study = Toy::broken(Breakage { figures, ..Breakage::default() });
+    let evaluation_values = vec![0.5, 0.6, 0.7, 0.1];
+    let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
     let set = ["evaluation.every_steps=1", "evaluation.early_stop=2", "phase.second.steps=1"];
     let run = folder.path().join("run");
     let summary = train(&mut study, &run, &set, false, None).expect("an unbroken run");
@@ -203,7 +203,8 @@ fn a_write_that_fails_leaves_no_half_checkpoint() {
     let left = fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten();
     let names: Vec<_> = left.map(|entry| entry.file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
-    train(&mut Toy::default(), &run, &EACH_STEP, true, None).expect("with space, it goes on");
+    train(&mut Toy::default(), &run, &EACH_STEP, true, None)
+        .expect("with space, the run continues");
 }
 
 #[test]

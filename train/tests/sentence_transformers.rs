@@ -258,7 +258,7 @@ fn modules_change_the_identity_of_a_model() {
         let folder = written(name);
         Encoder::open(folder.path().to_str().unwrap()).unwrap().sha256().to_owned()
     };
-    // With mean pooling, the hash is that of the weights file. Another pooling changes the hash.
+    // With mean pooling, the hash equals the hash of the weights file. Another pooling changes it.
     assert_eq!(sha256("bert mean"), sha256("bert old flags mean"));
     assert_ne!(sha256("bert mean"), sha256("bert cls"));
     assert_ne!(sha256("bert dense GELU"), sha256("bert dense ReLU"));

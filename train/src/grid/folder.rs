@@ -143,7 +143,7 @@ impl Drop for LockedRun {
     }
 }
 
-/// Opens the lock file beside a run folder. Processes with the same grid use it to divide the runs.
+/// Opens the lock file of a run, in the folder that contains the run. Processes with the same grid use it to divide the runs.
 fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
     let path = run.with_extension("lock");
     if let Some(folder) = path.parent() {

@@ -1,10 +1,10 @@
-//! The state of a run: everything that resuming needs besides tensors.
+//! The state of a run: everything needed to resume it, except tensors.
 
 use serde::{Deserialize, Serialize};
 
 use crate::log::Window;
 
-/// The training state that goes into a checkpoint.
+/// The training state in a checkpoint.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     /// Steps over all phases, including skipped steps.

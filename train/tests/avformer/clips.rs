@@ -19,7 +19,7 @@ fn unusable_clips_are_named() {
     frozen.write_audio("short.wav", 100);
     let colour = |x: u32, y: u32| image::Rgb([x as u8 * 9, y as u8 * 7, 3]);
     RgbImage::from_fn(20, 20, colour).save(frozen.path("a.png")).unwrap();
-    std::fs::write(frozen.path("broken.png"), "no picture").unwrap();
+    std::fs::write(frozen.path("broken.png"), "not an image").unwrap();
     let whole = std::fs::read(frozen.path("a.wav")).unwrap();
     std::fs::write(frozen.path("cut.wav"), &whole[..whole.len() / 2]).unwrap();
     let good = |id: usize| {
@@ -96,10 +96,10 @@ fn unusable_clips_are_named() {
         std::fs::write(frozen.path(&file), &line).unwrap();
         frozen.refused(&set, &[&file, "all 1 clips are skipped", "line 1", expected]);
     }
-    let general_speech = format!("data.general_speech={}", frozen.text("kept.jsonl"));
-    std::fs::write(frozen.path("kept.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")
+    let general_speech = format!("data.general_speech={}", frozen.text("speech.jsonl"));
+    std::fs::write(frozen.path("speech.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")
         .unwrap();
-    frozen.refused(&[&general_speech], &["kept.jsonl, line 1", "cut.wav"]);
+    frozen.refused(&[&general_speech], &["speech.jsonl, line 1", "cut.wav"]);
 }
 
 /// For a clip with many images, validation and test show the frames that `engram predict` shows;
@@ -138,7 +138,7 @@ fn test_and_predict_select_the_same_frames() {
     assert_eq!(corpus.training(0, &AvformerFeed::default()).unwrap().frames.len(), 32);
 
     // The skipped clips do not depend on the number of frames shown.
-    std::fs::write(frozen.path("6.png"), "no picture").unwrap();
+    std::fs::write(frozen.path("6.png"), "not an image").unwrap();
     let skipped = [1, 2, 3, 8].map(|frames| {
         let data = AvformerData { frames, on_error: OnError::Skip, ..data.clone() };
         let mut corpus = Corpus::load(&data, 1, true).unwrap();

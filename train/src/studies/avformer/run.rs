@@ -155,7 +155,7 @@ fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
-/// Writes the configuration beside the weights, and runs the test.
+/// Writes the configuration into the run folder, and runs the test.
 fn finish(
     study: &AvformerStudy,
     recipe: &Recipe,

@@ -1,4 +1,4 @@
-//! One trained model of a run: its files beside the weights, and its predictions.
+//! One trained model of a run: its files other than the weights, and its predictions.
 
 use std::path::Path;
 

@@ -55,7 +55,7 @@ impl PatentStudy {
         Self { model, batch, titles, train, held_out, files, seed, scorer, warnings }
     }
 
-    /// The encoder files that a run saves beside its weights.
+    /// The encoder files that a run saves with its weights.
     pub fn files(&self) -> &EncoderFiles {
         &self.files
     }

@@ -24,7 +24,7 @@ use crate::program::Program;
 use crate::recipe::Recipe;
 use crate::trainer::RunOptions;
 
-/// The origin of a configuration that evaluates another run; written last.
+/// The file with the [`Origin`]; written last.
 const ORIGIN: &str = "evaluation.json";
 /// The part of the test questions that the tables report.
 const REPORTED_PART: Part = Part::HeldOut;
@@ -296,7 +296,7 @@ fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> R
     let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
-    // Removed first, so that answers never lie beside the record of another origin.
+    // Removed first, so that the folder never has answers with the record of another origin.
     durable::remove_file(&record).map_err(TrainError::io(&record))?;
     let answers =
         FinishedRun::open(run)?.evaluate(configuration.k, &configuration.without_sources)?;

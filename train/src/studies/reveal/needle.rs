@@ -241,7 +241,7 @@ pub struct Haystacks {
     pub images: Vec<PathBuf>,
 }
 
-/// Reads the `haystack.jsonl` of `engram data world`; the images are in `views` beside it.
+/// Reads the `haystack.jsonl` of `engram data world`; the images are in `views`, in the same folder.
 ///
 /// # Errors
 /// [`DataError::Malformed`] naming the file and line of an invalid task, or of a task without its

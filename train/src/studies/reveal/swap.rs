@@ -49,7 +49,8 @@ pub struct SwappedQuestion {
     pub fell_back: bool,
 }
 
-/// Changes `count` facts in the memory, answers, deletes them, and answers again. Fewer facts are
+/// Changes `count` facts in the memory and answers questions about them. Then deletes these facts
+/// and answers again. Fewer facts are
 /// changed if the test questions have fewer, or their source is not in the memory. The changed
 /// facts stay deleted.
 pub fn swap(

@@ -124,7 +124,7 @@ impl ImageFiles {
         }
         let image = DecodedImage::open(path)?;
         let clean = self.preprocessing.apply(&image, path)?;
-        // Two threads may decode it at once; both get the same bytes.
+        // Two threads may decode the same image; both get the same bytes.
         let decoded = Arc::new(Decoded { clean, reduced: self.reduced(&image) });
         self.cache.insert(index, Arc::clone(&decoded));
         Ok(decoded)
