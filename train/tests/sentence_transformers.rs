@@ -106,27 +106,27 @@ fn every_folder_gives_the_embeddings_of_the_reference() {
             let prepare =
                 |text: &String| encoder.prepare(Item { text: Some(text), image: None }).unwrap();
             let items: Vec<_> = texts.iter().map(prepare).collect();
-            let made = encoder.encode(&items.iter().collect::<Vec<_>>()).unwrap();
-            compare(&format!("{}, {key}", folder.name), &made, expected, &mut wrong);
+            let found = encoder.encode(&items.iter().collect::<Vec<_>>()).unwrap();
+            compare(&format!("{}, {key}", folder.name), &found, expected, &mut wrong);
         }
         if let Some(expected) = folder.expected.get("image") {
             let encoder = Encoder::open(location).unwrap();
             let item = Item { text: None, image: Some(&fixture("image.png")) };
-            let made = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
-            compare(&format!("{}, image", folder.name), &made, expected, &mut wrong);
+            let found = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
+            compare(&format!("{}, image", folder.name), &found, expected, &mut wrong);
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn compare(name: &str, made: &[f32], expected: &[Vec<f32>], wrong: &mut Vec<String>) {
+fn compare(name: &str, found: &[f32], expected: &[Vec<f32>], wrong: &mut Vec<String>) {
     let expected = expected.concat();
-    let max_error = match made.len() == expected.len() {
-        true => made.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max),
+    let max_error = match found.len() == expected.len() {
+        true => found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max),
         false => f32::INFINITY,
     };
     if max_error.is_nan() || max_error > 1e-4 {
-        let (num_values, num_expected) = (made.len(), expected.len());
+        let (num_values, num_expected) = (found.len(), expected.len());
         wrong.push(format!(
             "{name}: differs by {max_error} ({num_values} values, {num_expected} expected)"
         ));

@@ -410,27 +410,27 @@ fn a_stream_is_transcribed_completely() {
             Ok(blocks.len() > 0)
         };
         let chunks = StreamOptions { chunk_seconds, window_seconds };
-        let made = asr_model.transcribe_stream(&options, chunks, read, |pass| {
+        let result = asr_model.transcribe_stream(&options, chunks, read, |pass| {
             progress.push(pass.received_seconds);
             count += pass.new.len();
         });
-        made.map(|made| (made, progress, count))
+        result.map(|result| (result, progress, count))
     };
     let short = &samples[..8 * SAMPLE_RATE as usize];
     let whole = asr_model.transcribe(&[short], &[], &options).unwrap().remove(0);
-    let (made, progress, _) = stream(short, 8.0, 8.0).unwrap();
+    let (result, progress, _) = stream(short, 8.0, 8.0).unwrap();
     // One pass and the end, which makes everything final.
-    assert_eq!((made.passes, progress), (1, vec![8.0, 8.0]));
-    let words: Vec<_> = made.words.iter().map(|word| word.word.clone()).collect();
+    assert_eq!((result.passes, progress), (1, vec![8.0, 8.0]));
+    let words: Vec<_> = result.words.iter().map(|word| word.word.clone()).collect();
     assert!(words == whole.words && !words.is_empty());
 
     let length = samples.len() as f64 / f64::from(SAMPLE_RATE);
-    let (made, progress, count) = stream(&samples, 2.0, 10.0).unwrap();
-    assert_eq!((made.passes + 1, progress.last()), (progress.len(), Some(&length)));
-    assert!(count == made.words.len() && made.transcript.seconds == length);
-    assert!(made.words.last().is_some_and(|last| last.word.end > length - 5.0));
+    let (result, progress, count) = stream(&samples, 2.0, 10.0).unwrap();
+    assert_eq!((result.passes + 1, progress.last()), (progress.len(), Some(&length)));
+    assert!(count == result.words.len() && result.transcript.seconds == length);
+    assert!(result.words.last().is_some_and(|last| last.word.end > length - 5.0));
     let (again, ..) = stream(&samples, 2.0, 10.0).unwrap();
-    assert_eq!(again.transcript, made.transcript);
+    assert_eq!(again.transcript, result.transcript);
     let refused = stream(&samples, 2.0, 19.0).map(drop).unwrap_err().to_string();
     assert!(refused.contains("2 to 18 s"), "{refused}");
 }

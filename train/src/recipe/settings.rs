@@ -266,7 +266,7 @@ type OfStudy = serde_json::Map<String, serde_json::Value>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Body {
-    /// The study that the recipe is for.
+    /// The study of the recipe.
     pub study: String,
     /// The seed of all randomness in the run.
     #[serde(default)]

@@ -84,7 +84,7 @@ pub struct Example {
     pub answers: Vec<String>,
     /// The index of the entry with the answer, if known.
     pub own: Option<usize>,
-    /// How much of it training has seen.
+    /// Whether training has its image and its fact.
     pub part: Part,
     /// Whether only the memory contains the answer.
     pub made_up: bool,

@@ -81,7 +81,7 @@ pub struct TestAnswer {
     pub name: Option<String>,
     /// The question.
     pub question: String,
-    /// How much of it training has seen: `seen`, `unasked` or `held_out`.
+    /// Whether training has its image and its fact: `seen`, `unasked` or `held_out`.
     pub part: String,
     /// The index of its image.
     pub image: Option<usize>,
@@ -278,12 +278,12 @@ fn test_dataset_metrics(
 ) -> StudyResult<Vec<DatasetMetrics>> {
     let folder = run.join("test");
     let mut dataset_metrics = Vec::new();
-    for sides in dataset_metrics::references_and_answers(corpus, examples, &answers.texts)? {
+    for pair in dataset_metrics::references_and_answers(corpus, examples, &answers.texts)? {
         durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
-        for (name, content) in [&sides.references, &sides.answers] {
+        for (name, content) in [&pair.references, &pair.answers] {
             write_file(&folder.join(name), content.as_bytes())?;
         }
-        dataset_metrics.push(sides.measure()?);
+        dataset_metrics.push(pair.measure()?);
     }
     // Many questions lack their image, so questions with an image are also measured separately.
     let with_images =
@@ -291,8 +291,8 @@ fn test_dataset_metrics(
     let (with_images, texts): (Vec<&Example>, Vec<String>) =
         with_images.map(|(example, text)| (*example, text.clone())).unzip();
     if with_images.len() < examples.len() {
-        for sides in dataset_metrics::references_and_answers(corpus, &with_images, &texts)? {
-            let DatasetMetrics { name, measures } = sides.measure()?;
+        for pair in dataset_metrics::references_and_answers(corpus, &with_images, &texts)? {
+            let DatasetMetrics { name, measures } = pair.measure()?;
             dataset_metrics
                 .push(DatasetMetrics { name: format!("{name}, with their image"), measures });
         }

@@ -477,8 +477,8 @@ impl Study for RevealStudy {
         let corpus = &self.encoding.corpus;
         let mut evaluation =
             QuestionMetrics::evaluation(&QuestionMetrics::of_parts(corpus, &questions, &answers));
-        for sides in dataset_metrics::references_and_answers(corpus, &questions, &answers.texts)? {
-            for measure in sides.measure()?.measures {
+        for pair in dataset_metrics::references_and_answers(corpus, &questions, &answers.texts)? {
+            for measure in pair.measure()?.measures {
                 // If two kinds of metrics share a name, the first is reported.
                 if evaluation.get(&measure.metric).is_none() {
                     evaluation.metrics.push((measure.metric, measure.value));
