@@ -51,7 +51,7 @@ fn error(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_typo_is_named_with_its_line_and_the_near_key() {
+fn a_typo_is_named_with_its_line_and_the_nearest_key() {
     assert_eq!(
         error("learning_rate", "learning_rte"),
         "recipe.toml:8: unknown key `learning_rte` in [optimiser]; did you mean `learning_rate`?"

@@ -325,7 +325,7 @@ fn forget(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
     }
 }
 
-/// The position in the list at `path` of the element with the name or number `wanted`.
+/// The position of the element with this name or number in the list at `path`.
 fn position_of(list: &[Value], path: &str, name_or_number: &str) -> Result<usize, String> {
     let name = |item: &Value| item.get("name").and_then(Value::as_str).map(str::to_string);
     let found = list.iter().position(|item| name(item).as_deref() == Some(name_or_number));

@@ -225,8 +225,8 @@ pub struct StartSettings {
     pub run: PathBuf,
     /// The SHA-256 of its weights; filled in if not given.
     pub sha256: Option<String>,
-    /// Patterns of the parameters to load; the others are initialised afresh. Empty loads all
-    /// parameters.
+    /// Patterns of the parameters to load; empty for all. Other parameters get their usual initial
+    /// values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("default" = []))]
     pub parameters: Vec<String>,

@@ -1,5 +1,5 @@
-//! The test: the same utterances with the frozen ASR model, and with adapters that see the right
-//! frames, the frames of another clip, zeros or no frames.
+//! The test: the same utterances with the frozen ASR model and with the adapted model. The adapted
+//! model gets the right frames, the frames of another clip, zeros, or no frames.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;

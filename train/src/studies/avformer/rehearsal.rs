@@ -60,8 +60,8 @@ impl AvformerStudy {
         Ok(embedded)
     }
 
-    /// The additional loss of rehearsal clips for the distance of their states from the frozen
-    /// encoder's states, and the mean distance; `None` if the batch has no such clip.
+    /// Distillation of rehearsal clips: the loss for the distance of their states from the frozen
+    /// encoder's states, and the mean distance. `None` if the batch has no such clip.
     pub(super) fn distance_loss(
         &self,
         batch: &[&Embedded],

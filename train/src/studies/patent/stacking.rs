@@ -168,9 +168,11 @@ fn features(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<Vec<f64>> {
     rows.iter().enumerate().map(of_row).collect()
 }
 
-/// Shared words as a fraction of the anchor's words, the target's words and their union; shared
-/// character trigrams as a fraction of the union; both word counts; whether the last words are
-/// equal, and the first words.
+/// The overlap features of two phrases, in order:
+/// - shared words as a fraction of the anchor's words, of the target's words and of their union,
+/// - shared character trigrams as a fraction of the union,
+/// - the word counts of both phrases,
+/// - whether the last words are equal, and whether the first words are.
 fn overlap(anchor: &str, target: &str) -> [f64; 8] {
     let (a, t): (Vec<&str>, Vec<&str>) =
         (anchor.split_whitespace().collect(), target.split_whitespace().collect());

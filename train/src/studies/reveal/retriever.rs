@@ -36,8 +36,8 @@ impl Retriever {
     /// returns its writer.
     ///
     /// # Errors
-    /// The folder has other files, or a memory that was changed after its run; errors of the model
-    /// and of writing; [`Stopped`](crate::Stopped)
+    /// The folder has other files, or a memory that was changed after its run. Errors of the model
+    /// and of writing, and [`Stopped`](crate::Stopped).
     pub fn build(
         folder: &Path,
         model: &Reveal,
