@@ -88,7 +88,7 @@ impl Buffer {
 }
 
 /// The trainable parameters that have a gradient, each with its gradient, rate and state.
-fn moving<'a, S>(
+fn trainable_with_gradients<'a, S>(
     parameters: &'a Parameters,
     gradients: &'a Gradients,
     rates: &'a [f64],

@@ -178,7 +178,11 @@ fn has_lost_checkpoints(run: &Path) -> bool {
 
 fn has_checkpoint(run: &Path) -> bool {
     let entries = fs::read_dir(run.join(checkpoint::FOLDER));
-    entries.into_iter().flatten().flatten().any(|entry| checkpoint::is_one(&entry.file_name()))
+    entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|entry| checkpoint::is_checkpoint_name(&entry.file_name()))
 }
 
 /// Whether a run of any study is finished.

@@ -325,7 +325,7 @@ impl GridReport {
             "{} Intervals resample {}s and seeds. {}",
             self.description,
             self.unit,
-            by_chance(self.claims.len())
+            multiple_testing_note(self.claims.len())
         );
         let table = |heading, rows, note, reference| MetricTable {
             heading,
@@ -378,7 +378,7 @@ impl Configuration {
 }
 
 /// A note on multiple testing.
-fn by_chance(claims: usize) -> String {
+fn multiple_testing_note(claims: usize) -> String {
     format!(
         "Each verdict uses its own 95 % interval, without correction: of {claims} claims without \
          any effect, about {:.1} would be decided by chance.",

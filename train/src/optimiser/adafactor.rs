@@ -14,7 +14,7 @@ use engram_models::params::Parameters;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, moving};
+use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, trainable_with_gradients};
 use crate::error::Result;
 use crate::recipe::OptimiserSettings;
 
@@ -137,8 +137,8 @@ impl Optimiser for Adafactor {
         let decay = 1.0 - (self.steps as f64).powf(-self.decay_exponent);
         let scale = size.gradient_scale as f32;
         let epsilon = self.epsilon as f32;
-        let moving = moving(parameters, gradients, rates, &mut self.states);
-        for (parameter, gradient, rate, state) in moving {
+        let tensors = trainable_with_gradients(parameters, gradients, rates, &mut self.states);
+        for (parameter, gradient, rate, state) in tensors {
             let update = &mut self.update[..gradient.len()];
             state.moment.scale(gradient, update, scale, epsilon, decay as f32);
             let clip = (root_mean_square(update) / self.update_clip).max(1.0);

@@ -7,7 +7,7 @@ use engram_models::params::Parameters;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, moving};
+use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, trainable_with_gradients};
 use crate::error::Result;
 use crate::recipe::OptimiserSettings;
 
@@ -88,8 +88,8 @@ impl Optimiser for AdamW {
         let [beta1, beta2] = self.betas;
         let correction1 = 1.0 - beta1.powf(self.steps as f64);
         let correction2 = 1.0 - beta2.powf(self.steps as f64);
-        let moving = moving(parameters, gradients, rates, &mut self.moments);
-        for (parameter, gradient, rate, moments) in moving {
+        let tensors = trainable_with_gradients(parameters, gradients, rates, &mut self.moments);
+        for (parameter, gradient, rate, moments) in tensors {
             if moments.idle.is_empty() {
                 moments.find_idle();
             }

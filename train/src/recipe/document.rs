@@ -113,7 +113,7 @@ impl Document {
             }
             _ => Value::String(text.into()),
         };
-        self.put(&path, value, Location::Option(option))
+        self.set_value(&path, value, Location::Option(option))
     }
 
     /// Reads the tree as `T`. Unknown keys are errors.
@@ -231,14 +231,14 @@ impl Document {
                     let written = join(origin, &path.join("."));
                     let location =
                         self.locations.get(&written).cloned().unwrap_or(Location::Line(1));
-                    self.put(&path, value, location)?;
+                    self.set_value(&path, value, location)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn put(&mut self, path: &[&str], value: Value, location: Location) -> Result<()> {
+    fn set_value(&mut self, path: &[&str], value: Value, location: Location) -> Result<()> {
         let mut resolved: Vec<String> = Vec::new();
         let mut table = &mut self.table;
         let mut levels = path.iter().peekable();
@@ -292,14 +292,14 @@ impl Document {
         let base = Value::Table(self.table.clone());
         let variants = self.table.get_mut("variant").and_then(Value::as_array_mut);
         for variant in variants.into_iter().flatten().filter_map(Value::as_table_mut) {
-            forget(variant, Some(&base), "", path);
+            remove_overrides(variant, Some(&base), "", path);
         }
     }
 }
 
 /// Removes the values at or below `path` from a table of overrides. The table overrides the value
 /// `base` at the path `here`. List entries are identified by position or name.
-fn forget(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
+fn remove_overrides(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
     let keys: Vec<String> = overrides.keys().cloned().collect();
     for key in keys {
         let level = match base {
@@ -317,7 +317,7 @@ fn forget(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
         if here == path || here.starts_with(&format!("{path}.")) {
             overrides.remove(&key);
         } else if let Some(Value::Table(inner)) = overrides.get_mut(&key) {
-            forget(inner, below, &here, path);
+            remove_overrides(inner, below, &here, path);
             if inner.is_empty() {
                 overrides.remove(&key);
             }

@@ -170,7 +170,7 @@ impl Corpus {
             for Listed { clip, .. } in manifest.clips() {
                 let reason = is_wrong(clip.text.as_deref().unwrap_or_default());
                 if let Some(reason) = reason {
-                    return Err(manifest.bad(clip, &reason));
+                    return Err(manifest.clip_error(clip, &reason));
                 }
             }
         }

@@ -55,7 +55,7 @@ impl Manifest {
         if let Some(Listed { clip, .. }) = manifest.clips.iter().find(|one| one.clip.text.is_none())
         {
             let reason = "has no `text`; write one with `engram predict --asr-model`";
-            return Err(manifest.bad(clip, reason));
+            return Err(manifest.clip_error(clip, reason));
         }
         manifest.read_durations(lengths, on_error, quiet)?;
         Ok(manifest)
@@ -125,11 +125,11 @@ impl Manifest {
             match (check(&mut one), on_error) {
                 (Ok(()), _) => self.clips.push(one),
                 (Err(reason), OnError::Skip) => {
-                    self.skipped.push(self.bad(&one.clip, &reason).to_string());
+                    self.skipped.push(self.clip_error(&one.clip, &reason).to_string());
                 }
                 (Err(reason), OnError::Stop) => {
                     let remedy = "(data.on_error = \"skip\" skips such clips)";
-                    return Err(self.bad(&one.clip, &format!("{reason} {remedy}")));
+                    return Err(self.clip_error(&one.clip, &format!("{reason} {remedy}")));
                 }
             }
         }
@@ -159,7 +159,7 @@ impl Manifest {
         let clip = &self.clips[index].clip;
         // The file was read before. An error here means that it has changed since.
         let samples = clip.samples(SAMPLE_RATE);
-        let samples = samples.map_err(|error| self.bad(clip, &error.to_string()))?;
+        let samples = samples.map_err(|error| self.clip_error(clip, &error.to_string()))?;
         Ok(ClipWithFrames { samples, ..self.without_audio(index) })
     }
 
@@ -181,18 +181,17 @@ impl Manifest {
                 "{seconds:.1} s are more than data.max_seconds = {max_seconds}; shorten the clip, \
                  remove it, or raise the limit"
             );
-            return Err(self.bad(clip, &reason));
+            return Err(self.clip_error(clip, &reason));
         }
         let min_seconds = min_samples as f64 / f64::from(SAMPLE_RATE);
         match seconds < min_seconds {
-            true => {
-                Err(self.bad(clip, &format!("{seconds:.3} s are less than one token; remove it")))
-            }
+            true => Err(self
+                .clip_error(clip, &format!("{seconds:.3} s are less than one token; remove it"))),
             false => Ok(()),
         }
     }
 
-    pub(super) fn bad(&self, clip: &Clip, reason: &str) -> TrainError {
+    pub(super) fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
         TrainError::Transcribe { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }
 }

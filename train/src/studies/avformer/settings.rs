@@ -174,7 +174,7 @@ impl AvformerData {
             return Some(("rehearsal_speeds", "needs at least one speed".into()));
         }
         if !is_range(self.test_snr_db) {
-            return Some(("test_snr_db", wants_range()));
+            return Some(("test_snr_db", range_error()));
         }
         if let Some(ratio) = self.sweep_snr_db.iter().find(|ratio| !is_range([**ratio; 2])) {
             let reason = format!("{ratio} is not from -{MAX_SNR_DB} to {MAX_SNR_DB} dB");
@@ -329,7 +329,7 @@ impl AvformerFeed {
             let reason = "removes names from the audio, which needs `frames`";
             return Some(("masked", reason.into()));
         }
-        (!is_range(self.snr_db)).then(|| ("snr_db", wants_range()))
+        (!is_range(self.snr_db)).then(|| ("snr_db", range_error()))
     }
 }
 
@@ -342,6 +342,6 @@ fn is_range([low, high]: [f32; 2]) -> bool {
     low <= high && low >= -MAX_SNR_DB && high <= MAX_SNR_DB
 }
 
-fn wants_range() -> String {
+fn range_error() -> String {
     format!("needs the lowest and the highest ratio, from -{MAX_SNR_DB} to {MAX_SNR_DB} dB")
 }

@@ -346,7 +346,7 @@ mod tests {
         (0..12).map(question).collect()
     }
 
-    fn ones(
+    fn values(
         test_answers: &[TestAnswer],
         metric: Metric,
         source: Option<&str>,
@@ -369,21 +369,21 @@ mod tests {
     #[test]
     fn metrics_use_only_the_selected_questions() {
         let mut all = test_answers();
-        let exact = ones(&all, Metric::ExactMatch, None).unwrap();
+        let exact = values(&all, Metric::ExactMatch, None).unwrap();
         assert_eq!((exact.len(), exact.iter().sum::<f64>()), (12, 6.0));
-        assert_eq!(ones(&all, Metric::ExactMatch, Some("kg")).unwrap().len(), 4);
-        assert!(ones(&all, Metric::RecallAt1, None).unwrap().iter().all(|one| *one == 0.0));
-        assert!(ones(&all, Metric::RecallAt10, None).unwrap().iter().all(|one| *one == 1.0));
+        assert_eq!(values(&all, Metric::ExactMatch, Some("kg")).unwrap().len(), 4);
+        assert!(values(&all, Metric::RecallAt1, None).unwrap().iter().all(|one| *one == 0.0));
+        assert!(values(&all, Metric::RecallAt10, None).unwrap().iter().all(|one| *one == 1.0));
         // With fewer than ten entries, recall@10 is undefined.
         all[5].retrieved.pop();
-        let reason = ones(&all, Metric::RecallAt10, None).unwrap_err();
+        let reason = values(&all, Metric::RecallAt10, None).unwrap_err();
         assert_eq!(reason, "undefined: fewer than 10 entries are retrieved");
-        assert!(ones(&all, Metric::RecallAt1, None).is_ok());
+        assert!(values(&all, Metric::RecallAt1, None).is_ok());
         // Facts known outside the memory and other parts are excluded.
         all[0].made_up = false;
         all[1].part = Part::Seen.name().to_owned();
-        assert_eq!(ones(&all, Metric::ExactMatch, None).unwrap().len(), 10);
-        let none = ones(&[], Metric::ExactMatch, None).unwrap_err();
+        assert_eq!(values(&all, Metric::ExactMatch, None).unwrap().len(), 10);
+        let none = values(&[], Metric::ExactMatch, None).unwrap_err();
         assert_eq!(none, "undefined: no such questions");
     }
 }

@@ -111,7 +111,9 @@ impl FinishedRun {
             let all: Vec<&Example> = all.collect();
             let count = questions.min(all.len());
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            (0..count).map(|i| deleted(&forward, all[i * all.len() / count], &mut rng)).collect()
+            (0..count)
+                .map(|i| deletion_areas_of(&forward, all[i * all.len() / count], &mut rng))
+                .collect()
         };
         measure().map_err(in_study("measuring the credit of entries"))
     }
@@ -150,7 +152,7 @@ impl FinishedRun {
 }
 
 /// The deletion areas of one question, for the model's own answer.
-fn deleted(
+fn deletion_areas_of(
     forward: &Forward<'_>,
     example: &Example,
     rng: &mut ChaCha8Rng,

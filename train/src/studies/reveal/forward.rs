@@ -138,7 +138,7 @@ impl Forward<'_> {
             let states = self.model.fuse(base, None, mode)?;
             return Ok(Fused { states, fresh });
         }
-        let (prior, values) = self.weigh(queries, reading, fresh.as_ref())?;
+        let (prior, values) = self.prior_and_values(queries, reading, fresh.as_ref())?;
         let counts: Vec<usize> = reading.iter().map(Vec::len).collect();
         let retrieved = Retrieved { counts: &counts, prior: &prior, values: &values };
         let states = self.model.fuse(base, Some(&retrieved), mode)?;
@@ -152,7 +152,7 @@ impl Forward<'_> {
         reading: &EntriesOfQueries,
     ) -> StudyResult<(Tensor, Tensor)> {
         let fresh = self.encode_fresh(reading, &[], &Mode::inference())?;
-        let (prior, values) = self.weigh(queries, reading, fresh.as_ref())?;
+        let (prior, values) = self.prior_and_values(queries, reading, fresh.as_ref())?;
         Ok((prior.detach(), values.detach()))
     }
 
@@ -195,7 +195,7 @@ impl Forward<'_> {
     }
 
     /// The prior `[ΣK]` and the values `[ΣK M, D]` of the entries that queries read.
-    fn weigh(
+    fn prior_and_values(
         &self,
         queries: &Tensor,
         reading: &EntriesOfQueries,

@@ -223,8 +223,8 @@ impl RevealStudy {
         Ok((losses, 2 * examples.len()))
     }
 
-    /// The recall@1 and recall@10 of images that are not in training. Each query is a view of such an
-    /// image. The candidates are these images and the images in the memory.
+    /// The recall@1 and recall@10 of images that are not in training. Each query is a view of such
+    /// an image. The candidates are these images and the images in the memory.
     fn image_recall(&self, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
         let (model, mode) = (self.model()?, Mode::inference());

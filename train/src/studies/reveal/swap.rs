@@ -85,7 +85,7 @@ pub fn swap(
         Answers::of(&Forward { retriever: Some(retriever), ..*forward }, examples, &Stop::default())
     };
     let before = answer(retriever, &examples)?;
-    let batch = updated(forward, corpus, &swap.entries)?;
+    let batch = changed_batch(forward, corpus, &swap.entries)?;
     let rows = batch.entries.len();
     retriever.edit(|writer| writer.update(rows, std::iter::once(Ok(batch))))?;
     let after = answer(retriever, &changed)?;
@@ -124,7 +124,7 @@ pub fn swap(
 }
 
 /// The changed entries with their new keys and values.
-fn updated(
+fn changed_batch(
     forward: &Forward<'_>,
     corpus: &Corpus,
     changed: &[engram_data::world::knowledge::Entry],

@@ -20,7 +20,7 @@ use crate::digest;
 use crate::error::{Result, TrainError};
 
 /// The number of voices that speak at once in babble noise.
-const TALKERS: std::ops::RangeInclusive<usize> = 2..=5;
+const BABBLE_VOICES: std::ops::RangeInclusive<usize> = 2..=5;
 /// The seed of the first exported sentence of the training voices; it is not a training sentence.
 /// The seeds of validation start at 0, of the test at 1.
 const TRAIN_SEED: u64 = 1 << 32;
@@ -139,11 +139,11 @@ impl Corpus {
             for clip in &manifest.clips {
                 let Some(text) = &clip.text else {
                     let reason = "has no `text`; only `best_rq` can train without one";
-                    return Err(manifest.bad(clip, reason));
+                    return Err(manifest.clip_error(clip, reason));
                 };
                 tokeniser.encode_strict(text).map_err(|error| {
                     let remedy = "spell it with known letters, or set `data.tokenizer`";
-                    manifest.bad(clip, &format!("{error}; {remedy}"))
+                    manifest.clip_error(clip, &format!("{error}; {remedy}"))
                 })?;
             }
         }
@@ -162,7 +162,7 @@ impl Corpus {
             Source::World { train, .. } => {
                 let all = &train[speed];
                 let speaking = if voices == 0 { all.len() } else { voices.min(all.len()) };
-                spoken(all[rng.random_range(0..speaking)].sentence(rng), String::new())
+                from_sentence(all[rng.random_range(0..speaking)].sentence(rng), String::new())
             }
             Source::Files { train, .. } => {
                 train.utterance(&train.clips[clip], self.data.speeds[speed], &self.data)?
@@ -176,11 +176,11 @@ impl Corpus {
 
     /// Babble, or noise of any kind.
     fn noise(&self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
-        let talking = match &self.source {
+        let babble_source = match &self.source {
             Source::World { train, .. } if rng.random_bool(self.data.babble) => Some(train),
             _ => None,
         };
-        let Some(train) = talking else {
+        let Some(train) = babble_source else {
             return match rng.random_range(0..3) {
                 0 => white_noise(samples, rng),
                 1 => NoiseKind::Coloured.make(samples, rng),
@@ -188,11 +188,11 @@ impl Corpus {
             };
         };
         let voices = &train[rng.random_range(0..train.len())];
-        let talkers: Vec<Vec<f32>> = (0..rng.random_range(TALKERS))
+        let sentences: Vec<Vec<f32>> = (0..rng.random_range(BABBLE_VOICES))
             .map(|_| voices[rng.random_range(0..voices.len())].sentence(rng).samples)
             .collect();
-        let talkers: Vec<&[f32]> = talkers.iter().map(Vec::as_slice).collect();
-        babble(&talkers, samples, rng)
+        let sentences: Vec<&[f32]> = sentences.iter().map(Vec::as_slice).collect();
+        babble(&sentences, samples, rng)
     }
 
     /// The utterances of a split. From files, all clips at their own speed. In the embedded world,
@@ -213,7 +213,7 @@ impl Corpus {
                     // Every voice knows the same names: equal seeds would give equal sentences.
                     let mut rng = ChaCha8Rng::seed_from_u64(2 * i as u64 + first_seed);
                     let id = format!("{}-{i:04}", voice.name);
-                    let utterance = spoken(voice.sentence(&mut rng), id);
+                    let utterance = from_sentence(voice.sentence(&mut rng), id);
                     let noise = white_noise(utterance.samples.len(), &mut rng);
                     utterance.with_noise(&noise, self.data.evaluated_snr_db)
                 };
@@ -242,7 +242,7 @@ impl Manifest {
             None => Ok(manifest),
             Some(clip) => {
                 let reason = format!("audio file not found: {}", clip.audio.display());
-                Err(manifest.bad(clip, &reason))
+                Err(manifest.clip_error(clip, &reason))
             }
         }
     }
@@ -256,23 +256,23 @@ impl Manifest {
             let reason = format!(
                 "{seconds:.1} s are more than data.max_seconds = {most}; shorten or remove the clip, or raise the limit"
             );
-            return Err(self.bad(clip, &reason));
+            return Err(self.clip_error(clip, &reason));
         }
         let samples =
             if speed == 1.0 { samples } else { change_speed(&samples, SAMPLE_RATE, speed)? };
         if samples.len() < HOP {
-            return Err(self.bad(clip, "is shorter than one frame (10 ms); remove it"));
+            return Err(self.clip_error(clip, "is shorter than one frame (10 ms); remove it"));
         }
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
         Ok(Utterance { id, text, samples, ..Utterance::default() })
     }
 
-    fn bad(&self, clip: &Clip, reason: &str) -> TrainError {
+    fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
         TrainError::Transcribe { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }
 }
 
-fn spoken(sentence: Sentence, id: String) -> Utterance {
+fn from_sentence(sentence: Sentence, id: String) -> Utterance {
     let Sentence { text, names, samples } = sentence;
     Utterance { id, text, samples, names, ..Utterance::default() }
 }

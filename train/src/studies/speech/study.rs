@@ -234,8 +234,8 @@ impl SpeechStudy {
         })
     }
 
-    /// The mean loss of the clips that are long enough for their texts. The share of the others is
-    /// logged.
+    /// The mean loss of the clips that are long enough for their texts. The share of clips that are
+    /// too short is logged.
     fn ctc_batch_loss(
         &self,
         frames: &[Frames],
