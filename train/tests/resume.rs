@@ -220,7 +220,7 @@ fn damage_to_all_checkpoints_is_an_error_instead_of_a_new_run() {
             fs::remove_file(entry.path().join("manifest.json")).expect("the damage is done");
         }
     }
-    let error = train(&mut Toy::default(), &run, &[], true, None).expect_err("nothing is whole");
+    let error = train(&mut Toy::default(), &run, &[], true, None).expect_err("all are damaged");
     assert!(matches!(error, TrainError::NoGoodCheckpoint { .. }), "{error}");
 }
 

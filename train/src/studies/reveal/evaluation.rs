@@ -134,16 +134,16 @@ impl FinishedRun {
             return Ok(None);
         }
         let folder = self.run.join("memory");
-        let made_by = Identity::of(&self.run.join(WEIGHTS), &self.run.join(TOKENIZER))?;
+        let identity = Identity::of(&self.run.join(WEIGHTS), &self.run.join(TOKENIZER))?;
         // A memory with an identity file was written completely.
         let retriever = if Identity::is_in(&folder) {
-            made_by.check(&folder, &folder)?;
+            identity.check(&folder, &folder)?;
             Retriever::open(&folder)?
         } else {
             let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
             let retriever =
                 Retriever::build(&folder, &self.model, (corpus, sequencer), &Stop::default())?.0;
-            made_by.write(&folder)?;
+            identity.write(&folder)?;
             retriever
         };
         retriever.check_fits(&self.encoding.config)?;
