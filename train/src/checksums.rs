@@ -191,6 +191,6 @@ mod tests {
     fn other_folders_need_no_checksums() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join(WEIGHTS), "weights").expect("written");
-        check_checksums(folder.path()).expect("of somebody else");
+        check_checksums(folder.path()).expect("no checksums needed");
     }
 }

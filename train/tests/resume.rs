@@ -12,7 +12,7 @@ use toy::{Breakage, Toy, lasting_files, train};
 const EMA_AND_AWP: [&str; 3] = ["ema.decay=0.9", "awp.start_epoch=1", "awp.epsilon=0.01"];
 
 fn whole(run: &Path, set: &[&str]) {
-    let summary = train(&mut Toy::default(), run, set, false, None).expect("an unbroken run");
+    let summary = train(&mut Toy::default(), run, set, false, None).expect("an uninterrupted run");
     assert!(summary.finished && summary.check.passed());
     assert_eq!(summary.steps, 16);
 }
@@ -232,7 +232,7 @@ fn old_checkpoints_are_removed_and_the_best_is_kept() {
     let evaluation_values = vec![0.1, 0.5, 0.2, 0.6];
     let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
     let set = ["checkpoint.keep=1", "checkpoint.every_steps=1"];
-    let summary = train(&mut study, &run, &set, false, None).expect("an unbroken run");
+    let summary = train(&mut study, &run, &set, false, None).expect("an uninterrupted run");
     assert_eq!(summary.best, Some((0.2, 15)));
     let mut names: Vec<String> = fs::read_dir(run.join("checkpoints"))
         .expect("checkpoints")

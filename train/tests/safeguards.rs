@@ -58,7 +58,7 @@ fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
 fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
-    train(&mut Toy::default(), &run, &[], false, None).expect("an unbroken run");
+    train(&mut Toy::default(), &run, &[], false, None).expect("an uninterrupted run");
     let values = |step: &str, name: &str, shape: &[usize]| -> Vec<f32> {
         let path = run.join(format!("checkpoints/step-{step}/parameters.safetensors"));
         let weights = Weights::open(&path).expect("weights");
@@ -108,7 +108,7 @@ fn a_skipped_step_is_reported_even_with_quiet() {
         .args(["--exact", "two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error"])
         .arg("--nocapture")
         .output()
-        .expect("the test in a process of its own");
+        .expect("the test in its own process");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("step 2 is skipped: the loss was NaN\n"), "{text}");
     assert!(!text.contains("mse"), "{text}");
@@ -139,7 +139,7 @@ fn a_phase_stops_early_without_a_gain() {
     let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
     let set = ["evaluation.every_steps=1", "evaluation.early_stop=2", "phase.second.steps=1"];
     let run = folder.path().join("run");
-    let summary = train(&mut study, &run, &set, false, None).expect("an unbroken run");
+    let summary = train(&mut study, &run, &set, false, None).expect("an uninterrupted run");
     // Three steps of the first phase, one of the second.
     assert_eq!(summary.steps, 4);
     assert_eq!(summary.best, Some((0.1, 4)));
@@ -212,7 +212,8 @@ fn the_check_of_a_recipe_can_fail() {
     let folder = tempdir().expect("a temporary folder");
     let set = ["check.files=[\"nowhere\"]", "check.loss_at_most=0.0", "check.metric_value=0.0"];
     let run = folder.path().join("run");
-    let summary = train(&mut Toy::default(), &run, &set, false, None).expect("an unbroken run");
+    let summary =
+        train(&mut Toy::default(), &run, &set, false, None).expect("an uninterrupted run");
     assert_eq!(summary.check.failures.len(), 3, "{:?}", summary.check.failures);
     let card = fs::read_to_string(run.join("README.md")).expect("the card");
     for part in ["training examples", "| seed | 7 |", "study = \"toy\"", "| step | phase |"] {

@@ -170,7 +170,7 @@ mod tests {
         let old = parent.path().join("old");
         fs::create_dir_all(old.join("seed-1")).expect("made");
         fs::write(old.join("grid.json"), "{}").expect("written");
-        GridFolder::open(&old).expect("a grid of an older version").tidy().expect("kept");
+        GridFolder::open(&old).expect("a grid of an older version").tidy().expect("tidied");
         assert_eq!(names(&old).expect("names").len(), 3);
     }
 
@@ -180,17 +180,17 @@ mod tests {
         let path = parent.path().join("grids/new");
         let folder = GridFolder::open(&path).expect("new");
         let run = path.join("seed-1/configuration");
-        let locked = LockedRun::try_lock(&run).expect("taken").expect("free");
-        assert!(LockedRun::try_lock(&run).expect("asked").is_none());
+        let locked = LockedRun::try_lock(&run).expect("a lock").expect("free");
+        assert!(LockedRun::try_lock(&run).expect("a result").is_none());
         drop(locked);
         folder.tidy().expect("tidied");
         assert!(!path.exists());
         // A run that has started stays.
         let folder = GridFolder::open(&path).expect("new");
-        let locked = LockedRun::wait_for(&run).expect("taken");
+        let locked = LockedRun::wait_for(&run).expect("a lock");
         fs::create_dir(&run).expect("made");
         drop(locked);
-        folder.tidy().expect("kept");
+        folder.tidy().expect("tidied");
         assert!(path.join("seed-1/configuration.lock").exists() && run.exists());
     }
 }
