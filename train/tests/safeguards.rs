@@ -37,7 +37,7 @@ fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
         let folder = tempdir().expect("a temporary folder");
         let run = folder.path().join("run");
         let error = train(&mut Toy::default(), &run, &[set], false, None);
-        error.expect_err("the pattern names nothing").to_string()
+        error.expect_err("the pattern matches nothing").to_string()
     };
     for (set, path) in [
         (r#"group=[{match="hed.**", rate=0.5}]"#, "group.0.match"),

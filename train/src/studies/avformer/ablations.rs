@@ -54,7 +54,7 @@ impl AblationStudy for AvformerAblations {
 
     fn description(&self) -> &'static str {
         "Word error rates on the test utterances, in noise unless stated otherwise. Configurations trained \
-         with frames see the right frames."
+         with frames are tested with the right frames."
     }
 
     fn columns(&self) -> Vec<Column> {

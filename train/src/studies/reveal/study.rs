@@ -164,7 +164,7 @@ impl RevealStudy {
             }
             _ => corpus.notes.iter().chain(&self.published.notes).cloned().collect(),
         };
-        notes.extend(self.cut_off.iter().cloned());
+        notes.extend(self.truncation_notes.iter().cloned());
         notes
     }
 

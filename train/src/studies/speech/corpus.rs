@@ -333,7 +333,8 @@ mod tests {
         for seed in 0..20 {
             let utterance = corpus.training(0, 1, &mut ChaCha8Rng::seed_from_u64(seed))?;
             let clean = utterance.clean();
-            let name = first.names.iter().find(|clip| clip.text == utterance.names[0]).expect("it");
+            let name =
+                first.names.iter().find(|clip| clip.text == utterance.names[0]).expect("the name");
             assert!(clean.windows(name.samples.len()).any(|part| part == name.samples));
             assert_ne!(clean, utterance.samples);
         }
