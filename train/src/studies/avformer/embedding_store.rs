@@ -37,8 +37,8 @@ pub(super) fn content_hash(pixels: &[f32]) -> ContentHash {
 }
 
 impl EmbeddingStore {
-    /// Opens an encoder's file in a folder, and creates the folder. An empty path disables the
-    /// cache. An unreadable file is replaced, with a warning.
+    /// Opens the cache file of an encoder. Creates the folder; an empty path disables the cache. An
+    /// unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, encoder: &Encoder) -> Result<Self> {
         let width = encoder.width();
         let mut store = Self { file: None, width, rows: BTreeMap::new(), fresh: 0 };

@@ -31,7 +31,7 @@ pub(super) struct FrozenTexts {
 }
 
 impl FrozenTexts {
-    /// Opens the file of an ASR model and this program in a folder, and creates the folder. An
+    /// Opens the cache file for an ASR model and this build of the program. Creates the folder; an
     /// empty path disables the cache. An unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, asr_model: &AsrModel) -> Result<Self> {
         let mut store = Self { file: None, batches: BTreeMap::new(), unsaved: 0 };
