@@ -50,9 +50,8 @@ pub struct SwappedQuestion {
 }
 
 /// Changes `count` facts in the memory and answers questions about them. Then deletes these facts
-/// and answers again. Fewer facts are
-/// changed if the test questions have fewer, or their source is not in the memory. The changed
-/// facts stay deleted.
+/// and answers again. Fewer facts are changed if the test questions have fewer, or their source is
+/// not in the memory. The changed facts stay deleted.
 pub fn swap(
     forward: &Forward<'_>,
     retriever: &mut Retriever,

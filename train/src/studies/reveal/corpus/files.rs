@@ -25,9 +25,11 @@ use crate::study::StudyResult;
 const MIB: u64 = 1 << 20;
 const REMEDY: &str = "add the file, or set `data.on_bad_image` to \"skip\" or \"text_only\"";
 
-/// The images, each once even under several names, and whether they are usable.
+/// The distinct images. Images with equal bytes have the same index.
 struct Table {
+    /// The index of each image name.
     index_of: HashMap<String, usize>,
+    /// Whether each image decodes.
     usable: Vec<bool>,
 }
 
