@@ -17,7 +17,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_is_replaced_only_at_its_commit_and_keeps_its_mode() {
+fn a_file_is_replaced_only_by_its_commit_and_keeps_its_mode() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("scores.csv");
     durable::write_file(&path, b"old").unwrap();
@@ -45,7 +45,7 @@ fn a_file_without_a_commit_leaves_nothing() {
 }
 
 #[test]
-fn a_folder_is_there_only_after_its_commit() {
+fn a_folder_exists_only_after_its_commit() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("a/b/set");
     let set = durable::FolderWriter::create(&folder).unwrap();
@@ -63,7 +63,7 @@ fn a_folder_is_there_only_after_its_commit() {
 }
 
 #[test]
-fn a_folder_replaces_an_empty_one_and_refuses_any_other() {
+fn a_folder_replaces_only_an_empty_folder() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("set");
     fs::create_dir(&folder).unwrap();
@@ -78,7 +78,7 @@ fn a_folder_replaces_an_empty_one_and_refuses_any_other() {
 }
 
 #[test]
-fn leftovers_of_the_named_targets_alone_are_removed() {
+fn only_leftovers_of_the_given_targets_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let stay =
         [".notes.Xy12Zw", ".summary.json.engram-short", ".other.engram-a1B2c3", "summary.json"];
@@ -97,7 +97,7 @@ fn leftovers_of_the_named_targets_alone_are_removed() {
 }
 
 #[test]
-fn appending_locking_copying_renaming_removing() {
+fn files_are_appended_locked_copied_renamed_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     for line in ["one\n", "two\n"] {
@@ -119,7 +119,7 @@ fn appending_locking_copying_renaming_removing() {
 }
 
 #[test]
-fn a_linked_file_is_whole_and_leaves_no_temporary() {
+fn a_linked_file_is_complete_and_leaves_no_temporary() {
     let place = tempfile::tempdir().unwrap();
     let [from, to] = ["from", "to"].map(|name| place.path().join(name));
     fs::write(&from, "new").unwrap();

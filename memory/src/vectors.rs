@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_headers_take_no_memory() {
+    fn sizes_in_headers_allocate_no_memory() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |name: &str, bytes: &[u8]| {
             let path = folder.path().join(name);

@@ -37,7 +37,7 @@ fn skewed(next: &mut Numbers) -> Vec<i64> {
 }
 
 #[test]
-fn cached_values_are_those_of_the_files() {
+fn cached_values_equal_the_files() {
     // Cached values have as many bytes as in the files: f16, or int8 with a scale per token.
     for (dtype, bytes) in [(ValueDtype::F16, 32), (ValueDtype::Int8, 24)] {
         cached_values_of(dtype, bytes);
@@ -73,7 +73,7 @@ fn cached_values_of(dtype: ValueDtype, bytes: u64) {
 }
 
 #[test]
-fn values_with_other_scales_alone_are_others() {
+fn values_that_differ_only_in_scales_are_distinct() {
     let place = folder();
     let values = Some(ValueFormat { tokens: 2, width: 8, dtype: ValueDtype::Int8 });
     let format = MemoryFormat { width: 4, normalised: true, values };
@@ -94,7 +94,7 @@ fn values_with_other_scales_alone_are_others() {
 }
 
 #[test]
-fn what_is_read_in_the_background_is_missing_first() {
+fn values_read_in_the_background_are_missing_at_first() {
     let place = folder();
     let writer = memory(&place.path().join("m"));
     let generation = writer.generation();
@@ -118,7 +118,7 @@ fn what_is_read_in_the_background_is_missing_first() {
 }
 
 #[test]
-fn a_fault_in_the_background_is_told_by_the_next_lookup() {
+fn the_next_lookup_reports_a_background_fault() {
     let place = folder();
     let path = place.path().join("m");
     // The values span several blocks; opening checks only the first.

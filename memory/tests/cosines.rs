@@ -110,7 +110,7 @@ fn without_unit_length_scores_are_products() {
 }
 
 #[test]
-fn more_entries_than_there_are_cannot_be_wanted() {
+fn k_above_the_number_of_entries_returns_all_entries() {
     let place = folder();
     let (mut writer, keys) = memory(&place.path().join("m"), true);
     writer.index(GraphSettings::default(), || ()).unwrap();
@@ -133,7 +133,7 @@ fn more_entries_than_there_are_cannot_be_wanted() {
 
 /// Queries with norms 1 to 3; the expected scores come from NumPy.
 #[test]
-fn cosines_are_those_of_numpy() {
+fn cosines_equal_numpy() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cosines");
     let read = |name: &str| {
         let mut file = VectorFile::open(&fixtures.join(name), "keys").unwrap();

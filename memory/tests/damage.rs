@@ -51,7 +51,7 @@ fn use_all(folder: &Path) -> Result<(), MemoryError> {
 }
 
 #[test]
-fn a_damaged_file_is_named_and_nothing_panics() {
+fn errors_name_the_damaged_file_and_nothing_panics() {
     for dtype in [ValueDtype::F16, ValueDtype::Int8] {
         let place = folder();
         let memory = place.path().join("m");
@@ -99,7 +99,7 @@ fn a_damaged_file_is_named_and_nothing_panics() {
 }
 
 #[test]
-fn all_broken_files_are_told() {
+fn all_damaged_files_are_reported() {
     let place = folder();
     let memory = place.path().join("m");
     drop(build(&memory, ValueDtype::Int8));
@@ -118,7 +118,7 @@ fn all_broken_files_are_told() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_not_a_file_is_not_waited_for() {
+fn a_pipe_in_place_of_a_file_is_refused_without_waiting() {
     let place = folder();
     let memory = place.path().join("m");
     drop(build(&memory, ValueDtype::F16));
@@ -138,7 +138,7 @@ fn what_is_not_a_file_is_not_waited_for() {
 }
 
 #[test]
-fn a_later_version_is_told_as_such() {
+fn a_newer_format_version_has_its_own_error() {
     let place = folder();
     let memory = place.path().join("m");
     drop(build(&memory, ValueDtype::F16));
@@ -155,7 +155,7 @@ fn a_later_version_is_told_as_such() {
 }
 
 #[test]
-fn there_is_one_writer() {
+fn a_second_writer_is_refused() {
     let place = folder();
     let memory = place.path().join("m");
     let writer = build(&memory, ValueDtype::F16);
@@ -170,7 +170,7 @@ fn there_is_one_writer() {
 }
 
 #[test]
-fn a_failed_change_leaves_the_memory_as_it_was() {
+fn a_failed_change_leaves_the_memory_unchanged() {
     let place = folder();
     let memory = place.path().join("m");
     let mut writer = build(&memory, ValueDtype::F16);
@@ -212,7 +212,7 @@ fn a_failed_change_leaves_the_memory_as_it_was() {
 }
 
 #[test]
-fn a_reader_keeps_its_generation_whatever_is_written() {
+fn a_reader_keeps_its_generation_during_writes() {
     let place = folder();
     let memory = place.path().join("m");
     let mut writer = build(&memory, ValueDtype::Int8);
@@ -248,7 +248,7 @@ fn a_reader_keeps_its_generation_whatever_is_written() {
 }
 
 #[test]
-fn only_the_name_of_a_generation_can_have_vanished() {
+fn only_a_valid_generation_name_is_reported_as_missing() {
     let place = folder();
     let memory = place.path().join("m");
     drop(build(&memory, ValueDtype::F16));

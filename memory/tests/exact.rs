@@ -79,7 +79,7 @@ fn exact_search_is_brute_force_in_double_precision() {
 }
 
 #[test]
-fn keys_that_bfloat16_cannot_tell_apart_are_ordered() {
+fn keys_that_bfloat16_cannot_distinguish_are_ordered() {
     let place = folder();
     let (width, rows, count) = (48, 4000, 40);
     let format = MemoryFormat { width, normalised: true, values: None };
@@ -106,7 +106,7 @@ fn keys_that_bfloat16_cannot_tell_apart_are_ordered() {
 }
 
 #[test]
-fn writing_keys_anew_changes_none() {
+fn rewriting_keys_does_not_change_them() {
     let place = folder();
     let (width, rows) = (5, 2000);
     let format = MemoryFormat { width, normalised: true, values: None };
@@ -144,7 +144,7 @@ fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<
 }
 
 #[test]
-fn products_near_the_ends_of_single_precision_are_ordered() {
+fn products_near_the_limits_of_single_precision_are_ordered() {
     let mut next = Numbers::new(21);
     for scale in [1e-20f32, 1e-21, 3e-22, 1e-22, 1e-23] {
         let mut numbers =
@@ -177,7 +177,7 @@ fn products_beyond_single_precision_are_refused() {
 }
 
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
+fn the_thread_count_does_not_change_a_bit() {
     let place = folder();
     let (writer, _) = memory(&place.path().join("m"), 64, true);
     let mut next = Numbers::new(5);
@@ -221,7 +221,7 @@ fn queries_and_filters_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn only_the_entries_that_are_named_are_found() {
+fn only_the_given_ids_are_found() {
     let place = folder();
     let (writer, _) = memory(&place.path().join("m"), 5, true);
     let generation = writer.generation();
@@ -249,7 +249,7 @@ fn only_the_entries_that_are_named_are_found() {
 }
 
 #[test]
-fn a_source_of_which_nothing_is_left_is_told() {
+fn a_source_without_entries_is_an_error() {
     let place = folder();
     let (mut writer, _) = memory(&place.path().join("m"), 5, true);
     let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };

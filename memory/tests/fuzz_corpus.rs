@@ -34,7 +34,7 @@ fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn every_kept_input_is_read_or_refused() {
+fn every_corpus_input_is_read_or_refused() {
     let mut failed = Vec::new();
     for (name, _) in targets::TARGETS {
         let inputs = kept(name);
@@ -49,7 +49,7 @@ fn every_kept_input_is_read_or_refused() {
 }
 
 #[test]
-fn no_corpus_is_without_its_target() {
+fn every_corpus_has_a_target() {
     for entry in fs::read_dir(corpus()).unwrap() {
         let name = entry.unwrap().file_name();
         assert!(
@@ -62,7 +62,7 @@ fn no_corpus_is_without_its_target() {
 }
 
 #[test]
-fn cut_and_turned_files_are_read_or_refused() {
+fn truncated_and_bit_flipped_files_are_read_or_refused() {
     let mut next = Numbers::new(35);
     for (name, _) in targets::TARGETS {
         let good: Vec<Vec<u8>> = kept(name)

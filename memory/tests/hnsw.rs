@@ -76,7 +76,7 @@ fn both(generation: &Generation, filter: &Filter, k: usize) -> f64 {
 }
 
 #[test]
-fn nearly_all_is_found_whatever_the_filter() {
+fn recall_is_high_with_every_filter() {
     let place = folder();
     let writer = memory(&place.path().join("m"));
     let generation = writer.generation();
@@ -114,7 +114,7 @@ fn nearly_all_is_found_whatever_the_filter() {
 }
 
 #[test]
-fn a_gate_of_the_only_source_is_heeded() {
+fn a_zero_or_negative_gate_of_a_single_source_is_applied() {
     let place = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let mut rows = batch(&mut Numbers::new(6), format, &(0..500).collect::<Vec<_>>());
@@ -129,7 +129,7 @@ fn a_gate_of_the_only_source_is_heeded() {
 }
 
 #[test]
-fn keys_that_are_there_many_times_have_a_graph() {
+fn repeated_keys_have_a_graph() {
     let place = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let mut next = Numbers::new(12);
@@ -151,7 +151,7 @@ fn keys_that_are_there_many_times_have_a_graph() {
 }
 
 #[test]
-fn settings_that_no_graph_can_have_are_refused() {
+fn invalid_graph_settings_are_refused() {
     let place = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let rows = batch(&mut Numbers::new(6), format, &[1, 2]);

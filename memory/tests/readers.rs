@@ -81,7 +81,7 @@ fn each_batch_of_results_is_from_one_generation() {
 }
 
 #[test]
-fn a_generation_that_vanished_is_said_and_its_reader_keeps_what_is_open() {
+fn a_removed_generation_is_reported_and_open_readers_keep_it() {
     let place = folder();
     let path = place.path().join("m");
     let values = Some(ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 });

@@ -73,7 +73,7 @@ fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
 }
 
 #[test]
-fn what_a_step_retrieves_does_not_depend_on_the_worker() {
+fn the_results_of_a_step_do_not_depend_on_the_worker() {
     let place = folder();
     let quick = train(&place.path().join("quick"), Duration::ZERO);
     let slow = train(&place.path().join("slow"), Duration::from_millis(200));
@@ -84,7 +84,7 @@ fn what_a_step_retrieves_does_not_depend_on_the_worker() {
 }
 
 #[test]
-fn readers_go_on_while_the_worker_writes() {
+fn readers_continue_while_the_worker_writes() {
     let place = folder();
     let path = place.path().join("m");
     let writer = memory(&path);
@@ -127,7 +127,7 @@ fn a_failed_refresh_changes_nothing() {
 }
 
 #[test]
-fn collapse_is_told_with_advice() {
+fn collapse_is_an_error_with_advice() {
     let place = folder();
     let path = place.path().join("m");
     let mut writer = memory(&path);

@@ -50,7 +50,7 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
 }
 
 #[test]
-fn what_a_killed_writer_left_is_swept() {
+fn files_of_a_killed_writer_are_removed() {
     let place = folder();
     let memory = place.path().join("m");
     drop(create(&memory, 0).unwrap());
@@ -103,7 +103,7 @@ const OTHERS: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn what_engram_did_not_write_stays() {
+fn files_that_engram_did_not_write_stay() {
     let place = folder();
     let memory = place.path().join("m");
     drop(create(&memory, 0).unwrap());
@@ -180,7 +180,7 @@ fn a_generation_behind_a_lost_pointer_is_never_built_over() {
 }
 
 #[test]
-fn a_failed_build_leaves_only_what_was_there() {
+fn a_failed_build_leaves_only_existing_files() {
     let place = folder();
     let fail = |folder: &Path| {
         let rows = batch(&mut Numbers::new(5), FORMAT, &[1, 1]);
@@ -195,7 +195,7 @@ fn a_failed_build_leaves_only_what_was_there() {
 }
 
 #[test]
-fn of_builds_at_once_one_makes_the_memory() {
+fn one_of_several_simultaneous_builds_succeeds() {
     for round in 0..40 {
         let place = folder();
         let memory = &place.path().join("m");

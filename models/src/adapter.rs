@@ -151,7 +151,7 @@ mod tests {
 
     /// Gradients with respect to all inputs, for both placements, with a non-zero up-projection.
     #[test]
-    fn gradients_are_those_of_central_differences() -> Result<()> {
+    fn gradients_equal_central_differences() -> Result<()> {
         let numbers = |count: u32, step: f64| -> Vec<f64> {
             (0..count).map(|i| (f64::from(i) * step).sin()).collect()
         };

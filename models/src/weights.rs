@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_survives_the_round_trip_and_names_what_it_lacks() -> Result<()> {
+    fn a_file_survives_the_round_trip_and_errors_name_missing_tensors() -> Result<()> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("w.safetensors");
         let tensor = Tensor::arange(0f32, 6f32, &Device::Cpu)?.reshape((2, 3))?;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_in_another_form_are_named_with_the_remedy() {
+    fn weights_in_another_format_give_an_error_with_the_remedy() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let error = || Weights::open_folder(folder.path()).err().expect("a refusal").to_string();
         assert!(error().contains("model.safetensors: "), "{}", error());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_names_of_a_norm_are_known() -> Result<()> {
+    fn gamma_and_beta_are_read_as_weight_and_bias() -> Result<()> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("w.safetensors");
         let tensor = Tensor::ones(3, DType::F32, &Device::Cpu)?;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_an_unknown_type_are_an_error_that_names_the_tensor() {
+    fn an_unsupported_dtype_is_an_error_that_names_the_tensor() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("w.safetensors");
         let view = TensorView::new(safetensors::Dtype::BOOL, vec![2], &[0, 1]).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_is_an_error() {
+    fn a_truncated_file_is_an_error() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("w.safetensors");
         let tensor = Tensor::zeros(100, DType::F32, &Device::Cpu).unwrap();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn f16_files_have_the_numbers_in_16_bits() {
+    fn f16_files_hold_the_values_in_16_bits() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model.safetensors");
         let numbers = Tensor::new(&[1f32 / 3.0, -2.0, 1e-9], &Device::Cpu).expect("a tensor");

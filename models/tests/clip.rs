@@ -99,7 +99,7 @@ fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
 /// A text gives the same result alone and in a batch. Tokens after its end do not change its
 /// embedding.
 #[test]
-fn what_follows_the_end_of_a_text_changes_nothing() -> Result<()> {
+fn tokens_after_the_end_of_a_text_change_nothing() -> Result<()> {
     let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
     let embed = |texts: &[&[u32]]| -> Result<Vec<f32>> {
         values(&clip.encode_texts(&PackedTokens::new(texts), &Mode::inference())?.embeddings)
@@ -112,7 +112,7 @@ fn what_follows_the_end_of_a_text_changes_nothing() -> Result<()> {
 }
 
 #[test]
-fn inputs_that_do_not_fit_are_refused() -> Result<()> {
+fn mismatched_inputs_are_refused() -> Result<()> {
     let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
     let text = |ids: Vec<u32>| {
         let refused = clip.encode_texts(&PackedTokens::new(&[ids]), &Mode::inference());
@@ -128,7 +128,7 @@ fn inputs_that_do_not_fit_are_refused() -> Result<()> {
 }
 
 #[test]
-fn older_names_of_the_towers_go_before_the_others() {
+fn older_names_of_the_towers_take_precedence() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
     let config = r#"{"model_type": "clip", "text_config": {"hidden_size": 32, "eos_token_id": 2},
@@ -142,7 +142,7 @@ fn older_names_of_the_towers_go_before_the_others() {
 }
 
 #[test]
-fn configurations_that_cannot_be_built_are_refused() {
+fn invalid_configurations_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
     for (text, wanted) in [

@@ -34,7 +34,7 @@ fn load(dtype: DType) -> Result<(ConformerCtc, ParameterBuilder)> {
 }
 
 #[test]
-fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
+fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
     let tensors = expected("conformer")?;
     let list =
         |name: &str| Ok::<_, ModelError>(tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>()?);
@@ -70,7 +70,7 @@ fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
 }
 
 #[test]
-fn frames_are_those_of_the_reference() -> Result<()> {
+fn frames_equal_the_reference() -> Result<()> {
     let read = |file| candle_core::safetensors::load(fixture("", file), &Device::Cpu);
     let samples = read("log_mel.safetensors")?["samples"].to_dtype(DType::F32)?;
     let samples = (samples / 32_768.0)?.to_vec1::<f32>()?;
@@ -125,7 +125,7 @@ fn gradients_of_frames_against_central_differences() -> Result<()> {
 }
 
 #[test]
-fn a_clip_does_not_hear_the_others() -> Result<()> {
+fn clips_do_not_attend_to_each_other() -> Result<()> {
     let encoder = ConformerEncoder::new(&small(), &ParameterBuilder::on_cpu(1))?;
     let encode = |frames: &Tensor, lengths: &[usize]| {
         let embedded = encoder.embed(frames, lengths)?;
@@ -199,7 +199,7 @@ fn clip(length: usize, seed: f32) -> Frames {
 }
 
 #[test]
-fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
+fn best_rq_masks_spans_and_returns_their_codes() -> Result<()> {
     let config = BestRqConfig {
         num_codes: 11,
         code_dim: 3,

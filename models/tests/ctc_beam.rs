@@ -108,7 +108,7 @@ fn all_beams_together_are_all_texts() -> Result<()> {
 /// A beam whose own extensions are not among the best still contributes to its neighbour. With few
 /// beams, the probabilities equal a search over all tokens.
 #[test]
-fn few_beams_leave_out_no_token_that_counts() -> Result<()> {
+fn pruning_omits_no_relevant_token() -> Result<()> {
     // The reference search: all tokens of all beams, text by text.
     let slow = |rows: &Rows, blank: u32, beams: usize, words: Option<&BoostTree>| {
         let given = |tokens: &[u32]| {
@@ -164,7 +164,7 @@ fn few_beams_leave_out_no_token_that_counts() -> Result<()> {
 }
 
 #[test]
-fn the_path_of_a_text_is_its_likeliest() {
+fn the_path_of_a_text_is_its_most_likely_path() {
     for (states, seed) in [(1, 1), (3, 2), (4, 3), (5, 4)] {
         let (rows, blank) = (rows(states, 3, 2.0, seed), 2);
         for (tokens, (_, path, log_probability)) in all_texts(&rows, blank) {
@@ -195,7 +195,7 @@ fn found(clips: &[&Rows], blank: u32, searches: &[BeamSearchOptions]) -> Result<
 /// Clips of a batch with different searches give the same results as alone. An empty clip gives an
 /// empty text.
 #[test]
-fn clips_of_a_batch_change_nothing() -> Result<()> {
+fn clips_of_a_batch_do_not_affect_each_other() -> Result<()> {
     let clips = [rows(7, 4, 3.0, 1), Rows::new(), rows(12, 4, 3.0, 2), peaked(&[0, 0, 3, 0, 1], 4)];
     let search = |num_beams, boost: Option<BoostTree>| BeamSearchOptions {
         num_beams,
@@ -234,7 +234,7 @@ fn clips_of_a_batch_change_nothing() -> Result<()> {
 
 /// Two states of `a` or `b` with 0.6 and 0.4, then `c` or the blank. The boosted word is `bc`.
 #[test]
-fn a_word_is_heard_where_its_bonus_outweighs_what_it_costs() -> Result<()> {
+fn a_word_is_transcribed_if_its_bonus_exceeds_its_cost() -> Result<()> {
     let (half, low) = (0.5f32.ln(), f32::NEG_INFINITY);
     let rows = vec![
         vec![0.6f32.ln(), 0.4f32.ln(), low, low, low],
@@ -260,7 +260,7 @@ fn a_word_is_heard_where_its_bonus_outweighs_what_it_costs() -> Result<()> {
 }
 
 #[test]
-fn what_is_impossible_is_not_found_and_what_is_no_number_is_refused() -> Result<()> {
+fn impossible_texts_are_not_found_and_nan_is_refused() -> Result<()> {
     let low = f32::NEG_INFINITY;
     // The only possible path is `a`, `a` again, then a blank or `b`.
     let rows = vec![vec![0.0, low, low], vec![0.0, low, low], vec![low, 1.0, 1.0]];

@@ -47,7 +47,7 @@ fn refusal(model: &[u8]) -> String {
 }
 
 #[test]
-fn weights_are_the_published_ones() -> Result<()> {
+fn weights_equal_the_published_weights() -> Result<()> {
     let published = candle_core::safetensors::load(fixture("model.safetensors"), &Device::Cpu)?;
     // The tolerance is half a quantisation step of a row's largest weight. int16 has one scale for
     // stacked layers. Float weights are exact.
@@ -72,7 +72,7 @@ fn weights_are_the_published_ones() -> Result<()> {
 }
 
 #[test]
-fn what_is_saved_loads_as_a_published_model() -> Result<()> {
+fn a_saved_model_loads_as_a_published_model() -> Result<()> {
     let folder = folder(&bytes("float16"));
     let read = PublishedWhisper::read_ctranslate2(folder.path())?;
     let saved = tempfile::tempdir().expect("a folder");
@@ -118,7 +118,7 @@ fn damaged_files_are_refused_with_the_reason() {
 }
 
 #[test]
-fn the_other_files_are_needed_too() {
+fn the_configuration_and_tokenizer_are_required() {
     for missing in ["config.json", "tokenizer.json"] {
         let folder = folder(&bytes("float16"));
         std::fs::remove_file(folder.path().join(missing)).expect("a file");

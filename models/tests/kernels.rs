@@ -116,7 +116,7 @@ fn residual_sums_and_scaled_rows() -> Result<()> {
 }
 
 #[test]
-fn linear_maps_alone_and_stacked() -> Result<()> {
+fn linear_layers_alone_and_stacked() -> Result<()> {
     let (x, w, b) = (input(&[2, 3, 4], 1), input(&[5, 4], 2), input(&[5], 3));
     check_gradients(&[x.clone(), w.clone()], |t| Ok(linear(&t[0], &t[1], None)?))?;
     check_gradients(&[x.clone(), w.clone(), b.clone()], |t| {
@@ -335,7 +335,7 @@ fn a_fully_masked_row_gives_zeros() -> Result<()> {
 
 /// Each branch gives the same result as when it follows the shared prefix alone.
 #[test]
-fn branches_see_the_trunk_and_not_each_other() -> Result<()> {
+fn branches_see_the_prefix_and_not_each_other() -> Result<()> {
     let options =
         |segments| Attention { num_heads: 2, scale: 0.7, causal: false, segments, dropout: None };
     // Long enough for several tiles: a shared prefix of 70 rows, branches of 1, 300 and 40.
@@ -364,7 +364,7 @@ fn branches_see_the_trunk_and_not_each_other() -> Result<()> {
 
 /// The kernel and the composite reject the same inputs.
 #[test]
-fn shapes_that_do_not_fit_are_refused_by_kernel_and_composite() -> Result<()> {
+fn kernel_and_composite_refuse_mismatched_shapes() -> Result<()> {
     for dtype in [DType::F32, DType::F64] {
         let zeros = |shape: &[usize]| Tensor::zeros(shape, dtype, &Device::Cpu);
         let options = |lengths: &[usize], num_heads| {
@@ -401,7 +401,7 @@ fn shapes_that_do_not_fit_are_refused_by_kernel_and_composite() -> Result<()> {
 
 /// As in PyTorch, and the same in kernel and composite.
 #[test]
-fn the_slope_of_relu_at_0_is_0() -> Result<()> {
+fn the_gradient_of_relu_at_0_is_0() -> Result<()> {
     for dtype in [DType::F32, DType::F64] {
         let x = Tensor::new(&[-1f64, -0.0, 0.0, 2.0], &Device::Cpu)?.to_dtype(dtype)?;
         let x = candle_core::Var::from_tensor(&x)?;
@@ -427,7 +427,7 @@ fn loss_and_slope(logits: &[f32], options: &CrossEntropy, dtype: DType) -> Resul
 
 /// Neither a class masked by minus infinity nor an ignored row affects the loss.
 #[test]
-fn masked_classes_and_ignored_rows_have_no_part_in_the_loss() -> Result<()> {
+fn masked_classes_and_ignored_rows_do_not_affect_the_loss() -> Result<()> {
     let masked = f32::NEG_INFINITY;
     let logits = [1.0, masked, 2.0, 0.5, masked, masked, masked, masked, f32::NAN, 1.0, 2.0, 3.0];
     let options =
@@ -455,7 +455,7 @@ fn masked_classes_and_ignored_rows_have_no_part_in_the_loss() -> Result<()> {
 
 /// Half precision has too small a range for the sums and constants of the composite.
 #[test]
-fn softmax_in_half_precision_is_that_of_f32() -> Result<()> {
+fn softmax_in_half_precision_equals_f32() -> Result<()> {
     let masked = f32::NEG_INFINITY;
     let long = vec![0.5f32; 6000];
     for (dtype, far, tolerance) in [(DType::F16, 60_000.0, 1e-3), (DType::BF16, 3e38, 1e-2)] {
@@ -506,7 +506,7 @@ fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
 }
 
 #[test]
-fn buffers_hold_what_candle_would_and_accumulate() -> Result<()> {
+fn buffers_equal_candles_gradients_and_accumulate() -> Result<()> {
     let builder = ParameterBuilder::on_cpu(5);
     let loss = network(&builder)?;
     let parameters = builder.finish()?;
@@ -534,7 +534,7 @@ fn buffers_hold_what_candle_would_and_accumulate() -> Result<()> {
 }
 
 #[test]
-fn the_thread_count_changes_no_bit() -> Result<()> {
+fn the_thread_count_does_not_change_a_bit() -> Result<()> {
     let run = |threads: usize| -> Result<Vec<u32>> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         pool.map_err(|e| ModelError::BadInput(e.to_string()))?.install(|| {
@@ -559,7 +559,7 @@ fn the_thread_count_changes_no_bit() -> Result<()> {
 /// These checks detect a layer that breaks the gradient: candle's own fused softmax and layer norm
 /// (candle 0.11), the usual choice of readers of its examples.
 #[test]
-fn a_cut_gradient_is_noticed() -> Result<()> {
+fn a_broken_gradient_is_detected() -> Result<()> {
     let x = input(&[2, 7], 1);
     let cut =
         check_gradients(std::slice::from_ref(&x), |t| Ok(candle_nn::ops::softmax_last_dim(&t[0])?));

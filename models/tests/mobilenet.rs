@@ -55,7 +55,7 @@ fn read(folder: &Path, graph: &Value) -> Result<MobileNet> {
 
 /// The small graph against candle's convolutions, with TensorFlow's zero padding.
 #[test]
-fn a_small_graph_equals_candles_convolutions() -> Result<()> {
+fn a_small_graph_equals_candle_convolutions() -> Result<()> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let network = read(folder.path(), &graph())?;
     assert_eq!((network.image_size(), network.embedding_size()), ((5, 4), 2));
@@ -84,7 +84,7 @@ fn a_small_graph_equals_candles_convolutions() -> Result<()> {
 }
 
 #[test]
-fn graphs_that_cannot_be_run_are_refused() {
+fn invalid_graphs_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (place, value, wanted) in [
         ("/ops/0/op", json!("MAX_POOL_2D"), "operation 0 (MAX_POOL_2D): is not supported"),
@@ -119,7 +119,7 @@ fn published() -> Option<(MobileNet, PathBuf)> {
 }
 
 #[test]
-fn the_check_pictures_give_the_reference_embeddings() -> Result<()> {
+fn the_check_images_give_the_reference_embeddings() -> Result<()> {
     let Some((network, folder)) = published() else {
         let text = b"SKIPPED: set ENGRAM_DATA to the real data to compare MobileNetV2\n";
         std::io::Write::write_all(&mut std::io::stderr(), text).expect("standard error");

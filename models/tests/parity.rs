@@ -192,7 +192,7 @@ fn a_sequence_alone_equals_itself_in_a_batch() -> Result<()> {
 }
 
 #[test]
-fn an_empty_sequence_in_a_batch_does_no_harm() -> Result<()> {
+fn an_empty_sequence_does_not_affect_its_batch() -> Result<()> {
     for name in ENCODERS {
         let run = |sequences: &[Vec<u32>]| -> Result<(Vec<f32>, f64)> {
             let (encoder, parameters) = load(name, Vec::new())?;
@@ -209,7 +209,7 @@ fn an_empty_sequence_in_a_batch_does_no_harm() -> Result<()> {
 }
 
 #[test]
-fn the_thread_count_changes_no_bit() -> Result<()> {
+fn the_thread_count_does_not_change_a_bit() -> Result<()> {
     for name in ENCODERS {
         let run = |threads: usize| -> Result<Vec<u32>> {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
@@ -228,7 +228,7 @@ fn the_thread_count_changes_no_bit() -> Result<()> {
 }
 
 #[test]
-fn a_sequence_beyond_the_absolute_places_is_an_error() -> Result<()> {
+fn a_sequence_beyond_the_position_table_is_an_error() -> Result<()> {
     let long = PackedTokens::new(&[vec![1; 3], vec![1; 25]]);
     for name in ["bert", "deberta_v2"] {
         let (encoder, _) = load(name, Vec::new())?;
@@ -241,7 +241,7 @@ fn a_sequence_beyond_the_absolute_places_is_an_error() -> Result<()> {
 }
 
 #[test]
-fn weights_that_do_not_fit_are_named_with_their_shapes() -> Result<()> {
+fn mismatched_weights_give_an_error_with_their_shapes() -> Result<()> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, projection) in [("bert", "query"), ("deberta_v3", "query_proj")] {
         let missing = format!("encoder.layer.1.attention.self.{projection}.weight");
@@ -265,7 +265,7 @@ fn weights_that_do_not_fit_are_named_with_their_shapes() -> Result<()> {
 
 /// With dropout: every trainable parameter has a gradient, frozen parameters have none.
 #[test]
-fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
+fn only_trainable_parameters_have_gradients() -> Result<()> {
     for name in ENCODERS {
         for frozen in [&[][..], &["embeddings.**", "encoder.layer.0.**"]] {
             let group = |pattern: &&str| ParameterGroup { pattern: pattern.to_string(), rate: 0.0 };
@@ -298,7 +298,7 @@ fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
 
 /// Frozen parameters and predictions build no graph; the states are equal bit for bit.
 #[test]
-fn no_graph_is_kept_where_no_gradient_is_wanted() -> Result<()> {
+fn no_graph_is_built_without_gradients() -> Result<()> {
     for name in ENCODERS {
         let Expected { tokens, .. } = expected(name)?;
         let (encoder, _) = load(name, Vec::new())?;
@@ -321,7 +321,7 @@ fn no_graph_is_kept_where_no_gradient_is_wanted() -> Result<()> {
 }
 
 #[test]
-fn configurations_that_cannot_be_built_are_refused() {
+fn invalid_configurations_are_refused() {
     for (name, field, value) in [
         ("bert", "num_attention_heads", json!(5)),
         ("bert", "hidden_dropout_prob", json!(1.0)),

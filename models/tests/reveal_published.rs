@@ -76,7 +76,7 @@ fn fresh() -> Result<Parameters> {
 }
 
 #[test]
-fn what_the_files_have_is_taken_bit_by_bit_and_all_else_is_fresh() -> Result<()> {
+fn parameters_in_the_files_are_loaded_bit_by_bit_and_the_others_are_fresh() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let published = files(folder.path());
     let open = |path: &Option<PathBuf>| Weights::open(path.as_deref().unwrap());
@@ -143,7 +143,7 @@ fn what_the_files_have_is_taken_bit_by_bit_and_all_else_is_fresh() -> Result<()>
 }
 
 #[test]
-fn a_tensor_that_is_missing_or_misshapen_is_named_with_its_file() -> Result<()> {
+fn errors_name_a_missing_or_misshapen_tensor_and_its_file() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let published = files(folder.path());
     let builder = ParameterBuilder::on_cpu(11);

@@ -58,7 +58,7 @@ fn assert_near(found: &[f64], wanted: &[f64], tolerance: f64, what: &str) {
 }
 
 #[test]
-fn ctc_is_that_of_torch() -> Result<()> {
+fn ctc_equals_torch() -> Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/ctc/expected.safetensors");
     let tensors: HashMap<String, Tensor> = candle_core::safetensors::load(path, &Device::Cpu)?;
     for classes in [5, 40] {
@@ -179,7 +179,7 @@ fn assert_as_all_paths(
 }
 
 #[test]
-fn both_are_the_sums_over_all_paths() -> Result<()> {
+fn both_losses_are_sums_over_all_paths() -> Result<()> {
     let targets: [&[u32]; 9] =
         [&[], &[0], &[2], &[2, 2], &[0, 2], &[2, 0, 2], &[0, 0, 2], &[0, 3, 2], &[3, 3, 3]];
     for (frames, target) in (1..=5).flat_map(|frames| targets.map(|target| (frames, target))) {
@@ -227,7 +227,7 @@ fn the_probabilities_of_all_targets_sum_to_1() -> Result<()> {
 }
 
 #[test]
-fn gradients_are_those_of_finite_differences() -> Result<()> {
+fn gradients_equal_finite_differences() -> Result<()> {
     let targets: [&[u32]; 4] = [&[1, 1, 3], &[], &[0, 3], &[3]];
     let input: (Vec<f64>, &[usize]) = (numbers(14 * 4, 2.0), &[14, 4]);
     check_gradients(&[input], |t| Ok(ctc_loss(&t[0], ctc(&[6, 2, 5, 1], &targets, 2))?))?;
@@ -323,7 +323,7 @@ fn long_clips_are_precise() -> Result<()> {
 }
 
 #[test]
-fn feasible_targets_have_a_frame_for_all_they_need() {
+fn feasible_targets_have_enough_frames() {
     for (least, target) in
         [(1, &[][..]), (1, &[3]), (2, &[3, 4]), (3, &[3, 3]), (8, &[1, 1, 1, 2, 2])]
     {
@@ -387,7 +387,7 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
 
 /// Masked classes are ignored: loss and gradient are the same without them.
 #[test]
-fn masked_classes_count_nothing() -> Result<()> {
+fn masked_classes_are_ignored() -> Result<()> {
     let (rows, masked) = (12, -f64::INFINITY);
     let three = numbers(rows * 3, 2.0);
     let four: Vec<f64> = three.chunks(3).flat_map(|row| [row[0], row[1], masked, row[2]]).collect();
@@ -431,7 +431,7 @@ fn masked_classes_count_nothing() -> Result<()> {
 
 /// NaN or infinite logits give NaN loss in their own clip and do not affect other clips.
 #[test]
-fn what_is_no_number_stays_in_its_clip() -> Result<()> {
+fn nan_logits_affect_only_their_own_clip() -> Result<()> {
     for bad in [f64::NAN, f64::INFINITY] {
         for dtype in TYPES {
             let mut logits = numbers(6 * 3, 2.0);
@@ -482,7 +482,7 @@ fn buffers_are_overwritten_and_added_to() -> Result<()> {
 }
 
 #[test]
-fn the_thread_count_changes_no_bit() -> Result<()> {
+fn the_thread_count_does_not_change_a_bit() -> Result<()> {
     let logits = numbers(1300 * 70, 4.0);
     let target: Vec<u32> = (0..40).map(|i| i * 7 % 69 + 1).collect();
     let run_with = |threads: usize| -> Result<Vec<u64>> {
@@ -507,7 +507,7 @@ fn the_thread_count_changes_no_bit() -> Result<()> {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() -> Result<()> {
+fn mismatched_inputs_are_refused() -> Result<()> {
     for dtype in TYPES {
         let x = Tensor::zeros((6, 4), dtype, &Device::Cpu)?;
         let of_ctc = |options| ctc_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());

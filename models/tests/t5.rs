@@ -113,7 +113,7 @@ fn searches(name: &str) -> Vec<Search> {
 
 /// Greedy search and beam search, in f32 and with the composites.
 #[test]
-fn answers_equal_the_reference() -> Result<()> {
+fn outputs_equal_the_reference() -> Result<()> {
     for (name, dtype) in MODELS.into_iter().flat_map(|m| [(m, DType::F32), (m, DType::F64)]) {
         let (t5, _) = load(name, dtype, Vec::new())?;
         let texts = expected(name)?.texts;
@@ -142,7 +142,7 @@ fn answers_equal_the_reference() -> Result<()> {
 /// Each token of the greedy search is the argmax of the decoder without a cache. The output is
 /// longer than the initial cache.
 #[test]
-fn each_greedy_token_is_the_likeliest_of_the_decoder_without_a_cache() -> Result<()> {
+fn each_greedy_token_is_the_argmax_without_a_cache() -> Result<()> {
     for name in MODELS {
         let (t5, _) = load(name, DType::F32, vec![ParameterGroup::all_frozen()])?;
         let texts = expected(name)?.texts;
@@ -173,7 +173,7 @@ fn each_greedy_token_is_the_likeliest_of_the_decoder_without_a_cache() -> Result
 
 /// The output for a text does not depend on the other texts of the batch.
 #[test]
-fn answers_of_a_batch_are_those_of_its_texts() -> Result<()> {
+fn outputs_of_a_batch_equal_outputs_of_single_texts() -> Result<()> {
     let (t5, _) = load("t5", DType::F32, vec![ParameterGroup::all_frozen()])?;
     let texts = expected("t5")?.texts;
     let options = GenerateOptions { num_beams: 3, max_new_tokens: 30, ..Default::default() };
@@ -188,7 +188,7 @@ fn answers_of_a_batch_are_those_of_its_texts() -> Result<()> {
 }
 
 #[test]
-fn of_equal_tokens_the_lowest_is_taken() -> Result<()> {
+fn ties_go_to_the_lowest_token() -> Result<()> {
     let config = T5Config { dropout_rate: 0.0, ..small_config() };
     let builder = fresh(DType::F32);
     let t5 = T5::new(&config, &builder)?;
@@ -206,7 +206,7 @@ fn of_equal_tokens_the_lowest_is_taken() -> Result<()> {
 }
 
 #[test]
-fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
+fn invalid_search_options_are_refused() -> Result<()> {
     let (t5, parameters) = load("t5", DType::F32, Vec::new())?;
     let texts = PackedTokens::new(&[[5, 6], [7, 8]]);
     let default = GenerateOptions::default;
@@ -299,7 +299,7 @@ fn a_decoder_layer_has_all_gradients() -> Result<()> {
 }
 
 #[test]
-fn more_places_than_there_are_have_no_bias() -> Result<()> {
+fn more_queries_than_keys_are_an_error() -> Result<()> {
     let bias = RelativeBias::new(&small_config(), true, &fresh(DType::F32))?;
     assert_eq!(bias.forward(2, 3)?.dims(), [3, 2, 3]);
     assert!(
@@ -310,7 +310,7 @@ fn more_places_than_there_are_have_no_bias() -> Result<()> {
 
 /// Expected: `python tests/reference/t5.py --counts`.
 #[test]
-fn published_sizes_have_their_numbers_of_parameters() -> Result<()> {
+fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     for (config, wanted) in [
         (T5Config::small(), 76_961_152),
         (T5Config::base(), 247_577_856),
@@ -351,7 +351,7 @@ fn published_configurations_are_read() -> Result<()> {
 }
 
 #[test]
-fn configurations_that_cannot_be_built_are_refused() {
+fn invalid_configurations_are_refused() {
     for (from, to, wanted) in [
         (r#""num_heads": 12"#, r#""num_heads": 0"#, "num_heads"),
         (r#""num_heads": 12,"#, "", "`num_heads` is missing"),

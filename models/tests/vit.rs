@@ -87,7 +87,7 @@ fn the_composites_equal_the_reference_too() -> Result<()> {
 }
 
 #[test]
-fn published_configurations_are_understood() -> Result<()> {
+fn published_configurations_are_read() -> Result<()> {
     let published = ViTConfig::read(&fixture("vit_classifier", "config.json"))?;
     assert_eq!((published.hidden_act, published.layer_norm_eps), (Activation::GeluTanh, 1e-3));
     assert!(published.class_token && !published.qkv_bias);
@@ -98,7 +98,7 @@ fn published_configurations_are_understood() -> Result<()> {
 
 /// Central differences over every element of every parameter, in f64.
 #[test]
-fn every_gradient_is_that_of_central_differences() -> Result<()> {
+fn every_gradient_equals_central_differences() -> Result<()> {
     for class_token in [true, false] {
         let (vit, parameters) = tiny(class_token, DType::F64)?;
         let pixels = images(DType::F64)?;
@@ -145,7 +145,7 @@ fn every_parameter_has_a_gradient() -> Result<()> {
 /// With a stop-gradient, values do not change, lower gradients are missing, and upper gradients are
 /// equal.
 #[test]
-fn no_gradient_reaches_below_the_cut() -> Result<()> {
+fn no_gradient_passes_a_stop_gradient() -> Result<()> {
     let (vit, parameters) = tiny(true, DType::F32)?;
     let pixels = images(DType::F32)?;
     let run = |cut| -> Result<(Vec<f32>, Gradients)> {
@@ -176,7 +176,7 @@ fn no_gradient_reaches_below_the_cut() -> Result<()> {
 
 /// Dropout is active only in training. An image gives the same result alone and in a batch.
 #[test]
-fn modes_and_batches_change_what_they_should() -> Result<()> {
+fn dropout_acts_only_in_training_and_images_are_independent() -> Result<()> {
     let pixels = images(DType::F32)?;
     let (tiny, _) = tiny(false, DType::F32)?;
     let builder = ParameterBuilder::new(5, Vec::new(), DType::F32, &Device::Cpu);
@@ -198,7 +198,7 @@ fn modes_and_batches_change_what_they_should() -> Result<()> {
 }
 
 #[test]
-fn pictures_of_another_shape_are_refused() -> Result<()> {
+fn images_of_another_shape_are_refused() -> Result<()> {
     let (vit, _) = load("vit", DType::F32)?;
     for shape in [&[2, 3, 12, 11][..], &[2, 1, 12, 12], &[0, 3, 12, 12], &[3, 12, 12], &[12]] {
         let pixels = Tensor::zeros(shape, DType::F32, &Device::Cpu)?;
@@ -210,7 +210,7 @@ fn pictures_of_another_shape_are_refused() -> Result<()> {
 
 /// Weights with a class token cannot be loaded into a model without one.
 #[test]
-fn weights_of_another_form_are_refused() -> Result<()> {
+fn weights_of_another_shape_are_refused() -> Result<()> {
     let config =
         ViTConfig { class_token: false, ..ViTConfig::read(&fixture("vit", "config.json"))? };
     let weights = Weights::open(&fixture("vit", "model.safetensors"))?;
@@ -222,7 +222,7 @@ fn weights_of_another_form_are_refused() -> Result<()> {
 
 /// The counts come from `transformers`, printed by the script that creates the fixtures.
 #[test]
-fn published_sizes_have_the_published_parameters() -> Result<()> {
+fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     for (config, parameters, patches) in [
         (ViTConfig::base_16(), 85_798_656, 196),
         (ViTConfig::large_16(), 303_301_632, 196),
@@ -245,7 +245,7 @@ fn published_sizes_have_the_published_parameters() -> Result<()> {
 
 /// With a convolutional stem, the number of states is equal, and every parameter has a gradient.
 #[test]
-fn a_stem_of_convolutions_makes_patches() -> Result<()> {
+fn a_convolution_stem_computes_patches() -> Result<()> {
     let config = ViTConfig {
         image_size: 16,
         patch_size: 8,
@@ -283,7 +283,7 @@ fn a_stem_of_convolutions_makes_patches() -> Result<()> {
 }
 
 #[test]
-fn configurations_that_cannot_be_built_are_refused() {
+fn invalid_configurations_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
     for (text, wanted) in [

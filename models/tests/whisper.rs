@@ -62,7 +62,7 @@ fn frames(given: &Given, dtype: DType) -> Result<Var> {
 }
 
 #[test]
-fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
+fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
     let given = given()?;
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
         let (whisper, builder) = load(dtype, Vec::new())?;
@@ -89,7 +89,7 @@ fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
 
 /// A fresh model has the same sinusoids as published models.
 #[test]
-fn fresh_positions_are_the_published_sinusoids() -> Result<()> {
+fn fresh_positions_equal_the_published_sinusoids() -> Result<()> {
     let table = |builder: &ParameterBuilder| -> Result<Vec<f32>> {
         let parameters = builder.finish()?;
         parameters.get("model.encoder.embed_positions.weight").expect("positions").to_vec()
@@ -109,7 +109,7 @@ fn fresh_positions_are_the_published_sinusoids() -> Result<()> {
 }
 
 #[test]
-fn frames_are_those_of_the_reference() -> Result<()> {
+fn frames_equal_the_reference() -> Result<()> {
     let tensors = candle_core::safetensors::load(fixture("", "log_mel.safetensors"), &Device::Cpu)?;
     let samples: Vec<f32> = tensors["samples"]
         .to_dtype(DType::F32)?
@@ -139,7 +139,7 @@ fn frames_are_those_of_the_reference() -> Result<()> {
 
 /// The published filters, if the data are available.
 #[test]
-fn filters_are_the_published_ones() -> Result<()> {
+fn filters_equal_the_published_filters() -> Result<()> {
     let Some(data) = std::env::var_os("ENGRAM_DATA") else {
         eprintln!("SKIPPED: ENGRAM_DATA is not set");
         return Ok(());
@@ -189,7 +189,7 @@ fn rules() -> DecodingRules {
 /// Each token is the argmax among the allowed tokens, by the decoder without a cache. The text of a
 /// clip does not depend on the rest of the batch.
 #[test]
-fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
+fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
     let given = given()?;
     let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
     let frames = given.tensors["frames"].clone();
@@ -244,7 +244,7 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
 }
 
 #[test]
-fn what_the_model_cannot_take_is_refused() -> Result<()> {
+fn invalid_inputs_are_refused() -> Result<()> {
     let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
     let mode = Mode::inference();
     let frames = Tensor::zeros((26, 6), DType::F32, &Device::Cpu)?;
@@ -271,7 +271,7 @@ fn what_the_model_cannot_take_is_refused() -> Result<()> {
 /// The published counts: `model.num_parameters()` of `transformers` with the published
 /// configurations.
 #[test]
-fn published_sizes_have_the_published_numbers_of_parameters() -> Result<()> {
+fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     for (config, count) in [
         (WhisperConfig::tiny_en(), 37_760_256),
         (WhisperConfig::tiny(), 37_760_640),
@@ -364,7 +364,7 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
 
 /// The published tiny.en, if its folder is available (`tests/fetch_weights.sh`).
 #[test]
-fn tiny_en_has_the_states_and_logits_of_the_reference() -> Result<()> {
+fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
     let folders = ["ENGRAM_WHISPER", "ENGRAM_DATA"].map(std::env::var_os);
     let [Some(weights), Some(data)] = folders else {
         eprintln!("SKIPPED: ENGRAM_WHISPER or ENGRAM_DATA is not set");

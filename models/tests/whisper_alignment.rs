@@ -84,7 +84,7 @@ fn assert_is(name: &str, found: &Alignment, given: &Given, tolerance: f32) -> Re
 }
 
 #[test]
-fn tokens_begin_where_the_reference_has_them() -> Result<()> {
+fn token_times_equal_the_reference() -> Result<()> {
     let given = given()?;
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
         let (whisper, audio) = load(dtype)?;
@@ -146,7 +146,7 @@ fn short_clips_and_long_texts_have_times() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_aligned_is_refused() -> Result<()> {
+fn invalid_alignment_inputs_are_refused() -> Result<()> {
     let (given, (whisper, audio)) = (given()?, load(DType::F32)?);
     let heads = AlignmentHeads::new(&given.heads, whisper.config())?;
     let refused = |texts: &[&[u32]], prompt: &[u32]| {

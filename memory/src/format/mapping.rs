@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_leads_to_its_file_while_it_is_mapped() {
+    fn an_address_is_resolved_to_its_file_while_it_is_mapped() {
         let folder = tempfile::tempdir().unwrap();
         let named = |address: usize| {
             let mut path = [0; MAX_PATH_LENGTH];

@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_rounded_as_the_half_crate_rounds_them() {
+    fn rounding_equals_the_half_crate() {
         for number in vectors(100, 100, 0.3).into_iter().chain([0.0, -0.0, 1.0, 3e38, 1e-40]) {
             assert_eq!(bits(number), bf16::from_f32(number).to_bits(), "{number}");
         }
     }
 
     #[test]
-    fn products_are_those_of_the_rounded_vectors() {
+    fn products_equal_those_of_the_rounded_vectors() {
         if !Queries::is_supported() {
             eprintln!("SKIPPED: this processor has no AVX-512 BF16");
             return;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rounding_takes_is_at_most_a_256th() {
+    fn the_rounding_error_is_at_most_a_256th() {
         for vector in vectors(50, 40, 0.2).chunks(40) {
             let length = vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
             let lost = rounding(vector);

@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_rise_with_numbers() {
+    fn ordered_bits_ascend_with_numbers() {
         let numbers = [f32::NEG_INFINITY, -2.5, -1e-30, -0.0, 0.0, 1e-30, 7.0, f32::INFINITY];
         for pair in numbers.windows(2) {
             assert!(to_ordered_bits(pair[0]) < to_ordered_bits(pair[1]), "{pair:?}");

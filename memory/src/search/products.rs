@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_are_those_of_the_definition() {
+    fn products_equal_the_definition() {
         for width in [1, 7, 16, 17, 100, 384] {
             let a: Vec<f32> = (0..width).map(|i| (i as f32).sin()).collect();
             let b: Vec<f32> = (0..width).map(|i| (i as f32).cos()).collect();

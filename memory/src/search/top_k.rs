@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_are_kept_with_their_neighbours() {
+    fn the_best_scores_and_scores_within_the_margin_stay() {
         for (k, margin) in [(1, 0.0), (10, 0.0), (10, 0.02), (100, 0.1), (5000, 0.0)] {
             let score = |row: u32| ((row * 7919) % 3001) as f32 / 3001.0;
             let (mut left, mut right) = (TopK::new(k, margin), TopK::new(k, margin));

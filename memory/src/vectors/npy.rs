@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_of_numpy_are_read_and_others_refused_in_one_line() {
+    fn numpy_headers_are_parsed_and_other_headers_give_a_one_line_error() {
         let of = |header: &str| layout(header).map(|layout| (layout.shape, layout.number));
         let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n";
         assert_eq!(of(good), Ok((vec![3, 4], NumberType::F32)));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_the_start_are_not_believed() {
+    fn header_sizes_are_not_trusted() {
         let start = |version: u8, rest: &[u8]| [MAGIC, &[version, 0], rest].concat();
         let read = |bytes: Vec<u8>| read_header(&mut &bytes[..]).err().unwrap_or_default();
         assert!(read(start(2, &u32::MAX.to_le_bytes())).contains("4294967295 bytes"));

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_those_of_central_differences() -> Result<()> {
+    fn gradients_equal_central_differences() -> Result<()> {
         let given: [(Vec<f64>, &[usize]); 1] = [(numbers(14, 0.7), &[7, 2])];
         check_gradients(&given, |t| {
             let target = |rows: usize, step| {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_distance_is_relative_and_of_the_right_rows() -> Result<()> {
+    fn the_distance_is_relative_and_uses_the_rows_of_its_clip() -> Result<()> {
         let states = Tensor::new(&[[9f32, 9.0], [2.0, 0.0], [0.0, 2.0]], &Device::Cpu)?;
         let audio = AudioStates { states, lengths: vec![1, 2] };
         let target = Tensor::new(&[[1f32, 0.0], [0.0, 1.0]], &Device::Cpu)?;

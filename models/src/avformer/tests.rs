@@ -91,7 +91,7 @@ fn random() -> AvformerConfig {
 }
 
 #[test]
-fn gradients_pass_through_frozen_recognisers_to_the_projection() -> Result<()> {
+fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
     for make in RECOGNISERS {
         for position in [TokenPosition::Before, TokenPosition::After] {
             let mut config = random();
@@ -122,7 +122,7 @@ fn gradients_pass_through_frozen_recognisers_to_the_projection() -> Result<()> {
 /// All added parameters have a gradient from the first step on; the up-projections are set to
 /// non-zero values for this. No parameter of the ASR model has a gradient.
 #[test]
-fn only_what_is_added_is_trained() -> Result<()> {
+fn only_added_parameters_are_trained() -> Result<()> {
     for make in RECOGNISERS {
         let (model, parameters) = build(make, &random(), DType::F32)?;
         let added = |name: &str| name.starts_with("adapters") || name.starts_with("projection");
@@ -154,7 +154,7 @@ fn only_what_is_added_is_trained() -> Result<()> {
 }
 
 #[test]
-fn without_images_and_training_it_is_the_asr_model_bit_for_bit() -> Result<()> {
+fn without_images_and_training_it_equals_the_asr_model_bit_for_bit() -> Result<()> {
     for make in RECOGNISERS {
         let (model, _) = build(make, &AvformerConfig::default(), DType::F32)?;
         let mode = Mode::inference();
@@ -198,7 +198,7 @@ fn without_images_and_training_it_is_the_asr_model_bit_for_bit() -> Result<()> {
 }
 
 #[test]
-fn a_conformer_reads_the_moments_of_the_sound_alone() -> Result<()> {
+fn a_conformer_returns_only_audio_states() -> Result<()> {
     for (make, extra) in [(whisper as Make, 3), (conformer, 0)] {
         let (model, _) = build(make, &random(), DType::F32)?;
         let clips = embedded(&model, DType::F32)?;
@@ -213,7 +213,7 @@ fn a_conformer_reads_the_moments_of_the_sound_alone() -> Result<()> {
 }
 
 #[test]
-fn what_does_not_fit_is_told() -> Result<()> {
+fn mismatched_inputs_are_errors() -> Result<()> {
     let (model, _) = build(whisper, &AvformerConfig::default(), DType::F32)?;
     let encode = |shape, counts: &[usize]| {
         let embeddings = tensor(shape, 0.9, DType::F32)?;

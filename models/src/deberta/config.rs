@@ -245,7 +245,7 @@ mod tests {
 
     /// Expected buckets: `tests/reference/text_encoders.py`.
     #[test]
-    fn buckets_equal_those_of_the_published_models() {
+    fn buckets_equal_the_published_models() {
         let text = include_str!("../../tests/fixtures/deberta_buckets.json");
         let expected: Vec<i64> = serde_json::from_str(text).unwrap();
         for (distance, expected) in (0..).zip(expected) {

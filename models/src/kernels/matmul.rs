@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_count_changes_no_bit() {
+    fn the_thread_count_does_not_change_a_bit() {
         let run = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {

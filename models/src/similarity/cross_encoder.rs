@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slope_of_the_absolute_value_at_0_is_0() -> Result<()> {
+    fn the_gradient_of_the_absolute_value_at_0_is_0() -> Result<()> {
         let x = Var::new(&[-2f32, 0.0, 3.0], &Device::Cpu)?;
         let y = absolute(x.as_tensor())?;
         assert_eq!(y.to_vec1::<f32>()?, [2.0, 0.0, 3.0]);

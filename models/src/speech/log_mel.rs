@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scale_is_its_own_inverse_and_has_slaney_s_step() {
+    fn the_mel_scale_is_invertible_and_has_slaneys_step() {
         // 27 logarithmic steps are a factor of 6.4.
         assert!((27.0 / 6.4f64.ln() - MELS_PER_NEPER).abs() < 1e-12);
         for hertz in [0.0, 440.0, 999.0, 1_000.0, 1_001.0, 8_000.0] {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_behind_the_samples_costs_nothing_and_changes_nothing() -> Result<()> {
+    fn silence_after_the_samples_costs_nothing_and_changes_nothing() -> Result<()> {
         let mel = LogMel::whisper(80)?;
         let samples: Vec<f32> = (0..5_000).map(|i| (i as f32 * 0.3).sin() * 0.1).collect();
         let mut longer = samples.clone();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn bands_that_the_spectrum_cannot_be_divided_into_are_refused() {
+    fn invalid_numbers_of_bands_are_refused() {
         assert!(LogMel::whisper(0).is_err() && LogMel::whisper(202).is_err());
         assert!(LogMel::conformer(0).is_err() && LogMel::conformer(258).is_err());
     }

@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rows_alone_are_those_of_all() -> Result<()> {
+    fn the_first_rows_equal_those_of_the_full_layer() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(3);
         let config = T5Config { d_model: 16, d_kv: 4, d_ff: 24, num_heads: 4, ..T5Config::small() };
         let layer = EncoderLayer::new(&config, &builder)?;
@@ -382,7 +382,7 @@ mod tests {
 
     /// Expected buckets: `tests/reference/t5.py`.
     #[test]
-    fn buckets_equal_those_of_the_published_models() -> Result<()> {
+    fn buckets_equal_the_published_models() -> Result<()> {
         let text = include_str!("../../tests/fixtures/t5_buckets.json");
         let expected: serde_json::Value = serde_json::from_str(text).expect("JSON");
         for (kind, bidirectional) in [("bidirectional", true), ("causal", false)] {

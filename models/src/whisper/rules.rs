@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn texts_hold_words_and_end() {
+    fn texts_contain_only_words_and_the_end_token() {
         let rules = rules(false);
         assert_eq!(allowed(&rules, &[], &[])[..3], [1, 2, 11]);
         assert_eq!(allowed(&rules, &[1], &[])[..5], [0, 1, 2, 4, 11]);
     }
 
     #[test]
-    fn timestamps_stand_in_pairs_and_never_go_back() {
+    fn timestamps_come_in_pairs_and_never_decrease() {
         let rules = rules(true);
         // A text begins with a timestamp of at most one second.
         assert_eq!(allowed(&rules, &[], &[]), (13..=63).collect::<Vec<_>>());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_ends_where_it_is_too_long_or_goes_round() {
+    fn a_text_ends_if_it_is_too_long_or_loops() {
         let rules = rules(false);
         let long: Vec<u32> = (0..30).map(|i| i % 13 % 3).collect();
         assert_eq!(allowed(&rules, &long, &[]), [4]);

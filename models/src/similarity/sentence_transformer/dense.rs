@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_implemented_is_refused_by_name() -> Result<()> {
+    fn unsupported_settings_are_refused_by_name() -> Result<()> {
         let read = |rest: &str| {
             let text = format!(r#"{{"in_features": 3, "out_features": 2{rest}}}"#);
             DenseConfig::parse(&text, "2_Dense/config.json")

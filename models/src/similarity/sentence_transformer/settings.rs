@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_case_are_read_wherever_they_stand() -> Result<()> {
+    fn lengths_and_case_are_read_from_every_known_field() -> Result<()> {
         let old = read(r#"{"max_seq_length": 128, "do_lower_case": true}"#)?;
         assert_eq!((old.max_seq_length, old.do_lower_case), (Some(128), true));
         let inner = read(r#"{"processor_kwargs": {"model_max_length": 9}, "query_length": 5}"#)?;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_implemented_is_refused_by_name() {
+    fn unsupported_settings_are_refused_by_name() {
         for (text, part) in [
             (r#"{"transformer_task": "fill-mask"}"#, "fill-mask"),
             (r#"{"query_expansion": {"length": 32}}"#, "query_expansion"),

@@ -28,7 +28,7 @@ fn back(words: &[&[u32]], tokens: &[u32]) -> Vec<f32> {
 }
 
 #[test]
-fn a_whole_word_keeps_what_its_tokens_got() {
+fn a_complete_word_keeps_its_bonus() {
     let words: &[&[u32]] = &[&[0, 1]];
     assert_eq!(back(words, &[3, 0, 1, 3, 3]), [0.0, 1.0, 2.0, 0.0, 0.0]);
     // The same word again, directly after.
@@ -36,7 +36,7 @@ fn a_whole_word_keeps_what_its_tokens_got() {
 }
 
 #[test]
-fn a_match_that_breaks_gives_back_unless_it_is_to_keep() {
+fn a_broken_match_returns_its_bonus_unless_kept() {
     let words: &[&[u32]] = &[&[0, 1]];
     assert_eq!(back(words, &[0, 3, 3]), [1.0, -1.0, 0.0]);
     // A word within a longer word, and the first token twice.
@@ -70,7 +70,7 @@ fn a_phrase_may_end_with_the_start_of_another() {
 }
 
 #[test]
-fn without_a_space_words_begin_where_no_letter_stands() {
+fn without_a_space_words_begin_after_non_letters() {
     let words: &[&[u32]] = &[&[5, 7]];
     assert_eq!(back(words, &[5, 7, 4]), [1.0, 2.0, 0.0]);
     assert_eq!(back(words, &[0, 5, 7]), [0.0, 0.0, 0.0]);
@@ -79,7 +79,7 @@ fn without_a_space_words_begin_where_no_letter_stands() {
 }
 
 #[test]
-fn no_words_and_unknown_tokens_give_nothing() {
+fn no_words_and_unknown_tokens_give_no_bonus() {
     assert!(tree(&[]).is_empty() && tree(&[&[]]).is_empty());
     assert_eq!(back(&[], &[0, 1]), [0.0, 0.0]);
     // A token outside the vocabulary's texts is not a letter.

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_that_are_no_numbers_have_a_path() {
+    fn nan_costs_have_a_path() {
         let path = cheapest_path(&[f64::NAN; 6], 3);
         assert_eq!((path[0], path.last()), ((0, 0), Some(&(1, 2))));
         assert!(cheapest_path(&[], 3).is_empty() && cheapest_path(&[], 0).is_empty());
