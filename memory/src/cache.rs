@@ -1,8 +1,8 @@
 //! A cache of frequently used values in main memory; other values stay in the mapped file.
 //!
 //! The design follows NVIDIA's Merlin HPS. A lookup searches each distinct row once. Misses are
-//! read at once or, if the hit rate is high, in the background. A value that is not there yet is
-//! reported as missing, so that the model can mask it; it is never invented. Background reading
+//! read at once or, if the hit rate is high, in the background. A value that has not been read
+//! yet is reported as missing, so that the model can mask it; it is never invented. Background reading
 //! depends on timing, so training does not use it.
 
 use std::collections::HashMap;
@@ -193,10 +193,10 @@ impl ValueCache {
         values.present.clear();
         values.present.extend(found.iter().map(Option::is_some));
         values.values.resize(rows.len() * size, 0.0);
-        let places = values.values.par_chunks_mut(size.max(1)).zip(&found);
-        places.for_each(|(place, value)| match value {
-            Some(value) => value.read(place),
-            None => place.fill(0.0),
+        let outputs = values.values.par_chunks_mut(size.max(1)).zip(&found);
+        outputs.for_each(|(output, value)| match value {
+            Some(value) => value.read(output),
+            None => output.fill(0.0),
         });
         Ok(())
     }

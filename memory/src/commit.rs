@@ -114,29 +114,29 @@ pub(crate) fn commit(
     }
     let number = manifest.generation;
     let (name, partial) = (folder_name(number), partial_of(number));
-    let place = memory.join(&name);
+    let complete = memory.join(&name);
     let written = || -> Result<Pointer, MemoryError> {
         engram_durable::create_folder(&partial).map_err(MemoryError::write(&partial))?;
         mark(&partial).map_err(MemoryError::write(&partial))?;
         write(&name, &partial, &mut manifest)?;
         let pointer = manifest.write(&partial)?;
         engram_durable::sync_folder(&partial).map_err(MemoryError::write(&partial))?;
-        engram_durable::rename(&partial, &place).map_err(MemoryError::write(&place))?;
+        engram_durable::rename(&partial, &complete).map_err(MemoryError::write(&complete))?;
         Ok(pointer)
     };
     let pointer = written().inspect_err(|_| {
         // Files that cannot be removed now are removed by the next writer.
         let _ = remove_generation(&partial);
-        let _ = remove_generation(&place);
+        let _ = remove_generation(&complete);
     })?;
     point_to(memory, &pointer).map_err(|(error, is_made)| match is_made {
         true => change_made(memory, number, error),
         false => {
-            let _ = remove_generation(&place);
+            let _ = remove_generation(&complete);
             error
         }
     })?;
-    unmark(&place).map_err(|error| change_made(memory, number, error))?;
+    unmark(&complete).map_err(|error| change_made(memory, number, error))?;
     Ok(number)
 }
 

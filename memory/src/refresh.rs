@@ -168,11 +168,11 @@ impl RetrievalLog {
 
     /// Returns how evenly entries were retrieved.
     pub fn statistics(&self) -> RetrievalStatistics {
-        let most = self.of_entry.values().max().copied().unwrap_or(0);
+        let highest_count = self.of_entry.values().max().copied().unwrap_or(0);
         RetrievalStatistics {
             queries: self.queries,
             distinct: self.of_entry.len() as u64,
-            largest_share: most as f64 / self.queries.max(1) as f64,
+            largest_share: highest_count as f64 / self.queries.max(1) as f64,
         }
     }
 

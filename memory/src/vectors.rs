@@ -142,14 +142,14 @@ impl VectorFile {
     ///
     /// # Errors   [`MemoryError::Malformed`] if the file ends too early
     pub fn read_rows(&mut self, rows: usize) -> Result<Vec<f32>, MemoryError> {
-        let wanted = rows.saturating_mul(self.row_len());
-        if wanted > self.left {
+        let requested = rows.saturating_mul(self.row_len());
+        if requested > self.left {
             return Err(self.ended("ends before its last row".to_owned()));
         }
         // Memory grows with the bytes read, not with the size in the header.
         let (mut read, mut bytes) = (Vec::new(), Vec::new());
-        while read.len() < wanted {
-            let now = CONVERTED.min(wanted - read.len());
+        while read.len() < requested {
+            let now = CONVERTED.min(requested - read.len());
             bytes.resize(now * self.number.bytes(), 0);
             if let Err(error) = self.numbers.read_exact(&mut bytes) {
                 let reason = format!("ends before its last row, or cannot be read ({error})");
@@ -157,7 +157,7 @@ impl VectorFile {
             }
             self.number.convert(&bytes, &mut read);
         }
-        self.left -= wanted;
+        self.left -= requested;
         Ok(read)
     }
 

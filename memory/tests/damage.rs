@@ -53,22 +53,23 @@ fn use_all(folder: &Path) -> Result<(), MemoryError> {
 #[test]
 fn errors_name_the_damaged_file_and_nothing_panics() {
     for dtype in [ValueDtype::F16, ValueDtype::Int8] {
-        let place = folder();
-        let memory = place.path().join("m");
+        let temporary = folder();
+        let memory = temporary.path().join("m");
         drop(build(&memory, dtype));
         let mut next = Numbers::new(9);
         for file in files(&memory) {
             // The first generation's folder is needed for its segment, but its manifest is not.
             let unused = file.ends_with("LOCK") || file.ends_with("gen-000001/manifest.json");
-            let whole = fs::read(&file).unwrap();
+            let original = fs::read(&file).unwrap();
             let mut damaged: Vec<Option<Vec<u8>>> = vec![None];
-            if !whole.is_empty() {
+            if !original.is_empty() {
                 damaged.extend(
-                    [0, whole.len() / 2, whole.len() - 1].map(|end| Some(whole[..end].to_vec())),
+                    [0, original.len() / 2, original.len() - 1]
+                        .map(|end| Some(original[..end].to_vec())),
                 );
                 for _ in 0..40 {
-                    let mut bytes = whole.clone();
-                    bytes[next.below(whole.len() as u64) as usize] ^= 1 << next.below(8);
+                    let mut bytes = original.clone();
+                    bytes[next.below(original.len() as u64) as usize] ^= 1 << next.below(8);
                     damaged.push(Some(bytes));
                 }
             }
@@ -91,7 +92,7 @@ fn errors_name_the_damaged_file_and_nothing_panics() {
                         assert!(bytes.is_some() || missing, "{}: {error}", file.display());
                     }
                 }
-                fs::write(&file, &whole).unwrap();
+                fs::write(&file, &original).unwrap();
             }
         }
         use_all(&memory).unwrap();
@@ -100,8 +101,8 @@ fn errors_name_the_damaged_file_and_nothing_panics() {
 
 #[test]
 fn all_damaged_files_are_reported() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(build(&memory, ValueDtype::Int8));
     assert!(Memory::verify(&memory).unwrap().is_empty());
     let broken = ["gen-000001/ids.safetensors", "gen-000001/scales.safetensors"];
@@ -119,8 +120,8 @@ fn all_damaged_files_are_reported() {
 #[cfg(unix)]
 #[test]
 fn a_pipe_in_place_of_a_file_is_refused_without_waiting() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(build(&memory, ValueDtype::F16));
     for name in ["CURRENT", "gen-000001/keys.safetensors", "gen-000002/manifest.json"] {
         let file = memory.join(name);
@@ -139,8 +140,8 @@ fn a_pipe_in_place_of_a_file_is_refused_without_waiting() {
 
 #[test]
 fn a_newer_format_version_has_its_own_error() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(build(&memory, ValueDtype::F16));
     let manifest = memory.join("gen-000002/manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
@@ -156,8 +157,8 @@ fn a_newer_format_version_has_its_own_error() {
 
 #[test]
 fn a_second_writer_is_refused() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     let writer = build(&memory, ValueDtype::F16);
     assert!(matches!(Writer::open(&memory), Err(MemoryError::Locked { .. })));
     let format = MemoryFormat { width: 4, normalised: true, values: None };
@@ -165,14 +166,14 @@ fn a_second_writer_is_refused() {
     assert!(matches!(again, Err(MemoryError::AlreadyExists { .. })));
     drop(writer);
     Writer::open(&memory).unwrap();
-    let error = Memory::open(place.path()).unwrap_err().to_string();
+    let error = Memory::open(temporary.path()).unwrap_err().to_string();
     assert!(error.contains("is not a memory; build one with `engram memory build`"), "{error}");
 }
 
 #[test]
 fn a_failed_change_leaves_the_memory_unchanged() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     let mut writer = build(&memory, ValueDtype::F16);
     let before = files(&memory);
     let format = MemoryFormat {
@@ -213,8 +214,8 @@ fn a_failed_change_leaves_the_memory_unchanged() {
 
 #[test]
 fn a_reader_keeps_its_generation_during_writes() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     let mut writer = build(&memory, ValueDtype::Int8);
     let reader = Memory::open(&memory).unwrap();
     let generation = reader.generation();
@@ -249,14 +250,14 @@ fn a_reader_keeps_its_generation_during_writes() {
 
 #[test]
 fn only_a_valid_generation_name_is_reported_as_missing() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(build(&memory, ValueDtype::F16));
     let pointer = memory.join("CURRENT");
-    let whole = fs::read_to_string(&pointer).unwrap();
+    let original = fs::read_to_string(&pointer).unwrap();
     for (name, vanished) in [("gen-000009", true), ("gen-", false), ("gen-x", false), ("m", false)]
     {
-        fs::write(&pointer, whole.replacen("gen-000002", name, 1)).unwrap();
+        fs::write(&pointer, original.replacen("gen-000002", name, 1)).unwrap();
         let error = Memory::open(&memory).unwrap_err();
         assert_eq!(
             matches!(error, MemoryError::MissingGeneration { .. }),

@@ -23,8 +23,8 @@ fn an_error_says_whether_the_change_is_made() {
     }
     let mut ended = [0; 3];
     for free in 0..12 {
-        let place = folder();
-        let memory = place.path().join("m");
+        let temporary = folder();
+        let memory = temporary.path().join("m");
         let rows = batch(&mut Numbers::new(5), FORMAT, &(0..20).collect::<Vec<_>>());
         let mut writer = Writer::create(&memory, FORMAT, 20, [Ok(rows)].into_iter()).unwrap();
         writer.delete(&[0]).unwrap();

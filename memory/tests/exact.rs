@@ -49,8 +49,8 @@ fn ids(found: &SearchResults) -> Vec<Vec<i64>> {
 fn exact_search_is_brute_force_in_double_precision() {
     // Normalised keys may use bfloat16; others do not.
     for (width, normalised) in [(1, true), (5, false), (64, true), (128, false), (384, true)] {
-        let place = folder();
-        let (writer, plain) = memory(&place.path().join("m"), width, normalised);
+        let temporary = folder();
+        let (writer, plain) = memory(&temporary.path().join("m"), width, normalised);
         let generation = writer.generation();
         let sources = generation.manifest().sources.clone();
         let mut next = Numbers::new(77);
@@ -80,7 +80,7 @@ fn exact_search_is_brute_force_in_double_precision() {
 
 #[test]
 fn keys_that_bfloat16_cannot_distinguish_are_ordered() {
-    let place = folder();
+    let temporary = folder();
     let (width, rows, count) = (48, 4000, 40);
     let format = MemoryFormat { width, normalised: true, values: None };
     let mut next = Numbers::new(9);
@@ -96,7 +96,7 @@ fn keys_that_bfloat16_cannot_distinguish_are_ordered() {
     let batch = Batch { entries, keys, values: Vec::new() };
     plain.put(&batch);
     let writer =
-        Writer::create(place.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
     let sources = writer.generation().manifest().sources.clone();
     for k in [1, 10, 100] {
         let of = Queries { keys: &queries, k };
@@ -107,7 +107,7 @@ fn keys_that_bfloat16_cannot_distinguish_are_ordered() {
 
 #[test]
 fn rewriting_keys_does_not_change_them() {
-    let place = folder();
+    let temporary = folder();
     let (width, rows) = (5, 2000);
     let format = MemoryFormat { width, normalised: true, values: None };
     let mut next = Numbers::new(31);
@@ -115,7 +115,7 @@ fn rewriting_keys_does_not_change_them() {
     let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
     let batch = Batch { entries, keys, values: Vec::new() };
     let mut writer =
-        Writer::create(place.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
     let keys = |writer: &Writer| -> Vec<Vec<f32>> {
         let generation = writer.generation();
         generation.live_rows().map(|row| generation.key(row).unwrap().to_vec()).collect()
@@ -127,7 +127,7 @@ fn rewriting_keys_does_not_change_them() {
 
 /// Compares a memory of unnormalised keys with brute force.
 fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<f32>>) {
-    let place = folder();
+    let temporary = folder();
     let format = MemoryFormat { width, normalised: false, values: None };
     let rows = keys.len() / width;
     let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
@@ -135,7 +135,7 @@ fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<
     let mut plain = PlainMemory::new(format);
     plain.put(&batch);
     let writer =
-        Writer::create(place.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
     let sources = writer.generation().manifest().sources.clone();
     let filter = Filter { gates, ..Filter::default() };
     let of = Queries { keys: queries, k: 5 };
@@ -161,12 +161,12 @@ fn products_near_the_limits_of_single_precision_are_ordered() {
 
 #[test]
 fn products_beyond_single_precision_are_refused() {
-    let place = folder();
+    let temporary = folder();
     let format = MemoryFormat { width: 1, normalised: false, values: None };
     let entries = vec![engram_memory::Entry::bare(0)];
     let batch = Batch { entries, keys: vec![1e17], values: Vec::new() };
     let writer =
-        Writer::create(place.path().join("m"), format, 1, [Ok(batch)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, 1, [Ok(batch)].into_iter()).unwrap();
     let search = |gate: f32| {
         let filter = Filter { gates: Some(vec![1.0, gate]), ..Filter::default() };
         Exact.search(writer.generation(), Queries { keys: &[1.0, 1e17], k: 1 }, &filter)
@@ -178,8 +178,8 @@ fn products_beyond_single_precision_are_refused() {
 
 #[test]
 fn the_thread_count_does_not_change_a_bit() {
-    let place = folder();
-    let (writer, _) = memory(&place.path().join("m"), 64, true);
+    let temporary = folder();
+    let (writer, _) = memory(&temporary.path().join("m"), 64, true);
     let mut next = Numbers::new(5);
     let keys: Vec<f32> = (0..200 * 64).map(|_| next.real()).collect();
     let search = |threads: usize| {
@@ -200,8 +200,8 @@ fn the_thread_count_does_not_change_a_bit() {
 
 #[test]
 fn queries_and_filters_that_do_not_fit_are_refused() {
-    let place = folder();
-    let (writer, _) = memory(&place.path().join("m"), 5, true);
+    let temporary = folder();
+    let (writer, _) = memory(&temporary.path().join("m"), 5, true);
     let refused = |keys: &[f32], k: usize, filter: Filter| {
         let found = Exact.search(writer.generation(), Queries { keys, k }, &filter);
         found.unwrap_err().to_string()
@@ -222,8 +222,8 @@ fn queries_and_filters_that_do_not_fit_are_refused() {
 
 #[test]
 fn only_the_given_ids_are_found() {
-    let place = folder();
-    let (writer, _) = memory(&place.path().join("m"), 5, true);
+    let temporary = folder();
+    let (writer, _) = memory(&temporary.path().join("m"), 5, true);
     let generation = writer.generation();
     let keys = [0.3, -1.0, 0.5, 0.2, 1.0];
     let search =
@@ -232,17 +232,18 @@ fn only_the_given_ids_are_found() {
     // Ids of all three segments; two of them share a byte of the segment's bits.
     let named = [0, 1, 8, 999, 1000, 2998, 2999];
     let all = ids(&search(5000, Filter::default()).unwrap()).remove(0);
-    let wanted: Vec<i64> = all.into_iter().filter(|id| named.contains(id)).collect();
-    assert_eq!(wanted.len(), 7);
-    assert_eq!(ids(&search(100, among(&named)).unwrap())[0], wanted);
-    assert_eq!(ids(&search(2, among(&named)).unwrap()), [&wanted[..2]]);
+    let expected: Vec<i64> = all.into_iter().filter(|id| named.contains(id)).collect();
+    assert_eq!(expected.len(), 7);
+    assert_eq!(ids(&search(100, among(&named)).unwrap())[0], expected);
+    assert_eq!(ids(&search(2, among(&named)).unwrap()), [&expected[..2]]);
     assert_eq!(ids(&search(2, among(&[])).unwrap()), [[0; 0]]);
     // Only entries in both the ids and the source.
     let of_first = |id: &i64| generation.entry(generation.row_of(*id).unwrap().unwrap()).unwrap();
-    let source = of_first(&wanted[0]).source;
+    let source = of_first(&expected[0]).source;
     let both = Filter { sources: Some(vec![source.clone()]), ..among(&named) };
-    let wanted: Vec<i64> = wanted.into_iter().filter(|id| of_first(id).source == source).collect();
-    assert_eq!(ids(&search(100, both).unwrap()), [wanted]);
+    let expected: Vec<i64> =
+        expected.into_iter().filter(|id| of_first(id).source == source).collect();
+    assert_eq!(ids(&search(100, both).unwrap()), [expected]);
     // 3 is deleted; 5000 never existed.
     let error = search(1, among(&[0, 3, 5000])).unwrap_err().to_string();
     assert!(error.contains("3") && error.contains("2"), "{error}");
@@ -250,8 +251,8 @@ fn only_the_given_ids_are_found() {
 
 #[test]
 fn a_source_without_entries_is_an_error() {
-    let place = folder();
-    let (mut writer, _) = memory(&place.path().join("m"), 5, true);
+    let temporary = folder();
+    let (mut writer, _) = memory(&temporary.path().join("m"), 5, true);
     let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
     let keys = [1.0; 5];
     let queries = Queries { keys: &keys, k: 5000 };

@@ -21,7 +21,7 @@ fn corpus() -> PathBuf {
 }
 
 /// Returns the corpus inputs of a target, with their names.
-fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
+fn corpus_inputs(name: &str) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(corpus().join(name)).unwrap();
     let mut found: Vec<_> = entries
         .map(|entry| {
@@ -37,7 +37,7 @@ fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
 fn every_corpus_input_is_read_or_refused() {
     let mut failed = Vec::new();
     for (name, _) in targets::TARGETS {
-        let inputs = kept(name);
+        let inputs = corpus_inputs(name);
         assert!(inputs.len() >= 6, "{name} has {} inputs", inputs.len());
         for (file, bytes) in inputs {
             if catch_unwind(|| targets::run(name, &bytes)).is_err() {
@@ -65,7 +65,7 @@ fn every_corpus_has_a_target() {
 fn truncated_and_bit_flipped_files_are_read_or_refused() {
     let mut next = Numbers::new(35);
     for (name, _) in targets::TARGETS {
-        let good: Vec<Vec<u8>> = kept(name)
+        let good: Vec<Vec<u8>> = corpus_inputs(name)
             .into_iter()
             .filter(|(file, _)| file.starts_with("good"))
             .map(|(_, bytes)| bytes)

@@ -77,8 +77,8 @@ fn both(generation: &Generation, filter: &Filter, k: usize) -> f64 {
 
 #[test]
 fn recall_is_high_with_every_filter() {
-    let place = folder();
-    let writer = memory(&place.path().join("m"));
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
     let generation = writer.generation();
     let sources = generation.manifest().sources.clone();
     let rare = sources.iter().position(|name| name == "rare").unwrap();
@@ -115,12 +115,12 @@ fn recall_is_high_with_every_filter() {
 
 #[test]
 fn a_zero_or_negative_gate_of_a_single_source_is_applied() {
-    let place = folder();
+    let temporary = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let mut rows = batch(&mut Numbers::new(6), format, &(0..500).collect::<Vec<_>>());
     rows.entries.iter_mut().for_each(|entry| entry.source = "wit".to_owned());
     let mut writer =
-        Writer::create(place.path().join("m"), format, 500, [Ok(rows)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, 500, [Ok(rows)].into_iter()).unwrap();
     writer.index(GraphSettings::default(), || ()).unwrap();
     for gate in [-1.0, 0.0] {
         let filter = Filter { gates: Some(vec![gate; QUERIES]), ..Filter::default() };
@@ -130,7 +130,7 @@ fn a_zero_or_negative_gate_of_a_single_source_is_applied() {
 
 #[test]
 fn repeated_keys_have_a_graph() {
-    let place = folder();
+    let temporary = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let mut next = Numbers::new(12);
     let different: Vec<f32> = (0..40 * WIDTH).map(|_| next.real()).collect();
@@ -139,7 +139,7 @@ fn repeated_keys_have_a_graph() {
         key.copy_from_slice(&different[next.below(40) as usize * WIDTH..][..WIDTH]);
     }
     let mut writer =
-        Writer::create(place.path().join("m"), format, 2000, [Ok(rows)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, 2000, [Ok(rows)].into_iter()).unwrap();
     // Rounding makes the product of a key with itself exceed 1.
     writer.index(GraphSettings::default(), || ()).unwrap();
     let (generation, keys) = (writer.generation(), queries());
@@ -152,11 +152,11 @@ fn repeated_keys_have_a_graph() {
 
 #[test]
 fn invalid_graph_settings_are_refused() {
-    let place = folder();
+    let temporary = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let rows = batch(&mut Numbers::new(6), format, &[1, 2]);
     let mut writer =
-        Writer::create(place.path().join("m"), format, 2, [Ok(rows)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, 2, [Ok(rows)].into_iter()).unwrap();
     for (connections, ef_construction) in [(1, 10), (257, 10), (16, 0), (16, 1 << 50)] {
         let settings = GraphSettings { connections, ef_construction };
         let error = writer.index(settings, || ()).unwrap_err().to_string();
@@ -166,13 +166,13 @@ fn invalid_graph_settings_are_refused() {
 
 #[test]
 fn copies_of_a_key_do_not_hide_the_others() {
-    let place = folder();
+    let temporary = folder();
     let format = MemoryFormat { width: 16, normalised: true, values: None };
     let mut next = Numbers::new(21);
     let keys: Vec<f32> = (0..40 * 16).map(|_| next.real()).collect();
     let entries = (0..4000).map(engram_memory::Entry::bare).collect();
     let batch = engram_memory::Batch { entries, keys: keys.repeat(100), values: Vec::new() };
-    let folder = place.path().join("m");
+    let folder = temporary.path().join("m");
     let mut writer = Writer::create(folder, format, 4000, [Ok(batch)].into_iter()).unwrap();
     writer.index(GraphSettings::default(), || ()).unwrap();
     let graphs = Hnsw::open(writer.generation(), Hnsw::EF_SEARCH).unwrap();
@@ -187,9 +187,9 @@ fn copies_of_a_key_do_not_hide_the_others() {
 
 #[test]
 fn the_same_keys_give_the_same_graph() {
-    let place = folder();
+    let temporary = folder();
     let files = ["a", "b"].map(|name| {
-        let folder = place.path().join(name);
+        let folder = temporary.path().join(name);
         drop(memory(&folder));
         GRAPH.map(|file| std::fs::read(folder.join("gen-000002").join(file)).unwrap())
     });
@@ -198,14 +198,14 @@ fn the_same_keys_give_the_same_graph() {
 
 #[test]
 fn a_damaged_graph_is_refused() {
-    let place = folder();
-    let folder = place.path().join("m");
+    let temporary = folder();
+    let folder = temporary.path().join("m");
     drop(memory(&folder));
     let queries = queries();
     let mut next = Numbers::new(2);
     for file in GRAPH {
         let path = folder.join("gen-000002").join(file);
-        let whole = std::fs::read(&path).unwrap();
+        let original = std::fs::read(&path).unwrap();
         let search = || {
             let generation = engram_memory::Memory::open(&folder).unwrap().generation();
             let faults = generation.verify().len();
@@ -217,20 +217,20 @@ fn a_damaged_graph_is_refused() {
         };
         assert!(matches!(search(), (0, Ok(_))));
         for _ in 0..20 {
-            let mut bytes = whole.clone();
-            bytes[next.below(whole.len() as u64) as usize] ^= 1 << next.below(8);
+            let mut bytes = original.clone();
+            bytes[next.below(original.len() as u64) as usize] ^= 1 << next.below(8);
             std::fs::write(&path, bytes).unwrap();
             let (faults, found) = search();
             let error = found.unwrap_err().to_string();
             assert!(error.contains(&format!("{file}: was changed between")), "{error}");
             assert_eq!(faults, 1);
         }
-        for rest in [None, Some(&whole[..whole.len() - 3])] {
+        for rest in [None, Some(&original[..original.len() - 3])] {
             std::fs::remove_file(&path).unwrap();
             rest.inspect(|bytes| std::fs::write(&path, bytes).unwrap());
             let (faults, found) = search();
             assert!(faults == 1 && found.is_err());
-            std::fs::write(&path, &whole).unwrap();
+            std::fs::write(&path, &original).unwrap();
         }
     }
 }

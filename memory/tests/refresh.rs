@@ -74,9 +74,9 @@ fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
 
 #[test]
 fn the_results_of_a_step_do_not_depend_on_the_worker() {
-    let place = folder();
-    let quick = train(&place.path().join("quick"), Duration::ZERO);
-    let slow = train(&place.path().join("slow"), Duration::from_millis(200));
+    let temporary = folder();
+    let quick = train(&temporary.path().join("quick"), Duration::ZERO);
+    let slow = train(&temporary.path().join("slow"), Duration::from_millis(200));
     assert_eq!(quick, slow);
     assert!(quick[..7].iter().all(|found| *found == quick[0]));
     assert!(quick[7..].iter().all(|found| *found == quick[7]));
@@ -85,8 +85,8 @@ fn the_results_of_a_step_do_not_depend_on_the_worker() {
 
 #[test]
 fn readers_continue_while_the_worker_writes() {
-    let place = folder();
-    let path = place.path().join("m");
+    let temporary = folder();
+    let path = temporary.path().join("m");
     let writer = memory(&path);
     let memory = Memory::open(&path).unwrap();
     let before = search(&memory);
@@ -109,8 +109,8 @@ fn readers_continue_while_the_worker_writes() {
 
 #[test]
 fn a_failed_refresh_changes_nothing() {
-    let place = folder();
-    let path = place.path().join("m");
+    let temporary = folder();
+    let path = temporary.path().join("m");
     let writer = memory(&path);
     let memory = Memory::open(&path).unwrap();
     let before = search(&memory);
@@ -128,8 +128,8 @@ fn a_failed_refresh_changes_nothing() {
 
 #[test]
 fn collapse_is_an_error_with_advice() {
-    let place = folder();
-    let path = place.path().join("m");
+    let temporary = folder();
+    let path = temporary.path().join("m");
     let mut writer = memory(&path);
     let limit = CollapseLimit { queries: 50, largest_share: 0.9 };
     let run = |writer: &Writer| {

@@ -51,8 +51,8 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
 
 #[test]
 fn files_of_a_killed_writer_are_removed() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(create(&memory, 0).unwrap());
     let before = tree(&memory);
     write(
@@ -104,8 +104,8 @@ const OTHERS: [(&str, &str); 14] = [
 
 #[test]
 fn files_that_engram_did_not_write_stay() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(create(&memory, 0).unwrap());
     write(&memory, &OTHERS);
     // A user's files inside Engram's folders stay, too, with the folder.
@@ -130,13 +130,13 @@ fn files_that_engram_did_not_write_stay() {
         });
         found
     };
-    let wanted = others(&all);
-    assert_eq!(wanted.len(), OTHERS.len() + 2 + 3);
+    let expected = others(&all);
+    assert_eq!(expected.len(), OTHERS.len() + 2 + 3);
     for deleted in 0..3 {
         let mut writer = Writer::open(&memory).unwrap();
         writer.compact(|_| ()).unwrap();
         writer.delete(&[deleted]).unwrap();
-        assert_eq!(others(&tree(&memory)), wanted);
+        assert_eq!(others(&tree(&memory)), expected);
         assert!(Memory::verify(&memory).unwrap().is_empty());
     }
     assert_eq!(Memory::open(&memory).unwrap().generation().len(), 17);
@@ -149,8 +149,8 @@ fn files_that_engram_did_not_write_stay() {
 #[test]
 fn a_refused_build_changes_nothing() {
     for (name, text) in OTHERS.into_iter().chain([("LOCK", "mine"), ("CURRENT", "mine")]) {
-        let place = folder();
-        let there = place.path().join("m");
+        let temporary = folder();
+        let there = temporary.path().join("m");
         write(&there, &[(name, text)]);
         let before = tree(&there);
         let error = create(&there, 0).unwrap_err();
@@ -158,8 +158,8 @@ fn a_refused_build_changes_nothing() {
         assert!(Writer::open(&there).is_err() && Memory::open(&there).is_err());
         assert_eq!(tree(&there), before, "{name}");
     }
-    let place = folder();
-    let file = place.path().join("m");
+    let temporary = folder();
+    let file = temporary.path().join("m");
     fs::write(&file, "mine").unwrap();
     assert!(matches!(create(&file, 0), Err(MemoryError::AlreadyExists { .. })));
     assert_eq!(fs::read(&file).unwrap(), b"mine");
@@ -167,8 +167,8 @@ fn a_refused_build_changes_nothing() {
 
 #[test]
 fn a_generation_behind_a_lost_pointer_is_never_built_over() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(create(&memory, 0).unwrap());
     fs::remove_file(memory.join("CURRENT")).unwrap();
     let before = tree(&memory);
@@ -181,12 +181,12 @@ fn a_generation_behind_a_lost_pointer_is_never_built_over() {
 
 #[test]
 fn a_failed_build_leaves_only_existing_files() {
-    let place = folder();
+    let temporary = folder();
     let fail = |folder: &Path| {
         let rows = batch(&mut Numbers::new(5), FORMAT, &[1, 1]);
         Writer::create(folder, FORMAT, 2, [Ok(rows)].into_iter()).unwrap_err()
     };
-    let memory = place.path().join("m");
+    let memory = temporary.path().join("m");
     assert!(matches!(fail(&memory), MemoryError::DuplicateId { .. }));
     assert!(!memory.exists());
     fs::create_dir(&memory).unwrap();
@@ -197,8 +197,8 @@ fn a_failed_build_leaves_only_existing_files() {
 #[test]
 fn one_of_several_simultaneous_builds_succeeds() {
     for round in 0..40 {
-        let place = folder();
-        let memory = &place.path().join("m");
+        let temporary = folder();
+        let memory = &temporary.path().join("m");
         let built: Vec<_> = std::thread::scope(|scope| {
             let build = |first| scope.spawn(move || create(memory, first).map(drop));
             let threads: Vec<_> = (0..4).map(|number| build(100 * number)).collect();

@@ -138,8 +138,8 @@ impl BottleneckAdapter {
         let sum = other.map_or(x, |other| chain.input(other));
         let normed = chain.norm(x, self.norm.as_norm());
         let (down, up) = (self.down.with_bias()?, self.up.with_bias()?);
-        let made = chain.feed_forward(normed, down, up, self.activation);
-        chain.residual(sum, made, None);
+        let delta = chain.feed_forward(normed, down, up, self.activation);
+        chain.residual(sum, delta, None);
         Ok(chain.finish()?)
     }
 }

@@ -202,8 +202,8 @@ fn end_rows(tokens: &PackedTokens, end_of_text: Option<u32>) -> Result<Arc<[u32]
     let end_of = |span: &Span| {
         let ids = &tokens.ids[span.start..span.start + span.length];
         let end = end_of_text.or(ids.iter().max().copied()).unwrap_or_default();
-        let place = ids.iter().position(|id| *id == end);
-        place.map(|place| (span.start + place) as u32).ok_or_else(|| {
+        let index = ids.iter().position(|id| *id == end);
+        index.map(|index| (span.start + index) as u32).ok_or_else(|| {
             ModelError::BadInput(format!(
                 "a text of {} tokens lacks the end-of-text token {end}",
                 ids.len()

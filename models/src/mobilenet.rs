@@ -144,7 +144,7 @@ impl MobileNet {
     fn embed_one(&self, image: &[f32]) -> Vec<f32> {
         let mut values: Vec<Vec<f32>> = vec![image.to_vec()];
         for Planned { layer, inputs, freed } in &self.steps {
-            let made = match layer {
+            let output = match layer {
                 Layer::Convolution(convolution) => convolution.run(&values[inputs[0]]),
                 Layer::Depthwise(convolution) => convolution.run(&values[inputs[0]]),
                 Layer::Add => {
@@ -156,7 +156,7 @@ impl MobileNet {
             for value in freed {
                 values[*value] = Vec::new();
             }
-            values.push(made);
+            values.push(output);
         }
         values.swap_remove(self.embedding.0)
     }

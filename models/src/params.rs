@@ -221,15 +221,15 @@ impl Parameters {
     /// See [`Parameters::load`].
     pub fn load_some(&self, path: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
         let source = Weights::open(path)?;
-        let wanted = self.list.iter().filter(|parameter| is_wanted(&parameter.name));
-        let wanted: Vec<&Parameter> = wanted.collect();
-        let mut values = Vec::with_capacity(wanted.len());
-        for parameter in &wanted {
+        let selected = self.list.iter().filter(|parameter| is_wanted(&parameter.name));
+        let selected: Vec<&Parameter> = selected.collect();
+        let mut values = Vec::with_capacity(selected.len());
+        for parameter in &selected {
             let tensor =
                 source.get(&parameter.name, parameter.tensor.dims(), DType::F32, &Device::Cpu)?;
             values.push(tensor.flatten_all()?.to_vec1::<f32>()?);
         }
-        for (parameter, value) in wanted.into_iter().zip(values) {
+        for (parameter, value) in selected.into_iter().zip(values) {
             parameter.update(&mut |data| data.copy_from_slice(&value))?;
         }
         Ok(())

@@ -156,17 +156,17 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
 }
 
 /// Returns a safetensors file with all values as f16 and the tensors sorted by name. Tensors whose
-/// names begin with `left_out` are omitted; an empty `left_out` omits none. Equal tensors give
+/// names begin with `omitted` are left out; an empty `omitted` leaves out none. Equal tensors give
 /// equal bytes.
 ///
 /// # Errors
 /// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
-pub fn to_f16(path: &Path, left_out: &str) -> Result<Vec<u8>> {
+pub fn to_f16(path: &Path, omitted: &str) -> Result<Vec<u8>> {
     let weights = Weights::open(path)?;
     let all = weights.tensors()?;
     let mut tensors = Vec::new();
     for (name, view) in all.iter().flat_map(SafeTensors::tensors) {
-        if !left_out.is_empty() && name.starts_with(left_out) {
+        if !omitted.is_empty() && name.starts_with(omitted) {
             continue;
         }
         let tensor = view.load(&Device::Cpu).and_then(|tensor| tensor.to_dtype(DType::F16));
@@ -195,13 +195,13 @@ fn find<'a>(tensors: &SafeTensors<'a>, name: &str) -> Option<TensorView<'a>> {
     tensors.tensor(name).ok().or_else(original)
 }
 
-/// Returns the name with the fewest edits from `wanted`; ties go to the first in alphabetical
+/// Returns the name with the fewest edits from `requested`; ties go to the first in alphabetical
 /// order. Returns `None` if half of the characters or more differ.
-fn nearest(wanted: &str, mut names: Vec<&str>) -> Option<String> {
+fn nearest(requested: &str, mut names: Vec<&str>) -> Option<String> {
     names.sort_unstable();
-    let edits = |name: &&str| strsim::damerau_levenshtein(name, wanted);
+    let edits = |name: &&str| strsim::damerau_levenshtein(name, requested);
     let best = names.into_iter().min_by_key(edits)?;
-    (2 * edits(&best) < wanted.len()).then(|| best.to_string())
+    (2 * edits(&best) < requested.len()).then(|| best.to_string())
 }
 
 #[cfg(test)]

@@ -58,8 +58,8 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let loss = losses.mean_all()?;
         let of_frames = loss.backward()?;
         let of_frames = of_frames.get(frames.as_tensor()).expect("a gradient of the frames");
-        let want = values(&tensors["frames_gradient"])?;
-        assert!(relative_difference(&values(of_frames)?, &want) < tolerance, "{dtype:?}");
+        let expected = values(&tensors["frames_gradient"])?;
+        assert!(relative_difference(&values(of_frames)?, &expected) < tolerance, "{dtype:?}");
         assert_gradients("conformer", &loss, &parameters, &tensors, tolerance)?;
         // Batch statistics are frozen parameters.
         let frozen = parameters.iter().filter(|p| !p.is_trainable()).map(|p| p.name());
@@ -74,16 +74,16 @@ fn frames_equal_the_reference() -> Result<()> {
     let read = |file| candle_core::safetensors::load(fixture("", file), &Device::Cpu);
     let samples = read("log_mel.safetensors")?["samples"].to_dtype(DType::F32)?;
     let samples = (samples / 32_768.0)?.to_vec1::<f32>()?;
-    let want = read("log_mel_normalised.safetensors")?["frames"].to_vec2::<f32>()?;
-    let made = LogMel::conformer(80)?.frames(&samples, 0);
-    assert_eq!(made.len(), samples.len() / 160);
-    assert_eq!(want.len(), made.len().div_ceil(3));
-    for (i, want) in want.iter().enumerate() {
-        let row = &made.values[3 * i * 80..][..80];
-        for (found, want) in row.iter().zip(want) {
+    let expected = read("log_mel_normalised.safetensors")?["frames"].to_vec2::<f32>()?;
+    let computed = LogMel::conformer(80)?.frames(&samples, 0);
+    assert_eq!(computed.len(), samples.len() / 160);
+    assert_eq!(expected.len(), computed.len().div_ceil(3));
+    for (i, expected) in expected.iter().enumerate() {
+        let row = &computed.values[3 * i * 80..][..80];
+        for (found, expected) in row.iter().zip(expected) {
             // torch computes the transform in f32 too, and quiet bands have few significant digits
             // left.
-            assert!((found - want).abs() < 3e-4, "frame {}: {found}, {want}", 3 * i);
+            assert!((found - expected).abs() < 3e-4, "frame {}: {found}, {expected}", 3 * i);
         }
     }
     Ok(())
@@ -234,9 +234,9 @@ fn best_rq_masks_spans_and_returns_their_codes() -> Result<()> {
             assert!(row.iter().all(|value| value.abs() < 0.6), "noise of deviation 0.1: {row:?}");
         }
         for (state, changed) in changed.chunks(4).enumerate() {
-            let place = first + state as u32;
-            let is_masked = masked.states.contains(&place);
-            assert_eq!(is_masked, changed.iter().all(|changed| *changed), "state {place}");
+            let index = first + state as u32;
+            let is_masked = masked.states.contains(&index);
+            assert_eq!(is_masked, changed.iter().all(|changed| *changed), "state {index}");
         }
         first += before.len().div_ceil(4) as u32;
     }

@@ -87,10 +87,10 @@ fn all_beams_together_are_all_texts() -> Result<()> {
                 let found = beam_search(&rows, blank, 2000, boost)?;
                 assert_eq!(found.len(), all.len(), "{name}");
                 for Hypothesis { tokens, log_probability, bonus: given } in &found {
-                    let want = all[tokens].0.ln();
-                    assert!((log_probability - want).abs() < 1e-5, "{name}: {tokens:?}");
-                    let want = boost.map_or(0.0, |tree| bonus(tree, tokens));
-                    assert!((given - want).abs() < 1e-5, "{name}: {tokens:?}: {given}, {want}");
+                    let exact = all[tokens].0.ln();
+                    assert!((log_probability - exact).abs() < 1e-5, "{name}: {tokens:?}");
+                    let exact = boost.map_or(0.0, |tree| bonus(tree, tokens));
+                    assert!((given - exact).abs() < 1e-5, "{name}: {tokens:?}: {given}, {exact}");
                 }
                 let score = |text: &Hypothesis| text.log_probability + text.bonus;
                 assert!(found.is_sorted_by(|a, b| score(a) >= score(b)), "{name}");
@@ -152,11 +152,11 @@ fn pruning_omits_no_relevant_token() -> Result<()> {
         let (rows, blank) = (rows(9, classes, 3.0, seed), (seed % classes) as u32);
         for boost in [None, Some(&words)] {
             let found = beam_search(&rows, blank, beams, boost)?;
-            let wanted = slow(&rows, blank, beams, boost);
-            assert_eq!(found.len(), wanted.len());
+            let reference = slow(&rows, blank, beams, boost);
+            assert_eq!(found.len(), reference.len());
             for Hypothesis { tokens, log_probability, .. } in found {
-                let want = wanted.get(&tokens).copied().unwrap_or(f64::NAN);
-                assert!((log_probability - want).abs() < 1e-5, "seed {seed}: {tokens:?}");
+                let exact = reference.get(&tokens).copied().unwrap_or(f64::NAN);
+                assert!((log_probability - exact).abs() < 1e-5, "seed {seed}: {tokens:?}");
             }
         }
     }
@@ -244,16 +244,16 @@ fn a_word_is_transcribed_if_its_bonus_exceeds_its_cost() -> Result<()> {
     // `ac` and `a` have 0.3 each, `bc` and `b` 0.2.
     let hear = |weight: f32| beam_search(&rows, 4, 8, Some(&tree(&[&[1, 2]], weight)));
     let costs = (0.3f64 / 0.2).ln();
-    for (weight, heard) in [(0.0, &[0][..]), (0.26, &[0]), (0.28, &[1, 2]), (3.0, &[1, 2])] {
+    for (weight, expected) in [(0.0, &[0][..]), (0.26, &[0]), (0.28, &[1, 2]), (3.0, &[1, 2])] {
         let found = hear(weight)?;
-        assert_eq!(found[0].tokens, heard, "{weight} for what costs {costs}");
+        assert_eq!(found[0].tokens, expected, "bonus {weight}, cost {costs}");
         assert_eq!(found.len(), 4);
         for text in found {
             // `b` alone is not a complete word: it has returned its bonus.
             let bonus = if text.tokens == [1, 2] { 1.5 * f64::from(weight) } else { 0.0 };
             assert!((text.bonus - bonus).abs() < 1e-6, "{text:?}");
-            let want = if text.tokens[0] == 0 { 0.3f64 } else { 0.2 };
-            assert!((text.log_probability - want.ln()).abs() < 1e-6, "{text:?}");
+            let exact = if text.tokens[0] == 0 { 0.3f64 } else { 0.2 };
+            assert!((text.log_probability - exact.ln()).abs() < 1e-6, "{text:?}");
         }
     }
     Ok(())

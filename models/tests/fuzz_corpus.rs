@@ -74,8 +74,8 @@ fn variants(bytes: &[u8]) -> Vec<Vec<u8>> {
     for _ in 0..if bytes.is_empty() { 0 } else { 200 } {
         let mut changed = bytes.to_vec();
         for _ in 0..=next(3) {
-            let place = next(bytes.len());
-            changed[place] ^= 1 << next(8);
+            let index = next(bytes.len());
+            changed[index] ^= 1 << next(8);
         }
         all.push(changed);
     }

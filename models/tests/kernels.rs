@@ -310,9 +310,12 @@ fn attention_over_many_tiles() -> Result<()> {
             let flat = |t: &Tensor| t.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>();
             Ok((flat(&y)?, store.get(x.as_tensor()).map(flat).transpose()?.unwrap_or_default()))
         };
-        let ((value, slope), (want_value, want_slope)) = (run(DType::F32)?, run(DType::F64)?);
-        for (got, want) in value.iter().zip(&want_value).chain(slope.iter().zip(&want_slope)) {
-            assert!((got - want).abs() < 2e-5, "causal {causal}: {got} {want}");
+        let ((value, slope), (expected_value, expected_slope)) =
+            (run(DType::F32)?, run(DType::F64)?);
+        for (actual, expected) in
+            value.iter().zip(&expected_value).chain(slope.iter().zip(&expected_slope))
+        {
+            assert!((actual - expected).abs() < 2e-5, "causal {causal}: {actual} {expected}");
         }
     }
     Ok(())
@@ -355,8 +358,9 @@ fn branches_see_the_prefix_and_not_each_other() -> Result<()> {
     for length in &lengths[1..] {
         let own = Tensor::cat(&[&trunk, &qkv.narrow(0, start, *length)?], 0)?;
         let alone = self_attention(&own, None, &options(Segments::packed(&[70 + length])))?;
-        let (found, wanted) = (together.narrow(0, start, *length)?, alone.narrow(0, 70, *length)?);
-        assert!(difference(&found, &wanted)? < 1e-5, "a branch of {length}");
+        let (found, expected) =
+            (together.narrow(0, start, *length)?, alone.narrow(0, 70, *length)?);
+        assert!(difference(&found, &expected)? < 1e-5, "a branch of {length}");
         start += length;
     }
     Ok(())
@@ -435,8 +439,8 @@ fn masked_classes_and_ignored_rows_do_not_affect_the_loss() -> Result<()> {
     let kernel = loss_and_slope(&logits, &options, DType::F32)?;
     for dtype in [DType::F64, DType::F16, DType::BF16] {
         let composite = loss_and_slope(&logits, &options, dtype)?;
-        for (found, wanted) in composite.iter().flatten().zip(kernel.iter().flatten()) {
-            assert!((found - wanted).abs() < 0.01, "{dtype:?}: {composite:?}, {kernel:?}");
+        for (found, expected) in composite.iter().flatten().zip(kernel.iter().flatten()) {
+            assert!((found - expected).abs() < 0.01, "{dtype:?}: {composite:?}, {kernel:?}");
         }
     }
     // ln(1 + e^-1 + e^-1.5)
@@ -463,11 +467,11 @@ fn softmax_in_half_precision_equals_f32() -> Result<()> {
         for row in rows {
             let x = Tensor::new(row.as_slice(), &Device::Cpu)?.reshape((1, row.len()))?;
             let half = x.to_dtype(dtype)?;
-            let wanted = softmax(&half.to_dtype(DType::F32)?)?.flatten_all()?.to_vec1::<f32>()?;
+            let expected = softmax(&half.to_dtype(DType::F32)?)?.flatten_all()?.to_vec1::<f32>()?;
             let found = softmax(&half)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
-            for (found, wanted) in found.iter().zip(&wanted) {
-                let wrong = (found - wanted).abs() > tolerance * wanted.abs() + 1e-7;
-                assert!(found.is_finite() && !wrong, "{dtype:?} {found} {wanted}");
+            for (found, expected) in found.iter().zip(&expected) {
+                let wrong = (found - expected).abs() > tolerance * expected.abs() + 1e-7;
+                assert!(found.is_finite() && !wrong, "{dtype:?} {found} {expected}");
             }
         }
     }
@@ -515,12 +519,16 @@ fn buffers_equal_candles_gradients_and_accumulate() -> Result<()> {
     for round in 1..=2 {
         gradients.backward(&loss()?)?;
         for parameter in parameters.iter() {
-            let want = store.get(parameter.tensor()).expect("a gradient").flatten_all()?;
-            let want = want.to_vec1::<f32>()?;
-            let got = gradients.by_name(parameter.name()).expect("a gradient");
-            for (got, want) in got.iter().zip(want) {
-                let want = want * round as f32;
-                assert!((got - want).abs() < 1e-5, "{}: {got} {want}", parameter.name());
+            let expected = store.get(parameter.tensor()).expect("a gradient").flatten_all()?;
+            let expected = expected.to_vec1::<f32>()?;
+            let actual = gradients.by_name(parameter.name()).expect("a gradient");
+            for (actual, expected) in actual.iter().zip(expected) {
+                let expected = expected * round as f32;
+                assert!(
+                    (actual - expected).abs() < 1e-5,
+                    "{}: {actual} {expected}",
+                    parameter.name()
+                );
             }
         }
     }
@@ -528,8 +536,8 @@ fn buffers_equal_candles_gradients_and_accumulate() -> Result<()> {
     gradients.clear();
     gradients.backward(&loss()?)?;
     let again = gradients.by_name("table").expect("a gradient")[0];
-    let want = store.get(parameters.get("table").expect("it").tensor()).expect("a gradient");
-    assert!((again - want.flatten_all()?.to_vec1::<f32>()?[0]).abs() < 1e-6);
+    let expected = store.get(parameters.get("table").expect("it").tensor()).expect("a gradient");
+    assert!((again - expected.flatten_all()?.to_vec1::<f32>()?[0]).abs() < 1e-6);
     Ok(())
 }
 
@@ -561,12 +569,12 @@ fn the_thread_count_does_not_change_a_bit() -> Result<()> {
 #[test]
 fn a_broken_gradient_is_detected() -> Result<()> {
     let x = input(&[2, 7], 1);
-    let cut =
+    let broken =
         check_gradients(std::slice::from_ref(&x), |t| Ok(candle_nn::ops::softmax_last_dim(&t[0])?));
-    assert!(cut.is_err(), "candle's softmax_last_dim has a gradient now: retire this test");
-    let cut = check_gradients(&[x, input(&[7], 2), input(&[7], 3)], |t| {
+    assert!(broken.is_err(), "candle's softmax_last_dim has a gradient now: retire this test");
+    let broken = check_gradients(&[x, input(&[7], 2), input(&[7], 3)], |t| {
         Ok(candle_nn::ops::layer_norm(&t[0], &t[1], &t[2], 1e-5)?)
     });
-    assert!(cut.is_err(), "candle's layer_norm has a gradient now: retire this test");
+    assert!(broken.is_err(), "candle's layer_norm has a gradient now: retire this test");
     Ok(())
 }

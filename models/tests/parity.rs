@@ -113,9 +113,10 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 
 /// Asserts that a gradient differs from the reference by at most `tolerance` of its largest
 /// element.
-fn assert_gradient(name: &str, got: &[f32], want: &Tensor, tolerance: f32) -> Result<()> {
-    let want = values(want)?;
-    let (scale, difference) = (largest(want.iter().copied()), largest_difference(got, &want));
+fn assert_gradient(name: &str, actual: &[f32], reference: &Tensor, tolerance: f32) -> Result<()> {
+    let reference = values(reference)?;
+    let (scale, difference) =
+        (largest(reference.iter().copied()), largest_difference(actual, &reference));
     println!("  {name}: up to {scale:.1e}, off by {difference:.1e}");
     // A bias that shifts all scores of a row equally has no effect: its gradient is rounding error.
     let scale = if scale < 1e-12 { 1.0 } else { scale };
@@ -142,8 +143,8 @@ fn hidden_states_and_every_gradient_equal_the_reference() -> Result<()> {
         ours.sort();
         assert_eq!(ours, names, "{name}: parameters");
         for parameter in names {
-            let got = gradients.by_name(parameter).expect("a gradient");
-            assert_gradient(parameter, got, &tensors[&format!("gradient.{parameter}")], 1e-4)?;
+            let actual = gradients.by_name(parameter).expect("a gradient");
+            assert_gradient(parameter, actual, &tensors[&format!("gradient.{parameter}")], 1e-4)?;
         }
     }
     Ok(())
@@ -163,9 +164,9 @@ fn the_composites_equal_the_reference_too() -> Result<()> {
         assert!(difference < 1e-6, "{name}: hidden states are off by {difference:e}");
         let store = loss(&hidden)?.backward()?;
         for parameter in builder.finish()?.iter() {
-            let got = values(store.get(parameter.tensor()).expect("a gradient"))?;
-            let want = &tensors[&format!("gradient.{}", parameter.name())];
-            assert_gradient(parameter.name(), &got, want, 1e-6)?;
+            let actual = values(store.get(parameter.tensor()).expect("a gradient"))?;
+            let reference = &tensors[&format!("gradient.{}", parameter.name())];
+            assert_gradient(parameter.name(), &actual, reference, 1e-6)?;
         }
     }
     Ok(())
@@ -202,8 +203,8 @@ fn an_empty_sequence_does_not_affect_its_batch() -> Result<()> {
             Ok((values(&hidden)?, gradients.global_norm()))
         };
         let (full, empty) = (vec![3, 1, 4, 1, 5], Vec::new());
-        let want = run(std::slice::from_ref(&full))?;
-        assert!(run(&[empty.clone(), full, empty])? == want, "{name}");
+        let reference = run(std::slice::from_ref(&full))?;
+        assert!(run(&[empty.clone(), full, empty])? == reference, "{name}");
     }
     Ok(())
 }
@@ -302,19 +303,19 @@ fn no_graph_is_built_without_gradients() -> Result<()> {
     for name in ENCODERS {
         let Expected { tokens, .. } = expected(name)?;
         let (encoder, _) = load(name, Vec::new())?;
-        let wanted = encoder.forward(&tokens, &Mode::evaluate())?;
-        assert!(wanted.iter().all(Tensor::track_op), "{name}");
+        let reference = encoder.forward(&tokens, &Mode::evaluate())?;
+        assert!(reference.iter().all(Tensor::track_op), "{name}");
         let (frozen, _) = load(name, vec![ParameterGroup::all_frozen()])?;
         let makers = [(&frozen, Mode::train(1)), (&frozen, Mode::evaluate())];
         for (encoder, mode) in makers.into_iter().chain([(&encoder, Mode::inference())]) {
             let states = encoder.forward(&tokens, &mode)?;
             assert!(!states.iter().any(Tensor::track_op), "{name}: {mode:?}");
-            assert_eq!(states.len(), wanted.len());
-            for (state, wanted) in states.iter().zip(&wanted) {
-                assert!(values(state)? == values(wanted)?, "{name}: {mode:?}");
+            assert_eq!(states.len(), reference.len());
+            for (state, reference) in states.iter().zip(&reference) {
+                assert!(values(state)? == values(reference)?, "{name}: {mode:?}");
             }
             let last = encoder.encode(&tokens, &mode)?;
-            assert!(values(&last)? == values(&wanted[wanted.len() - 1])?, "{name}: {mode:?}");
+            assert!(values(&last)? == values(&reference[reference.len() - 1])?, "{name}: {mode:?}");
         }
     }
     Ok(())

@@ -317,9 +317,9 @@ fn queries_and_keys_have_unit_length_and_gates_sum_to_1() -> Result<()> {
 fn mismatched_shapes_are_refused() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let mode = Mode::evaluate();
-    let mut one_told = input(4)?;
-    one_told.image_of.pop();
-    assert!(model.encode(&one_told, &mode).is_err());
+    let mut missing_image = input(4)?;
+    missing_image.image_of.pop();
+    assert!(model.encode(&missing_image, &mode).is_err());
     let without_pixels = RevealInput { pixels: None, ..input(4)? };
     assert!(model.encode(&without_pixels, &mode).is_err());
     let base = model.encode(&input(4)?, &mode)?;

@@ -155,21 +155,21 @@ fn errors_name_a_missing_or_misshapen_tensor_and_its_file() -> Result<()> {
     // A tensor of another shape.
     let other = Tensor::zeros((8, 13), DType::F32, &Device::Cpu)?;
     write(&path, &parameters, "", Some((last, other)));
-    let told = published.load_into(&fresh()?).unwrap_err().to_string();
+    let error = published.load_into(&fresh()?).unwrap_err().to_string();
     for part in ["t5.safetensors", last, "[8, 12]", "[8, 13]"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(error.contains(part), "{part}: {error}");
     }
     // A missing tensor.
     let named = parameters.iter().filter(|one| one.name() != last);
     save(&path, named.map(|one| (one.name(), one.tensor())))?;
-    let told = published.load_into(&fresh()?).unwrap_err().to_string();
-    assert!(told.contains("t5.safetensors") && told.contains(last), "{told}");
+    let error = published.load_into(&fresh()?).unwrap_err().to_string();
+    assert!(error.contains("t5.safetensors") && error.contains(last), "{error}");
     // A ViT for images of another size.
     let builder = ParameterBuilder::on_cpu(12);
     ViT::new(&ViTConfig { class_token: true, image_size: 8, ..config().image }, &builder)?;
     write(published.vit.as_deref().unwrap(), &builder.finish()?, "", None);
     let only = PublishedWeights { t5: None, ..published };
-    let told = only.load_into(&fresh()?).unwrap_err().to_string();
-    assert!(told.contains("vit.safetensors") && told.contains("position_embeddings"), "{told}");
+    let error = only.load_into(&fresh()?).unwrap_err().to_string();
+    assert!(error.contains("vit.safetensors") && error.contains("position_embeddings"), "{error}");
     Ok(())
 }

@@ -49,11 +49,11 @@ fn run(
     Ok((losses.to_dtype(DType::F64)?.to_vec1()?, gradient))
 }
 
-fn assert_near(found: &[f64], wanted: &[f64], tolerance: f64, what: &str) {
-    assert_eq!(found.len(), wanted.len(), "{what}");
-    for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        let near = (found - wanted).abs() <= tolerance * wanted.abs().max(1.0);
-        assert!(near || found == wanted, "{what}, number {i}: {found}, {wanted}");
+fn assert_near(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let near = (found - expected).abs() <= tolerance * expected.abs().max(1.0);
+        assert!(near || found == expected, "{what}, number {i}: {found}, {expected}");
     }
 }
 
@@ -159,8 +159,8 @@ fn assert_as_all_paths(
     loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
     all_paths: impl Fn(&[f64]) -> f64,
 ) -> Result<()> {
-    let wanted = all_paths(logits);
-    assert!(wanted.is_finite());
+    let expected = all_paths(logits);
+    assert!(expected.is_finite());
     let mut slopes = Vec::new();
     for i in 0..logits.len() {
         let at = |step: f64| {
@@ -172,7 +172,7 @@ fn assert_as_all_paths(
     }
     for (dtype, exact, near) in [(DType::F32, 2e-6, 2e-6), (DType::F64, 1e-13, 1e-8)] {
         let (losses, gradient) = run((logits, classes, dtype), &[0.7], &loss)?;
-        assert_near(&losses, &[wanted], exact, what);
+        assert_near(&losses, &[expected], exact, what);
         assert_near(&gradient, &slopes, near, what);
     }
     Ok(())
@@ -308,12 +308,12 @@ fn long_clips_are_precise() -> Result<()> {
         };
         let ctc = ctc_in_logarithms(&logits, classes, &target, 0);
         let transducer = transducer_in_logarithms(rows, classes, &short, 0);
-        for (wanted, exact, fused) in [
+        for (expected, exact, fused) in [
             (ctc, run_ctc(DType::F64)?, run_ctc(DType::F32)?),
             (transducer, run_transducer(DType::F64)?, run_transducer(DType::F32)?),
         ] {
-            assert_near(&exact.0, &[wanted], 1e-12, "the loss in f64");
-            assert_near(&fused.0, &[wanted], 2e-7, "the loss in f32");
+            assert_near(&exact.0, &[expected], 1e-12, "the loss in f64");
+            assert_near(&fused.0, &[expected], 2e-7, "the loss in f32");
             assert_near(&fused.1, &exact.1, 1e-5, "the gradient");
             let rows = fused.1.chunks(classes).map(|row| row.iter().sum::<f64>().abs());
             assert!(rows.fold(0.0, f64::max) < 1e-5, "a row's gradient sums to 0");
@@ -324,10 +324,10 @@ fn long_clips_are_precise() -> Result<()> {
 
 #[test]
 fn feasible_targets_have_enough_frames() {
-    for (least, target) in
+    for (lowest, target) in
         [(1, &[][..]), (1, &[3]), (2, &[3, 4]), (3, &[3, 3]), (8, &[1, 1, 1, 2, 2])]
     {
-        assert!(is_feasible(least, target) && !is_feasible(least - 1, target), "{target:?}");
+        assert!(is_feasible(lowest, target) && !is_feasible(lowest - 1, target), "{target:?}");
     }
     assert_eq!(ctc(&[0, 1, 2, 3], &[&[], &[1], &[1, 1], &[1, 1]], 0).infeasible(), 2);
     assert_eq!(transducer(&[0, 1, 0], &[&[], &[1, 1], &[1]], 0).infeasible(), 2);
@@ -398,17 +398,17 @@ fn masked_classes_are_ignored() -> Result<()> {
     ];
     for (loss, dtype) in losses.into_iter().flat_map(|loss| TYPES.map(|dtype| (loss, dtype))) {
         // Rows of the transducer: 2 * 4 and 2 * 2.
-        let wanted = run((&three, 3, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
+        let expected = run((&three, 3, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
         let found = run((&four, 4, dtype), &[1.0, 2.0], |x| loss(x, &[3, 1, 1]))?;
-        assert_near(&found.0, &wanted.0, 1e-6, "losses");
+        assert_near(&found.0, &expected.0, 1e-6, "losses");
         let kept: Vec<f64> = found.1.chunks(4).flat_map(|row| [row[0], row[1], row[3]]).collect();
-        assert_near(&kept, &wanted.1, 1e-6, "gradient");
+        assert_near(&kept, &expected.1, 1e-6, "gradient");
         assert!(found.1.chunks(4).all(|row| row[2] == 0.0), "{dtype:?}: a masked class");
         // A finite mask value, in place of the first clip's label.
-        let least: Vec<f64> = four.iter().map(|v| v.max(f64::from(f32::MIN))).collect();
-        let found = run((&least, 4, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
+        let lowest: Vec<f64> = four.iter().map(|v| v.max(f64::from(f32::MIN))).collect();
+        let found = run((&lowest, 4, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
         assert_eq!(found.0[0], f64::INFINITY);
-        assert_near(&found.0[1..], &wanted.0[1..], 1e-6, "the other clip");
+        assert_near(&found.0[1..], &expected.0[1..], 1e-6, "the other clip");
         assert!(found.1[..32].iter().all(|slope| *slope == 0.0));
     }
     // A fully masked row: no CTC path, but the transducer has paths around it.

@@ -73,8 +73,8 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let states = t5.encode(&expected.texts, &Mode::evaluate())?;
     let tokens = expected.decoder_tokens();
     let logits = t5.decode(&tokens, &states, &lengths(&expected.texts), &Mode::evaluate())?;
-    for (what, got) in [("states", &states), ("logits", &logits)] {
-        assert_output((name, what), got, tensors, tolerance)?;
+    for (what, actual) in [("states", &states), ("logits", &logits)] {
+        assert_output((name, what), actual, tensors, tolerance)?;
     }
     let targets = expected.targets.concat().into();
     let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
@@ -121,18 +121,21 @@ fn outputs_equal_the_reference() -> Result<()> {
             let answers = t5.generate(&texts, &options)?;
             assert_eq!(answers.len(), outputs.len());
             for (answer, Output { tokens, log_probabilities }) in answers.iter().zip(&outputs) {
-                let place = format!("{name} {dtype:?} {options:?}");
-                assert_eq!(&answer.tokens, tokens, "{place}");
-                assert_eq!(answer.ended, tokens.last() == Some(&1), "{place}");
+                let case = format!("{name} {dtype:?} {options:?}");
+                assert_eq!(&answer.tokens, tokens, "{case}");
+                assert_eq!(answer.ended, tokens.last() == Some(&1), "{case}");
                 assert_eq!(answer.without_end().len(), tokens.len() - usize::from(answer.ended));
-                for (got, want) in answer.log_probabilities.iter().zip(log_probabilities) {
-                    assert!((got - want).abs() < 5e-5, "{place}: {got}, wanted {want}");
+                for (actual, expected) in answer.log_probabilities.iter().zip(log_probabilities) {
+                    assert!(
+                        (actual - expected).abs() < 5e-5,
+                        "{case}: {actual}, expected {expected}"
+                    );
                 }
                 let sum: f32 = log_probabilities.iter().sum();
-                assert!((answer.log_probability - sum).abs() < 2e-4, "{place}");
+                assert!((answer.log_probability - sum).abs() < 2e-4, "{case}");
                 let length = (tokens.len() as f32).powf(options.length_penalty as f32);
                 let score = sum / length;
-                assert!((answer.score - score).abs() < 1e-4 * (1.0 + score.abs()), "{place}");
+                assert!((answer.score - score).abs() < 1e-4 * (1.0 + score.abs()), "{case}");
             }
         }
     }
@@ -210,7 +213,7 @@ fn invalid_search_options_are_refused() -> Result<()> {
     let (t5, parameters) = load("t5", DType::F32, Vec::new())?;
     let texts = PackedTokens::new(&[[5, 6], [7, 8]]);
     let default = GenerateOptions::default;
-    for (options, wanted) in [
+    for (options, expected) in [
         (GenerateOptions { num_beams: 0, ..default() }, "num_beams"),
         (GenerateOptions { num_beams: 5000, ..default() }, "num_beams"),
         (GenerateOptions { max_new_tokens: 0, ..default() }, "max_new_tokens"),
@@ -218,8 +221,8 @@ fn invalid_search_options_are_refused() -> Result<()> {
         (GenerateOptions { eos_token_id: 40, ..default() }, "eos_token_id"),
         (GenerateOptions { start_token_id: 40, ..default() }, "start_token_id"),
     ] {
-        let error = t5.generate(&texts, &options).expect_err(wanted).to_string();
-        assert!(error.contains(wanted), "{error}");
+        let error = t5.generate(&texts, &options).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
     }
     let none = t5.decoder().generate(
         t5.shared(),
@@ -311,7 +314,7 @@ fn more_queries_than_keys_are_an_error() -> Result<()> {
 /// Expected: `python tests/reference/t5.py --counts`.
 #[test]
 fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
-    for (config, wanted) in [
+    for (config, expected) in [
         (T5Config::small(), 76_961_152),
         (T5Config::base(), 247_577_856),
         (T5Config::large(), 783_150_080),
@@ -319,7 +322,7 @@ fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     ] {
         let builder = ParameterBuilder::shapes_only();
         T5::new(&config, &builder)?;
-        assert_eq!(builder.finish()?.element_counts(), (wanted, wanted));
+        assert_eq!(builder.finish()?.element_counts(), (expected, expected));
     }
     Ok(())
 }
@@ -352,7 +355,7 @@ fn published_configurations_are_read() -> Result<()> {
 
 #[test]
 fn invalid_configurations_are_refused() {
-    for (from, to, wanted) in [
+    for (from, to, expected) in [
         (r#""num_heads": 12"#, r#""num_heads": 0"#, "num_heads"),
         (r#""num_heads": 12,"#, "", "`num_heads` is missing"),
         (r#""num_layers": 12"#, r#""num_layers": 0"#, "num_layers"),
@@ -371,6 +374,6 @@ fn invalid_configurations_are_refused() {
     ] {
         assert!(BASE.contains(from), "{from}");
         let error = read(&BASE.replace(from, to)).expect_err(to).to_string();
-        assert!(error.contains(wanted) && error.contains("config.json"), "{to}: {error}");
+        assert!(error.contains(expected) && error.contains("config.json"), "{to}: {error}");
     }
 }

@@ -119,7 +119,7 @@ fn every_gradient_equals_central_differences() -> Result<()> {
                 let difference = (at(1e-5)? - at(-1e-5)?) / 2e-5;
                 let close = (gradient - difference).abs() < 1e-6 * difference.abs().max(1.0);
                 let name = parameter.name();
-                assert!(close, "{name}, element {i}: {gradient:e}, wanted {difference:e}");
+                assert!(close, "{name}, element {i}: {gradient:e}, expected {difference:e}");
             }
             variable.set(&Tensor::from_vec(start, tensor.shape(), &Device::Cpu)?)?;
         }
@@ -148,25 +148,25 @@ fn every_parameter_has_a_gradient() -> Result<()> {
 fn no_gradient_passes_a_stop_gradient() -> Result<()> {
     let (vit, parameters) = tiny(true, DType::F32)?;
     let pixels = images(DType::F32)?;
-    let run = |cut| -> Result<(Vec<f32>, Gradients)> {
-        let hidden = last_hidden_state(&vit.forward(&pixels, cut, &Mode::evaluate())?)?;
+    let run = |frozen_blocks| -> Result<(Vec<f32>, Gradients)> {
+        let hidden = last_hidden_state(&vit.forward(&pixels, frozen_blocks, &Mode::evaluate())?)?;
         let mut gradients = Gradients::new(&parameters);
         gradients.backward(&loss(&hidden)?)?;
         Ok((values(&hidden)?, gradients))
     };
-    let (whole, all) = run(None)?;
-    for cut in 0..=3 {
-        let (hidden, gradients) = run(Some(cut))?;
-        assert_eq!(hidden, whole, "cut after {cut}");
+    let (full, all) = run(None)?;
+    for frozen_blocks in 0..=3 {
+        let (hidden, gradients) = run(Some(frozen_blocks))?;
+        assert_eq!(hidden, full, "{frozen_blocks} frozen blocks");
         for parameter in parameters.iter() {
             let name = parameter.name();
             let block = name.strip_prefix("encoder.layer.").and_then(|rest| rest.split('.').next());
             let below = match block.map(|block| block.parse::<usize>().expect("a number")) {
-                Some(block) => block < cut,
+                Some(block) => block < frozen_blocks,
                 None => name.starts_with("embeddings."),
             };
-            let wanted = if below { None } else { all.by_name(name) };
-            assert_eq!(gradients.by_name(name), wanted, "cut after {cut}: {name}");
+            let expected = if below { None } else { all.by_name(name) };
+            assert_eq!(gradients.by_name(name), expected, "{frozen_blocks} frozen blocks: {name}");
         }
     }
     let refused = vit.forward(&pixels, Some(4), &Mode::evaluate()).expect_err("a refusal");
@@ -185,15 +185,15 @@ fn dropout_acts_only_in_training_and_images_are_independent() -> Result<()> {
     let run = |vit: &ViT, pixels: &Tensor, mode: Mode| -> Result<Vec<f32>> {
         values(&vit.forward(pixels, None, &mode)?.patch_tokens)
     };
-    let wanted = run(&tiny, &pixels, Mode::evaluate())?;
-    assert_eq!(run(&vit, &pixels, Mode::evaluate())?, wanted);
-    assert_eq!(run(&vit, &pixels, Mode::inference())?, wanted);
+    let expected = run(&tiny, &pixels, Mode::evaluate())?;
+    assert_eq!(run(&vit, &pixels, Mode::evaluate())?, expected);
+    assert_eq!(run(&vit, &pixels, Mode::inference())?, expected);
     let trained = run(&vit, &pixels, Mode::train(1))?;
-    assert_ne!(trained, wanted);
+    assert_ne!(trained, expected);
     assert_ne!(trained, run(&vit, &pixels, Mode::train(2))?);
     assert_eq!(trained, run(&vit, &pixels, Mode::train(1))?);
     let second = run(&vit, &pixels.narrow(0, 1, 1)?, Mode::evaluate())?;
-    assert!(relative_difference(&second, &wanted[second.len()..]) < 1e-6);
+    assert!(relative_difference(&second, &expected[second.len()..]) < 1e-6);
     Ok(())
 }
 
@@ -286,7 +286,7 @@ fn a_convolution_stem_computes_patches() -> Result<()> {
 fn invalid_configurations_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
-    for (text, wanted) in [
+    for (text, expected) in [
         (r#"{"hidden_size": 8}"#, "model_type"),
         (r#"{"model_type": "clip"}"#, "model_type `clip` is not `vit`"),
         (r#"{"model_type": "vit", "num_attention_heads": 7}"#, "7 heads"),
@@ -307,7 +307,7 @@ fn invalid_configurations_are_refused() {
     ] {
         std::fs::write(&path, text).expect("a file");
         let error = ViTConfig::read(&path).expect_err(text).to_string();
-        assert!(error.contains(wanted) && error.contains("config.json"), "{error}");
+        assert!(error.contains(expected) && error.contains("config.json"), "{error}");
     }
     std::fs::write(&path, r#"{"model_type": "vit"}"#).expect("a file");
     assert_eq!(ViTConfig::read(&path).expect("the published defaults"), ViTConfig::base_16());

@@ -75,13 +75,13 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let logits = whisper.decode(&given.read, &audio, &mode)?;
         assert_output(("whisper", "logits"), &logits, &given.tensors, tolerance)?;
         let loss = mean_loss(&logits, &given.written)?;
-        let want = given.tensors["loss"].to_vec1::<f32>()?[0];
+        let expected = given.tensors["loss"].to_vec1::<f32>()?[0];
         let found = values(&loss)?[0];
-        assert!((found - want).abs() < 1e-4 * want, "{found}, {want}");
+        assert!((found - expected).abs() < 1e-4 * expected, "{found}, {expected}");
         let of_frames = loss.backward()?;
         let of_frames = of_frames.get(frames.as_tensor()).expect("a gradient of the frames");
-        let want = values(&given.tensors["frames_gradient"])?;
-        assert!(relative_difference(&values(of_frames)?, &want) < tolerance, "{dtype:?}");
+        let expected = values(&given.tensors["frames_gradient"])?;
+        assert!(relative_difference(&values(of_frames)?, &expected) < tolerance, "{dtype:?}");
         assert_gradients("whisper", &loss, &parameters, &given.tensors, tolerance)?;
     }
     Ok(())
@@ -102,8 +102,8 @@ fn fresh_positions_equal_the_published_sinusoids() -> Result<()> {
     for (i, value) in made.iter().enumerate() {
         let (position, channel) = ((i / 16) as f64, i % 16);
         let angle = position * (-step * (channel % 8) as f64).exp();
-        let want = if channel < 8 { angle.sin() } else { angle.cos() };
-        assert!((f64::from(*value) - want).abs() < 1e-6);
+        let expected = if channel < 8 { angle.sin() } else { angle.cos() };
+        assert!((f64::from(*value) - expected).abs() < 1e-6);
     }
     Ok(())
 }
@@ -121,13 +121,13 @@ fn frames_equal_the_reference() -> Result<()> {
         let mel = LogMel::whisper(bands)?;
         for (what, length) in [("alone", 0), ("padded", 480_000)] {
             let made = mel.frames(&samples, length);
-            let want = tensors[&format!("{what}.{bands}")].to_vec2::<f32>()?;
-            for (i, want) in want.iter().enumerate() {
+            let expected = tensors[&format!("{what}.{bands}")].to_vec2::<f32>()?;
+            for (i, expected) in expected.iter().enumerate() {
                 let row = &made.values[3 * i * bands..][..bands];
-                for (found, want) in row.iter().zip(want) {
+                for (found, expected) in row.iter().zip(expected) {
                     assert!(
-                        (found - want).abs() < 1e-4,
-                        "{what} {bands}, frame {}: {found}, {want}",
+                        (found - expected).abs() < 1e-4,
+                        "{what} {bands}, frame {}: {found}, {expected}",
                         3 * i
                     );
                 }
@@ -146,16 +146,20 @@ fn filters_equal_the_published_filters() -> Result<()> {
     };
     let path = PathBuf::from(data).join("speech/mel_filters.safetensors");
     if !path.exists() {
-        eprintln!("SKIPPED: {} is not there", path.display());
+        eprintln!("SKIPPED: {} is missing", path.display());
         return Ok(());
     }
     let published = candle_core::safetensors::load(path, &Device::Cpu)?;
     for bands in [80, 128] {
-        let want = published[&format!("mel_{bands}")].to_vec2::<f32>()?;
-        for (band, want) in want.iter().enumerate() {
+        let expected = published[&format!("mel_{bands}")].to_vec2::<f32>()?;
+        for (band, expected) in expected.iter().enumerate() {
             let found = LogMel::whisper(bands)?.filter(band);
-            for (i, want) in want.iter().enumerate() {
-                assert!((found[i] - want).abs() < 1e-8, "band {band} at {i}: {}, {want}", found[i]);
+            for (i, expected) in expected.iter().enumerate() {
+                assert!(
+                    (found[i] - expected).abs() < 1e-8,
+                    "band {band} at {i}: {}, {expected}",
+                    found[i]
+                );
             }
         }
     }
@@ -223,8 +227,8 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
             let best = (0..40).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap_or(0);
             if i < [5, 7][clip] {
                 assert_eq!(best as u32, *token, "clip {clip}, token {i}");
-                let wanted = softmax(&row, best).ln();
-                assert!((transcript.generated.log_probabilities[i] - wanted).abs() < 1e-4);
+                let expected = softmax(&row, best).ln();
+                assert!((transcript.generated.log_probabilities[i] - expected).abs() < 1e-4);
             } else {
                 assert_eq!((*token, i), (1, [5, 7][clip]), "a text of {i} tokens is ended");
             }
@@ -370,9 +374,9 @@ fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
         eprintln!("SKIPPED: ENGRAM_WHISPER or ENGRAM_DATA is not set");
         return Ok(());
     };
-    let sound = PathBuf::from(data).join("speech/wav16k/jfk.wav");
-    if !sound.exists() {
-        eprintln!("SKIPPED: {} is not there", sound.display());
+    let recording = PathBuf::from(data).join("speech/wav16k/jfk.wav");
+    if !recording.exists() {
+        eprintln!("SKIPPED: {} is missing", recording.display());
         return Ok(());
     }
     let published = PublishedWhisper::read_ctranslate2(&PathBuf::from(weights))?;
@@ -382,7 +386,7 @@ fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
         ParameterBuilder::new(0, vec![ParameterGroup::all_frozen()], DType::F32, &Device::Cpu);
     let whisper = Whisper::load(folder.path(), &builder)?;
     // The header of this file is 44 bytes long.
-    let bytes = std::fs::read(&sound).expect("sound");
+    let bytes = std::fs::read(&recording).expect("a recording");
     let pairs = bytes[44..].chunks_exact(2);
     let samples: Vec<f32> =
         pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();

@@ -26,13 +26,14 @@ fn tensors(file: &str) -> Result<HashMap<String, Tensor>> {
 }
 
 /// Returns the largest difference, relative to the largest expected value.
-fn relative_difference(found: &[f32], wanted: &[f32]) -> f32 {
-    assert_eq!(found.len(), wanted.len());
+fn relative_difference(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
     let largest = |values: &mut dyn Iterator<Item = f32>| {
         values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
     };
-    let far = largest(&mut found.iter().zip(wanted).map(|(found, wanted)| found - wanted));
-    far / largest(&mut wanted.iter().copied())
+    let difference =
+        largest(&mut found.iter().zip(expected).map(|(found, expected)| found - expected));
+    difference / largest(&mut expected.iter().copied())
 }
 
 fn load(dtype: DType) -> Result<(Whisper, AudioStates)> {
@@ -76,10 +77,10 @@ fn assert_is(name: &str, found: &Alignment, given: &Given, tolerance: f32) -> Re
         Ok(tensor.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?)
     };
     let weights: Vec<f32> = found.weights.iter().map(|weight| *weight as f32).collect();
-    let far = relative_difference(&weights, &floats(of("weights")?)?);
-    assert!(far < tolerance, "text {name}: weights are off by {far:.1e}");
-    let far = relative_difference(&found.probabilities, &floats(of("probabilities")?)?);
-    assert!(far < tolerance, "text {name}: probabilities are off by {far:.1e}");
+    let difference = relative_difference(&weights, &floats(of("weights")?)?);
+    assert!(difference < tolerance, "text {name}: weights are off by {difference:.1e}");
+    let difference = relative_difference(&found.probabilities, &floats(of("probabilities")?)?);
+    assert!(difference < tolerance, "text {name}: probabilities are off by {difference:.1e}");
     Ok(())
 }
 

@@ -176,8 +176,8 @@ mod tests {
             for (query, scores) in a.chunks(width).zip(scores.chunks(rows)) {
                 for (key, score) in b.chunks(width).zip(scores) {
                     let pairs = rounded(query).into_iter().zip(rounded(key));
-                    let wanted: f64 = pairs.map(|(a, b)| a * b).sum();
-                    assert!((f64::from(*score) - wanted).abs() < 1e-6 * width as f64);
+                    let expected: f64 = pairs.map(|(a, b)| a * b).sum();
+                    assert!((f64::from(*score) - expected).abs() < 1e-6 * width as f64);
                 }
             }
         }

@@ -66,7 +66,7 @@ fn conformer(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
 }
 
 type Make = fn(&ParameterBuilder) -> Result<FrozenAsrModel>;
-const RECOGNISERS: [Make; 2] = [whisper, conformer];
+const ASR_MODELS: [Make; 2] = [whisper, conformer];
 
 fn build(make: Make, config: &AvformerConfig, dtype: DType) -> Result<(Avformer, Parameters)> {
     let frozen = vec![ParameterGroup { pattern: "recogniser.**".into(), rate: 0.0 }];
@@ -92,7 +92,7 @@ fn random() -> AvformerConfig {
 
 #[test]
 fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
-    for make in RECOGNISERS {
+    for make in ASR_MODELS {
         for position in [TokenPosition::Before, TokenPosition::After] {
             let mut config = random();
             config.projection.position = position;
@@ -123,7 +123,7 @@ fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
 /// non-zero values for this. No parameter of the ASR model has a gradient.
 #[test]
 fn only_added_parameters_are_trained() -> Result<()> {
-    for make in RECOGNISERS {
+    for make in ASR_MODELS {
         let (model, parameters) = build(make, &random(), DType::F32)?;
         let added = |name: &str| name.starts_with("adapters") || name.starts_with("projection");
         assert!(parameters.iter().all(|p| p.is_trainable() == added(p.name())));
@@ -155,7 +155,7 @@ fn only_added_parameters_are_trained() -> Result<()> {
 
 #[test]
 fn without_images_and_training_it_equals_the_asr_model_bit_for_bit() -> Result<()> {
-    for make in RECOGNISERS {
+    for make in ASR_MODELS {
         let (model, _) = build(make, &AvformerConfig::default(), DType::F32)?;
         let mode = Mode::inference();
         let encode = |visual: Option<(Vec<f64>, [usize; 2])>| -> Result<Vec<Vec<f32>>> {

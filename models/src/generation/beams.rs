@@ -83,23 +83,23 @@ impl<'a> Beams<'a> {
 
         let length = self.running.first().map_or(0, |beam| beam.tokens.len()) + 1;
         let is_last = length >= self.options.max_new_tokens;
-        let mut going_on = Vec::with_capacity(width);
+        let mut continuing = Vec::with_capacity(width);
         for (rank, (boosted, parent, candidate)) in best.into_iter().enumerate() {
             let ends = candidate.token == self.options.eos_token_id;
             if (ends || is_last) && rank < width {
                 let beam = self.running[parent].extended(candidate);
                 self.finished.push((self.answer(&beam, ends), beam.boost));
-            } else if !ends && !is_last && going_on.len() < width {
-                going_on.push((boosted, parent, candidate));
+            } else if !ends && !is_last && continuing.len() < width {
+                continuing.push((boosted, parent, candidate));
             }
         }
         let score = |finished: &_| boosted_score(self.options, finished, length);
         self.finished.sort_by(|a, b| score(b).total_cmp(&score(a)));
         self.finished.truncate(width);
-        if self.is_decided(going_on.first().map(|(boosted, ..)| *boosted), length) {
-            going_on.clear();
+        if self.is_decided(continuing.first().map(|(boosted, ..)| *boosted), length) {
+            continuing.clear();
         }
-        self.replace_running(going_on)
+        self.replace_running(continuing)
     }
 
     /// Returns the best hypothesis.

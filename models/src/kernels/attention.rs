@@ -135,8 +135,8 @@ impl AttentionKernel {
         } else {
             query_rows
         };
-        let whole = self.separate || columns == 3 * width;
-        if width == 0 || heads == 0 || width % heads != 0 || !whole {
+        let matches_width = self.separate || columns == 3 * width;
+        if width == 0 || heads == 0 || width % heads != 0 || !matches_width {
             candle_core::bail!("attention: {heads} heads do not divide input {:?}", dims[0]);
         }
         self.options.segments.check(query_rows, key_rows)?;
@@ -213,9 +213,9 @@ impl Kernel for AttentionKernel {
             .into_par_iter()
             .zip(&heads)
             .map(|(run, heads)| {
-                let made: Vec<_> = heads.par_iter().map(|head| s.head_forward(*head)).collect();
+                let results: Vec<_> = heads.par_iter().map(|head| s.head_forward(*head)).collect();
                 let mut log_sums = Vec::new();
-                for (head, (values, sums)) in heads.iter().zip(made) {
+                for (head, (values, sums)) in heads.iter().zip(results) {
                     add_head(&values, *head, width, 0, run);
                     log_sums.extend(sums);
                 }
@@ -238,7 +238,7 @@ impl Kernel for AttentionKernel {
         let (s, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
         let at_bias = inputs.len() - 1;
         let wants_bias = s.bias.is_some() && wanted[at_bias].is_some();
-        let made: Vec<Vec<HeadGradients>> = heads
+        let results: Vec<Vec<HeadGradients>> = heads
             .par_iter()
             .zip(&self.log_sums)
             .map(|(heads, log_sums)| {
@@ -256,15 +256,15 @@ impl Kernel for AttentionKernel {
             let column = if self.separate { 0 } else { part * s.width };
             let spans = if part == 0 { segments.queries() } else { segments.keys() };
             let runs = split_runs(wanted.as_sum(), s.stride, spans);
-            runs.into_par_iter().zip(&heads).zip(&made).for_each(|((run, heads), made)| {
-                for (head, d) in heads.iter().zip(made) {
+            runs.into_par_iter().zip(&heads).zip(&results).for_each(|((run, heads), results)| {
+                for (head, d) in heads.iter().zip(results) {
                     add_head([&d.q, &d.k, &d.v][part], *head, s.stride, column, run);
                 }
             });
         }
         if let (true, Some(bias)) = (wants_bias, &mut wanted[at_bias]) {
             let sums = bias.as_sum();
-            for (head, d) in heads.iter().flatten().zip(made.iter().flatten()) {
+            for (head, d) in heads.iter().flatten().zip(results.iter().flatten()) {
                 for (row, values) in d.bias.chunks(head.key.length.max(1)).enumerate() {
                     let start = head.bias.0 + row * head.bias.1;
                     add(values, &mut sums[start..start + values.len()]);

@@ -130,8 +130,8 @@ impl Convolution {
         rows.fill(0.0);
         let of_image = rows.chunks_mut(sizes.windows() * sizes.window());
         for (image, rows) in images.chunks(sizes.image_size()).zip(of_image) {
-            for (place, row) in rows.chunks_mut(sizes.window()).enumerate() {
-                let at = (place / sizes.out_width, place % sizes.out_width);
+            for (window_index, row) in rows.chunks_mut(sizes.window()).enumerate() {
+                let at = (window_index / sizes.out_width, window_index % sizes.out_width);
                 self.each_row(sizes, at, |to, from, count| {
                     row[to..to + count].copy_from_slice(&image[from..from + count]);
                 });
@@ -143,8 +143,8 @@ impl Convolution {
     fn add_back(&self, sizes: &Sizes, rows: &[f32], images: &mut [f32]) {
         let of_image = rows.chunks(sizes.windows() * sizes.window());
         for (image, rows) in images.chunks_mut(sizes.image_size()).zip(of_image) {
-            for (place, row) in rows.chunks(sizes.window()).enumerate() {
-                let at = (place / sizes.out_width, place % sizes.out_width);
+            for (window_index, row) in rows.chunks(sizes.window()).enumerate() {
+                let at = (window_index / sizes.out_width, window_index % sizes.out_width);
                 self.each_row(sizes, at, |from, to, count| {
                     add(&row[from..from + count], &mut image[to..to + count]);
                 });
@@ -253,9 +253,9 @@ impl Kernel for Convolution {
         let (height, width) = (sizes.height + 2 * padding, sizes.width + 2 * padding);
         let mut pixels = Vec::new();
         for image in 0..sizes.batch {
-            for place in 0..sizes.windows() {
-                let top = place / sizes.out_width * self.stride;
-                let left = place % sizes.out_width * self.stride;
+            for window_index in 0..sizes.windows() {
+                let top = window_index / sizes.out_width * self.stride;
+                let left = window_index % sizes.out_width * self.stride;
                 for row in top..top + sizes.edge {
                     let first = (image * height + row) * width + left;
                     pixels.extend((first..first + sizes.edge).map(|pixel| pixel as u32));
@@ -285,19 +285,19 @@ vectorised! {
         }
     }
 
-    fn keep_where_positive(output: &[f32], gradient: &[f32], kept: &mut [f32]) {
-        for ((kept, y), dy) in kept.iter_mut().zip(output).zip(gradient) {
-            *kept = if *y > 0.0 { *dy } else { 0.0 };
+    fn keep_where_positive(output: &[f32], gradient: &[f32], masked: &mut [f32]) {
+        for ((masked, y), dy) in masked.iter_mut().zip(output).zip(gradient) {
+            *masked = if *y > 0.0 { *dy } else { 0.0 };
         }
     }
 }
 
 /// Returns the gradient where the output is positive, and 0 elsewhere.
 fn where_positive(output: &[f32], gradient: &[f32]) -> Vec<f32> {
-    let mut kept = vec![0.0; gradient.len()];
-    let blocks = kept.par_chunks_mut(ELEMENTS).zip(output.par_chunks(ELEMENTS));
+    let mut masked = vec![0.0; gradient.len()];
+    let blocks = masked.par_chunks_mut(ELEMENTS).zip(output.par_chunks(ELEMENTS));
     blocks
         .zip(gradient.par_chunks(ELEMENTS))
-        .for_each(|((kept, y), dy)| keep_where_positive(y, dy, kept));
-    kept
+        .for_each(|((masked, y), dy)| keep_where_positive(y, dy, masked));
+    masked
 }

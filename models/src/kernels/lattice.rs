@@ -39,9 +39,9 @@ pub(crate) fn lattice_loss<L: Lattice>(
     let &[rows, width] = logits.dims() else {
         candle_core::bail!("{}: logits of shape {:?}, expected [T, V]", L::NAME, logits.dims());
     };
-    let wanted = clips.iter().try_fold(0usize, |sum, clip| sum.checked_add(clip.rows()));
-    if wanted != Some(rows) {
-        candle_core::bail!("{}: {rows} rows of logits, but the clips need {wanted:?}", L::NAME);
+    let expected = clips.iter().try_fold(0usize, |sum, clip| sum.checked_add(clip.rows()));
+    if expected != Some(rows) {
+        candle_core::bail!("{}: {rows} rows of logits, but the clips need {expected:?}", L::NAME);
     }
     apply(LatticeLoss { clips, width, read: Vec::new() }, &[logits])
 }
@@ -251,10 +251,10 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
             return losses.squeeze(1);
         }
         let mut clip_of_row = vec![0.0; clips * logits.dim(0)?];
-        let mut place = 0;
+        let mut offset = 0;
         for (clip, lattice) in self.clips.iter().enumerate() {
-            clip_of_row[clip * logits.dim(0)? + place..][..lattice.rows()].fill(1.0);
-            place += lattice.rows();
+            clip_of_row[clip * logits.dim(0)? + offset..][..lattice.rows()].fill(1.0);
+            offset += lattice.rows();
         }
         let clip_of_row = tensor(clip_of_row, (clips, logits.dim(0)?))?;
         let gradient = tensor(gradient, logits.dims2()?)?;

@@ -153,8 +153,8 @@ impl Op {
         &self,
         known: &HashMap<u64, (usize, Shape)>,
     ) -> std::result::Result<(Step, Shape), String> {
-        let input = |place: usize| {
-            let tensor = self.inputs.get(place).ok_or("has too few inputs")?;
+        let input = |index: usize| {
+            let tensor = self.inputs.get(index).ok_or("has too few inputs")?;
             known.get(tensor).copied().ok_or("reads a tensor that no earlier operation computes")
         };
         let (first, shape) = input(0)?;

@@ -118,8 +118,8 @@ pub fn cosent(scores: &Tensor, gold: &[f32], scale: f64) -> Result<Tensor> {
 pub fn contrastive(scores: &Tensor, gold: &Tensor, threshold: f64, margin: f64) -> Result<Tensor> {
     let similar = gold.ge(threshold)?.to_dtype(scores.dtype())?;
     let distance = (1.0 - scores)?;
-    let far = (margin - &distance)?.relu()?.sqr()?;
-    let loss = ((&similar * distance.sqr()?)? + ((1.0 - &similar)? * far)?)?;
+    let dissimilar = (margin - &distance)?.relu()?.sqr()?;
+    let loss = ((&similar * distance.sqr()?)? + ((1.0 - &similar)? * dissimilar)?)?;
     Ok((loss.mean_all()? * 0.5)?)
 }
 

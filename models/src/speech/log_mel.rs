@@ -179,13 +179,13 @@ impl LogMel {
     }
 
     /// Returns a sample. The index may be before the start or after the end.
-    fn sample(&self, place: isize, (samples, length): (&[f32], usize)) -> f32 {
-        let at = |place: usize| samples.get(place).copied().unwrap_or(0.0);
+    fn sample(&self, index: isize, (samples, length): (&[f32], usize)) -> f32 {
+        let at = |index: usize| samples.get(index).copied().unwrap_or(0.0);
         match self.scale {
-            Scale::ClampedLog10 => at(mirrored(place, length)),
-            Scale::NormalisedLn => match usize::try_from(place) {
+            Scale::ClampedLog10 => at(mirrored(index, length)),
+            Scale::NormalisedLn => match usize::try_from(index) {
                 Ok(0) => at(0),
-                Ok(place) if place < length => at(place) - PREEMPHASIS * at(place - 1),
+                Ok(index) if index < length => at(index) - PREEMPHASIS * at(index - 1),
                 _ => 0.0,
             },
         }
@@ -204,12 +204,12 @@ impl LogMel {
         for (i, (value, window)) in space.input.iter_mut().zip(&self.window).enumerate() {
             *value = window * self.sample(first + i as isize, (samples, length));
         }
-        let made = self.fourier.process_with_scratch(
+        let result = self.fourier.process_with_scratch(
             &mut space.input,
             &mut space.spectrum,
             &mut space.scratch,
         );
-        debug_assert!(made.is_ok(), "the plan allocated the buffers");
+        debug_assert!(result.is_ok(), "the plan allocated the buffers");
         for (power, value) in space.power.iter_mut().zip(&space.spectrum) {
             *power = value.norm_sqr();
         }
@@ -247,12 +247,12 @@ impl Space {
 }
 
 /// Returns the mirror image within `length` of an index outside.
-fn mirrored(place: isize, length: usize) -> usize {
+fn mirrored(index: isize, length: usize) -> usize {
     let last = length.saturating_sub(1);
     match last {
         0 => 0,
         last => {
-            let around = place.unsigned_abs() % (2 * last);
+            let around = index.unsigned_abs() % (2 * last);
             around.min(2 * last - around)
         }
     }
@@ -266,8 +266,8 @@ fn normalise(values: &mut [f32], stride: usize) {
     };
     let mean = sum(&|value| value) / count as f64;
     let squares = sum(&|value| (value - mean).powi(2));
-    let deviation = (squares / count.saturating_sub(1).max(1) as f64).sqrt();
-    let scale = 1.0 / (deviation as f32 + EPSILON);
+    let standard_deviation = (squares / count.saturating_sub(1).max(1) as f64).sqrt();
+    let scale = 1.0 / (standard_deviation as f32 + EPSILON);
     for value in values.iter_mut().step_by(stride) {
         *value = (*value - mean as f32) * scale;
     }
@@ -350,9 +350,9 @@ mod tests {
                 [(0, 0), (1, 0), (159, 0), (160, 1), (200, 1), (201, 1), (320, 2)]
             {
                 let clip = vec![0.5; samples];
-                let made = mel.frames(&clip, 0);
-                assert_eq!((made.len(), made.is_empty()), (frames, frames == 0));
-                assert!(made.values.iter().all(|value| value.is_finite()));
+                let result = mel.frames(&clip, 0);
+                assert_eq!((result.len(), result.is_empty()), (frames, frames == 0));
+                assert!(result.values.iter().all(|value| value.is_finite()));
             }
         }
         Ok(())

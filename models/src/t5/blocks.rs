@@ -107,14 +107,14 @@ impl RelativeBias {
             away = distance.unsigned_abs() as usize;
         }
         let exact = buckets / 2;
-        let place = if away < exact {
+        let bucket = if away < exact {
             away
         } else {
             let ratio =
                 (away as f32 / exact as f32).ln() / (self.max_distance as f32 / exact as f32).ln();
             (exact + (ratio * (buckets - exact) as f32) as usize).min(buckets - 1)
         };
-        (first + place) as u32
+        (first + bucket) as u32
     }
 }
 
@@ -277,11 +277,11 @@ impl EncoderLayer {
 impl DecoderLayer {
     /// The parameters are below `layer.0`, `layer.1` and `layer.2` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
-        let norm = |place: &str| {
-            let builder = builder.pp(place).pp("layer_norm");
+        let norm = |path: &str| {
+            let builder = builder.pp(path).pp("layer_norm");
             RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder)
         };
-        let projections = |place: &str| Projections::new(config, &builder.pp(place));
+        let projections = |path: &str| Projections::new(config, &builder.pp(path));
         Ok(Self {
             norm: norm("layer.0")?,
             attention: projections("layer.0.SelfAttention")?,
@@ -375,8 +375,8 @@ mod tests {
         let all = layer.forward(&x, &bias, &Segments::packed(&lengths), None, &mode)?;
         let all = embedding_sum(&[(&all, vec![0, 5, 6].into())])?;
         let first = layer.first_rows(&x, &lengths, &bias, &mode)?;
-        let far = (all - first)?.abs()?.max_all()?.to_scalar::<f32>()?;
-        assert!(far < 1e-5, "{far}");
+        let difference = (all - first)?.abs()?.max_all()?.to_scalar::<f32>()?;
+        assert!(difference < 1e-5, "{difference}");
         Ok(())
     }
 

@@ -53,12 +53,12 @@ impl ConvolutionStem {
             width = out;
         }
         let (edge, d) = (config.patch_size >> channels.len(), config.hidden_size);
-        let places = edge * edge * width;
-        let std = (places as f64).powf(-0.5);
+        let inputs = edge * edge * width;
+        let std = (inputs as f64).powf(-0.5);
         Ok(Self {
             layers,
             edge,
-            projection: Linear::new(places, d, std, &builder.pp("projection"))?,
+            projection: Linear::new(inputs, d, std, &builder.pp("projection"))?,
         })
     }
 

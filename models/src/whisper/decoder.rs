@@ -99,9 +99,9 @@ impl Decoder {
     pub(super) fn embed(
         &self,
         ids: std::sync::Arc<[u32]>,
-        places: std::sync::Arc<[u32]>,
+        indices: std::sync::Arc<[u32]>,
     ) -> Result<Tensor> {
-        Ok(embedding_sum(&[(&self.tokens, ids), (&self.positions, places)])?)
+        Ok(embedding_sum(&[(&self.tokens, ids), (&self.positions, indices)])?)
     }
 
     /// Returns the logits `[T, V]` of states `[T, D]`.

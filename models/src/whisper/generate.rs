@@ -61,11 +61,12 @@ impl Decoder {
             ..options.clone()
         };
         options.validate(self.config.vocab_size)?;
-        let (tokens, most) =
+        let (tokens, max_positions) =
             (prompt.len() + options.max_new_tokens, self.config.max_target_positions);
-        if tokens > most + 1 {
+        if tokens > max_positions + 1 {
             let reason = format!(
-                "prompt and text may have {tokens} tokens, but the decoder has {most} positions"
+                "prompt and text may have {tokens} tokens, but the decoder has {max_positions} \
+                 positions"
             );
             return Err(ModelError::BadInput(reason));
         }
@@ -114,15 +115,15 @@ impl DecodingState<'_> {
         let open = || self.runs.iter().zip(counts).filter(|(_, count)| **count > 0);
         let runs: Arc<[Span]> = open().map(|(run, _)| *run).collect();
         let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), runs);
-        let place = self.cache.length();
+        let index = self.cache.length();
         let step = self.cache.next(slots)?;
-        let places = vec![place as u32; tokens.len()].into();
-        let mut x = self.decoder.embed(tokens.into(), places)?.detach();
+        let positions = vec![index as u32; tokens.len()].into();
+        let mut x = self.decoder.embed(tokens.into(), positions)?.detach();
         let layers = self.decoder.layers.iter().zip(self.cache.layers()).zip(&self.keys);
         for ((layer, own), (keys, values)) in layers {
             x = layer.step(&x, (own, &step), (keys, values, &cross))?.detach();
         }
-        if place == self.before_start {
+        if index == self.before_start {
             self.no_speech = self.no_speech_of(&x)?;
         }
         Ok(x)

@@ -38,7 +38,7 @@ pub struct DecodingRules {
 impl DecodingRules {
     /// Masks the tokens that must not follow `tokens` in the text of a clip.
     pub(super) fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
-        let too_long = self.max_tokens.get(clip).is_some_and(|most| tokens.len() >= *most);
+        let too_long = self.max_tokens.get(clip).is_some_and(|limit| tokens.len() >= *limit);
         if too_long || has_repetition_loop(tokens) {
             let end = self.tokens.end as usize;
             return mask(logits.iter_mut().enumerate().filter(|(i, _)| *i != end).map(|(_, l)| l));

@@ -88,14 +88,17 @@ impl TransformerSettings {
         }
         for (modality, how) in published.modality_config.iter().flatten() {
             let method = how.get("method").and_then(Value::as_str).unwrap_or_default();
-            let made = how.get("method_output_name").and_then(Value::as_str);
+            let output_name = how.get("method_output_name").and_then(Value::as_str);
             let is_known = match (modality.as_str(), is_clip) {
-                ("text", false) => method == text_method && made == Some("last_hidden_state"),
+                ("text", false) => {
+                    method == text_method && output_name == Some("last_hidden_state")
+                }
                 ("text", true) => {
-                    method == text_method && matches!(made, None | Some("pooler_output"))
+                    method == text_method && matches!(output_name, None | Some("pooler_output"))
                 }
                 ("image", true) => {
-                    method == "get_image_features" && matches!(made, None | Some("pooler_output"))
+                    method == "get_image_features"
+                        && matches!(output_name, None | Some("pooler_output"))
                 }
                 _ => false,
             };

@@ -10,15 +10,15 @@ fn tree(words: &[&[u32]]) -> BoostTree {
 /// Returns the bonus of each token of a text. Also checks that `bonuses` agrees with `advance`.
 fn given(tree: &BoostTree, tokens: &[u32], broken: BrokenMatch) -> Vec<f32> {
     let mut state = BoostState::default();
-    let mut gives = vec![f32::NAN; TEXTS.len()];
+    let mut bonuses = vec![f32::NAN; TEXTS.len()];
     let one = |token: &u32| {
-        tree.bonuses(state, broken, &mut gives);
-        for (token, gives) in (0..).zip(&gives) {
-            assert_eq!(*gives, tree.advance(state, token, broken).1, "{token} in {tokens:?}");
+        tree.bonuses(state, broken, &mut bonuses);
+        for (token, bonus) in (0..).zip(&bonuses) {
+            assert_eq!(*bonus, tree.advance(state, token, broken).1, "{token} in {tokens:?}");
         }
-        let (next, gives) = tree.advance(state, *token, broken);
+        let (next, bonus) = tree.advance(state, *token, broken);
         state = next;
-        gives
+        bonus
     };
     tokens.iter().map(one).collect()
 }
@@ -84,8 +84,8 @@ fn no_words_and_unknown_tokens_give_no_bonus() {
     assert_eq!(back(&[], &[0, 1]), [0.0, 0.0]);
     // A token outside the vocabulary's texts is not a letter.
     let (tree, state) = (tree(&[&[70, 71]]), BoostState::default());
-    let (state, gives) = tree.advance(state, 70, BrokenMatch::ReturnBonus);
-    assert_eq!((gives, tree.advance(state, 0, BrokenMatch::ReturnBonus).1), (1.0, -1.0));
+    let (state, bonus) = tree.advance(state, 70, BrokenMatch::ReturnBonus);
+    assert_eq!((bonus, tree.advance(state, 0, BrokenMatch::ReturnBonus).1), (1.0, -1.0));
     let boundaries = WordBoundaries::from_tokens(["我", "é", "\u{FFFD}", "'s", ""]);
     assert_eq!(boundaries.continues_word, [false, true, true, false, false]);
     assert_eq!(boundaries.ends_in_word, [false, true, true, true, false]);
