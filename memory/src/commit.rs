@@ -46,15 +46,15 @@ pub(crate) fn lock(folder: &Path) -> Result<File, MemoryError> {
 /// removed, and so is the folder if it is new.
 pub(crate) struct NewFolder {
     folder: PathBuf,
-    was_there: bool,
+    existed: bool,
     lock: Option<File>,
 }
 
 impl NewFolder {
     /// Creates the folder if it is missing, and locks it.
     pub(crate) fn lock(folder: &Path) -> Result<Self, MemoryError> {
-        let was_there = folder.exists();
-        let mut own = Self { folder: folder.to_owned(), was_there, lock: None };
+        let existed = folder.exists();
+        let mut new_folder = Self { folder: folder.to_owned(), existed, lock: None };
         for attempt in 1.. {
             engram_durable::create_folder(folder).map_err(MemoryError::write(folder))?;
             match lock(folder) {
@@ -62,21 +62,21 @@ impl NewFolder {
                 Err(MemoryError::Write { source, .. })
                     if source.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {}
                 Err(error @ MemoryError::Locked { .. }) => {
-                    own.was_there = true;
+                    new_folder.existed = true;
                     return Err(error);
                 }
                 lock => {
-                    own.lock = Some(lock?);
+                    new_folder.lock = Some(lock?);
                     break;
                 }
             }
         }
-        Ok(own)
+        Ok(new_folder)
     }
 
     /// Keeps the folder, because the memory now exists. Returns the lock.
     pub(crate) fn keep(mut self) -> Option<File> {
-        self.was_there = true;
+        self.existed = true;
         self.lock.take()
     }
 }
@@ -87,7 +87,7 @@ impl Drop for NewFolder {
             let _ = fs::remove_file(self.folder.join(LOCK));
             drop(lock);
         }
-        if !self.was_there {
+        if !self.existed {
             // A folder that is not empty stays.
             let _ = fs::remove_dir(&self.folder);
         }

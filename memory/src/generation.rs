@@ -292,10 +292,10 @@ impl Generation {
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn info(&self) -> Result<Info, MemoryError> {
         let manifest = &self.manifest;
-        let mut of_source = vec![0; manifest.sources.len()];
+        let mut entry_counts = vec![0; manifest.sources.len()];
         for part in &self.parts {
             for (row, source) in part.segment.sources()?.iter().enumerate() {
-                if let Some(count) = of_source.get_mut(*source as usize) {
+                if let Some(count) = entry_counts.get_mut(*source as usize) {
                     *count += usize::from(!part.is_deleted(row));
                 }
             }
@@ -308,7 +308,7 @@ impl Generation {
             normalised: manifest.normalised,
             values: manifest.values.map(|format| format.to_string()),
             encoders: manifest.encoders.clone(),
-            sources: manifest.sources.iter().cloned().zip(of_source).collect(),
+            sources: manifest.sources.iter().cloned().zip(entry_counts).collect(),
             bytes: self.bytes(),
             bytes_per_entry: self.bytes() as f64 / self.rows().max(1) as f64,
         })

@@ -149,8 +149,8 @@ impl VectorFile {
         // Memory grows with the bytes read, not with the size in the header.
         let (mut read, mut bytes) = (Vec::new(), Vec::new());
         while read.len() < requested {
-            let now = CONVERTED.min(requested - read.len());
-            bytes.resize(now * self.number.bytes(), 0);
+            let count = CONVERTED.min(requested - read.len());
+            bytes.resize(count * self.number.bytes(), 0);
             if let Err(error) = self.numbers.read_exact(&mut bytes) {
                 let reason = format!("ends before its last row, or cannot be read ({error})");
                 return Err(self.ended(reason));

@@ -238,11 +238,11 @@ fn only_the_given_ids_are_found() {
     assert_eq!(ids(&search(2, among(&named)).unwrap()), [&expected[..2]]);
     assert_eq!(ids(&search(2, among(&[])).unwrap()), [[0; 0]]);
     // Only entries in both the ids and the source.
-    let of_first = |id: &i64| generation.entry(generation.row_of(*id).unwrap().unwrap()).unwrap();
-    let source = of_first(&expected[0]).source;
+    let entry_of = |id: &i64| generation.entry(generation.row_of(*id).unwrap().unwrap()).unwrap();
+    let source = entry_of(&expected[0]).source;
     let both = Filter { sources: Some(vec![source.clone()]), ..among(&named) };
     let expected: Vec<i64> =
-        expected.into_iter().filter(|id| of_first(id).source == source).collect();
+        expected.into_iter().filter(|id| entry_of(id).source == source).collect();
     assert_eq!(ids(&search(100, both).unwrap()), [expected]);
     // 3 is deleted; 5000 never existed.
     let error = search(1, among(&[0, 3, 5000])).unwrap_err().to_string();

@@ -157,11 +157,11 @@ mod tests {
         };
         let config = |placement| AdapterConfig { bottleneck: 2, placement, ..Default::default() };
         for placement in [Placement::Serial, Placement::Parallel] {
-            let given = [numbers(12, 0.7), numbers(12, 1.3), numbers(8, 0.9), numbers(8, 2.1)];
-            let [x, y, down, up] = given;
-            let given: [(Vec<f64>, &[usize]); 4] =
+            let inputs = [numbers(12, 0.7), numbers(12, 1.3), numbers(8, 0.9), numbers(8, 2.1)];
+            let [x, y, down, up] = inputs;
+            let inputs: [(Vec<f64>, &[usize]); 4] =
                 [(x, &[3, 4]), (y, &[3, 4]), (down, &[2, 4]), (up, &[4, 2])];
-            check_gradients(&given, |t| {
+            check_gradients(&inputs, |t| {
                 let builder = ParameterBuilder::new(1, Vec::new(), t[0].dtype(), t[0].device());
                 let mut adapters = Adapters::new(&config(placement), (1, 4), &builder)?;
                 adapters.adapters[0].down.weight = t[2].clone();

@@ -207,7 +207,7 @@ fn best_tokens(
     vocab_size: usize,
     count: usize,
 ) -> Result<Vec<Vec<Candidate>>> {
-    let of_row = |(row, boost): (&[f32], &Option<Boost<'_>>)| {
+    let best_of_row = |(row, boost): (&[f32], &Option<Boost<'_>>)| {
         let total = log_sum(row);
         if !total.is_finite() {
             let reason =
@@ -233,7 +233,7 @@ fn best_tokens(
         };
         Ok(highest(&boosted, count).into_iter().map(candidate).collect())
     };
-    logits.par_chunks(vocab_size).zip(boosts).map(of_row).collect()
+    logits.par_chunks(vocab_size).zip(boosts).map(best_of_row).collect()
 }
 
 /// Returns the `count` highest values of a row and their indices. Highest first, the lowest index

@@ -56,10 +56,11 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let losses = ctc_loss(&logits, ctc)?;
         assert_output(("conformer", "losses"), &losses, &tensors, tolerance)?;
         let loss = losses.mean_all()?;
-        let of_frames = loss.backward()?;
-        let of_frames = of_frames.get(frames.as_tensor()).expect("a gradient of the frames");
+        let frames_gradient = loss.backward()?;
+        let frames_gradient =
+            frames_gradient.get(frames.as_tensor()).expect("a gradient of the frames");
         let expected = values(&tensors["frames_gradient"])?;
-        assert!(relative_difference(&values(of_frames)?, &expected) < tolerance, "{dtype:?}");
+        assert!(relative_difference(&values(frames_gradient)?, &expected) < tolerance, "{dtype:?}");
         assert_gradients("conformer", &loss, &parameters, &tensors, tolerance)?;
         // Batch statistics are frozen parameters.
         let frozen = parameters.iter().filter(|p| !p.is_trainable()).map(|p| p.name());
@@ -135,8 +136,10 @@ fn clips_do_not_attend_to_each_other() -> Result<()> {
     let both = encode(&frames, &[14, 9])?;
     let second = encode(&frames.narrow(0, 14, 9)?, &[9])?;
     assert_eq!(both.lengths, [4, 3]);
-    let of_second = both.states.narrow(0, 4, 3)?.to_vec2::<f32>()?;
-    for (a, b) in of_second.iter().flatten().zip(second.states.to_vec2::<f32>()?.iter().flatten()) {
+    let second_states = both.states.narrow(0, 4, 3)?.to_vec2::<f32>()?;
+    for (a, b) in
+        second_states.iter().flatten().zip(second.states.to_vec2::<f32>()?.iter().flatten())
+    {
         assert!((a - b).abs() < 1e-5);
     }
     assert!(encoder.embed(&frames, &[23, 0]).is_err());

@@ -310,10 +310,10 @@ fn attention_over_many_tiles() -> Result<()> {
             let flat = |t: &Tensor| t.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>();
             Ok((flat(&y)?, store.get(x.as_tensor()).map(flat).transpose()?.unwrap_or_default()))
         };
-        let ((value, slope), (expected_value, expected_slope)) =
+        let ((value, gradient), (expected_value, expected_gradient)) =
             (run(DType::F32)?, run(DType::F64)?);
         for (actual, expected) in
-            value.iter().zip(&expected_value).chain(slope.iter().zip(&expected_slope))
+            value.iter().zip(&expected_value).chain(gradient.iter().zip(&expected_gradient))
         {
             assert!((actual - expected).abs() < 2e-5, "causal {causal}: {actual} {expected}");
         }
@@ -331,8 +331,8 @@ fn a_fully_masked_row_gives_zeros() -> Result<()> {
     let y = self_attention(&qkv, Some(AttentionBias::Shared(&bias)), &options)?;
     assert_eq!(y.to_vec2::<f32>()?[1], [0.0, 0.0]);
     let store = y.sum_all()?.backward()?;
-    let slope = store.get(&qkv).expect("a gradient").flatten_all()?.to_vec1::<f32>()?;
-    assert!(slope.iter().all(|v| v.is_finite()));
+    let gradient = store.get(&qkv).expect("a gradient").flatten_all()?.to_vec1::<f32>()?;
+    assert!(gradient.iter().all(|v| v.is_finite()));
     Ok(())
 }
 
@@ -411,22 +411,26 @@ fn the_gradient_of_relu_at_0_is_0() -> Result<()> {
         let x = candle_core::Var::from_tensor(&x)?;
         let y = activation(x.as_tensor(), Activation::Relu)?;
         let store = y.sum_all()?.backward()?;
-        let slopes = store.get(x.as_tensor()).expect("a gradient").to_dtype(DType::F64)?;
-        assert_eq!(slopes.to_vec1::<f64>()?, [0.0, 0.0, 0.0, 1.0], "{dtype:?}");
+        let gradient = store.get(x.as_tensor()).expect("a gradient").to_dtype(DType::F64)?;
+        assert_eq!(gradient.to_vec1::<f64>()?, [0.0, 0.0, 0.0, 1.0], "{dtype:?}");
     }
     Ok(())
 }
 
 /// Returns losses and gradients of the logits: f32 by the kernel, f64 by the composite.
-fn loss_and_slope(logits: &[f32], options: &CrossEntropy, dtype: DType) -> Result<[Vec<f64>; 2]> {
+fn loss_and_gradient(
+    logits: &[f32],
+    options: &CrossEntropy,
+    dtype: DType,
+) -> Result<[Vec<f64>; 2]> {
     let rows = options.targets.len();
     let logits = Tensor::new(logits, &Device::Cpu)?.reshape((rows, logits.len() / rows))?;
     let logits = candle_core::Var::from_tensor(&logits.to_dtype(dtype)?)?;
     let losses = cross_entropy(logits.as_tensor(), options.clone())?;
     let store = losses.sum_all()?.backward()?;
-    let slope = store.get(logits.as_tensor()).expect("a gradient").flatten_all()?;
+    let gradient = store.get(logits.as_tensor()).expect("a gradient").flatten_all()?;
     let numbers = |tensor: &Tensor| tensor.to_dtype(DType::F64)?.to_vec1::<f64>();
-    Ok([numbers(&losses)?, numbers(&slope)?])
+    Ok([numbers(&losses)?, numbers(&gradient)?])
 }
 
 /// Neither a class masked by minus infinity nor an ignored row affects the loss.
@@ -436,9 +440,9 @@ fn masked_classes_and_ignored_rows_do_not_affect_the_loss() -> Result<()> {
     let logits = [1.0, masked, 2.0, 0.5, masked, masked, masked, masked, f32::NAN, 1.0, 2.0, 3.0];
     let options =
         CrossEntropy { targets: vec![2, 9, 9].into(), ignored: Some(9), label_smoothing: 0.0 };
-    let kernel = loss_and_slope(&logits, &options, DType::F32)?;
+    let kernel = loss_and_gradient(&logits, &options, DType::F32)?;
     for dtype in [DType::F64, DType::F16, DType::BF16] {
-        let composite = loss_and_slope(&logits, &options, dtype)?;
+        let composite = loss_and_gradient(&logits, &options, dtype)?;
         for (found, expected) in composite.iter().flatten().zip(kernel.iter().flatten()) {
             assert!((found - expected).abs() < 0.01, "{dtype:?}: {composite:?}, {kernel:?}");
         }
@@ -450,7 +454,7 @@ fn masked_classes_and_ignored_rows_do_not_affect_the_loss() -> Result<()> {
     for (target, label_smoothing) in [(1, 0.0), (0, 0.1)] {
         let options = CrossEntropy { targets: vec![target].into(), ignored: None, label_smoothing };
         for dtype in [DType::F32, DType::F64, DType::F16] {
-            let [losses, _] = loss_and_slope(&logits[..4], &options, dtype)?;
+            let [losses, _] = loss_and_gradient(&logits[..4], &options, dtype)?;
             assert_eq!(losses, [f64::INFINITY], "{target} {dtype:?}");
         }
     }

@@ -286,7 +286,9 @@ fn only_trainable_parameters_have_gradients() -> Result<()> {
                 assert_eq!(gradient.is_some(), moves, "{name}: {}", parameter.name());
                 if let Some(gradient) = gradient {
                     parameter.update(&mut |data| {
-                        data.iter_mut().zip(gradient).for_each(|(value, slope)| *value -= slope);
+                        data.iter_mut()
+                            .zip(gradient)
+                            .for_each(|(value, partial)| *value -= partial);
                     })?;
                 }
             }

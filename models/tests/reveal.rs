@@ -109,8 +109,8 @@ fn the_fusion_has_correct_gradients_for_queries_keys_values_and_scores() -> Resu
         let (model, _) = model(t[0].dtype())?;
         let base = BaseStates { states: t[0].clone(), lengths: vec![2, 3] };
         // The first query has one entry, the second has two.
-        let of_query = Tensor::new(&[0u32, 1, 1], &Device::Cpu)?;
-        let scores = (t[1].index_select(&of_query, 0)? * &t[2])?.sum(1)?;
+        let query_rows = Tensor::new(&[0u32, 1, 1], &Device::Cpu)?;
+        let scores = (t[1].index_select(&query_rows, 0)? * &t[2])?.sum(1)?;
         let counts = [1, 2];
         let prior = model.prior(&scores, &counts)?;
         let retrieved = Retrieved { counts: &counts, prior: &prior, values: &t[3] };
@@ -157,18 +157,18 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
     // A small step along the gradient of a single part changes the loss by the predicted amount.
     for part in ["query_head.", "key_head.", "head_out", "dataset_gate", "att_transform", "value_"]
     {
-        let of_part: Vec<(usize, &engram_models::params::Parameter)> = parameters
+        let selected: Vec<(usize, &engram_models::params::Parameter)> = parameters
             .trainable()
             .enumerate()
             .filter(|(_, parameter)| parameter.name().starts_with(part))
             .collect();
-        let squares = of_part.iter().flat_map(|(i, _)| gradients.get(*i).unwrap_or(&[]));
+        let squares = selected.iter().flat_map(|(i, _)| gradients.get(*i).unwrap_or(&[]));
         let length = squares.map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
         println!("{part}: {length:e}");
         assert!(length > 2e-4, "{part}: {length}");
         let at = |step: f64| -> Result<f64> {
             let shift = |factor: f64| -> Result<()> {
-                for (i, parameter) in &of_part {
+                for (i, parameter) in &selected {
                     let gradient = gradients.get(*i).unwrap_or(&[]).to_vec();
                     parameter.update(&mut |data| {
                         for (x, g) in data.iter_mut().zip(&gradient) {

@@ -161,19 +161,19 @@ fn assert_as_all_paths(
 ) -> Result<()> {
     let expected = all_paths(logits);
     assert!(expected.is_finite());
-    let mut slopes = Vec::new();
+    let mut differences = Vec::new();
     for i in 0..logits.len() {
         let at = |step: f64| {
             let mut moved = logits.to_vec();
             moved[i] += step;
             all_paths(&moved)
         };
-        slopes.push(0.7 * (at(1e-5) - at(-1e-5)) / 2e-5);
+        differences.push(0.7 * (at(1e-5) - at(-1e-5)) / 2e-5);
     }
     for (dtype, exact, near) in [(DType::F32, 2e-6, 2e-6), (DType::F64, 1e-13, 1e-8)] {
         let (losses, gradient) = run((logits, classes, dtype), &[0.7], &loss)?;
         assert_near(&losses, &[expected], exact, what);
-        assert_near(&gradient, &slopes, near, what);
+        assert_near(&gradient, &differences, near, what);
     }
     Ok(())
 }
@@ -352,11 +352,11 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
             let loss = |x: &Tensor| ctc_loss(x, few.clone());
             let (losses, gradient) = run((&logits, 3, dtype), &weights, loss)?;
             let alone = |x: &Tensor| ctc_loss(x, ctc(&[2], &[&[2]], 0));
-            let (loss, slopes) = run((&logits[6..12], 3, dtype), &[0.3], alone)?;
+            let (loss, own_gradient) = run((&logits[6..12], 3, dtype), &[0.3], alone)?;
             assert_eq!(losses, [infinity, infinity, loss[0], infinity, infinity]);
-            assert_eq!(gradient[6..12], slopes);
-            assert!(gradient[..6].iter().chain(&gradient[12..]).all(|slope| *slope == 0.0));
-            assert!(slopes.iter().any(|slope| *slope != 0.0));
+            assert_eq!(gradient[6..12], own_gradient);
+            assert!(gradient[..6].iter().chain(&gradient[12..]).all(|partial| *partial == 0.0));
+            assert!(own_gradient.iter().any(|partial| *partial != 0.0));
         }
         // 0 * 3, 2 * 2 and 3 * 2 rows; the label of the last is masked.
         let mut logits = logits.clone();
@@ -367,11 +367,11 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
             let loss = |x: &Tensor| transducer_loss(x, few.clone());
             let (losses, gradient) = run((&logits, 3, dtype), &[above, 0.3, above], loss)?;
             let alone = |x: &Tensor| transducer_loss(x, transducer(&[2], &[&[1]], 0));
-            let (loss, slopes) = run((&logits[..12], 3, dtype), &[0.3], alone)?;
+            let (loss, own_gradient) = run((&logits[..12], 3, dtype), &[0.3], alone)?;
             assert_eq!(losses, [infinity, loss[0], infinity]);
-            assert_eq!(gradient[..12], slopes);
-            assert!(gradient[12..].iter().all(|slope| *slope == 0.0));
-            assert!(slopes.iter().any(|slope| *slope != 0.0));
+            assert_eq!(gradient[..12], own_gradient);
+            assert!(gradient[12..].iter().all(|partial| *partial == 0.0));
+            assert!(own_gradient.iter().any(|partial| *partial != 0.0));
         }
         // No clip has a path, and there are no logits.
         let nothing = |x: &Tensor| ctc_loss(x, ctc(&[0, 0], &[&[], &[1]], 0));
@@ -409,21 +409,21 @@ fn masked_classes_are_ignored() -> Result<()> {
         let found = run((&lowest, 4, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
         assert_eq!(found.0[0], f64::INFINITY);
         assert_near(&found.0[1..], &expected.0[1..], 1e-6, "the other clip");
-        assert!(found.1[..32].iter().all(|slope| *slope == 0.0));
+        assert!(found.1[..32].iter().all(|partial| *partial == 0.0));
     }
     // A fully masked row: no CTC path, but the transducer has paths around it.
     let mut rows = numbers(6 * 3, 2.0);
     rows[3..6].fill(masked);
     for dtype in TYPES {
-        let of_ctc = |x: &Tensor| ctc_loss(x, ctc(&[6], &[&[1]], 0));
-        let (losses, gradient) = run((&rows, 3, dtype), &[1.0], of_ctc)?;
+        let ctc_of = |x: &Tensor| ctc_loss(x, ctc(&[6], &[&[1]], 0));
+        let (losses, gradient) = run((&rows, 3, dtype), &[1.0], ctc_of)?;
         assert!(losses == [f64::INFINITY] && gradient == [0.0; 18]);
-        let of_transducer = |x: &Tensor| transducer_loss(x, transducer(&[3], &[&[1]], 0));
-        let (losses, gradient) = run((&rows, 3, dtype), &[1.0], of_transducer)?;
+        let transducer_of = |x: &Tensor| transducer_loss(x, transducer(&[3], &[&[1]], 0));
+        let (losses, gradient) = run((&rows, 3, dtype), &[1.0], transducer_of)?;
         // Row 1 is after the label in frame 0, so the label is written later.
         assert_near(&losses, &[transducer_of_all_paths(&rows, 3, &[1], 0)], 1e-6, "the loss");
-        assert!(gradient.iter().all(|slope| slope.is_finite()));
-        assert!(gradient[6..].iter().all(|slope| *slope != 0.0));
+        assert!(gradient.iter().all(|partial| partial.is_finite()));
+        assert!(gradient[6..].iter().all(|partial| *partial != 0.0));
         assert_eq!(gradient[3..6], [0.0; 3]);
     }
     Ok(())
@@ -439,8 +439,8 @@ fn nan_logits_affect_only_their_own_clip() -> Result<()> {
             let loss = |x: &Tensor| ctc_loss(x, ctc(&[3, 3], &[&[1], &[2]], 0));
             let (losses, gradient) = run((&logits, 3, dtype), &[1.0, 1.0], loss)?;
             assert!(losses[0].is_nan() && losses[1].is_finite(), "{losses:?}");
-            assert!(gradient[..9].iter().all(|slope| *slope == 0.0));
-            assert!(gradient[9..].iter().all(|slope| *slope != 0.0));
+            assert!(gradient[..9].iter().all(|partial| *partial == 0.0));
+            assert!(gradient[9..].iter().all(|partial| *partial != 0.0));
         }
     }
     Ok(())
@@ -476,8 +476,8 @@ fn buffers_are_overwritten_and_added_to() -> Result<()> {
     gradients.clear();
     gradients.backward(&ctc_loss(&logits, ctc(&[3, 15], &[&[1, 2, 3, 1], &[3]], 0))?.sum_all()?)?;
     let only = gradients.by_name("logits").expect("a gradient");
-    assert!(only[..12].iter().all(|slope| *slope == 0.0));
-    assert!(only[12..].iter().all(|slope| *slope != 0.0));
+    assert!(only[..12].iter().all(|partial| *partial == 0.0));
+    assert!(only[12..].iter().all(|partial| *partial != 0.0));
     Ok(())
 }
 
@@ -510,8 +510,8 @@ fn the_thread_count_does_not_change_a_bit() -> Result<()> {
 fn mismatched_inputs_are_refused() -> Result<()> {
     for dtype in TYPES {
         let x = Tensor::zeros((6, 4), dtype, &Device::Cpu)?;
-        let of_ctc = |options| ctc_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
-        assert!(of_ctc(ctc(&[4, 2], &[&[1], &[2]], 0)).is_ok());
+        let ctc_of = |options| ctc_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
+        assert!(ctc_of(ctc(&[4, 2], &[&[1], &[2]], 0)).is_ok());
         for (options, why) in [
             (ctc(&[4, 3], &[&[1], &[2]], 0), "6 rows"),
             (ctc(&[4, usize::MAX], &[&[1], &[2]], 0), "6 rows"),
@@ -521,7 +521,7 @@ fn mismatched_inputs_are_refused() -> Result<()> {
             (ctc(&[4, 2], &[&[1], &[2]], 4), "blank 4"),
             (ctc(&[], &[], 0), "6 rows"),
         ] {
-            let error = of_ctc(options).unwrap_err();
+            let error = ctc_of(options).unwrap_err();
             assert!(error.contains(why) && error.contains("CTC"), "{error}");
         }
         let of = |options| transducer_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());

@@ -232,9 +232,9 @@ fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
         config.validate()?;
         assert_eq!((config.num_parameters(), config.num_patches()), (parameters, patches));
         // The class token and its position.
-        let of_class_token = 2 * config.hidden_size;
+        let class_token_values = 2 * config.hidden_size;
         let reveal = ViTConfig { class_token: false, ..config };
-        assert_eq!(reveal.num_parameters(), parameters - of_class_token);
+        assert_eq!(reveal.num_parameters(), parameters - class_token_values);
     }
     for name in MODELS {
         let (vit, parameters) = load(name, DType::F32)?;

@@ -78,10 +78,11 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let expected = given.tensors["loss"].to_vec1::<f32>()?[0];
         let found = values(&loss)?[0];
         assert!((found - expected).abs() < 1e-4 * expected, "{found}, {expected}");
-        let of_frames = loss.backward()?;
-        let of_frames = of_frames.get(frames.as_tensor()).expect("a gradient of the frames");
+        let frames_gradient = loss.backward()?;
+        let frames_gradient =
+            frames_gradient.get(frames.as_tensor()).expect("a gradient of the frames");
         let expected = values(&given.tensors["frames_gradient"])?;
-        assert!(relative_difference(&values(of_frames)?, &expected) < tolerance, "{dtype:?}");
+        assert!(relative_difference(&values(frames_gradient)?, &expected) < tolerance, "{dtype:?}");
         assert_gradients("whisper", &loss, &parameters, &given.tensors, tolerance)?;
     }
     Ok(())

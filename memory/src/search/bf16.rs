@@ -83,14 +83,14 @@ fn multiply(queries: &[u32], keys: &[u32], products: &mut [[f32; KEYS]; QUERIES]
     const LANES: usize = 16;
     let mut sums = [[_mm512_setzero_ps(); KEYS / LANES]; QUERIES];
     for (keys, queries) in keys.chunks_exact(KEYS).zip(queries.chunks_exact(QUERIES)) {
-        let mut of_keys = [_mm512_setzero_si512(); KEYS / LANES];
-        for (register, keys) in of_keys.iter_mut().zip(keys.chunks_exact(LANES)) {
+        let mut key_words = [_mm512_setzero_si512(); KEYS / LANES];
+        for (register, keys) in key_words.iter_mut().zip(keys.chunks_exact(LANES)) {
             // SAFETY: the slice has 16 words.
             *register = unsafe { _mm512_loadu_si512(keys.as_ptr().cast()) };
         }
         for (sums, query) in sums.iter_mut().zip(queries) {
             let query = _mm512_set1_epi32(query.cast_signed());
-            for (sum, keys) in sums.iter_mut().zip(of_keys) {
+            for (sum, keys) in sums.iter_mut().zip(key_words) {
                 // SAFETY: a register of 16 words has the layout of a register of 32 bfloat16
                 // numbers.
                 let (query, keys) = unsafe {

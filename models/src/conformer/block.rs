@@ -169,13 +169,13 @@ impl RelativeAttention {
         let (num_heads, segments) = (config.num_attention_heads, clips.segments.clone());
         let scale = 1.0 / ((config.hidden_size / num_heads) as f32).sqrt();
         let (weight, bias) = self.query.with_bias()?;
-        let of_content = (bias + self.content_bias.flatten_all()?)?;
-        let of_distance = (bias + self.distance_bias.flatten_all()?)?;
+        let content_query_bias = (bias + self.content_bias.flatten_all()?)?;
+        let position_query_bias = (bias + self.distance_bias.flatten_all()?)?;
         let qkv = stacked_linear(
             normed,
-            &[(weight, Some(&of_content)), self.key.as_part(), self.value.as_part()],
+            &[(weight, Some(&content_query_bias)), self.key.as_part(), self.value.as_part()],
         )?;
-        let queries = linear(normed, weight, Some(&of_distance))?;
+        let queries = linear(normed, weight, Some(&position_query_bias))?;
         let distances = linear(&clips.positions.table, &self.relative_key, None)?;
         let options = Disentangled {
             num_heads,

@@ -180,8 +180,8 @@ impl AttentionKernel {
     fn heads(&self, sizes: &Sizes) -> Vec<Vec<Head>> {
         let size = sizes.width / self.options.num_heads;
         let mut scores = 0;
-        let mut of_segment = |(query, key): (Span, Span)| {
-            let of_head = |h: usize| {
+        let mut segment_heads = |(query, key): (Span, Span)| {
+            let to_head = |h: usize| {
                 let scores = scores + h * query.length * key.length;
                 let bias = match sizes.shared_bias {
                     Some([l_q, l_k]) => (h * l_q * l_k, l_k),
@@ -189,11 +189,11 @@ impl AttentionKernel {
                 };
                 Head { query, key, column: h * size, size, bias, scores }
             };
-            let heads = (0..self.options.num_heads).map(of_head).collect();
+            let heads = (0..self.options.num_heads).map(to_head).collect();
             scores += self.options.num_heads * query.length * key.length;
             heads
         };
-        self.options.segments.iter().map(&mut of_segment).collect()
+        self.options.segments.iter().map(&mut segment_heads).collect()
     }
 }
 

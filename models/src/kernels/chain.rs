@@ -294,7 +294,7 @@ impl Kernel for Steps {
                 // The result does not depend on this step.
                 None => continue,
             };
-            let mut of_inputs: Vec<Option<Gradient>> = step
+            let mut input_gradients: Vec<Option<Gradient>> = step
                 .from
                 .iter()
                 .map(|source| match *source {
@@ -306,8 +306,8 @@ impl Kernel for Steps {
                 })
                 .collect();
             let data = gather(&step.from, inputs, &self.list);
-            step.kernel.backward(&data, output, gradient, &mut of_inputs)?;
-            for (source, computed) in step.from.iter().zip(of_inputs) {
+            step.kernel.backward(&data, output, gradient, &mut input_gradients)?;
+            for (source, computed) in step.from.iter().zip(input_gradients) {
                 let computed =
                     computed.map(|computed| Gradient { state: BufferState::Sum, ..computed });
                 match *source {

@@ -128,8 +128,8 @@ impl Convolution {
     /// Unfolds images into rows, one per window: `[n, H, W, C]` → `[n H' W', k k C]`.
     fn lay_out(&self, sizes: &Sizes, images: &[f32], rows: &mut [f32]) {
         rows.fill(0.0);
-        let of_image = rows.chunks_mut(sizes.windows() * sizes.window());
-        for (image, rows) in images.chunks(sizes.image_size()).zip(of_image) {
+        let rows_per_image = rows.chunks_mut(sizes.windows() * sizes.window());
+        for (image, rows) in images.chunks(sizes.image_size()).zip(rows_per_image) {
             for (window_index, row) in rows.chunks_mut(sizes.window()).enumerate() {
                 let at = (window_index / sizes.out_width, window_index % sizes.out_width);
                 self.each_row(sizes, at, |to, from, count| {
@@ -141,8 +141,8 @@ impl Convolution {
 
     /// Adds rows of windows to their source pixels (the transpose of unfolding).
     fn add_back(&self, sizes: &Sizes, rows: &[f32], images: &mut [f32]) {
-        let of_image = rows.chunks(sizes.windows() * sizes.window());
-        for (image, rows) in images.chunks_mut(sizes.image_size()).zip(of_image) {
+        let rows_per_image = rows.chunks(sizes.windows() * sizes.window());
+        for (image, rows) in images.chunks_mut(sizes.image_size()).zip(rows_per_image) {
             for (window_index, row) in rows.chunks(sizes.window()).enumerate() {
                 let at = (window_index / sizes.out_width, window_index % sizes.out_width);
                 self.each_row(sizes, at, |from, to, count| {
@@ -193,21 +193,21 @@ impl Kernel for Convolution {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let sizes = self.sizes(&dims)?;
         let (out, window) = (sizes.out_channels, sizes.window());
-        let of_positive = match self.relu {
+        let masked_gradient = match self.relu {
             true => where_positive(output, gradient),
             false => Vec::new(),
         };
-        let gradient = if self.relu { of_positive.as_slice() } else { gradient };
+        let gradient = if self.relu { masked_gradient.as_slice() } else { gradient };
         if let Some(db) = &mut wanted[2] {
             add_column_sums(gradient, out, out, db.as_sum());
         }
-        let (of_x, of_weight) = wanted.split_at_mut(1);
-        let (dx, dw) = (&mut of_x[0], &mut of_weight[0]);
+        let (x_gradient, weight_gradient) = wanted.split_at_mut(1);
+        let (dx, dw) = (&mut x_gradient[0], &mut weight_gradient[0]);
         let weight = Matrix::new(inputs[1].data, out, window);
         let part = sizes.batch.div_ceil(PARTS).next_multiple_of(IMAGES_AT_ONCE);
         // For one part of the batch: returns the weight gradient and adds the gradient of the
         // images.
-        let of_part = |x: &[f32], dy: &[f32], mut dx: Option<&mut [f32]>| {
+        let backward_part = |x: &[f32], dy: &[f32], mut dx: Option<&mut [f32]>| {
             let mut sums = if dw.is_some() { vec![0.0; out * window] } else { Vec::new() };
             let mut rows = Vec::new();
             let blocks = x.chunks(IMAGES_AT_ONCE * sizes.image_size());
@@ -233,9 +233,9 @@ impl Kernel for Convolution {
         let sums: Vec<Vec<f32>> = match dx {
             Some(dx) => parts
                 .zip(dx.as_sum().par_chunks_mut(part * sizes.image_size()))
-                .map(|((x, dy), dx)| of_part(x, dy, Some(dx)))
+                .map(|((x, dy), dx)| backward_part(x, dy, Some(dx)))
                 .collect(),
-            None => parts.map(|(x, dy)| of_part(x, dy, None)).collect(),
+            None => parts.map(|(x, dy)| backward_part(x, dy, None)).collect(),
         };
         if let Some(dw) = dw {
             let total = dw.as_sum();

@@ -80,7 +80,7 @@ impl Kernel for CrossEntropy {
             let rows = dx.as_sum().par_chunks_mut(width).zip(rows).enumerate();
             rows.for_each(|(row, (dx, (logits, dy)))| {
                 if !self.is_ignored(row) {
-                    row_slope(logits, self.targets[row] as usize, self.label_smoothing, *dy, dx);
+                    row_gradient(logits, self.targets[row] as usize, self.label_smoothing, *dy, dx);
                 }
             });
         }
@@ -127,7 +127,7 @@ vectorised! {
         total - (1.0 - smoothing) * logits[target] - smoothing * mean
     }
 
-    fn row_slope(logits: &[f32], target: usize, smoothing: f32, dy: f32, dx: &mut [f32]) {
+    fn row_gradient(logits: &[f32], target: usize, smoothing: f32, dy: f32, dx: &mut [f32]) {
         let top = max(logits);
         let scale = dy / sum(logits, |v| exp(v - top));
         let spread = dy * smoothing / logits.len() as f32;

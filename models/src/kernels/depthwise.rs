@@ -81,7 +81,7 @@ impl Kernel for Depthwise {
                 .enumerate()
                 .map(|(i, dy)| {
                     let mut sums = vec![0.0; positions * channels];
-                    weight_slopes(&geometry, inputs[0].data, i * part, dy, &mut sums);
+                    weight_gradient(&geometry, inputs[0].data, i * part, dy, &mut sums);
                     sums
                 })
                 .collect();
@@ -92,7 +92,7 @@ impl Kernel for Depthwise {
         if let Some(dx) = &mut wanted[0] {
             let weight = transpose(inputs[1].data, positions);
             dx.as_sum().par_chunks_mut(ROWS * channels).enumerate().for_each(|(block, dx)| {
-                slopes(&geometry, gradient, &weight, block * ROWS, dx);
+                input_gradient(&geometry, gradient, &weight, block * ROWS, dx);
             });
         }
         Ok(())
@@ -132,7 +132,13 @@ vectorised! {
         }
     }
 
-    fn slopes(geometry: &Geometry, dy: &[f32], weight: &[f32], first: usize, dx: &mut [f32]) {
+    fn input_gradient(
+        geometry: &Geometry,
+        dy: &[f32],
+        weight: &[f32],
+        first: usize,
+        dx: &mut [f32],
+    ) {
         let channels = geometry.channels;
         for (i, dx) in dx.chunks_mut(channels).enumerate() {
             geometry.covering(first + i, |position, window| {
@@ -145,7 +151,7 @@ vectorised! {
         }
     }
 
-    fn weight_slopes(geometry: &Geometry, x: &[f32], first: usize, dy: &[f32], dw: &mut [f32]) {
+    fn weight_gradient(geometry: &Geometry, x: &[f32], first: usize, dy: &[f32], dw: &mut [f32]) {
         let channels = geometry.channels;
         for (i, dy) in dy.chunks(channels).enumerate() {
             geometry.covered(first + i, |position, element| {

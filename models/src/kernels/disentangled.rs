@@ -187,20 +187,29 @@ impl DisentangledBias {
         gradient: &[f32],
     ) -> Vec<TermGradients> {
         let size = width / self.options.num_heads;
-        let of_term = |(&content, positions): (&Content, &Input<'_>)| {
+        let term_gradients = |(&content, positions): (&Content, &Input<'_>)| {
             let (x, p) = self.factors(inputs[0], *positions, width, block, content);
-            let mut slopes = vec![0.0; x.rows * p.rows];
-            self.for_each_pair(block, content, |at, product| slopes[product] += gradient[at]);
-            let slopes = Matrix::new(&slopes, x.rows, p.rows);
+            let mut product_gradients = vec![0.0; x.rows * p.rows];
+            self.for_each_pair(block, content, |at, product| {
+                product_gradients[product] += gradient[at]
+            });
+            let product_gradients = Matrix::new(&product_gradients, x.rows, p.rows);
             let mut gradients = TermGradients {
                 content: vec![0.0; x.rows * size],
                 positions: vec![0.0; p.rows * size],
             };
-            matmul(self.options.scale, slopes, p, 0.0, &mut gradients.content, size);
-            matmul(self.options.scale, slopes.t(), x, 0.0, &mut gradients.positions, size);
+            matmul(self.options.scale, product_gradients, p, 0.0, &mut gradients.content, size);
+            matmul(
+                self.options.scale,
+                product_gradients.t(),
+                x,
+                0.0,
+                &mut gradients.positions,
+                size,
+            );
             gradients
         };
-        self.contents.iter().zip(&inputs[1..]).map(of_term).collect()
+        self.contents.iter().zip(&inputs[1..]).map(term_gradients).collect()
     }
 
     /// Returns a head's content `[L, d]` and positions `[rows, d]`.

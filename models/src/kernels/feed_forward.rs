@@ -6,7 +6,7 @@
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
-use super::activation::{Activation, all_values, values_and_slopes};
+use super::activation::{Activation, all_values, values_and_derivatives};
 use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
@@ -107,7 +107,7 @@ impl Kernel for FeedForward {
             .par_chunks_mut(ELEMENTS)
             .zip(dh.par_chunks_mut(ELEMENTS))
             .zip(self.hidden.par_chunks(ELEMENTS))
-            .for_each(|((g, dg), h)| values_and_slopes(self.f, h, g, dg));
+            .for_each(|((g, dg), h)| values_and_derivatives(self.f, h, g, dg));
         if let Some(dw2) = &mut wanted[3] {
             let g = Matrix::new(&active, rows, mid);
             matmul(1.0, dy.t(), g, dw2.beta(), &mut dw2.data, mid);

@@ -73,7 +73,7 @@ impl Read {
         (clip, logits, width): (&impl Lattice, &[T], usize),
         softmax: impl Fn(&[T]) -> Softmax + Sync,
     ) -> Self {
-        let of_loss = |loss| Self {
+        let loss_alone = |loss| Self {
             loss,
             softmaxes: Vec::new(),
             emissions: Vec::new(),
@@ -81,7 +81,7 @@ impl Read {
             forward: Vec::new(),
         };
         if clip.rows() == 0 {
-            return of_loss(f64::INFINITY);
+            return loss_alone(f64::INFINITY);
         }
         let count = clip.classes(0).len();
         let mut logarithms = vec![0.0; clip.rows() * count];
@@ -100,13 +100,13 @@ impl Read {
             })
             .collect();
         if softmaxes.iter().any(|softmax| softmax.sum.is_nan()) {
-            return of_loss(f64::NAN);
+            return loss_alone(f64::NAN);
         }
         let mut emissions = vec![Wide::ZERO; logarithms.len()];
         exponentials(&logarithms, &mut emissions);
         let (total, forward) = clip.forward(&emissions);
         match total.is_zero() {
-            true => of_loss(f64::INFINITY),
+            true => loss_alone(f64::INFINITY),
             false => Self { loss: -total.ln(), softmaxes, emissions, total, forward },
         }
     }
@@ -213,7 +213,7 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
                     true => (f64::from(dy) * share / softmax.sum) as f32,
                     false => 0.0,
                 };
-                row_slope(logits, softmax.top as f32, scale, dx, add);
+                row_gradient(logits, softmax.top as f32, scale, dx, add);
                 for (class, posterior) in emitted {
                     dx[class] -= (f64::from(dy) * posterior) as f32;
                 }
@@ -236,7 +236,7 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
             .map(|((clip, logits), gradient)| {
                 let read = Read::new((clip, logits, self.width), Softmax::in_f64);
                 if read.loss.is_finite() {
-                    read.gradient((clip, logits, self.width), gradient, slope_in_f64);
+                    read.gradient((clip, logits, self.width), gradient, gradient_in_f64);
                 }
                 read.loss
             })
@@ -268,7 +268,7 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
     }
 }
 
-fn slope_in_f64(
+fn gradient_in_f64(
     dx: &mut [f64],
     logits: &[f64],
     softmax: Softmax,
@@ -296,7 +296,7 @@ vectorised! {
         (top, sum(row, |v| exp(v - top)))
     }
 
-    fn row_slope(logits: &[f32], top: f32, scale: f32, dx: &mut [f32], add: bool) {
+    fn row_gradient(logits: &[f32], top: f32, scale: f32, dx: &mut [f32], add: bool) {
         if top == f32::NEG_INFINITY {
             if !add {
                 dx.fill(0.0);

@@ -142,7 +142,7 @@ impl Kernel for NormKernel {
             .map(|(block, ((ds, dy), statistics))| {
                 let (mut dw, mut db) = (vec![0.0; width], vec![0.0; width]);
                 sums_into(&roles, self.dropout, block * ROWS * width, ds);
-                slopes(&roles, statistics, dy, ds, &mut dw, &mut db);
+                row_gradients(&roles, statistics, dy, ds, &mut dw, &mut db);
                 (dw, db)
             })
             .collect();
@@ -240,7 +240,7 @@ vectorised! {
     }
 
     /// Replaces the sums in `ds` by their gradients, and adds the gradients of weight and bias.
-    fn slopes(
+    fn row_gradients(
         roles: &Roles<'_>,
         statistics: &[[f32; 2]],
         dy: &[f32],

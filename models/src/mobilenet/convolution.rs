@@ -58,9 +58,9 @@ impl Convolution {
     /// C_in]`.
     fn gather(&self, input: &[f32]) -> Vec<f32> {
         let Window { input: from, output, kernel, stride, padding, .. } = self.window;
-        let mut seen =
+        let mut unfolded =
             vec![0.0; output.height * output.width * kernel.0 * kernel.1 * from.channels];
-        let mut patches = seen.chunks_exact_mut(from.channels);
+        let mut patches = unfolded.chunks_exact_mut(from.channels);
         for y in 0..output.height {
             for x in 0..output.width {
                 for (dy, dx) in (0..kernel.0).flat_map(|dy| (0..kernel.1).map(move |dx| (dy, dx))) {
@@ -74,7 +74,7 @@ impl Convolution {
                 }
             }
         }
-        seen
+        unfolded
     }
 }
 

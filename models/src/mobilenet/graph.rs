@@ -196,15 +196,15 @@ impl Op {
         depthwise: bool,
     ) -> std::result::Result<(Window, String), String> {
         let tensor = self.tensor.clone().ok_or("no `tensor`")?;
-        let &[channels, of_input, rows, columns] =
+        let &[channels, input_channels, rows, columns] =
             self.weight_shape.as_deref().ok_or("no `weight_shape`")?
         else {
             return Err(format!("weights of shape {:?}", self.weight_shape));
         };
         let fits = if depthwise {
-            channels == input.channels && of_input == 1
+            channels == input.channels && input_channels == 1
         } else {
-            of_input == input.channels
+            input_channels == input.channels
         };
         let sizes = [channels, rows, columns];
         if !fits || !sizes.iter().all(|size| (1..=MAX_SIDE).contains(size)) {

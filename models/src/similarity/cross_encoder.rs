@@ -109,8 +109,8 @@ mod tests {
         let y = absolute(x.as_tensor())?;
         assert_eq!(y.to_vec1::<f32>()?, [2.0, 0.0, 3.0]);
         let store = y.sum_all()?.backward()?;
-        let slope = store.get(x.as_tensor()).expect("a gradient").to_vec1::<f32>()?;
-        assert_eq!(slope, [-1.0, 0.0, 1.0]);
+        let gradient = store.get(x.as_tensor()).expect("a gradient").to_vec1::<f32>()?;
+        assert_eq!(gradient, [-1.0, 0.0, 1.0]);
         Ok(())
     }
 }

@@ -189,8 +189,8 @@ mod tests {
     fn binary_cross_entropy_has_the_correct_gradient_at_0() -> Result<()> {
         let score = candle_core::Var::new(&[0f64], &Device::Cpu)?;
         let store = PairLoss::Bce.loss(score.as_tensor(), &[0.25])?.backward()?;
-        let slope = store.get(score.as_tensor()).expect("a gradient").to_vec1::<f64>()?;
-        assert_eq!(slope, [0.25]);
+        let gradient = store.get(score.as_tensor()).expect("a gradient").to_vec1::<f64>()?;
+        assert_eq!(gradient, [0.25]);
         Ok(())
     }
 

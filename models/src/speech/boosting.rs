@@ -128,8 +128,8 @@ impl BoostTree {
                 Ok(index) => node.children[index].1,
                 Err(index) => {
                     node.children.insert(index, (*token, next));
-                    let gets = if at == ROOT { bonus.begin } else { bonus.next };
-                    let bonus = node.bonus + gets;
+                    let token_bonus = if at == ROOT { bonus.begin } else { bonus.next };
+                    let bonus = node.bonus + token_bonus;
                     self.nodes.push(Node { bonus, ..Node::default() });
                     next
                 }
@@ -182,8 +182,8 @@ impl BoostTree {
 
     /// Writes the bonus of each possible next token into `bonuses`, indexed by token id.
     pub fn bonuses(&self, state: BoostState, broken: BrokenMatch, bonuses: &mut [f32]) {
-        let of_others = |inside| self.step(state, None, inside, broken).1;
-        let (other, inside) = (of_others(false), of_others(true));
+        let outside_bonus = |inside| self.step(state, None, inside, broken).1;
+        let (other, inside) = (outside_bonus(false), outside_bonus(true));
         bonuses.fill(other);
         if inside != other {
             let tokens = bonuses.iter_mut().zip(&self.boundaries.continues_word);

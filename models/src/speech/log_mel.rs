@@ -100,7 +100,7 @@ impl LogMel {
     /// # Errors
     /// [`ModelError::BadConfig`] if the number of bands is 0 or exceeds the number of frequencies.
     pub fn whisper(bands: usize) -> Result<Self> {
-        Self::of_scale(Scale::ClampedLog10, bands)
+        Self::with_scale(Scale::ClampedLog10, bands)
     }
 
     /// Creates a Conformer's transform with this many bands `M`. Each band has mean 0 and standard
@@ -109,10 +109,10 @@ impl LogMel {
     /// # Errors
     /// The same as for [`LogMel::whisper`].
     pub fn conformer(bands: usize) -> Result<Self> {
-        Self::of_scale(Scale::NormalisedLn, bands)
+        Self::with_scale(Scale::NormalisedLn, bands)
     }
 
-    fn of_scale(scale: Scale, bands: usize) -> Result<Self> {
+    fn with_scale(scale: Scale, bands: usize) -> Result<Self> {
         // Whisper's window is periodic, the Conformer's is symmetric.
         let (transform, period) = match scale {
             Scale::ClampedLog10 => (WINDOW, WINDOW),
@@ -280,7 +280,7 @@ fn filters(bands: usize, transform: usize) -> Vec<Filter> {
     let top = hertz_to_mel(f64::from(SAMPLE_RATE) / 2.0);
     let edge = |i: usize| mel_to_hertz(top * i as f64 / (bands + 1) as f64);
     let frequency = |i: usize| i as f64 * f64::from(SAMPLE_RATE) / transform as f64;
-    let of_band = |band: usize| {
+    let band_filter = |band: usize| {
         let (low, middle, high) = (edge(band), edge(band + 1), edge(band + 2));
         let weight = |i: usize| {
             let (rise, fall) =
@@ -291,7 +291,7 @@ fn filters(bands: usize, transform: usize) -> Vec<Filter> {
         let weights = (first..frequencies).map(|i| weight(i) as f32);
         Filter { first, weights: weights.take_while(|weight| *weight > 0.0).collect() }
     };
-    (0..bands).map(of_band).collect()
+    (0..bands).map(band_filter).collect()
 }
 
 /// Slaney's mel scale: linear below 1 kHz, logarithmic above.

@@ -75,7 +75,7 @@ impl Decoder {
             return Ok(Vec::new());
         }
         let states = audio.states.detach();
-        let of_layer = |layer: &super::decoder::Layer| {
+        let keys_and_values = |layer: &super::decoder::Layer| {
             let (keys, values) = layer.cross_keys(&states)?;
             Ok((keys.detach(), values.detach()))
         };
@@ -84,7 +84,7 @@ impl Decoder {
         let mut state = DecodingState {
             decoder: self,
             rules,
-            keys: self.layers.iter().map(of_layer).collect::<Result<_>>()?,
+            keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
             runs: Segments::packed(&audio.lengths).keys().to_vec(),
             cache: KeyValueCache::new(self.layers.len(), slots, states.dtype(), states.device())?,
             before_start: start.unwrap_or(usize::MAX),
@@ -132,10 +132,10 @@ impl DecodingState<'_> {
     fn no_speech_of(&self, x: &Tensor) -> Result<Vec<f32>> {
         let Some(token) = self.rules.tokens.no_speech else { return Ok(Vec::new()) };
         let logits = self.decoder.logits(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
-        let of_row = |row: &Vec<f32>| {
+        let no_speech_probability = |row: &Vec<f32>| {
             row.get(token as usize).map_or(0.0, |logit| (logit - log_sum(row)).exp())
         };
-        Ok(logits.iter().map(of_row).collect())
+        Ok(logits.iter().map(no_speech_probability).collect())
     }
 }
 

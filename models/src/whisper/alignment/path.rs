@@ -64,8 +64,8 @@ pub(super) fn smooth(values: &[f64]) -> Vec<f64> {
     if count <= REACH {
         return values.to_vec();
     }
-    let at = |index: usize| match index.checked_sub(REACH) {
-        None => values[REACH - index],
+    let at = |position: usize| match position.checked_sub(REACH) {
+        None => values[REACH - position],
         Some(i) if i < count => values[i],
         Some(i) => values[2 * (count - 1) - i],
     };
@@ -90,7 +90,7 @@ mod tests {
         let next_positions = [(i + 1, j), (i, j + 1), (i + 1, j + 1)];
         let next_positions = next_positions.into_iter().filter(|(i, j)| *i < rows && *j < columns);
         let rest = next_positions
-            .map(|index| lowest_cost(costs, columns, index))
+            .map(|position| lowest_cost(costs, columns, position))
             .fold(f64::INFINITY, f64::min);
         if rest.is_finite() { own + rest } else { own }
     }
