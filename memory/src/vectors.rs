@@ -18,7 +18,7 @@ use crate::error::{MemoryError, one_line};
 const REMEDY: &str =
     "give a .npy file (C order) or a safetensors file of 16-, 32- or 64-bit floating point";
 /// The number of components that are converted at a time.
-const CONVERTED: usize = 1 << 16;
+const MAX_CONVERTED: usize = 1 << 16;
 
 /// A file of vectors, read row by row.
 pub struct VectorFile {
@@ -149,7 +149,7 @@ impl VectorFile {
         // Memory grows with the bytes read, not with the size in the header.
         let (mut read, mut bytes) = (Vec::new(), Vec::new());
         while read.len() < requested {
-            let count = CONVERTED.min(requested - read.len());
+            let count = MAX_CONVERTED.min(requested - read.len());
             bytes.resize(count * self.number.bytes(), 0);
             if let Err(error) = self.numbers.read_exact(&mut bytes) {
                 let reason = format!("ends before its last row, or cannot be read ({error})");
@@ -249,10 +249,12 @@ mod tests {
         let numbers = npy_bytes(&[1i64, 2], 2).unwrap();
         assert!(write("b.npy", &numbers).contains("has numbers of type '<i8'"));
         assert!(write("d.npy", &npy_bytes::<f32>(&[], 4).unwrap()).contains("is empty"));
-        let cut = npy_bytes(&[1f32; 8], 2).unwrap();
+        let truncated = npy_bytes(&[1f32; 8], 2).unwrap();
         let path = folder.path().join("c.npy");
-        std::fs::write(&path, &cut[..cut.len() - 5]).unwrap();
-        let Err(error) = VectorFile::open(&path, "keys") else { panic!("a cut file is read") };
+        std::fs::write(&path, &truncated[..truncated.len() - 5]).unwrap();
+        let Err(error) = VectorFile::open(&path, "keys") else {
+            panic!("a truncated file is read")
+        };
         assert!(error.to_string().contains("ends before its last row"), "{error}");
     }
 

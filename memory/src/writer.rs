@@ -298,8 +298,8 @@ impl Writer {
             self.generation = Arc::new(Generation::open(&self.folder, Some(&before))?);
             // Keeps the previous generation's files for a reader that has just read the old
             // pointer.
-            let (now, kept) = (self.generation.manifest(), before.manifest().folders());
-            sweep_all_but(&self.folder, Some(now), &kept)
+            let (new_manifest, needed) = (self.generation.manifest(), before.manifest().folders());
+            sweep_all_but(&self.folder, Some(new_manifest), &needed)
         };
         open_new().map_err(|error| change_made(&self.folder, number, error))?;
         self.is_behind = false;

@@ -123,10 +123,10 @@ fn k_above_the_number_of_entries_returns_all_entries() {
             let request = Queries { keys: &queries, k };
             index.search(generation, request, &Filter::default()).unwrap().hits
         };
-        let most = all(ROWS - 1);
-        assert!(most.iter().all(|hits| hits.len() == ROWS - 1));
+        let all_entries = all(ROWS - 1);
+        assert!(all_entries.iter().all(|hits| hits.len() == ROWS - 1));
         for k in [ROWS, 1_000_000, usize::MAX] {
-            assert!(all(k) == most);
+            assert!(all(k) == all_entries);
         }
     }
 }

@@ -232,15 +232,15 @@ fn a_reader_keeps_its_generation_during_writes() {
     }
     writer.delete(&[1]).unwrap();
     // Only generations without readers are removed.
-    let is_there = |number: u64| memory.join(format!("gen-{number:06}")).exists();
-    assert!(is_there(1) && is_there(2) && !is_there(3) && !is_there(4));
+    let is_present = |number: u64| memory.join(format!("gen-{number:06}")).exists();
+    assert!(is_present(1) && is_present(2) && !is_present(3) && !is_present(4));
     assert_eq!(all(&generation), before);
     assert!(generation.verify().is_empty());
     assert!(reader.reload().unwrap());
     assert_eq!(all(&reader.generation()).0.len(), before.0.len() - 1);
     drop(generation);
     writer.compact(|_| ()).unwrap();
-    assert!(!is_there(1) && !is_there(2));
+    assert!(!is_present(1) && !is_present(2));
     // Removing the folders anyway does not affect a reader.
     let generation = reader.generation();
     let before = all(&generation);

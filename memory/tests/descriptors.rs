@@ -52,13 +52,13 @@ fn an_error_says_whether_the_change_is_made() {
 
 fn change_with_few_descriptors(memory: &Path, free: usize) {
     let mut writer = Writer::open(memory).unwrap();
-    let mut taken = Vec::new();
+    let mut open_files = Vec::new();
     while let Ok(file) = File::open("/dev/null") {
-        taken.push(file);
+        open_files.push(file);
     }
-    taken.truncate(taken.len().saturating_sub(free));
+    open_files.truncate(open_files.len().saturating_sub(free));
     let changed = writer.delete(&[7]);
-    drop(taken);
+    drop(open_files);
     let now = Memory::open(memory).unwrap().generation();
     let is_made = now.row_of(7).unwrap().is_none();
     match &changed {

@@ -72,7 +72,7 @@ fn truncated_and_bit_flipped_files_are_read_or_refused() {
             .collect();
         assert!(!good.is_empty(), "{name}");
         for bytes in &good {
-            (0..bytes.len()).for_each(|cut| targets::run(name, &bytes[..cut]));
+            (0..bytes.len()).for_each(|end| targets::run(name, &bytes[..end]));
         }
         for round in 0..TURNED {
             let mut bytes = good[round % good.len()].clone();

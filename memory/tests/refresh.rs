@@ -90,10 +90,10 @@ fn readers_continue_while_the_worker_writes() {
     let writer = memory(&path);
     let memory = Memory::open(&path).unwrap();
     let before = search(&memory);
-    let (go_on, may_go_on) = channel::<()>();
+    let (resume, resumed) = channel::<()>();
     let mut encode = encode(2.0);
     let waiting = move |batch| {
-        may_go_on.recv().unwrap();
+        resumed.recv().unwrap();
         encode(batch)
     };
     let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 1 }, waiting);
@@ -102,7 +102,7 @@ fn readers_continue_while_the_worker_writes() {
         assert_eq!(search(&memory), before);
     }
     assert!(matches!(Writer::open(&path), Err(MemoryError::Locked { .. })));
-    go_on.send(()).unwrap();
+    resume.send(()).unwrap();
     let Adoption::Now(_) = refresh.adopt(1, &memory).unwrap() else { panic!("step 1 has come") };
     assert_ne!(search(&memory), before);
 }

@@ -38,7 +38,7 @@ fn tree(folder: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     found
 }
 
-const MARK: &str = "engram memory: this generation is not finished\n";
+const MARKER: &str = "engram memory: this generation is not finished\n";
 
 /// Writes files, and creates their folders.
 fn write(folder: &Path, files: &[(&str, &str)]) {
@@ -60,14 +60,14 @@ fn files_of_a_killed_writer_are_removed() {
         &[
             // A writer killed while writing, before the pointer, while writing the pointer, and
             // before its first file.
-            ("gen-000002.partial/UNFINISHED", MARK),
+            ("gen-000002.partial/UNFINISHED", MARKER),
             ("gen-000002.partial/keys.safetensors", "half"),
-            ("gen-000003/UNFINISHED", MARK),
+            ("gen-000003/UNFINISHED", MARKER),
             ("gen-000003/manifest.json", "{}"),
             ("gen-000003/graph-0-upper.safetensors", "half"),
             ("gen-000003/deleted-12.bits", "half"),
             (".CURRENT.engram-aB3xY9", "gen-0000"),
-            ("gen-000004.partial/UNFINISHED", &MARK[..7]),
+            ("gen-000004.partial/UNFINISHED", &MARKER[..7]),
         ],
     );
     fs::create_dir(memory.join("gen-000005.partial")).unwrap();
@@ -76,7 +76,7 @@ fn files_of_a_killed_writer_are_removed() {
     assert_eq!(tree(&memory), before);
     // A new build works in the folder of a killed first build.
     fs::remove_file(memory.join("CURRENT")).unwrap();
-    write(&memory, &[("gen-000001/UNFINISHED", MARK), (".CURRENT.engram-aB3xY9", "")]);
+    write(&memory, &[("gen-000001/UNFINISHED", MARKER), (".CURRENT.engram-aB3xY9", "")]);
     for error in [Memory::open(&memory).unwrap_err(), Writer::open(&memory).unwrap_err()] {
         assert!(matches!(error, MemoryError::NoMemory { .. }), "{error}");
     }
@@ -94,7 +94,7 @@ const OTHERS: [(&str, &str); 14] = [
     ("gen-000007/manifest.json", "{\"generation\": 7}"),
     ("gen-000008.partial/manifest.json", "{}"),
     ("gen-000009.partial/UNFINISHED", "business"),
-    ("gen-000010.backup/UNFINISHED", MARK),
+    ("gen-000010.backup/UNFINISHED", MARKER),
     (".CURRENT.backup", "6"),
     (".CURRENT.a1b2c3", "7"),
     (".LOCK.engram-a1b2c3", "8"),

@@ -16,7 +16,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The epsilon of the norm.
 const EPSILON: f64 = 1e-5;
 /// Standard deviation of a fresh down-projection.
-const DEVIATION: f64 = 0.02;
+const STD: f64 = 0.02;
 
 /// The settings of adapters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -122,7 +122,7 @@ impl BottleneckAdapter {
         let (up, bottleneck) = (builder.pp("up"), config.bottleneck);
         Ok(Self {
             norm: LayerNorm::new(width, EPSILON, &builder.pp("norm"))?,
-            down: Linear::new(width, bottleneck, DEVIATION, &builder.pp("down"))?,
+            down: Linear::new(width, bottleneck, STD, &builder.pp("down"))?,
             up: Linear {
                 weight: up.get("weight", &[width, bottleneck], Init::Zeros)?,
                 bias: Some(up.get("bias", &[width], Init::Zeros)?),

@@ -280,9 +280,9 @@ mod tests {
         let tensor = Tensor::zeros(100, DType::F32, &Device::Cpu).unwrap();
         save(&path, [("a", &tensor)].into_iter()).unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        for cut in [0, 7, 20, bytes.len() - 1] {
-            std::fs::write(&path, &bytes[..cut]).unwrap();
-            assert!(Weights::open(&path).is_err(), "cut at {cut}");
+        for end in [0, 7, 20, bytes.len() - 1] {
+            std::fs::write(&path, &bytes[..end]).unwrap();
+            assert!(Weights::open(&path).is_err(), "truncated after {end} bytes");
         }
     }
 

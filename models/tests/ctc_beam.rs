@@ -242,10 +242,10 @@ fn a_word_is_transcribed_if_its_bonus_exceeds_its_cost() -> Result<()> {
         vec![low, low, half, low, half],
     ];
     // `ac` and `a` have 0.3 each, `bc` and `b` 0.2.
-    let hear = |weight: f32| beam_search(&rows, 4, 8, Some(&tree(&[&[1, 2]], weight)));
+    let transcribe = |weight: f32| beam_search(&rows, 4, 8, Some(&tree(&[&[1, 2]], weight)));
     let costs = (0.3f64 / 0.2).ln();
     for (weight, expected) in [(0.0, &[0][..]), (0.26, &[0]), (0.28, &[1, 2]), (3.0, &[1, 2])] {
-        let found = hear(weight)?;
+        let found = transcribe(weight)?;
         assert_eq!(found[0].tokens, expected, "bonus {weight}, cost {costs}");
         assert_eq!(found.len(), 4);
         for text in found {

@@ -96,8 +96,8 @@ fn windows_over_time_and_frequency() -> Result<()> {
     let x = random(&[7, 4, 2], 1)?;
     let windows = Windows::square(3, 2, 1);
     let (weight, bias) = (random(&[2, 9], 2)?, random(&[2], 3)?);
-    let made = depthwise(&x, (&weight, &bias), &[4, 3], windows)?;
-    assert_eq!(made.dims(), [4, 2, 2]);
+    let output = depthwise(&x, (&weight, &bias), &[4, 3], windows)?;
+    assert_eq!(output.dims(), [4, 2, 2]);
     assert!(depthwise(&x, (&bias, &bias), &[7], windows).is_err());
     assert!(depthwise(&x, (&weight, &bias), &[7], Windows::over_time(3, 1, 1)).is_err());
     Ok(())

@@ -248,8 +248,8 @@ fn mismatched_weights_give_an_error_with_their_shapes() -> Result<()> {
         let missing = format!("encoder.layer.1.attention.self.{projection}.weight");
         let path = folder.path().join(format!("{name}.safetensors"));
         let all = candle_core::safetensors::load(fixture(name, "model.safetensors"), &Device::Cpu)?;
-        let kept = all.iter().filter(|(name, _)| **name != missing);
-        weights::save(&path, kept.map(|(name, tensor)| (name.as_str(), tensor)))?;
+        let remaining = all.iter().filter(|(name, _)| **name != missing);
+        weights::save(&path, remaining.map(|(name, tensor)| (name.as_str(), tensor)))?;
         let builder = ParameterBuilder::on_cpu(0).with_weights(open(&path)?);
         let error = build(name, json!({}), &builder).expect_err("a tensor is missing");
         let text = error.to_string();

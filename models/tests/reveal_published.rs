@@ -83,7 +83,7 @@ fn parameters_in_the_files_are_loaded_bit_by_bit_and_the_others_are_fresh() -> R
     let (t5, vit) = (open(&published.t5)?, open(&published.vit)?);
     let (before, after) = (fresh()?, fresh()?);
     let set = published.load_into(&after)?;
-    let (mut taken, mut kept) = (0, Vec::new());
+    let (mut num_loaded, mut fresh_parts) = (0, Vec::new());
     for (before, after) in before.iter().zip(after.iter()) {
         let (name, shape) = (after.name(), after.tensor().dims());
         let read = |weights: &Weights, there: &str, shape: &[usize]| {
@@ -111,16 +111,16 @@ fn parameters_in_the_files_are_loaded_bit_by_bit_and_the_others_are_fresh() -> R
             _ => {
                 assert_eq!(before.to_vec()?, after.to_vec()?, "{name}");
                 assert!(!set.contains(&name.to_owned()), "{name}");
-                kept.push(name.split('.').next().unwrap_or_default().to_owned());
+                fresh_parts.push(name.split('.').next().unwrap_or_default().to_owned());
                 continue;
             }
         };
         assert_eq!(after.to_vec()?, expected.flatten_all()?.to_vec1::<f32>()?, "{name}");
         assert!(set.contains(&name.to_owned()), "{name}");
-        taken += 1;
+        num_loaded += 1;
     }
-    assert_eq!((taken, set.len()), (set.len(), taken));
-    kept.dedup();
+    assert_eq!((num_loaded, set.len()), (set.len(), num_loaded));
+    fresh_parts.dedup();
     let own = [
         "image_head",
         "query_head",
@@ -130,7 +130,7 @@ fn parameters_in_the_files_are_loaded_bit_by_bit_and_the_others_are_fresh() -> R
         "dataset_gate",
         "att_transform",
     ];
-    assert_eq!(kept, own);
+    assert_eq!(fresh_parts, own);
     // The upper layers belong to the fusion, the lower layers to the base encoder.
     for layer in 0..3 {
         assert!(set.iter().any(|name| name.starts_with(&format!("encoder.block.{layer}."))));

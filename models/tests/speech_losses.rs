@@ -98,7 +98,7 @@ fn log_softmax(logits: &[f64], classes: usize) -> Vec<f64> {
 }
 
 /// Returns the labels of a path over frames: merges repeats, then removes blanks.
-fn said(path: &[u32], blank: u32) -> Vec<u32> {
+fn labels_of_path(path: &[u32], blank: u32) -> Vec<u32> {
     let mut path = path.to_vec();
     path.dedup();
     path.retain(|class| *class != blank);
@@ -121,7 +121,7 @@ fn ctc_of_all_paths(logits: &[f64], classes: usize, target: &[u32], blank: u32) 
     let rows = log_softmax(logits, classes);
     let mut total = 0.0;
     for path in sequences(logits.len() / classes, classes) {
-        if said(&path, blank) == target {
+        if labels_of_path(&path, blank) == target {
             let steps = path.iter().enumerate().map(|(t, c)| rows[t * classes + *c as usize]);
             total += steps.sum::<f64>().exp();
         }
@@ -401,8 +401,9 @@ fn masked_classes_are_ignored() -> Result<()> {
         let expected = run((&three, 3, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
         let found = run((&four, 4, dtype), &[1.0, 2.0], |x| loss(x, &[3, 1, 1]))?;
         assert_near(&found.0, &expected.0, 1e-6, "losses");
-        let kept: Vec<f64> = found.1.chunks(4).flat_map(|row| [row[0], row[1], row[3]]).collect();
-        assert_near(&kept, &expected.1, 1e-6, "gradient");
+        let unmasked: Vec<f64> =
+            found.1.chunks(4).flat_map(|row| [row[0], row[1], row[3]]).collect();
+        assert_near(&unmasked, &expected.1, 1e-6, "gradient");
         assert!(found.1.chunks(4).all(|row| row[2] == 0.0), "{dtype:?}: a masked class");
         // A finite mask value, in place of the first clip's label.
         let lowest: Vec<f64> = four.iter().map(|v| v.max(f64::from(f32::MIN))).collect();
@@ -460,14 +461,14 @@ fn buffers_are_overwritten_and_added_to() -> Result<()> {
         let finite = ctc.narrow(0, usize::from(!feasible), if feasible { 2 } else { 1 })?;
         Ok(((finite.sum_all()? * 0.5)? + transducer.sum_all()?)?)
     };
-    let mut taken = |loss: &Tensor| -> Result<Vec<f32>> {
+    let mut accumulated = |loss: &Tensor| -> Result<Vec<f32>> {
         gradients.backward(loss)?;
         Ok(gradients.by_name("logits").expect("a gradient").to_vec())
     };
-    let once = taken(&first(true)?)?;
-    let twice = taken(&first(true)?)?;
+    let once = accumulated(&first(true)?)?;
+    let twice = accumulated(&first(true)?)?;
     assert!(once.iter().zip(&twice).all(|(once, twice)| (2.0 * once - twice).abs() < 1e-6));
-    let with_others = taken(&first(false)?)?;
+    let with_others = accumulated(&first(false)?)?;
     gradients.clear();
     gradients.backward(&first(false)?)?;
     let alone = gradients.by_name("logits").expect("a gradient").to_vec();

@@ -98,9 +98,9 @@ fn fresh_positions_equal_the_published_sinusoids() -> Result<()> {
     let config = WhisperConfig::read(&fixture("whisper", "config.json"))?;
     let fresh = ParameterBuilder::on_cpu(1);
     Whisper::new(&config, &fresh)?;
-    let made = table(&fresh)?;
+    let computed = table(&fresh)?;
     let step = 10_000f64.ln() / 7.0;
-    for (i, value) in made.iter().enumerate() {
+    for (i, value) in computed.iter().enumerate() {
         let (position, channel) = ((i / 16) as f64, i % 16);
         let angle = position * (-step * (channel % 8) as f64).exp();
         let expected = if channel < 8 { angle.sin() } else { angle.cos() };
@@ -121,10 +121,10 @@ fn frames_equal_the_reference() -> Result<()> {
     for bands in [80, 128] {
         let mel = LogMel::whisper(bands)?;
         for (what, length) in [("alone", 0), ("padded", 480_000)] {
-            let made = mel.frames(&samples, length);
+            let computed = mel.frames(&samples, length);
             let expected = tensors[&format!("{what}.{bands}")].to_vec2::<f32>()?;
             for (i, expected) in expected.iter().enumerate() {
-                let row = &made.values[3 * i * bands..][..bands];
+                let row = &computed.values[3 * i * bands..][..bands];
                 for (found, expected) in row.iter().zip(expected) {
                     assert!(
                         (found - expected).abs() < 1e-4,
@@ -391,8 +391,8 @@ fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
     let pairs = bytes[44..].chunks_exact(2);
     let samples: Vec<f32> =
         pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
-    let made = LogMel::whisper(80)?.frames(&samples, whisper.config().max_samples());
-    let frames = Tensor::from_vec(made.values, (3000, 80), &Device::Cpu)?;
+    let computed = LogMel::whisper(80)?.frames(&samples, whisper.config().max_samples());
+    let frames = Tensor::from_vec(computed.values, (3000, 80), &Device::Cpu)?;
     let path = fixture("", "whisper_tiny_en.safetensors");
     let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
     let every = |tensor: &Tensor, step: u32| {

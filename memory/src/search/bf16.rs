@@ -54,14 +54,14 @@ impl Queries {
         let mut sums = [[0f32; KEYS]; QUERIES];
         for (panel, words) in buffer.chunks(self.length * KEYS).enumerate() {
             let first = panel * KEYS;
-            let kept = KEYS.min(rows - first);
+            let num_keys = KEYS.min(rows - first);
             for (group, queries) in self.words.chunks(self.length * QUERIES).enumerate() {
                 // SAFETY: the processor has the instructions.
                 unsafe { multiply(queries, words, &mut sums) };
                 let in_group = QUERIES.min(self.count - group * QUERIES);
                 for (query, sums) in sums.iter().enumerate().take(in_group) {
                     let at = (group * QUERIES + query) * rows + first;
-                    scores[at..at + kept].copy_from_slice(&sums[..kept]);
+                    scores[at..at + num_keys].copy_from_slice(&sums[..num_keys]);
                 }
             }
         }

@@ -32,7 +32,7 @@ const LAYERS: usize = 16;
 const CANDIDATES: RangeInclusive<usize> = 1..=100_000;
 
 /// How many keys ahead to prefetch, because keys are scattered in main memory.
-const AHEAD: usize = 2;
+const PREFETCH_DISTANCE: usize = 2;
 
 /// The settings for building a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -328,7 +328,7 @@ impl Graph {
                 }
             }
             for (at, row) in fresh.iter().enumerate() {
-                if let Some(later) = fresh.get(at + AHEAD) {
+                if let Some(later) = fresh.get(at + PREFETCH_DISTANCE) {
                     prefetch(key(*later)?);
                 }
                 let next = score(*row)?;

@@ -214,7 +214,8 @@ impl<'a> PreparedFilter<'a> {
             gates: filter.gates.as_deref(),
             sources,
         };
-        let longest = manifest.segments.iter().fold(0f32, |most, own| most.max(own.longest_key));
+        let longest =
+            manifest.segments.iter().fold(0f32, |maximum, own| maximum.max(own.longest_key));
         for (row, query) in queries.keys.chunks(width).enumerate() {
             let largest = norm(query) * f64::from(longest) * f64::from(prepared.largest_gate(row));
             if largest > MAX_SCORE {

@@ -11,21 +11,22 @@ const MAX_HEADER_BYTES: usize = 10_000;
 
 /// Reads the header. The numbers follow it in `file`.
 pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
-    let cut = |error: io::Error| format!("is not a .npy file: cannot read its header ({error})");
+    let unreadable =
+        |error: io::Error| format!("is not a .npy file: cannot read its header ({error})");
     let mut start = [0; 8];
-    file.read_exact(&mut start).map_err(cut)?;
+    file.read_exact(&mut start).map_err(unreadable)?;
     if !start.starts_with(MAGIC) {
         return Err("is not a .npy file: it does not start with \\x93NUMPY".to_owned());
     }
     let length = match start[6] {
         1 => {
             let mut length = [0; 2];
-            file.read_exact(&mut length).map_err(cut)?;
+            file.read_exact(&mut length).map_err(unreadable)?;
             usize::from(u16::from_le_bytes(length))
         }
         2 | 3 => {
             let mut length = [0; 4];
-            file.read_exact(&mut length).map_err(cut)?;
+            file.read_exact(&mut length).map_err(unreadable)?;
             u32::from_le_bytes(length) as usize
         }
         other => return Err(format!("has .npy version {other}; versions 1 to 3 are supported")),
@@ -34,7 +35,7 @@ pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
         return Err(format!("has a header of {length} bytes, more than {MAX_HEADER_BYTES}"));
     }
     let mut header = vec![0; length];
-    file.read_exact(&mut header).map_err(cut)?;
+    file.read_exact(&mut header).map_err(unreadable)?;
     let header = String::from_utf8(header).map_err(|_| "has a header that is not text")?;
     layout(&header)
 }

@@ -126,11 +126,11 @@ impl<'a> Beams<'a> {
             free[self.running[*parent].slot] = false;
         }
         let mut free = (0..free.len()).filter(|slot| free[*slot]);
-        let (mut kept, mut copies) = (vec![false; self.running.len()], Vec::new());
+        let (mut slot_is_kept, mut copies) = (vec![false; self.running.len()], Vec::new());
         let mut next = Vec::with_capacity(chosen.len());
         for (_, parent, candidate) in chosen {
             let mut beam = self.running[parent].extended(candidate);
-            if std::mem::replace(&mut kept[parent], true) {
+            if std::mem::replace(&mut slot_is_kept[parent], true) {
                 let Some(slot) = free.next() else { continue };
                 copies.push((beam.slot, slot));
                 beam.slot = slot;

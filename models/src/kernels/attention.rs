@@ -237,14 +237,14 @@ impl Kernel for AttentionKernel {
         let sizes = self.check(&dims)?;
         let (s, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
         let at_bias = inputs.len() - 1;
-        let wants_bias = s.bias.is_some() && wanted[at_bias].is_some();
+        let needs_bias_gradient = s.bias.is_some() && wanted[at_bias].is_some();
         let results: Vec<Vec<HeadGradients>> = heads
             .par_iter()
             .zip(&self.log_sums)
             .map(|(heads, log_sums)| {
                 let sums = |h: usize, head: &Head| &log_sums[h * head.query.length..];
                 let one = |(h, head): (usize, &Head)| {
-                    s.head_backward(*head, sums(h, head), output, gradient, wants_bias)
+                    s.head_backward(*head, sums(h, head), output, gradient, needs_bias_gradient)
                 };
                 heads.par_iter().enumerate().map(one).collect()
             })
@@ -262,7 +262,7 @@ impl Kernel for AttentionKernel {
                 }
             });
         }
-        if let (true, Some(bias)) = (wants_bias, &mut wanted[at_bias]) {
+        if let (true, Some(bias)) = (needs_bias_gradient, &mut wanted[at_bias]) {
             let sums = bias.as_sum();
             for (head, d) in heads.iter().flatten().zip(results.iter().flatten()) {
                 for (row, values) in d.bias.chunks(head.key.length.max(1)).enumerate() {

@@ -196,7 +196,7 @@ impl Chain {
             }
         }
         if self.inputs.iter().all(|input| !input.track_op()) {
-            return self.run_apart();
+            return self.run_without_graph();
         }
         let inputs: Vec<&Tensor> = self.inputs.iter().collect();
         apply(self.steps, &inputs)
@@ -204,7 +204,7 @@ impl Chain {
 
     /// Runs the kernels without gradients. Each kernel is dropped after it runs, and each output
     /// after its last use.
-    fn run_apart(self) -> candle_core::Result<Tensor> {
+    fn run_without_graph(self) -> candle_core::Result<Tensor> {
         let list = self.steps.list;
         let last_use =
             |source: Source| list.iter().rposition(|step| step.from.contains(&source)).unwrap_or(0);

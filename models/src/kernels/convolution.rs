@@ -175,7 +175,7 @@ impl Kernel for Convolution {
                 let rows = Matrix::new(rows, count, sizes.window());
                 matmul_on_this_thread(rows, weight, 1.0, output, sizes.out_channels);
                 if self.relu {
-                    cut_below_zero(output);
+                    apply_relu(output);
                 }
             },
         );
@@ -279,7 +279,7 @@ impl Kernel for Convolution {
 }
 
 vectorised! {
-    fn cut_below_zero(values: &mut [f32]) {
+    fn apply_relu(values: &mut [f32]) {
         for value in values {
             *value = if *value < 0.0 { 0.0 } else { *value };
         }

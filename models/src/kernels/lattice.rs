@@ -43,17 +43,17 @@ pub(crate) fn lattice_loss<L: Lattice>(
     if expected != Some(rows) {
         candle_core::bail!("{}: {rows} rows of logits, but the clips need {expected:?}", L::NAME);
     }
-    apply(LatticeLoss { clips, width, read: Vec::new() }, &[logits])
+    apply(LatticeLoss { clips, width, states: Vec::new() }, &[logits])
 }
 
 struct LatticeLoss<L> {
     clips: Vec<L>,
     width: usize,
-    read: Vec<Read>,
+    states: Vec<ForwardState>,
 }
 
 /// The values of a clip saved by the forward pass; only the loss if it is not finite.
-struct Read {
+struct ForwardState {
     loss: f64,
     softmaxes: Vec<Softmax>,
     emissions: Vec<Wide>,
@@ -68,7 +68,7 @@ struct Softmax {
     sum: f64,
 }
 
-impl Read {
+impl ForwardState {
     fn new<T: Copy + Sync + Into<f64>>(
         (clip, logits, width): (&impl Lattice, &[T], usize),
         softmax: impl Fn(&[T]) -> Softmax + Sync,
@@ -184,9 +184,10 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
         let clips = self.clips.par_iter().zip(self.split(inputs[0].data));
-        let read = clips.map(|(clip, logits)| Read::new((clip, logits, self.width), Softmax::new));
-        self.read = read.collect();
-        let losses = self.read.iter().map(|read| read.loss as f32).collect();
+        let states =
+            clips.map(|(clip, logits)| ForwardState::new((clip, logits, self.width), Softmax::new));
+        self.states = states.collect();
+        let losses = self.states.iter().map(|state| state.loss as f32).collect();
         Ok((losses, Shape::from(self.clips.len())))
     }
 
@@ -199,25 +200,29 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
     ) -> candle_core::Result<()> {
         let Some(dx) = &mut wanted[0] else { return Ok(()) };
         let add = dx.beta() != 0.0;
-        let clips = self.clips.par_iter().zip(&self.read).zip(gradient);
+        let clips = self.clips.par_iter().zip(&self.states).zip(gradient);
         let clips = clips.zip(self.split(inputs[0].data)).zip(self.split_mut(&mut dx.data));
-        clips.for_each(|((((clip, read), &dy), logits), dx)| {
-            if !read.loss.is_finite() {
+        clips.for_each(|((((clip, state), &dy), logits), dx)| {
+            if !state.loss.is_finite() {
                 if !add {
                     dx.fill(0.0);
                 }
                 return;
             }
-            read.gradient((clip, logits, self.width), dx, |dx, logits, softmax, share, emitted| {
-                let scale = match softmax.is_possible() {
-                    true => (f64::from(dy) * share / softmax.sum) as f32,
-                    false => 0.0,
-                };
-                row_gradient(logits, softmax.top as f32, scale, dx, add);
-                for (class, posterior) in emitted {
-                    dx[class] -= (f64::from(dy) * posterior) as f32;
-                }
-            });
+            state.gradient(
+                (clip, logits, self.width),
+                dx,
+                |dx, logits, softmax, share, emitted| {
+                    let scale = match softmax.is_possible() {
+                        true => (f64::from(dy) * share / softmax.sum) as f32,
+                        false => 0.0,
+                    };
+                    row_gradient(logits, softmax.top as f32, scale, dx, add);
+                    for (class, posterior) in emitted {
+                        dx[class] -= (f64::from(dy) * posterior) as f32;
+                    }
+                },
+            );
         });
         Ok(())
     }
@@ -234,11 +239,11 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         let losses: Vec<f64> = clips
             .zip(self.split_mut(&mut gradient))
             .map(|((clip, logits), gradient)| {
-                let read = Read::new((clip, logits, self.width), Softmax::in_f64);
-                if read.loss.is_finite() {
-                    read.gradient((clip, logits, self.width), gradient, gradient_in_f64);
+                let state = ForwardState::new((clip, logits, self.width), Softmax::in_f64);
+                if state.loss.is_finite() {
+                    state.gradient((clip, logits, self.width), gradient, gradient_in_f64);
                 }
-                read.loss
+                state.loss
             })
             .collect();
         let (clips, like) = (self.clips.len(), (logits.dtype(), logits.device()));
@@ -259,8 +264,8 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         let clip_of_row = tensor(clip_of_row, (clips, logits.dim(0)?))?;
         let gradient = tensor(gradient, logits.dims2()?)?;
         // A masked class would give infinity times 0, which is NaN.
-        let kept = gradient.ne(0.0)?.where_cond(logits, &gradient.zeros_like()?)?;
-        let rows = (kept * gradient)?.sum_keepdim(1)?;
+        let finite_logits = gradient.ne(0.0)?.where_cond(logits, &gradient.zeros_like()?)?;
+        let rows = (finite_logits * gradient)?.sum_keepdim(1)?;
         let nothing = clip_of_row.matmul(&(&rows - rows.detach())?)?;
         // Blocks every gradient of a loss that is not finite.
         let finite = Tensor::from_vec(finite, (clips, 1), &Device::Cpu)?.to_device(like.1)?;

@@ -93,10 +93,10 @@ pub(super) fn read(path: &Path) -> Result<Graph> {
     let bad = |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
     let published: Published = serde_json::from_slice(&text)
         .map_err(|error| bad(format!("not a graph of operations: {error}")))?;
-    understood(published).map_err(bad)
+    parse(published).map_err(bad)
 }
 
-fn understood(published: Published) -> std::result::Result<Graph, String> {
+fn parse(published: Published) -> std::result::Result<Graph, String> {
     let input = shape_of(&published.input_shape)?;
     // Maps each tensor of the file to its value and shape.
     let mut known = HashMap::from([(published.input_tensor, (0, input))]);

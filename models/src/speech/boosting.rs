@@ -139,15 +139,15 @@ impl BoostTree {
     }
 
     fn set_fallbacks(&mut self, sequence: &[u32]) {
-        let (mut at, mut kept, mut kept_tokens) = (ROOT, 0.0, 0);
+        let (mut at, mut bonus_of_completed, mut completed_tokens) = (ROOT, 0.0, 0);
         for (read, token) in sequence.iter().enumerate() {
             let before = &self.nodes[at as usize];
             if before.is_end && !self.boundaries.continues_word(*token) {
-                (kept, kept_tokens) = (before.bonus, read);
+                (bonus_of_completed, completed_tokens) = (before.bonus, read);
             }
             let Some(next) = self.child(at, *token) else { return };
             at = next;
-            let starts = kept_tokens.max(1)..=read;
+            let starts = completed_tokens.max(1)..=read;
             let found = starts
                 .filter(|start| {
                     let inside = self.boundaries.ends_in_word(sequence[start - 1]);
@@ -158,7 +158,7 @@ impl BoostTree {
                     end.try_fold(ROOT, |node, token| self.child(node, *token))
                 });
             let node = &mut self.nodes[at as usize];
-            (node.completed_bonus, node.fallback) = (kept, found.unwrap_or(ROOT));
+            (node.completed_bonus, node.fallback) = (bonus_of_completed, found.unwrap_or(ROOT));
         }
     }
 

@@ -41,7 +41,7 @@ const LONG_TRANSFORM: usize = 512;
 /// Conformer: the pre-emphasis coefficient.
 const PREEMPHASIS: f32 = 0.97;
 /// Conformer: added to the power, 2^-24.
-const GUARD: f32 = 5.960_464_5e-8;
+const POWER_EPSILON: f32 = 5.960_464_5e-8;
 /// Conformer: added to the standard deviation.
 const EPSILON: f32 = 1e-5;
 /// Frames computed by one task.
@@ -151,9 +151,9 @@ impl LogMel {
         let occupied = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
         values[..occupied * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
             |(block, values)| {
-                let mut space = Space::new(self.fourier.as_ref());
+                let mut buffers = Buffers::new(self.fourier.as_ref());
                 for (i, frame) in values.chunks_mut(bands).enumerate() {
-                    self.frame((block * FRAMES + i) * HOP, (samples, length), &mut space, frame);
+                    self.frame((block * FRAMES + i) * HOP, (samples, length), &mut buffers, frame);
                 }
             },
         );
@@ -174,7 +174,7 @@ impl LogMel {
     fn logarithm(&self, power: f32) -> f32 {
         match self.scale {
             Scale::ClampedLog10 => power.max(MIN_POWER).log10(),
-            Scale::NormalisedLn => (power + GUARD).ln(),
+            Scale::NormalisedLn => (power + POWER_EPSILON).ln(),
         }
     }
 
@@ -196,25 +196,25 @@ impl LogMel {
         &self,
         center: usize,
         (samples, length): (&[f32], usize),
-        space: &mut Space,
+        buffers: &mut Buffers,
         bands: &mut [f32],
     ) {
         let first = center as isize - (WINDOW / 2) as isize;
-        space.input.fill(0.0);
-        for (i, (value, window)) in space.input.iter_mut().zip(&self.window).enumerate() {
+        buffers.input.fill(0.0);
+        for (i, (value, window)) in buffers.input.iter_mut().zip(&self.window).enumerate() {
             *value = window * self.sample(first + i as isize, (samples, length));
         }
         let result = self.fourier.process_with_scratch(
-            &mut space.input,
-            &mut space.spectrum,
-            &mut space.scratch,
+            &mut buffers.input,
+            &mut buffers.spectrum,
+            &mut buffers.scratch,
         );
         debug_assert!(result.is_ok(), "the plan allocated the buffers");
-        for (power, value) in space.power.iter_mut().zip(&space.spectrum) {
+        for (power, value) in buffers.power.iter_mut().zip(&buffers.spectrum) {
             *power = value.norm_sqr();
         }
         for (band, filter) in bands.iter_mut().zip(&self.filters) {
-            let powers = &space.power[filter.first..];
+            let powers = &buffers.power[filter.first..];
             let sum: f32 = filter.weights.iter().zip(powers).map(|(w, p)| w * p).sum();
             *band = self.logarithm(sum);
         }
@@ -228,14 +228,14 @@ impl std::fmt::Debug for LogMel {
 }
 
 /// The buffers for computing one window.
-struct Space {
+struct Buffers {
     input: Vec<f32>,
     spectrum: Vec<Complex32>,
     power: Vec<f32>,
     scratch: Vec<Complex32>,
 }
 
-impl Space {
+impl Buffers {
     fn new(fourier: &dyn RealToComplex<f32>) -> Self {
         Self {
             input: fourier.make_input_vec(),

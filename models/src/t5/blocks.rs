@@ -313,7 +313,7 @@ impl DecoderLayer {
         let normed = chain.norm(x, self.norm.as_norm());
         let attended = self.attention.self_attention(&mut chain, normed, bias, &self_options);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
-        self.rest(chain, x, (keys, values, cross), mode)
+        self.finish_forward(chain, x, (keys, values, cross), mode)
     }
 
     /// One causal step of [`DecoderLayer::forward`] for the next row of each sequence, with the
@@ -336,11 +336,11 @@ impl DecoderLayer {
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        self.rest(chain, x, others, mode)
+        self.finish_forward(chain, x, others, mode)
     }
 
     /// Runs the block after its self-attention.
-    fn rest(
+    fn finish_forward(
         &self,
         mut chain: Chain,
         x: Value,

@@ -124,12 +124,12 @@ impl DecodingState<'_> {
             x = layer.step(&x, (own, &step), (keys, values, &cross))?.detach();
         }
         if index == self.before_start {
-            self.no_speech = self.no_speech_of(&x)?;
+            self.no_speech = self.no_speech_probabilities(&x)?;
         }
         Ok(x)
     }
 
-    fn no_speech_of(&self, x: &Tensor) -> Result<Vec<f32>> {
+    fn no_speech_probabilities(&self, x: &Tensor) -> Result<Vec<f32>> {
         let Some(token) = self.rules.tokens.no_speech else { return Ok(Vec::new()) };
         let logits = self.decoder.logits(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
         let no_speech_probability = |row: &Vec<f32>| {

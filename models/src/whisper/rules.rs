@@ -10,7 +10,7 @@ use crate::kernels::log_sum;
 use crate::speech::boosting::BoostTree;
 
 /// The first timestamp of a clip is at most this many seconds.
-const LATEST_START: f64 = 1.0;
+const MAX_FIRST_TIMESTAMP: f64 = 1.0;
 
 /// The number of repetitions that counts as a loop.
 const REPEATS: usize = 5;
@@ -76,8 +76,8 @@ impl DecodingRules {
         }
         if tokens.is_empty() {
             mask(&mut logits[..first]);
-            let latest = first + (LATEST_START / TIMESTAMP_STEP) as usize + 1;
-            mask(logits.iter_mut().skip(latest));
+            let last_allowed = first + (MAX_FIRST_TIMESTAMP / TIMESTAMP_STEP) as usize + 1;
+            mask(logits.iter_mut().skip(last_allowed));
         }
         let (texts, timestamps) = logits.split_at(first);
         let likeliest = texts.iter().copied().fold(f32::NEG_INFINITY, f32::max);

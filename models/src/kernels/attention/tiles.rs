@@ -115,14 +115,14 @@ impl Sources<'_> {
         log_sums: &[f32],
         output: &[f32],
         gradient: &[f32],
-        wants_bias: bool,
+        needs_bias_gradient: bool,
     ) -> HeadGradients {
         let (l_q, l_k, size) = (head.query.length, head.key.length, head.size);
         let mut d = HeadGradients {
             q: vec![0.0; l_q * size],
             k: vec![0.0; l_k * size],
             v: vec![0.0; l_k * size],
-            bias: vec![0.0; if wants_bias { l_q * l_k } else { 0 }],
+            bias: vec![0.0; if needs_bias_gradient { l_q * l_k } else { 0 }],
         };
         let tile_size = QUERY_TILE.min(l_q) * KEY_TILE.min(l_k);
         let mut weights = vec![0.0; tile_size];
@@ -153,7 +153,7 @@ impl Sources<'_> {
                 );
                 let (dk, dv) = (&mut d.k[j * size..], &mut d.v[j * size..]);
                 matmul(1.0, Matrix::new(weights, rows, columns).t(), dy, 1.0, dv, size);
-                if wants_bias {
+                if needs_bias_gradient {
                     for (row, score_gradients) in score_gradients.chunks(columns).enumerate() {
                         let start = (i + row) * l_k + j;
                         d.bias[start..start + columns].copy_from_slice(score_gradients);

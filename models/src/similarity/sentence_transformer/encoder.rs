@@ -157,8 +157,8 @@ impl SentenceEncoder {
 
     /// Whether prompt tokens must be counted, because a module excludes them.
     pub fn counts_prompt(&self) -> bool {
-        let leaves_out = |module: &SentenceModule| matches!(&module.step, Step::Pooling(config) if !config.include_prompt);
-        self.modules.iter().any(leaves_out)
+        let excludes_prompt = |module: &SentenceModule| matches!(&module.step, Step::Pooling(config) if !config.include_prompt);
+        self.modules.iter().any(excludes_prompt)
     }
 
     /// Returns the vectors of `S` texts: `[S, D]`.
