@@ -20,12 +20,12 @@ pub(crate) fn prefix(name: &OsStr) -> OsString {
     prefix
 }
 
-/// Whether `file_name` is a temporary of `of` left by a killed [`write_file`](crate::write_file) or
-/// [`FolderWriter`](crate::FolderWriter).
-pub fn is_leftover(file_name: &OsStr, of: &str) -> bool {
+/// Whether `file_name` is a temporary of `target` left by a killed
+/// [`write_file`](crate::write_file) or [`FolderWriter`](crate::FolderWriter).
+pub fn is_leftover(file_name: &OsStr, target: &str) -> bool {
     let random = file_name
         .to_str()
-        .and_then(|name| name.strip_prefix('.')?.strip_prefix(of)?.strip_prefix(MARKER));
+        .and_then(|name| name.strip_prefix('.')?.strip_prefix(target)?.strip_prefix(MARKER));
     random.is_some_and(|random| {
         random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
     })

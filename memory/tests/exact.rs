@@ -99,8 +99,8 @@ fn keys_that_bfloat16_cannot_distinguish_are_ordered() {
         Writer::create(temporary.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
     let sources = writer.generation().manifest().sources.clone();
     for k in [1, 10, 100] {
-        let of = Queries { keys: &queries, k };
-        let found = Exact.search(writer.generation(), of, &Filter::default()).unwrap();
+        let request = Queries { keys: &queries, k };
+        let found = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
         assert_eq!(ids(&found), plain.search(&queries, k, &Filter::default(), &sources));
     }
 }
@@ -138,8 +138,8 @@ fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<
         Writer::create(temporary.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
     let sources = writer.generation().manifest().sources.clone();
     let filter = Filter { gates, ..Filter::default() };
-    let of = Queries { keys: queries, k: 5 };
-    let found = Exact.search(writer.generation(), of, &filter).unwrap();
+    let request = Queries { keys: queries, k: 5 };
+    let found = Exact.search(writer.generation(), request, &filter).unwrap();
     assert_eq!(ids(&found), plain.search(queries, 5, &filter, &sources));
 }
 
@@ -211,8 +211,9 @@ fn queries_and_filters_that_do_not_fit_are_refused() {
         refused(&[1.0; 6], 1, Filter::default()).contains("width 6, but the memory has width 5")
     );
     assert!(refused(&[f32::NAN; 5], 1, Filter::default()).contains("query 0 contains NaN"));
-    let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
-    let error = refused(&[1.0; 5], 1, of("web"));
+    let of_source =
+        |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
+    let error = refused(&[1.0; 5], 1, of_source("web"));
     assert!(error.contains("no entry has the source `web`; the sources are `"), "{error}");
     let filter = Filter { gates: Some(vec![1.0; 2]), ..Filter::default() };
     assert!(refused(&[1.0; 5], 1, filter).contains("the number of gates is 2"));
@@ -253,19 +254,21 @@ fn only_the_given_ids_are_found() {
 fn a_source_without_entries_is_an_error() {
     let temporary = folder();
     let (mut writer, _) = memory(&temporary.path().join("m"), 5, true);
-    let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
+    let of_source =
+        |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
     let keys = [1.0; 5];
     let queries = Queries { keys: &keys, k: 5000 };
-    let found = Exact.search(writer.generation(), queries, &of("vqa")).unwrap();
+    let found = Exact.search(writer.generation(), queries, &of_source("vqa")).unwrap();
     let ids: Vec<i64> = found.hits[0].iter().map(|hit| hit.id).collect();
     let before = writer.generation().clone();
     writer.delete(&ids).unwrap();
-    let error = Exact.search(writer.generation(), queries, &of("vqa")).unwrap_err().to_string();
+    let error =
+        Exact.search(writer.generation(), queries, &of_source("vqa")).unwrap_err().to_string();
     assert!(error.contains("no entry has the source `vqa`"), "{error}");
     writer.compact(|_| ()).unwrap();
     // The previous generation is still valid for its holder; its rows differ from the next
     // generation's.
-    assert_eq!(Exact.search(&before, queries, &of("vqa")).unwrap(), found);
+    assert_eq!(Exact.search(&before, queries, &of_source("vqa")).unwrap(), found);
     let last = found.hits[0].iter().map(|hit| hit.row).max().unwrap();
     let error = writer.generation().entry(last).unwrap_err().to_string();
     assert!(error.contains("must be a row of this generation"), "{error}");

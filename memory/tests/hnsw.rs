@@ -82,7 +82,7 @@ fn recall_is_high_with_every_filter() {
     let generation = writer.generation();
     let sources = generation.manifest().sources.clone();
     let rare = sources.iter().position(|name| name == "rare").unwrap();
-    let of = |names: &[&str]| Filter {
+    let of_sources = |names: &[&str]| Filter {
         sources: Some(names.iter().map(|name| name.to_string()).collect()),
         ..Filter::default()
     };
@@ -91,7 +91,7 @@ fn recall_is_high_with_every_filter() {
         |query: usize| (0..sources.len()).map(move |s| 0.1 + ((query + s) % 4) as f32 / 4.0);
     for (name, filter) in [
         ("everything", Filter::default()),
-        ("two sources", of(&["wit", "kg"])),
+        ("two sources", of_sources(&["wit", "kg"])),
         ("documents", Filter { excluded_documents: documents, ..Filter::default() }),
         (
             "gates",
@@ -105,7 +105,7 @@ fn recall_is_high_with_every_filter() {
         }
     }
     // With few remaining rows, or gates that remove the order, the search is exact.
-    assert_eq!(both(generation, &of(&["rare"]), 10), 1.0);
+    assert_eq!(both(generation, &of_sources(&["rare"]), 10), 1.0);
     let mut zeros = vec![0.0; QUERIES * sources.len()];
     zeros.iter_mut().skip(rare).step_by(sources.len()).for_each(|gate| *gate = 1.0);
     assert_eq!(both(generation, &Filter { gates: Some(zeros), ..Filter::default() }, 10), 1.0);
@@ -144,9 +144,9 @@ fn repeated_keys_have_a_graph() {
     writer.index(GraphSettings::default(), || ()).unwrap();
     let (generation, keys) = (writer.generation(), queries());
     let graph = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
-    let of = Queries { keys: &keys, k: 10 };
-    let found = graph.search(generation, of, &Filter::default()).unwrap();
-    let exact = Exact.search(generation, of, &Filter::default()).unwrap();
+    let request = Queries { keys: &keys, k: 10 };
+    let found = graph.search(generation, request, &Filter::default()).unwrap();
+    let exact = Exact.search(generation, request, &Filter::default()).unwrap();
     assert!(found.recall(&exact) >= 0.95, "recall {}", found.recall(&exact));
 }
 

@@ -48,11 +48,11 @@ fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
         if step == 3 {
             let steps = RefreshSteps { start: step, lag: 4 };
             let mut encode = encode(0.37);
-            let slow = move |batch| {
+            let delayed = move |batch| {
                 std::thread::sleep(delay);
                 encode(batch)
             };
-            running = writer.take().map(|writer| Refresh::start(writer, steps, slow));
+            running = writer.take().map(|writer| Refresh::start(writer, steps, delayed));
         }
         if let Some(refresh) = running.take() {
             match refresh.adopt(step, &memory).unwrap() {

@@ -234,7 +234,10 @@ fn best_rq_masks_spans_and_returns_their_codes() -> Result<()> {
         let changed: Vec<bool> = before.iter().zip(&after).map(|(a, b)| a != b).collect();
         hidden += changed.iter().filter(|changed| **changed).count();
         for (row, _) in after.iter().zip(&changed).filter(|(_, changed)| **changed) {
-            assert!(row.iter().all(|value| value.abs() < 0.6), "noise of deviation 0.1: {row:?}");
+            assert!(
+                row.iter().all(|value| value.abs() < 0.6),
+                "noise with standard deviation 0.1: {row:?}"
+            );
         }
         for (state, changed) in changed.chunks(4).enumerate() {
             let index = first + state as u32;
@@ -309,8 +312,8 @@ fn the_quantiser_has_no_gradient() -> Result<()> {
         assert_eq!(parameter.is_trainable(), !is_quantiser, "{name}");
         assert_eq!(gradients.get(parameter.tensor()).is_some(), !is_quantiser, "{name}");
     }
-    let nothing = engram_models::speech::best_rq::MaskedStates { states: vec![], codes: vec![] };
-    assert!(best_rq.logits(&audio, &nothing).is_err());
+    let empty = engram_models::speech::best_rq::MaskedStates { states: vec![], codes: vec![] };
+    assert!(best_rq.logits(&audio, &empty).is_err());
     for bad in [
         BestRqConfig { num_codes: 0, ..BestRqConfig::default() },
         BestRqConfig { mask_probability: f64::NAN, ..BestRqConfig::default() },

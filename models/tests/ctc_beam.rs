@@ -110,7 +110,7 @@ fn all_beams_together_are_all_texts() -> Result<()> {
 #[test]
 fn pruning_omits_no_relevant_token() -> Result<()> {
     // The reference search: all tokens of all beams, text by text.
-    let slow = |rows: &Rows, blank: u32, beams: usize, words: Option<&BoostTree>| {
+    let exhaustive = |rows: &Rows, blank: u32, beams: usize, words: Option<&BoostTree>| {
         let given = |tokens: &[u32]| {
             let Some(tree) = words else { return 0.0 };
             let mut state = BoostState::default();
@@ -152,7 +152,7 @@ fn pruning_omits_no_relevant_token() -> Result<()> {
         let (rows, blank) = (rows(9, classes, 3.0, seed), (seed % classes) as u32);
         for boost in [None, Some(&words)] {
             let found = beam_search(&rows, blank, beams, boost)?;
-            let reference = slow(&rows, blank, beams, boost);
+            let reference = exhaustive(&rows, blank, beams, boost);
             assert_eq!(found.len(), reference.len());
             for Hypothesis { tokens, log_probability, .. } in found {
                 let exact = reference.get(&tokens).copied().unwrap_or(f64::NAN);

@@ -59,8 +59,8 @@ fn a_small_graph_equals_candle_convolutions() -> Result<()> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let network = read(folder.path(), &graph())?;
     assert_eq!((network.image_size(), network.embedding_size()), ((5, 4), 2));
-    let of = parameters()?;
-    let p = |i: usize| of[i].1.clone();
+    let list = parameters()?;
+    let p = |i: usize| list[i].1.clone();
     let images = wave(&[2, 3, 5, 4], 0.7)?;
     let bias = |i: usize| p(i).reshape((1, 2, 1, 1));
     // 5 rows with stride 2: one zero on both sides. 4 columns: one zero on the right.

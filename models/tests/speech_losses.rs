@@ -62,8 +62,8 @@ fn ctc_equals_torch() -> Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/ctc/expected.safetensors");
     let tensors: HashMap<String, Tensor> = candle_core::safetensors::load(path, &Device::Cpu)?;
     for classes in [5, 40] {
-        let of = |name: &str| tensors[&format!("{classes}.{name}")].to_dtype(DType::F64);
-        let list = |name: &str| of(name)?.flatten_all()?.to_vec1::<f64>();
+        let tensor = |name: &str| tensors[&format!("{classes}.{name}")].to_dtype(DType::F64);
+        let list = |name: &str| tensor(name)?.flatten_all()?.to_vec1::<f64>();
         let mut labels = list("targets")?.into_iter().map(|label| label as u32);
         let lengths = list("target_lengths")?;
         let targets = lengths.iter().map(|n| labels.by_ref().take(*n as usize).collect());
@@ -525,8 +525,8 @@ fn mismatched_inputs_are_refused() -> Result<()> {
             let error = ctc_of(options).unwrap_err();
             assert!(error.contains(why) && error.contains("CTC"), "{error}");
         }
-        let of = |options| transducer_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
-        assert!(of(transducer(&[2, 2], &[&[1], &[]], 0)).is_ok());
+        let result = |options| transducer_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
+        assert!(result(transducer(&[2, 2], &[&[1], &[]], 0)).is_ok());
         for (options, why) in [
             (transducer(&[2, 3], &[&[1], &[]], 0), "6 rows"),
             (transducer(&[usize::MAX, 2], &[&[1], &[2]], 0), "6 rows"),
@@ -535,7 +535,7 @@ fn mismatched_inputs_are_refused() -> Result<()> {
             (transducer(&[2, 2], &[&[3], &[]], 3), "label 3"),
             (transducer(&[2, 2], &[&[3], &[]], 9), "blank 9"),
         ] {
-            let error = of(options).unwrap_err();
+            let error = result(options).unwrap_err();
             assert!(error.contains(why) && error.contains("transducer"), "{error}");
         }
         let flat = Tensor::zeros(6, dtype, &Device::Cpu)?;

@@ -70,16 +70,18 @@ fn given() -> Result<Given> {
 }
 
 fn assert_is(name: &str, found: &Alignment, given: &Given, tolerance: f32) -> Result<()> {
-    let of = |what: &str| Ok::<_, ModelError>(given.tensors[&format!("{what}.{name}")].clone());
+    let expected_tensor =
+        |what: &str| Ok::<_, ModelError>(given.tensors[&format!("{what}.{name}")].clone());
     let starts: Vec<u32> = found.starts.iter().map(|start| *start as u32).collect();
     assert_eq!(starts, integers(&given.tensors, &format!("starts.{name}"))?);
     let floats = |tensor: Tensor| -> Result<Vec<f32>> {
         Ok(tensor.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?)
     };
     let weights: Vec<f32> = found.weights.iter().map(|weight| *weight as f32).collect();
-    let difference = relative_difference(&weights, &floats(of("weights")?)?);
+    let difference = relative_difference(&weights, &floats(expected_tensor("weights")?)?);
     assert!(difference < tolerance, "text {name}: weights are off by {difference:.1e}");
-    let difference = relative_difference(&found.probabilities, &floats(of("probabilities")?)?);
+    let difference =
+        relative_difference(&found.probabilities, &floats(expected_tensor("probabilities")?)?);
     assert!(difference < tolerance, "text {name}: probabilities are off by {difference:.1e}");
     Ok(())
 }
@@ -112,8 +114,8 @@ fn token_times_equal_the_reference() -> Result<()> {
         )?;
         assert_eq!(found[0], Alignment::default());
         assert_is("1", &found[1], &given, tolerance)?;
-        let nothing = AlignmentText { tokens: &[], num_states: states };
-        assert!(align(&audio, &[nothing; 2])?.iter().all(|found| *found == Alignment::default()));
+        let empty = AlignmentText { tokens: &[], num_states: states };
+        assert!(align(&audio, &[empty; 2])?.iter().all(|found| *found == Alignment::default()));
     }
     Ok(())
 }

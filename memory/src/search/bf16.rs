@@ -134,11 +134,11 @@ fn bits(number: f32) -> u16 {
 
 /// Returns the norm of a vector's rounding error.
 pub(crate) fn rounding(vector: &[f32]) -> f64 {
-    let lost = |number: &f32| {
+    let rounding_errors = |number: &f32| {
         let rounded = f32::from_bits(u32::from(bits(*number)) << 16);
         f64::from(*number - rounded).powi(2)
     };
-    vector.iter().map(lost).sum::<f64>().sqrt()
+    vector.iter().map(rounding_errors).sum::<f64>().sqrt()
 }
 
 #[cfg(test)]
@@ -187,8 +187,11 @@ mod tests {
     fn the_rounding_error_is_at_most_a_256th() {
         for vector in vectors(50, 40, 0.2).chunks(40) {
             let length = vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
-            let lost = rounding(vector);
-            assert!(lost > 0.0 && lost <= length / 256.0, "{lost} of {length}");
+            let rounding_errors = rounding(vector);
+            assert!(
+                rounding_errors > 0.0 && rounding_errors <= length / 256.0,
+                "{rounding_errors} of {length}"
+            );
         }
         assert_eq!(rounding(&[1.0, -0.5, 0.0]), 0.0);
     }

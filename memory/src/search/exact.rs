@@ -89,7 +89,7 @@ impl<'a> QueryBatch<'a> {
             f64::from(segments.map(of).fold(0f32, f32::max))
         };
         let longest = largest(|segment| segment.longest_key);
-        let lost = largest(|segment| segment.largest_rounding);
+        let rounding_error = largest(|segment| segment.largest_rounding);
         let queries = || keys.chunks(prepared.width);
         let rounded = generation.manifest().normalised
             && queries().len() >= MIN_ROUNDED_QUERIES
@@ -106,7 +106,7 @@ impl<'a> QueryBatch<'a> {
                 // The rounding error of the query times any key, plus the rounding error of a key
                 // times the query.
                 let query_lost = bf16::rounding(query);
-                error += query_lost * longest + (norm + query_lost) * lost;
+                error += query_lost * longest + (norm + query_lost) * rounding_error;
             }
             // Products below the smallest normal number lose more than one rounding error.
             let vanished = (prepared.width + 8) as f64 * f64::from(f32::MIN_POSITIVE);

@@ -203,14 +203,15 @@ impl<'a> PreparedFilter<'a> {
                 });
             }
         }
-        let hashes = |names: &Vec<String>| names.iter().map(|name| document_hash(name)).collect();
+        let to_hashes =
+            |names: &Vec<String>| names.iter().map(|name| document_hash(name)).collect();
         let prepared = Self {
             width,
             queries: count,
             k: queries.k.min(generation.len()).max(1),
             cosines: manifest.normalised,
             hidden: hidden_rows(generation, filter)?,
-            excluded: filter.excluded_documents.iter().map(hashes).collect(),
+            excluded: filter.excluded_documents.iter().map(to_hashes).collect(),
             gates: filter.gates.as_deref(),
             sources,
         };

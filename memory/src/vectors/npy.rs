@@ -95,13 +95,14 @@ mod tests {
 
     #[test]
     fn numpy_headers_are_parsed_and_other_headers_give_a_one_line_error() {
-        let of = |header: &str| layout(header).map(|layout| (layout.shape, layout.number));
+        let parse_header =
+            |header: &str| layout(header).map(|layout| (layout.shape, layout.number));
         let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n";
-        assert_eq!(of(good), Ok((vec![3, 4], NumberType::F32)));
+        assert_eq!(parse_header(good), Ok((vec![3, 4], NumberType::F32)));
         let good = r#"{"shape": (7,), "descr": ">f8", "fortran_order": False}"#;
-        assert_eq!(of(good), Ok((vec![7], NumberType::BigEndianF64)));
+        assert_eq!(parse_header(good), Ok((vec![7], NumberType::BigEndianF64)));
         let good = "{'descr': '<f2', 'fortran_order': False, 'shape': ()}";
-        assert_eq!(of(good), Ok((vec![], NumberType::F16)));
+        assert_eq!(parse_header(good), Ok((vec![], NumberType::F16)));
         for (header, part) in [
             ("", "no `descr`"),
             ("{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}", "type '<i8'"),
@@ -115,7 +116,7 @@ mod tests {
             ("{'descr': '<f4', 'fortran_order': False, 'shape': ((1, 2),)}", "tuple"),
             ("{'descr': ", "structured"),
         ] {
-            let error = of(header).unwrap_err();
+            let error = parse_header(header).unwrap_err();
             assert!(error.contains(part) && !error.contains('\n'), "{header}: {error}");
         }
     }

@@ -157,7 +157,7 @@ impl DebertaConfig {
         if let Some(size) =
             self.attention_head_size.filter(|size| size.checked_mul(heads) != Some(width))
         {
-            let reason = format!("{size}: {heads} such heads do not make hidden_size {width}");
+            let reason = format!("{size} times {heads} heads is not hidden_size {width}");
             return bad("attention_head_size", reason);
         }
         if self.conv_kernel_size > 0 {

@@ -101,7 +101,7 @@ impl Kernel for CrossEntropy {
             weights[row][*target as usize] += 1.0 - f64::from(self.label_smoothing);
         }
         let weighted = weights.iter().map(|weight| u8::from(*weight != 0.0)).collect::<Vec<_>>();
-        let mask = |of: Vec<u8>| Tensor::from_vec(of, shape, device);
+        let mask = |values: Vec<u8>| Tensor::from_vec(values, shape, device);
         // Classes without weight are set to 0: an infinite or NaN logit times 0 would be NaN.
         let zeros = logits.zeros_like()?;
         let logits = mask(counted)?.where_cond(&logits, &zeros)?;

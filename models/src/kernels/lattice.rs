@@ -266,10 +266,10 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         // A masked class would give infinity times 0, which is NaN.
         let finite_logits = gradient.ne(0.0)?.where_cond(logits, &gradient.zeros_like()?)?;
         let rows = (finite_logits * gradient)?.sum_keepdim(1)?;
-        let nothing = clip_of_row.matmul(&(&rows - rows.detach())?)?;
+        let zero_with_gradient = clip_of_row.matmul(&(&rows - rows.detach())?)?;
         // Blocks every gradient of a loss that is not finite.
         let finite = Tensor::from_vec(finite, (clips, 1), &Device::Cpu)?.to_device(like.1)?;
-        finite.where_cond(&(nothing + &losses)?, &losses)?.squeeze(1)
+        finite.where_cond(&(zero_with_gradient + &losses)?, &losses)?.squeeze(1)
     }
 }
 

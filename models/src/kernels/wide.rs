@@ -133,8 +133,8 @@ mod tests {
 
     #[test]
     fn sums_products_and_shares_equal_f64() {
-        let of = |x: f64| Wide::exp(x.ln());
-        let (a, b) = (of(0.3), of(0.001));
+        let to_wide = |x: f64| Wide::exp(x.ln());
+        let (a, b) = (to_wide(0.3), to_wide(0.001));
         assert!(((a + b).ln() - 0.301f64.ln()).abs() < 1e-15);
         assert!(((a * b).ln() - 0.0003f64.ln()).abs() < 1e-15);
         assert!(((a * b).share(a) - 0.001).abs() < 1e-17);

@@ -185,8 +185,8 @@ impl Decoder {
             let share = 1.0 / heads.heads.len() as f64;
             texts.par_iter_mut().try_for_each(|text| {
                 layer_heads.iter().try_for_each(|head| {
-                    let head_columns = |of: &Tensor, rows: Span| {
-                        let columns = of.narrow(1, head * width, width)?;
+                    let head_columns = |rows_of_all_heads: &Tensor, rows: Span| {
+                        let columns = rows_of_all_heads.narrow(1, head * width, width)?;
                         columns.narrow(0, rows.start, rows.length)?.contiguous()
                     };
                     let (query, key) = (

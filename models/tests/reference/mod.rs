@@ -65,12 +65,13 @@ pub fn assert_gradients(
     let found: HashMap<String, Vec<f32>> = if loss.dtype() == DType::F32 {
         let mut gradients = Gradients::new(parameters);
         gradients.backward(loss)?;
-        let of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
-        parameters.trainable().map(|p| (p.name().to_owned(), of(p.name()))).collect()
+        let gradient_of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
+        parameters.trainable().map(|p| (p.name().to_owned(), gradient_of(p.name()))).collect()
     } else {
         let store = loss.backward()?;
-        let of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
-        let named = parameters.trainable().map(|p| Ok((p.name().to_owned(), of(p.tensor())?)));
+        let gradient_of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
+        let named =
+            parameters.trainable().map(|p| Ok((p.name().to_owned(), gradient_of(p.tensor())?)));
         named.collect::<Result<_>>()?
     };
     let mut names: Vec<&str> =
