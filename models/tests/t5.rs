@@ -196,7 +196,7 @@ fn ties_go_to_the_lowest_token() -> Result<()> {
     let builder = fresh(DType::F32);
     let t5 = T5::new(&config, &builder)?;
     let parameters = builder.finish()?;
-    let output = parameters.get("lm_head.weight").expect("the output map");
+    let output = parameters.get("lm_head.weight").expect("the output projection");
     output.update(&mut |values| values.fill(0.5))?;
     let options = GenerateOptions { max_new_tokens: 3, eos_token_id: 8, ..Default::default() };
     let texts = PackedTokens::new(&[[5, 6]]);
@@ -245,7 +245,7 @@ fn invalid_search_options_are_refused() -> Result<()> {
             .to_string()
             .contains("4 encoder states, but the lengths sum to 3")
     );
-    let output = parameters.get("lm_head.weight").expect("the output map");
+    let output = parameters.get("lm_head.weight").expect("the output projection");
     output.update(&mut |values| values[0] = f32::NAN)?;
     let refused = t5.generate(&texts, &default()).expect_err("a refusal").to_string();
     assert!(refused.contains("NaN or infinite logits"), "{refused}");

@@ -88,9 +88,9 @@ fn linear_layer(
     if bias {
         return Linear::new(d_in, d_out, std, builder);
     }
-    let map = Linear::without_bias(d_in, d_out, std, builder)?;
-    let bias = Tensor::zeros(d_out, map.weight.dtype(), map.weight.device())?;
-    Ok(Linear { bias: Some(bias), ..map })
+    let linear = Linear::without_bias(d_in, d_out, std, builder)?;
+    let bias = Tensor::zeros(d_out, linear.weight.dtype(), linear.weight.device())?;
+    Ok(Linear { bias: Some(bias), ..linear })
 }
 
 #[derive(Debug, Clone)]
@@ -258,7 +258,7 @@ impl ConvolutionModule {
         lengths: &[usize],
         config: &ConformerConfig,
     ) -> Result<Value> {
-        let pointwise = |map: &Linear| Ok::<_, crate::ModelError>(map.weight.squeeze(2)?);
+        let pointwise = |layer: &Linear| Ok::<_, crate::ModelError>(layer.weight.squeeze(2)?);
         let weight = pointwise(&self.into_gate)?;
         let x = chain.stacked_linear(x, &[(&weight, self.into_gate.bias.as_ref())]);
         let x = chain.glu(x);

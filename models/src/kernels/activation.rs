@@ -123,7 +123,7 @@ impl Kernel for ActivationKernel {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let (x, bias, width) = split(inputs)?;
         let mut dx = vec![0.0; x.len()];
@@ -131,12 +131,12 @@ impl Kernel for ActivationKernel {
         blocks.zip(gradient.par_chunks(ROWS * width)).for_each(|((dx, x), dy)| {
             input_gradient(self.0, x, bias, width, dy, dx);
         });
-        if let Some(Some(db)) = wanted.get_mut(1) {
+        if let Some(Some(db)) = input_gradients.get_mut(1) {
             add_column_sums(&dx, width, width, db.as_sum());
         }
-        match &mut wanted[0] {
-            Some(wanted) if wanted.state == BufferState::Zeros => wanted.data = dx,
-            Some(wanted) => add(&dx, wanted.as_sum()),
+        match &mut input_gradients[0] {
+            Some(buffer) if buffer.state == BufferState::Zeros => buffer.data = dx,
+            Some(buffer) => add(&dx, buffer.as_sum()),
             None => {}
         }
         Ok(())

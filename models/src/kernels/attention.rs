@@ -231,13 +231,13 @@ impl Kernel for AttentionKernel {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let sizes = self.check(&dims)?;
         let (s, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
         let at_bias = inputs.len() - 1;
-        let needs_bias_gradient = s.bias.is_some() && wanted[at_bias].is_some();
+        let needs_bias_gradient = s.bias.is_some() && input_gradients[at_bias].is_some();
         let results: Vec<Vec<HeadGradients>> = heads
             .par_iter()
             .zip(&self.log_sums)
@@ -252,17 +252,17 @@ impl Kernel for AttentionKernel {
         let segments = &self.options.segments;
         for part in 0..3 {
             let input = if self.separate { part } else { 0 };
-            let Some(wanted) = &mut wanted[input] else { continue };
+            let Some(buffer) = &mut input_gradients[input] else { continue };
             let column = if self.separate { 0 } else { part * s.width };
             let spans = if part == 0 { segments.queries() } else { segments.keys() };
-            let runs = split_runs(wanted.as_sum(), s.stride, spans);
+            let runs = split_runs(buffer.as_sum(), s.stride, spans);
             runs.into_par_iter().zip(&heads).zip(&results).for_each(|((run, heads), results)| {
                 for (head, d) in heads.iter().zip(results) {
                     add_head([&d.q, &d.k, &d.v][part], *head, s.stride, column, run);
                 }
             });
         }
-        if let (true, Some(bias)) = (needs_bias_gradient, &mut wanted[at_bias]) {
+        if let (true, Some(bias)) = (needs_bias_gradient, &mut input_gradients[at_bias]) {
             let sums = bias.as_sum();
             for (head, d) in heads.iter().flatten().zip(results.iter().flatten()) {
                 for (row, values) in d.bias.chunks(head.key.length.max(1)).enumerate() {

@@ -282,7 +282,7 @@ impl Kernel for Steps {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let last = self.list.len() - 1;
         let mut gradients: Vec<Option<Gradient>> = self.list.iter().map(|_| None).collect();
@@ -294,11 +294,11 @@ impl Kernel for Steps {
                 // The result does not depend on this step.
                 None => continue,
             };
-            let mut input_gradients: Vec<Option<Gradient>> = step
+            let mut step_gradients: Vec<Option<Gradient>> = step
                 .from
                 .iter()
                 .map(|source| match *source {
-                    Source::Input(k) => wanted[k].take(),
+                    Source::Input(k) => input_gradients[k].take(),
                     Source::Step(j) => Some(gradients[j].take().unwrap_or_else(|| Gradient {
                         data: vec![0.0; self.list[j].output.len()],
                         state: BufferState::Zeros,
@@ -306,12 +306,12 @@ impl Kernel for Steps {
                 })
                 .collect();
             let data = gather(&step.from, inputs, &self.list);
-            step.kernel.backward(&data, output, gradient, &mut input_gradients)?;
-            for (source, computed) in step.from.iter().zip(input_gradients) {
+            step.kernel.backward(&data, output, gradient, &mut step_gradients)?;
+            for (source, computed) in step.from.iter().zip(step_gradients) {
                 let computed =
                     computed.map(|computed| Gradient { state: BufferState::Sum, ..computed });
                 match *source {
-                    Source::Input(k) => wanted[k] = computed,
+                    Source::Input(k) => input_gradients[k] = computed,
                     Source::Step(j) => gradients[j] = computed,
                 }
             }

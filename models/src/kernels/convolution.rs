@@ -188,7 +188,7 @@ impl Kernel for Convolution {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let sizes = self.sizes(&dims)?;
@@ -198,10 +198,10 @@ impl Kernel for Convolution {
             false => Vec::new(),
         };
         let gradient = if self.relu { masked_gradient.as_slice() } else { gradient };
-        if let Some(db) = &mut wanted[2] {
+        if let Some(db) = &mut input_gradients[2] {
             add_column_sums(gradient, out, out, db.as_sum());
         }
-        let (x_gradient, weight_gradient) = wanted.split_at_mut(1);
+        let (x_gradient, weight_gradient) = input_gradients.split_at_mut(1);
         let (dx, dw) = (&mut x_gradient[0], &mut weight_gradient[0]);
         let weight = Matrix::new(inputs[1].data, out, window);
         let part = sizes.batch.div_ceil(PARTS).next_multiple_of(IMAGES_AT_ONCE);

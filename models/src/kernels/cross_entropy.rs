@@ -72,10 +72,10 @@ impl Kernel for CrossEntropy {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = self.check(inputs[0].dims)?.max(1);
-        if let Some(dx) = &mut wanted[0] {
+        if let Some(dx) = &mut input_gradients[0] {
             let rows = inputs[0].data.par_chunks(width).zip(gradient);
             let rows = dx.as_sum().par_chunks_mut(width).zip(rows).enumerate();
             rows.for_each(|(row, (dx, (logits, dy)))| {

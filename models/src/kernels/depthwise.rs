@@ -66,15 +66,15 @@ impl Kernel for Depthwise {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let geometry = self.geometry(&dims)?;
         let (channels, positions) = (geometry.channels, self.windows.kernel_positions());
-        if let Some(db) = &mut wanted[2] {
+        if let Some(db) = &mut input_gradients[2] {
             add_column_sums(gradient, channels, channels, db.as_sum());
         }
-        if let Some(dw) = &mut wanted[1] {
+        if let Some(dw) = &mut input_gradients[1] {
             let part = geometry.count().div_ceil(PARTS).max(1);
             let parts: Vec<Vec<f32>> = gradient
                 .par_chunks(part * channels)
@@ -89,7 +89,7 @@ impl Kernel for Depthwise {
             parts.iter().for_each(|part| add(part, &mut sums));
             add(&transpose(&sums, channels), dw.as_sum());
         }
-        if let Some(dx) = &mut wanted[0] {
+        if let Some(dx) = &mut input_gradients[0] {
             let weight = transpose(inputs[1].data, positions);
             dx.as_sum().par_chunks_mut(ROWS * channels).enumerate().for_each(|(block, dx)| {
                 input_gradient(&geometry, gradient, &weight, block * ROWS, dx);

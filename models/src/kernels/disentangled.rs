@@ -270,7 +270,7 @@ impl Kernel for DisentangledBias {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let width = self.check(&dims)?;
@@ -284,12 +284,12 @@ impl Kernel for DisentangledBias {
             })
             .collect();
         for (term, &content) in self.contents.iter().enumerate() {
-            if let Some(wanted) = &mut wanted[0] {
+            if let Some(buffer) = &mut input_gradients[0] {
                 // The heads of a segment share its span of rows.
                 let spans: Vec<Span> =
                     blocks.iter().step_by(heads).map(|block| block.content(content)).collect();
                 let stride = columns(inputs[0].dims);
-                let runs = split_runs(wanted.as_sum(), stride, &spans);
+                let runs = split_runs(buffer.as_sum(), stride, &spans);
                 let segments = blocks.par_chunks(heads).zip(gradients.par_chunks(heads));
                 runs.into_par_iter().zip(segments).for_each(|(run, (blocks, gradients))| {
                     for (block, gradients) in blocks.iter().zip(gradients) {
@@ -298,8 +298,8 @@ impl Kernel for DisentangledBias {
                     }
                 });
             }
-            if let Some(wanted) = &mut wanted[1 + term] {
-                let sums = wanted.as_sum();
+            if let Some(buffer) = &mut input_gradients[1 + term] {
+                let sums = buffer.as_sum();
                 for (block, gradients) in blocks.iter().zip(&gradients) {
                     let sums = &mut sums[block.rows.start * width..];
                     add_rows(&gradients[term].positions, size, sums, width, block.column);

@@ -115,10 +115,10 @@ impl Kernel for DropoutKernel {
         _: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
-        if let Some(wanted) = &mut wanted[0] {
-            self.add_masked(gradient, wanted.as_sum());
+        if let Some(buffer) = &mut input_gradients[0] {
+            self.add_masked(gradient, buffer.as_sum());
         }
         Ok(())
     }

@@ -76,18 +76,18 @@ impl Kernel for Gated {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = half(inputs[0].dims)?;
-        let Some(wanted) = &mut wanted[0] else { return Ok(()) };
+        let Some(buffer) = &mut input_gradients[0] else { return Ok(()) };
         let mut dx = vec![0.0; inputs[0].data.len()];
         dx.par_chunks_mut(2 * ROWS * width)
             .zip(inputs[0].data.par_chunks(2 * ROWS * width))
             .zip(gradient.par_chunks(ROWS * width))
             .for_each(|((dx, x), dy)| input_gradient(self.f, self.gate, x, width, dy, dx));
-        match wanted.state {
-            BufferState::Zeros => wanted.data = dx,
-            _ => add(&dx, wanted.as_sum()),
+        match buffer.state {
+            BufferState::Zeros => buffer.data = dx,
+            _ => add(&dx, buffer.as_sum()),
         }
         Ok(())
     }

@@ -196,9 +196,9 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
-        let Some(dx) = &mut wanted[0] else { return Ok(()) };
+        let Some(dx) = &mut input_gradients[0] else { return Ok(()) };
         let add = dx.beta() != 0.0;
         let clips = self.clips.par_iter().zip(&self.states).zip(gradient);
         let clips = clips.zip(self.split(inputs[0].data)).zip(self.split_mut(&mut dx.data));

@@ -48,10 +48,10 @@ impl Kernel for ScaledRows {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = check(inputs[0].dims, inputs[1].dims)?;
-        let (x_gradient, weight_gradient) = wanted.split_at_mut(1);
+        let (x_gradient, weight_gradient) = input_gradients.split_at_mut(1);
         if let Some(dx) = &mut x_gradient[0] {
             let blocks = dx.as_sum().par_chunks_mut(ROWS * width);
             blocks

@@ -32,10 +32,10 @@ impl Kernel for Softmax {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);
-        if let Some(dx) = &mut wanted[0] {
+        if let Some(dx) = &mut input_gradients[0] {
             let rows = output.par_chunks(width).zip(gradient.par_chunks(width));
             dx.as_sum()
                 .par_chunks_mut(width)

@@ -59,12 +59,12 @@ impl Kernel for Unfold {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let geometry = self.geometry(inputs[0].dims)?;
         let (channels, positions) = (geometry.channels, self.windows.kernel_positions());
         let width = channels * positions;
-        let Some(dx) = &mut wanted[0] else { return Ok(()) };
+        let Some(dx) = &mut input_gradients[0] else { return Ok(()) };
         dx.as_sum().par_chunks_mut(ROWS * channels).enumerate().for_each(|(block, elements)| {
             for (i, sums) in elements.chunks_mut(channels).enumerate() {
                 geometry.covering(block * ROWS + i, |position, window| {

@@ -15,7 +15,7 @@ const NO_ENTRY: f32 = -1e30;
 #[derive(Debug, Clone)]
 pub(super) struct CorpusGate {
     /// `None` if all sources have weight 1.
-    map: Option<Linear>,
+    linear: Option<Linear>,
     sources: usize,
 }
 
@@ -23,17 +23,17 @@ impl CorpusGate {
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (width, sources) = (config.key_dim, config.sources);
         let std = (width as f64).powf(-0.5);
-        let map = match config.gate {
+        let linear = match config.gate {
             true => Some(Linear::new(width, sources, std, builder)?),
             false => None,
         };
-        Ok(Self { map, sources })
+        Ok(Self { linear, sources })
     }
 
     /// `[B, key_dim]` → `[B, sources]`.
     pub(super) fn forward(&self, queries: &Tensor) -> Result<Tensor> {
-        match &self.map {
-            Some(map) => Ok(softmax(&map.forward(queries)?)?),
+        match &self.linear {
+            Some(linear) => Ok(softmax(&linear.forward(queries)?)?),
             None => {
                 let shape = (queries.dim(0)?, self.sources);
                 Ok(Tensor::ones(shape, queries.dtype(), queries.device())?)

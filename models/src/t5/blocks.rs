@@ -123,14 +123,14 @@ impl Projections {
         let (d, inner) = (config.d_model, config.inner_size());
         let std = (d as f64).powf(-0.5);
         let query_std = ((d * config.d_kv) as f64).powf(-0.5);
-        let map = |name: &str, d_in, d_out, std| {
+        let projection = |name: &str, d_in, d_out, std| {
             Linear::without_bias(d_in, d_out, std, &builder.pp(name))
         };
         Ok(Self {
-            query: map("q", d, inner, query_std)?,
-            key: map("k", d, inner, std)?,
-            value: map("v", d, inner, std)?,
-            output: map("o", inner, d, (inner as f64).powf(-0.5))?,
+            query: projection("q", d, inner, query_std)?,
+            key: projection("k", d, inner, std)?,
+            value: projection("v", d, inner, std)?,
+            output: projection("o", inner, d, (inner as f64).powf(-0.5))?,
         })
     }
 
