@@ -27,7 +27,7 @@ fn rows(generation: &Generation, ids: impl IntoIterator<Item = i64>) -> Vec<Row>
     ids.into_iter().map(|id| generation.row_of(id).unwrap().unwrap()).collect()
 }
 
-/// Mostly the same few rows, sometimes any row.
+/// Returns random ids, most of them among the first 20.
 fn skewed(next: &mut Numbers) -> Vec<i64> {
     let id = |next: &mut Numbers| match next.below(10) {
         0 => next.below(ROWS as u64) as i64,

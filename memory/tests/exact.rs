@@ -20,9 +20,9 @@ fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, 
     for row in 0..ROWS {
         let centre = next.below(10) as usize;
         for at in 0..width {
-            let near = centres[centre * width + at] + 0.1 * next.real();
+            let near_centre = centres[centre * width + at] + 0.1 * next.real();
             rows.keys[row * width + at] =
-                if row % 50 == 49 { rows.keys[(row - 7) * width + at] } else { near };
+                if row % 50 == 49 { rows.keys[(row - 7) * width + at] } else { near_centre };
         }
     }
     plain.put(&rows);
@@ -85,12 +85,12 @@ fn keys_that_bfloat16_cannot_distinguish_are_ordered() {
     let format = MemoryFormat { width, normalised: true, values: None };
     let mut next = Numbers::new(9);
     let centre: Vec<f32> = (0..width).map(|_| next.real()).collect();
-    let mut near = |count: usize| -> Vec<f32> {
+    let mut near_centre = |count: usize| -> Vec<f32> {
         let mut numbers = Vec::new();
         (0..count).for_each(|_| numbers.extend(centre.iter().map(|x| x + 1e-4 * next.real())));
         numbers
     };
-    let (keys, queries) = (near(rows), near(count));
+    let (keys, queries) = (near_centre(rows), near_centre(count));
     let mut plain = PlainMemory::new(format);
     let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
     let batch = Batch { entries, keys, values: Vec::new() };

@@ -215,8 +215,8 @@ impl Layer {
         let attended = chain.stacked_linear(context, &[self.output.as_part()]);
         let x = chain.residual(x, attended, dropout());
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());
-        let fed = chain.feed_forward(normed, up, down, config.hidden_act);
-        chain.residual(x, fed, dropout());
+        let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);
+        chain.residual(x, ffn_output, dropout());
         Ok(chain.finish()?)
     }
 }

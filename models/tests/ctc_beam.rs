@@ -21,7 +21,7 @@ fn rows(states: usize, classes: usize, size: f64, seed: usize) -> Rows {
 }
 
 /// Returns one row per class of the path, with nearly all probability on that class.
-fn peaked(path: &[u32], classes: usize) -> Rows {
+fn peaked_rows(path: &[u32], classes: usize) -> Rows {
     let row =
         |best: &u32| (0..classes).map(|v| if v as u32 == *best { 9.0 } else { 0.0 }).collect();
     path.iter().map(row).collect()
@@ -86,11 +86,14 @@ fn all_beams_together_are_all_texts() -> Result<()> {
                 let name = format!("{states} states, {classes} classes, seed {seed}");
                 let found = beam_search(&rows, blank, 2000, boost)?;
                 assert_eq!(found.len(), all.len(), "{name}");
-                for Hypothesis { tokens, log_probability, bonus: given } in &found {
+                for Hypothesis { tokens, log_probability, bonus: bonus_of_text } in &found {
                     let exact = all[tokens].0.ln();
                     assert!((log_probability - exact).abs() < 1e-5, "{name}: {tokens:?}");
                     let exact = boost.map_or(0.0, |tree| bonus(tree, tokens));
-                    assert!((given - exact).abs() < 1e-5, "{name}: {tokens:?}: {given}, {exact}");
+                    assert!(
+                        (bonus_of_text - exact).abs() < 1e-5,
+                        "{name}: {tokens:?}: {bonus_of_text}, {exact}"
+                    );
                 }
                 let score = |text: &Hypothesis| text.log_probability + text.bonus;
                 assert!(found.is_sorted_by(|a, b| score(a) >= score(b)), "{name}");
@@ -111,7 +114,7 @@ fn all_beams_together_are_all_texts() -> Result<()> {
 fn pruning_omits_no_relevant_token() -> Result<()> {
     // The reference search: all tokens of all beams, text by text.
     let exhaustive = |rows: &Rows, blank: u32, beams: usize, words: Option<&BoostTree>| {
-        let given = |tokens: &[u32]| {
+        let bonus_of_text = |tokens: &[u32]| {
             let Some(tree) = words else { return 0.0 };
             let mut state = BoostState::default();
             let one = |token: &u32| {
@@ -139,7 +142,7 @@ fn pruning_omits_no_relevant_token() -> Result<()> {
                 }
             }
             let mut sorted: Vec<_> = next.into_iter().map(|(text, (b, l))| (text, b, l)).collect();
-            let score = |(text, b, l): &(Vec<u32>, f64, f64)| (b + l).ln() + given(text);
+            let score = |(text, b, l): &(Vec<u32>, f64, f64)| (b + l).ln() + bonus_of_text(text);
             sorted.sort_by(|a, b| score(b).total_cmp(&score(a)));
             sorted.truncate(beams);
             texts = sorted;
@@ -196,7 +199,8 @@ fn found(clips: &[&Rows], blank: u32, searches: &[BeamSearchOptions]) -> Result<
 /// empty text.
 #[test]
 fn clips_of_a_batch_do_not_affect_each_other() -> Result<()> {
-    let clips = [rows(7, 4, 3.0, 1), Rows::new(), rows(12, 4, 3.0, 2), peaked(&[0, 0, 3, 0, 1], 4)];
+    let clips =
+        [rows(7, 4, 3.0, 1), Rows::new(), rows(12, 4, 3.0, 2), peaked_rows(&[0, 0, 3, 0, 1], 4)];
     let search = |num_beams, boost: Option<BoostTree>| BeamSearchOptions {
         num_beams,
         boost: boost.map(Arc::new),

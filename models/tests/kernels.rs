@@ -568,8 +568,8 @@ fn the_thread_count_does_not_change_a_bit() -> Result<()> {
     Ok(())
 }
 
-/// These checks detect a layer that breaks the gradient: candle's own fused softmax and layer norm
-/// (candle 0.11), the usual choice of readers of its examples.
+/// The checks detect layers that break the gradient: candle's own fused softmax and layer norm
+/// (candle 0.11), which its examples use.
 #[test]
 fn a_broken_gradient_is_detected() -> Result<()> {
     let x = input(&[2, 7], 1);

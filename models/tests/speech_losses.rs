@@ -153,7 +153,7 @@ fn transducer_of_all_paths(logits: &[f64], classes: usize, target: &[u32], blank
 }
 
 /// Checks values and gradients against the sum over all paths, differentiated numerically in f64.
-fn assert_as_all_paths(
+fn assert_equals_sum_over_paths(
     (logits, classes): (&[f64], usize),
     what: &str,
     loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
@@ -186,7 +186,7 @@ fn both_losses_are_sums_over_all_paths() -> Result<()> {
         let what = format!("{frames} frames, {target:?}");
         if is_feasible(frames, target) {
             let logits = numbers(frames * 4, 2.0);
-            assert_as_all_paths(
+            assert_equals_sum_over_paths(
                 (&logits, 4),
                 &format!("CTC, {what}"),
                 |x| ctc_loss(x, ctc(&[frames], &[target], 1)),
@@ -194,7 +194,7 @@ fn both_losses_are_sums_over_all_paths() -> Result<()> {
             )?;
         }
         let logits = numbers(frames * (target.len() + 1) * 4, 2.0);
-        assert_as_all_paths(
+        assert_equals_sum_over_paths(
             (&logits, 4),
             &format!("transducer, {what}"),
             |x| transducer_loss(x, transducer(&[frames], &[target], 1)),

@@ -32,14 +32,14 @@ fn load(dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Whisper, Parameter
 }
 
 /// The inputs of the reference.
-struct Given {
+struct Example {
     tensors: HashMap<String, Tensor>,
     lengths: Vec<usize>,
     read: PackedTokens,
     written: Vec<u32>,
 }
 
-fn given() -> Result<Given> {
+fn example() -> Result<Example> {
     let tensors = expected("whisper")?;
     let list =
         |name: &str| Ok::<_, ModelError>(tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>()?);
@@ -47,7 +47,7 @@ fn given() -> Result<Given> {
     let texts = [list("text.0")?, list("text.1")?];
     let read = PackedTokens::new(&texts.each_ref().map(|text| &text[..text.len() - 1]));
     let written = texts.iter().flat_map(|text| text[1..].to_vec()).collect();
-    Ok(Given { tensors, lengths, read, written })
+    Ok(Example { tensors, lengths, read, written })
 }
 
 /// Returns the mean of `-log p` of the next tokens.
@@ -57,33 +57,33 @@ fn mean_loss(logits: &Tensor, written: &[u32]) -> Result<Tensor> {
     Ok(cross_entropy(logits, options)?.mean_all()?)
 }
 
-fn frames(given: &Given, dtype: DType) -> Result<Var> {
-    Ok(Var::from_tensor(&given.tensors["frames"].to_dtype(dtype)?)?)
+fn frames(example: &Example, dtype: DType) -> Result<Var> {
+    Ok(Var::from_tensor(&example.tensors["frames"].to_dtype(dtype)?)?)
 }
 
 #[test]
 fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
-    let given = given()?;
+    let example = example()?;
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
         let (whisper, builder) = load(dtype, Vec::new())?;
         let parameters: Parameters = builder.finish()?;
-        let frames = frames(&given, dtype)?;
+        let frames = frames(&example, dtype)?;
         let mode = Mode::evaluate();
-        let audio = whisper.encode(frames.as_tensor(), &given.lengths, &mode)?;
+        let audio = whisper.encode(frames.as_tensor(), &example.lengths, &mode)?;
         assert_eq!(audio.lengths, [12, 7]);
-        assert_output(("whisper", "states"), &audio.states, &given.tensors, tolerance)?;
-        let logits = whisper.decode(&given.read, &audio, &mode)?;
-        assert_output(("whisper", "logits"), &logits, &given.tensors, tolerance)?;
-        let loss = mean_loss(&logits, &given.written)?;
-        let expected = given.tensors["loss"].to_vec1::<f32>()?[0];
+        assert_output(("whisper", "states"), &audio.states, &example.tensors, tolerance)?;
+        let logits = whisper.decode(&example.read, &audio, &mode)?;
+        assert_output(("whisper", "logits"), &logits, &example.tensors, tolerance)?;
+        let loss = mean_loss(&logits, &example.written)?;
+        let expected = example.tensors["loss"].to_vec1::<f32>()?[0];
         let found = values(&loss)?[0];
         assert!((found - expected).abs() < 1e-4 * expected, "{found}, {expected}");
         let frames_gradient = loss.backward()?;
         let frames_gradient =
             frames_gradient.get(frames.as_tensor()).expect("a gradient of the frames");
-        let expected = values(&given.tensors["frames_gradient"])?;
+        let expected = values(&example.tensors["frames_gradient"])?;
         assert!(relative_difference(&values(frames_gradient)?, &expected) < tolerance, "{dtype:?}");
-        assert_gradients("whisper", &loss, &parameters, &given.tensors, tolerance)?;
+        assert_gradients("whisper", &loss, &parameters, &example.tensors, tolerance)?;
     }
     Ok(())
 }
@@ -195,10 +195,10 @@ fn rules() -> DecodingRules {
 /// clip does not depend on the rest of the batch.
 #[test]
 fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
-    let given = given()?;
+    let example = example()?;
     let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
-    let frames = given.tensors["frames"].clone();
-    let audio = whisper.encode(&frames, &given.lengths, &Mode::inference())?;
+    let frames = example.tensors["frames"].clone();
+    let audio = whisper.encode(&frames, &example.lengths, &Mode::inference())?;
     let prompt = [2, 3];
     let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
     let transcripts = whisper.decoder().generate(&audio, &prompt, &rules(), &options)?;
@@ -297,12 +297,12 @@ fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
 /// blocks.
 fn adapted_loss(
     whisper: &Whisper,
-    given: &Given,
+    example: &Example,
     (token, adapters): (&Tensor, &[Adapters; 2]),
 ) -> Result<Tensor> {
     let mode = Mode::evaluate();
-    let frames = given.tensors["frames"].to_dtype(token.dtype())?;
-    let own = whisper.encoder().embed(&frames, &given.lengths)?;
+    let frames = example.tensors["frames"].to_dtype(token.dtype())?;
+    let own = whisper.encoder().embed(&frames, &example.lengths)?;
     let (mut rows, mut start) = (Vec::new(), 0);
     for length in &own.lengths {
         rows.push(token.clone());
@@ -312,15 +312,15 @@ fn adapted_loss(
     let lengths = own.lengths.iter().map(|length| length + 1).collect();
     let with_token = AudioStates { states: Tensor::cat(&rows, 0)?, lengths };
     let audio = whisper.encoder().forward(with_token, &adapters[0], &mode)?;
-    let logits = whisper.decoder().forward(&given.read, &audio, &adapters[1], &mode)?;
-    mean_loss(&logits, &given.written)
+    let logits = whisper.decoder().forward(&example.read, &audio, &adapters[1], &mode)?;
+    mean_loss(&logits, &example.written)
 }
 
 /// AVFormer's training: all published parameters are frozen. The gradients of inserted tokens and
 /// adapters match central differences.
 #[test]
 fn gradients_pass_through_the_frozen_model() -> Result<()> {
-    let given = given()?;
+    let example = example()?;
     for dtype in [DType::F64, DType::F32] {
         let groups = vec![ParameterGroup { pattern: "model.**".into(), rate: 0.0 }];
         let (whisper, builder) = load(dtype, groups)?;
@@ -332,11 +332,11 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         let list: Vec<f32> = (0..16).map(|i| (i as f32 * 1.7).sin()).collect();
         let token = Tensor::from_vec(list, (1, 16), &Device::Cpu)?.to_dtype(dtype)?;
         let token = Var::from_tensor(&token)?;
-        let loss = |token: &Tensor| adapted_loss(&whisper, &given, (token, &adapters));
+        let loss = |token: &Tensor| adapted_loss(&whisper, &example, (token, &adapters));
         // Fresh adapters do not change the output.
-        let frames = given.tensors["frames"].to_dtype(dtype)?;
-        let plain = whisper.encode(&frames, &given.lengths, &Mode::evaluate())?;
-        let embedded = whisper.encoder().embed(&frames, &given.lengths)?;
+        let frames = example.tensors["frames"].to_dtype(dtype)?;
+        let plain = whisper.encode(&frames, &example.lengths, &Mode::evaluate())?;
+        let embedded = whisper.encoder().embed(&frames, &example.lengths)?;
         let adapted = whisper.encoder().forward(embedded, &adapters[0], &Mode::evaluate())?;
         assert_eq!(values(&plain.states)?, values(&adapted.states)?);
         assert!(whisper.encoder().forward(plain, &adapters[1], &Mode::evaluate()).is_err());

@@ -118,7 +118,7 @@ struct DuplicateKeys {
     /// Rows with distinct keys, by hash of the key.
     rows_by_hash: HashMap<u64, Vec<u32>>,
     /// The row of each copy, and the first row with its key.
-    of: Vec<(u32, u32)>,
+    copies: Vec<(u32, u32)>,
 }
 
 impl DuplicateKeys {
@@ -131,7 +131,7 @@ impl DuplicateKeys {
         let same_hash = self.rows_by_hash.entry(hasher.finish()).or_default();
         match same_hash.iter().find(|first| same(**first as usize)) {
             Some(first) => {
-                self.of.push((row, *first));
+                self.copies.push((row, *first));
                 false
             }
             None => {
@@ -154,7 +154,7 @@ impl GraphLists {
             };
             neighbour_rows[point.get_origin_id()] = layers.into_iter().map(rows_of).collect();
         }
-        for (copy, first) in &duplicates.of {
+        for (copy, first) in &duplicates.copies {
             neighbour_rows[*copy as usize] = vec![vec![*first]];
             match neighbour_rows[*first as usize].first_mut() {
                 Some(neighbours) => neighbours.push(*copy),

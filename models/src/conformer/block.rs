@@ -120,8 +120,8 @@ impl FeedForward {
     ) -> Result<Value> {
         let normed = chain.norm(x, self.norm.as_norm());
         let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
-        let fed = chain.feed_forward(normed, up, down, config.hidden_act);
-        Ok(chain.scaled_residual(x, (HALF, fed), mode.dropout(config.dropout)))
+        let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);
+        Ok(chain.scaled_residual(x, (HALF, ffn_output), mode.dropout(config.dropout)))
     }
 }
 
