@@ -25,7 +25,7 @@ const MAX_CANDIDATES: usize = 1 << 22;
 const KEYS: usize = 512;
 
 /// The minimum number of queries for bfloat16. With fewer queries, reading keys dominates, and
-/// rounding does not pay.
+/// rounding costs more than it saves.
 const MIN_ROUNDED_QUERIES: usize = 16;
 /// The norms of queries that can be rounded. Products of such queries with normalised keys do not
 /// underflow.

@@ -278,7 +278,7 @@ impl Graph {
         Ok(Self { rows, edges, entry, offsets, neighbours, upper, upper_nodes, is_checked })
     }
 
-    /// Fails unless every number in the files leads to a node of the right layer. Checks the files
+    /// Fails unless every number in the files refers to a node of the right layer. Checks the files
     /// only once.
     pub(crate) fn check(&self) -> Result<(), MemoryError> {
         if !self.is_checked.load(Ordering::Acquire) {

@@ -56,8 +56,8 @@ impl Kernel for Softmax {
     }
 }
 
-/// Converts half precision to f32. Sums of exponentials overflow in half precision and lose small
-/// terms even earlier.
+/// Converts half precision to f32. In half precision, sums of exponentials lose small terms and
+/// overflow.
 pub(super) fn widened(x: &Tensor) -> candle_core::Result<Tensor> {
     match x.dtype() {
         DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
