@@ -162,8 +162,8 @@ impl AudioReader {
 
     /// Appends the decoded block as mono samples at the target rate.
     fn convert(&mut self, format: Format, samples: &mut Vec<f32>) -> Result<(), DataError> {
-        let is_sound = |sample: &f32| sample.is_finite() && sample.abs() < LOUDEST;
-        if let Some(sample) = self.interleaved.iter().find(|sample| !is_sound(sample)) {
+        let is_valid = |sample: &f32| sample.is_finite() && sample.abs() < MAX_MAGNITUDE;
+        if let Some(sample) = self.interleaved.iter().find(|sample| !is_valid(sample)) {
             return Err(self.bad(format!("has a sample of {sample}; samples must be from -1 to 1")));
         }
         let share = 1.0 / format.channels as f32;
@@ -201,7 +201,7 @@ impl AudioReader {
 }
 
 /// Samples above this are invalid, whatever the scale of a float file.
-const LOUDEST: f32 = 1e6;
+const MAX_MAGNITUDE: f32 = 1e6;
 
 fn bad(path: &Path, reason: String) -> DataError {
     DataError::Audio { path: path.into(), reason }
@@ -333,10 +333,10 @@ mod tests {
         let path = folder.path().join("a.wav");
         write(&path, spec(2, 8_000, 16));
         let whole = std::fs::read(&path).expect("a file");
-        for place in 0..60 {
+        for position in 0..60 {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut bytes = whole[..4_000].to_vec();
-                bytes[place] = value;
+                bytes[position] = value;
                 std::fs::write(&path, &bytes).expect("a file");
                 let _ = read_audio(&path, RATE);
             }

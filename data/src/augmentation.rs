@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::DataError;
 
 /// The maximum side of the output, in pixels.
-const LARGEST_SIDE: u32 = 4096;
+const MAX_SIDE: u32 = 4096;
 
 /// The number of random crops to try before the centre crop is used.
 const CROP_ATTEMPTS: usize = 10;
@@ -107,16 +107,16 @@ impl Augmentation {
     pub fn validate(&self) -> Result<(), DataError> {
         let refuse =
             |what, value: String, wanted| Err(DataError::OutOfRange { what, value, wanted });
-        if !(1..=LARGEST_SIDE).contains(&self.size) {
+        if !(1..=MAX_SIDE).contains(&self.size) {
             return refuse("size", self.size.to_string(), "use 1 to 4096 pixels");
         }
-        let [least, greatest] = self.scale;
-        if !(least > 0.0 && least <= greatest && greatest <= 1.0) {
+        let [min, max] = self.scale;
+        if !(min > 0.0 && min <= max && max <= 1.0) {
             let wanted = "use two fractions above 0 and up to 1, the smaller first";
             return refuse("scale", format!("{:?}", self.scale), wanted);
         }
-        let [least, greatest] = self.ratio;
-        if !(least >= 0.01 && least <= greatest && greatest <= 100.0) {
+        let [min, max] = self.ratio;
+        if !(min >= 0.01 && min <= max && max <= 100.0) {
             let wanted = "use two ratios from 0.01 to 100, the smaller first";
             return refuse("ratio", format!("{:?}", self.ratio), wanted);
         }
@@ -207,9 +207,9 @@ impl Augmentation {
         for pixel in view.pixels_mut() {
             let colour =
                 pixel.0.map(|value| grey + contrast * (brightness * f32::from(value) - grey));
-            let own_grey = luminance(colour);
+            let pixel_grey = luminance(colour);
             for (value, channel) in pixel.0.iter_mut().zip(colour) {
-                let mut changed = own_grey + saturation * (channel - own_grey);
+                let mut changed = pixel_grey + saturation * (channel - pixel_grey);
                 if self.noise > 0.0 {
                     changed += 255.0 * self.noise * noise.draw();
                 }
@@ -270,9 +270,9 @@ fn interpolate(image: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8; 3
     let (left, top) = (x.floor(), y.floor());
     let (right_share, lower_share) = (x - left, y - top);
     let mut sum = [0.0; 3];
-    for (below, vertical) in [(0, 1.0 - lower_share), (1, lower_share)] {
-        for (beside, horizontal) in [(0, 1.0 - right_share), (1, right_share)] {
-            let at = (left as i64 + beside, top as i64 + below);
+    for (dy, vertical) in [(0, 1.0 - lower_share), (1, lower_share)] {
+        for (dx, horizontal) in [(0, 1.0 - right_share), (1, right_share)] {
+            let at = (left as i64 + dx, top as i64 + dy);
             let colour = colour_at(image, at, background);
             for (sum, value) in sum.iter_mut().zip(colour) {
                 *sum += vertical * horizontal * value;

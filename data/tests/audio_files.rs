@@ -30,12 +30,13 @@ fn samples(bytes: Vec<u8>) -> Result<Vec<f32>, String> {
 }
 
 /// Whether samples are equal except near their ends, where the resampler has other neighbours.
-fn check_alike(found: &[f32], wanted: &[f32]) {
-    assert_eq!(found.len(), wanted.len());
-    let inner = 1_000..wanted.len() - 1_000;
-    let pairs = found[inner.clone()].iter().zip(&wanted[inner]);
-    let most = pairs.map(|(found, wanted)| (found - wanted).abs()).fold(0.0, f32::max);
-    assert!(most < 1e-3, "{most}");
+fn assert_equal_inside(found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    let inner = 1_000..expected.len() - 1_000;
+    let pairs = found[inner.clone()].iter().zip(&expected[inner]);
+    let max_difference =
+        pairs.map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
+    assert!(max_difference < 1e-3, "{max_difference}");
 }
 
 fn count(bytes: Vec<u8>) -> usize {
@@ -101,8 +102,8 @@ fn mp3s_that_were_joined_are_all_read() {
     let one = samples(whole.clone()).expect("audio");
     let both = samples(joined).expect("audio");
     assert_eq!(both.len(), 2 * WHOLE);
-    check_alike(&both[..WHOLE], &one);
-    check_alike(&both[WHOLE..], &one);
+    assert_equal_inside(&both[..WHOLE], &one);
+    assert_equal_inside(&both[WHOLE..], &one);
     // With tags between the parts and at the end.
     let mut tagged = whole.clone();
     tagged.extend([b"TAG".as_slice(), &[0; 125]].concat());
@@ -151,7 +152,7 @@ fn an_mp4_is_what_its_edit_list_says() {
         (samples(later).expect("audio"), samples(whole.clone()).expect("audio"));
     assert!((WHOLE - RATE as usize..).contains(&later.len()), "{}", later.len());
     let rest = &whole_samples[RATE as usize..];
-    check_alike(&later[..40_000], &rest[..40_000]);
+    assert_equal_inside(&later[..40_000], &rest[..40_000]);
     let mut fast = whole.clone();
     fast[list + 20..list + 24].copy_from_slice(&[0, 2, 0, 0]);
     assert!(samples(fast).expect_err("a speed").contains("changes the speed"));

@@ -126,8 +126,8 @@ fn each_setting_does_what_it_says() {
     let cover = Augmentation { occlusion: 0.5, ..Augmentation::none(64) };
     let covered =
         |seed| view(&cover, &dark, seed).pixels().filter(|pixel| **pixel == Rgb([128; 3])).count();
-    let most = (0..50).map(covered).max().unwrap();
-    assert!((500..=32 * 32).contains(&most), "{most}");
+    let largest = (0..50).map(covered).max().unwrap();
+    assert!((500..=32 * 32).contains(&largest), "{largest}");
 }
 
 #[test]

@@ -56,8 +56,8 @@ fn images_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
     let find = |slug: &str| images.iter().find(|image| image.slug == slug).unwrap();
     assert_eq!(find("octopus").group, "Animals & Nature");
     assert_eq!(find("keycap-with-asterisk").emoji, "*\u{fe0f}\u{20e3}");
-    for kept in ["flag-of-france", "flag-of-norway", "flag-of-united-states", "family"] {
-        find(kept);
+    for name in ["flag-of-france", "flag-of-norway", "flag-of-united-states", "family"] {
+        find(name);
     }
     let switzerland = find("flag-of-switzerland");
     assert_eq!(switzerland.name, "flag of Switzerland");
@@ -301,9 +301,9 @@ fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
             assert!(
                 task.haystack.iter().all(|id| world.entry(*id).unwrap().attribute == attribute)
             );
-            let asked_words = words(&task.question);
+            let question_words = words(&task.question);
             let asked: Vec<_> =
-                attribute.answers.iter().filter(|one| asked_words.contains(**one)).collect();
+                attribute.answers.iter().filter(|one| question_words.contains(**one)).collect();
             assert_eq!(asked.len(), 1, "{}", task.question);
             let yes = found.iter().all(|entry| entry.answers[0] == *asked[0]);
             let of_each = YesNoQuestion::of(&task.question).unwrap();

@@ -34,7 +34,7 @@ pub(super) struct FlacBlocks {
 
 impl FlacBlocks {
     pub(super) fn open(mut input: Input) -> Result<Self, String> {
-        leave_out_tag(&mut input).map_err(cannot_read)?;
+        exclude_tag(&mut input).map_err(cannot_read)?;
         let file = Arc::new(Mutex::new(Streams::new(input)));
         let (demuxer, decoder) = open_stream(&file)?;
         Ok(Self { file, demuxer, decoder, decoded: 0 })
@@ -96,7 +96,7 @@ fn open_stream(file: &Arc<Mutex<Streams>>) -> Result<Stream, String> {
 }
 
 /// Excludes an ID3v1 tag at the end, which would be read as part of the last frame.
-fn leave_out_tag(input: &mut Input) -> io::Result<()> {
+fn exclude_tag(input: &mut Input) -> io::Result<()> {
     let Some(length) = input.length().filter(|length| *length > TAG) else { return Ok(()) };
     let start = input.position();
     input.seek(SeekFrom::Start(length - TAG))?;

@@ -99,8 +99,8 @@ impl Input {
 
 impl Read for Input {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let most = self.left().map_or(bytes.len(), |left| bytes.len().min(left as usize));
-        let bytes = &mut bytes[..most];
+        let available = self.left().map_or(bytes.len(), |left| bytes.len().min(left as usize));
+        let bytes = &mut bytes[..available];
         let count = match self.ahead.is_empty() {
             true => self.source.read(bytes)?,
             false => {

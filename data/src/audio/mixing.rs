@@ -31,9 +31,9 @@ const LEVEL: f64 = 0.1;
 /// ```
 pub fn add_noise(speech: &[f32], noise: &[f32], snr_db: f32, offset: usize) -> Vec<f32> {
     let used = repeated(noise, offset, speech.len());
-    let (wanted, own) = (power(speech), power(&used));
-    let gain = (wanted / own / 10f64.powf(f64::from(snr_db) / 10.0)).sqrt();
-    if wanted < SILENCE || own < SILENCE || !gain.is_finite() {
+    let (speech_power, noise_power) = (power(speech), power(&used));
+    let gain = (speech_power / noise_power / 10f64.powf(f64::from(snr_db) / 10.0)).sqrt();
+    if speech_power < SILENCE || noise_power < SILENCE || !gain.is_finite() {
         return speech.to_vec();
     }
     let sum =
@@ -47,7 +47,7 @@ pub fn add_noise(speech: &[f32], noise: &[f32], snr_db: f32, offset: usize) -> V
 /// correlated.
 pub fn babble(voices: &[&[f32]], samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let mut sum = vec![0.0; samples];
-    let mut heard = 0;
+    let mut audible = 0;
     for voice in voices {
         let offset = if voice.is_empty() { 0 } else { rng.random_range(0..voice.len()) };
         let voice = repeated(voice, offset, samples);
@@ -55,12 +55,12 @@ pub fn babble(voices: &[&[f32]], samples: usize, rng: &mut ChaCha8Rng) -> Vec<f3
         if power < SILENCE {
             continue;
         }
-        heard += 1;
+        audible += 1;
         for (sum, sample) in sum.iter_mut().zip(voice) {
             *sum += f64::from(sample) / power.sqrt();
         }
     }
-    let level = LEVEL / f64::from(heard.max(1)).sqrt();
+    let level = LEVEL / f64::from(audible.max(1)).sqrt();
     sum.into_iter().map(|sample| (level * sample) as f32).collect()
 }
 
@@ -76,9 +76,9 @@ pub fn power(samples: &[f32]) -> f64 {
     sum / samples.len().max(1) as f64
 }
 
-fn repeated(sound: &[f32], offset: usize, samples: usize) -> Vec<f32> {
-    let offset = offset % sound.len().max(1);
-    sound.iter().cycle().skip(offset).take(samples).copied().collect()
+fn repeated(audio: &[f32], offset: usize, samples: usize) -> Vec<f32> {
+    let offset = offset % audio.len().max(1);
+    audio.iter().cycle().skip(offset).take(samples).copied().collect()
 }
 
 #[cfg(test)]

@@ -57,8 +57,8 @@ impl Resampler {
 
     /// Appends the remaining samples to `out`.
     pub fn finish(&mut self, out: &mut Vec<f32>) -> Result<(), String> {
-        let wanted = (self.read as f64 * self.ratio).round() as u64;
-        while self.written < wanted {
+        let expected = (self.read as f64 * self.ratio).round() as u64;
+        while self.written < expected {
             let before = (self.written, self.delay);
             self.convert(0, Some(self.waiting.len()), out)?;
             self.waiting.clear();
@@ -66,7 +66,7 @@ impl Resampler {
                 return Err("its sample rate cannot be converted".to_string());
             }
         }
-        out.truncate(out.len() - (self.written - wanted) as usize);
+        out.truncate(out.len() - (self.written - expected) as usize);
         Ok(())
     }
 

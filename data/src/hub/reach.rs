@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The time after which an unreachable hub is tried again.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 enum Reach {
     Answered,
@@ -41,7 +41,7 @@ pub(super) fn has_answered(endpoint: &str) -> bool {
 /// Returns the reason if the hub was unreachable a short time ago.
 pub(super) fn recent_silence(endpoint: &str) -> Option<String> {
     match hubs().get(endpoint) {
-        Some(Reach::Unreachable { since, reason }) if since.elapsed() < ASK_AGAIN => {
+        Some(Reach::Unreachable { since, reason }) if since.elapsed() < RETRY_AFTER => {
             Some(reason.clone())
         }
         _ => None,

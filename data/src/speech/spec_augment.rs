@@ -137,8 +137,8 @@ mod tests {
         (frames, bands)
     }
 
-    fn is_one_stretch(places: &[usize]) -> bool {
-        places.windows(2).all(|two| two[1] == two[0] + 1)
+    fn is_contiguous(positions: &[usize]) -> bool {
+        positions.windows(2).all(|two| two[1] == two[0] + 1)
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         for seed in 0..300 {
             let after = masked(&masks, 400, seed);
             let (time, bands) = changed(&before, &after);
-            assert!(is_one_stretch(&time) && is_one_stretch(&bands), "seed {seed}");
+            assert!(is_contiguous(&time) && is_contiguous(&bands), "seed {seed}");
             for (i, (before, after)) in before.iter().zip(&after).enumerate() {
                 let is_masked = time.contains(&(i / BANDS)) || bands.contains(&(i % BANDS));
                 let want = if is_masked { mean as f32 } else { *before };
@@ -170,11 +170,11 @@ mod tests {
             frequency_masks: 0,
             ..SpecAugment::default()
         };
-        for (length, most) in [(400, 40), (59, 5), (9, 0)] {
+        for (length, max) in [(400, 40), (59, 5), (9, 0)] {
             let longest = (0..200)
                 .map(|seed| changed(&frames(length), &masked(&masks, length, seed)).0.len())
                 .max();
-            assert_eq!(longest, Some(most), "of {length} frames");
+            assert_eq!(longest, Some(max), "of {length} frames");
         }
     }
 

@@ -75,8 +75,8 @@ impl SpeechTokenizer {
         let known = |text: &str| {
             let ids = self.encode(text).ok()?;
             // Some tokenizers drop unknown characters.
-            let is_left_out = ids.is_empty() && text.contains(char::is_alphanumeric);
-            let is_known = !is_left_out && ids.iter().all(|id| !unknown.contains(&Some(*id)));
+            let is_dropped = ids.is_empty() && text.contains(char::is_alphanumeric);
+            let is_known = !is_dropped && ids.iter().all(|id| !unknown.contains(&Some(*id)));
             is_known.then_some(ids)
         };
         let is_unknown = |c: &char| known(c.encode_utf8(&mut [0; 4])).is_none();

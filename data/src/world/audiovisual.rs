@@ -79,23 +79,23 @@ impl Audiovisual {
             return Err(DataError::OutOfRange { what, value, wanted: "use 1 to 138" });
         }
         for voice in &mut voices {
-            let mut place = 0..all;
+            let mut indices = 0..all;
             // Keep one name in each of `names` equal intervals.
             voice.names.retain(|_| {
-                place.next().is_some_and(|i| i == 0 || i * names / all != (i - 1) * names / all)
+                indices.next().is_some_and(|i| i == 0 || i * names / all != (i - 1) * names / all)
             });
         }
-        let shown = images::images()?;
-        let said = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
+        let all_images = images::images()?;
+        let spoken_names = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
         let of_name = |spoken: &SpokenClip| {
-            shown.iter().find(|image| image.name == spoken.text).cloned().ok_or_else(|| {
+            all_images.iter().find(|image| image.name == spoken.text).cloned().ok_or_else(|| {
                 DataError::Image {
                     path: spoken.text.into(),
                     reason: "no image has this name".into(),
                 }
             })
         };
-        let images = said.par_iter().map(of_name).collect::<Result<_, _>>()?;
+        let images = spoken_names.par_iter().map(of_name).collect::<Result<_, _>>()?;
         Ok(Self { seed, voices, images })
     }
 

@@ -227,7 +227,7 @@ struct Relatives {
     /// The rating of a pair with one of the names in `across`.
     across_rating: &'static str,
     /// The other things of the family, and related words.
-    beside: Vec<&'static str>,
+    related_things: Vec<&'static str>,
 }
 
 impl Relatives {
@@ -239,7 +239,7 @@ impl Relatives {
                 synonym: family.kind[1],
                 across: things.flatten().copied().collect(),
                 across_rating: "Hyponym",
-                beside: family.related.to_vec(),
+                related_things: family.related.to_vec(),
             };
         };
         let others = things.filter(|names| *names != own).flatten();
@@ -247,7 +247,7 @@ impl Relatives {
             synonym: own[1],
             across: family.kind.to_vec(),
             across_rating: "Hypernym",
-            beside: others.chain(&family.related).copied().collect(),
+            related_things: others.chain(&family.related).copied().collect(),
         }
     }
 }
@@ -291,9 +291,9 @@ fn rated_targets(
         };
         targets.add(format!("{quality} {thing}"), 0.25, rating);
     }
-    for beside in relatives.beside.choose_multiple(rng, 3) {
+    for related in relatives.related_things.choose_multiple(rng, 3) {
         let quality = [quality, quality_synonym, other][rng.random_range(0..3)];
-        targets.add(format!("{quality} {beside}"), 0.25, "Domain related");
+        targets.add(format!("{quality} {related}"), 0.25, "Domain related");
     }
 
     // The word's meaning in other contexts is unrelated in this context.
@@ -303,13 +303,13 @@ fn rated_targets(
         let synonym = Relatives::new(other_sense, thing).synonym;
         targets.add(format!("{quality} {synonym}"), 0.0, "Not related");
     }
-    let foreign: Vec<&str> = FAMILIES
+    let unrelated: Vec<&str> = FAMILIES
         .iter()
         .filter(|other| !other.has(thing))
         .flat_map(Family::words)
         .filter(|word| !family.words().any(|own| own == *word))
         .collect();
-    for (turn, word) in foreign.choose_multiple(rng, 4).enumerate() {
+    for (turn, word) in unrelated.choose_multiple(rng, 4).enumerate() {
         let quality = [quality, quality, quality_synonym, other][turn];
         targets.add(format!("{quality} {word}"), 0.0, "Not related");
     }

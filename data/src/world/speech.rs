@@ -93,8 +93,8 @@ fn voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
     for line in CLIPS.lines() {
         let fields: Vec<&'static str> = line.split('\t').collect();
         let &[of, part, kind, text, start, length] = fields.as_slice() else { continue };
-        let place = (start.parse::<usize>(), length.parse::<usize>());
-        let (Ok(start), Ok(length)) = place else { continue };
+        let range = (start.parse::<usize>(), length.parse::<usize>());
+        let (Ok(start), Ok(length)) = range else { continue };
         if of != name {
             continue;
         }

@@ -265,8 +265,8 @@ fn refusals() {
     ] {
         hub.server.refuse(status);
         assert_has(&hub.fetch("config.json").unwrap_err().to_string(), &parts);
-        let asked = hub.server.requests().len();
-        assert_eq!(asked, if status == 503 { 5 } else { 1 }, "requests after {status}");
+        let requests = hub.server.requests().len();
+        assert_eq!(requests, if status == 503 { 5 } else { 1 }, "requests after {status}");
     }
     assert!(hub.is_clean());
 }
