@@ -360,8 +360,8 @@ fn fingerprint(world: &World) -> String {
     let options = HaystackOptions { tasks: 20, needles: 1, distractors: 50, seed: 3 };
     let tasks = world.haystack(&options).unwrap();
     tasks.iter().for_each(|task| add_row(&mut digest, task));
-    for place in 0..world.images.len() {
-        (0..3).for_each(|number| digest.update(world.view(place, number).unwrap().as_raw()));
+    for index in 0..world.images.len() {
+        (0..3).for_each(|number| digest.update(world.view(index, number).unwrap().as_raw()));
     }
     let features = HashFeatures::new(world);
     let numbers = [

@@ -407,7 +407,7 @@ fn phrase(bytes: &[u8]) {
         let r = report.evaluation.primary.value;
         // Below the smallest normal number, precision is too low for a norm.
         let largest = gold.iter().map(|row| row.score.abs()).fold(0.0, f64::max);
-        let least = if largest > 1e-290 { 1.0 - 1e-6 } else { -1.0 };
-        assert!(r.is_nan() || (least..=1.0).contains(&r), "{r}");
+        let lowest = if largest > 1e-290 { 1.0 - 1e-6 } else { -1.0 };
+        assert!(r.is_nan() || (lowest..=1.0).contains(&r), "{r}");
     }
 }

@@ -61,7 +61,7 @@ impl Comparison {
             let interval = limits(measure.interval.as_ref());
             table.push(vec![name.to_owned(), number(measure.value), interval]);
         }
-        let finding = match (self.p_value, self.permutation_p_value) {
+        let sentence = match (self.p_value, self.permutation_p_value) {
             (Some(p), Some(permutation)) => {
                 let (p, permutation) = (number(p), number(permutation));
                 let (units, unit) = (self.units, &self.unit);
@@ -80,7 +80,7 @@ impl Comparison {
         };
         let reasons = [&self.a, &self.b].into_iter().filter_map(|measure| measure.reason.as_ref());
         let reasons: String = reasons.map(|reason| format!("Warning: {reason}.\n")).collect();
-        format!("{table}{finding}{reasons}")
+        format!("{table}{sentence}{reasons}")
     }
 }
 

@@ -145,12 +145,12 @@ fn damaged_files_never_panic() {
     for _ in 0..5_000 {
         let mut bytes = GOLD.as_bytes().to_vec();
         for _ in 0..1 + random(4) {
-            let place = random(bytes.len());
+            let position = random(bytes.len());
             match random(4) {
-                0 => bytes[place] = alphabet[random(alphabet.len())],
-                1 => bytes.insert(place, alphabet[random(alphabet.len())]),
-                2 => drop(bytes.drain(..place)),
-                _ => bytes.truncate(place.max(1)),
+                0 => bytes[position] = alphabet[random(alphabet.len())],
+                1 => bytes.insert(position, alphabet[random(alphabet.len())]),
+                2 => drop(bytes.drain(..position)),
+                _ => bytes.truncate(position.max(1)),
             }
             if bytes.is_empty() {
                 break;

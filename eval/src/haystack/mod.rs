@@ -118,8 +118,8 @@ pub fn evaluate(
         let scores = replies.iter().zip(&found).map(|(reply, words)| score(reply.yes, *words));
         scores.map(|right| f64::from(u8::from(right))).collect()
     };
-    let right = column(&|wanted, (yes, no)| if wanted { yes } else { no });
-    let strict = column(&|wanted, (yes, no)| if wanted { yes && !no } else { no && !yes });
+    let right = column(&|is_yes, (yes, no)| if is_yes { yes } else { no });
+    let strict = column(&|is_yes, (yes, no)| if is_yes { yes && !no } else { no && !yes });
     let compliance = column(&|_, (yes, no)| yes || no);
     let resampling = Resampling::by_named_row("question", replies.len());
     let published = BootstrapOptions { resamples: PUBLISHED_RESAMPLES, ..options.bootstrap };
@@ -204,11 +204,11 @@ impl HaystackReport {
         let evaluation = &self.evaluation;
         let questions = evaluation.primary.n;
         let heading = format!("Visual Haystacks, {questions} questions\n{}", sources(evaluation));
-        let deviation = format!(
+        let deviation_line = format!(
             "Accuracy is the mean over {PUBLISHED_RESAMPLES} resamples, standard deviation {:.4}\n",
             self.standard_deviation
         );
-        let mut paragraphs = vec![heading, metrics(evaluation), deviation];
+        let mut paragraphs = vec![heading, metrics(evaluation), deviation_line];
         paragraphs.extend(evaluation.breakdowns.iter().map(text::breakdown));
         paragraphs.join("\n")
     }

@@ -106,8 +106,8 @@ fn list(
                             html.leaf("div", &[], claim.claim);
                             match claim.measure {
                                 Some(_) => {
-                                    let place = format!("#{}", claim.id);
-                                    html.leaf("a", &[("href", &place)], claim.id);
+                                    let link = format!("#{}", claim.id);
+                                    html.leaf("a", &[("href", &link)], claim.id);
                                 }
                                 None => html.leaf("span", &[("class", "label")], claim.id),
                             }

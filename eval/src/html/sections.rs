@@ -10,7 +10,7 @@ use crate::result::{Breakdown, Evaluation, Measure};
 use crate::text::level;
 
 /// Maximum number of parts listed in a breakdown.
-const MOST_PARTS: usize = 200;
+const MAX_PARTS: usize = 200;
 /// Breakdowns with more parts are folded.
 const OPEN_PARTS: usize = 40;
 
@@ -18,7 +18,7 @@ const OPEN_PARTS: usize = 40;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words<'a> {
     /// The value of one item: `word error rate of an utterance`.
-    pub(super) item_figure: &'a str,
+    pub(super) value_name: &'a str,
     /// The kind of items, in the plural: `utterances`.
     pub(super) items: &'static str,
     /// The unit of the values, such as `per cent`; empty for shares.
@@ -187,7 +187,7 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     let rows: Vec<Row<'_>> = table
         .rows
         .iter()
-        .take(MOST_PARTS)
+        .take(MAX_PARTS)
         .map(|part| {
             let name = if part.name.is_empty() { "(none)" } else { &part.name }.to_owned();
             let (reason, interval) = (part.reason.as_deref(), part.interval.as_ref());
@@ -202,8 +202,8 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
             html.leaf("p", &[("class", "note")], &text);
         }
     };
-    if table.rows.len() > MOST_PARTS {
-        let text = format!("The first {} of {} parts.", size(MOST_PARTS), size(table.rows.len()));
+    if table.rows.len() > MAX_PARTS {
+        let text = format!("The first {} of {} parts.", size(MAX_PARTS), size(table.rows.len()));
         html.leaf("p", &[("class", "note")], &text);
     }
     match rows.len() > OPEN_PARTS {
@@ -227,9 +227,9 @@ pub(super) fn distribution(
         return;
     }
     page.section("Distribution", |html| {
-        let Words { item_figure, items, .. } = words;
+        let Words { value_name, items, .. } = words;
         html.node("figure", &[], |html| {
-            Histogram { values, quantity: item_figure, items, overall }.draw(html);
+            Histogram { values, quantity: value_name, items, overall }.draw(html);
             if let Some(remark) = remark {
                 html.leaf("figcaption", &[], &remark);
             }
@@ -251,8 +251,8 @@ pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[PlainRow])
     html.node("table", &[("class", "plain")], |html| {
         html.node("thead", &[], |html| {
             html.node("tr", &[], |html| {
-                for (place, heading) in headings.iter().enumerate() {
-                    let class = if place == 0 { "" } else { "number" };
+                for (column, heading) in headings.iter().enumerate() {
+                    let class = if column == 0 { "" } else { "number" };
                     html.leaf("th", &[("scope", "col"), ("class", class)], heading);
                 }
             });

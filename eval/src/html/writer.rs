@@ -121,7 +121,7 @@ mod tests {
             html.foreign("li", "word", "שלום");
             html.void("br", &[]);
         });
-        let wanted = "<ul><li class=\"word\" dir=\"auto\">שלום</li><br></ul>";
-        assert_eq!(html.into_string(), wanted);
+        let expected = "<ul><li class=\"word\" dir=\"auto\">שלום</li><br></ul>";
+        assert_eq!(html.into_string(), expected);
     }
 }

@@ -99,9 +99,9 @@ impl<'a> Cursor<'a> {
             return Some(Vec::new());
         }
         let cuts = self.cuts();
-        let read = |place: usize| {
-            Self { at: cuts[place], ..*self }
-                .part(cuts.get(place + 1).copied().unwrap_or(usize::MAX))
+        let read = |index: usize| {
+            Self { at: cuts[index], ..*self }
+                .part(cuts.get(index + 1).copied().unwrap_or(usize::MAX))
         };
         let parts: Vec<Option<Part<T>>> = (0..cuts.len()).into_par_iter().map(read).collect();
         let mut rows = Vec::with_capacity(parts.len());
@@ -318,9 +318,9 @@ mod tests {
         let found =
             TestRunner::new_with_rng(config, random).run(&inputs, |(elements, broken, part)| {
                 let mut text = format!("{{\"a\": 1, \"annotations\": [{}]}}", elements.join(", "));
-                for (place, piece) in broken {
-                    let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-                    text.insert_str(*place.get(&places), piece);
+                for (index, piece) in broken {
+                    let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+                    text.insert_str(*index.get(&starts), piece);
                 }
                 agree::<Row>(&text, part);
                 let list = text.find('[').map_or("", |at| &text[at..text.len() - 1]);

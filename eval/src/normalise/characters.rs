@@ -230,20 +230,20 @@ pub(crate) fn lowercase_into(text: &str, out: &mut String) {
 /// Replaces each run of white space by one space: `re.sub(r"\s+", " ", text)`.
 pub(super) fn collapse_space_into(text: &str, out: &mut String) {
     let mut in_space = false;
-    let mut kept = 0;
+    let mut copied = 0;
     for (at, character) in text.char_indices() {
         if is_space(character) {
             if !in_space {
-                out.push_str(&text[kept..at]);
+                out.push_str(&text[copied..at]);
                 out.push(' ');
                 in_space = true;
             }
-            kept = at + character.len_utf8();
+            copied = at + character.len_utf8();
         } else {
             in_space = false;
         }
     }
-    out.push_str(&text[kept..]);
+    out.push_str(&text[copied..]);
 }
 
 /// `str.strip` without arguments.

@@ -16,13 +16,13 @@ use super::characters::{
 /// Returns true if NFKC changed the text.
 pub(super) fn remove_symbols(text: &str, out: &mut String) -> bool {
     let composed = compose_compatible(text);
-    let mut kept = 0;
+    let mut copied = 0;
     for (at, symbol) in composed.match_indices(is_symbol_or_mark) {
-        out.push_str(&composed[kept..at]);
+        out.push_str(&composed[copied..at]);
         out.push(' ');
-        kept = at + symbol.len();
+        copied = at + symbol.len();
     }
-    out.push_str(&composed[kept..]);
+    out.push_str(&composed[copied..]);
     matches!(composed, Cow::Owned(_))
 }
 

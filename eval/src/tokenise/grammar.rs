@@ -307,7 +307,7 @@ fn add_brackets_and_marks(rules: &mut Rules) {
 
 /// `555-1234`, `(555) 123-4567`, `+44 20 1234 5678`, `555.123.4567`.
 fn telephone_number() -> Pattern {
-    let digits = |least, most| any_of("0-9").times(least, most);
+    let digits = |min, max| any_of("0-9").times(min, max);
     let gap = || any_of("- \u{A0}");
     let plus = || (text("+") + text("+").optional()).optional();
     let bracketed = text("(") + digits(2, 3) + text(")") + any_of(" \u{A0}").optional();

@@ -168,8 +168,8 @@ fn keep_words(line: &str, kept: &mut String) {
     // Most tokens are words.
     let is_word = |token: &str| token.starts_with(|c: char| c.is_ascii_lowercase());
     let tokens = tokens.filter(|token| is_word(token) || !DROPPED.contains(token));
-    for (place, token) in tokens.enumerate() {
-        if place > 0 {
+    for (index, token) in tokens.enumerate() {
+        if index > 0 {
             kept.push(' ');
         }
         kept.push_str(token);

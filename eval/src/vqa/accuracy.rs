@@ -62,9 +62,9 @@ impl Scorer {
             return;
         }
         let given = self.given.normalise(&given);
-        for (place, human) in answers.iter().enumerate() {
+        for (index, human) in answers.iter().enumerate() {
             let same = |earlier: &HumanAnswer<'_>| earlier.answer == human.answer;
-            let matching = match answers[..place.min(FEW)].iter().position(same) {
+            let matching = match answers[..index.min(FEW)].iter().position(same) {
                 Some(earlier) => self.matching[earlier],
                 None => self.human.normalise(&tidied(&human.answer)) == given,
             };
@@ -78,19 +78,19 @@ mod tests {
     use super::*;
 
     fn answers(texts: &[&'static str]) -> Vec<HumanAnswer<'static>> {
-        let answer = |(place, text): (usize, &&'static str)| HumanAnswer {
+        let answer = |(index, text): (usize, &&'static str)| HumanAnswer {
             answer: (*text).into(),
-            first_equal: place as u32,
+            first_equal: index as u32,
         };
         texts.iter().enumerate().map(answer).collect()
     }
 
     #[test]
     fn accuracy_leaves_each_person_out_in_turn() {
-        for (matches, wanted) in [(0, 0.0), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.0), (9, 1.0)] {
+        for (matches, expected) in [(0, 0.0), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.0), (9, 1.0)] {
             let mut texts = vec!["dog"; 10];
             texts[..matches].fill("the cat");
-            assert!((accuracy("Cat", &answers(&texts)) - wanted).abs() < 1e-12, "{matches}");
+            assert!((accuracy("Cat", &answers(&texts)) - expected).abs() < 1e-12, "{matches}");
         }
     }
 

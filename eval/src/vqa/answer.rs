@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn answers_become_what_the_script_makes_of_them() {
-        for (answer, wanted) in [
+        for (answer, expected) in [
             ("The two dogs.", "2 dogs"),
             ("1,000 people", "1000 people"),
             ("t-shirt", "t shirt"),
@@ -167,7 +167,7 @@ mod tests {
             ("n/a", "n"),
             ("", ""),
         ] {
-            assert_eq!(normalise_answer(answer), wanted, "{answer:?}");
+            assert_eq!(normalise_answer(answer), expected, "{answer:?}");
         }
         let stops = normalise_answer(&"x. ".repeat(40));
         assert_eq!(stops.matches('.').count(), 8);

@@ -181,7 +181,7 @@ impl<'a> PairAligner<'a> {
         self.encode(unit, reference, hypothesis);
         let (reference_tokens, hypothesis_tokens) = (self.reference.len(), self.hypothesis.len());
         let vocabulary = self.vocabulary.size(unit);
-        let most = match sclite {
+        let limit = match sclite {
             true if sclite::too_long(reference_tokens, hypothesis_tokens) => {
                 sclite::MAX_CELLS as u64
             }
@@ -202,7 +202,7 @@ impl<'a> PairAligner<'a> {
         };
         let few = if sclite { "" } else { ", with little in common" };
         Some(format!(
-            "has {reference_tokens} and {hypothesis_tokens} {tokens}{few}: needs more than {most} cells"
+            "has {reference_tokens} and {hypothesis_tokens} {tokens}{few}: needs more than {limit} cells"
         ))
     }
 

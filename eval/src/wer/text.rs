@@ -248,13 +248,13 @@ mod tests {
 
     #[test]
     fn tokens_without_a_form_are_named() {
-        for (token, wanted) in [
+        for (token, expected) in [
             (" ", "␣"),
             ("\u{200d}", "U+200D"),
             ("\t\u{a0}", "U+0009 U+00A0"),
             ("a\u{a0}b", "a\u{a0}b"),
         ] {
-            assert_eq!(visible(token), wanted);
+            assert_eq!(visible(token), expected);
         }
     }
 
@@ -267,7 +267,7 @@ mod tests {
             reference: reference.to_owned(),
             hypothesis: hypothesis.to_owned(),
         };
-        let wanted = [
+        let expected = [
             "u1: 2 of 4 wrong (0 substituted, 1 deleted, 1 inserted)",
             "REF a cat sat on ****",
             "HYP a *** sat on mats",
@@ -275,7 +275,7 @@ mod tests {
         ];
         assert_eq!(
             aligned(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Never),
-            wanted.join("\n")
+            expected.join("\n")
         );
         let coloured = aligned(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Ansi);
         assert!(coloured.contains("\u{1b}[31mcat\u{1b}[0m"), "{coloured}");

@@ -252,12 +252,12 @@ mod tests {
             let (reference, hypothesis) = pair(seed, 700, 40, 1 + seed % 12);
             let mut aligner = Aligner::default();
             aligner.patterns.reserve(40);
-            let wanted = by_full_matrix(&reference, &hypothesis);
-            let distance = wanted.iter().filter(|edit| **edit != Edit::Hit).count();
+            let expected = by_full_matrix(&reference, &hypothesis);
+            let distance = expected.iter().filter(|edit| **edit != Edit::Hit).count();
             for max in [None, Some(distance)] {
                 aligner.edits.clear();
                 aligner.part(&reference, &hypothesis, max);
-                assert_eq!(aligner.edits, wanted, "seed {seed}, {max:?}");
+                assert_eq!(aligner.edits, expected, "seed {seed}, {max:?}");
             }
         }
     }
@@ -270,7 +270,7 @@ mod tests {
             let (reference, hypothesis) = pair(seed, 2600, 300, errors);
             let mut aligner = Aligner::default();
             let edits = aligner.align(&reference, &hypothesis, 300).to_vec();
-            let count = |wanted: Edit| edits.iter().filter(|edit| **edit == wanted).count();
+            let count = |expected: Edit| edits.iter().filter(|edit| **edit == expected).count();
             let whole = by_full_matrix(&reference, &hypothesis);
             let distance = whole.iter().filter(|edit| **edit != Edit::Hit).count();
             assert_eq!(edits.len() - count(Edit::Hit), distance);

@@ -4,7 +4,7 @@
 /// almost nothing, so among equal alignments the one with fewer null words wins. Sums have single
 /// precision, as in sclite: their last bits decide between alignments with the same null words.
 const SUBSTITUTION: f32 = 4.0;
-const ONE_SIDE: f32 = 3.0;
+const GAP: f32 = 3.0;
 const OPTIONAL: f32 = 2.0;
 const NULL: f32 = 0.001;
 const BOTH_NULL: f32 = 1.0;
@@ -136,7 +136,7 @@ fn alone(word: Arc) -> f32 {
     match word {
         Arc { token: None, .. } => NULL,
         Arc { optional: true, .. } => OPTIONAL,
-        _ => ONE_SIDE,
+        _ => GAP,
     }
 }
 

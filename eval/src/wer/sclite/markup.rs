@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 
 /// Maximum nesting depth of alternatives.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// A word of a lattice.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl<'a> Lattice<'a> {
         from: usize,
         depth: usize,
     ) -> Result<usize, &'static str> {
-        if depth == DEEPEST {
+        if depth == MAX_DEPTH {
             return Err("has alternatives more than 32 deep");
         }
         let mut ends = Vec::new();
