@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_rate_and_number_of_channels_is_the_same_tone() {
+    fn every_width_rate_and_channel_count_gives_the_same_tone() {
         let folder = tempfile::tempdir().expect("a folder");
         for (channels, rate, bits) in [
             (1, 16_000, 16),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sound_is_refused_by_name() {
+    fn files_without_audio_are_refused_by_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.wav");
         let refusal = |bytes: &[u8]| {

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_files_are_passed_over_and_counted() {
+    fn hidden_files_are_skipped_and_counted() {
         let root = tempfile::tempdir().expect("a folder");
         // The root folder may itself be hidden.
         let folder = root.path().join(".data");

@@ -54,7 +54,7 @@ fn wav(riff: u32, data: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_wav_of_unknown_size_goes_on_to_the_end_of_the_file() {
+fn a_wav_of_unknown_size_is_read_to_the_end_of_the_file() {
     let whole = samples(wav(20_036, 20_000)).expect("audio");
     assert_eq!(whole.len(), 10_000);
     for size in
@@ -82,7 +82,7 @@ fn wavs_that_were_joined_are_all_read() {
 }
 
 #[test]
-fn an_mp3_is_trimmed_where_its_count_is_right() {
+fn an_mp3_is_trimmed_if_its_frame_count_is_correct() {
     let whole = fixture("speech.mp3");
     assert_eq!(count(whole.clone()), WHOLE);
     let info = whole.windows(4).position(|part| part == b"Info").expect("an info frame");
@@ -113,7 +113,7 @@ fn mp3s_that_were_joined_are_all_read() {
 }
 
 #[test]
-fn a_flipped_bit_of_a_frame_costs_its_frame_and_no_time() {
+fn a_flipped_bit_silences_its_frame_and_keeps_the_times() {
     let whole = fixture("speech.mp3");
     let info = whole.windows(4).position(|part| part == b"Info").expect("an info frame");
     let first = info - 13;
@@ -140,7 +140,7 @@ fn an_mp3_that_is_mostly_damaged_is_refused() {
 }
 
 #[test]
-fn an_mp4_is_what_its_edit_list_says() {
+fn an_mp4_follows_its_edit_list() {
     let whole = fixture("speech.m4a");
     let there = count(whole.clone());
     assert!((WHOLE..WHOLE + 1_024).contains(&there), "{there}");
@@ -161,7 +161,7 @@ fn an_mp4_is_what_its_edit_list_says() {
 }
 
 #[test]
-fn ogg_streams_in_a_chain_are_all_read() {
+fn all_streams_of_a_chained_ogg_are_read() {
     let whole = fixture("speech.ogg");
     let one = count(whole.clone());
     assert_eq!(one, WHOLE);
@@ -190,7 +190,7 @@ fn other_formats_are_refused_by_name() {
 /// Every corpus file, truncated and with flipped bits, gives audio or a one-line error, and never a
 /// panic.
 #[test]
-fn damaged_files_end_in_an_error_of_one_line() {
+fn damaged_files_give_a_one_line_error() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
     let mut state = 1u64;
     let mut random = || {
@@ -222,7 +222,7 @@ fn write(path: PathBuf, bytes: &[u8]) {
 }
 
 #[test]
-fn what_a_mac_leaves_beside_files_is_passed_over() {
+fn files_left_by_macos_are_skipped() {
     let root = tempfile::tempdir().expect("a folder");
     let folder = root.path().join("LibriSpeech/84/121123");
     let hidden = b"\0\x05\x16\x07\0\x02\0\0Mac OS X";

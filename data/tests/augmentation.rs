@@ -38,7 +38,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn a_seed_gives_one_view_of_the_asked_size(
+    fn a_seed_gives_one_view_of_the_requested_size(
         augmentation in any_augmentation(),
         (width, height) in (1..60u32, 1..60u32),
         seed: u64,
@@ -51,7 +51,7 @@ proptest! {
 }
 
 #[test]
-fn neutral_settings_leave_the_image_as_it_is() {
+fn neutral_settings_leave_the_image_unchanged() {
     let image = gradient(16, 16);
     let same = view(&Augmentation::none(16), &image, 1);
     let alike = image.pixels().zip(same.pixels()).all(|(from, to)| from.0[..3] == to.0);
@@ -59,7 +59,7 @@ fn neutral_settings_leave_the_image_as_it_is() {
 }
 
 #[test]
-fn what_is_clear_shows_the_background() {
+fn transparent_pixels_show_the_background() {
     let clear = RgbaImage::from_pixel(8, 8, Rgba([255, 0, 0, 0]));
     let blue = Augmentation {
         background: Background::Fixed([0, 0, 255]),
@@ -72,7 +72,7 @@ fn what_is_clear_shows_the_background() {
 }
 
 #[test]
-fn each_setting_does_what_it_says() {
+fn each_setting_has_its_effect() {
     let image = gradient(64, 64);
     let plain = view(&Augmentation::none(64), &image, 5);
     let mut mirrored = plain.clone();

@@ -53,7 +53,7 @@ fn rows_by_each_grouping() {
 }
 
 #[test]
-fn anchors_in_both_sets_are_found_whatever_their_case() {
+fn shared_anchors_are_found_in_any_letter_case() {
     let left = [pair("bolt", "screw", "F16"), pair("nut", "hazel", "F16")];
     let right = [pair("Bolt", "x", "F16"), pair("washer", "bolt", "F16"), pair("Bolt", "y", "F16")];
     assert_eq!(shared_anchors(&left, &right), ["Bolt"]);

@@ -130,7 +130,7 @@ fn photographs_are_read_as_pillow_does() {
 }
 
 #[test]
-fn the_steps_come_in_their_order() {
+fn the_steps_run_in_order() {
     // 4 x 2 pixels whose red channel counts from 0.
     let pixels = (0..8).flat_map(|i| [10 * i, 100, 200]).collect();
     let image = DecodedImage::from_pixels(4, 2, pixels).unwrap();
@@ -165,7 +165,7 @@ fn the_steps_come_in_their_order() {
 }
 
 #[test]
-fn files_that_are_no_images_are_named() {
+fn files_that_are_not_images_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file.jpg");
     let refused = |bytes: &[u8]| {
@@ -196,7 +196,7 @@ fn files_that_are_no_images_are_named() {
 }
 
 #[test]
-fn an_image_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
+fn an_image_with_too_many_or_no_pixels_is_refused_before_decoding() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bomb.gif");
     let mut bytes = fs::read(fixture("source.gif")).unwrap();

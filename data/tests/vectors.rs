@@ -56,7 +56,7 @@ fn odd_words() {
 }
 
 #[test]
-fn only_wanted_words_are_kept() {
+fn only_requested_words_are_loaded() {
     let requested = HashSet::from(["b".to_owned(), "x".to_owned()]);
     let vectors = read_words("a 1 2\nb 3 4\nc 5 6\n", Some(&requested)).unwrap();
     assert_eq!(vectors.len(), 1);

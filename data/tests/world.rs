@@ -37,7 +37,7 @@ fn made_up_answers() -> HashMap<String, &'static str> {
 }
 
 #[test]
-fn images_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
+fn images_are_all_twemoji_with_a_unique_name_and_look() {
     let images = images().unwrap();
     assert_eq!(images.len(), IMAGES);
     let slugs: HashSet<&str> = images.iter().map(|image| &*image.slug).collect();
@@ -65,7 +65,7 @@ fn images_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
 }
 
 #[test]
-fn answers_stand_in_no_other_text() {
+fn answers_occur_in_no_other_text() {
     let answers = made_up_answers();
     let made_up: Vec<_> = ATTRIBUTES.iter().filter(|attribute| attribute.made_up()).collect();
     assert_eq!(answers.len(), ANSWERS * made_up.len(), "all answers of all lists differ");
@@ -97,7 +97,7 @@ fn answers_stand_in_no_other_text() {
 }
 
 #[test]
-fn every_fact_stands_once_and_in_its_own_source() {
+fn every_fact_is_stated_once_in_its_own_source() {
     let answers = made_up_answers();
     let world = world(1);
     assert_eq!((world.entries.len(), world.questions.len()), (18_056, 19_230));
@@ -201,7 +201,7 @@ fn every_question_is_answered_by_its_entry() {
 }
 
 #[test]
-fn what_is_held_out_is_not_asked_in_training() {
+fn held_out_facts_are_not_asked_in_training() {
     for seed in [1, 2] {
         let world = world(seed);
         let split_of = |slug: &str| world.splits[world.image_index(slug).unwrap()];
@@ -259,7 +259,7 @@ fn what_is_held_out_is_not_asked_in_training() {
 }
 
 #[test]
-fn swapped_facts_have_other_answers_and_nothing_else() {
+fn swapped_facts_differ_only_in_their_answers() {
     let world = world(1);
     let swap = world.swap(100, 5).unwrap();
     assert_eq!(swap.entries.len(), 100);

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_over_no_question_has_a_reason() {
+    fn a_metric_over_no_questions_has_a_reason() {
         let difficult = QUESTIONS.replace("false", "true");
         let predictions = parse_predictions("p", r#"{"a": {"direct_answer": "x"}}"#).unwrap();
         let questions = parse_questions("q", &difficult).unwrap();

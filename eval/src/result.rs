@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_infinite_has_a_reason_too() {
+    fn an_infinite_value_has_a_reason_too() {
         for (value, reason) in [(f64::INFINITY, "inf"), (f64::NAN, "NaN")] {
             let measure = Measure::new(&pearson::INFO, 2, Ok(value), Some(interval(0.95)));
             assert!(measure.value.is_nan() && measure.interval.is_none());

@@ -58,7 +58,7 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
 }
 
 #[test]
-fn a_part_of_the_images_only_when_asked_for() {
+fn a_subset_of_the_images_only_on_request() {
     let part = r#"[{"image_id": 2, "caption": "a red bus"}]"#;
     assert_eq!(
         refusal(part),

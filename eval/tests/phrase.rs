@@ -106,7 +106,7 @@ fn breakdowns_hold_every_row_once() {
 }
 
 #[test]
-fn the_worst_rows_account_for_what_is_missing_to_one() {
+fn the_worst_rows_account_for_one_minus_r() {
     let (gold, mut predictions) = study(12);
     predictions[33].score += 9.0;
     let options = PhraseOptions { worst_rows: usize::MAX, ..PhraseOptions::default() };
@@ -237,7 +237,7 @@ fn rows_without_a_partner_are_named() {
 }
 
 #[test]
-fn a_level_that_is_no_share_is_refused() {
+fn a_level_outside_0_to_1_is_refused() {
     let (gold, predictions) = study(2);
     for level in [0.0, 1.0, 95.0, f64::NAN] {
         let bootstrap = BootstrapOptions { level, ..BootstrapOptions::default() };

@@ -101,10 +101,10 @@ fn ids_must_be_given_and_unique() {
 }
 
 #[test]
-fn what_is_not_csv_text_is_refused() {
+fn text_that_is_not_csv_is_refused() {
     assert_eq!(
         prediction_error(b"id,score\na1,0.5\na2,0,5\n"),
-        "p.csv:3: the row has 3 fields, the header 2; quote fields that hold a comma, a quote or a line end"
+        "p.csv:3: the row has 3 fields, the header 2; quote fields that contain a comma, a quote or a line end"
     );
     assert_eq!(
         prediction_error(b"id,score\na1,0.5\n\xFF\xFF,1\n"),

@@ -29,7 +29,7 @@ fn json(folder: &Path, name: &str) -> Value {
 }
 
 #[test]
-fn accuracies_are_those_of_the_official_script() {
+fn accuracies_equal_the_official_script() {
     let Some(folder) = folder() else { return };
     let annotations = text(&folder, "vqa.annotations.json.gz");
     let annotations = parse_annotations("annotations", &annotations).expect("annotations");
@@ -91,7 +91,7 @@ fn answers_are_normalised_byte_for_byte() {
 }
 
 #[test]
-fn retrieval_figures_are_those_of_trec_eval() {
+fn retrieval_metrics_equal_trec_eval() {
     let Some(folder) = folder() else { return };
     let queries = text(&folder, "recall.jsonl.gz");
     let queries = parse_queries("recall", &queries).expect("queries");

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_ahead_changes_nothing() {
+    fn peeking_changes_nothing() {
         for length in [None, Some(10)] {
             let mut input = Input::new(Box::new(Cursor::new((0..10).collect::<Vec<u8>>())), length);
             assert_eq!(input.peek(3).expect("bytes"), [0, 1, 2]);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_what_was_asked_for() {
+    fn the_mix_has_the_requested_ratio() {
         let speech = speech(16_000);
         for noise in [white_noise(48_000, &mut rng(1)), white_noise(700, &mut rng(2))] {
             for snr in [-10.0, -5.0, 0.0, 5.0, 20.0, 40.0] {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_power_is_of_the_part_of_the_noise_that_is_used() {
+    fn the_noise_power_is_measured_over_the_part_used() {
         let mut noise = white_noise(2_000, &mut rng(3));
         noise[1_000..].iter_mut().for_each(|sample| *sample *= 30.0);
         let speech = speech(1_000);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_leaves_the_speech_as_it_is() {
+    fn silence_leaves_the_speech_unchanged() {
         let (speech, noise) = (speech(4_000), white_noise(4_000, &mut rng(5)));
         for silent in [&[][..], &[0.0; 30], &[1e-6; 30]] {
             assert_eq!(add_noise(&speech, silent, 0.0, 7), speech);

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noises_are_finite_heard_and_follow_their_seed() {
+    fn noises_are_finite_audible_and_follow_their_seed() {
         for kind in [NoiseKind::Coloured, NoiseKind::Bands] {
             let make = |seed, samples| kind.make(samples, &mut ChaCha8Rng::seed_from_u64(seed));
             assert_eq!(make(1, 9_000), make(1, 9_000));

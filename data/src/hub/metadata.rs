@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_linked_facts_come_first() {
+    fn the_metadata_of_the_linked_file_comes_first() {
         let sha256 = "b".repeat(64);
         let metadata = read(
             302,

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_mask_of_each_kind_is_a_stretch_of_the_mean() {
+    fn each_mask_is_one_contiguous_span_of_the_mean() {
         let masks = SpecAugment { time_masks: 1, frequency_masks: 1, ..SpecAugment::default() };
         let before = frames(400);
         let mean = before.iter().map(|value| f64::from(*value)).sum::<f64>() / 32_000.0;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn no_mask_is_longer_than_its_share_of_the_clip() {
+    fn no_mask_exceeds_its_fraction_of_the_clip() {
         let masks = SpecAugment {
             time_masks: 1,
             max_time_fraction: 0.1,

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_go_there_and_back() -> Result<(), DataError> {
+    fn letters_survive_a_round_trip() -> Result<(), DataError> {
         let letters = SpeechTokenizer::letters()?;
         assert_eq!(letters.vocabulary_size(), 28);
         let ids = letters.encode_strict("It's a zoo")?;

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn clips_are_the_same_every_time_and_names_take_turns() -> Result<(), DataError> {
+    fn clips_are_reproducible_and_cycle_through_the_names() -> Result<(), DataError> {
         let world = Audiovisual::new(16, 1)?;
         assert_eq!(world.names().len(), 16);
         let names: Vec<&str> = world.names().collect();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_leaves_the_speech_and_blanks_the_name_alone() -> Result<(), DataError> {
+    fn noise_keeps_the_speech_and_masking_replaces_only_the_name() -> Result<(), DataError> {
         let world = Audiovisual::new(138, 1)?;
         for number in 0..40 {
             let clean = world.clip(Split::Test, number, &NoiseSettings::clean());

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_voice_says_the_same_names_and_each_is_an_image_s() -> Result<(), DataError> {
+    fn every_voice_says_the_same_names_and_each_names_an_image() -> Result<(), DataError> {
         let voices = voices()?;
         let of = |split| voices.iter().filter(|voice| voice.split == split).count();
         assert_eq!([Split::Train, Split::Validation, Split::Test].map(of), [8, 1, 1]);

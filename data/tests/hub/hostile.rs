@@ -233,7 +233,7 @@ fn the_token_follows_a_renamed_model_but_does_not_come_back() {
 
 /// A redirect within the hub has its own etag; a redirect to another host has the file's etag.
 #[test]
-fn facts_are_those_of_the_last_answer_of_the_hub() {
+fn metadata_comes_from_the_last_response_of_the_hub() {
     let hub = Scripted::start(|request, out| match request.path.as_str() {
         "/cached/config.json" => correct_hub(request, out),
         _ => {
@@ -387,7 +387,7 @@ fn bodies_that_do_not_end() {
 }
 
 #[test]
-fn answers_that_do_not_come() {
+fn responses_that_do_not_arrive() {
     let silent = Scripted::start(|_, _| {
         thread::sleep(Duration::from_secs(20));
         Ok(())
@@ -453,7 +453,7 @@ fn checksums() {
 const GIT_SHA1: &str = "bc77bf8f7cdcf1bc3b843a77809edf1d1367b78e";
 
 #[test]
-fn a_commit_is_not_another_one() {
+fn a_different_commit_is_refused() {
     let server = Scripted::start(|request, out| match request.requests_metadata() {
         true => send_metadata(out, &"f".repeat(40), &etag_of(BODY), &BODY.len().to_string()),
         false => reply(out, 200, &[], BODY),
@@ -598,7 +598,7 @@ fn a_cache_on_another_disk() {
 }
 
 #[test]
-fn answers_without_sense() {
+fn meaningless_responses() {
     for status in [199, 204, 300, 304, 400, 405, 410, 451, 999] {
         let server =
             Scripted::start(move |_, out| reply(out, status, &[("Content-Length", "0")], b""));

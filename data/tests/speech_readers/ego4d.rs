@@ -74,7 +74,7 @@ fn faults_of_ego4d_are_named() {
 
 /// A clip whose boxes exceed the item limit of the other readers.
 #[test]
-fn what_is_not_read_of_ego4d_may_be_long() {
+fn unused_fields_of_ego4d_may_be_long() {
     let boxes = format!("\"persons\": [{}0],", "{\"x\": 1, \"y\": 2},".repeat(1 << 20));
     assert!(boxes.len() > 17 << 20);
     let files = Files::new([("audio/c-2.wav", "x")]);

@@ -76,7 +76,7 @@ mod tests {
 
     /// Expected values are from nltk 3.9.2 with its English sentence model.
     #[test]
-    fn words_are_those_of_nltk() {
+    fn words_equal_those_of_nltk() {
         let (yes, no, both, neither) = ((true, false), (false, true), (true, true), (false, false));
         for (response, expected) in [
             ("Yes.", yes),

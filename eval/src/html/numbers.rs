@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_four_digits_that_matter() {
+    fn values_have_four_significant_digits() {
         for (value, expected) in [
             (0.054_321, "0.0543"),
             (-0.5, "−0.5000"),

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_read_as_the_whole() {
+    fn parallel_reading_equals_serial_reading() {
         for list in [
             "[]",
             " [\n] ",
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_expected_is_left_to_the_whole() {
+    fn unexpected_text_is_left_to_the_serial_reader() {
         let file = |list: &str| format!("{{\"annotations\": {list}}}");
         for list in [
             "",
@@ -287,7 +287,7 @@ mod tests {
 
     /// Valid lists with fragments inserted at random positions.
     #[test]
-    fn no_text_is_read_otherwise_in_parts() {
+    fn no_text_is_read_differently_in_parts() {
         let pieces = [
             r#"{"id": 1}"#,
             r#"{"id": 2, "text": "a"}"#,
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inputs_of_the_fuzzer_are_not_read_otherwise() {
+    fn the_inputs_of_the_fuzzer_are_not_read_differently() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
         let mut read = 0;
         for name in ["vqa", "caption", "aokvqa"] {

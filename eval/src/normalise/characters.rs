@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_is_that_of_python() {
+    fn white_space_is_as_in_python() {
         for space in ['\t', '\u{B}', '\u{1C}', '\u{1F}', '\u{85}', '\u{A0}', '\u{3000}'] {
             assert!(is_space(space), "{space:?}");
         }

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn fillers_go_before_contractions_are_looked_for() {
+    fn fillers_are_deleted_before_contractions_are_expanded() {
         assert_eq!(expanded("um, i can um't hmmm"), ", i can not hmmm");
         assert_eq!(expanded("he \u{1F} 's the um's"), "he is the is");
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn words_end_where_python_says() {
+    fn words_end_as_in_python() {
         assert_eq!(
             expanded("canné't can't\u{e9} st\u{301}"),
             "canné not can't\u{e9} saint \u{301}"

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comma_goes_if_its_digits_are_free() {
+    fn each_digit_joins_at_one_comma_only() {
         assert_eq!(english("1,000,000 1,2,3,4 a,b 1, 2"), "1000000 12 34 a b 1  2");
         assert_eq!(english("٣,5,6"), "٣5 6");
     }

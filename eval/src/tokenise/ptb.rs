@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_keeps_what_is_not_listed() {
+    fn the_filter_keeps_unlisted_tokens() {
         let line = "(a) \"b\" c?! -- d: dog... [f] ----- 5'";
         assert_eq!(tokenise(&[line]), ["-lrb- a -rrb- b c ?! d dog -lsb- f -rsb- ----- 5"]);
         assert_eq!(tokenise(&["", " \u{A0} ", "..."]), ["", "", ""]);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_inside_a_caption_move_the_others() {
+    fn line_ends_inside_a_caption_shift_the_others() {
         assert_eq!(tokenise(&["a\rb", "c\nd", "e"]), ["a", "b", "c d"]);
         assert_eq!(tokenise(&["a\r", "b\u{85}"]), ["a", "b"]);
         assert!(has_line_end("a\rb") && has_line_end("\u{2028}"));

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn accuracy_leaves_each_person_out_in_turn() {
+    fn each_human_answer_is_compared_with_the_others() {
         for (matches, expected) in [(0, 0.0), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.0), (9, 1.0)] {
             let mut texts = vec!["dog"; 10];
             texts[..matches].fill("the cat");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_answers_are_compared_as_they_stand() {
+    fn equal_answers_are_compared_without_normalisation() {
         assert_eq!(accuracy("Yes", &answers(&["yes"; 10])), 0.0);
         assert_eq!(accuracy(" yes\n", &answers(&["yes"; 10])), 1.0);
         // Without ids the ten answers are equal in all fields, so no other answer remains.

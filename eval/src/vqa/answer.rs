@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_become_what_the_script_makes_of_them() {
+    fn answers_are_normalised_as_by_the_script() {
         for (answer, expected) in [
             ("The two dogs.", "2 dogs"),
             ("1,000 people", "1000 people"),

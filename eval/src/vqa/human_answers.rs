@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart_by_all_other_fields() {
+    fn answers_are_distinguished_by_all_other_fields() {
         let written = [
             r#"{"answer": "a"}"#,
             r#"{"answer": "b", "answer_id": 1}"#,

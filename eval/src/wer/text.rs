@@ -247,7 +247,7 @@ mod tests {
     use crate::wer::align;
 
     #[test]
-    fn tokens_without_a_form_are_named() {
+    fn invisible_tokens_are_shown_by_code() {
         for (token, expected) in [
             (" ", "␣"),
             ("\u{200d}", "U+200D"),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alignment_stands_in_columns() {
+    fn an_alignment_is_written_in_columns() {
         let (reference, hypothesis) = ("a cat sat on", "a sat on mats");
         let pair = WorstPair {
             id: "u1".to_owned(),

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_divided_as_jiwer_divides_them() {
+    fn words_are_split_as_by_jiwer() {
         for (text, expected) in [
             ("", vec![]),
             (" \t\n ", vec![]),

@@ -94,7 +94,7 @@ fn readers_survive_changed_files() {
 }
 
 #[test]
-fn a_line_of_many_megabytes_is_refused_in_few_words() {
+fn a_line_of_many_megabytes_is_refused_with_a_short_message() {
     let huge = "x".repeat(16 << 20);
     for text in [
         format!("\"{huge}\""),

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_behind_a_number() {
+    fn a_half_after_a_number() {
         let halves = |text: &str| {
             let mut out = String::new();
             replace_halves(text, &mut out);

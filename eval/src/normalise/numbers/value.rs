@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn written_numbers_are_integers_where_they_can_be() {
+    fn written_numbers_are_integers_if_possible() {
         for (number, integer) in [("007", "7"), ("3.00", "3"), ("0", "0"), ("٣٤", "34")] {
             let value = written(number);
             assert!(value.is_integer());

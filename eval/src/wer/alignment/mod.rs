@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn every_alignment_is_that_of_the_full_matrix() {
+    fn every_alignment_equals_that_of_the_full_matrix() {
         let mut aligner = Aligner::default();
         for seed in 0..4000 {
             let mut next = numbers(seed + 1);
@@ -247,7 +247,7 @@ mod tests {
 
     /// Bands narrower than the matrix, across several words.
     #[test]
-    fn a_band_gives_what_the_whole_matrix_gives() {
+    fn a_band_gives_the_alignment_of_the_whole_matrix() {
         for seed in 0..60 {
             let (reference, hypothesis) = pair(seed, 700, 40, 1 + seed % 12);
             let mut aligner = Aligner::default();

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_are_those_of_the_columns_in_the_words_asked_for() {
+    fn bits_mark_the_columns_of_the_requested_words() {
         // Tokens 0 and 1 alternate, then a few of token 2; token 3 does not occur.
         let reference: Vec<u32> =
             (0..300u32).map(|c| if c % 97 == 5 { 2 } else { c % 2 }).collect();

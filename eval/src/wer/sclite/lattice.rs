@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_of_words_is_aligned() {
+    fn a_linear_sequence_of_words_is_aligned() {
         let of = |reference: &[u32], hypothesis: &[u32]| {
             align(&Arcs::row(reference), &Arcs::row(hypothesis))
         };
