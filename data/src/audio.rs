@@ -58,7 +58,7 @@ pub fn change_speed(samples: &[f32], rate: u32, speed: f64) -> Result<Vec<f32>, 
 pub struct AudioReader {
     path: PathBuf,
     blocks: Box<dyn Blocks>,
-    /// The format of the samples before; `None` before the first sample.
+    /// The format of the preceding samples; `None` before the first sample.
     format: Option<Format>,
     resampler: Option<Resampler>,
     rate: u32,

@@ -8,7 +8,7 @@
 //! | [`countries`] | real facts about the countries of the flags |
 //! | [`attributes`] | attributes of images, and the templates of their facts and questions |
 //! | [`knowledge`] | facts as entries of four sources |
-//! | [`questions`] | questions, their splits, and what each part tests |
+//! | [`questions`] | questions, their splits, and the purpose of each part |
 //! | [`swap`] | facts that are changed only in the memory |
 //! | [`haystack`] | yes-or-no questions about a few images among many |
 //! | [`features`] | keys and values without a model |

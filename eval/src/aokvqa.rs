@@ -113,7 +113,7 @@ pub struct WrongAnswer {
     pub question: String,
     /// The predicted free-text answer.
     pub direct_answer: Option<String>,
-    /// Accuracy of the direct answer, from 0 to 100; none if the direct answer is not scored.
+    /// Accuracy of the direct answer, from 0 to 100; `None` if the direct answer is not scored.
     pub direct_accuracy: Option<f64>,
     /// The selected choice.
     pub choice: Option<String>,

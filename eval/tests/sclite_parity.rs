@@ -1,4 +1,4 @@
-//! The counts of transcripts with sclite mark-up equal those of sclite.
+//! Compares the counts of transcripts with sclite mark-up with sclite.
 
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::Alignment;

@@ -1,7 +1,7 @@
 //! FLAC files, including several files joined into one.
 //!
-//! Symphonia reads one stream. A new stream begins where the marker and the first metadata block
-//! follow frames; no frame looks like them.
+//! Symphonia reads one stream. A new stream begins where a marker and a metadata block follow
+//! frames: no frame contains these bytes.
 
 use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use super::packets::{Demuxer, Next, decode, make_decoder};
 
 /// The number of bytes to search at a time.
 const READ: usize = 1 << 16;
-/// The marker and the header of the first metadata block, which may be the last block or not.
+/// The marker and the header of the first metadata block, without and with the last-block flag.
 const STARTS: [&[u8; 8]; 2] = [b"fLaC\x00\x00\x00\x22", b"fLaC\x80\x00\x00\x22"];
 /// The length of the marker, in bytes.
 const MARKER: u64 = 4;

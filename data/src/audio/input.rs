@@ -4,7 +4,7 @@ use std::io::{self, Cursor, Error, ErrorKind, Read, Seek, SeekFrom};
 
 use symphonia::core::io::MediaSource;
 
-/// The most bytes of a pipe to hold in memory, for formats that need seeking.
+/// The maximum number of bytes of a pipe in memory, for formats that need seeking.
 const MAX_IN_MEMORY: usize = 1 << 29;
 
 /// A source of bytes.

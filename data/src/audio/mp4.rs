@@ -11,7 +11,7 @@ use std::io::{Seek, SeekFrom};
 use super::blocks::{Format, cannot_read};
 use super::input::Input;
 
-/// The most samples per channel in an AAC packet.
+/// The maximum number of samples per channel in an AAC packet.
 pub(super) const PACKET: u64 = 2048;
 /// The largest `moov` box that is read, in bytes.
 const MAX_MOOV_BYTES: u64 = 1 << 28;

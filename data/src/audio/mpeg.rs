@@ -21,8 +21,9 @@ use super::packets::{decode, make_decoder};
 use frames::{FrameEvent, Frames};
 use header::{Header, Info};
 
-/// A file is refused if more than a tenth of its frames are damaged; a few may always be.
+/// A file is refused if more than a tenth of its frames are damaged.
 const MAX_DAMAGED: u64 = 10;
+/// This number of damaged frames is always accepted.
 const FEW_DAMAGED: u64 = 5;
 
 /// The audio of a stream of frames.
@@ -30,7 +31,7 @@ pub(super) struct MpegBlocks {
     frames: Frames,
     /// Frames that were read ahead to see whether a format change lasts.
     ahead: VecDeque<FrameEvent>,
-    /// The format of the frames before.
+    /// The format of the preceding frames.
     format: Option<Format>,
     frame_samples: usize,
     /// A new decoder is made for each part, and for each format in it.

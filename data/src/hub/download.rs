@@ -140,7 +140,7 @@ impl Transfer<'_> {
     }
 
     fn note_waiting(&self, lock: &Path) {
-        // A closed standard error stops no download.
+        // A closed standard error must not stop the download.
         let _ = writeln!(
             std::io::stderr(),
             "{}: waiting for another process that downloads {} and holds {}",
@@ -335,7 +335,7 @@ impl Transfer<'_> {
         match error {
             RequestError::Unreachable(reason) => Failure::Unreachable(self.no_network(reason)),
             RequestError::Broken(reason) => Failure::Passing(self.no_network(reason)),
-            // There was one wait already; do not retry.
+            // The time limit has already passed once; do not retry.
             RequestError::Slow(reason) => Failure::Final(self.no_network(reason)),
             RequestError::Refused(reason) => Failure::Final(self.refused(&reason)),
         }

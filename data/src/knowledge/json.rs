@@ -27,7 +27,7 @@ const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
 /// The maximum length of a quotation from a file in a message, in characters.
 const QUOTED: usize = 200;
 
-/// The name of the list that is the whole file.
+/// The list name if the whole file is one list.
 pub(super) const WHOLE: &str = "";
 
 /// An item of a list.

@@ -1,4 +1,4 @@
-//! The tokenizer of an ASR model: a published tokenizer, or one of letters.
+//! The tokenizer of an ASR model: a published tokenizer, or a tokenizer of single letters.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! SpokenClip names in noise, with their images: the data of AVFormer in the embedded world.
+//! Spoken names in noise, with their images: the data of AVFormer in the embedded world.
 //!
 //! The voices and the noise of the test split are not in training. The names and images are the
 //! same as in training, in other views.

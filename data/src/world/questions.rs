@@ -1,4 +1,4 @@
-//! Questions about the images of the embedded world, and what each part tests.
+//! Questions about the images of the embedded world, and the purpose of each part.
 //!
 //! | part | image | fact | source of a correct answer |
 //! |---|---|---|---|

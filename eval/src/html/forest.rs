@@ -10,8 +10,9 @@ use crate::text::level;
 
 /// Number of axis steps.
 const STEPS: usize = 4;
-/// Plot widths of a full-width table and of tables side by side.
+/// Plot width in a table that fills the page.
 const WIDE_PLOT: f64 = 460.0;
+/// Plot width in one of several tables side by side.
 const NARROW_PLOT: f64 = 192.0;
 
 /// One row of the table.

@@ -54,7 +54,7 @@ pub(super) fn metric_name(metric: &str) -> String {
     found.map_or_else(|| crate::text::words(metric), |(_, name)| (*name).to_owned())
 }
 
-/// The value that a single item shows.
+/// The value of a single item.
 pub(super) fn item_value(item: &Item) -> f64 {
     match item.statistic {
         Statistic::Ratio { numerator, denominator: 0.0 } => numerator,

@@ -56,7 +56,7 @@ pub enum Alignment {
 }
 
 impl Alignment {
-    /// Whether the alignment is that of jiwer.
+    /// Whether this is jiwer's alignment.
     pub(crate) fn is_jiwer(&self) -> bool {
         *self == Self::Jiwer
     }

@@ -1,7 +1,7 @@
 //! Aligns a hypothesis to its reference with the minimum number of edits, bit-parallel.
 //!
 //! Ties between optimal alignments are broken as in RapidFuzz, so hits, substitutions, deletions
-//! and insertions equal those of jiwer. Rows of the edit matrix are hypothesis tokens. A row stores
+//! and insertions equal jiwer's counts. Rows of the edit matrix are hypothesis tokens. A row stores
 //! the differences between neighbouring columns (reference tokens) as two bits, 64 columns per
 //! word. Source: Myers 1999, in the form of Hyyrö, arXiv cs/0302004. A matrix above 1 MiB is halved
 //! by Hirschberg's method, at the same columns as in RapidFuzz 3: other columns would give other
