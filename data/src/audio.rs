@@ -266,7 +266,7 @@ mod tests {
         ] {
             let path = folder.path().join(format!("{channels}-{rate}-{bits}.wav"));
             write(&path, spec(channels, rate, bits));
-            let samples = read_audio(&path, RATE).expect("sound");
+            let samples = read_audio(&path, RATE).expect("audio");
             assert_eq!(samples.len(), 16_000, "{path:?}");
             let amplitude = 0.5 / f32::from(channels);
             let tolerance = if bits == 8 { 0.01 } else { 1e-3 };
@@ -288,7 +288,7 @@ mod tests {
         values.iter().for_each(|value| writer.write_sample(*value).expect("a sample"));
         writer.finalize().expect("a header");
         let want: Vec<f32> = values.iter().map(|value| f32::from(*value) / 32_768.0).collect();
-        assert_eq!(read_audio(&path, RATE).expect("sound"), want);
+        assert_eq!(read_audio(&path, RATE).expect("audio"), want);
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
             read_audio(&path, RATE).expect_err("a refusal").to_string()
         };
         assert!(refusal(b"").contains("empty"));
-        assert!(refusal(b"this is a text and no sound at all").contains("a.wav"));
+        assert!(refusal(b"this is a text and not audio").contains("a.wav"));
         write(&path, spec(1, RATE, 16));
         let whole = std::fs::read(&path).expect("a file");
         let cut = refusal(&whole[..whole.len() / 2]);

@@ -154,9 +154,9 @@ impl Augmentation {
             Background::Fixed(colour) => colour,
             Background::Random => rng.random(),
         };
-        let cut = self.draw_cut(width, height, rng);
+        let crop = self.draw_crop(width, height, rng);
         let flip = rng.random_bool(self.flip);
-        let mut view = cut.of(image, background);
+        let mut view = crop.of(image, background);
         if view.dimensions() != (self.size, self.size) {
             view = imageops::resize(&view, self.size, self.size, FilterType::Triangle);
         }
@@ -169,28 +169,28 @@ impl Augmentation {
     }
 
     /// # Source   torchvision `RandomResizedCrop.get_params`
-    fn draw_cut(&self, width: u32, height: u32, rng: &mut ChaCha8Rng) -> Cut {
-        let turn = self.rotation * rng.random_range(-1.0..=1.0);
+    fn draw_crop(&self, width: u32, height: u32, rng: &mut ChaCha8Rng) -> Crop {
+        let angle = self.rotation * rng.random_range(-1.0..=1.0);
         let whole = width as f32 * height as f32;
         let [narrowest, widest] = self.ratio.map(f32::ln);
         for _ in 0..CROP_ATTEMPTS {
             let area = whole * rng.random_range(self.scale[0]..=self.scale[1]);
             let ratio = rng.random_range(narrowest..=widest).exp();
-            let cut_width = (area * ratio).sqrt().round() as u32;
-            let cut_height = (area / ratio).sqrt().round() as u32;
-            if (1..=width).contains(&cut_width) && (1..=height).contains(&cut_height) {
-                let left = rng.random_range(0..=width - cut_width);
-                let top = rng.random_range(0..=height - cut_height);
-                return Cut { left, top, width: cut_width, height: cut_height, turn };
+            let crop_width = (area * ratio).sqrt().round() as u32;
+            let crop_height = (area / ratio).sqrt().round() as u32;
+            if (1..=width).contains(&crop_width) && (1..=height).contains(&crop_height) {
+                let left = rng.random_range(0..=width - crop_width);
+                let top = rng.random_range(0..=height - crop_height);
+                return Crop { left, top, width: crop_width, height: crop_height, angle };
             }
         }
         // The largest crop with an allowed aspect ratio, in the centre.
         let (full_width, full_height) = (width as f32, height as f32);
         let ratio = (full_width / full_height).clamp(self.ratio[0], self.ratio[1]);
-        let cut_width = full_width.min(full_height * ratio).round().max(1.0) as u32;
-        let cut_height = full_height.min(full_width / ratio).round().max(1.0) as u32;
-        let (left, top) = ((width - cut_width) / 2, (height - cut_height) / 2);
-        Cut { left, top, width: cut_width, height: cut_height, turn }
+        let crop_width = full_width.min(full_height * ratio).round().max(1.0) as u32;
+        let crop_height = full_height.min(full_width / ratio).round().max(1.0) as u32;
+        let (left, top) = ((width - crop_width) / 2, (height - crop_height) / 2);
+        Crop { left, top, width: crop_width, height: crop_height, angle }
     }
 
     /// # Source   torchvision `ColorJitter`, in the order brightness, contrast, saturation
@@ -235,24 +235,24 @@ impl Augmentation {
     }
 }
 
-/// A crop of an image: a rectangle, rotated around its centre by `turn` degrees.
-struct Cut {
+/// A crop of an image: a rectangle, rotated around its centre by `angle` degrees.
+struct Crop {
     left: u32,
     top: u32,
     width: u32,
     height: u32,
-    turn: f32,
+    angle: f32,
 }
 
-impl Cut {
+impl Crop {
     fn of(&self, image: &RgbaImage, background: [u8; 3]) -> RgbImage {
-        if self.turn == 0.0 {
+        if self.angle == 0.0 {
             return RgbImage::from_fn(self.width, self.height, |x, y| {
                 let at = (i64::from(self.left + x), i64::from(self.top + y));
                 Rgb(colour_at(image, at, background).map(|value| value.round() as u8))
             });
         }
-        let (sin, cos) = self.turn.to_radians().sin_cos();
+        let (sin, cos) = self.angle.to_radians().sin_cos();
         let (half_width, half_height) = (self.width as f32 / 2.0, self.height as f32 / 2.0);
         let middle = (self.left as f32 + half_width, self.top as f32 + half_height);
         RgbImage::from_fn(self.width, self.height, |x, y| {

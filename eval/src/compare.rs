@@ -112,8 +112,8 @@ pub fn compare_pearson(
     resampling: &Resampling,
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
-    let value_a = defined(gold, a, "system A")?;
-    let value_b = defined(gold, b, "system B")?;
+    let value_a = correlation(gold, a, "system A")?;
+    let value_b = correlation(gold, b, "system B")?;
     let statistics = |system: &[f64]| -> Vec<Statistic> {
         let pair = |(gold, prediction): (&f64, &f64)| Statistic::Correlation {
             gold: *gold,
@@ -137,12 +137,15 @@ pub fn compare_items(
     b: &Items,
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
-    let others = partners(a, b)?;
+    let others = matching_items(a, b)?;
     let (Some(first), Some(other)) = (a.items.first(), others.first()) else {
         return Err(EvalError::Empty { file: a.file.clone() });
     };
     if !alike(first, other) {
-        return Err(EvalError::Incomparable { a: named(&a.file, first), b: named(&b.file, other) });
+        return Err(EvalError::Incomparable {
+            a: described(&a.file, first),
+            b: described(&b.file, other),
+        });
     }
     // This crate need not know the name of the metric.
     let resampling =
@@ -169,7 +172,7 @@ pub fn compare_items(
 }
 
 /// The items of B, in the order of A.
-fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
+fn matching_items<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
     let mut by_id: HashMap<&str, (usize, &Item)> = HashMap::with_capacity(b.items.len());
     by_id.extend(b.items.iter().enumerate().map(|(row, item)| (item.id.as_str(), (row, item))));
     let (mut others, mut missing) = (Vec::with_capacity(a.items.len()), Vec::new());
@@ -201,7 +204,7 @@ fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
 }
 
 /// Describes the metric of a result, for messages.
-fn named(file: &str, item: &Item) -> String {
+fn described(file: &str, item: &Item) -> String {
     let [metric, normaliser] = [&item.metric, &item.normaliser].map(|name| shortened(name, 60));
     format!("{file} ({metric}, version {}, normaliser {normaliser})", item.version)
 }
@@ -293,7 +296,7 @@ fn permutation_p(
 }
 
 /// Pearson's `r`, or the reason why it is undefined.
-fn defined(gold: &[f64], system: &[f64], name: &str) -> Result<Result<f64, String>, EvalError> {
+fn correlation(gold: &[f64], system: &[f64], name: &str) -> Result<Result<f64, String>, EvalError> {
     let r = pearson(gold, system)?;
     let reason = || undefined_reason(gold, system, "the gold score", name);
     Ok(if r.is_nan() { Err(reason()) } else { Ok(r) })

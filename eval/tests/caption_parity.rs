@@ -55,7 +55,7 @@ fn equal_to_pycocoevalcap() {
                 assert_close(value, &item[column], &what);
             }
         }
-        println!("{set}: {} figures are equal", (items.len() + 1) * COLUMNS.len());
+        println!("{set}: {} values are equal", (items.len() + 1) * COLUMNS.len());
     }
 }
 

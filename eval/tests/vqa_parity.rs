@@ -102,7 +102,7 @@ fn retrieval_metrics_equal_trec_eval() {
         "recip_rank" => "mrr".to_owned(),
         name => name.replace("ndcg_cut", "ndcg").replace('_', "@"),
     };
-    for (name, expected_value) in expected["corpus"].as_object().expect("figures") {
+    for (name, expected_value) in expected["corpus"].as_object().expect("metrics") {
         let found = report.evaluation.detail[&names(name)].as_f64().expect("a number");
         let expected_value = expected_value.as_f64().expect("a number");
         assert!(

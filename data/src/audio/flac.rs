@@ -64,7 +64,7 @@ impl Blocks for FlacBlocks {
         let packet = loop {
             match self.demuxer.next()? {
                 Next::Packet(packet) => break packet,
-                Next::Stream | Next::End | Next::Cut => match self.next_stream()? {
+                Next::Stream | Next::End | Next::Truncated => match self.next_stream()? {
                     true => continue,
                     false => return Ok(None),
                 },

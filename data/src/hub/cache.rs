@@ -144,7 +144,7 @@ impl CachedModel {
 
     /// Removes partial downloads of earlier contents of a file, which nothing will complete. Files
     /// in use and unknown files stay.
-    pub(super) fn sweep_parts(&self, file: &str) {
+    pub(super) fn remove_old_parts(&self, file: &str) {
         let start = format!("{}.", file.replace('/', "--"));
         let locks = self.cache.join(".locks").join(self.repo.folder_name());
         for entry in fs::read_dir(self.folder.join("incoming")).into_iter().flatten().flatten() {
@@ -199,7 +199,7 @@ impl CachedModel {
     }
 
     /// Moves a complete, verified download to the blobs.
-    pub(super) fn keep_blob(&self, part: &Path, etag: &str) -> Result<(), DataError> {
+    pub(super) fn store_blob(&self, part: &Path, etag: &str) -> Result<(), DataError> {
         let blob = self.blob(etag);
         self.make_folder(&self.folder.join("blobs"))?;
         let keep = || {

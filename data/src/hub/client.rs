@@ -86,7 +86,7 @@ impl Response {
             Ok(Event::Bytes(bytes)) => Ok(Some(bytes)),
             Ok(Event::End) => Ok(None),
             Ok(Event::Failed(reason)) => Err(RequestError::Broken(reason)),
-            Err(RecvTimeoutError::Timeout) => Err(silence(limit)),
+            Err(RecvTimeoutError::Timeout) => Err(timeout(limit)),
             Ok(Event::Head(_)) | Err(RecvTimeoutError::Disconnected) => {
                 Err(RequestError::Broken("the connection ended".to_owned()))
             }
@@ -170,7 +170,7 @@ impl<'a> Client<'a> {
         match events.recv_timeout(self.response_timeout) {
             Ok(Event::Head(head)) => Ok(Response { head, events }),
             Ok(Event::Failed(reason)) => Err(RequestError::Unreachable(reason)),
-            Err(RecvTimeoutError::Timeout) => Err(silence(self.response_timeout)),
+            Err(RecvTimeoutError::Timeout) => Err(timeout(self.response_timeout)),
             _ => Err(RequestError::Unreachable("the connection ended".to_owned())),
         }
     }
@@ -238,7 +238,7 @@ fn source_of(error: &dyn std::error::Error) -> Option<String> {
     error.source().map(ToString::to_string)
 }
 
-fn silence(limit: Duration) -> RequestError {
+fn timeout(limit: Duration) -> RequestError {
     RequestError::Slow(format!("nothing arrived for {} s", limit.as_secs_f64()))
 }
 

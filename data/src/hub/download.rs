@@ -45,9 +45,9 @@ pub(super) fn download(
     effort: Effort,
 ) -> Result<PathBuf, DataError> {
     let transfer = Transfer { location, model, file, settings };
-    let silence = reach::recent_silence(&settings.endpoint);
-    let retries = if silence.is_some() { 0 } else { settings.retries };
-    if let Some(reason) = silence.filter(|_| effort == Effort::Brief) {
+    let known_failure = reach::recent_failure(&settings.endpoint);
+    let retries = if known_failure.is_some() { 0 } else { settings.retries };
+    if let Some(reason) = known_failure.filter(|_| effort == Effort::Brief) {
         return Err(transfer.no_network(reason));
     }
     let response_timeout = match effort {
@@ -63,7 +63,7 @@ pub(super) fn download(
     for _ in 0..retries {
         match transfer.attempt(&client) {
             Err(Failure::Unreachable(_)) if effort == Effort::Full => {}
-            Err(Failure::Passing(_)) => {}
+            Err(Failure::Temporary(_)) => {}
             ended => return ended.map_err(Failure::into_error),
         }
         thread::sleep(pause);
@@ -77,23 +77,23 @@ enum Failure {
     /// No network, or no hub: worth another attempt if the file is needed.
     Unreachable(DataError),
     /// Worth another attempt.
-    Passing(DataError),
+    Temporary(DataError),
     /// Another attempt would not help.
     Final(DataError),
 }
 
 impl Failure {
     /// Marks an unreachable hub as reachable, because it has just responded.
-    fn after_an_answer(self) -> Self {
+    fn after_response(self) -> Self {
         match self {
-            Self::Unreachable(error) => Self::Passing(error),
+            Self::Unreachable(error) => Self::Temporary(error),
             other => other,
         }
     }
 
     fn into_error(self) -> DataError {
         match self {
-            Self::Unreachable(error) | Self::Passing(error) | Self::Final(error) => error,
+            Self::Unreachable(error) | Self::Temporary(error) | Self::Final(error) => error,
         }
     }
 }
@@ -125,17 +125,17 @@ impl Transfer<'_> {
             return Ok(self.model.publish(self.file, &metadata)?);
         }
         let part = self.model.part(self.file, &metadata.etag)?;
-        self.fill(client, &part, size).map_err(Failure::after_an_answer)?;
+        self.fill(client, &part, size).map_err(Failure::after_response)?;
         if !self.has_etag(&part, &metadata.etag)? {
             self.remove(&part)?;
-            return Err(Failure::Passing(DataError::WrongChecksum {
+            return Err(Failure::Temporary(DataError::WrongChecksum {
                 location: self.location.to_string(),
                 file: self.file.to_owned(),
                 hash: checksum::kind(&metadata.etag),
             }));
         }
-        self.model.keep_blob(&part, &metadata.etag)?;
-        self.model.sweep_parts(self.file);
+        self.model.store_blob(&part, &metadata.etag)?;
+        self.model.remove_old_parts(self.file);
         Ok(self.model.publish(self.file, &metadata)?)
     }
 
@@ -162,13 +162,13 @@ impl Transfer<'_> {
             Ok(metadata.as_ref().is_some_and(|metadata| metadata.size.is_some()))
         });
         if metadata.is_some() {
-            reach::note_answer(&self.settings.endpoint);
+            reach::note_response(&self.settings.endpoint);
         }
         let head = match response {
             Ok(response) => response.head,
             Err(error) => {
                 if let RequestError::Unreachable(reason) | RequestError::Slow(reason) = &error {
-                    reach::note_silence(&self.settings.endpoint, reason);
+                    reach::note_failure(&self.settings.endpoint, reason);
                 }
                 return Err(self.failure(error));
             }
@@ -231,7 +231,7 @@ impl Transfer<'_> {
             206 | 416 => {
                 self.remove(part)?;
                 let reason = format!("bytes other than those from {length} on");
-                return Err(Failure::Passing(self.refused(&reason)));
+                return Err(Failure::Temporary(self.refused(&reason)));
             }
             _ => return Err(self.status_failure(head, &requested)),
         }
@@ -282,7 +282,7 @@ impl Transfer<'_> {
                 let error = self.no_network(reason);
                 let has_been_fast = window_start > start;
                 return Err(if has_been_fast {
-                    Failure::Passing(error)
+                    Failure::Temporary(error)
                 } else {
                     Failure::Final(error)
                 });
@@ -293,7 +293,7 @@ impl Transfer<'_> {
         }
         bar.finish_and_clear();
         if length < size {
-            return Err(Failure::Passing(DataError::WrongSize {
+            return Err(Failure::Temporary(DataError::WrongSize {
                 location: self.location.to_string(),
                 file: self.file.to_owned(),
                 announced: size,
@@ -334,7 +334,7 @@ impl Transfer<'_> {
     fn failure(&self, error: RequestError) -> Failure {
         match error {
             RequestError::Unreachable(reason) => Failure::Unreachable(self.no_network(reason)),
-            RequestError::Broken(reason) => Failure::Passing(self.no_network(reason)),
+            RequestError::Broken(reason) => Failure::Temporary(self.no_network(reason)),
             // The time limit has already passed once; do not retry.
             RequestError::Slow(reason) => Failure::Final(self.no_network(reason)),
             RequestError::Refused(reason) => Failure::Final(self.refused(&reason)),
@@ -344,7 +344,7 @@ impl Transfer<'_> {
     fn status_failure(&self, head: &Head, requested: &str) -> Failure {
         let reason = format!("status {}", head.status);
         if matches!(head.status, 429 | 500..=599) {
-            reach::note_silence(&self.settings.endpoint, &reason);
+            reach::note_failure(&self.settings.endpoint, &reason);
             return Failure::Unreachable(self.no_network(reason));
         }
         if !head.is_endpoint {
@@ -354,7 +354,7 @@ impl Transfer<'_> {
         }
         Failure::Final(match head.status {
             404 => {
-                reach::note_answer(&self.settings.endpoint);
+                reach::note_response(&self.settings.endpoint);
                 self.note_absence(head, requested);
                 DataError::MissingFile {
                     location: self.location.to_string(),
@@ -362,7 +362,7 @@ impl Transfer<'_> {
                 }
             }
             status @ (401 | 403) => {
-                reach::note_answer(&self.settings.endpoint);
+                reach::note_response(&self.settings.endpoint);
                 DataError::AccessRefused { location: self.location.to_string(), status }
             }
             _ => self.refused(&reason),

@@ -92,7 +92,7 @@ impl Preprocessing {
             return Ok(None);
         }
         let published = Published::deserialize(own.unwrap_or(&whole)).map_err(no_processor)?;
-        published.understood().map(Some).map_err(bad)
+        published.preprocessing().map(Some).map_err(bad)
     }
 
     /// Returns the output height and width; `None` if they depend on the image.
@@ -209,7 +209,7 @@ const PER_BYTE: f64 = 1.0 / 255.0;
 const MAX_EDGE: u32 = 4096;
 
 impl Published {
-    fn understood(self) -> Result<Preprocessing, String> {
+    fn preprocessing(self) -> Result<Preprocessing, String> {
         let checked = |name: &str, edge: u32| match edge {
             1..=MAX_EDGE => Ok(edge),
             _ => Err(format!("`{name}` has {edge} pixels, not 1 to {MAX_EDGE}")),

@@ -91,20 +91,20 @@ pub(crate) fn duplicate_key_error<E: Error>(key: &str) -> E {
 
 /// The message of the JSON reader on one line, with quotations from the file shortened.
 pub(crate) fn message(error: &serde_json::Error) -> String {
-    let (description, position) = divided(error);
+    let (description, position) = split_position(error);
     description + &position
 }
 
 /// Like [`message`] with the column only, for files in which each line is parsed separately.
 pub(crate) fn message_in_line(error: &serde_json::Error) -> String {
-    match divided(error) {
+    match split_position(error) {
         (description, position) if position.is_empty() => description,
         (description, _) => format!("{description} (column {})", error.column()),
     }
 }
 
 /// Splits a message into the description and the position.
-fn divided(error: &serde_json::Error) -> (String, String) {
+fn split_position(error: &serde_json::Error) -> (String, String) {
     let message = error.to_string();
     let at = if error.line() > 0 { message.rfind(" at line ") } else { None };
     let (description, position) = message.split_at(at.unwrap_or(message.len()));

@@ -126,7 +126,7 @@ impl Lexer {
                     rewrite.write(matched, &mut output);
                 }
             }
-            position = token_end - rewrite.given_back(matched);
+            position = token_end - rewrite.rescanned_bytes(matched);
         }
         (output, position > end)
     }

@@ -16,8 +16,8 @@ fn a_perfect_caption_has_perfect_scores() {
     let long = vec(select(vec!["a", "dog", "runs", "in", "the", "park"]), 4..12);
     holds(cases(150), vec(long.prop_map(|words| words.join(" ")), 2..9), |captions| {
         let scores = caption_scores(&captions, &captions);
-        for figure in scores.corpus.bleu {
-            assert!((figure - 1.0).abs() < 1e-6, "{figure}");
+        for bleu in scores.corpus.bleu {
+            assert!((bleu - 1.0).abs() < 1e-6, "{bleu}");
         }
         assert!((scores.corpus.rouge_l - 1.0).abs() < 1e-12);
         // For a reference and its copy, both forms of CIDEr are the same mean of cosines.
@@ -211,8 +211,8 @@ fn correlations_stay_within_their_limits() {
             return;
         };
         report.to_text();
-        let figures = [&report.evaluation.primary].into_iter().chain(&report.evaluation.secondary);
-        for measure in figures {
+        let measures = [&report.evaluation.primary].into_iter().chain(&report.evaluation.secondary);
+        for measure in measures {
             let value = measure.value;
             assert!(value.is_finite() != measure.reason.is_some(), "{measure:?}");
             if measure.metric != "mean_absolute_error" {

@@ -64,7 +64,7 @@ impl<'a> Lattice<'a> {
         let mut rest = text.trim_start_matches(is_space);
         while !rest.is_empty() {
             let length = if rest.starts_with('{') {
-                let length = closed(rest)?;
+                let length = alternatives_length(rest)?;
                 node = self.alternatives(&rest[1..length - 1], node, depth)?;
                 length
             } else {
@@ -95,7 +95,7 @@ impl<'a> Lattice<'a> {
             return Err("has alternatives more than 32 deep");
         }
         let mut ends = Vec::new();
-        for alternative in divided(text) {
+        for alternative in split_alternatives(text) {
             if !alternative.trim_matches(is_space).is_empty() {
                 let end = self.sequence(alternative, from, depth + 1)?;
                 ends.extend_from_slice(&self.nodes[end]);
@@ -134,7 +134,7 @@ fn is_space(c: char) -> bool {
 }
 
 /// The length of the alternatives at the start of a text, including the braces.
-fn closed(text: &str) -> Result<usize, &'static str> {
+fn alternatives_length(text: &str) -> Result<usize, &'static str> {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -150,7 +150,7 @@ fn closed(text: &str) -> Result<usize, &'static str> {
 }
 
 /// Splits a text at each `/` outside inner braces.
-fn divided(text: &str) -> impl Iterator<Item = &str> {
+fn split_alternatives(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     text.split(move |c| {
         match c {
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     /// Each word with its possible predecessors.
-    fn followers(text: &str) -> Vec<(String, Vec<String>)> {
+    fn words_and_predecessors(text: &str) -> Vec<(String, Vec<String>)> {
         let lattice = Lattice::parse(text).unwrap();
         let name = |word: &Word<'_>| word.text.as_deref().unwrap_or("@").to_owned();
         let before = |node: usize| {
@@ -200,7 +200,7 @@ mod tests {
             rows.iter().map(|(word, before)| (word.to_string(), own(before))).collect()
         };
         assert_eq!(
-            followers("i {going to/gonna} go"),
+            words_and_predecessors("i {going to/gonna} go"),
             of(&[
                 ("i", &[]),
                 ("going", &["i"]),
@@ -211,7 +211,7 @@ mod tests {
             ])
         );
         assert_eq!(
-            followers("{ a / { b / @ } c / }d"),
+            words_and_predecessors("{ a / { b / @ } c / }d"),
             of(&[
                 ("a", &[]),
                 ("b", &[]),
@@ -221,12 +221,14 @@ mod tests {
                 ("END", &["d"]),
             ])
         );
-        assert_eq!(followers(""), of(&[("END", &[])]));
+        assert_eq!(words_and_predecessors(""), of(&[("END", &[])]));
     }
 
     #[test]
     fn words_lose_tag_and_star() {
-        let words = |text| followers(text).into_iter().map(|(word, _)| word).collect::<Vec<_>>();
+        let words = |text| {
+            words_and_predecessors(text).into_iter().map(|(word, _)| word).collect::<Vec<_>>()
+        };
         assert_eq!(words("a;t;u b* * c\\;d; (uh)*"), ["a", "b", "*", "c;d", "(uh)", "END"]);
     }
 
