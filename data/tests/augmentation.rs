@@ -1,6 +1,6 @@
 //! Tests of augmentation, for any image and any setting.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use engram_data::augmentation::{Augmentation, Background};
 use image::{Rgb, RgbImage, Rgba, RgbaImage};

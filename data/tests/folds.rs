@@ -1,7 +1,7 @@
 //! Tests of groups, other targets and folds: small cases, comparison with scikit-learn, and
 //! properties on random data.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! Tests of the tokenizer wrapper: segments without special tokens, checks against a model,
 //! truncation.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use engram_data::tokenizer::{SegmentTokenizer, SpecialTokens, TextForm, longest_first};
 use rand::{Rng, SeedableRng};

@@ -1,6 +1,6 @@
 //! Tests of word vectors in both text formats, and the error message of every bad line.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use std::collections::HashSet;
 

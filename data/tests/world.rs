@@ -1,6 +1,6 @@
 //! Tests of the embedded world: images, facts, sources, splits and chance.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use std::collections::{HashMap, HashSet};
 

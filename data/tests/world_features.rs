@@ -3,7 +3,7 @@
 //! This command prints the table of docs/world.md:
 //! `cargo test --release -p engram-data --test world_features -- --nocapture`
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use engram_data::world::attributes::Source;
 use engram_data::world::features::{HashFeatures, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};

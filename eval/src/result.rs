@@ -65,8 +65,8 @@ pub struct Measure {
 
 impl Measure {
     /// A value, or the reason why it is undefined; an undefined value has no interval. A value that
-    /// is not finite counts as undefined. If all resamples agree, the interval is not the point but
-    /// an exact binomial one for a proportion, else one from the rule of three.
+    /// is not finite counts as undefined. If all resamples agree, the interval is not a point: it is
+    /// exact binomial for a proportion, and follows the rule of three otherwise.
     pub fn new(
         metric: &MetricInfo,
         n: usize,

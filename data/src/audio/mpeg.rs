@@ -23,7 +23,7 @@ use header::{Header, Info};
 
 /// A file is refused if more than a tenth of its frames are damaged.
 const MAX_DAMAGED: u64 = 10;
-/// This number of damaged frames is always accepted.
+/// Up to this number of damaged frames is always accepted.
 const FEW_DAMAGED: u64 = 5;
 
 /// The audio of a stream of frames.

@@ -44,7 +44,8 @@ pub(crate) struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Whether the first character is this one, which tells an object, a list and a string apart.
+    /// Whether the item's text begins with this character, which distinguishes an object, a list
+    /// and a string.
     pub(super) fn begins_with(&self, character: char) -> bool {
         self.text.starts_with(character)
     }

@@ -1,7 +1,7 @@
 //! Tests of weights from a folder, from the cache and from a hub. A local server plays the hub; on
 //! demand it interrupts transfers, sends wrong sizes or does not respond.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 mod hostile;
 mod offline;

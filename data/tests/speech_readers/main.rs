@@ -1,7 +1,7 @@
 //! Tests of the readers of published speech data sets: small files written here, faults, and shared
 //! behaviour.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 mod ego4d;
 mod files;
