@@ -29,7 +29,7 @@ fn samples(bytes: Vec<u8>) -> Result<Vec<f32>, String> {
     Ok(samples)
 }
 
-/// Whether samples are equal except near their ends, where the resampler has other neighbours.
+/// Asserts that samples are equal, except near their ends, where the resampler has other neighbours.
 fn assert_equal_inside(found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len());
     let inner = 1_000..expected.len() - 1_000;
@@ -142,8 +142,8 @@ fn an_mp3_that_is_mostly_damaged_is_refused() {
 #[test]
 fn an_mp4_follows_its_edit_list() {
     let whole = fixture("speech.m4a");
-    let there = count(whole.clone());
-    assert!((WHOLE..WHOLE + 1_024).contains(&there), "{there}");
+    let length = count(whole.clone());
+    assert!((WHOLE..WHOLE + 1_024).contains(&length), "{length}");
     let list = whole.windows(4).position(|part| part == b"elst").expect("an edit list");
     // Start one second later.
     let mut later = whole.clone();

@@ -59,7 +59,7 @@ pub fn run(name: &str, bytes: &[u8]) {
     target.expect("a known target").1(bytes);
 }
 
-/// An error names the file, the problem and the remedy, on one line of limited length.
+/// Checks that an error names the file, the problem and the remedy, on one line of limited length.
 fn check<T>(result: Result<T, EvalError>) -> Option<T> {
     let error = match result {
         Ok(value) => return Some(value),
@@ -128,7 +128,7 @@ fn wer_texts(bytes: &[u8]) {
     }
 }
 
-/// Texts with mark-up compared with themselves have no errors and keep no braces.
+/// Checks that texts with mark-up have no errors against themselves and keep no braces.
 fn same_alternatives(mut pairs: Pairs<'_>) {
     for optional_deletions in [false, true] {
         pairs.markup.optional_deletions = optional_deletions;
@@ -212,8 +212,8 @@ fn ptb(bytes: &[u8]) {
     check_ptb(&[&*text]);
 }
 
-/// One output line per input line, without line ends, punctuation tokens or trailing ASCII white
-/// space.
+/// Checks the output: one line per input line, without line ends, punctuation tokens or trailing
+/// ASCII white space.
 pub fn check_ptb(lines: &[&str]) {
     let (kept, raw) = (ptb::tokenise(lines), ptb::tokenise_raw(lines));
     assert!(kept.len() == lines.len() && raw.len() == lines.len());

@@ -265,8 +265,8 @@ fn paired(
     })
 }
 
-/// Swaps the statistics of the two systems unit by unit, each with probability 1/2. Adds one to
-/// both numerator and denominator, so p is never 0.
+/// The p-value of the permutation test, which swaps the statistics of the two systems unit by unit,
+/// each with probability 1/2. One is added to numerator and denominator, so p is never 0.
 fn permutation_p(
     difference: f64,
     systems: &[Vec<Statistic>; 2],

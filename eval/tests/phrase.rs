@@ -188,8 +188,8 @@ fn the_text_has_every_table_and_aligned_columns() {
     }
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("anchor ")).collect();
     assert_eq!(lines.len(), 11, "a heading and ten anchors");
-    let place = |line: &str| line.find('[');
-    assert!(lines[1..].iter().all(|line| place(line) == place(lines[1])), "{text}");
+    let start = |line: &str| line.find('[');
+    assert!(lines[1..].iter().all(|line| start(line) == start(lines[1])), "{text}");
 }
 
 #[test]

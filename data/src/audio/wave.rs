@@ -128,8 +128,8 @@ impl Blocks for WaveBlocks {
         self.bytes = self.input.read_up_to(count as usize).map_err(cannot_read)?;
         self.data.read += self.bytes.len() as u64;
         if let Some(declared) = self.data.declared.filter(|_| (self.bytes.len() as u64) < count) {
-            let (there, declared) = (self.data.read / frame, declared / frame);
-            return Err(format!("is truncated: {there} of {declared} samples are present"));
+            let (present, declared) = (self.data.read / frame, declared / frame);
+            return Err(format!("is truncated: {present} of {declared} samples are present"));
         }
         if self.bytes.is_empty() {
             return Ok(None);

@@ -59,7 +59,7 @@ impl Server {
         Self { endpoint, state }
     }
 
-    /// The faults of the next transfers, in order. Metadata requests are not counted.
+    /// Sets the faults of the next transfers, in order. Metadata requests are not counted.
     pub fn fail(&self, faults: &[Fault]) {
         self.state.lock().unwrap().faults.extend(faults);
     }
@@ -75,7 +75,8 @@ impl Server {
     }
 }
 
-/// Big files are on a CDN, as on the hub: a redirect with the metadata, then the bytes.
+/// Answers one request. Big files are on a CDN, as on the hub: a redirect with the metadata, then
+/// the bytes.
 fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::Result<()> {
     let Request { path, range, authorization, .. } = Request::read(&stream)?;
     let mut out = stream;

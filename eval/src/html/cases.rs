@@ -88,7 +88,7 @@ impl Cases<'_> {
         });
     }
 
-    /// Hidden until the script enables them.
+    /// The controls are hidden until the script enables them.
     fn controls(&self, html: &mut Html) {
         html.node("div", &[("class", "controls"), ("hidden", "")], |html| {
             html.node("label", &[], |html| {

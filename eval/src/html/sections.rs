@@ -114,7 +114,7 @@ fn headline(html: &mut Html, primary: &Measure, words: Words<'_>) {
     });
 }
 
-/// Files, normaliser, counts and method of the intervals.
+/// Writes the files, the normaliser, the counts and the method of the intervals.
 fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
     html.node("dl", &[], |html| {
         let mut pair = |name: &str, value: &str| {
@@ -157,7 +157,7 @@ fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
     });
 }
 
-/// One table per breakdown; tables of the same division share a section.
+/// Adds one table per breakdown; tables of the same grouping share a section.
 pub(super) fn breakdowns(page: &mut Page, evaluation: &Evaluation) {
     let overall = |table: &Breakdown| {
         let measures = std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
@@ -237,7 +237,7 @@ pub(super) fn distribution(
     });
 }
 
-/// `1 234 of 2 939 utterances`.
+/// Formats a part of a total, like `1 234 of 2 939 utterances`.
 pub(super) fn part_of(part: usize, whole: usize, items: &str) -> String {
     let share = super::numbers::percent(part as f64, whole.max(1) as f64);
     format!("{} of {} {items} ({share})", size(part), size(whole))
@@ -246,7 +246,7 @@ pub(super) fn part_of(part: usize, whole: usize, items: &str) -> String {
 /// The name of a row, and its formatted numbers.
 pub(super) type PlainRow = (Html, Vec<String>);
 
-/// A table with one heading per column; the first column is left-aligned, the others right-aligned.
+/// Writes a table with one heading per column; the first column is left-aligned, the others right-aligned.
 pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[PlainRow]) {
     html.node("table", &[("class", "plain")], |html| {
         html.node("thead", &[], |html| {

@@ -124,7 +124,7 @@ pub(super) fn category(character: char) -> GeneralCategory {
     }
 }
 
-/// `\s` and `str.isspace`.
+/// Whether a character matches `\s`, like `str.isspace`.
 pub(crate) fn is_space(character: char) -> bool {
     match u8::try_from(character) {
         Ok(byte) if byte.is_ascii() => ascii(byte, SPACE),
@@ -132,7 +132,7 @@ pub(crate) fn is_space(character: char) -> bool {
     }
 }
 
-/// `\w`: letters, all kinds of numbers and `_`, but no marks.
+/// Whether a character matches `\w`: letters, all kinds of numbers and `_`, but no marks.
 pub(super) fn is_word(character: char) -> bool {
     use GeneralCategory::{
         DecimalNumber, LetterNumber, LowercaseLetter, ModifierLetter, OtherLetter, OtherNumber,
@@ -207,7 +207,7 @@ pub(super) fn space_end(text: &str, start: usize) -> usize {
     at
 }
 
-/// `str.lower`, with the full mappings and the final sigma.
+/// Appends the text in lower case, like `str.lower`, with the full mappings and the final sigma.
 pub(crate) fn lowercase_into(text: &str, out: &mut String) {
     let start = out.len();
     if text.is_ascii() {
@@ -246,7 +246,7 @@ pub(super) fn collapse_space_into(text: &str, out: &mut String) {
     out.push_str(&text[copied..]);
 }
 
-/// `str.strip` without arguments.
+/// Removes white space at both ends, like `str.strip` without arguments.
 pub(crate) fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }

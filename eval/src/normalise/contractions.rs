@@ -83,8 +83,8 @@ fn gap_end(text: &str, start: usize) -> usize {
     at
 }
 
-/// Words with a fixed tail after them: the tail and the replacement of both. The tail must end at a
-/// word boundary.
+/// The tail that must follow this word, and the replacement of both. The tail must end at a word
+/// boundary.
 fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word.as_bytes() {
         b"won" => ("'t", "will not"),
@@ -98,7 +98,7 @@ fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Words that are always replaced; a title gets a space after it.
+/// The replacement of a word that is always replaced; a title gets a space after it.
 fn full_word(word: &str) -> Option<&'static str> {
     if !(2..=7).contains(&word.len()) {
         return None;

@@ -38,7 +38,7 @@ pub(super) fn is_number_symbol(character: char) -> bool {
     matches!(character, '.' | '%' | '$' | '¢' | '€' | '£')
 }
 
-/// Three steps of the English normaliser: deletes commas between digits, replaces each period
+/// Runs three steps of the English normaliser: deletes commas between digits, replaces each period
 /// without a digit after it by a space, and removes diacritics and all symbols that no number
 /// needs.
 pub(super) fn keep_number_symbols(text: &str, out: &mut String) {

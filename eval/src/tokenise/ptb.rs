@@ -110,8 +110,8 @@ where
     tokenised
 }
 
-/// Each thread tokenises a part, all results are passed to `take`, then the next parts follow. So
-/// few parts are in memory at a time.
+/// Tokenises one part per thread and passes the results to `take`, then continues with the next
+/// parts. So few parts are in memory at a time.
 fn tokenise_parts<S, R, F>(lines: &[S], part_lines: usize, collect: &F, mut take: impl FnMut(R))
 where
     S: AsRef<str> + Sync,

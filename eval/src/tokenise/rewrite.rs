@@ -94,8 +94,8 @@ fn push_lower(token: &str, output: &mut String) {
     }
 }
 
-/// LaTeX quotes: straight quotes become `single` and `double`, typographic quotes their
-/// equivalents.
+/// Converts quotes to LaTeX quotes: straight quotes become `single` and `double`, typographic
+/// quotes their equivalents.
 fn quotes(token: &str, single: &str, double: &str) -> String {
     let plain = token.replace("&apos;", "'").replace("&quot;", "\"");
     let mut output = String::with_capacity(plain.len() + double.len());

@@ -223,8 +223,8 @@ fn aligned(pair: &WorstPair, unit: TokenUnit, alignment: Alignment, colour: Colo
                 _ if cell.is_empty() && !escape.is_empty() => *line += &"*".repeat(wide),
                 _ => *line += cell,
             }
-            let starred = colour == Colour::Never && cell.is_empty() && !escape.is_empty();
-            if !starred {
+            let is_starred = colour == Colour::Never && cell.is_empty() && !escape.is_empty();
+            if !is_starred {
                 *line += &fill;
             }
         }

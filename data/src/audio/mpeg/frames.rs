@@ -181,9 +181,9 @@ impl Frames {
             rest => id3v2_length(rest),
         };
         let Some(length) = length else { return Ok(false) };
-        let there = (self.rest().len() as u64).min(length);
-        self.skip(there as usize);
-        self.input.skip(length - there)?;
+        let buffered = (self.rest().len() as u64).min(length);
+        self.skip(buffered as usize);
+        self.input.skip(length - buffered)?;
         Ok(true)
     }
 

@@ -21,7 +21,7 @@ pub(in super::super) fn finish(text: &mut String, spare: &mut String) {
     }
 }
 
-/// `([€£$])([0-9]+) (?:and )?¢([0-9]{1,2})\b`: "$2 and ¢7" becomes "$2.07".
+/// Replaces `([€£$])([0-9]+) (?:and )?¢([0-9]{1,2})\b`: "$2 and ¢7" becomes "$2.07".
 fn join_cents(text: &str, out: &mut String) {
     let (mut copied, mut at) = (0, 0);
     while let Some((_, amount)) = currency(text, at) {
@@ -50,8 +50,8 @@ fn join_cents(text: &str, out: &mut String) {
     out.push_str(&text[copied..]);
 }
 
-/// `[€£$]0.([0-9]{1,2})\b`: "$0.50" becomes "¢50". The period in the pattern matches any character,
-/// so "$0 50" becomes "¢50" too.
+/// Replaces `[€£$]0.([0-9]{1,2})\b`: "$0.50" becomes "¢50". The period in the pattern matches any
+/// character, so "$0 50" becomes "¢50" too.
 fn extract_cents(text: &str, out: &mut String) {
     let (mut copied, mut at) = (0, 0);
     while let Some((start, amount)) = currency(text, at) {
@@ -78,7 +78,7 @@ fn extract_cents(text: &str, out: &mut String) {
     out.push_str(&text[copied..]);
 }
 
-/// `\b1(s?)\b`: "1" becomes "one" and "1s" becomes "ones", also before a decimal point.
+/// Replaces `\b1(s?)\b`: "1" becomes "one" and "1s" becomes "ones", also before a decimal point.
 fn spell_one(text: &str, out: &mut String) {
     let mut copied = 0;
     for (at, _) in text.match_indices('1') {

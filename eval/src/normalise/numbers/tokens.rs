@@ -111,7 +111,7 @@ fn is_space_start(text: &str, at: usize, byte: u8) -> bool {
     matches!(byte, 0xC2 | 0xE1 | 0xE2 | 0xE3) && space_end(text, at) > at
 }
 
-/// `^(st|nd|rd|th|s)\b`
+/// Whether a token matches `^(st|nd|rd|th|s)\b`.
 fn has_ending(token: &str) -> bool {
     ["st", "nd", "rd", "th", "s"]
         .iter()

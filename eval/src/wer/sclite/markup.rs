@@ -76,7 +76,7 @@ impl<'a> Lattice<'a> {
                 if word.contains('}') {
                     return Err("has a `}` without a `{`");
                 }
-                node = self.push(bare(word), node);
+                node = self.push(plain_word(word), node);
                 length
             };
             rest = rest[length..].trim_start_matches(is_space);
@@ -163,19 +163,19 @@ fn split_alternatives(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A word without tag, backslashes and star; `None` for the null word.
-fn bare(word: &str) -> Option<Cow<'_, str>> {
-    let mut bare = Cow::Borrowed(word);
+fn plain_word(word: &str) -> Option<Cow<'_, str>> {
+    let mut plain_word = Cow::Borrowed(word);
     if word.contains([';', '\\']) {
         let tag = word.match_indices(';').find(|(at, _)| !word[..*at].ends_with('\\'));
-        bare = word[..tag.map_or(word.len(), |(at, _)| at)].replace('\\', "").into();
+        plain_word = word[..tag.map_or(word.len(), |(at, _)| at)].replace('\\', "").into();
     }
-    if bare.len() > 1 && bare.ends_with('*') {
-        bare = match bare {
+    if plain_word.len() > 1 && plain_word.ends_with('*') {
+        plain_word = match plain_word {
             Cow::Borrowed(word) => word[..word.len() - 1].into(),
             Cow::Owned(word) => word[..word.len() - 1].to_owned().into(),
         };
     }
-    (bare != "@" && !bare.is_empty()).then_some(bare)
+    (plain_word != "@" && !plain_word.is_empty()).then_some(plain_word)
 }
 
 #[cfg(test)]
