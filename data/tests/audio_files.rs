@@ -29,7 +29,8 @@ fn samples(bytes: Vec<u8>) -> Result<Vec<f32>, String> {
     Ok(samples)
 }
 
-/// Asserts that samples are equal, except near their ends, where the resampler has other neighbours.
+/// Asserts that samples are equal, except near their ends, where the resampler has other
+/// neighbours.
 fn assert_equal_inside(found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len());
     let inner = 1_000..expected.len() - 1_000;

@@ -114,10 +114,10 @@ fn each_setting_has_its_effect() {
         })
         .collect();
     assert!(spreads.iter().any(|spread| *spread < 0.7) && spreads.iter().any(|one| *one > 1.3));
-    let grey_or_strong = Augmentation { saturation: 1.0, ..Augmentation::none(8) };
+    let with_saturation = Augmentation { saturation: 1.0, ..Augmentation::none(8) };
     let red = RgbaImage::from_pixel(8, 8, Rgba([200, 60, 60, 255]));
     let distances: Vec<i32> = (0..50)
-        .map(|seed| view(&grey_or_strong, &red, seed).get_pixel(4, 4).0.map(i32::from))
+        .map(|seed| view(&with_saturation, &red, seed).get_pixel(4, 4).0.map(i32::from))
         .map(|[red, green, _]| red - green)
         .collect();
     assert!(distances.iter().any(|one| *one < 40) && distances.iter().any(|one| *one > 200));

@@ -42,8 +42,8 @@ fn images_are_all_twemoji_with_a_unique_name_and_look() {
     assert_eq!(images.len(), IMAGES);
     let slugs: HashSet<&str> = images.iter().map(|image| &*image.slug).collect();
     let names: HashSet<String> = images.iter().map(|image| image.name.to_lowercase()).collect();
-    let looks: HashSet<&[u8]> = images.iter().map(|image| &**image.image.as_raw()).collect();
-    assert_eq!([slugs.len(), names.len(), looks.len()], [1881; 3]);
+    let pixels: HashSet<&[u8]> = images.iter().map(|image| &**image.image.as_raw()).collect();
+    assert_eq!([slugs.len(), names.len(), pixels.len()], [1881; 3]);
     let plain = |slug: &str| slug.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     assert!(slugs.iter().all(|slug| plain(slug) && !slug.is_empty()));
     for (number, image) in images.iter().enumerate() {

@@ -215,12 +215,12 @@ fn ptb(bytes: &[u8]) {
 /// Checks the output: one line per input line, without line ends, punctuation tokens or trailing
 /// ASCII white space.
 pub fn check_ptb(lines: &[&str]) {
-    let (kept, raw) = (ptb::tokenise(lines), ptb::tokenise_raw(lines));
-    assert!(kept.len() == lines.len() && raw.len() == lines.len());
-    for (kept, raw) in kept.iter().zip(&raw) {
-        assert!(!kept.contains('\n') && !raw.contains('\n'));
-        assert!(!kept.split(' ').any(|token| matches!(token, "." | "," | "?" | "!" | "''")));
-        assert!(kept.split(' ').count() <= raw.split(' ').count());
+    let (filtered, raw) = (ptb::tokenise(lines), ptb::tokenise_raw(lines));
+    assert!(filtered.len() == lines.len() && raw.len() == lines.len());
+    for (filtered, raw) in filtered.iter().zip(&raw) {
+        assert!(!filtered.contains('\n') && !raw.contains('\n'));
+        assert!(!filtered.split(' ').any(|token| matches!(token, "." | "," | "?" | "!" | "''")));
+        assert!(filtered.split(' ').count() <= raw.split(' ').count());
     }
 }
 

@@ -146,8 +146,8 @@ impl MpegBlocks {
         let start = (self.part.info.start - self.part.trimmed).min(decoded.len() / channels);
         self.part.trimmed += start;
         self.held.extend_from_slice(&decoded[start * channels..]);
-        let sure = self.held.len().saturating_sub(self.part.info.end * channels);
-        samples.extend(self.held.drain(..sure));
+        let ready = self.held.len().saturating_sub(self.part.info.end * channels);
+        samples.extend(self.held.drain(..ready));
     }
 
     fn check_damage(&self) -> Result<(), String> {

@@ -98,10 +98,10 @@ impl Resampler {
             .inner
             .process_into_buffer(&input, &mut output, Some(&indexing))
             .map_err(|e| text(&e))?;
-        let late = self.delay.min(made);
-        self.delay -= late;
-        self.written += (made - late) as u64;
-        out.extend_from_slice(&self.converted[late..made]);
+        let delayed = self.delay.min(made);
+        self.delay -= delayed;
+        self.written += (made - delayed) as u64;
+        out.extend_from_slice(&self.converted[delayed..made]);
         Ok(used)
     }
 }

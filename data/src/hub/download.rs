@@ -280,8 +280,8 @@ impl Transfer<'_> {
                     _ => format!("only {bytes} bytes arrived in {seconds} s"),
                 };
                 let error = self.no_network(reason);
-                let has_been_fast = window_start > start;
-                return Err(if has_been_fast {
+                let was_fast_before = window_start > start;
+                return Err(if was_fast_before {
                     Failure::Temporary(error)
                 } else {
                     Failure::Final(error)

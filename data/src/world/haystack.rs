@@ -90,10 +90,11 @@ impl YesNoQuestion {
     pub fn of(yes_or_no: &str) -> Option<Self> {
         ATTRIBUTES.iter().find_map(|attribute| {
             let wordings = attribute.yes_or_no?;
-            let says = |answer: &str| {
+            let contains_answer = |answer: &str| {
                 wordings.iter().any(|wording| wording.replace("{answer}", answer) == yes_or_no)
             };
-            let answer = attribute.answers.iter().copied().find(|answer| says(answer))?;
+            let answer =
+                attribute.answers.iter().copied().find(|answer| contains_answer(answer))?;
             Some(Self { question: attribute.questions.first()?, answer })
         })
     }

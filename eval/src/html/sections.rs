@@ -246,7 +246,8 @@ pub(super) fn part_of(part: usize, whole: usize, items: &str) -> String {
 /// The name of a row, and its formatted numbers.
 pub(super) type PlainRow = (Html, Vec<String>);
 
-/// Writes a table with one heading per column; the first column is left-aligned, the others right-aligned.
+/// Writes a table with one heading per column; the first column is left-aligned, the others
+/// right-aligned.
 pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[PlainRow]) {
     html.node("table", &[("class", "plain")], |html| {
         html.node("thead", &[], |html| {

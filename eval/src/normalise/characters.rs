@@ -91,15 +91,15 @@ pub(super) fn is_ascii_symbol(byte: u8) -> bool {
 /// last such block.
 static BLOCKS: [bool; (ASSIGNED_LATER[ASSIGNED_LATER.len() - 1].1 >> 8) as usize + 1] = {
     let mut blocks = [false; _];
-    let mut stretch = 0;
-    while stretch < ASSIGNED_LATER.len() {
-        let (first, last) = ASSIGNED_LATER[stretch];
+    let mut index = 0;
+    while index < ASSIGNED_LATER.len() {
+        let (first, last) = ASSIGNED_LATER[index];
         let mut block = first >> 8;
         while block <= last >> 8 {
             blocks[block as usize] = true;
             block += 1;
         }
-        stretch += 1;
+        index += 1;
     }
     blocks
 };
@@ -107,11 +107,11 @@ static BLOCKS: [bool; (ASSIGNED_LATER[ASSIGNED_LATER.len() - 1].1 >> 8) as usize
 /// Whether a character was assigned after Unicode 14.
 pub(super) fn is_assigned_later(character: char) -> bool {
     let code = u32::from(character);
-    if !BLOCKS.get((code >> 8) as usize).is_some_and(|&holds_some| holds_some) {
+    if !BLOCKS.get((code >> 8) as usize).is_some_and(|&has_any| has_any) {
         return false;
     }
-    let stretch = ASSIGNED_LATER.partition_point(|&(_, last)| last < code);
-    ASSIGNED_LATER.get(stretch).is_some_and(|&(first, _)| first <= code)
+    let index = ASSIGNED_LATER.partition_point(|&(_, last)| last < code);
+    ASSIGNED_LATER.get(index).is_some_and(|&(first, _)| first <= code)
 }
 
 /// The general category in Unicode 14, like `unicodedata.category`.

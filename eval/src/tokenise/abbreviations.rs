@@ -19,7 +19,8 @@ pub(super) fn dotted_letters(single: bool) -> Pattern {
     letter + more | countries | text("U.S.-") + words("U.K U.S.S.R")
 }
 
-/// Abbreviations that are usually followed by lower case. Before a capital letter, the period also ends the sentence.
+/// Abbreviations that are usually followed by lower case. Before a capital letter, the period also
+/// ends the sentence.
 pub(super) fn mid_sentence() -> Pattern {
     let months_and_days =
         words("Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Mon Tue Tues Wed Thu Thurs Fri");

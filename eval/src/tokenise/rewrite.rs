@@ -56,8 +56,8 @@ impl Rewrite {
             Self::Delete | Self::LineEnd => {}
             Self::To(token) => push_lower(token, output),
             Self::KeepBut(_) => {
-                let kept = matched.len() - self.rescanned_bytes(matched);
-                push_lower(matched.get(..kept).unwrap_or(matched), output);
+                let token_length = matched.len() - self.rescanned_bytes(matched);
+                push_lower(matched.get(..token_length).unwrap_or(matched), output);
             }
             Self::Word if matched.contains(SOFT_HYPHEN) => {
                 let word = matched.replace(SOFT_HYPHEN, "");

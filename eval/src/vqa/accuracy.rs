@@ -1,6 +1,6 @@
 //! Scores one answer.
 
-use super::answer::{Normaliser, tidied};
+use super::answer::{Normaliser, without_line_ends};
 use super::human_answers::HumanAnswer;
 
 /// Number of earlier answers that are searched for the same text, to avoid normalising it again.
@@ -53,12 +53,12 @@ impl Scorer {
     fn compare(&mut self, given: &str, answers: &[HumanAnswer<'_>]) {
         self.matching.clear();
         let Some((first, rest)) = answers.split_first() else { return };
-        let (given, first_tidied) = (tidied(given), tidied(&first.answer));
+        let (given, first_text) = (without_line_ends(given), without_line_ends(&first.answer));
         let differs = |other: &HumanAnswer<'_>| {
-            other.answer != first.answer && tidied(&other.answer) != first_tidied
+            other.answer != first.answer && without_line_ends(&other.answer) != first_text
         };
         if !rest.iter().any(differs) {
-            self.matching.resize(answers.len(), given == first_tidied);
+            self.matching.resize(answers.len(), given == first_text);
             return;
         }
         let given = self.given.normalise(&given);
@@ -66,7 +66,7 @@ impl Scorer {
             let same = |earlier: &HumanAnswer<'_>| earlier.answer == human.answer;
             let matching = match answers[..index.min(FEW)].iter().position(same) {
                 Some(earlier) => self.matching[earlier],
-                None => self.human.normalise(&tidied(&human.answer)) == given,
+                None => self.human.normalise(&without_line_ends(&human.answer)) == given,
             };
             self.matching.push(matching);
         }

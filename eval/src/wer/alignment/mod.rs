@@ -116,8 +116,9 @@ impl Aligner {
             || self.last_row(reference, above, band),
             || other.last_row(&reversed(reference), &reversed(below), band),
         );
-        let through = |column: &usize| to[*column].saturating_add(from[reference.len() - column]);
-        let column = (0..=reference.len()).min_by_key(through).unwrap_or(0);
+        let distance_through =
+            |column: &usize| to[*column].saturating_add(from[reference.len() - column]);
+        let column = (0..=reference.len()).min_by_key(distance_through).unwrap_or(0);
         let (left, right) = reference.split_at(column);
         rayon::join(
             || self.part(left, above, Some(to[column])),
