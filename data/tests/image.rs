@@ -74,8 +74,8 @@ fn every_format_is_decoded_as_pillow_does() {
         }
         // JPEG decoders differ in rounding.
         let allowed = if name.ends_with("jpg") { 0.5 } else { 1e-3 };
-        for (got, expected_row) in means.iter().zip(mean) {
-            assert!((got - expected_row).abs() < allowed, "{name}: {means:?} {mean:?}");
+        for (got, expected_pixels) in means.iter().zip(mean) {
+            assert!((got - expected_pixels).abs() < allowed, "{name}: {means:?} {mean:?}");
         }
     }
 }
@@ -90,10 +90,10 @@ fn images_are_resized_as_pillow_does() {
         let length = 3 * width as usize;
         for (y, got) in got.chunks(length).enumerate() {
             let start = (top + y) * 3 * wanted.width() as usize;
-            let expected_row = &wanted.pixels()[start..start + length];
+            let expected_pixels = &wanted.pixels()[start..start + length];
             assert!(
-                got == expected_row,
-                "{filter} {width} x {height}, row {y}: {got:?} {expected_row:?}"
+                got == expected_pixels,
+                "{filter} {width} x {height}, row {y}: {got:?} {expected_pixels:?}"
             );
         }
     }
@@ -118,12 +118,12 @@ fn photographs_are_read_as_pillow_does() {
         let path = data.join("coco-captions/images/val2017").join(&name);
         let image = DecodedImage::open(&path).unwrap();
         assert_eq!([image.width(), image.height()], size, "{name}");
-        let expected_row: Vec<u8> = (0..pixels.len())
+        let expected_pixels: Vec<u8> = (0..pixels.len())
             .step_by(2)
             .map(|i| u8::from_str_radix(&pixels[i..i + 2], 16).unwrap())
             .collect();
         let got = resized(&image, Filter::Bicubic, 8, 8);
-        let largest = got.iter().zip(&expected_row).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        let largest = got.iter().zip(&expected_pixels).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
         println!("{name}: off by up to {largest} of 255");
         assert!(largest <= 2, "{name}: off by {largest}");
     }

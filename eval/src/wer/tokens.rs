@@ -80,7 +80,7 @@ const ASCII: u32 = 128;
 const MAX_REUSED_CAPACITY: usize = 1024;
 
 impl<'a> Vocabulary<'a> {
-    /// Forgets all mappings.
+    /// Removes all mappings.
     pub fn clear(&mut self) {
         if self.words.capacity() > MAX_REUSED_CAPACITY {
             self.words = HashMap::default();
