@@ -55,9 +55,9 @@ impl WerReport {
         sections::opening(&mut page, evaluation, &[], words);
         page.section("Errors", |html| self.errors(html, tokens));
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        let right = values.iter().filter(|value| **value == 0.0).count();
+        let correct = values.iter().filter(|value| **value == 0.0).count();
         let remark =
-            format!("{} have no error.", sections::part_of(right, values.len(), words.items));
+            format!("{} have no error.", sections::part_of(correct, values.len(), words.items));
         let overall = Some(("overall", evaluation.primary.value));
         sections::distribution(&mut page, &values, words, overall, Some(remark));
         page.section("By normaliser", |html| self.by_normaliser(html));
@@ -68,7 +68,7 @@ impl WerReport {
         let mut steps = MAX_STEPS;
         Cases {
             items: "utterances with errors",
-            total: if values.is_empty() { self.worst.len() } else { values.len() - right },
+            total: if values.is_empty() { self.worst.len() } else { values.len() - correct },
             order: "by number of errors",
             columns: &COLUMNS,
             rows: self.worst.iter().map(|pair| cells(self, pair, unit, &mut steps)).collect(),
