@@ -216,11 +216,11 @@ fn rows_without_a_partner_are_named() {
     };
     assert_eq!(
         failure(&gold, &predictions[2..]),
-        "predictions: no prediction for id `id0` (gold), 2 of 20 ids missing in all; give one row per gold row"
+        "predictions: no prediction for id `id0` (gold), 2 of 20 ids are missing; give one row per gold row"
     );
     assert_eq!(
         failure(&gold[..17], &predictions),
-        "predictions: id `id17` is not in gold, 3 of 20 predictions without a gold row in all; \
+        "predictions: id `id17` is not in gold, 3 of 20 predictions have no gold row; \
          check that both files belong to the same split"
     );
     let mut doubled = predictions.clone();

@@ -223,9 +223,9 @@ impl Family {
 struct Relatives {
     synonym: &'static str,
     /// For a thing, the names of its kind; for a kind, the names of its things.
-    broader_or_narrower: Vec<&'static str>,
-    /// The rating of a pair with one of the names in `broader_or_narrower`.
-    broader_or_narrower_rating: &'static str,
+    other_level: Vec<&'static str>,
+    /// The rating of a pair with one of the names in `other_level`.
+    other_level_rating: &'static str,
     /// The other things of the family, and related words.
     related_things: Vec<&'static str>,
 }
@@ -237,16 +237,16 @@ impl Relatives {
         let Some(own) = things.clone().find(|names| names[0] == thing) else {
             return Self {
                 synonym: family.kind[1],
-                broader_or_narrower: things.flatten().copied().collect(),
-                broader_or_narrower_rating: "Hyponym",
+                other_level: things.flatten().copied().collect(),
+                other_level_rating: "Hyponym",
                 related_things: family.related.to_vec(),
             };
         };
         let others = things.filter(|names| *names != own).flatten();
         Self {
             synonym: own[1],
-            broader_or_narrower: family.kind.to_vec(),
-            broader_or_narrower_rating: "Hypernym",
+            other_level: family.kind.to_vec(),
+            other_level_rating: "Hypernym",
             related_things: others.chain(&family.related).copied().collect(),
         }
     }
@@ -278,13 +278,9 @@ fn rated_targets(
         targets.add(format!("{narrower} {thing}"), 0.5, "Hyponym");
         targets.add(format!("{narrower} {synonym}"), 0.5, "Hyponym");
     }
-    for broader_or_narrower in relatives.broader_or_narrower.choose_multiple(rng, 3) {
+    for name in relatives.other_level.choose_multiple(rng, 3) {
         let quality = [quality, quality_synonym][rng.random_range(0..2)];
-        targets.add(
-            format!("{quality} {broader_or_narrower}"),
-            0.5,
-            relatives.broader_or_narrower_rating,
-        );
+        targets.add(format!("{quality} {name}"), 0.5, relatives.other_level_rating);
     }
 
     let other = other_quality(anchor.quality, rng);
