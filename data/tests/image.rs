@@ -41,7 +41,7 @@ fn expected() -> Expected {
     serde_json::from_slice(&fs::read(fixture("expected.json")).unwrap()).unwrap()
 }
 
-/// Only resized: `[H, W, 3]`, from 0 to 255.
+/// The resized image without other preprocessing: `[H, W, 3]`, from 0 to 255.
 fn resized(image: &DecodedImage, filter: Filter, width: u32, height: u32) -> Vec<u8> {
     let resize = Some(Resize::Exact { height, width });
     let plain = Preprocessing { resize, filter, rescale: 1.0, ..untouched() };
