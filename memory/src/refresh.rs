@@ -147,7 +147,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 #[serde(deny_unknown_fields)]
 pub struct RetrievalLog {
     queries: u64,
-    of_entry: BTreeMap<i64, u64>,
+    hit_counts: BTreeMap<i64, u64>,
 }
 
 /// How evenly the entries of a memory are retrieved.
@@ -181,17 +181,17 @@ impl RetrievalLog {
     pub fn record(&mut self, found: &SearchResults) {
         self.queries += found.hits.len() as u64;
         for hit in found.hits.iter().flatten() {
-            *self.of_entry.entry(hit.id).or_default() += 1;
+            *self.hit_counts.entry(hit.id).or_default() += 1;
         }
     }
 
     /// Returns how evenly entries were retrieved.
     pub fn statistics(&self) -> RetrievalStatistics {
-        let most = self.of_entry.values().max().copied().unwrap_or(0);
+        let highest_count = self.hit_counts.values().max().copied().unwrap_or(0);
         RetrievalStatistics {
             queries: self.queries,
-            distinct: self.of_entry.len() as u64,
-            largest_share: most as f64 / self.queries.max(1) as f64,
+            distinct: self.hit_counts.len() as u64,
+            largest_share: highest_count as f64 / self.queries.max(1) as f64,
         }
     }
 
