@@ -75,7 +75,7 @@ fn clips_are_heard_and_seen_from_files() {
     let lines = String::from_utf8(read("hyp.jsonl")).unwrap();
     let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert_eq!(line["frames"], 0);
-    refused(folder, &format!("{predict} --output hyp.srt"), "without times");
+    refused(folder, &format!("{predict} --output hyp.srt"), "no subtitle times");
     // An almost untrained ASR model gives empty transcripts.
     refused(
         folder,

@@ -210,9 +210,9 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
         (json!({"id": 7, "image": 5}), &["bad.jsonl:2: the image of the entry 7 is 5"]),
         (
             json!({"id": 7, "image": "../entries.jsonl"}),
-            &["bad.jsonl:2: the entry 7", "not a picture"],
+            &["bad.jsonl:2: the entry 7", "not a known image format"],
         ),
-        (json!([7]), &["bad.jsonl:2: is no entry"]),
+        (json!([7]), &["bad.jsonl:2: is not an entry"]),
         (json!({"id": -1, "text": "a"}), &["has the id -1"]),
         (json!({"id": 0, "text": "a"}), &["the id 0 exists already"]),
     ] {

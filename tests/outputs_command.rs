@@ -220,7 +220,7 @@ fn files_that_a_manifest_names_are_inputs() {
             refused(folder, &format!("{command} {output}"), "would overwrite the input");
         }
     }
-    refused(folder, "data clips manifest clips.jsonl --out clips.jsonl", "would replace");
+    refused(folder, "data clips manifest clips.jsonl --out clips.jsonl", "would overwrite");
     assert_eq!(fs::read(folder.join("a.jsonl")).unwrap(), b"sound");
 }
 

@@ -244,7 +244,7 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
     refused(at, &format!("{predict} x.jsonl --memory gone"), "gen-000001 is missing");
     // The image does not decode.
     fs::write(at.join("data/pictures/0.jpg"), "no picture").unwrap();
-    refused(at, &format!("{predict} x.jsonl"), "0.jpg: is not a picture");
+    refused(at, &format!("{predict} x.jsonl"), "0.jpg: is not a known image format");
     refused(at, "train reveal --recipe recipe.toml --run other --quiet", "0.jpg");
     assert!(!at.join("x.jsonl").exists());
 }

@@ -77,7 +77,7 @@ fn interrupt(report: &Report, scratch: &Scratch, subject: &Subject, seed: u64) -
         let finished = ended.code == code;
         if !finished && ended.code != Some(expected) && !(twice && ended.signal == Some(signal)) {
             report.loss("a wrong exit code", format!("{at}: {ended}"));
-        } else if !finished && !twice && !ended.stderr.contains("Go on with:") {
+        } else if !finished && !twice && !ended.stderr.contains("Continue with:") {
             report.loss("the command that resumes is not printed", format!("{at}: {ended}"));
         }
         let again = subject.again(&place).run()?;
