@@ -40,7 +40,11 @@ fn triples_passages_and_questions_are_written() {
     let folder = folder.path();
     files(folder);
     let wikidata = "data entries wikidata edges.txt --labels labels.json";
-    refused(folder, &format!("{wikidata} --out w.jsonl"), "edges.txt, line 1: the object Q5 has no label");
+    refused(
+        folder,
+        &format!("{wikidata} --out w.jsonl"),
+        "edges.txt, line 1: the object Q5 has no label",
+    );
     assert!(!folder.join("w.jsonl").exists());
     let wikidata = &format!("{wikidata} --keep-ids");
     let counts = done(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl --json"));

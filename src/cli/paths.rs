@@ -86,18 +86,18 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     Ok(())
 }
 
-/// Returns an error if `output` would replace one of the files in `named`. These are files that an
-/// input file refers to.
+/// Returns an error if `output` would replace one of the `referenced` files. An input file refers to
+/// these files.
 pub(super) fn check_not_overwritten<'a>(
     output: &Path,
-    named: impl IntoIterator<Item = &'a Path>,
+    referenced: impl IntoIterator<Item = &'a Path>,
 ) -> anyhow::Result<()> {
     if output == Path::new(STDOUT) || is_device(output) {
         return Ok(());
     }
     let target = resolved(output);
     let exists = target.exists();
-    for file in named {
+    for file in referenced {
         let read = resolved(file);
         // The frames of a clip may be a folder.
         let is_same =
@@ -117,7 +117,7 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
             let values = matches.try_get_raw(arg.get_id().as_str()).ok().flatten();
             for value in values.into_iter().flatten() {
                 arguments.push(PathArgument {
-                    argument: shown(arg),
+                    argument: argument_name(arg),
                     path: path(value, role, &name),
                     role,
                 });
@@ -139,7 +139,7 @@ fn path(value: &OsStr, role: Role, command: &str) -> PathBuf {
     }
 }
 
-fn shown(arg: &Arg) -> String {
+fn argument_name(arg: &Arg) -> String {
     match arg.get_long() {
         Some(long) => format!("--{long}"),
         None => arg.get_id().as_str().to_uppercase(),

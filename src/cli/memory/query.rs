@@ -60,14 +60,14 @@ impl QueryOptions {
             return Err(MemoryError::Width { what, expected, found }.into());
         }
         for Query { text, image, location } in &queries {
-            let asked = [
+            let parts = [
                 (text.is_some(), modalities.text, "a text"),
                 (image.is_some(), modalities.images, "an image"),
             ];
-            if let Some((.., what)) = asked.iter().find(|(has, supported, _)| *has && !supported) {
-                let known = input_kinds(modalities);
+            if let Some((.., what)) = parts.iter().find(|(has, supported, _)| *has && !supported) {
+                let kinds = input_kinds(modalities);
                 anyhow::bail!(
-                    "{location}: the query has {what}, but the model encodes only {known}"
+                    "{location}: the query has {what}, but the model encodes only {kinds}"
                 );
             }
         }

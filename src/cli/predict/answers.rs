@@ -37,10 +37,11 @@ impl Predict {
         }
         bar.finish_and_clear();
         output::write_atomic(&self.output, &lines)?;
-        let cut: Vec<&Answer> = answers.iter().filter(|answer| answer.question_cut).collect();
-        if let Some(first) = cut.first() {
+        let truncated: Vec<&Answer> = answers.iter().filter(|answer| answer.question_cut).collect();
+        if let Some(first) = truncated.first() {
             let reason = "are longer than the run's `data.max_query_tokens` and were truncated";
-            let message = format!("{} questions, the first {}, {reason}", cut.len(), first.id);
+            let message =
+                format!("{} questions, the first {}, {reason}", truncated.len(), first.id);
             output::note(&message, false);
         }
         if let Some(text) = attribution_quality(&answers) {
@@ -83,13 +84,13 @@ impl Predict {
     fn open(&self, run: &Path, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
         paths::check_not_overwritten(&self.output, images.iter().map(PathBuf::as_path))?;
         let answerer = Answerer::open(run, self.memory.as_deref(), self.k, images)?;
-        let wanted = [
+        let options = [
             ("--evidence", self.evidence),
             ("--curves", self.curves),
             ("--memory", self.memory.is_some()),
             ("--haystack", self.haystack.is_some()),
         ];
-        match wanted.iter().find(|(_, given)| *given && answerer.k() == 0) {
+        match options.iter().find(|(_, given)| *given && answerer.k() == 0) {
             Some((option, _)) => anyhow::bail!(
                 "{option} needs retrieved entries, but k is 0 (-k or the run's recipe); give -k"
             ),

@@ -25,7 +25,7 @@ pub(super) struct Claim {
     /// Number of seeds.
     pub(super) seeds: u64,
     /// Whether the claim holds here.
-    #[serde(flatten, serialize_with = "in_three")]
+    #[serde(flatten, serialize_with = "as_three_verdicts")]
     pub(super) verdict: Verdict,
     /// Whether the claim is expected to hold. If so, any other verdict ends the command with exit
     /// code 1.
@@ -38,9 +38,9 @@ pub(super) struct Claim {
 
 /// Serialises a verdict as `holds`, `fails` or `untested`, with the reason for `untested`. An
 /// undecided claim counts as untested: its interval at this scale supports neither verdict.
-fn in_three<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_three_verdicts<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
-    struct Judged {
+    struct VerdictFields {
         verdict: &'static str,
         untested_because: Option<&'static str>,
     }
@@ -49,7 +49,7 @@ fn in_three<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S:
         Verdict::NotDecided => (Verdict::Untested.name(), Some("not decided")),
         Verdict::Untested => (Verdict::Untested.name(), Some("not trained")),
     };
-    Judged { verdict, untested_because }.serialize(serializer)
+    VerdictFields { verdict, untested_because }.serialize(serializer)
 }
 
 /// The measured value of one system.
@@ -85,8 +85,8 @@ impl Report {
         let (untested, tested): (Vec<&Claim>, Vec<&Claim>) =
             self.claims.iter().partition(|claim| claim.verdict == Verdict::Untested);
         let ids: Vec<&str> = untested.iter().map(|claim| claim.id.as_str()).collect();
-        let told = format!("Untested, because they need more training: {}.", ids.join(", "));
-        ((!ids.is_empty()).then_some(told), tested)
+        let note = format!("Untested, because they need more training: {}.", ids.join(", "));
+        ((!ids.is_empty()).then_some(note), tested)
     }
 
     /// Formats the report as text.
@@ -218,11 +218,14 @@ mod tests {
             assert_eq!(report.as_expected(), fine, "{verdict:?} {expected}");
             assert_eq!(report.to_text().contains("unexpected"), !fine);
             let json = serde_json::to_value(&report.claims[0]).expect("JSON");
-            let (told, why) = match verdict {
+            let (expected_verdict, why) = match verdict {
                 Verdict::NotDecided => ("untested", serde_json::json!("not decided")),
                 decided => (decided.name(), serde_json::Value::Null),
             };
-            assert_eq!((&json["verdict"], &json["untested_because"]), (&told.into(), &why));
+            assert_eq!(
+                (&json["verdict"], &json["untested_because"]),
+                (&expected_verdict.into(), &why)
+            );
         }
     }
 }
