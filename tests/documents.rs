@@ -24,7 +24,7 @@ fn documents() -> Vec<(PathBuf, String)> {
 }
 
 fn without_code(text: &str) -> String {
-    let outside = text.split("\n```").enumerate().filter(|(place, _)| place % 2 == 0);
+    let outside = text.split("\n```").enumerate().filter(|(index, _)| index % 2 == 0);
     outside.map(|(_, part)| part).collect::<Vec<_>>().join("\n")
 }
 
@@ -35,13 +35,13 @@ fn between<'t>(text: &'t str, open: &str, close: &str) -> Vec<&'t str> {
 
 /// The anchor of a heading on GitHub.
 fn anchor(heading: &str) -> String {
-    let shown = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = shown.chars().filter(|c| c.is_alphanumeric() || "_- ".contains(*c));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let letters = text.chars().filter(|c| c.is_alphanumeric() || "_- ".contains(*c));
+    letters.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn all_links_have_targets() {
     let documents = documents();
     assert!(documents.len() > 15, "{}", documents.len());
     let anchors: HashMap<PathBuf, Vec<String>> = documents
@@ -75,7 +75,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn what_the_map_names_is_there() {
+fn all_paths_in_the_readme_tables_exist() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let folders: Vec<String> = std::fs::read_dir(root())
         .unwrap()

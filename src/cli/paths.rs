@@ -86,8 +86,8 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     Ok(())
 }
 
-/// Returns an error if `output` would replace one of the `referenced` files. An input file refers to
-/// these files.
+/// Returns an error if `output` would replace one of the `referenced` files, to which an input file
+/// refers.
 pub(super) fn check_not_overwritten<'a>(
     output: &Path,
     referenced: impl IntoIterator<Item = &'a Path>,
