@@ -124,7 +124,7 @@ fn a_run_predicts_and_a_second_run_has_the_same_bytes() {
 #[test]
 fn a_killed_run_resumes_to_the_same_bytes() {
     let files = Files::new();
-    let (unbroken, killed) = (files.path("unbroken"), files.path("killed"));
+    let (uninterrupted, killed) = (files.path("uninterrupted"), files.path("killed"));
     let variants = "variant=[{name=\"a\"}, {name=\"b\", seed=2}]";
     let long = ["--set", "phase.train.epochs=60", "--set", "data.folds=2", "--set", variants];
     let long = [&long[..], &["--set", "data.combine=stacked"]].concat();
@@ -146,8 +146,8 @@ fn a_killed_run_resumes_to_the_same_bytes() {
     let mut resumed = files.train_arguments(&killed, &data, &long);
     resumed.push("--resume");
     done(&resumed);
-    done(&files.train_arguments(&unbroken, &data, &long));
-    assert_eq!(contents(Path::new(&killed)), contents(Path::new(&unbroken)));
+    done(&files.train_arguments(&uninterrupted, &data, &long));
+    assert_eq!(contents(Path::new(&killed)), contents(Path::new(&uninterrupted)));
     let files_of_a_run = [
         "README.md",
         "recipe.toml",
@@ -157,10 +157,10 @@ fn a_killed_run_resumes_to_the_same_bytes() {
         "stacking.json",
     ];
     for name in files_of_a_run {
-        assert!(Path::new(&unbroken).join(name).is_file(), "no {name}");
+        assert!(Path::new(&uninterrupted).join(name).is_file(), "no {name}");
     }
 
-    refused(&files.train_arguments(&unbroken, &data, &long), &[&unbroken, "--resume"]);
+    refused(&files.train_arguments(&uninterrupted, &data, &long), &[&uninterrupted, "--resume"]);
     files.edit("data/train.csv", |text| {
         let row = text.lines().nth(1).expect("a row");
         let mut fields: Vec<&str> = row.split(',').collect();

@@ -62,10 +62,10 @@ fn reproducible_files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn a_signal_leaves_a_checkpoint_and_prints_the_command_to_continue() {
     let folder = tempfile::tempdir().unwrap();
-    let reference = folder.path().join("unbroken");
-    let unbroken = command(&reference, &[]).output().unwrap();
-    let code = unbroken.status.code();
-    assert!(matches!(code, Some(0 | 1)), "{}", text(&unbroken.stderr));
+    let reference = folder.path().join("uninterrupted");
+    let uninterrupted = command(&reference, &[]).output().unwrap();
+    let code = uninterrupted.status.code();
+    assert!(matches!(code, Some(0 | 1)), "{}", text(&uninterrupted.stderr));
     for (name, expected) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
         let run = folder.path().join(format!("it's{name}"));
         let output = stopped(&run, name, 1);

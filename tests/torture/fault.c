@@ -2,15 +2,15 @@
 //
 // It counts the operations on paths below FAULT_UNDER, from 1. At operation FAULT_AT it does FAULT_DO:
 //   fail        returns -1 with errno FAULT_ERRNO
-//   fail-on     the same, for this operation and all later ones that can fail so
+//   fail-on     the same, for this operation and all later operations that can fail with FAULT_ERRNO
 //   short       writes half of the bytes, as write(2) may
-//   full        writes half of the bytes, then fails on with ENOSPC: the disk is full
+//   full        writes half of the bytes; later operations fail with ENOSPC: the disk is full
 //   interrupt   returns -1 with EINTR, once
 //   kill        ends the process by SIGKILL before the operation
 //   kill-after  the same, after the operation
 //   stop        stops the process by SIGSTOP before the operation
-// FAULT_LOG names a file that gets a line for each operation: "OPERATION PATH", and after a tab the size of a file that
-// is synced, or the former path of one that is renamed.
+// FAULT_LOG names a log file with one line per operation: "OPERATION PATH", a tab, and a note. The note of a sync is the
+// size of the file; the note of a rename is the old path.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -52,7 +52,7 @@ static void die(void) {
 
 static int is(const char *name) { return what && !strcmp(what, name); }
 
-// Whether an operation can fail with `number`: of too many open files, or of a full disk.
+// Whether an operation can fail with `number`: too many open files (EMFILE), or a full disk.
 static int can_fail(const char *operation) {
     int opens = !strcmp(operation, "open") || !strcmp(operation, "read");
     if (number == EMFILE) return opens;
@@ -93,7 +93,7 @@ static const char *of_file(int file, char *path) {
     return path;
 }
 
-// `name` as it stands below the open folder `folder`.
+// The path of `name` in the open folder `folder`.
 static const char *below(int folder, const char *name, char *path) {
     char start[PATH_MAX];
     if (name[0] == '/') return name;
@@ -106,7 +106,7 @@ static const char *below(int folder, const char *name, char *path) {
     return path;
 }
 
-// The function of the C library that this one stands before.
+// The function of the C library that a function here replaces.
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 // The size of an open file.
@@ -116,7 +116,7 @@ static const char *size_of(int file, char *text) {
     return text;
 }
 
-// Asks for the verdict, then does `call` or not. A call that cannot be halved fails.
+// Makes `call` unless the verdict is a failure. HALF also fails, because the call cannot be halved.
 #define GUARD(operation, path, note, call)               \
     char room[2 * PATH_MAX], more[2 * PATH_MAX];         \
     (void)room, (void)more;                              \

@@ -1,4 +1,5 @@
-//! A command that is refused deletes nothing, and no command touches files that it did not write (`sweep.txt`).
+//! A refused command deletes nothing, and no command changes files that it did not write
+//! (`sweep.txt`).
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +35,7 @@ const PRECIOUS: [&str; 20] = [
     "out.partial/notes.txt",
 ];
 
-/// A command, and the user's files that it meets.
+/// A command, and the user's files in its folder.
 struct Case {
     line: &'static str,
     what: &'static str,
@@ -50,10 +51,10 @@ pub fn attack(report: &Report) -> Result<()> {
             bail!("sweep.txt: {fields:?}: two fields are needed")
         };
         if what == "foreign" {
-            // A folder with one file may be taken for an empty one.
+            // A command may mistake a folder with one file for an empty folder.
             cases.extend(PRECIOUS.map(|name| Case { line, what, names: vec![name] }));
         }
-        // Locks and logs that the memory or the run has itself are not a user's.
+        // The memory or the run has its own locks.
         let mut names = PRECIOUS.to_vec();
         names.retain(|name| what == "foreign" || !name.to_lowercase().ends_with("lock"));
         cases.push(Case { line, what, names });
@@ -80,7 +81,7 @@ fn run(report: &Report, shared: &Shared, line: &str, place: &Path) -> Result<End
     Ok(ended)
 }
 
-/// Runs a command, which may be refused or not: the user's files are as they were.
+/// Runs a command, which may be refused. The user's files must be unchanged.
 fn beside(report: &Report, shared: &Shared, case: &Case, place: &Path) -> Result<()> {
     for name in &case.names {
         let path = place.join(name);
@@ -103,7 +104,7 @@ fn beside(report: &Report, shared: &Shared, case: &Case, place: &Path) -> Result
     Ok(())
 }
 
-/// An output over a file that the command reads is refused.
+/// Checks that an output over an input is refused.
 fn over(report: &Report, shared: &Shared, case: &Case, file: &str, place: &Path) -> Result<()> {
     scratch::copy(&shared.folder, place)?;
     let before = fs::read(place.join(file))?;
