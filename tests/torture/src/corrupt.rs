@@ -82,16 +82,16 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
             cases.push((file, bytes, Change::random(&mut random, bytes.len())));
         }
     }
-    let place = scratch.join("uninterrupted");
+    let place = scratch.join("intact");
     scratch::empty(&place)?;
     scratch::copy(&format.example, &place.join("example"))?;
-    let (uninterrupted, written) = command(format, &place)?;
+    let (intact, written) = command(format, &place)?;
     anyhow::ensure!(
-        format.promise == Promise::Refused || matches!(uninterrupted.code, Some(0 | 1)),
-        "{}: the good example is refused: {uninterrupted}",
+        format.promise == Promise::Refused || matches!(intact.code, Some(0 | 1)),
+        "{}: the good example is refused: {intact}",
         format.name
     );
-    let uninterrupted = (without_folder(&uninterrupted.stdout, &place), written);
+    let intact = (without_folder(&intact.stdout, &place), written);
     scratch::each(&cases, scratch, |(file, bytes, change), folder| {
         let example = folder.join("example");
         if format.in_place || !example.is_dir() {
@@ -106,7 +106,7 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
         let at = format!("{}, {file}, {change:?}", format.name);
         if report.sound(&ended, &at) {
             let output = (without_folder(&ended.stdout, folder), written);
-            let changed = output != uninterrupted;
+            let changed = output != intact;
             judge(report, format, &example, &ended, changed, &at);
         }
         Ok(())
