@@ -83,21 +83,21 @@ fn all_paths_in_the_readme_tables_exist() {
         .filter(|entry| entry.path().is_dir())
         .map(|entry| format!("{}/", entry.file_name().to_string_lossy()))
         .collect();
-    let (mut named, mut missing) = (0, Vec::new());
+    let (mut checked, mut missing) = (0, Vec::new());
     for row in readme.lines().filter(|line| line.starts_with('|')) {
         let words: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
         // The paths in a row of the table may be relative to the row's first path.
         let below = root().join(words.first().copied().unwrap_or_default());
         for word in words.iter().filter(|word| folders.iter().any(|one| word.starts_with(one))) {
             for path in expanded(word) {
-                named += 1;
+                checked += 1;
                 if !root().join(&path).exists() && !below.join(&path).exists() {
                     missing.push(path);
                 }
             }
         }
     }
-    assert!(named > 80, "{named}");
+    assert!(checked > 80, "{checked}");
     assert!(missing.is_empty(), "README names missing paths: {}", missing.join(", "));
 }
 

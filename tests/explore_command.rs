@@ -273,9 +273,9 @@ fn other_sites_get_nothing() {
     let folder = tempfile::tempdir().unwrap();
     memory(folder.path());
     let explorer = Explorer::open(folder.path(), &["m"]);
-    let named = explorer.ask("GET /api/memories", &["Host: evil.example"], "");
-    assert_eq!(named.status, 421, "a name that leads here");
-    assert!(!named.body.contains("entries"), "{}", named.body);
+    let answer = explorer.ask("GET /api/memories", &["Host: evil.example"], "");
+    assert_eq!(answer.status, 421, "another host name");
+    assert!(!answer.body.contains("entries"), "{}", answer.body);
     // Requests that a browser sends from another site without a preflight request.
     let simple =
         explorer.ask("POST /api/memories/0/search", &["Content-Type: text/plain"], r#"{"k": 1}"#);
@@ -378,8 +378,8 @@ fn without_the_token_all_requests_are_refused() {
     let answer = explorer.ask_bare(&format!("GET /api/memories?token={}", explorer.token), &[], "");
     assert!(answer.status == 200 && !answer.headers.contains("set-cookie"));
     // The token does not open the page under another host name.
-    let named = explorer.ask("GET /", &["Host: evil.example"], "");
-    assert_eq!(named.status, 421);
+    let answer = explorer.ask("GET /", &["Host: evil.example"], "");
+    assert_eq!(answer.status, 421);
 }
 
 /// Resident memory of a process, in bytes.

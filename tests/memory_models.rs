@@ -34,7 +34,7 @@ fn hits(folder: &Path, arguments: &[&str]) -> Vec<Vec<(i64, f64)>> {
 }
 
 /// The folder in an environment variable. Without the variable, prints a note and returns `None`.
-fn named(variable: &str, what: &str) -> Option<PathBuf> {
+fn folder_from_env(variable: &str, what: &str) -> Option<PathBuf> {
     let folder = std::env::var_os(variable).map(PathBuf::from);
     if folder.is_none() {
         // Not with a macro, because the test runner captures its output.
@@ -275,7 +275,7 @@ fn entries_that_cannot_be_encoded_are_refused_with_line_and_remedy() {
 
 #[test]
 fn minilm_finds_the_entry_of_a_paraphrase() {
-    let Some(minilm) = named("ENGRAM_MINILM", "a memory of texts") else { return };
+    let Some(minilm) = folder_from_env("ENGRAM_MINILM", "a memory of texts") else { return };
     let minilm = minilm.to_str().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -327,7 +327,7 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
 
 #[test]
 fn mobilenet_embeddings_have_the_neighbours_of_the_stored_features() {
-    let Some(data) = named("ENGRAM_DATA", "a memory of COCO photographs") else { return };
+    let Some(data) = folder_from_env("ENGRAM_DATA", "a memory of COCO photographs") else { return };
     let (model, coco) = (data.join("vision-mobilenet"), data.join("coco-captions"));
     let stored =
         engram::models::weights::Weights::open(&coco.join("mobilenet_v2_features.safetensors"))
@@ -388,7 +388,9 @@ fn mobilenet_embeddings_have_the_neighbours_of_the_stored_features() {
         &["search", "m", "--text", "a dog"],
         &["--text: the query has a text", "only pictures"],
     );
-    let Some(minilm) = named("ENGRAM_MINILM", "texts together with images") else { return };
+    let Some(minilm) = folder_from_env("ENGRAM_MINILM", "texts together with images") else {
+        return;
+    };
     let build = ["build", "--entries", "e.jsonl", "--model", minilm.to_str().unwrap(), "--quiet"];
     let rest = ["--image-model", model, "--images", images, "--out", "both"];
     done(folder, &[&build[..], &rest].concat());

@@ -121,8 +121,8 @@ fn real_speech_gives_the_texts_of_the_reference() {
     let output = published.output("texts.tsv");
     let predict =
         ["predict", "--asr-model", &model, "--input", path(&speech), "--quiet", "--output"];
-    let made = engram(&[&predict[..], &[&output]].concat());
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let command_output = engram(&[&predict[..], &[&output]].concat());
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let found = fs::read_to_string(&output).expect("texts");
     assert_eq!(found.lines().next(), Some("id\ttext"));
     let same = expected.lines().skip(1).filter(|line| found.lines().any(|other| other == *line));
@@ -134,8 +134,8 @@ fn real_speech_gives_the_texts_of_the_reference() {
     let labelled = published.output("labelled.jsonl");
     let file = speech.join("jfk.wav");
     let predict = ["predict", "--asr-model", &model, "--input", path(&file), "--quiet", "--output"];
-    let made = engram(&[&predict[..], &[&labelled, "--format", "manifest"]].concat());
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let command_output = engram(&[&predict[..], &[&labelled, "--format", "manifest"]].concat());
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let [clip] = &read_manifest(Path::new(&labelled)).expect("a manifest")[..] else {
         panic!("one clip")
     };
@@ -181,8 +181,8 @@ fn silence_noise_and_tones_give_no_words() {
         let output = published.output(&format!("{padding}.txt"));
         let predict = ["predict", "--asr-model", &model, "--input", path(&folder), "--quiet"];
         let rest = ["--padding", padding, "--output", output.as_str()];
-        let made = engram(&[&predict[..], &rest].concat());
-        assert!(made.status.success(), "{}", text(&made.stderr));
+        let command_output = engram(&[&predict[..], &rest].concat());
+        assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         assert_eq!(fs::read_to_string(&output).expect("texts"), "\n".repeat(7), "{padding}");
         // One of the real noise recordings contains a spoken sentence.
         let noise = published.speech.join("noise16k");
@@ -212,8 +212,8 @@ fn a_long_recording_is_transcribed_window_by_window() {
     wav(&long, repeated.into_iter());
     let (model, output) = (published.model(), published.output("long.srt"));
     let predict = ["predict", "--asr-model", &model, "--input", path(&long), "--output", &output];
-    let made = engram(&predict);
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let command_output = engram(&predict);
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let subtitles = fs::read_to_string(&output).expect("subtitles");
     let words = subtitles.to_lowercase();
     assert_eq!(words.matches("fellow americans").count(), 4, "{subtitles}");
@@ -244,8 +244,8 @@ fn words_have_their_times() {
     let output = published.output("words.jsonl");
     let run = |more: &[&str]| -> Vec<serde_json::Value> {
         let predict = ["predict", "--asr-model", &model, "--input", path(&folder)];
-        let made = engram(&[&predict[..], &["--output", &output], more].concat());
-        assert!(made.status.success(), "{}", text(&made.stderr));
+        let command_output = engram(&[&predict[..], &["--output", &output], more].concat());
+        assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         let lines = fs::read_to_string(&output).expect("texts");
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     };
@@ -314,14 +314,14 @@ fn a_clip_that_cannot_be_read_stops_the_command_or_is_skipped() {
     let error = refusal(&predict);
     assert!(error.contains("clips.jsonl, line 2") && error.contains("--on-error skip"), "{error}");
     assert!(!Path::new(&output).exists());
-    let made = engram(&[&predict[..], &["--on-error", "skip", "--json"]].concat());
-    assert!(made.status.success(), "{}", text(&made.stderr));
-    let summary: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let command_output = engram(&[&predict[..], &["--on-error", "skip", "--json"]].concat());
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
+    let summary: serde_json::Value = serde_json::from_slice(&command_output.stdout).expect("JSON");
     assert_eq!(
         (&summary["clips"], summary["skipped"].as_array().map(Vec::len)),
         (&1.into(), Some(2))
     );
-    assert!(text(&made.stderr).contains("none.wav"));
+    assert!(text(&command_output.stderr).contains("none.wav"));
     let line = fs::read_to_string(&output).expect("a text");
     assert!(line.contains("\"id\":\"good\"") && line.contains("of clubs"), "{line}");
 }
@@ -369,11 +369,11 @@ fn boosted_words_are_transcribed_in_the_clips_that_have_them() {
             fs::write(&words, list).expect("a file");
         }
         let boost = if list.is_some() { &boost[..] } else { &[] };
-        let made = engram(&[&predict[..], boost, more].concat());
-        assert!(made.status.success(), "{}", text(&made.stderr));
+        let command_output = engram(&[&predict[..], boost, more].concat());
+        assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         let lines = fs::read_to_string(&output).expect("texts");
         let lines = lines.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-        (lines.collect(), text(&made.stderr))
+        (lines.collect(), text(&command_output.stderr))
     };
     let contains_eunuch = |line: &serde_json::Value| {
         line["text"].as_str().expect("a text").to_lowercase().contains("eunuch")
@@ -409,8 +409,8 @@ fn streamed_audio_gets_final_words_one_by_one() {
     let (model, file) = (published.model(), published.speech.join("wav16k/jfk.wav"));
     let output = published.output("stream.jsonl");
     let predict = ["predict", "--asr-model", &model, "--output", &output, "--stream", "2"];
-    let made = engram(&[&predict[..], &["--input", path(&file), "--json"]].concat());
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let command_output = engram(&[&predict[..], &["--input", path(&file), "--json"]].concat());
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let line: serde_json::Value =
         serde_json::from_slice(&fs::read(&output).expect("a text")).expect("JSON");
     let whole_text = line["text"].as_str().expect("a text").to_string();
@@ -427,7 +427,7 @@ fn streamed_audio_gets_final_words_one_by_one() {
     }
     let early = words.iter().filter(|word| number(word, "final_at") < 11.0).count();
     assert!(2 * early > words.len(), "{early} of {}", words.len());
-    let summary: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let summary: serde_json::Value = serde_json::from_slice(&command_output.stdout).expect("JSON");
     let streaming = &summary["streaming"];
     assert_eq!(
         (&streaming["passes"], &streaming["latency"]["count"]),
@@ -471,8 +471,8 @@ fn streamed_audio_gets_final_words_one_by_one() {
     fs::create_dir(&subtitles).expect("a folder");
     let rest = ["--output", path(&subtitles), "--format", "vtt"];
     assert!(refusal(&[&predict[..], &rest].concat()).contains("--on-error skip"));
-    let made = engram(&[&predict[..], &rest, &["--on-error", "skip"]].concat());
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let command_output = engram(&[&predict[..], &rest, &["--on-error", "skip"]].concat());
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let vtt = fs::read_to_string(subtitles.join("good.vtt")).expect("subtitles");
     assert!(vtt.starts_with("WEBVTT\n\n00:00:0") && vtt.contains("country"), "{vtt}");
     let error = refusal(&[&predict[..], &["--output", &output, "--stream-window", "29"]].concat());

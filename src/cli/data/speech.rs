@@ -25,8 +25,8 @@ Example, to evaluate an ASR model:
   engram eval wer --ref spoken/ref.tsv --hyp hyp.tsv
 
 Example, to make clean speech for the rehearsal of adapters, transcribed by a frozen ASR model:
-  engram data speech heard --split train --count 800 --snr-db 60
-  engram predict --asr-model whisper --input heard/clips.jsonl --format manifest \\
+  engram data speech rehearsal --split train --count 800 --snr-db 60
+  engram predict --asr-model whisper --input rehearsal/clips.jsonl --format manifest \\
       --output rehearsal.jsonl")]
 pub struct Speech {
     /// Output folder for clips.jsonl, ref.tsv and audio files

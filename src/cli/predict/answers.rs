@@ -20,8 +20,8 @@ impl Predict {
         let Questions { list: questions, images } = read_questions(input)?;
         let answerer = self.open(run, images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
-            let shows = questions.iter().find(|question| question.place == index);
-            let line = shows.map_or(0, |question| question.line);
+            let asked = questions.iter().find(|question| question.place == index);
+            let line = asked.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
         }
         let detail = Detail { credit: self.evidence, curves: self.curves };
@@ -57,8 +57,8 @@ impl Predict {
         let Haystacks { tasks, lines, images } = read_haystacks(haystack)?;
         let answerer = self.open(run, images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
-            let shows = |task: &&Task| task.images.iter().any(|(shown, _)| *shown == index);
-            let task = tasks.iter().find(shows).map_or("", |task| &task.place);
+            let has_image = |task: &&Task| task.images.iter().any(|(image, _)| *image == index);
+            let task = tasks.iter().find(has_image).map_or("", |task| &task.place);
             anyhow::bail!("{task}: {fault}");
         }
         let bar = output::progress_bar(tasks.len(), "replies", self.quiet);

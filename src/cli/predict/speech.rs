@@ -166,8 +166,8 @@ impl Predict {
             if let Some(stream) = stream {
                 for clip in batch {
                     let options = TranscribeOptions { boost: tree(clip)?, ..options.clone() };
-                    let shown = (&bar, !self.speech.json && !self.quiet);
-                    match streaming::stream(&asr_model, &options, stream, clip, shown) {
+                    let progress_output = (&bar, !self.speech.json && !self.quiet);
+                    match streaming::stream(&asr_model, &options, stream, clip, progress_output) {
                         Ok(mut streamed) => {
                             if !options.timestamps {
                                 streamed.transcript.segments.clear();

@@ -43,29 +43,33 @@ impl Reproduce {
     /// set.
     pub(super) fn patent(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let test = phrase_world(WORLD_SEED).test;
-        let mut trained = |ids: &[&str], name: &str, folder: &str, set: &[&str]| {
+        let mut train_and_predict = |ids: &[&str], name: &str, folder: &str, set: &[&str]| {
             if !ids.iter().any(|id| self.includes_claim(id)) {
                 return Ok(None);
             }
             let of_seed = |seed| {
                 let folder = if seed == 1 { folder.to_owned() } else { format!("{folder}-{seed}") };
-                self.trained(&self.out.join(folder), seed, set, &test, notes)
+                self.train_and_predict(&self.out.join(folder), seed, set, &test, notes)
             };
             let scores = (1..=self.seeds).map(of_seed).collect::<anyhow::Result<_>>()?;
             anyhow::Ok(Some(System::new(name, scores)))
         };
-        let grouped = trained(
+        let grouped = train_and_predict(
             &[TUNED, OTHER_TARGETS, DECOYS],
             "listwise, all targets of the anchor",
             "patent",
             &[],
         )?;
         let pairs = ["model.layout=\"pairs\"", "model.pooling=\"mean\""];
-        let alone =
-            trained(&[OTHER_TARGETS, CONTEXT], "one pair at a time", "patent-pairs", &pairs)?;
+        let alone = train_and_predict(
+            &[OTHER_TARGETS, CONTEXT],
+            "one pair at a time",
+            "patent-pairs",
+            &pairs,
+        )?;
         let untitled = [pairs[0], pairs[1], "model.context_title=false"];
         let name = "one pair at a time, without the class title";
-        let untitled = trained(&[CONTEXT], name, "patent-untitled", &untitled)?;
+        let untitled = train_and_predict(&[CONTEXT], name, "patent-untitled", &untitled)?;
         let by_words = "shared words (Jaccard), no training";
         let by_words = System::new(by_words, vec![word_overlap(&test)]);
 
@@ -80,7 +84,7 @@ impl Reproduce {
         if let Some(grouped) = &grouped {
             compare(
                 TUNED,
-                "a trained encoder beats word overlap",
+                "a train_and_predict encoder beats word overlap",
                 "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
                 grouped,
                 &by_words,
@@ -121,7 +125,7 @@ impl Reproduce {
 
     /// Trains the recipe with changed settings, unless the run is finished, and returns its test
     /// scores.
-    fn trained(
+    fn train_and_predict(
         &self,
         run: &Path,
         seed: u64,

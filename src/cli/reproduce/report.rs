@@ -62,7 +62,7 @@ pub(super) struct Measured {
     pub(super) measure: Measure,
 }
 
-/// The whole report.
+/// The report.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
@@ -81,7 +81,7 @@ impl Report {
     }
 
     /// Separates the claims that were not measured, as a note, from the others.
-    fn untested_apart(&self) -> (Option<String>, Vec<&Claim>) {
+    fn split_untested(&self) -> (Option<String>, Vec<&Claim>) {
         let (untested, tested): (Vec<&Claim>, Vec<&Claim>) =
             self.claims.iter().partition(|claim| claim.verdict == Verdict::Untested);
         let ids: Vec<&str> = untested.iter().map(|claim| claim.id.as_str()).collect();
@@ -91,7 +91,7 @@ impl Report {
 
     /// Formats the report as text.
     pub(super) fn to_text(&self) -> String {
-        let (untested, tested) = self.untested_apart();
+        let (untested, tested) = self.split_untested();
         let mut lines = Vec::new();
         for claim in tested {
             lines.push(format!("{}: {}", claim.id, claim.claim));
@@ -123,10 +123,10 @@ impl Report {
         let compared: Vec<Vec<(String, Measure)>> = self
             .claims
             .iter()
-            .map(|claim| claim.compared.iter().map(Measured::named).collect())
+            .map(|claim| claim.compared.iter().map(Measured::name_and_value).collect())
             .collect();
         let claims = self.claims.iter().zip(&compared).map(|(claim, compared)| ClaimCard {
-            group: claim.study_in_words(),
+            group: claim.study_heading(),
             id: &claim.id,
             claim: &claim.claim,
             published: &claim.paper,
@@ -152,7 +152,7 @@ impl Report {
 }
 
 impl Measured {
-    fn named(&self) -> (String, Measure) {
+    fn name_and_value(&self) -> (String, Measure) {
         (self.system.clone(), self.measure.clone())
     }
 }
@@ -170,7 +170,7 @@ impl Claim {
     }
 
     /// The heading of the claim's study.
-    fn study_in_words(&self) -> &'static str {
+    fn study_heading(&self) -> &'static str {
         match self.study {
             "patent" => "Patent phrase similarity",
             "reveal" => "REVEAL: answers from a memory",

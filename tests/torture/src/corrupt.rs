@@ -82,16 +82,16 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
             cases.push((file, bytes, Change::random(&mut random, bytes.len())));
         }
     }
-    let place = scratch.join("intact");
-    scratch::empty(&place)?;
-    scratch::copy(&format.example, &place.join("example"))?;
-    let (intact, written) = command(format, &place)?;
+    let workdir = scratch.join("intact");
+    scratch::empty(&workdir)?;
+    scratch::copy(&format.example, &workdir.join("example"))?;
+    let (intact, written) = command(format, &workdir)?;
     anyhow::ensure!(
         format.promise == Promise::Refused || matches!(intact.code, Some(0 | 1)),
         "{}: the good example is refused: {intact}",
         format.name
     );
-    let intact = (without_folder(&intact.stdout, &place), written);
+    let intact = (without_folder(&intact.stdout, &workdir), written);
     scratch::each(&cases, scratch, |(file, bytes, change), folder| {
         let example = folder.join("example");
         if format.in_place || !example.is_dir() {
@@ -104,7 +104,7 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
             .or_else(|error| if format.in_place { Ok(()) } else { Err(error) })?;
         report.case();
         let at = format!("{}, {file}, {change:?}", format.name);
-        if report.sound(&ended, &at) {
+        if report.check_result(&ended, &at) {
             let output = (without_folder(&ended.stdout, folder), written);
             let changed = output != intact;
             judge(report, format, &example, &ended, changed, &at);

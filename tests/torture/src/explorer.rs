@@ -391,9 +391,9 @@ fn base64(bytes: &[u8]) -> String {
     for three in bytes.chunks(3) {
         let number = three.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
             << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let letter = letters[(number >> (18 - 6 * place) & 63) as usize];
-            text.push(if place > three.len() { '=' } else { char::from(letter) });
+        for index in 0..4 {
+            let letter = letters[(number >> (18 - 6 * index) & 63) as usize];
+            text.push(if index > three.len() { '=' } else { char::from(letter) });
         }
     }
     text

@@ -62,40 +62,40 @@ pub fn attack(report: &Report) -> Result<()> {
     let preload = Preload::build(scratch.path())?;
     let shared = Shared::make(&scratch)?;
     let subjects = shared.subjects(report.long)?;
-    let known = Mutex::new(BTreeMap::new());
+    let references = Mutex::new(BTreeMap::new());
     let numbers: Vec<usize> = (0..subjects.len()).collect();
     let faults = Mutex::new(Vec::new());
     scratch::each(&numbers, &scratch, |number, folder| {
-        let (subject, place) = (&subjects[*number], folder.join("place"));
+        let (subject, workdir) = (&subjects[*number], folder.join("workdir"));
         let log = folder.join("calls");
         let mut calls = Vec::new();
-        let uninterrupted = Uninterrupted::of(subject, &place, |command| {
-            let (found, ended) = preload.calls(command, &place, &log)?;
+        let uninterrupted = Uninterrupted::of(subject, &workdir, |command| {
+            let (found, ended) = preload.calls(command, &workdir, &log)?;
             calls = found;
             Ok(ended)
         })?;
         let chosen = choose(report, *number, subject, &calls);
         eprintln!("{}: {} operations, {} faults", subject.name, calls.len(), chosen.len());
-        known.lock().expect("no thread panics").insert(*number, uninterrupted);
+        references.lock().expect("no thread panics").insert(*number, uninterrupted);
         faults.lock().expect("no thread panics").extend(chosen);
         Ok(())
     })?;
-    let known = known.into_inner()?;
+    let references = references.into_inner()?;
     let mut faults = faults.into_inner()?;
     faults.sort_by_key(|fault| fault.subject);
     scratch::each(&faults, &scratch, |fault, folder| {
         let Fault { subject, call, act } = fault;
-        let (subject, uninterrupted, place) =
-            (&subjects[*subject], &known[subject], folder.join("place"));
-        subject.prepare(&place)?;
+        let (subject, uninterrupted, workdir) =
+            (&subjects[*subject], &references[subject], folder.join("workdir"));
+        subject.prepare(&workdir)?;
         report.case();
-        let ended = preload.armed(subject.command(&place), &place, call.number, *act).run()?;
-        let name = call.path.rsplit("/place/").next().unwrap_or(&call.path);
+        let ended = preload.armed(subject.command(&workdir), &workdir, call.number, *act).run()?;
+        let name = call.path.rsplit("/workdir/").next().unwrap_or(&call.path);
         let at = format!(
             "{}, {act} at operation {} ({} {name})",
             subject.name, call.number, call.operation
         );
-        let case = Case { report, subject, uninterrupted, place: &place, at };
+        let case = Case { report, subject, uninterrupted, workdir: &workdir, at };
         if act.kills() && ended.signal == Some(libc::SIGKILL) {
             case.after_stop(false)
         } else {

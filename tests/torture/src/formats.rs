@@ -154,10 +154,10 @@ fn convert(report: &Report, from: &Path, to: &Path) -> Result<bool> {
         // Two channels: ffmpeg's AAC refuses the layout of some mono files.
         ffmpeg.args(["-t", "2", "-ac", "2"]);
     }
-    let made = ffmpeg.arg(to).status().is_ok_and(|status| status.success());
-    if !made {
+    let converted = ffmpeg.arg(to).status().is_ok_and(|status| status.success());
+    if !converted {
         report.skip(&format!("ffmpeg could not make {}", to.display()));
         scratch::remove(to.parent().unwrap_or(to))?;
     }
-    Ok(made)
+    Ok(converted)
 }

@@ -154,7 +154,7 @@ fn case(
         .run()?;
     report.case();
     let at = format!("{behaviour}: {line}");
-    report.sound(&ended, &at);
+    report.check_result(&ended, &at);
     let is_fetch = line.starts_with("data fetch");
     let may_succeed = is_fetch && ["good", "redirect-host", "drip"].contains(&behaviour);
     if behaviour == "good" && is_fetch && ended.code != Some(0) {

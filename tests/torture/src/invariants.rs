@@ -29,20 +29,20 @@ impl Uninterrupted {
     /// Runs the command with `run`, without faults.
     pub fn of(
         subject: &Subject,
-        place: &Path,
+        workdir: &Path,
         run: impl FnOnce(Engram) -> Result<Ended>,
     ) -> Result<Self> {
-        subject.prepare(place)?;
-        let (before, visible) = (Snapshot::of(place)?, visible(place)?.0);
-        let ended = run(subject.command(place))?;
-        let visible = [visible, self::visible(place)?.0];
-        Ok(Self { before, after: Snapshot::of(place)?, code: ended.code, visible })
+        subject.prepare(workdir)?;
+        let (before, visible) = (Snapshot::of(workdir)?, visible(workdir)?.0);
+        let ended = run(subject.command(workdir))?;
+        let visible = [visible, self::visible(workdir)?.0];
+        Ok(Self { before, after: Snapshot::of(workdir)?, code: ended.code, visible })
     }
 }
 
 /// The generation and entries from `memory info`, and its error.
-fn visible(place: &Path) -> Result<(Visible, String)> {
-    let memory = place.join("memory");
+fn visible(workdir: &Path) -> Result<(Visible, String)> {
+    let memory = workdir.join("memory");
     if !memory.is_dir() {
         return Ok((None, String::new()));
     }
@@ -57,7 +57,7 @@ pub struct Case<'a> {
     pub report: &'a Report,
     pub subject: &'a Subject,
     pub uninterrupted: &'a Uninterrupted,
-    pub place: &'a Path,
+    pub workdir: &'a Path,
     /// The description of the case.
     pub at: String,
 }
@@ -70,8 +70,8 @@ impl Case<'_> {
     /// Checks the state after a command that ended by itself: its exit code must match the state.
     /// `matters`: the command must not succeed if the operation fails.
     pub fn after_end(&self, ended: &Ended, act: Act, matters: bool) -> Result<()> {
-        self.report.sound(ended, &self.at);
-        let now = Snapshot::of(self.place)?;
+        self.report.check_result(ended, &self.at);
+        let now = Snapshot::of(self.workdir)?;
         if ended.code == self.uninterrupted.code {
             let seen = self.visible_part(&now);
             if seen != self.visible_part(&self.uninterrupted.after) {
@@ -83,7 +83,7 @@ impl Case<'_> {
         }
         if ended.code != Some(2) {
             self.loss("a wrong exit code", ended);
-        } else if !self.subject.is_named(self.place, &ended.stderr) {
+        } else if !self.subject.is_named(self.workdir, &ended.stderr) {
             self.loss("the error names no path", ended.error());
         }
         self.check_state(&now, Some(ended))?;
@@ -98,7 +98,7 @@ impl Case<'_> {
     /// Checks the state after a kill or a power cut. `acknowledged`: the command had succeeded
     /// before.
     pub fn after_stop(&self, acknowledged: bool) -> Result<()> {
-        let now = Snapshot::of(self.place)?;
+        let now = Snapshot::of(self.workdir)?;
         if acknowledged
             && !matches!(self.subject.kind, Kind::Run | Kind::Runs)
             && self.visible_part(&now) != self.visible_part(&self.uninterrupted.after)
@@ -114,7 +114,7 @@ impl Case<'_> {
         let Uninterrupted { before, after, visible: [old, new], .. } = self.uninterrupted;
         match self.subject.kind {
             Kind::Memory => {
-                let (seen, error) = visible(self.place)?;
+                let (seen, error) = visible(self.workdir)?;
                 if seen != *old && seen != *new {
                     self.loss(
                         "neither the old memory nor the new memory",
@@ -130,8 +130,8 @@ impl Case<'_> {
                     self.loss("an error, but the change is made", ended.error());
                 }
                 if seen.is_some() {
-                    let place = self.place.display();
-                    let verify = Engram::line(&format!("memory verify {place}/memory")).run()?;
+                    let workdir = self.workdir.display();
+                    let verify = Engram::line(&format!("memory verify {workdir}/memory")).run()?;
                     if verify.code != Some(0) {
                         self.loss("the memory does not verify", verify);
                     }
@@ -161,22 +161,22 @@ impl Case<'_> {
     /// Runs the command again. It must give the bytes of an uninterrupted command and leave no
     /// other files.
     fn recover(&self) -> Result<()> {
-        let Self { subject, place, uninterrupted, .. } = self;
-        let now = Snapshot::of(place)?;
+        let Self { subject, workdir, uninterrupted, .. } = self;
+        let now = Snapshot::of(workdir)?;
         let done = match subject.kind {
-            Kind::Memory => visible(place)?.0 == uninterrupted.visible[1],
+            Kind::Memory => visible(workdir)?.0 == uninterrupted.visible[1],
             Kind::Folder => self.visible_part(&now) == uninterrupted.after,
             Kind::Files | Kind::Run | Kind::Runs => false,
         };
         if !done {
-            let again = subject.again(place).run()?;
-            self.report.sound(&again, &self.at);
+            let again = subject.again(workdir).run()?;
+            self.report.check_result(&again, &self.at);
             if again.code != uninterrupted.code {
                 self.loss("refused when given again", again);
                 return Ok(());
             }
         }
-        let now = Snapshot::of(place)?;
+        let now = Snapshot::of(workdir)?;
         if !done && self.visible_part(&now) != self.visible_part(&uninterrupted.after) {
             self.loss(
                 "other bytes than an uninterrupted command",
@@ -185,14 +185,14 @@ impl Case<'_> {
         }
         if done && subject.kind == Kind::Memory {
             // After a kill after the commit point, the next change removes the leftovers.
-            let next = format!("memory compact {}/memory --quiet", place.display());
+            let next = format!("memory compact {}/memory --quiet", workdir.display());
             let next = Engram::line(&next).run()?;
             if next.code != Some(0) {
                 self.loss("the next change is refused", next);
             }
         }
         let left =
-            self.leftovers(&Snapshot::of(place)?, |path| is_temporary(path) || is_mark(path));
+            self.leftovers(&Snapshot::of(workdir)?, |path| is_temporary(path) || is_mark(path));
         // In other folders, only the command that created a temporary file removes it.
         if !left.is_empty() && matches!(subject.kind, Kind::Memory | Kind::Run | Kind::Runs) {
             self.loss("leftover files after the next command", left);

@@ -130,10 +130,10 @@ impl<'a> Cuts<'a> {
         number: u64,
         folder: &'a Path,
     ) -> Result<Self> {
-        let place = folder.join("place");
+        let workdir = folder.join("workdir");
         let mut calls = Vec::new();
-        let uninterrupted = Uninterrupted::of(subject, &place, |command| {
-            let (found, ended) = preload.calls(command, &place, &folder.join("calls"))?;
+        let uninterrupted = Uninterrupted::of(subject, &workdir, |command| {
+            let (found, ended) = preload.calls(command, &workdir, &folder.join("calls"))?;
             calls = found;
             Ok(ended)
         })?;
@@ -145,36 +145,36 @@ impl<'a> Cuts<'a> {
         Ok(Self { report, preload, subject, folder, uninterrupted, moments })
     }
 
-    fn check(&self, how: &str, moment: Option<&Call>, place: &Path, ended: bool) -> Result<()> {
+    fn check(&self, how: &str, moment: Option<&Call>, workdir: &Path, ended: bool) -> Result<()> {
         let name = self.subject.name;
         let at = match moment {
             None => format!("{name}, {how} power cut after success"),
             Some(Call { number, operation, path, .. }) => {
-                let path = path.rsplit("/place/").next().unwrap_or(path);
+                let path = path.rsplit("/workdir/").next().unwrap_or(path);
                 format!("{name}, {how} power cut before operation {number} ({operation} {path})")
             }
         };
         let (report, subject, uninterrupted) = (self.report, self.subject, &self.uninterrupted);
         report.case();
-        Case { report, subject, uninterrupted, place, at }.after_stop(ended)
+        Case { report, subject, uninterrupted, workdir, at }.after_stop(ended)
     }
 
     /// Power cuts on a real file system.
     fn real(&self) -> Result<()> {
         let (disk, copy) = (Disk::new(self.folder, "disk")?, Disk::new(self.folder, "copy")?);
-        let (place, copied) = (disk.mounted.join("place"), copy.mounted.join("place"));
+        let (workdir, copied) = (disk.mounted.join("workdir"), copy.mounted.join("workdir"));
         for moment in &self.moments {
             disk.format()?;
-            self.subject.prepare(&place)?;
+            self.subject.prepare(&workdir)?;
             tool("sync", &["-f", &disk.mounted.to_string_lossy()])?;
-            let command = self.subject.command(&place);
+            let command = self.subject.command(&workdir);
             let stopped = match moment {
                 None => {
                     command.must_run()?;
                     None
                 }
                 Some(call) => {
-                    let command = self.preload.armed(command, &place, call.number, Act::Stop);
+                    let command = self.preload.armed(command, &workdir, call.number, Act::Stop);
                     command.start()?.until_stopped(LIMIT).ok()
                 }
             };
@@ -191,23 +191,23 @@ impl<'a> Cuts<'a> {
 
     /// Power cuts simulated from the order of writes and syncs.
     fn simulated(&self) -> Result<()> {
-        let (place, start) = (self.folder.join("place"), self.folder.join("start"));
+        let (workdir, start) = (self.folder.join("workdir"), self.folder.join("start"));
         let log = self.folder.join("calls");
         self.subject.prepare(&start)?;
         for moment in &self.moments {
-            self.subject.prepare(&place)?;
+            self.subject.prepare(&workdir)?;
             scratch::remove(&log)?;
             let number = moment.as_ref().map_or(0, |call| call.number);
-            let command = self.subject.command(&place).env("FAULT_LOG", &log);
-            let ended = self.preload.armed(command, &place, number, Act::Kill).run()?;
+            let command = self.subject.command(&workdir).env("FAULT_LOG", &log);
+            let ended = self.preload.armed(command, &workdir, number, Act::Kill).run()?;
             let mut calls = preload::read(&log)?;
             let killed = ended.signal.is_some();
             if killed {
                 // The process was killed before its last operation.
                 calls.pop();
             }
-            simulate::lose(&place, &start, &calls)?;
-            self.check("simulated", moment.as_ref(), &place, !killed)?;
+            simulate::lose(&workdir, &start, &calls)?;
+            self.check("simulated", moment.as_ref(), &workdir, !killed)?;
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ impl Report {
     }
 
     /// Reports a panic, an abort, a hang or too much memory. Returns true if there was none.
-    pub fn sound(&self, ended: &Ended, at: impl Display) -> bool {
+    pub fn check_result(&self, ended: &Ended, at: impl Display) -> bool {
         let Some(fault) = ended.fault() else { return true };
         match fault {
             Fault::Panic => self.counts().panics += 1,

@@ -52,11 +52,11 @@ fn interrupt(report: &Report, scratch: &Scratch, subject: &Subject, seed: u64) -
         let mut random = Random::new(seed, *trial);
         let (signal, expected) = [(libc::SIGINT, 130), (libc::SIGTERM, 143)][random.below(2)];
         let twice = random.below(3) == 0;
-        let place = folder.join("place");
-        subject.prepare(&place)?;
-        let running = subject.command(&place).start()?;
+        let workdir = folder.join("workdir");
+        subject.prepare(&workdir)?;
+        let running = subject.command(&workdir).start()?;
         // The command handles signals from the time when it has created a folder.
-        while std::fs::read_dir(&place)?.next().is_none() && running.is_running() {
+        while std::fs::read_dir(&workdir)?.next().is_none() && running.is_running() {
             thread::sleep(Duration::from_millis(1));
         }
         thread::sleep(Duration::from_secs_f64(0.05 + random.unit() * seconds * 0.7));
@@ -71,7 +71,7 @@ fn interrupt(report: &Report, scratch: &Scratch, subject: &Subject, seed: u64) -
         report.case();
         let number = if twice { " twice" } else { "" };
         let at = format!("{}, trial {trial}, {expected}{number}", subject.name);
-        report.sound(&ended, &at);
+        report.check_result(&ended, &at);
         if twice && sent.elapsed() > SECOND_LIMIT {
             report.hang("a second signal does not end the process", &at);
         }
@@ -81,9 +81,9 @@ fn interrupt(report: &Report, scratch: &Scratch, subject: &Subject, seed: u64) -
         } else if !finished && !twice && !ended.stderr.contains("Continue with:") {
             report.loss("the command to continue is not printed", format!("{at}: {ended}"));
         }
-        let again = subject.again(&place).run()?;
-        report.sound(&again, &at);
-        let now = Snapshot::of(&place)?;
+        let again = subject.again(&workdir).run()?;
+        report.check_result(&again, &at);
+        let now = Snapshot::of(&workdir)?;
         if again.code != code || now != uninterrupted {
             let files = now.difference(&uninterrupted);
             report.loss("a resumed run has other bytes", format!("{at}: {files} {again}"));

@@ -13,9 +13,9 @@ use anyhow::Result;
 use crate::preload::Call;
 use crate::scratch;
 
-/// Removes the data from `place` that the operations have not made durable. `start` is a copy of
-/// `place` before the command.
-pub fn lose(place: &Path, start: &Path, calls: &[Call]) -> Result<()> {
+/// Removes the data from `workdir` that the operations have not made durable. `start` is a copy of
+/// `workdir` before the command.
+pub fn lose(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()> {
     // Number of durable bytes of each file.
     let mut durable: BTreeMap<PathBuf, u64> = BTreeMap::new();
     // Names that are not durable yet, in order.
@@ -24,7 +24,7 @@ pub fn lose(place: &Path, start: &Path, calls: &[Call]) -> Result<()> {
         let path = PathBuf::from(&call.path);
         match call.operation.as_str() {
             "open" if !durable.contains_key(&path) => {
-                let before = path.strip_prefix(place).map(|path| start.join(path));
+                let before = path.strip_prefix(workdir).map(|path| start.join(path));
                 match before.ok().and_then(|before| before.metadata().ok()) {
                     Some(data) => durable.insert(path, data.len()),
                     None => {
@@ -60,7 +60,7 @@ pub fn lose(place: &Path, start: &Path, calls: &[Call]) -> Result<()> {
     }
     for name in names.iter().rev() {
         scratch::remove(name)?;
-        if let Ok(path) = name.strip_prefix(place) {
+        if let Ok(path) = name.strip_prefix(workdir) {
             restore(&start.join(path), name)?;
         }
     }

@@ -159,7 +159,7 @@ pub fn attack(report: &Report) -> Result<()> {
     for line in lines {
         let ended = Engram::line(&shared.fill(&line)).seconds(SECONDS).run()?;
         report.case();
-        if !report.sound(&ended, &line) {
+        if !report.check_result(&ended, &line) {
             continue;
         }
         if ended.megabytes > MEGABYTES {

@@ -15,9 +15,9 @@ const SLOW_SECONDS: f64 = 10.0;
 /// The kind of a command's output, which determines the requirements after a stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A memory in `PLACE/memory`: the old or the new generation.
+    /// A memory in `WORKDIR/memory`: the old or the new generation.
     Memory,
-    /// A run in `PLACE/run`: `--resume` gives the bytes of an uninterrupted run.
+    /// A run in `WORKDIR/run`: `--resume` gives the bytes of an uninterrupted run.
     Run,
     /// Several runs and a report: the same command again gives the bytes of an uninterrupted
     /// command.
@@ -28,48 +28,49 @@ pub enum Kind {
     Folder,
 }
 
-/// A command that writes to one folder, its place.
+/// A command that writes to one folder, its workdir.
 pub struct Subject {
     pub name: &'static str,
     pub kind: Kind,
-    /// The folder that is copied to the place before the command.
+    /// The folder that is copied to the workdir before the command.
     start: Option<PathBuf>,
-    /// Arguments, with `{}` for the place.
+    /// Arguments, with `{}` for the workdir.
     pub line: String,
     /// Seconds of one run, roughly.
     pub seconds: f64,
 }
 
 impl Subject {
-    /// Creates the state of the place before the command.
-    pub fn prepare(&self, place: &Path) -> Result<()> {
-        scratch::empty(place)?;
-        self.start.as_deref().map_or(Ok(()), |start| scratch::copy(start, place))
+    /// Creates the state of the workdir before the command.
+    pub fn prepare(&self, workdir: &Path) -> Result<()> {
+        scratch::empty(workdir)?;
+        self.start.as_deref().map_or(Ok(()), |start| scratch::copy(start, workdir))
     }
 
-    pub fn command(&self, place: &Path) -> Engram {
-        self.run(&self.line, place)
+    pub fn command(&self, workdir: &Path) -> Engram {
+        self.run(&self.line, workdir)
     }
 
     /// The command that a user gives after a stop.
-    pub fn again(&self, place: &Path) -> Engram {
+    pub fn again(&self, workdir: &Path) -> Engram {
         let resume = if self.kind == Kind::Run { " --resume" } else { "" };
-        self.run(&format!("{}{resume}", self.line), place)
+        self.run(&format!("{}{resume}", self.line), workdir)
     }
 
-    /// Replaces the place in a line. The recipes of several runs contain paths to each other;
-    /// relative paths make the recipes equal in every place.
-    fn run(&self, line: &str, place: &Path) -> Engram {
+    /// Replaces the workdir in a line. The recipes of several runs contain paths to each other;
+    /// relative paths make the recipes equal in every workdir.
+    fn run(&self, line: &str, workdir: &Path) -> Engram {
         let command = match self.kind {
-            Kind::Runs => Engram::line(&line.replace("{}", ".")).within(place),
-            _ => Engram::line(&line.replace("{}", &place.to_string_lossy())),
+            Kind::Runs => Engram::line(&line.replace("{}", ".")).within(workdir),
+            _ => Engram::line(&line.replace("{}", &workdir.to_string_lossy())),
         };
         command.seconds((self.seconds * 12.0).max(60.0) as u64)
     }
 
-    /// Whether an error names a path in the place.
-    pub fn is_named(&self, place: &Path, error: &str) -> bool {
-        error.contains(&*place.to_string_lossy()) || self.kind == Kind::Runs && error.contains("./")
+    /// Whether an error names a path in the workdir.
+    pub fn is_named(&self, workdir: &Path, error: &str) -> bool {
+        error.contains(&*workdir.to_string_lossy())
+            || self.kind == Kind::Runs && error.contains("./")
     }
 }
 
@@ -142,7 +143,7 @@ impl Shared {
         Ok(subjects)
     }
 
-    /// The arguments of a subject by its name, with `{}` for the place.
+    /// The arguments of a subject by its name, with `{}` for the workdir.
     pub fn line(&self, name: &str) -> Result<String> {
         let mut subjects = self.subjects(true)?.into_iter();
         let subject = subjects.find(|subject| subject.name == name);

@@ -61,37 +61,37 @@ pub fn attack(report: &Report) -> Result<()> {
     }
     scratch::each(&cases, &scratch, |case, folder| {
         report.case();
-        let place = folder.join("place");
-        scratch::empty(&place)?;
+        let workdir = folder.join("workdir");
+        scratch::empty(&workdir)?;
         match (case.what, case.what.strip_prefix("over ")) {
-            ("foreign", _) => beside(report, &shared, case, &place),
-            (_, Some(file)) => over(report, &shared, case, file, &place),
+            ("foreign", _) => beside(report, &shared, case, &workdir),
+            (_, Some(file)) => over(report, &shared, case, file, &workdir),
             (start, _) => {
-                scratch::copy(&shared.folder.join(start), &place)?;
-                beside(report, &shared, case, &place)
+                scratch::copy(&shared.folder.join(start), &workdir)?;
+                beside(report, &shared, case, &workdir)
             }
         }
     })
 }
 
-fn run(report: &Report, shared: &Shared, line: &str, place: &Path) -> Result<Ended> {
-    let line = shared.fill(line).replace("{}", &place.to_string_lossy());
+fn run(report: &Report, shared: &Shared, line: &str, workdir: &Path) -> Result<Ended> {
+    let line = shared.fill(line).replace("{}", &workdir.to_string_lossy());
     let ended = Engram::line(&line).run()?;
-    report.sound(&ended, line);
+    report.check_result(&ended, line);
     Ok(ended)
 }
 
 /// Runs a command, which may be refused. The user's files must be unchanged.
-fn beside(report: &Report, shared: &Shared, case: &Case, place: &Path) -> Result<()> {
+fn beside(report: &Report, shared: &Shared, case: &Case, workdir: &Path) -> Result<()> {
     for name in &case.names {
-        let path = place.join(name);
-        fs::create_dir_all(path.parent().unwrap_or(place))?;
+        let path = workdir.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(workdir))?;
         // The content of each file is its name.
         fs::write(path, name)?;
     }
-    let ended = run(report, shared, case.line, place)?;
+    let ended = run(report, shared, case.line, workdir)?;
     for name in &case.names {
-        match fs::read(place.join(name)) {
+        match fs::read(workdir.join(name)) {
             Ok(bytes) if bytes == name.as_bytes() => {}
             Ok(_) => {
                 report.loss("a user's file is replaced", format!("{name}: {}: {ended}", case.line))
@@ -105,11 +105,11 @@ fn beside(report: &Report, shared: &Shared, case: &Case, place: &Path) -> Result
 }
 
 /// Checks that an output over an input is refused.
-fn over(report: &Report, shared: &Shared, case: &Case, file: &str, place: &Path) -> Result<()> {
-    scratch::copy(&shared.folder, place)?;
-    let before = fs::read(place.join(file))?;
-    let ended = run(report, shared, case.line, place)?;
-    if fs::read(place.join(file)).ok() != Some(before) {
+fn over(report: &Report, shared: &Shared, case: &Case, file: &str, workdir: &Path) -> Result<()> {
+    scratch::copy(&shared.folder, workdir)?;
+    let before = fs::read(workdir.join(file))?;
+    let ended = run(report, shared, case.line, workdir)?;
+    if fs::read(workdir.join(file)).ok() != Some(before) {
         report.loss("an output replaced an input", format!("{}: {ended}", case.line));
     } else if ended.code != Some(2) {
         report.loss("an output over an input is not refused", format!("{}: {ended}", case.line));

@@ -12,14 +12,14 @@ pub fn attack(report: &Report) -> Result<()> {
     let subjects = shared.subjects(report.long)?;
     let max = if report.long { 3 } else { 2 };
     scratch::each(&subjects, &scratch, |subject, folder| {
-        let place = folder.join("place");
-        let alone = written(subject, &place, 1)?;
+        let workdir = folder.join("workdir");
+        let alone = written(subject, &workdir, 1)?;
         // The short form tests either 2 or 3 threads, depending on the subject.
         for threads in
             if max == 3 || subject.name.len().is_multiple_of(2) { 2..=max } else { 3..=3 }
         {
             report.case();
-            let now = written(subject, &place, threads)?;
+            let now = written(subject, &workdir, threads)?;
             if now != alone {
                 let files = now.difference(&alone);
                 report.loss(
@@ -32,8 +32,8 @@ pub fn attack(report: &Report) -> Result<()> {
     })
 }
 
-fn written(subject: &Subject, place: &std::path::Path, threads: usize) -> Result<Snapshot> {
-    subject.prepare(place)?;
-    subject.command(place).env("RAYON_NUM_THREADS", threads.to_string()).must_run()?;
-    Snapshot::of(place)
+fn written(subject: &Subject, workdir: &std::path::Path, threads: usize) -> Result<Snapshot> {
+    subject.prepare(workdir)?;
+    subject.command(workdir).env("RAYON_NUM_THREADS", threads.to_string()).must_run()?;
+    Snapshot::of(workdir)
 }

@@ -61,11 +61,11 @@ pub fn attack(report: &Report, scratch: &Scratch, shared: &Shared) -> Result<()>
         let line = line.replace("{o}", &output.to_string_lossy());
         let ended = Engram::line(&line).seconds(20).run()?;
         report.case();
-        let shown: String = value.to_string().chars().take(60).collect();
-        let at = format!("tokenizer.json, {part} = {shown}");
-        let named = ended.stderr.contains(&*model.to_string_lossy());
-        let right = ended.code == Some(0) || ended.code == Some(2) && named;
-        if report.sound(&ended, &at) && !right {
+        let shortened: String = value.to_string().chars().take(60).collect();
+        let at = format!("tokenizer.json, {part} = {shortened}");
+        let names_file = ended.stderr.contains(&*model.to_string_lossy());
+        let right = ended.code == Some(0) || ended.code == Some(2) && names_file;
+        if report.check_result(&ended, &at) && !right {
             report.loss("an error names no file", format!("{at}: {ended}"));
         }
         Ok(())

@@ -64,7 +64,7 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
                 while !done.load(Ordering::Relaxed) {
                     let Ok(ended) = Engram::line(line).run() else { return };
                     report.case();
-                    if report.sound(&ended, line) && ended.code != Some(0) {
+                    if report.check_result(&ended, line) && ended.code != Some(0) {
                         report.loss(
                             "a reader failed while another process wrote",
                             format!("{line}: {ended}"),
@@ -117,7 +117,7 @@ fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
                     for _ in 0..2000 {
                         let ended = add(shared, memory, &file)?;
                         report.case();
-                        report.sound(&ended, "several writers");
+                        report.check_result(&ended, "several writers");
                         if ended.code == Some(0) {
                             added.fetch_add(40, Ordering::Relaxed);
                             break;
@@ -158,7 +158,7 @@ fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
         let (Ok(small), large) = (small, large?) else { continue };
         let small = small?;
         for ended in [&small, &large] {
-            report.sound(ended, "two builders");
+            report.check_result(ended, "two builders");
         }
         let acknowledged: BTreeSet<u64> = [(&small, 40), (&large, 300)]
             .iter()
@@ -179,7 +179,7 @@ fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
 /// A second trainer of the same run is refused and does not change the run.
 fn trainers(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
     let line = shared.line("train patent")?;
-    let line = |place: &Path| line.replace("{}", &place.to_string_lossy());
+    let line = |workdir: &Path| line.replace("{}", &workdir.to_string_lossy());
     let (alone, both) = (scratch.join("alone"), scratch.join("both"));
     Engram::line(&line(&alone)).must_run()?;
     let first = Engram::line(&line(&both)).start()?;
@@ -187,8 +187,8 @@ fn trainers(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
     let second = Engram::line(&format!("{} --resume", line(&both))).run()?;
     let first = first.wait(Duration::from_secs(60));
     report.case();
-    report.sound(&first, "two trainers");
-    report.sound(&second, "two trainers");
+    report.check_result(&first, "two trainers");
+    report.check_result(&second, "two trainers");
     let (alone, both) = (Snapshot::of(&alone)?, Snapshot::of(&both)?);
     if alone != both {
         report.loss("two trainers leave other bytes", both.difference(&alone));

@@ -3,9 +3,9 @@
 export const at = (id) => document.getElementById(id);
 
 export function make(name, properties, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
+  const node = Object.assign(document.createElement(name), properties);
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
 }
 
 /** The address of the request whose error is shown. */
