@@ -43,7 +43,7 @@ impl Reproduce {
     /// set.
     pub(super) fn patent(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let test = phrase_world(WORLD_SEED).test;
-        let mut train_and_predict = |ids: &[&str], name: &str, folder: &str, set: &[&str]| {
+        let mut system = |ids: &[&str], name: &str, folder: &str, set: &[&str]| {
             if !ids.iter().any(|id| self.includes_claim(id)) {
                 return Ok(None);
             }
@@ -54,7 +54,7 @@ impl Reproduce {
             let scores = (1..=self.seeds).map(of_seed).collect::<anyhow::Result<_>>()?;
             anyhow::Ok(Some(System::new(name, scores)))
         };
-        let grouped = train_and_predict(
+        let grouped = system(
             &[TUNED, OTHER_TARGETS, DECOYS],
             "listwise, all targets of the anchor",
             "patent",
@@ -69,7 +69,7 @@ impl Reproduce {
         )?;
         let untitled = [pairs[0], pairs[1], "model.context_title=false"];
         let name = "one pair at a time, without the class title";
-        let untitled = train_and_predict(&[CONTEXT], name, "patent-untitled", &untitled)?;
+        let untitled = system(&[CONTEXT], name, "patent-untitled", &untitled)?;
         let by_words = "shared words (Jaccard), no training";
         let by_words = System::new(by_words, vec![word_overlap(&test)]);
 
@@ -84,7 +84,7 @@ impl Reproduce {
         if let Some(grouped) = &grouped {
             compare(
                 TUNED,
-                "a train_and_predict encoder beats word overlap",
+                "a trained encoder beats word overlap",
                 "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
                 grouped,
                 &by_words,
