@@ -77,7 +77,7 @@ def published(model):
 
 
 def gradients(model):
-    """Returns the gradients with those names; they replace the parameters."""
+    """Returns the gradients with the published names. Overwrites the parameters with the gradients."""
     for parameter in model.parameters():
         parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     return published(model)

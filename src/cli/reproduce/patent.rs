@@ -61,12 +61,8 @@ impl Reproduce {
             &[],
         )?;
         let pairs = ["model.layout=\"pairs\"", "model.pooling=\"mean\""];
-        let alone = train_and_predict(
-            &[OTHER_TARGETS, CONTEXT],
-            "one pair at a time",
-            "patent-pairs",
-            &pairs,
-        )?;
+        let alone =
+            system(&[OTHER_TARGETS, CONTEXT], "one pair at a time", "patent-pairs", &pairs)?;
         let untitled = [pairs[0], pairs[1], "model.context_title=false"];
         let name = "one pair at a time, without the class title";
         let untitled = system(&[CONTEXT], name, "patent-untitled", &untitled)?;
