@@ -153,7 +153,7 @@ fn is_stdout(path: &Path) -> bool {
 /// Returns an error if an output cannot be created at its path, or lies in a run or a memory.
 fn check_output(output: &PathArgument) -> anyhow::Result<()> {
     let PathArgument { argument, path, role } = output;
-    let shown = path.display();
+    let display = path.display();
     if matches!(role, Role::OutputFolder | Role::NewFolder) {
         ensure!(
             path.as_os_str() != "-",
@@ -164,11 +164,11 @@ fn check_output(output: &PathArgument) -> anyhow::Result<()> {
         let ends_in_slash = path.as_os_str().as_encoded_bytes().ends_with(b"/");
         ensure!(
             !(is_file && (path.is_dir() || ends_in_slash)),
-            "{shown}: is a folder; name a file for {argument}"
+            "{display}: is a folder; name a file for {argument}"
         );
         ensure!(
             is_file || path.is_dir() || !ends_in_slash,
-            "{shown}: no such folder for {argument}; create it with `mkdir -p`"
+            "{display}: no such folder for {argument}; create it with `mkdir -p`"
         );
         ensure!(
             !path.as_os_str().is_empty(),
@@ -191,7 +191,7 @@ fn check_output(output: &PathArgument) -> anyhow::Result<()> {
     let target = resolved(path);
     if let Some((what, folder)) = containing_run_or_memory(&target, *role == Role::OutputFolder) {
         bail!(
-            "{shown}: {argument} would write into the {what} {}; give another path",
+            "{display}: {argument} would write into the {what} {}; give another path",
             folder.display()
         );
     }
