@@ -150,7 +150,7 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new(STDOUT)
 }
 
-/// Returns an error if an output cannot be created at its path, or lies in a run or a memory.
+/// Returns an error if an output cannot be created at its path, or is inside a run or a memory.
 fn check_output(output: &PathArgument) -> anyhow::Result<()> {
     let PathArgument { argument, path, role } = output;
     let display = path.display();

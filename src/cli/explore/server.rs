@@ -289,7 +289,7 @@ async fn entry_image(
     let read = move |_: &Explored| {
         let mut bytes = Vec::new();
         File::open(&file)?.take(MAX_IMAGE_BYTES as u64).read_to_end(&mut bytes)?;
-        // Only images are served, whatever file an entry names.
+        // Only images are served, even if an entry names another file.
         let format = image::guess_format(&bytes).context("the file is not an image")?;
         anyhow::Ok((format.to_mime_type(), bytes))
     };

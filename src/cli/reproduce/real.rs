@@ -125,7 +125,7 @@ impl Reproduce {
         Ok(claims)
     }
 
-    /// Real speech: our Whisper transcripts compared with those of faster-whisper.
+    /// Real speech: our Whisper transcripts compared with the transcripts of faster-whisper.
     pub(super) fn real_speech(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let Some(whisper) = self.whisper.as_ref().filter(|_| self.includes_claim(WHISPER)) else {
             return Ok(Vec::new());

@@ -75,7 +75,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Whether all claims that are expected to hold do so. An undecided claim does not.
+    /// Whether all expected claims hold. An undecided claim does not hold.
     pub(super) fn as_expected(&self) -> bool {
         self.claims.iter().all(Claim::as_expected)
     }

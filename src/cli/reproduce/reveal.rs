@@ -229,7 +229,7 @@ impl Reproduce {
             let found =
                 main.metric("recall_at_10").cloned().context("no recall_at_10 was measured")?;
             let verdict = beats(&found, MIN_RECALL);
-            let claim = "the right entry is among the ten retrieved ones for most questions";
+            let claim = "the right entry is among the ten retrieved entries for most questions";
             claims.push(new_claim(RECALL, claim.to_owned(), "", found, verdict, Vec::new()));
         }
         // Leave-one-out attribution orders entries by the quantity that deletion measures, so it is
