@@ -253,10 +253,10 @@ impl Hub {
             "overflow-size" => size = "18446744073709551616".to_owned(),
             _ => {}
         }
-        let known = format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\n");
+        let file_headers = format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\n");
         let redirect = |location: &str| {
             format!(
-                "HTTP/1.1 302 Found\r\n{known}Location: {location}\r\nContent-Length: \
+                "HTTP/1.1 302 Found\r\n{file_headers}Location: {location}\r\nContent-Length: \
                     0\r\nConnection: close\r\n\r\n"
             )
         };
@@ -274,7 +274,7 @@ impl Hub {
             "redirect-loop" => redirect(path),
             "redirect-nowhere" => redirect("?"),
             "no-location" => format!(
-                "HTTP/1.1 302 Found\r\n{known}Content-Length: 0\r\nConnection: close\r\n\r\n"
+                "HTTP/1.1 302 Found\r\n{file_headers}Content-Length: 0\r\nConnection: close\r\n\r\n"
             ),
             "no-headers" => format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{BODY}"),
             "hang" => {
@@ -299,7 +299,7 @@ impl Hub {
                 let status = if head { "200 OK" } else { "206 Partial Content" };
                 let (length, body) = if head { (size.as_str(), "") } else { ("1", "{") };
                 format!(
-                    "HTTP/1.1 {status}\r\n{known}Content-Range: bytes \
+                    "HTTP/1.1 {status}\r\n{file_headers}Content-Range: bytes \
                         0-0/{size}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
                 )
             }
@@ -308,7 +308,7 @@ impl Hub {
         if !response.is_empty() {
             return Ok(to.write_all(response.as_bytes())?);
         }
-        let ok = format!("HTTP/1.1 200 OK\r\n{known}Connection: close\r\n");
+        let ok = format!("HTTP/1.1 200 OK\r\n{file_headers}Connection: close\r\n");
         match behaviour {
             "short" => write!(to, "{ok}Content-Length: 9\r\n\r\n{}", &BODY[..9])?,
             "cut" => write!(to, "{ok}Content-Length: {}\r\n\r\n{}", BODY.len(), &BODY[..9])?,

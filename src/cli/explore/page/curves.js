@@ -54,10 +54,10 @@ async function drawCurves(again = false) {
     curves.get(index)
       .filter((curve) => curve.name === metric.value)
       .map((curve) => ({ name: runs[index].name, index, points: curve.points })));
-  const read = (text) => { at("reading").textContent = text; };
+  const showReading = (text) => { at("reading").textContent = text; };
   const ends = series.map(({ name, points }) => `${name} ends at ${formatNumber(points.at(-1)[1])}`).join("; ");
-  draw(at("chart"), series, `${metric.value}. ${ends}`, at("logarithmic").checked, (text) => read(text || ends));
-  read(ends);
+  draw(at("chart"), series, `${metric.value}. ${ends}`, at("logarithmic").checked, (text) => showReading(text || ends));
+  showReading(ends);
   const rows = series.flatMap(({ name, points }) =>
     points.slice(-TABLE_ROWS).map(([step, value]) => make("tr", {},
       make("td", {}, name), make("td", {}, String(step)), make("td", {}, formatNumber(value)))));
