@@ -127,6 +127,32 @@ fn a_failed_refresh_changes_nothing() {
 }
 
 #[test]
+fn a_dropped_refresh_stops_and_removes_its_files() {
+    let place = folder();
+    let path = place.path().join("m");
+    let writer = memory(&path);
+    let memory = Memory::open(&path).unwrap();
+    let before = search(&memory);
+    let (started, has_started) = channel::<()>();
+    let mut encode = encode(2.0);
+    let slow = move |batch| {
+        started.send(()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        encode(batch)
+    };
+    let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 1 }, slow);
+    has_started.recv().unwrap();
+    drop(refresh);
+    let mut names: Vec<_> =
+        std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    // The worker may have written its last batch before the drop.
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("partial")), "{names:?}");
+    assert!(Writer::open(&path).unwrap().generation().verify().is_empty());
+    assert_eq!(search(&memory), before);
+}
+
+#[test]
 fn collapse_is_told_with_advice() {
     let place = folder();
     let path = place.path().join("m");
