@@ -340,7 +340,7 @@ fn faults_of_entries_are_reported_with_their_line() {
         (r#"{"source": "", "text": "x"}"#, [":2", "empty source"]),
         (r#"{"source": "web"}"#, [":2", "has neither text nor image"]),
         (r#"{"id": 7, "text": "x"}"#, ["line 2", "has the id 7 of line 1"]),
-        ("no json", [":2", "is no entry"]),
+        ("no json", [":2", "is not an entry"]),
     ] {
         fs::write(
             folder.path().join("entries.jsonl"),
