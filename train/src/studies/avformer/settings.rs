@@ -49,7 +49,7 @@ pub struct AvformerData {
     pub cache: String,
     /// Gigabytes of memory to cache each clip's input states to the first block. Clips beyond it
     /// are read and embedded in each step.
-    #[serde(skip_serializing_if = "is_usual_size")]
+    #[serde(skip_serializing_if = "is_default_size")]
     #[schemars(extend("default" = STATE_CACHE_GB))]
     pub state_cache_gb: f64,
     /// Frames shown per clip, one visual token each.
