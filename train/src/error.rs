@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
+use engram_infer::InferError;
 use engram_models::ModelError;
 use engram_models::gradients::GradientFault;
 
@@ -24,18 +25,13 @@ pub enum TrainError {
     #[error(transparent)]
     Data(Box<DataError>),
 
-    /// A model that cannot encode keys or queries.
-    #[error("{name}: {reason}")]
-    Encoder {
-        /// Its Hub address or file.
-        name: String,
-        /// The reason and the remedy.
-        reason: String,
-    },
+    /// A trained model could not be loaded or used.
+    #[error(transparent)]
+    Infer(Box<InferError>),
 
-    /// Speech that cannot be transcribed with the given options.
+    /// A manifest with clips that the study cannot use.
     #[error("{reason}")]
-    Transcribe {
+    Manifest {
         /// The reason and the remedy.
         reason: String,
     },
@@ -160,18 +156,6 @@ pub enum TrainError {
         name: String,
     },
 
-    /// A file of a finished run is damaged or missing.
-    #[error(
-        "{} {reason}; restore it from a copy of the run, or train again",
-        path.display()
-    )]
-    BadChecksum {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with the file.
-        reason: String,
-    },
-
     /// The run was asked to stop and has stopped.
     #[error("{} was stopped at step {step}; --resume continues it", run.display())]
     Stopped {
@@ -288,6 +272,12 @@ impl From<DataError> for TrainError {
     }
 }
 
+impl From<InferError> for TrainError {
+    fn from(error: InferError) -> Self {
+        Self::Infer(Box::new(error))
+    }
+}
+
 impl TrainError {
     /// Wraps an I/O error with its file, for `map_err`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
@@ -298,17 +288,12 @@ impl TrainError {
 fn remedy(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match error.kind() {
-        ErrorKind::NotFound => "; check the path: a relative path starts at the working directory",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "; no permission: change the file permissions or choose another path"
-        }
-        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+        ErrorKind::AlreadyExists => {
             "; a file is in the place of a run folder: choose another folder, or move the file"
         }
-        ErrorKind::IsADirectory => "; this is a folder: name a file in it",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             "; free some space, then --resume from the last checkpoint"
         }
-        _ => "",
+        _ => engram_infer::remedy(error),
     }
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use engram_data::world::speech::{SAMPLE_RATE, voices};
+use engram_infer::asr::{AsrModel, ConformerAsr, Padding, StreamOptions, TranscribeOptions};
 use engram_models::weights::Weights;
-use engram_train::recognise::{AsrModel, ConformerAsr, Padding, StreamOptions, TranscribeOptions};
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError, write_checksums};
 use rand::SeedableRng;

@@ -21,8 +21,7 @@ impl AsrModel {
     /// The network, with frozen parameters.
     ///
     /// # Errors
-    /// [`TrainError`](crate::TrainError)`::Transcribe` for a multilingual Whisper model, which
-    /// would need a language.
+    /// [`InferError::Transcribe`](crate::InferError::Transcribe) for a multilingual Whisper model, which would need a language.
     pub fn frozen(&self) -> Result<FrozenAsrModel> {
         Ok(match self {
             Self::Whisper(whisper) => FrozenAsrModel::Whisper {

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use engram_infer::finished_run::is_finished;
+
 use super::folder::{GridFolder, TakenRun};
 use super::report::GridReport;
 use super::settings::{Configuration, Grid, Phases};
@@ -11,9 +13,9 @@ use crate::error::{Result, TrainError};
 use crate::log;
 use crate::program::Program;
 use crate::recipe::Recipe;
-use crate::run_folder::is_finished;
 use crate::stop::Stop;
 use crate::trainer::RunOptions;
+
 
 /// Number of hash digits in a folder name.
 const DIGITS: usize = 12;

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use engram_eval::items::{Item, Items};
+use engram_infer::asr::{AsrModel, AvformerRunConfig};
+use engram_infer::encode::Encoder;
 
 use super::evaluate::{TEST, items_file};
 use super::run::{AvformerSummary, complete_settings, settings, train_avformer};
 use super::settings::{AvformerData, AvformerFeed};
 use crate::checkpoint;
-use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
 use crate::grid::settings::{Grid, Phases};
 use crate::grid::study::{Column, Hashes};
 use crate::grid::{AblationStudy, Configuration, Metric, MetricQuery};
 use crate::recipe::Recipe;
-use crate::recognise::{AsrModel, AvformerRunConfig};
 use crate::trainer::RunOptions;
 
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.

@@ -8,6 +8,8 @@ use engram_data::DataError;
 use engram_data::image::DecodedImage;
 use engram_data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram_data::world::questions::Split;
+use engram_infer::asr::sample_evenly;
+use engram_infer::digest;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -15,9 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::manifest::{Listed, Manifest};
 use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
-use crate::digest;
 use crate::error::{Result, TrainError};
-use crate::recognise::sample_evenly;
 
 /// Seeds the choice of clips without noise.
 const CLEAN_SEED: u64 = 0x0063_6c65_616e;

@@ -6,8 +6,9 @@ use std::path::Path;
 use engram_data::DataError;
 use engram_data::patent::PhrasePair;
 use engram_data::vectors::WordVectors;
+use engram_infer::InferError;
+use engram_infer::encode::{Encoder, Item, PromptChoice};
 
-use crate::encode::{Encoder, Item, PromptChoice};
 use crate::error::{Result, TrainError};
 
 /// Phrases per batch.
@@ -17,7 +18,7 @@ const BATCH: usize = 256;
 /// the model's folder and the chosen prompt. `progress` receives the number of new scores.
 ///
 /// # Errors
-/// As [`Encoder::with_prompt`]; [`TrainError::Encoder`] for a model without a text encoder.
+/// As [`Encoder::with_prompt`]; [`InferError::Encoder`] for a model without a text encoder.
 pub fn encoder_cosines(
     weights: &str,
     prompt: &PromptChoice,
@@ -27,7 +28,7 @@ pub fn encoder_cosines(
     let encoder = Encoder::with_prompt(weights, prompt)?;
     if !encoder.modalities().text {
         let reason = "does not encode text; use a text encoder or CLIP".to_owned();
-        return Err(TrainError::Encoder { name: weights.to_owned(), reason });
+        return Err(InferError::Encoder { name: weights.to_owned(), reason }.into());
     }
     let phrases: BTreeSet<&str> =
         rows.iter().flat_map(|row| [row.anchor.as_str(), row.target.as_str()]).collect();
