@@ -58,7 +58,7 @@ fn clips_are_heard_and_seen_from_files() {
     refused(folder, "data audiovisual new --snr-db 3 1", "--snr-db");
 
     // The texts equal the texts of the run's own test.
-    let predict = "predict --recogniser speech --adapters run --quiet --input seen/clips.jsonl";
+    let predict = "predict --asr-model speech --adapters run --quiet --input seen/clips.jsonl";
     done(folder, &format!("{predict} --output hyp.tsv"));
     let heard = String::from_utf8(read("hyp.tsv")).unwrap();
     let own = String::from_utf8(read("run/test/noisy.right_frames.tsv")).unwrap();
@@ -86,7 +86,7 @@ fn clips_are_heard_and_seen_from_files() {
     refused(folder, &format!("{predict} --beams 3 --output x.tsv"), "--beams");
     refused(
         folder,
-        "predict --recogniser speech --adapters clip --input seen/clips.jsonl --output x.tsv",
+        "predict --asr-model speech --adapters clip --input seen/clips.jsonl --output x.tsv",
         "engram train avformer",
     );
 
@@ -100,7 +100,7 @@ fn clips_are_heard_and_seen_from_files() {
     let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
     fs::write(folder.join("seen/odd.jsonl"), lines.concat()).unwrap();
     fs::write(folder.join("seen/bad.jsonl"), lines[1..3].concat()).unwrap();
-    let odd = "predict --recogniser speech --adapters run --input seen/odd.jsonl --output odd.tsv";
+    let odd = "predict --asr-model speech --adapters run --input seen/odd.jsonl --output odd.tsv";
     refused(folder, &format!("{odd} --quiet"), "broken.png");
     refused(folder, &format!("{odd} --quiet"), "line 2");
     assert!(!folder.join("odd.tsv").exists());

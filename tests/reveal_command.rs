@@ -19,7 +19,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/laptop.toml");
-    done(at, "data world world --pictures 60");
+    done(at, "data world world --images 60");
     let train = format!("train reveal --recipe {} --tiny --run run --quiet", recipe.display());
     let told = done(at, &train);
     assert!(told.contains("held_out") && told.contains("facts changed"), "{told}");

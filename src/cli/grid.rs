@@ -57,7 +57,7 @@ impl GridCommand {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::watch(None)?;
-        interrupt.ended(self.make(interrupt.stop()))
+        interrupt.finish(self.make(interrupt.stop()))
     }
 
     fn make(&self, stop: Stop) -> anyhow::Result<Outcome> {
@@ -94,9 +94,9 @@ impl GridCommand {
 
     fn write(&self, report: &GridReport) -> anyhow::Result<()> {
         let json = serde_json::to_vec_pretty(report)?;
-        output::write_whole(&self.out.join("grid.json"), &json)?;
-        output::write_whole(&self.out.join("grid.md"), report.to_markdown().as_bytes())?;
-        output::write_whole(&self.out.join("grid.html"), report.to_html().as_bytes())
+        output::write_atomic(&self.out.join("grid.json"), &json)?;
+        output::write_atomic(&self.out.join("grid.md"), report.to_markdown().as_bytes())?;
+        output::write_atomic(&self.out.join("grid.html"), report.to_html().as_bytes())
     }
 }
 

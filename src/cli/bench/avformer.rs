@@ -16,11 +16,11 @@ twice: with cached outputs of the frozen parts, and with log-mel frames, convolu
 embeddings computed in the step, as for new clips.
 
 Example:
-  engram bench avformer --recogniser whisper --image-encoder runs/clip")]
+  engram bench avformer --asr-model whisper --image-encoder runs/clip")]
 pub struct AvformerBench {
     /// The frozen ASR model
     #[arg(long, value_name = "WEIGHTS")]
-    recogniser: String,
+    asr_model: String,
     /// The frozen image encoder
     #[arg(long, value_name = "WEIGHTS")]
     image_encoder: String,
@@ -41,7 +41,7 @@ impl AvformerBench {
             ..AvformerData::default()
         };
         let model = AvformerModel {
-            asr_model: self.recogniser,
+            asr_model: self.asr_model,
             image_encoder: self.image_encoder,
             ..AvformerModel::default()
         };

@@ -19,7 +19,7 @@ use super::report::{Claim, untested};
 use super::values::{Values, beats};
 use super::{Reproduce, bundled};
 use crate::cli::grid::time_left;
-use crate::cli::train::rescued_in_words;
+use crate::cli::train::corrected_word_text;
 
 /// The grids and recipes in the repository.
 const GRID: &str = include_str!("../../../train/recipes/avformer/ablations.toml");
@@ -274,7 +274,7 @@ impl Reproduce {
 fn rescued_note(run: &Path, recogniser: &str) -> anyhow::Result<Option<String>> {
     let test = AvformerSummary::read(run)?.test;
     let Some([rescued, lost]) = test.rescued else { return Ok(None) };
-    let words: Vec<String> = test.rescued_words.iter().map(rescued_in_words).collect();
+    let words: Vec<String> = test.rescued_words.iter().map(corrected_word_text).collect();
     let words = if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) };
     let file = run.join(TEST).join("rescued.jsonl");
     Ok(Some(format!(

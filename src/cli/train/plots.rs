@@ -26,7 +26,7 @@ pub(super) fn avformer(summary: &AvformerSummary, run: &Path) -> anyhow::Result<
     ];
     let axes = ["SNR, dB", "WER"].map(Axis::linear);
     let svg = draw_lines(axes, &lines, Legend::UpperRight)?;
-    output::write_whole(&run.join(TEST).join(SWEEP), svg.as_bytes())
+    output::write_atomic(&run.join(TEST).join(SWEEP), svg.as_bytes())
 }
 
 /// One system at all signal-to-noise ratios; clean speech is skipped.

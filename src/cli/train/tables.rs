@@ -138,7 +138,8 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
     }
     if let Some([rescued, lost]) = test.rescued {
         lines.push(format!("words that the right frames correct: {rescued}, break: {lost}"));
-        lines.extend(test.rescued_words.iter().map(|one| format!("  {}", rescued_in_words(one))));
+        lines
+            .extend(test.rescued_words.iter().map(|one| format!("  {}", corrected_word_text(one))));
     }
     if let Some(share) = &test.shown_name_inserted {
         let share = format_measure(share);
@@ -169,7 +170,7 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
 }
 
 /// `chicken, transcribed as kitchen without frames: 3 clips`
-pub(in crate::cli) fn rescued_in_words(RescuedWord { word, clips }: &RescuedWord) -> String {
+pub(in crate::cli) fn corrected_word_text(RescuedWord { word, clips }: &RescuedWord) -> String {
     let without = word.hypothesis_without_frames.as_deref();
     let without = without.map_or("missing".to_owned(), |heard| format!("transcribed as {heard}"));
     let clips = if *clips == 1 { "1 clip".to_owned() } else { format!("{clips} clips") };

@@ -159,7 +159,7 @@ impl AvformerStudy {
         let frozen = self.data().frozen_baseline;
         let mut frozen =
             frozen.then(|| FrozenTexts::open(&self.data().cache, self.asr_model())).transpose()?;
-        let all = self.shown(
+        let all = self.testable(
             &noisy,
             &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong, VisualInput::Zero],
         );

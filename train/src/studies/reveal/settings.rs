@@ -440,28 +440,28 @@ mod tests {
     #[test]
     fn sizes_that_cannot_be_or_count_for_nothing_are_refused() {
         let fresh = RevealModel::default;
-        let conflict = |model: RevealModel| model.first_invalid_key().map(|(key, _)| key);
+        let invalid_key = |model: RevealModel| model.first_invalid_key().map(|(key, _)| key);
         let t5 = RevealModel { t5: "x".into(), ..fresh() };
         let vit = RevealModel { vit: "x".into(), ..fresh() };
-        assert_eq!(first_invalid_key(RevealModel { d_ff: 7, ..t5.clone() }), Some("d_ff"));
-        assert_eq!(first_invalid_key(RevealModel { d_ff: 7, ..vit.clone() }), None);
-        assert_eq!(first_invalid_key(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
-        assert_eq!(first_invalid_key(RevealModel { image_layers: 7, ..t5.clone() }), None);
+        assert_eq!(invalid_key(RevealModel { d_ff: 7, ..t5.clone() }), Some("d_ff"));
+        assert_eq!(invalid_key(RevealModel { d_ff: 7, ..vit.clone() }), None);
+        assert_eq!(invalid_key(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
+        assert_eq!(invalid_key(RevealModel { image_layers: 7, ..t5.clone() }), None);
         assert_eq!(
-            first_invalid_key(RevealModel { value_tokens: 0, ..fresh() }),
+            invalid_key(RevealModel { value_tokens: 0, ..fresh() }),
             Some("value_tokens")
         );
         assert_eq!(
-            first_invalid_key(RevealModel { head_layers: 0, ..fresh() }),
+            invalid_key(RevealModel { head_layers: 0, ..fresh() }),
             Some("head_layers")
         );
         let none = f64::NAN;
         assert_eq!(
-            first_invalid_key(RevealModel { score_ceiling: none, ..fresh() }),
+            invalid_key(RevealModel { score_ceiling: none, ..fresh() }),
             Some("score_ceiling")
         );
         // The fusion and the memory have their own sizes.
-        assert_eq!(first_invalid_key(RevealModel { fusion_layers: 1, key_dim: 8, ..t5 }), None);
+        assert_eq!(invalid_key(RevealModel { fusion_layers: 1, key_dim: 8, ..t5 }), None);
     }
 
     #[test]

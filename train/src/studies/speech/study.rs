@@ -345,8 +345,8 @@ impl Study for SpeechStudy {
             let texts = self.transcribe(modules, &self.validation, context.stop)?;
             let references: Vec<&str> =
                 self.validation.iter().map(|one| one.text.as_str()).collect();
-            metrics
-                .push(("wer".to_string(), count_word_errors(&texts, &heard)?.total.error_rate()));
+            let errors = count_word_errors(&references, &texts)?;
+            metrics.push(("wer".to_string(), errors.total.error_rate()));
         }
         if self.feeds[context.phase.index].objective == Objective::BestRq {
             metrics.push((MASKED_ACCURACY.into(), self.masked_accuracy(modules, context.stop)?));
