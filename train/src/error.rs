@@ -25,9 +25,10 @@ pub enum TrainError {
     #[error(transparent)]
     Data(Box<DataError>),
 
-    /// A trained model could not be loaded or used.
+    /// A trained model could not be loaded or used, for other reasons than the cases above and
+    /// [`TrainError::Io`].
     #[error(transparent)]
-    Infer(Box<InferError>),
+    Infer(InferError),
 
     /// A manifest with clips that the study cannot use.
     #[error("{reason}")]
@@ -273,8 +274,14 @@ impl From<DataError> for TrainError {
 }
 
 impl From<InferError> for TrainError {
+    /// Errors of models, data and files have the same case, whichever crate reports them.
     fn from(error: InferError) -> Self {
-        Self::Infer(Box::new(error))
+        match error {
+            InferError::Model(error) => Self::Model(error),
+            InferError::Data(error) => Self::Data(error),
+            InferError::Io { path, source } => Self::Io { path, source },
+            error => Self::Infer(error),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use engram_data::world::speech::{SAMPLE_RATE, voices};
+use engram_infer::InferError;
 use engram_infer::asr::{AsrModel, ConformerAsr, Padding, StreamOptions, TranscribeOptions};
 use engram_models::weights::Weights;
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
@@ -314,7 +315,10 @@ fn sound_without_texts_is_a_start_for_another_run() {
     std::fs::write(first.join("tokenizer.json"), "{}").unwrap();
     let damaged =
         try_run(&folder.path().join("third"), std::slice::from_ref(&start), RunOptions::default());
-    assert!(matches!(damaged, Err(TrainError::BadChecksum { .. })), "{damaged:?}");
+    assert!(
+        matches!(damaged, Err(TrainError::Infer(InferError::BadChecksum { .. }))),
+        "{damaged:?}"
+    );
     write_checksums(&first).unwrap();
     let error = try_run(&folder.path().join("third"), &[start], RunOptions::default());
     assert!(error.unwrap_err().to_string().contains("tokens"));

@@ -157,14 +157,14 @@ impl AvformerRunConfig {
 /// [`InferError::Model`] for weights that cannot be read or belong to another model;
 /// [`InferError::Transcribe`] for values that are NaN or infinite.
 pub fn open_avformer(
-    recogniser: FrozenAsrModel,
+    asr_model: FrozenAsrModel,
     (config, image_width): (&AvformerConfig, usize),
     weights: &Path,
 ) -> Result<Avformer> {
     let frozen = vec![ParameterGroup::all_frozen()];
     let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
     let builder = builder.with_weights(Arc::new(Weights::open(weights)?));
-    let avformer = Avformer::new(recogniser, config, image_width, &builder)?;
+    let avformer = Avformer::new(asr_model, config, image_width, &builder)?;
     for parameter in builder.finish()?.iter() {
         if !parameter.read(|values| values.iter().all(|value| value.is_finite()))? {
             let (file, name) = (weights.display(), parameter.name());

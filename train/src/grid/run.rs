@@ -16,7 +16,6 @@ use crate::recipe::Recipe;
 use crate::stop::Stop;
 use crate::trainer::RunOptions;
 
-
 /// Number of hash digits in a folder name.
 const DIGITS: usize = 12;
 /// The interval at which a process checks whether another process has finished a run.

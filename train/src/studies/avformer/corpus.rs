@@ -71,7 +71,7 @@ impl Corpus {
     /// is above 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Transcribe`] for a clip
+    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Manifest`] for a clip
     /// without audio, text or frames, and for a clip that is too long or too short.
     pub fn load(data: &AvformerData, min_samples: usize, quiet: bool) -> Result<Self> {
         let lengths = (min_samples, data.max_seconds);
@@ -131,7 +131,7 @@ impl Corpus {
     /// Removes the clips whose images do not decode.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] naming the first such clip, if `data.on_error` is `stop` or a
+    /// [`TrainError::Manifest`] naming the first such clip, if `data.on_error` is `stop` or a
     /// manifest has no other clip. For the embedded world, the error of its first image.
     pub fn skip_broken_images(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
         let Clips::Files { train, validation, test, .. } = &mut self.clips else {
@@ -157,7 +157,7 @@ impl Corpus {
     /// Checks the texts of all training clips that come from files.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] naming the first clip for which `is_wrong` returns a reason.
+    /// [`TrainError::Manifest`] naming the first clip for which `is_wrong` returns a reason.
     pub fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
         let train = match &self.clips {
             Clips::World(_) => None,
@@ -202,7 +202,7 @@ impl Corpus {
     /// Returns a training clip with the noise of a phase.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
     /// that is too long.
     pub fn training(&self, number: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {

@@ -46,7 +46,7 @@ impl NameVectors {
                 }
                 let prepare =
                     |name: &&str| encoder.prepare(Item { text: Some(*name), image: None });
-                let prepared = names.iter().map(prepare).collect::<Result<Vec<Prepared>>>()?;
+                let prepared = names.iter().map(prepare).collect::<Result<Vec<Prepared>, _>>()?;
                 let vectors = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
                 (vectors, encoder.width(), encoder.name().to_owned())
             }

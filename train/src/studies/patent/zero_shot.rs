@@ -9,7 +9,7 @@ use engram_data::vectors::WordVectors;
 use engram_infer::InferError;
 use engram_infer::encode::{Encoder, Item, PromptChoice};
 
-use crate::error::{Result, TrainError};
+use crate::error::Result;
 
 /// Phrases per batch.
 const BATCH: usize = 256;
@@ -36,7 +36,7 @@ pub fn encoder_cosines(
     let mut vectors: HashMap<&str, Vec<f32>> = HashMap::with_capacity(phrases.len());
     for batch in phrases.chunks(BATCH) {
         let prepare = |phrase: &&str| encoder.prepare(Item { text: Some(*phrase), image: None });
-        let prepared = batch.iter().map(prepare).collect::<Result<Vec<_>>>()?;
+        let prepared = batch.iter().map(prepare).collect::<Result<Vec<_>, _>>()?;
         let made = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
         let made = made.chunks(encoder.width()).map(<[f32]>::to_vec);
         vectors.extend(batch.iter().copied().zip(made));

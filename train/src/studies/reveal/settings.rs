@@ -447,14 +447,8 @@ mod tests {
         assert_eq!(invalid_key(RevealModel { d_ff: 7, ..vit.clone() }), None);
         assert_eq!(invalid_key(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
         assert_eq!(invalid_key(RevealModel { image_layers: 7, ..t5.clone() }), None);
-        assert_eq!(
-            invalid_key(RevealModel { value_tokens: 0, ..fresh() }),
-            Some("value_tokens")
-        );
-        assert_eq!(
-            invalid_key(RevealModel { head_layers: 0, ..fresh() }),
-            Some("head_layers")
-        );
+        assert_eq!(invalid_key(RevealModel { value_tokens: 0, ..fresh() }), Some("value_tokens"));
+        assert_eq!(invalid_key(RevealModel { head_layers: 0, ..fresh() }), Some("head_layers"));
         let none = f64::NAN;
         assert_eq!(
             invalid_key(RevealModel { score_ceiling: none, ..fresh() }),
