@@ -121,7 +121,7 @@ impl Report {
     /// Formats the report as a page with plots.
     pub(super) fn to_html(&self) -> String {
         let compared: Vec<Vec<(String, Measure)>> = self
-            .rows
+            .claims
             .iter()
             .map(|claim| claim.compared.iter().map(Measured::named).collect())
             .collect();
