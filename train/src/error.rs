@@ -28,7 +28,7 @@ pub enum TrainError {
     /// A trained model could not be loaded or used, for other reasons than the cases above and
     /// [`TrainError::Io`].
     #[error(transparent)]
-    Infer(InferError),
+    Infer(Box<InferError>),
 
     /// A manifest with clips that the study cannot use.
     #[error("{reason}")]
@@ -280,7 +280,7 @@ impl From<InferError> for TrainError {
             InferError::Model(error) => Self::Model(error),
             InferError::Data(error) => Self::Data(error),
             InferError::Io { path, source } => Self::Io { path, source },
-            error => Self::Infer(error),
+            error => Self::Infer(Box::new(error)),
         }
     }
 }

@@ -315,10 +315,8 @@ fn sound_without_texts_is_a_start_for_another_run() {
     std::fs::write(first.join("tokenizer.json"), "{}").unwrap();
     let damaged =
         try_run(&folder.path().join("third"), std::slice::from_ref(&start), RunOptions::default());
-    assert!(
-        matches!(damaged, Err(TrainError::Infer(InferError::BadChecksum { .. }))),
-        "{damaged:?}"
-    );
+    let Err(TrainError::Infer(error)) = damaged else { panic!("{damaged:?}") };
+    assert!(matches!(*error, InferError::BadChecksum { .. }), "{error}");
     write_checksums(&first).unwrap();
     let error = try_run(&folder.path().join("third"), &[start], RunOptions::default());
     assert!(error.unwrap_err().to_string().contains("tokens"));
