@@ -2,12 +2,11 @@
 
 use engram_data::audio::noise::NoiseKind;
 use engram_data::world::audiovisual::{MAX_SNR_DB, NoiseSettings};
+use engram_infer::asr::{MAX_FRAMES, MAX_SILENCE_SECONDS};
 use engram_models::adapter::AdapterConfig;
 use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::recognise::{MAX_FRAMES, MAX_SILENCE_SECONDS};
 
 /// Views of each name's image in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
