@@ -13,7 +13,8 @@ use engram_train::studies::avformer::settings::AvformerData;
 use engram_train::studies::avformer::study::AvformerStudy;
 use engram_train::{RunOptions, train, write_checksums};
 use image::RgbImage;
-use serde_json::json;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::frozen::{Frozen, lines, tensor, train_image_encoder, write_whisper};
 
@@ -107,13 +108,17 @@ fn a_stopped_run_ends_with_the_same_bytes_on_any_number_of_threads() {
     }
     // Cached texts are not transcribed again.
     let texts = stored.iter().find(|file| file.extension().is_some_and(|end| end == "json"));
-    let known: BTreeMap<String, Vec<String>> =
-        serde_json::from_slice(&std::fs::read(texts.unwrap()).unwrap()).unwrap();
-    let other: BTreeMap<String, Vec<String>> = known
+    let known: Value = serde_json::from_slice(&std::fs::read(texts.unwrap()).unwrap()).unwrap();
+    let batches: BTreeMap<String, Vec<String>> =
+        serde_json::from_value(known["batches"].clone()).unwrap();
+    let other: BTreeMap<String, Vec<String>> = batches
         .into_iter()
         .map(|(batch, texts)| (batch, vec!["of the file".to_string(); texts.len()]))
         .collect();
-    std::fs::write(texts.unwrap(), serde_json::to_vec(&other).unwrap()).unwrap();
+    let other = serde_json::to_string(&other).unwrap();
+    let sha256 = format!("{:x}", Sha256::digest(&other));
+    let file = format!(r#"{{"sha256":"{sha256}","batches":{other}}}"#);
+    std::fs::write(texts.unwrap(), file).unwrap();
     frozen.run("again", "whisper", &set);
     let texts = std::fs::read_to_string(frozen.path("again/test/noisy.frozen.tsv")).unwrap();
     assert!(texts.lines().all(|line| line.ends_with("\tof the file")), "{texts}");
