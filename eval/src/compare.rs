@@ -50,9 +50,13 @@ impl Comparison {
     /// Formats the comparison as aligned plain text.
     pub fn to_text(&self) -> String {
         let [a, b] = &self.systems;
+        let metric = match self.a.unit.label() {
+            "" => self.a.metric.clone(),
+            unit => format!("{} ({unit})", self.a.metric),
+        };
         let mut table = TextTable::new(&[
             ("system", Align::Left),
-            (&self.a.metric, Align::Right),
+            (&metric, Align::Right),
             ("interval", Align::Left),
         ]);
         for (name, measure) in

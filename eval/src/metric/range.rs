@@ -6,7 +6,7 @@
 //! Pearson), any other metric the rule of three: with 95 % confidence, at most 3 of `n` units
 //! differ from the sample, each by at most the range of the metric.
 
-use super::registry::{base_name, find};
+use super::registry::find;
 use crate::result::Interval;
 
 /// The range of a metric.
@@ -35,7 +35,7 @@ impl Range {
     /// not listed counts as a proportion. `NAME_difference` is the difference of two values of
     /// `NAME`, `A_minus_B` of two fractions.
     fn of(metric: &str) -> Self {
-        if let Some(name) = base_name(metric).strip_suffix("_difference") {
+        if let Some(name) = metric.strip_suffix("_difference") {
             let Self { low, high, .. } = Self::of(name);
             return Self::new(low - high, high - low);
         }
@@ -121,6 +121,7 @@ mod tests {
             ("pearson_difference", 0.0, -0.05991, 0.05991),
             ("vqa_accuracy_difference", 0.0, -2.99573, 2.99573),
             ("follow_minus_stay", 1.0, 0.94009, 1.0),
+            ("recall@10_difference", 0.0, -0.02996, 0.02996),
             ("chrf", 0.0, 0.0, 2.99573),
             ("chrf++_difference", 0.0, -2.99573, 2.99573),
         ] {

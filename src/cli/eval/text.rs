@@ -11,7 +11,7 @@ use engram_eval::texts::{Texts, TextsOptions, evaluate};
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, Outputs, source};
+use super::shared::{IntervalOptions, OutputOptions, source};
 use super::wer::{Format, one_file, two_files};
 
 /// Evaluate translations and other texts: chrF and chrF++.
@@ -56,9 +56,9 @@ pub struct Text {
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
     #[command(flatten)]
-    intervals: Intervals,
+    intervals: IntervalOptions,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputOptions,
 }
 
 fn metric_names() -> PossibleValuesParser {
