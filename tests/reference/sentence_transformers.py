@@ -148,7 +148,11 @@ def saved(published, *modules, **settings):
 
 
 def changed(folder, **changes):
-    """Returns a copy with changed files (`name__json`: an update of the object; text: new content; None: removed)."""
+    """Returns a changed copy of a folder.
+
+    `files` maps file names to None (removes the file), a function (edits the JSON value) or a new JSON value. `moves` has
+    pairs of old and new paths.
+    """
     copy = Path(tempfile.mkdtemp(dir=work)) / "folder"
     shutil.copytree(folder, copy)
     for name, change in changes.get("files", {}).items():

@@ -120,8 +120,8 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
 
 /// Checks a model's folder like [`check_checksums`]. Hub models were checked when they were
 /// downloaded.
-pub(crate) fn check_model(place: &WeightsLocation) -> Result<()> {
-    match place {
+pub(crate) fn check_model(location: &WeightsLocation) -> Result<()> {
+    match location {
         WeightsLocation::Folder(folder) => check_checksums(folder),
         WeightsLocation::Hub { .. } => Ok(()),
     }
@@ -161,23 +161,26 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_is_found_in_its_file() {
+    fn a_flipped_byte_is_detected_in_every_file() {
         let folder = finished();
         check_checksums(folder.path()).expect("whole");
         for name in [WEIGHTS, RECIPE, "config.json", SUMMARY, CHECKSUMS] {
             let path = folder.path().join(name);
-            let whole = fs::read(&path).expect("read");
-            for place in 0..whole.len() {
-                let mut bytes = whole.clone();
-                bytes[place] ^= 1 << (place % 8);
+            let original = fs::read(&path).expect("read");
+            for offset in 0..original.len() {
+                let mut bytes = original.clone();
+                bytes[offset] ^= 1 << (offset % 8);
                 fs::write(&path, bytes).expect("written");
                 let error = check_checksums(folder.path()).expect_err("damaged");
-                assert!(matches!(error, TrainError::BadChecksum { .. }), "{name} {place}: {error}");
+                assert!(
+                    matches!(error, TrainError::BadChecksum { .. }),
+                    "{name} {offset}: {error}"
+                );
                 if name != CHECKSUMS {
                     assert!(error.to_string().contains(name), "{error}");
                 }
             }
-            fs::write(&path, whole).expect("written");
+            fs::write(&path, original).expect("written");
         }
         fs::remove_file(folder.path().join("config.json")).expect("removed");
         let error = check_checksums(folder.path()).expect_err("missing").to_string();
@@ -188,6 +191,6 @@ mod tests {
     fn other_folders_need_no_checksums() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join(WEIGHTS), "weights").expect("written");
-        check_checksums(folder.path()).expect("of somebody else");
+        check_checksums(folder.path()).expect("no checksums needed");
     }
 }

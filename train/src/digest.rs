@@ -15,9 +15,9 @@ pub(crate) fn of_bytes(bytes: impl AsRef<[u8]>) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }
 
-/// Adds numbers to a hash.
-pub(crate) fn add_numbers(hash: &mut Sha256, numbers: &[f32]) {
-    numbers.iter().for_each(|number| hash.update(number.to_le_bytes()));
+/// Adds floats to a hash.
+pub(crate) fn add_floats(hash: &mut Sha256, values: &[f32]) {
+    values.iter().for_each(|value| hash.update(value.to_le_bytes()));
 }
 
 /// A file's size in bytes and its hash.
@@ -45,16 +45,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_known_by_their_bytes() {
+    fn files_are_hashed_by_their_bytes() {
         let folder = tempfile::tempdir().expect("a folder");
         let [a, b] = ["a.wav", "b.wav"].map(|name| folder.path().join(name));
-        std::fs::write(&a, "sound").expect("written");
+        std::fs::write(&a, "music").expect("written");
         std::fs::write(&b, "noise").expect("written");
         let of = |paths: &[&Path]| of_files(paths.iter().copied());
         let before = of(&[&a, &b, &a]).expect("a hash");
         assert_eq!(before, of(&[&a, &b]).expect("a hash"));
         assert_ne!(before, of(&[&b, &a]).expect("a hash"));
-        // The same size.
+        // Other content of the same size.
         std::fs::write(&b, "nOise").expect("written");
         assert_ne!(before, of(&[&a, &b]).expect("a hash"));
         std::fs::remove_file(&b).expect("removed");

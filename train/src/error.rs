@@ -24,7 +24,7 @@ pub enum TrainError {
     #[error(transparent)]
     Data(Box<DataError>),
 
-    /// A model that cannot encode keys or queries.
+    /// A model cannot encode keys or queries.
     #[error("{name}: {reason}")]
     Encoder {
         /// Its Hub address or file.
@@ -33,7 +33,7 @@ pub enum TrainError {
         reason: String,
     },
 
-    /// Speech that cannot be transcribed with the given options.
+    /// Speech cannot be transcribed with the given options.
     #[error("{reason}")]
     Transcribe {
         /// The reason and the remedy.
@@ -45,7 +45,7 @@ pub enum TrainError {
     Study {
         /// The study.
         study: String,
-        /// The function that failed.
+        /// The function or the operation that failed.
         part: &'static str,
         /// The study's own error.
         source: StudyError,
@@ -227,7 +227,7 @@ pub enum TrainError {
         }
     )]
     NotFinite {
-        /// What was not finite, with parameter names where known.
+        /// The value that was not finite, with parameter names if known.
         what: String,
         /// The number of consecutive steps.
         in_a_row: u32,
@@ -303,7 +303,7 @@ fn remedy(error: &std::io::Error) -> &'static str {
             "; no permission: change the file permissions or choose another path"
         }
         ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
-            "; a file is in the place of a run folder: choose another folder, or move the file"
+            "; this is a file, not a run folder: choose another folder, or move the file"
         }
         ErrorKind::IsADirectory => "; this is a folder: name a file in it",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {

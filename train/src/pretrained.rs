@@ -33,7 +33,7 @@ const SLOW_TOKENIZERS: [&str; 6] = [
 ];
 
 /// Weights files in unsupported formats.
-const OTHER_WEIGHTS: [&str; 5] = [
+const OTHER_WEIGHTS_FILES: [&str; 5] = [
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
     "tf_model.h5",
@@ -66,9 +66,9 @@ impl PretrainedFolder {
     /// # Errors
     /// [`TrainError::Data`] for an address that names no model; the errors of the check.
     pub(crate) fn open(location: &str) -> Result<Self> {
-        let place = WeightsLocation::parse(location)?;
-        check_model(&place)?;
-        Ok(Self { place, settings: HubSettings::from_env(), inner: String::new() })
+        let location = WeightsLocation::parse(location)?;
+        check_model(&location)?;
+        Ok(Self { place: location, settings: HubSettings::from_env(), inner: String::new() })
     }
 
     /// A subfolder. An empty path returns the same folder.
@@ -165,7 +165,7 @@ impl PretrainedFolder {
     /// [`TrainError::Encoder`] with the commands to create it, if the model only has the files of a
     /// slow tokenizer.
     pub(crate) fn tokenizer(&self) -> Result<PathBuf> {
-        self.find(TOKENIZER).map_err(|error| self.unready(error))
+        self.find(TOKENIZER).map_err(|error| self.unsupported_format(error))
     }
 
     /// The path of `model.safetensors`, or of `model.safetensors.index.json` if all its shards
@@ -180,7 +180,9 @@ impl PretrainedFolder {
             Err(missing) if is_missing(&missing) => missing,
             Err(error) => return Err(error.into()),
         };
-        let Some(index) = self.optional(INDEX_FILE)? else { return Err(self.unready(missing)) };
+        let Some(index) = self.optional(INDEX_FILE)? else {
+            return Err(self.unsupported_format(missing));
+        };
         for shard in shards(&index)? {
             self.file(&shard)?;
         }
@@ -198,22 +200,22 @@ impl PretrainedFolder {
 
     /// The error of a missing file. If the model has the file in another format, the error has the
     /// commands to convert it.
-    fn unready(&self, error: DataError) -> TrainError {
+    fn unsupported_format(&self, error: DataError) -> TrainError {
         if !is_missing(&error) {
             return error.into();
         }
         let has = |name: &str| matches!(self.optional(name), Ok(Some(_)));
-        let other = |wanted: &[&str], others: &[&'static str]| {
-            let is_there = wanted.iter().any(|name| has(name));
+        let other = |supported: &[&str], others: &[&'static str]| {
+            let is_there = supported.iter().any(|name| has(name));
             if is_there { None } else { others.iter().copied().find(|name| has(name)) }
         };
         let tokenizer = other(&[TOKENIZER], &SLOW_TOKENIZERS);
-        let weights = other(&[WEIGHTS_FILE, INDEX_FILE], &OTHER_WEIGHTS);
+        let weights = other(&[WEIGHTS_FILE, INDEX_FILE], &OTHER_WEIGHTS_FILES);
         let mut found = Vec::new();
         let mut lines = Vec::new();
         let (from, to) = self.python_names();
-        let mut add = |wanted: &str, other: &str, class: &str| {
-            found.push(format!("no {wanted} (only {other})"));
+        let mut add = |missing: &str, other: &str, class: &str| {
+            found.push(format!("no {missing} (only {other})"));
             lines.push(format!(
                 "\n  python3 -c 'import transformers as t; \
                  t.{class}.from_pretrained({from:?}).save_pretrained({to:?})'"

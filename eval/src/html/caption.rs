@@ -7,7 +7,7 @@ use super::sections::{self, Words};
 use super::writer::Html;
 use crate::caption::report::{CaptionReport, WorstImage};
 
-const WORDS: Words<'static> = Words { item_figure: "CIDEr-D of an image", items: "images" };
+const WORDS: Words<'static> = Words { value_name: "CIDEr-D of an image", items: "images" };
 
 const COLUMNS: [Column<'static>; 5] = [
     Column { heading: "image", kind: Kind::Name },

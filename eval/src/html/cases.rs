@@ -5,7 +5,7 @@ use super::page::Page;
 use super::writer::Html;
 
 /// Maximum number of references shown with a text.
-const MOST_REFERENCES: usize = 10;
+const MAX_REFERENCES: usize = 10;
 /// Maximum length of a text or a reference, in characters.
 const TEXT_WIDTH: usize = 600;
 
@@ -93,7 +93,7 @@ impl Cases<'_> {
         });
     }
 
-    /// Hidden until the script enables them.
+    /// The controls are hidden until the script enables them.
     fn controls(&self, html: &mut Html) {
         html.node("div", &[("class", "controls"), ("hidden", "")], |html| {
             html.node("label", &[], |html| {
@@ -110,14 +110,14 @@ impl Cases<'_> {
                 html.text("Sort ");
                 html.node("select", &[("class", "order")], |html| {
                     html.leaf("option", &[("value", "")], "worst first");
-                    for (place, column) in self.columns.iter().enumerate() {
+                    for (index, column) in self.columns.iter().enumerate() {
                         let ways = match column.kind {
                             Kind::Reading => continue,
                             Kind::Name | Kind::Code => ["A to Z", "Z to A"],
                             Kind::Number => ["ascending", "descending"],
                         };
                         for (direction, way) in ["up", "down"].into_iter().zip(ways) {
-                            let value = format!("{place} {direction}");
+                            let value = format!("{index} {direction}");
                             let text = format!("{}, {way}", column.heading);
                             html.leaf("option", &[("value", &value)], &text);
                         }
@@ -178,19 +178,19 @@ pub(super) fn with_references(given: &str, references: &[String]) -> Html {
     let mut html = Html::default();
     html.foreign("p", "given", &cut(given, TEXT_WIDTH));
     html.node("ul", &[], |html| {
-        for reference in references.iter().take(MOST_REFERENCES) {
+        for reference in references.iter().take(MAX_REFERENCES) {
             html.foreign("li", "", &cut(reference, TEXT_WIDTH));
         }
     });
-    if let Some(more @ 1..) = references.len().checked_sub(MOST_REFERENCES) {
+    if let Some(more @ 1..) = references.len().checked_sub(MAX_REFERENCES) {
         html.leaf("p", &[("class", "note")], &format!("and {} more references", size(more)));
     }
     html
 }
 
-/// Shortens a text to at most `most` characters, with an ellipsis.
-pub(super) fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+/// Shortens a text to at most `max_length` characters, with an ellipsis.
+pub(super) fn cut(text: &str, max_length: usize) -> String {
+    match text.char_indices().nth(max_length) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }

@@ -106,8 +106,8 @@ fn list(
                             html.leaf("div", &[], claim.claim);
                             match claim.measure {
                                 Some(_) => {
-                                    let place = format!("#{}", claim.id);
-                                    html.leaf("a", &[("href", &place)], claim.id);
+                                    let link = format!("#{}", claim.id);
+                                    html.leaf("a", &[("href", &link)], claim.id);
                                 }
                                 None => html.leaf("span", &[("class", "label")], claim.id),
                             }
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_stand_in_the_summary_and_in_their_group_and_untested_ones_apart() {
+    fn claims_are_in_the_summary_and_in_their_group_and_untested_claims_apart() {
         let info = crate::wer::report::WER;
         let measure = Measure::new(&info, 12_345, Ok(0.125), None);
         let tested = ClaimCard {

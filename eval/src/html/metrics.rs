@@ -57,7 +57,7 @@ mod tests {
     use crate::metric::{MetricInfo, Unit};
 
     #[test]
-    fn every_figure_is_on_the_page_and_stays_text() {
+    fn every_value_is_on_the_page_as_text() {
         let info = MetricInfo::higher("exact_match", Unit::Fraction);
         let rows = [("<main>".to_owned(), Measure::new(&info, 10, Ok(0.625), None))];
         let table = MetricTable {

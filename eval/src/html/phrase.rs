@@ -9,7 +9,7 @@ use crate::items::Statistic;
 use crate::phrase::{PhraseReport, WorstRow, z_scores};
 
 const WORDS: Words<'static> =
-    Words { item_figure: "prediction − gold score, in standard deviations", items: "rows" };
+    Words { value_name: "prediction − gold score, in standard deviations", items: "rows" };
 
 const COLUMNS: [Column<'static>; 7] = [
     Column { heading: "gold", kind: Kind::Number },

@@ -20,8 +20,8 @@ impl TextsReport {
             self.evaluation.normaliser
         );
         let metric = spelling(&primary.metric);
-        let (item_figure, order) = (format!("{metric} of a line"), format!("by {metric}"));
-        let words = Words { item_figure: &item_figure, items: "lines" };
+        let (value_name, order) = (format!("{metric} of a line"), format!("by {metric}"));
+        let words = Words { value_name: &value_name, items: "lines" };
         let mut page = Page::new("Texts", &lead);
         sections::opening(&mut page, &self.evaluation, &[], words);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();

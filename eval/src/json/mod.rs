@@ -73,8 +73,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for DistinctKeys<T> {
                 let mut values = HashMap::new();
                 while let Some((key, value)) = map.next_entry::<String, T>()? {
                     match values.entry(key) {
-                        Entry::Vacant(place) => place.insert(value),
-                        Entry::Occupied(place) => return Err(duplicate_key_error(place.key())),
+                        Entry::Vacant(entry) => entry.insert(value),
+                        Entry::Occupied(entry) => return Err(duplicate_key_error(entry.key())),
                     };
                 }
                 Ok(DistinctKeys(values))
@@ -91,24 +91,24 @@ pub(crate) fn duplicate_key_error<E: Error>(key: &str) -> E {
 
 /// The message of the JSON reader on one line, with quotations from the file shortened.
 pub(crate) fn message(error: &serde_json::Error) -> String {
-    let (what, place) = divided(error);
-    what + &place
+    let (description, position) = split_position(error);
+    description + &position
 }
 
 /// Like [`message`] with the column only, for files in which each line is parsed separately.
 pub(crate) fn message_in_line(error: &serde_json::Error) -> String {
-    match divided(error) {
-        (what, place) if place.is_empty() => what,
-        (what, _) => format!("{what} (column {})", error.column()),
+    match split_position(error) {
+        (description, position) if position.is_empty() => description,
+        (description, _) => format!("{description} (column {})", error.column()),
     }
 }
 
 /// Splits a message into the description and the position.
-fn divided(error: &serde_json::Error) -> (String, String) {
+fn split_position(error: &serde_json::Error) -> (String, String) {
     let message = error.to_string();
     let at = if error.line() > 0 { message.rfind(" at line ") } else { None };
-    let (what, place) = message.split_at(at.unwrap_or(message.len()));
-    (shortened(what, QUOTED), place.to_owned())
+    let (description, position) = message.split_at(at.unwrap_or(message.len()));
+    (shortened(description, QUOTED), position.to_owned())
 }
 
 #[cfg(test)]

@@ -14,14 +14,14 @@ use crate::table::shortened;
 /// Reads gold rows: columns `id`, `anchor`, `target`, `context`, `score`, and `rating` if present;
 /// other columns are ignored.
 ///
-/// # Errors   [`EvalError::Read`] and those of [`parse_gold`]
+/// # Errors   [`EvalError::Read`]; as [`parse_gold`]
 pub fn read_gold(path: impl AsRef<Path>) -> Result<Vec<GoldRow>, EvalError> {
     read(path.as_ref(), parse_gold)
 }
 
 /// Reads predictions: columns `id` and `score`; other columns are ignored.
 ///
-/// # Errors   [`EvalError::Read`] and those of [`parse_predictions`]
+/// # Errors   [`EvalError::Read`]; as [`parse_predictions`]
 pub fn read_predictions(path: impl AsRef<Path>) -> Result<Vec<Prediction>, EvalError> {
     read(path.as_ref(), parse_predictions)
 }

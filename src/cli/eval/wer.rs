@@ -190,8 +190,8 @@ impl Wer {
     fn read_pairs<'a>(&self, texts: &'a [(&str, &PathBuf, String)]) -> anyhow::Result<Pairs<'a>> {
         let mut pairs = match texts {
             [(_, path, text)] => one_file(path, text)?,
-            [(_, reference, said), (_, hyp, heard), ..] => {
-                let pairs = two_files((reference, said), (hyp, heard), self.format)?;
+            [(_, reference, references), (_, hyp, hypotheses), ..] => {
+                let pairs = two_files((reference, references), (hyp, hypotheses), self.format)?;
                 let is_trn = |path: &Path| format_of(path, self.format) == TextFormat::Trn;
                 if self.optional_deletions && !is_trn(reference) && !is_trn(hyp) {
                     anyhow::bail!(

@@ -315,13 +315,13 @@ pub(in crate::cli) fn check_model(
 fn check_prompt(encoder: &JointEncoder, generation: &Generation) -> anyhow::Result<()> {
     for (own, of_memory) in records(encoder).iter().zip(&generation.manifest().encoders) {
         if own.prompt != of_memory.prompt {
-            let shown = |prompt: &Option<String>| format!("{:?}", prompt.as_deref().unwrap_or(""));
+            let quoted = |prompt: &Option<String>| format!("{:?}", prompt.as_deref().unwrap_or(""));
             anyhow::bail!(
                 "{}: its texts were encoded with the prompt {}, not {}; name that prompt with \
                  --prompt",
                 generation.folder().display(),
-                shown(&of_memory.prompt),
-                shown(&own.prompt)
+                quoted(&of_memory.prompt),
+                quoted(&own.prompt)
             );
         }
     }

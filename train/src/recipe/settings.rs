@@ -225,8 +225,8 @@ pub struct StartSettings {
     pub run: PathBuf,
     /// The SHA-256 of its weights; filled in if not given.
     pub sha256: Option<String>,
-    /// Patterns of the parameters to load; the others are initialised afresh. Empty loads all
-    /// parameters.
+    /// Patterns of the parameters to load; empty for all. Other parameters get their usual initial
+    /// values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("default" = []))]
     pub parameters: Vec<String>,
@@ -266,7 +266,7 @@ type OfStudy = serde_json::Map<String, serde_json::Value>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Body {
-    /// The study that the recipe is for.
+    /// The study of the recipe.
     pub study: String,
     /// The seed of all randomness in the run.
     #[serde(default)]

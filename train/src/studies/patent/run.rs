@@ -4,7 +4,7 @@
 //! recipe has variants, each trained on every fold. Each member is a training run that can be
 //! resumed. A run without folds is its only member.
 //!
-//! Beside a member's weights are `config.json`, `tokenizer.json`, `titles.tsv` and
+//! A member's folder also has `config.json`, `tokenizer.json`, `titles.tsv` and
 //! `calibration.json`, so that it can predict on another machine. The main folder has
 //! `summary.json`, the model card `README.md`, and the predictions behind the metrics:
 //! `held_out.csv` and `validation.csv`, also per variant. With stacking it has `stacking.json`.

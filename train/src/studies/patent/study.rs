@@ -55,7 +55,7 @@ impl PatentStudy {
         Self { model, batch, titles, train, held_out, files, seed, scorer, warnings }
     }
 
-    /// The encoder files that a run saves beside its weights.
+    /// The encoder files that a run saves with its weights.
     pub fn files(&self) -> &EncoderFiles {
         &self.files
     }
@@ -101,7 +101,7 @@ impl PatentStudy {
                 stop.check()?;
                 let scores = scorer.score(&batch.input, &Mode::inference())?.to_vec1::<f32>()?;
                 for (row, score) in batch.rows.iter().zip(scores) {
-                    sums[*row] += self.on_scale(f64::from(score));
+                    sums[*row] += self.to_score(f64::from(score));
                 }
                 progress(batch.rows.len());
             }
@@ -111,7 +111,7 @@ impl PatentStudy {
     }
 
     /// Converts a logit to a probability, if the loss is of logits.
-    fn on_scale(&self, score: f64) -> f64 {
+    fn to_score(&self, score: f64) -> f64 {
         match self.model.loss {
             PairLoss::Mse | PairLoss::Bce => 1.0 / (1.0 + (-score).exp()),
             _ => score,

@@ -13,8 +13,8 @@ use crate::error::{Result, TrainError};
 /// Phrases per batch.
 const BATCH: usize = 256;
 
-/// Cosines of sentence embeddings, equal to those of `sentence-transformers`: with the modules in
-/// the model's folder and the chosen prompt. `progress` receives the number of new scores.
+/// Cosines of sentence embeddings, as in `sentence-transformers`, with the modules in the model's
+/// folder and the chosen prompt. `progress` receives the number of new scores.
 ///
 /// # Errors
 /// As [`Encoder::with_prompt`]; [`TrainError::Encoder`] for a model without a text encoder.
@@ -36,9 +36,9 @@ pub fn encoder_cosines(
     for batch in phrases.chunks(BATCH) {
         let prepare = |phrase: &&str| encoder.prepare(Item { text: Some(*phrase), image: None });
         let prepared = batch.iter().map(prepare).collect::<Result<Vec<_>>>()?;
-        let made = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
-        let made = made.chunks(encoder.width()).map(<[f32]>::to_vec);
-        vectors.extend(batch.iter().copied().zip(made));
+        let embeddings = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
+        let embeddings = embeddings.chunks(encoder.width()).map(<[f32]>::to_vec);
+        vectors.extend(batch.iter().copied().zip(embeddings));
         progress(rows.len() * batch.len() / phrases.len());
     }
     let cosine = |row: &PhrasePair| {
