@@ -10,6 +10,7 @@ use std::error::Error;
 use engram::candle::{DType, Device};
 use engram::data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram::data::world::questions::Split;
+use engram::infer::asr::AsrModel;
 use engram::models::ModelError;
 use engram::models::avformer::{Avformer, AvformerConfig};
 use engram::models::gradients::Gradients;
@@ -17,7 +18,6 @@ use engram::models::kernels::Mode;
 use engram::models::params::{ParameterBuilder, ParameterGroup};
 use engram::train::optimiser::{self, StepSize};
 use engram::train::recipe::OptimiserSettings;
-use engram::train::recognise::AsrModel;
 
 const NAMES: usize = 8;
 const CLIPS: usize = 16;

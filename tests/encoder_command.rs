@@ -9,7 +9,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-/// The model folders in the fixture of `train/tests/sentence_transformers.rs`.
+/// The model folders in the fixture of `infer/tests/sentence_transformers.rs`.
 struct Fixture(Value);
 
 impl Fixture {
@@ -19,7 +19,7 @@ impl Fixture {
     }
 
     fn path(file: &str) -> PathBuf {
-        let fixtures = "train/tests/fixtures/sentence_transformers";
+        let fixtures = "infer/tests/fixtures/sentence_transformers";
         Path::new(env!("CARGO_MANIFEST_DIR")).join(fixtures).join(file)
     }
 

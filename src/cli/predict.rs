@@ -15,7 +15,7 @@ use clap::Args;
 use engram_data::patent::{
     Labels, PhrasePair, predictions_csv, read_pairs, read_pairs_with_titles,
 };
-use engram_train::encode::PromptChoice;
+use engram_infer::encode::PromptChoice;
 use engram_train::studies::patent::{predict, zero_shot};
 use engram_train::studies::reveal;
 

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use engram_train::{Program, RunOptions, Stop, is_finished};
+use engram_infer::finished_run::is_finished;
+use engram_train::{Program, RunOptions, Stop};
 
 use super::interrupt::Interrupt;
 use super::{Outcome, output};

@@ -1,6 +1,6 @@
 """Reference model folders for the sentence encoders, made by `sentence-transformers`.
 
-Writes to train/tests/fixtures/sentence_transformers:
+Writes to infer/tests/fixtures/sentence_transformers:
 - blobs/: the folders' files that are binary or longer than 600 bytes, each once, named by the start of their SHA-256;
 - folders.json: the texts, and for each folder its files (a text, or `{"blob": NAME}`) and the embeddings from
   sentence-transformers: `encode` (with the default prompt), `encode_query`, `encode_document`, and `encode` with each
@@ -48,7 +48,7 @@ from transformers import (
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-FIXTURE = Path(__file__).resolve().parents[2] / "train/tests/fixtures/sentence_transformers"
+FIXTURE = Path(__file__).resolve().parents[2] / "infer/tests/fixtures/sentence_transformers"
 TEXTS = [
     "A pipe joint",
     "method of JOINING two pipes, with a Café",

@@ -8,14 +8,14 @@ mod variants;
 
 use std::path::Path;
 
+use engram_infer::digest;
+use engram_infer::finished_run::check_checksums;
 use engram_models::params::ParameterGroup;
 use engram_models::weights::Weights;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::checksums::check_checksums;
-use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::schedule::Schedule;
 use document::Document;

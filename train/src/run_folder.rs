@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
 use engram_durable as durable;
+use engram_infer::finished_run::{RECIPE, SUMMARY, WEIGHTS};
 use fs4::fs_std::FileExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -29,14 +30,10 @@ use crate::error::{Result, TrainError};
 use crate::log::METRICS;
 use crate::program::Program;
 use crate::recipe::identity;
-use crate::trainer::WEIGHTS;
 pub(crate) use own::{is_run, sweep_names};
 
-/// The last file that a finished run of any study writes: its results.
-pub(crate) const SUMMARY: &str = "summary.json";
 const LOCK: &str = ".lock";
-/// The files that every run folder has from the start.
-pub const RECIPE: &str = "recipe.toml";
+/// The hashes of the inputs. Like the recipe, every run folder has it from the start.
 pub(crate) const INPUTS: &str = "inputs.json";
 
 /// Reads the summary of a finished run.
@@ -183,11 +180,6 @@ fn has_checkpoint(run: &Path) -> bool {
         .flatten()
         .flatten()
         .any(|entry| checkpoint::is_checkpoint_name(&entry.file_name()))
-}
-
-/// Whether a run of any study is finished.
-pub fn is_finished(run: &Path) -> bool {
-    run.join(SUMMARY).is_file()
 }
 
 /// Opens a lock file without changing it, or creates it.

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use engram_data::world::speech::{SAMPLE_RATE, voices};
+use engram_infer::InferError;
+use engram_infer::asr::{AsrModel, ConformerAsr, Padding, StreamOptions, TranscribeOptions};
 use engram_models::weights::Weights;
-use engram_train::recognise::{AsrModel, ConformerAsr, Padding, StreamOptions, TranscribeOptions};
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError, write_checksums};
 use rand::SeedableRng;
@@ -314,7 +315,8 @@ fn a_run_on_audio_alone_initialises_another_run() {
     std::fs::write(first.join("tokenizer.json"), "{}").unwrap();
     let damaged =
         try_run(&folder.path().join("third"), std::slice::from_ref(&start), RunOptions::default());
-    assert!(matches!(damaged, Err(TrainError::BadChecksum { .. })), "{damaged:?}");
+    let Err(TrainError::Infer(error)) = damaged else { panic!("{damaged:?}") };
+    assert!(matches!(*error, InferError::BadChecksum { .. }), "{error}");
     write_checksums(&first).unwrap();
     let error = try_run(&folder.path().join("third"), &[start], RunOptions::default());
     assert!(error.unwrap_err().to_string().contains("tokens"));

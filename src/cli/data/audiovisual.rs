@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, manifest};
 use engram_data::world::questions::Split;
-use engram_train::recognise::sample_evenly;
+use engram_infer::asr::sample_evenly;
 use engram_train::studies::avformer::corpus::{ClipWithFrames, Corpus};
 use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
 use image::{ImageFormat, RgbImage};

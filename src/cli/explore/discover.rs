@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use engram_data::folder::is_hidden;
+use engram_infer::finished_run::{RECIPE, is_finished};
 use engram_memory::format::manifest::CURRENT;
-use engram_train::{RECIPE, is_finished};
 use serde::Serialize;
 
 use crate::cli::output;

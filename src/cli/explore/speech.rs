@@ -12,10 +12,10 @@ use engram_eval::normalise::Normaliser;
 use engram_eval::wer::align;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::tokens::TokenUnit;
-use engram_models::speech::log_mel::samples_to_seconds;
-use engram_train::recognise::{
+use engram_infer::asr::{
     AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, Word,
 };
+use engram_models::speech::log_mel::samples_to_seconds;
 use engram_train::studies::avformer::settings::{AvformerData, EVALUATED_VIEWS};
 use engram_train::{Recipe, RecipeOptions};
 use serde::{Deserialize, Serialize};
@@ -95,7 +95,8 @@ impl FromRun for AvformerRun {
     const STUDY: &'static str = "avformer";
 
     fn open(run: &Path) -> anyhow::Result<Self> {
-        let mut recipe = Recipe::load(&run.join(engram_train::RECIPE), &RecipeOptions::default())?;
+        let mut recipe =
+            Recipe::load(&run.join(engram_infer::finished_run::RECIPE), &RecipeOptions::default())?;
         let data: AvformerData = recipe.data()?;
         anyhow::ensure!(
             data.is_world(),

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use engram_infer::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use engram_memory::rows::{EntryLines, RowReader};
 use engram_memory::{Batch, EncoderRecord, Entry, Generation, MemoryError};
-use engram_train::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use rayon::prelude::*;
 
 use super::super::output;
@@ -262,7 +262,7 @@ impl Iterator for RowSource {
 
 /// The records of an encoder for the manifest.
 fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
-    let record = |part: &engram_train::encode::Encoder| EncoderRecord {
+    let record = |part: &engram_infer::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
         sha256: part.sha256().to_owned(),
         reads: input_kinds(part.modalities()).to_owned(),

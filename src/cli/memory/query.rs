@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use engram_infer::encode::{Item, JointEncoder, PromptChoice};
 use engram_memory::{Generation, MemoryError};
-use engram_train::encode::{Item, JointEncoder, PromptChoice};
 use rayon::prelude::*;
 use serde::Deserialize;
 

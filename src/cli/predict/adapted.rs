@@ -6,9 +6,9 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use engram_data::DataError;
 use engram_data::speech::manifest::Clip;
+use engram_infer::InferError;
+use engram_infer::asr::{AdaptedAsrModel, AdaptedClip, AsrModel};
 use engram_models::speech::log_mel::SAMPLE_RATE;
-use engram_train::TrainError;
-use engram_train::recognise::{AdaptedAsrModel, AdaptedClip, AsrModel};
 use serde::Serialize;
 
 use super::Predict;
@@ -110,7 +110,7 @@ impl Predict {
                         decoded.push((clip, one.samples.len()));
                         inputs.push(one);
                     }
-                    Err(TrainError::Data(error)) => {
+                    Err(InferError::Data(error)) => {
                         summary.skipped.push(self.skip(clip, input, *error)?);
                     }
                     Err(error) => return Err(error.into()),
@@ -180,7 +180,7 @@ fn open(
     adapted: &AdaptedAsrModel,
     clip: &Clip,
     uses_images: bool,
-) -> Result<AdaptedClip, TrainError> {
+) -> Result<AdaptedClip, InferError> {
     let samples = clip.samples(SAMPLE_RATE)?;
     let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
     let max_seconds = adapted.asr_model().max_seconds();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use clap::Args;
 use engram_data::speech::manifest::Clip;
 use engram_eval::source::read_text;
+use engram_infer::asr::{AsrModel, BoostTreeBuilder};
 use engram_models::speech::boosting::BoostTree;
-use engram_train::recognise::{AsrModel, BoostTreeBuilder};
 
 use crate::cli::output;
 

@@ -7,12 +7,10 @@ use clap::{Args, ValueEnum};
 use engram_data::DataError;
 use engram_data::folder::SkippedFiles;
 use engram_data::speech::manifest::{Clip, ClipReader, clips_and_skipped};
+use engram_infer::InferError;
+use engram_infer::asr::{AsrModel, Padding, Segment, StreamResult, TranscribeOptions, Transcript};
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Task;
-use engram_train::TrainError;
-use engram_train::recognise::{
-    AsrModel, Padding, Segment, StreamResult, TranscribeOptions, Transcript,
-};
 use indicatif::HumanDuration;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -175,7 +173,7 @@ impl Predict {
                             results.push((clip, streamed.transcript.clone()));
                             streams.push(streamed);
                         }
-                        Err(TrainError::Data(error)) => {
+                        Err(InferError::Data(error)) => {
                             skipped.push(self.skip(clip, input, *error)?);
                         }
                         Err(error) => return Err(error.into()),
@@ -205,7 +203,7 @@ impl Predict {
                 };
                 match result {
                     Ok(transcript) => transcripts.push((clip, transcript)),
-                    Err(TrainError::Data(error)) => skipped.push(self.skip(clip, input, *error)?),
+                    Err(InferError::Data(error)) => skipped.push(self.skip(clip, input, *error)?),
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -352,9 +350,9 @@ fn transcribe_long(
     mut first: Vec<f32>,
     mut reader: ClipReader,
     show_progress: &dyn Fn(&str),
-) -> Result<Transcript, TrainError> {
+) -> Result<Transcript, InferError> {
     let total = reader.seconds();
-    let read = |samples: &mut Vec<f32>| -> Result<bool, TrainError> {
+    let read = |samples: &mut Vec<f32>| -> Result<bool, InferError> {
         if !first.is_empty() {
             samples.append(&mut first);
             return Ok(true);

@@ -7,11 +7,11 @@ use std::path::Path;
 use clap::Args;
 use engram_data::DataError;
 use engram_data::speech::manifest::Clip;
-use engram_models::speech::log_mel::SAMPLE_RATE;
-use engram_train::TrainError;
-use engram_train::recognise::{
+use engram_infer::InferError;
+use engram_infer::asr::{
     AsrModel, Distribution, FinalWord, StreamOptions, StreamResult, StreamUpdate, TranscribeOptions,
 };
+use engram_models::speech::log_mel::SAMPLE_RATE;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -103,7 +103,7 @@ pub(super) fn stream(
     stream: StreamOptions,
     clip: &Clip,
     (bar, print): (&ProgressBar, bool),
-) -> Result<StreamResult, TrainError> {
+) -> Result<StreamResult, InferError> {
     let mut tail = VecDeque::new();
     let mut show = |pass: &StreamUpdate<'_>, total: Option<f64>| {
         let new: Vec<&str> = pass.new.iter().map(|word| word.word.text.as_str()).collect();

@@ -1,6 +1,6 @@
 //! Subtitle files.
 
-use engram_train::recognise::Segment;
+use engram_infer::asr::Segment;
 
 use super::transcripts::Format;
 

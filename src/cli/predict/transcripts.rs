@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use engram_data::speech::manifest::{Clip, manifest};
-use engram_train::recognise::{FinalWord, StreamResult, Transcript};
+use engram_infer::asr::{FinalWord, StreamResult, Transcript};
 use serde::Serialize;
 
 use super::Predict;

@@ -8,9 +8,10 @@ use anyhow::Context;
 use engram_durable::{
     FolderWriter, create_folder, remove_file, remove_folder, remove_leftovers, rename,
 };
+use engram_infer::finished_run::CHECKSUMS;
 use engram_models::weights::to_f16;
 use engram_train::studies::reveal::evaluation::FinishedRun;
-use engram_train::{CHECKSUMS, write_checksums};
+use engram_train::write_checksums;
 use sha2::{Digest, Sha256};
 
 use crate::cli::output;
@@ -225,7 +226,7 @@ fn sums(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use engram_train::check_checksums;
+    use engram_infer::finished_run::check_checksums;
 
     use super::*;
 

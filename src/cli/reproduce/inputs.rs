@@ -10,7 +10,7 @@ use engram_durable::{create_folder, open_lock};
 use engram_eval::caption::read_annotations;
 use engram_eval::source::read_text;
 use engram_eval::wer::read::{TextFormat, parse_texts};
-use engram_train::recognise::AsrModel;
+use engram_infer::asr::AsrModel;
 
 use super::real::{CAPTIONS, PHRASES, SPEECH};
 use super::{Reproduce, Scale, StudyName, bundled};

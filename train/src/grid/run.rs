@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use engram_infer::finished_run::is_finished;
+
 use super::folder::{GridFolder, LockedRun};
 use super::report::GridReport;
 use super::settings::{Configuration, Grid, Phases};
@@ -11,7 +13,6 @@ use crate::error::{Result, TrainError};
 use crate::log;
 use crate::program::Program;
 use crate::recipe::Recipe;
-use crate::run_folder::is_finished;
 use crate::stop::Stop;
 use crate::trainer::RunOptions;
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use engram_infer::finished_run::WEIGHTS;
 use engram_models::params::path_matches;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,6 @@ use toml::Table;
 
 use super::Variant;
 use crate::schedule::Schedule;
-use crate::trainer::WEIGHTS;
 
 /// `[batch]`: the size of a step. The study reads the sizes, the trainer reads `accumulate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -14,7 +14,7 @@ pub struct Variant {
     #[schemars(required, description = "Its name, used in folder and file names.")]
     pub name: Option<String>,
     /// Its weight in the mean score over variants; positive.
-    #[schemars(default = "usual_weight")]
+    #[schemars(default = "default_weight")]
     pub weight: f64,
     /// The variant's recipe, without variants of its own.
     #[schemars(skip)]

@@ -2,7 +2,7 @@
 
 use engram_data::speech::manifest::read_manifest;
 use engram_data::world::questions::Split;
-use engram_train::recognise::sample_evenly;
+use engram_infer::asr::sample_evenly;
 use engram_train::studies::avformer::corpus::Corpus;
 use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed, OnError};
 use image::RgbImage;
@@ -128,7 +128,7 @@ fn test_and_predict_select_the_same_frames() {
             let frames = sample_evenly(&evaluated.frames, data.frames);
             let in_test = frames.map(|index| corpus.image(*index).unwrap().1);
             let all = clip.frame_files(0.75).unwrap();
-            let in_use = engram_train::recognise::select_frames(&all, 3);
+            let in_use = engram_infer::asr::select_frames(&all, 3);
             assert_eq!(
                 in_test.collect::<Vec<_>>(),
                 in_use.into_iter().cloned().collect::<Vec<_>>()

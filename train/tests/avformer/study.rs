@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use candle_core::Device;
 use engram_data::world::questions::Split;
-use engram_train::recognise::{
+use engram_infer::asr::{
     AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, sample_evenly,
 };
 use engram_train::studies::avformer::corpus::Corpus;

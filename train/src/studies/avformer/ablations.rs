@@ -4,18 +4,19 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use engram_eval::items::{Item, Items};
+use engram_infer::InferError;
+use engram_infer::asr::{AsrModel, AvformerRunConfig};
+use engram_infer::encode::Encoder;
 
 use super::evaluate::{TEST, items_file};
 use super::run::{AvformerSummary, complete_settings, settings, train_avformer};
 use super::settings::{AvformerData, AvformerFeed};
 use crate::checkpoint;
-use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
 use crate::grid::settings::{Grid, Phases};
 use crate::grid::study::{Column, Hashes};
 use crate::grid::{AblationStudy, Configuration, Metric, MetricQuery};
 use crate::recipe::Recipe;
-use crate::recognise::{AsrModel, AvformerRunConfig};
 use crate::trainer::RunOptions;
 
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
@@ -180,17 +181,18 @@ impl AblationStudy for AvformerAblations {
     ) -> Result<Option<String>> {
         let (_, model, _) = complete_settings(recipe)?;
         let was = AvformerRunConfig::read(run)?;
-        let mut is_other = |weights: &str, was: &str, open: fn(&str) -> Result<String>| {
-            if was.is_empty() {
-                return Ok::<_, TrainError>(None);
-            }
-            if !hashes.contains_key(weights) {
-                hashes.insert(weights.to_owned(), open(weights)?);
-            }
-            let reason =
-                format!("has a finished run with different weights than {weights} has now");
-            Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
-        };
+        let mut is_other =
+            |weights: &str, was: &str, open: fn(&str) -> Result<String, InferError>| {
+                if was.is_empty() {
+                    return Ok::<_, TrainError>(None);
+                }
+                if !hashes.contains_key(weights) {
+                    hashes.insert(weights.to_owned(), open(weights)?);
+                }
+                let reason =
+                    format!("has a finished run with different weights than {weights} has now");
+                Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
+            };
         let of_asr_model = |weights: &str| AsrModel::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
         let asr_model = is_other(&model.asr_model, &was.asr_model_sha256, of_asr_model)?;

@@ -8,6 +8,8 @@ use engram_data::DataError;
 use engram_data::image::DecodedImage;
 use engram_data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram_data::world::questions::Split;
+use engram_infer::asr::sample_evenly;
+use engram_infer::digest;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -15,9 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::manifest::{Listed, Manifest};
 use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
-use crate::digest;
 use crate::error::{Result, TrainError};
-use crate::recognise::sample_evenly;
 
 /// The seed of the choice of clips without noise.
 const CLEAN_SEED: u64 = 0x0063_6c65_616e;
@@ -71,7 +71,7 @@ impl Corpus {
     /// is above 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Transcribe`] for a clip
+    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Manifest`] for a clip
     /// without audio, text or frames, and for a clip that is too long or too short.
     pub fn load(data: &AvformerData, min_samples: usize, quiet: bool) -> Result<Self> {
         let lengths = (min_samples, data.max_seconds);
@@ -134,7 +134,7 @@ impl Corpus {
     /// Removes the clips whose images do not decode.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] naming the first such clip, if `data.on_error` is `stop` or a
+    /// [`TrainError::Manifest`] naming the first such clip, if `data.on_error` is `stop` or a
     /// manifest has no other clip. For the embedded world, the error of its first image.
     pub fn skip_broken_images(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
         let Clips::Files { train, validation, test, .. } = &mut self.clips else {
@@ -160,7 +160,7 @@ impl Corpus {
     /// Checks the texts of all training clips that come from files.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] naming the first clip for which `is_wrong` returns a reason.
+    /// [`TrainError::Manifest`] naming the first clip for which `is_wrong` returns a reason.
     pub fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
         let train = match &self.clips {
             Clips::World(_) => None,
@@ -205,7 +205,7 @@ impl Corpus {
     /// Returns a training clip with the noise of a phase.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
     /// that is too long.
     pub fn training(&self, index: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use engram_data::DataError;
+use engram_infer::digest;
+use engram_infer::encode::Encoder;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
 use super::cache;
 use crate::checkpoint::write_file;
-use crate::digest;
-use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
 
 /// The metadata key with the SHA-256 of all tensors.

@@ -20,6 +20,7 @@ use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::read::Pairs;
 use engram_eval::wer::report::{Labels, WerOptions, WerReport, evaluate};
 use engram_eval::wer::tokens::TokenUnit;
+use engram_infer::asr::VisualInput;
 use engram_models::avformer::Avformer;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,6 @@ use super::study::{AvformerStudy, NORMALISER};
 use super::transcription::other;
 use crate::checkpoint::write_file;
 use crate::error::TrainError;
-use crate::recognise::VisualInput;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 

@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use engram_infer::asr::{AsrModel, TranscribeOptions};
+use engram_infer::digest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::cache;
 use crate::checkpoint::write_file;
-use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::program::Program;
-use crate::recognise::{AsrModel, TranscribeOptions};
 
 /// Clips per batch.
 const CLIPS_PER_BATCH: usize = 8;

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 
 use candle_core::{Device, Tensor};
+use engram_infer::asr::embedding_scale;
+use engram_infer::digest;
+use engram_infer::encode::{Encoder, Prepared};
 use engram_models::ModelError;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::corpus::Corpus;
 use super::embedding_store::{ContentHash, EmbeddingStore, content_hash};
-use crate::digest;
-use crate::encode::{Encoder, Prepared};
 use crate::error::{Result, TrainError};
 use crate::log::Progress;
-use crate::recognise::embedding_scale;
 
 /// Images that are decoded and encoded together.
 const IMAGES_PER_BATCH: usize = 64;

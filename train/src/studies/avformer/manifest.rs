@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use engram_data::DataError;
 use engram_data::speech::manifest::{Clip, read_manifest};
 use engram_data::world::speech::SAMPLE_RATE;
+use engram_infer::asr::{MAX_FRAMES, sample_evenly};
 use rayon::prelude::*;
 
 use super::corpus::ClipWithFrames;
 use super::settings::OnError;
 use crate::error::{Result, TrainError};
 use crate::log::Progress;
-use crate::recognise::{MAX_FRAMES, sample_evenly};
 
 /// Audio files that are read together.
 const FILES_PER_BATCH: usize = 64;
@@ -138,7 +138,7 @@ impl Manifest {
             Some(first) => {
                 let (path, count) = (&self.path, self.skipped.len());
                 let reason = format!("{path}: all {count} clips are skipped; the first: {first}");
-                Err(TrainError::Transcribe { reason })
+                Err(TrainError::Manifest { reason })
             }
         }
     }
@@ -192,6 +192,6 @@ impl Manifest {
     }
 
     pub(super) fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
-        TrainError::Transcribe { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+        TrainError::Manifest { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }
 }

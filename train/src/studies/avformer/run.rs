@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use engram_infer::asr::AvformerRunConfig;
+use engram_infer::finished_run::SUMMARY;
 use serde::{Deserialize, Serialize};
 
 use super::evaluate::TestMetrics;
@@ -16,8 +18,7 @@ use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
-use crate::recognise::AvformerRunConfig;
-use crate::run_folder::{SUMMARY, read_summary};
+use crate::run_folder::read_summary;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 

@@ -2,12 +2,11 @@
 
 use engram_data::audio::noise::NoiseKind;
 use engram_data::world::audiovisual::{MAX_SNR_DB, NoiseSettings};
+use engram_infer::asr::{MAX_FRAMES, MAX_SILENCE_SECONDS};
 use engram_models::adapter::AdapterConfig;
 use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::recognise::{MAX_FRAMES, MAX_SILENCE_SECONDS};
 
 /// Views of each name's image in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
@@ -49,7 +48,7 @@ pub struct AvformerData {
     pub cache: String,
     /// Gigabytes of memory to cache each clip's input states to the first block. Clips beyond it
     /// are read and embedded in each step.
-    #[serde(skip_serializing_if = "is_usual_size")]
+    #[serde(skip_serializing_if = "is_default_size")]
     #[schemars(extend("default" = STATE_CACHE_GB))]
     pub state_cache_gb: f64,
     /// Frames shown per clip, one visual token each.

@@ -8,6 +8,9 @@ use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::count_word_errors;
+use engram_infer::asr::{AsrModel, VisualInput, open_avformer};
+use engram_infer::digest;
+use engram_infer::encode::Encoder;
 use engram_models::avformer::{Avformer, FrozenAsrModel, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -24,11 +27,8 @@ use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, OnError, ProjectionBiasInit};
 use super::transcription::Embedded;
-use crate::digest;
-use crate::encode::Encoder;
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
-use crate::recognise::{AsrModel, VisualInput, open_avformer};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use engram_data::image::DecodedImage;
+use engram_infer::encode::{Encoder, Prepared};
 use rayon::prelude::*;
 
 use super::corpus::ClipWithFrames;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel};
 use super::study::AvformerStudy;
-use crate::encode::{Encoder, Prepared};
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{StepContext, Study, StudyResult};
 

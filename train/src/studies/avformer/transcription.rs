@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use candle_core::{DType, Device, Tensor};
+use engram_infer::asr::{VisualInput, sample_evenly};
 use engram_models::avformer::{Avformer, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
@@ -16,7 +17,6 @@ use super::corpus::ClipWithFrames;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
 use crate::log::Progress;
-use crate::recognise::{VisualInput, sample_evenly};
 use crate::stop::Stop;
 use crate::study::StudyResult;
 

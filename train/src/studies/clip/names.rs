@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 
 use candle_core::{Device, Tensor};
+use engram_infer::InferError;
+use engram_infer::digest;
+use engram_infer::encode::{Encoder, Item, Prepared};
 use rand::SeedableRng;
 use rand::distr::{Distribution, Uniform};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
-use crate::digest;
-use crate::encode::{Encoder, Item, Prepared};
 use crate::error::{Result, TrainError};
 
 /// The width of hashed-word vectors, as in common small sentence encoders.
@@ -30,7 +31,7 @@ impl NameVectors {
     /// is empty.
     ///
     /// # Errors
-    /// The errors of [`Encoder::open`]; [`TrainError::Encoder`] for a model without a text encoder.
+    /// The errors of [`Encoder::open`]; [`InferError::Encoder`] for a model without a text encoder.
     pub fn new(names: &[&str], text_encoder: &str) -> Result<Self> {
         let (vectors, width, from) = match text_encoder {
             "" => {
@@ -41,11 +42,11 @@ impl NameVectors {
                 let encoder = Encoder::open(location)?;
                 if !encoder.modalities().text {
                     let (name, reason) = (location.to_owned(), "does not encode text".to_owned());
-                    return Err(TrainError::Encoder { name, reason });
+                    return Err(InferError::Encoder { name, reason }.into());
                 }
                 let prepare =
                     |name: &&str| encoder.prepare(Item { text: Some(*name), image: None });
-                let prepared = names.iter().map(prepare).collect::<Result<Vec<Prepared>>>()?;
+                let prepared = names.iter().map(prepare).collect::<Result<Vec<Prepared>, _>>()?;
                 let vectors = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
                 (vectors, encoder.width(), encoder.name().to_owned())
             }

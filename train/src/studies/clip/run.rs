@@ -1,7 +1,7 @@
 //! Training and testing one run.
 //!
 //! The run folder has the usual files. It also has `config.json` and `preprocessor_config.json`, in
-//! the published form of a `CLIPVisionModelWithProjection`, so that [`crate::encode::Encoder`] and
+//! the published form of a `CLIPVisionModelWithProjection`, so that [`engram_infer::encode::Encoder`] and
 //! `transformers` can open it. `summary.json` is written last.
 
 use engram_data::image::Preprocessing;

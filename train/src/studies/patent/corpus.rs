@@ -8,11 +8,11 @@ use engram_data::groups::{anchor_groups, shared_anchors};
 use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
 use engram_data::titles::ClassTitles;
 use engram_data::world::phrases::phrase_world;
+use engram_infer::digest;
 
 use sha2::{Digest, Sha256};
 
 use super::settings::PatentData;
-use crate::digest;
 use crate::study::{Inputs, StudyResult};
 
 /// The data of a recipe. A row is a phrase pair with its class.

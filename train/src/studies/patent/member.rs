@@ -4,6 +4,7 @@ use std::path::Path;
 
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
+use engram_infer::finished_run::{WEIGHTS, check_checksums};
 use engram_models::params::ParameterGroup;
 use serde::{Deserialize, Serialize};
 
@@ -12,11 +13,11 @@ use super::scorer::files_of_run;
 use super::settings::PatentModel;
 use super::study::{PatentStudy, gold_scores};
 use crate::checkpoint::write_file;
-use crate::checksums::{check_checksums, write_checksums};
+use crate::checksums::write_checksums;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::study::Study;
-use crate::trainer::{RunSummary, WEIGHTS};
+use crate::trainer::RunSummary;
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
@@ -65,7 +66,7 @@ impl Member {
     /// Loads a member from its folder.
     ///
     /// # Errors
-    /// [`TrainError::Io`] for a missing file; [`TrainError::BadChecksum`] for a damaged file.
+    /// [`TrainError::Io`] for a missing file; [`InferError::BadChecksum`](engram_infer::InferError::BadChecksum) for a damaged file.
     pub(super) fn load(folder: &Path) -> Result<Self> {
         check_checksums(folder)?;
         let mut recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default())?;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use engram_data::DataError;
 use engram_eval::result::Measure;
+use engram_infer::encode::EncoderFiles;
 use serde::{Deserialize, Serialize};
 
 use super::card;
@@ -25,7 +26,6 @@ use super::settings::{Combination, PatentData, PatentModel};
 use super::study::PatentStudy;
 use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
-use crate::encode::EncoderFiles;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, Variant};

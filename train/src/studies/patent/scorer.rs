@@ -5,13 +5,13 @@ use std::path::Path;
 use candle_core::{DType, Device, Tensor};
 use engram_data::tokenizer::SegmentTokenizer;
 use engram_data::world::phrases::phrase_tokenizer;
+use engram_infer::encode::EncoderFiles;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
 
 use super::sequences::Input;
 use super::settings::{Layout, PatentModel};
-use crate::encode::EncoderFiles;
 use crate::study::StudyResult;
 
 /// The files of the encoder named in `[model]`, or of a fresh one.

@@ -6,6 +6,8 @@ use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
 use engram_eval::metric::pearson::pearson;
 use engram_eval::metric::spearman::spearman;
+use engram_infer::digest;
+use engram_infer::encode::EncoderFiles;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterGroup, Parameters};
 use engram_models::similarity::PairLoss;
@@ -17,8 +19,6 @@ use super::corpus::hash_of_rows;
 use super::scorer::Scorer;
 use super::sequences::{RowBatch, Sequencer};
 use super::settings::PatentModel;
-use crate::digest;
-use crate::encode::EncoderFiles;
 use crate::recipe::{BatchSettings, Phase};
 use crate::stop::Stop;
 use crate::study::{

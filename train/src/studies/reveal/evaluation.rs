@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engram_infer::finished_run::{WEIGHTS, check_checksums};
 use engram_models::kernels::Mode;
 use engram_models::reveal::Reveal;
 use rand::SeedableRng;
@@ -18,13 +19,11 @@ use super::retriever::Retriever;
 use super::run::{TOKENIZER, TestAnswer, in_study, settings, test_answers};
 use super::run_memory::Encoding;
 use super::study::RevealStudy;
-use crate::checksums::check_checksums;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::{check_inputs, lock};
 use crate::stop::Stop;
 use crate::study::{Study, StudyError, StudyResult};
-use crate::trainer::WEIGHTS;
 
 /// A finished run with its data and weights.
 pub struct FinishedRun {

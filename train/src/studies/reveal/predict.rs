@@ -10,6 +10,7 @@ use engram_data::image::Preprocessing;
 use engram_data::text_to_text::T5Tokenizer;
 use engram_data::world::haystack::WorldId;
 use engram_data::{DataError, read_text};
+use engram_infer::finished_run::{WEIGHTS, check_checksums};
 use engram_memory::Entry;
 use engram_memory::search::Hit;
 use engram_models::kernels::Mode;
@@ -30,12 +31,10 @@ use super::run::{MODEL, TOKENIZER};
 use super::run_memory::Encoding;
 use super::sequences::Sequencer;
 use super::settings::{RevealData, RevealMemory};
-use crate::checksums::check_checksums;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::study::StudyResult;
-use crate::trainer::WEIGHTS;
 
 /// A line of the input: a question about an image, or an image to describe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

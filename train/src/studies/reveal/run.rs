@@ -11,6 +11,7 @@ use engram_data::DataError;
 use engram_data::world::attributes::Source;
 use engram_durable as durable;
 use engram_eval::result::Measure;
+use engram_infer::finished_run::SUMMARY;
 use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
@@ -31,7 +32,7 @@ use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
-use crate::run_folder::{SUMMARY, read_summary};
+use crate::run_folder::read_summary;
 use crate::stop::Stop;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_data::text_to_text::T5Tokenizer;
+use engram_infer::digest;
 use engram_memory::Entry;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -29,7 +30,6 @@ use super::settings::{
     Examples, Knowledge, RevealData, RevealFeed, RevealMemory, RevealModel, Size,
 };
 use super::sizes::{config_of, fit};
-use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
 use crate::stop::Stop;
 use crate::study::{

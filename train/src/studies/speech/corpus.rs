@@ -10,13 +10,13 @@ use engram_data::speech::manifest::{Clip, read_manifest};
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::{SAMPLE_RATE, Sentence, SpokenClip, Voice, voices};
+use engram_infer::digest;
 use engram_models::speech::log_mel::HOP;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::settings::SpeechData;
-use crate::digest;
 use crate::error::{Result, TrainError};
 
 /// The number of voices that speak at once in babble noise.
@@ -132,7 +132,7 @@ impl Corpus {
     /// Checks that clips from files have texts, and that the vocabulary covers them.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] naming the manifest and the line.
+    /// [`TrainError::Manifest`] naming the manifest and the line.
     pub fn check_texts(&self, tokeniser: &SpeechTokenizer) -> Result<()> {
         let Source::Files { train, validation, test } = &self.source else { return Ok(()) };
         for manifest in [train, validation, test] {
@@ -154,7 +154,7 @@ impl Corpus {
     /// `clip` has no effect, and the first `voices` voices speak, or all for 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
     /// that is too long or shorter than one frame.
     pub fn training(&self, clip: usize, voices: usize, rng: &mut ChaCha8Rng) -> Result<Utterance> {
         let speed = rng.random_range(0..self.data.speeds.len());
@@ -268,7 +268,7 @@ impl Manifest {
     }
 
     fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
-        TrainError::Transcribe { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+        TrainError::Manifest { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }
 }
 

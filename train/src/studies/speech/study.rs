@@ -6,6 +6,7 @@ use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::wer::count_word_errors;
+use engram_infer::digest;
 use engram_models::adapter::Adapters;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterGroup, Parameters};
@@ -23,7 +24,6 @@ use sha2::{Digest, Sha256};
 use super::corpus::{Corpus, Utterance};
 use super::model::SpeechModules;
 use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
-use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
 use crate::stop::Stop;
 use crate::study::{

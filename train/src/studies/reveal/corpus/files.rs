@@ -11,13 +11,13 @@ use engram_data::image::Preprocessing;
 use engram_data::knowledge::vqa::VisualQuestion;
 use engram_data::knowledge::{Content, Knowledge};
 use engram_data::world::questions::{Part, Split};
+use engram_infer::digest;
 use engram_memory::Entry;
 
 use super::components::Components;
 use super::read::{CaptionedImage, ParsedEntry, ParsedFiles};
 use super::split::{Draw, ImageWithExamples, splits};
 use super::{Corpus, CorpusEntry, Example, ImageFiles, Images, MetricKind, Task, sources_of};
-use crate::digest;
 use crate::studies::reveal::settings::{OnBadImage, RevealData};
 use crate::study::StudyResult;
 

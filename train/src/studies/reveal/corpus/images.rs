@@ -104,7 +104,7 @@ impl ImageFiles {
             let path = &self.paths[index];
             let bytes = std::fs::read(path)
                 .map_err(|source| DataError::Io { path: path.clone(), source })?;
-            Ok(crate::digest::of_bytes(bytes))
+            Ok(engram_infer::digest::of_bytes(bytes))
         };
         (0..self.paths.len()).into_par_iter().map(checked).collect()
     }

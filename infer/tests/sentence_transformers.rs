@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engram_train::encode::{Encoder, Item, PromptChoice};
+use engram_infer::encode::{Encoder, Item, PromptChoice};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
