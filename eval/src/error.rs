@@ -51,6 +51,12 @@ pub enum EvalError {
         /// The file.
         file: String,
     },
+    /// Nothing was given to evaluate.
+    #[error("there are no {items}; give at least one")]
+    NothingToEvaluate {
+        /// The missing items, in the plural.
+        items: &'static str,
+    },
     /// The content of the file has the wrong format.
     #[error("{location}: {reason}; {remedy}")]
     Malformed {

@@ -12,6 +12,7 @@
 //! | [`caption`] | image captions: COCO and NoCaps files, BLEU, ROUGE-L, CIDEr, by image and by domain |
 //! | [`source`] | reads files and decompresses gzip |
 //! | [`wer`] | speech: word and character error rates, alignments, confusions, rare words |
+//! | [`texts`] | translations and other texts: chrF and chrF++ |
 //! | [`vqa`] | visual question answering: VQA v2 and OK-VQA |
 //! | [`aokvqa`], [`haystack`] | A-OKVQA and Visual Haystacks, with their official rules |
 //! | [`retrieval`] | recall, success, reciprocal rank, nDCG, average precision |
@@ -58,6 +59,7 @@ pub mod retrieval;
 pub mod source;
 mod table;
 mod text;
+pub mod texts;
 pub mod tokenise;
 pub mod vqa;
 pub mod wer;

@@ -118,12 +118,12 @@ pub struct CaptionMetrics {
 }
 
 impl CaptionMetrics {
-    /// Name, version and direction of each of [`values`](Self::values), in the same order.
+    /// Name, version, direction and unit of each of [`values`](Self::values), in the same order.
     pub const INFO: [MetricInfo; METRICS] = [
-        bleu::INFO[0],
-        bleu::INFO[1],
-        bleu::INFO[2],
-        bleu::INFO[3],
+        bleu::BLEU_1,
+        bleu::BLEU_2,
+        bleu::BLEU_3,
+        bleu::BLEU_4,
         rouge_l::INFO,
         cider::CIDER_D_INFO,
         cider::CIDER_INFO,

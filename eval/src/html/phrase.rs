@@ -8,11 +8,8 @@ use super::writer::Html;
 use crate::items::Statistic;
 use crate::phrase::{PhraseReport, WorstRow, z_scores};
 
-const WORDS: Words<'static> = Words {
-    value_name: "prediction − gold score, in standard deviations",
-    items: "rows",
-    unit: "",
-};
+const WORDS: Words<'static> =
+    Words { value_name: "prediction − gold score, in standard deviations", items: "rows" };
 
 const COLUMNS: [Column<'static>; 7] = [
     Column { heading: "gold", kind: Kind::Number },
