@@ -21,7 +21,7 @@ fn models(folder: &Path) {
         folder,
         &format!(
             "train speech --recipe {speech} --tiny --quiet --run speech --set phase.best_rq.steps=0 \
-             --set phase.ctc.steps=2 --set data.evaluated=4"
+             --set phase.ctc.steps=2 --set data.evaluation_sentences=4"
         ),
     );
     done(
@@ -39,7 +39,7 @@ fn clips_are_heard_and_seen_from_files() {
     let folder = temporary.path();
     models(folder);
     let train = format!(
-        "train avformer --recipe {} --tiny --quiet --set model.recogniser=speech \
+        "train avformer --recipe {} --tiny --quiet --set model.asr_model=speech \
          --set model.image_encoder=clip --set phase.adapters.steps=2 --set phase.projection.steps=2 \
          --set optimiser.learning_rate=0.05",
         recipe("avformer")
@@ -58,17 +58,17 @@ fn clips_are_heard_and_seen_from_files() {
     refused(folder, "data audiovisual new --snr-db 3 1", "--snr-db");
 
     // The texts equal the texts of the run's own test.
-    let predict = "predict --recogniser speech --adapters run --quiet --input seen/clips.jsonl";
+    let predict = "predict --asr-model speech --adapters run --quiet --input seen/clips.jsonl";
     done(folder, &format!("{predict} --output hyp.tsv"));
     let heard = String::from_utf8(read("hyp.tsv")).unwrap();
-    let own = String::from_utf8(read("run/test/noisy.right.tsv")).unwrap();
+    let own = String::from_utf8(read("run/test/noisy.right_frames.tsv")).unwrap();
     assert_eq!(heard.strip_prefix("id\ttext\n").unwrap(), own);
     // Without frames no image encoder is needed.
     fs::rename(folder.join("clip"), folder.join("elsewhere")).unwrap();
     refused(folder, &format!("{predict} --output x.tsv"), "clip");
     done(folder, &format!("{predict} --frames none --output blind.tsv"));
     let blind = String::from_utf8(read("blind.tsv")).unwrap();
-    let own = String::from_utf8(read("run/test/noisy.nothing.tsv")).unwrap();
+    let own = String::from_utf8(read("run/test/noisy.no_frames.tsv")).unwrap();
     assert_eq!(blind.strip_prefix("id\ttext\n").unwrap(), own);
     done(folder, &format!("{predict} --frames none --output hyp.jsonl"));
     fs::rename(folder.join("elsewhere"), folder.join("clip")).unwrap();
@@ -86,7 +86,7 @@ fn clips_are_heard_and_seen_from_files() {
     refused(folder, &format!("{predict} --beams 3 --output x.tsv"), "--beams");
     refused(
         folder,
-        "predict --recogniser speech --adapters clip --input seen/clips.jsonl --output x.tsv",
+        "predict --asr-model speech --adapters clip --input seen/clips.jsonl --output x.tsv",
         "engram train avformer",
     );
 
@@ -100,7 +100,7 @@ fn clips_are_heard_and_seen_from_files() {
     let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
     fs::write(folder.join("seen/odd.jsonl"), lines.concat()).unwrap();
     fs::write(folder.join("seen/bad.jsonl"), lines[1..3].concat()).unwrap();
-    let odd = "predict --recogniser speech --adapters run --input seen/odd.jsonl --output odd.tsv";
+    let odd = "predict --asr-model speech --adapters run --input seen/odd.jsonl --output odd.tsv";
     refused(folder, &format!("{odd} --quiet"), "broken.png");
     refused(folder, &format!("{odd} --quiet"), "line 2");
     assert!(!folder.join("odd.tsv").exists());
@@ -115,7 +115,7 @@ fn clips_are_heard_and_seen_from_files() {
     assert!(!folder.join("files").exists());
     done(folder, &format!("{learn} --on-error skip --run files"));
     let summary: Value = serde_json::from_slice(&read("files/summary.json")).unwrap();
-    assert_eq!(summary["left_out"].as_array().unwrap().len(), 6);
+    assert_eq!(summary["skipped"].as_array().unwrap().len(), 6);
     let told = done(folder, &format!("{odd} --quiet --on-error skip --json"));
     let summary: Value = serde_json::from_str(&told).unwrap();
     assert_eq!((&summary["clips"], &summary["with_frames"]), (&14.into(), &14.into()));
@@ -157,7 +157,8 @@ fn published_sets_are_learnt_from(folder: &Path, train: &str) {
         let summary = fs::read(folder.join(set).join("summary.json")).unwrap();
         let summary: Value = serde_json::from_slice(&summary).unwrap();
         let right = summary["systems"].as_array().unwrap().iter();
-        let mut right = right.filter(|one| one["utterances"] == "test" && one["system"] == "right");
+        let mut right =
+            right.filter(|one| one["utterances"] == "test" && one["system"] == "right_frames");
         assert_eq!(right.next().unwrap()["wer"]["n"], 8, "{set}");
     }
 }

@@ -203,7 +203,7 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
     ];
     let fine = json!({"text": "fine"});
     for (bad, parts) in [
-        (json!({"id": 7}), &["bad.jsonl:2: the entry 7 has no text", "--only-encodable"][..]),
+        (json!({"id": 7}), &["bad.jsonl:2: the entry 7 has no text", "--skip-unencodable"][..]),
         (json!({"id": 7, "text": " "}), &["bad.jsonl:2: the entry 7 has no text"]),
         (json!({"id": 7, "image": "http://a.b/c.jpg"}), &["bad.jsonl:2", "URL", "--images"]),
         (json!({"id": 7, "image": "none.jpg"}), &["bad.jsonl:2", "pictures/none.jpg", "--images"]),
@@ -223,7 +223,7 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
     write(&[]);
     refused(folder, &build, &["bad.jsonl: has no entry to encode"]);
     write(&[json!({"id": 3}), fine.clone(), json!({"image": "red.png"})]);
-    let output = engram(folder, &[&build[..], &["--only-encodable"]].concat());
+    let output = engram(folder, &[&build[..], &["--skip-unencodable"]].concat());
     assert!(output.status.success());
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("bad.jsonl: skipped 1 entries that cannot be encoded"), "{told}");
@@ -288,9 +288,9 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
     ];
     fs::write(folder.join("entries.jsonl"), lines(&entries)).unwrap();
     let build = ["build", "--entries", "entries.jsonl", "--model", minilm, "--out", "m", "--quiet"];
-    let parts = ["entries.jsonl:5: the entry 5 has only an image", "CLIP", "--only-encodable"];
+    let parts = ["entries.jsonl:5: the entry 5 has only an image", "CLIP", "--skip-unencodable"];
     refused(folder, &build, &parts);
-    done(folder, &[&build[..], &["--only-encodable"]].concat());
+    done(folder, &[&build[..], &["--skip-unencodable"]].concat());
     for (question, id) in [
         ("which town governs the Swiss", 1),
         ("how do leaves make food from the sun", 2),
@@ -381,7 +381,7 @@ fn pictures_of_mobilenet_have_the_neighbours_of_their_stored_features() {
     entries.truncate(2);
     entries.push(json!({"id": 2, "text": "words"}));
     fs::write(folder.join("e.jsonl"), lines(&entries)).unwrap();
-    let parts = ["e.jsonl:3: the entry 2 has no image", "CLIP", "--only-encodable"];
+    let parts = ["e.jsonl:3: the entry 2 has no image", "CLIP", "--skip-unencodable"];
     refused(folder, &[&build[..], &["--out", "n"]].concat(), &parts);
     refused(
         folder,

@@ -17,7 +17,7 @@ use running::{done, engram, engram_with, refused};
 const COMMANDS: [&str; 26] = [
     "predict --vectors v --input IN --output OUT",
     "predict --vectors IN --input i --output OUT",
-    "predict --recogniser r --input i --boost IN --output OUT",
+    "predict --asr-model r --input i --boost IN --output OUT",
     "predict r --haystack IN --output OUT",
     "eval wer --ref IN --hyp h --items OUT",
     "eval wer --ref r --hyp IN --html OUT",
@@ -214,7 +214,7 @@ fn files_that_a_manifest_names_are_inputs() {
     fs::write(folder.join("f.png"), "frame").unwrap();
     for output in ["a.jsonl", "f.png", "./a.jsonl"] {
         for command in [
-            "predict --recogniser none --input clips.jsonl --output",
+            "predict --asr-model none --input clips.jsonl --output",
             "data clips manifest clips.jsonl --out",
         ] {
             refused(folder, &format!("{command} {output}"), "would overwrite the input");

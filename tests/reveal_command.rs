@@ -19,7 +19,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/laptop.toml");
-    done(at, "data world world --pictures 60");
+    done(at, "data world world --images 60");
     let train = format!("train reveal --recipe {} --tiny --run run --quiet", recipe.display());
     let told = done(at, &train);
     assert!(told.contains("held_out") && told.contains("facts changed"), "{told}");
@@ -68,7 +68,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     for (task, reply) in tasks.iter().zip(&replies) {
         assert_eq!(task["answer"], reply["answer"]);
         let among = task["haystack"].as_array().unwrap();
-        for read in reply["read"].as_array().unwrap() {
+        for read in reply["retrieved"].as_array().unwrap() {
             let read = read.as_array().unwrap();
             assert!(read.len() == 10 && read.iter().all(|id| among.contains(id)));
         }
@@ -89,7 +89,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     done(at, "predict run --haystack world/again.jsonl --quiet --output again.jsonl");
     assert_eq!(fs::read(at.join("again.jsonl")).unwrap(), fs::read(at.join("told.jsonl")).unwrap());
     for (reply, told) in replies.iter().zip(lines(&at.join("told.jsonl"))) {
-        assert_eq!((&reply["response"], &reply["said"]), (&told["response"], &told["said"]));
+        assert_eq!((&reply["response"], &reply["answers"]), (&told["response"], &told["answers"]));
     }
     for (was, is, named) in [
         ("smell of", "taste of", "told.jsonl, line 1: the question is not"),
@@ -223,12 +223,12 @@ fn a_grid_of_two_configurations_writes_its_reports() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let grid = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/ablations.toml");
-    let small = "--set data.pictures=60 --set data.vocabulary=600 --set model.d_model=32 \
+    let small = "--set data.max_images=60 --set data.vocabulary=600 --set model.d_model=32 \
                  --set model.d_kv=8 --set model.d_ff=64 --set model.image_width=32 \
-                 --set phase.pictures.steps=2 --set phase.warm-start.steps=2 \
+                 --set phase.images.steps=2 --set phase.warm-start.steps=2 \
                  --set phase.questions.steps=2 --set phase.fine-tune.steps=2";
     let grid = format!("grid {}", grid.display());
-    let run = format!("{grid} --configurations main-asked-with-k-0 {small} --out g --quiet --json");
+    let run = format!("{grid} --configurations main-eval-k-0 {small} --out g --quiet --json");
     let told = done(at, &run);
     let report: Value = serde_json::from_str(&told).unwrap();
     let names = report["configurations"]
@@ -236,7 +236,7 @@ fn a_grid_of_two_configurations_writes_its_reports() {
         .unwrap()
         .iter()
         .map(|one| one["name"].as_str().unwrap());
-    assert_eq!(names.collect::<Vec<_>>(), ["main", "main-asked-with-k-0"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["main", "main-eval-k-0"]);
     assert_eq!(report["claims"][0]["id"], "reveal.memory_over_none");
     assert_eq!(report["claims"].as_array().unwrap().len(), 1);
     assert_eq!(fs::read_to_string(at.join("g/grid.json")).unwrap(), told.trim_end());
@@ -248,9 +248,7 @@ fn a_grid_of_two_configurations_writes_its_reports() {
     assert_eq!(done(at, &run), told);
     assert_eq!(trained().unwrap(), before, "the main configuration was trained again");
     let command = report["configurations"][1]["command"].as_str().unwrap();
-    assert!(
-        command.contains(" --configurations main-asked-with-k-0 --seeds 1 --out g --set data.pict")
-    );
+    assert!(command.contains(" --configurations main-eval-k-0 --seeds 1 --out g --set data.max_"));
     let program = &report["configurations"][0]["runs"][0]["programs"][0];
     assert!(program["sha256"].as_str().unwrap().len() == 64 && *program == report["program"]);
 

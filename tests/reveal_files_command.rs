@@ -64,8 +64,8 @@ max_answer_tokens = 6
 
 [[data.captions]]
 file = "captions.json"
-pictures = "pictures"
-asked = true
+image_folder = "pictures"
+describe = true
 source = "captions"
 
 [[data.questions]]
@@ -96,7 +96,7 @@ key_dim = 8
 
 [memory]
 k = 3
-reencoded = 0.4
+reencoded_fraction = 0.4
 refresh_every = 20
 refresh_lag = 4
 
@@ -155,7 +155,7 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
     let told = done(at, "train reveal --recipe recipe.toml --run run --quiet");
     assert!(told.contains("test examples of captions: 12") && told.contains("note: "), "{told}");
     let summary = json_of(&at.join("run/summary.json"));
-    let judged = summary["judged"].as_array().unwrap();
+    let judged = summary["dataset_metrics"].as_array().unwrap();
     for (judged, command) in judged.iter().zip([
         "eval caption --references run/test/captions-references.json \
          --results run/test/captions-results.json",
@@ -193,11 +193,11 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
         let row = memory.row_of(id.as_i64().unwrap()).unwrap().unwrap();
         memory.entry(row).unwrap().document.unwrap()
     };
-    // `picture` is the index of an image, which is also its document name.
-    let held_out: HashSet<String> = tested.iter().map(|one| one["picture"].to_string()).collect();
+    // `image` is the index of an image, which is also its document name.
+    let held_out: HashSet<String> = tested.iter().map(|one| one["image"].to_string()).collect();
     assert_eq!(held_out.len(), 12);
     for one in &tested {
-        let read = one["read"].as_array().unwrap();
+        let read = one["retrieved"].as_array().unwrap();
         assert_eq!(read.len(), 3);
         assert!(read.iter().all(|id| !held_out.contains(&document(id))), "{one}");
     }
@@ -262,8 +262,8 @@ fn pictures_that_are_missing_are_left_out_of_every_phase() {
     fs::write(at.join("recipe.toml"), recipe.replacen("[[phase]]", pictures, 1)).unwrap();
     let train = "train reveal --recipe recipe.toml --quiet --run";
     refused(at, &format!("{train} run"), "7.jpg, which is missing");
-    for bad in ["leave_out", "text_alone"] {
-        let set = format!("data.bad_pictures=\"{bad}\"");
+    for bad in ["skip", "text_only"] {
+        let set = format!("data.on_bad_image=\"{bad}\"");
         let told = done(at, &format!("{train} {bad} --set {set}"));
         let counted = "1 of 30 described images skipped";
         assert!(told.contains("1 are missing") && told.contains(counted), "{told}");
@@ -281,7 +281,7 @@ fn settings_of_files_are_refused_with_their_line() {
         ("data.test_share=1.5", "data.test_share"),
         ("data.validation_share=0.7", "data.test_share"),
         ("data.test_share=0", "have no example to test with"),
-        ("data.bad_pictures=\"ignore\"", "bad_pictures"),
+        ("data.on_bad_image=\"ignore\"", "on_bad_image"),
         ("data.colour=1", "colour"),
         ("model.frozen_image_share=2", "model.frozen_image_share"),
         ("model.size=\"base\"", "model.size"),

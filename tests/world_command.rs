@@ -36,7 +36,7 @@ fn the_world_fills_a_memory_that_answers_and_follows_a_swap() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     fs::create_dir(folder.join("w")).unwrap();
-    done(folder, "data world w --pictures 120 --size 32 --split test");
+    done(folder, "data world w --images 120 --size 32 --split test");
     let build = "memory build --keys w/keys.npy --values w/values.npy --entries w/entries.jsonl";
     done(folder, &format!("{build} --out m"));
 
@@ -85,8 +85,8 @@ fn the_world_fills_a_memory_that_answers_and_follows_a_swap() {
 fn the_folder_is_new_and_the_same_for_all_threads() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    done(folder, "data world one/w --pictures 60 --views 3 --threads 1");
-    done(folder, "data world two --pictures 60 --views 3 --threads 2");
+    done(folder, "data world one/w --images 60 --views 3 --threads 1");
+    done(folder, "data world two --images 60 --views 3 --threads 2");
     let one = files(&folder.join("one/w"));
     assert_eq!(one, files(&folder.join("two")));
     assert_eq!(one.keys().filter(|name| name.starts_with("views/")).count(), 180);
@@ -95,7 +95,7 @@ fn the_folder_is_new_and_the_same_for_all_threads() {
     refused(folder, "data world two", "two: already contains files; give a new folder");
     refused(folder, "data world two/README.md", "give a new folder");
     refused(folder, "data world ..", "does not end in a folder name");
-    refused(folder, "data world three --pictures 3", "use 40 to 1881");
+    refused(folder, "data world three --images 3", "use 40 to 1881");
     refused(folder, "data world three --size 0", "size is 0");
     refused(folder, "data world three --views 1", "1 is not in 2..=1000");
     assert!(!folder.join("three").exists());
@@ -111,7 +111,7 @@ fn the_examples_of_the_help_work() {
     for example in examples {
         let arguments = example.trim().strip_prefix("engram ").unwrap();
         // A smaller world, because the graph over the whole world takes a minute.
-        let smaller = arguments.replace("data world world", "data world world --pictures 60");
+        let smaller = arguments.replace("data world world", "data world world --images 60");
         done(folder.path(), &smaller);
     }
 }

@@ -48,7 +48,6 @@ pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn is_same_file(from: &Path, to: &Path) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
     let from = fs::metadata(from)?;
     Ok(fs::symlink_metadata(to).is_ok_and(|to| (to.dev(), to.ino()) == (from.dev(), from.ino())))
 }

@@ -24,7 +24,7 @@ Examples:
       --configurations k-1,k-50
   engram grid train/recipes/avformer/ablations.toml --out runs/avformer \\
       --configurations audio-only,joint \\
-      --set model.recogniser=whisper --set model.image_encoder=runs/clip")]
+      --set model.asr_model=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
     /// The grid (TOML)
     file: PathBuf,
@@ -38,7 +38,7 @@ pub struct GridCommand {
     /// Train only these configurations and the main one; claims about others are skipped
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     configurations: Vec<String>,
-    /// Change a value in the recipes of all configurations, for example `data.pictures=100`
+    /// Change a value in the recipes of all configurations, for example `data.max_images=100`
     /// (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -57,7 +57,7 @@ impl GridCommand {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::watch(None)?;
-        interrupt.ended(self.make(interrupt.stop()))
+        interrupt.finish(self.make(interrupt.stop()))
     }
 
     fn make(&self, stop: Stop) -> anyhow::Result<Outcome> {
@@ -94,9 +94,9 @@ impl GridCommand {
 
     fn write(&self, report: &GridReport) -> anyhow::Result<()> {
         let json = serde_json::to_vec_pretty(report)?;
-        output::write_whole(&self.out.join("grid.json"), &json)?;
-        output::write_whole(&self.out.join("grid.md"), report.to_markdown().as_bytes())?;
-        output::write_whole(&self.out.join("grid.html"), report.to_html().as_bytes())
+        output::write_atomic(&self.out.join("grid.json"), &json)?;
+        output::write_atomic(&self.out.join("grid.md"), report.to_markdown().as_bytes())?;
+        output::write_atomic(&self.out.join("grid.html"), report.to_html().as_bytes())
     }
 }
 

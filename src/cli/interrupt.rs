@@ -45,11 +45,12 @@ impl Interrupt {
         let signals = watched();
         let second = Arc::new(AtomicBool::new(false));
         for signal in &signals {
-            let told = "cannot register a signal handler";
+            let failed = "cannot register a signal handler";
             // In this order: the first signal finds `second` unset.
             let (code, flag) = (exit_code(*signal).into(), Arc::clone(&second));
-            signal_hook::flag::register_conditional_shutdown(*signal, code, flag).context(told)?;
-            signal_hook::flag::register(*signal, Arc::clone(&second)).context(told)?;
+            signal_hook::flag::register_conditional_shutdown(*signal, code, flag)
+                .context(failed)?;
+            signal_hook::flag::register(*signal, Arc::clone(&second)).context(failed)?;
         }
         let mut arriving = Signals::new(&signals).context("cannot watch for signals")?;
         let (stop, first, resume) =
@@ -69,7 +70,7 @@ impl Interrupt {
                 thread::sleep(PATIENCE);
             }
             // All steps are saved, so exiting here loses nothing.
-            output::note(&resume.in_words(), false);
+            output::note(&resume.message(), false);
             std::process::exit(exit_code(signal).into());
         });
         Ok(this)
@@ -81,7 +82,7 @@ impl Interrupt {
     }
 
     /// Converts a [`TrainError::Stopped`] to [`Outcome::Stopped`] and prints how to continue.
-    pub(super) fn ended(&self, result: anyhow::Result<Outcome>) -> anyhow::Result<Outcome> {
+    pub(super) fn finish(&self, result: anyhow::Result<Outcome>) -> anyhow::Result<Outcome> {
         let Err(error) = &result else { return result };
         let is_stopped = |cause: &(dyn std::error::Error + 'static)| {
             matches!(cause.downcast_ref(), Some(TrainError::Stopped { .. }))
@@ -89,13 +90,13 @@ impl Interrupt {
         if !error.chain().any(is_stopped) {
             return result;
         }
-        output::note(&self.resume.in_words(), false);
+        output::note(&self.resume.message(), false);
         Ok(Outcome::Stopped(exit_code(self.signal.load(Ordering::SeqCst))))
     }
 }
 
 impl Resume {
-    fn in_words(&self) -> String {
+    fn message(&self) -> String {
         let Self { run, command } = self;
         let Some(run) = run else {
             return format!("stopped; finished runs are kept. Continue with:\n  {command}");
@@ -126,8 +127,8 @@ fn watched() -> Vec<i32> {
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     match ignored {
         Some(mask) => {
-            let is_heard = |signal: &i32| mask >> (signal - 1) & 1 == 0;
-            [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_heard).collect()
+            let is_watched = |signal: &i32| mask >> (signal - 1) & 1 == 0;
+            [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_watched).collect()
         }
         // Other systems do not report ignored signals.
         None => vec![SIGINT, SIGTERM],

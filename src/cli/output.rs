@@ -12,18 +12,18 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// The path of standard output; `-` on the command line.
 pub const STDOUT: &str = "/dev/stdout";
 /// Whether an output file is standard output. Reports then go to standard error.
-static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+static STDOUT_IS_RESERVED: AtomicBool = AtomicBool::new(false);
 
 /// The largest number of symbolic links that a path may follow, as on Linux.
-const LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Writes a temporary file in the same folder, syncs it and renames it to `path`.
 ///
 /// A symbolic link is followed: its target is replaced, not the link. A pipe or a device is written
 /// directly.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
-        let mut file = WholeFile::create(path)?;
+        let mut file = AtomicFile::create(path)?;
         file.write_all(bytes)?;
         file.commit()
     };
@@ -31,8 +31,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Reserves standard output for an output file; reports go to standard error from now on.
-pub fn leave_stdout_to_an_output() {
-    STDOUT_IS_TAKEN.store(true, Ordering::Relaxed);
+pub fn reserve_stdout() {
+    STDOUT_IS_RESERVED.store(true, Ordering::Relaxed);
 }
 
 /// The error for a file that could not be written, with a remedy.
@@ -46,8 +46,8 @@ pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
 }
 
 /// A file that is written in parts and becomes visible at [`commit`](Self::commit), as with
-/// [`write_whole`]. Without a commit it is removed.
-pub enum WholeFile {
+/// [`write_atomic`]. Without a commit it is removed.
+pub enum AtomicFile {
     /// Standard output by its own handle: it may be a file that other processes also write to.
     Stdout(io::StdoutLock<'static>),
     /// A pipe or a device.
@@ -56,7 +56,7 @@ pub enum WholeFile {
     Beside(FileWriter),
 }
 
-impl WholeFile {
+impl AtomicFile {
     pub fn create(path: &Path) -> io::Result<Self> {
         if path == Path::new(STDOUT) {
             return Ok(Self::Stdout(io::stdout().lock()));
@@ -64,7 +64,7 @@ impl WholeFile {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return open_device(path).map(Self::Device);
         }
-        FileWriter::create(&behind_links(path)?).map(Self::Beside)
+        FileWriter::create(&follow_links(path)?).map(Self::Beside)
     }
 
     /// Renames the temporary file to its final path.
@@ -85,7 +85,7 @@ impl WholeFile {
     }
 }
 
-impl Write for WholeFile {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.writer().write(bytes)
     }
@@ -96,9 +96,9 @@ impl Write for WholeFile {
 }
 
 /// Follows symbolic links to the final path, whether or not a file exists there.
-pub fn behind_links(path: &Path) -> io::Result<PathBuf> {
+pub fn follow_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
-    for _ in 0..LINKS {
+    for _ in 0..MAX_LINKS {
         let Ok(target) = fs::read_link(&path) else { return Ok(path) };
         // A relative target starts at the link's folder.
         path = path.parent().unwrap_or(Path::new("")).join(target);
@@ -140,10 +140,10 @@ pub fn check_new_folder(folder: &Path) -> anyhow::Result<()> {
 
 /// Creates a folder and its missing parents.
 pub fn create_folder(folder: &Path) -> anyhow::Result<()> {
-    let told = || {
+    let failed = || {
         format!("{}: could not be created; check the path and its permissions", folder.display())
     };
-    engram_durable::create_folder(folder).with_context(told)
+    engram_durable::create_folder(folder).with_context(failed)
 }
 
 /// Prints a value as pretty JSON, as [`print`] prints text.
@@ -154,7 +154,7 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 /// Prints a text and a newline to standard output, or to standard error if standard output is
 /// reserved for an output file.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut out: Box<dyn Write> = match STDOUT_IS_TAKEN.load(Ordering::Relaxed) {
+    let mut out: Box<dyn Write> = match STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
         true => Box::new(io::stderr().lock()),
         false => Box::new(io::stdout().lock()),
     };
@@ -226,12 +226,12 @@ mod tests {
         symlink("file", folder.path().join("inner/second"))?;
         // First without a file, then over an existing file.
         for bytes in [b"first", b"again"] {
-            write_whole(&link, bytes)?;
+            write_atomic(&link, bytes)?;
             assert_eq!(fs::read(&file)?, bytes);
             assert!(link.is_symlink());
         }
         symlink("circle", folder.path().join("circle"))?;
-        assert!(write_whole(&folder.path().join("circle"), b"").is_err());
+        assert!(write_atomic(&folder.path().join("circle"), b"").is_err());
         Ok(())
     }
 
@@ -245,7 +245,7 @@ mod tests {
             let pipe = pipe.clone();
             move || fs::read(pipe)
         });
-        write_whole(&pipe, b"scores")?;
+        write_atomic(&pipe, b"scores")?;
         assert_eq!(reader.join().map_err(|_| anyhow::anyhow!("the reader"))??, b"scores");
         assert!(fs::metadata(&pipe)?.file_type().is_fifo());
         Ok(())

@@ -15,14 +15,14 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::output::{self, STDOUT};
 use roles::{Role, role};
-use same::{holder, is_device, is_same_file, real};
+use same::{containing_run_or_memory, is_device, is_same_file, resolved};
 
 /// The path of standard input; `-` on the command line.
 pub(super) const STDIN: &str = "/dev/stdin";
 
 /// A path and the argument that it came from.
 #[derive(Debug)]
-struct Given {
+struct PathArgument {
     /// The flag (`--output`), or the name of a positional argument.
     argument: String,
     path: PathBuf,
@@ -61,23 +61,24 @@ fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
 /// If an output cannot be created, or would replace an input, another output, or a file of a run or
 /// a memory.
 pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
-    let given = given(command, matches);
-    let outputs: Vec<&Given> = given.iter().filter(|one| one.role.is_output()).collect();
+    let arguments = path_arguments(command, matches);
+    let outputs: Vec<&PathArgument> = arguments.iter().filter(|one| one.role.is_output()).collect();
     for output in &outputs {
-        check_place(output)?;
+        check_output(output)?;
         if is_stdout(&output.path) {
-            output::leave_stdout_to_an_output();
+            output::reserve_stdout();
         }
-        for input in given.iter().filter(|one| !one.role.is_output()) {
+        for input in arguments.iter().filter(|one| !one.role.is_output()) {
             check_input(output, input)?;
         }
     }
     for (number, output) in outputs.iter().enumerate() {
         for other in &outputs[..number] {
-            check_outputs(other, output)?;
+            check_distinct(other, output)?;
         }
     }
-    let from_stdin: Vec<&Given> = given.iter().filter(|one| one.path == Path::new(STDIN)).collect();
+    let from_stdin: Vec<&PathArgument> =
+        arguments.iter().filter(|one| one.path == Path::new(STDIN)).collect();
     if let [one, other, ..] = &from_stdin[..] {
         let (one, other) = (&one.argument, &other.argument);
         bail!("{one} and {other} both read standard input; give one of them a file");
@@ -87,39 +88,43 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
 
 /// Returns an error if `output` would replace one of the files in `named`. These are files that an
 /// input file refers to.
-pub(super) fn check_named<'a>(
+pub(super) fn check_not_overwritten<'a>(
     output: &Path,
     named: impl IntoIterator<Item = &'a Path>,
 ) -> anyhow::Result<()> {
     if output == Path::new(STDOUT) || is_device(output) {
         return Ok(());
     }
-    let place = real(output);
-    let exists = place.exists();
+    let target = resolved(output);
+    let exists = target.exists();
     for file in named {
-        let read = real(file);
+        let read = resolved(file);
         // The frames of a clip may be a folder.
         let is_same =
-            place == read || exists && (place.starts_with(&read) || is_same_file(output, file));
+            target == read || exists && (target.starts_with(&read) || is_same_file(output, file));
         ensure!(!is_same, would_replace(output, "the output", file));
     }
     Ok(())
 }
 
 /// All paths on the command line.
-fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
+fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> {
     let (mut command, mut matches, mut name) = (command, matches, String::new());
-    let mut given = Vec::new();
+    let mut arguments = Vec::new();
     loop {
         for arg in command.get_arguments() {
             let Some(role) = role(&name, arg.get_id().as_str()) else { continue };
             let values = matches.try_get_raw(arg.get_id().as_str()).ok().flatten();
             for value in values.into_iter().flatten() {
-                given.push(Given { argument: shown(arg), path: path(value, role, &name), role });
+                arguments.push(PathArgument {
+                    argument: shown(arg),
+                    path: path(value, role, &name),
+                    role,
+                });
             }
         }
-        let Some((one, below)) = matches.subcommand() else { return given };
-        let Some(found) = command.find_subcommand(one) else { return given };
+        let Some((one, below)) = matches.subcommand() else { return arguments };
+        let Some(found) = command.find_subcommand(one) else { return arguments };
         name = roles::join(&name, one);
         (command, matches) = (found, below);
     }
@@ -146,8 +151,8 @@ fn is_stdout(path: &Path) -> bool {
 }
 
 /// Returns an error if an output cannot be created at its path, or lies in a run or a memory.
-fn check_place(output: &Given) -> anyhow::Result<()> {
-    let Given { argument, path, role } = output;
+fn check_output(output: &PathArgument) -> anyhow::Result<()> {
+    let PathArgument { argument, path, role } = output;
     let shown = path.display();
     if matches!(role, Role::OutputFolder | Role::NewFolder) {
         ensure!(
@@ -183,8 +188,8 @@ fn check_place(output: &Given) -> anyhow::Result<()> {
         return Ok(());
     }
     // A new folder itself is checked by the command that creates it.
-    let place = real(path);
-    if let Some((what, folder)) = holder(&place, *role == Role::OutputFolder) {
+    let target = resolved(path);
+    if let Some((what, folder)) = containing_run_or_memory(&target, *role == Role::OutputFolder) {
         bail!(
             "{shown}: {argument} would write into the {what} {}; give another path",
             folder.display()
@@ -194,18 +199,18 @@ fn check_place(output: &Given) -> anyhow::Result<()> {
 }
 
 /// Returns an error if an output would replace an input.
-fn check_input(output: &Given, input: &Given) -> anyhow::Result<()> {
+fn check_input(output: &PathArgument, input: &PathArgument) -> anyhow::Result<()> {
     if is_device(&output.path) || input.path == Path::new(STDIN) {
         return Ok(());
     }
-    let (place, read) = (real(&output.path), real(&input.path));
-    let is_below = place != read && place.starts_with(&read);
+    let (target, read) = (resolved(&output.path), resolved(&input.path));
+    let is_below = target != read && target.starts_with(&read);
     let replaces = match (input.role, read.is_dir()) {
         (_, false) => is_same_file(&output.path, &input.path),
         // An output folder that is also an input: the command refuses a folder with files.
-        (_, true) if place == read => output.role == Role::OutputFile,
+        (_, true) if target == read => output.role == Role::OutputFile,
         (Role::InputModel, true) => is_below,
-        (Role::Input, true) => is_below && place.is_file(),
+        (Role::Input, true) => is_below && target.is_file(),
         (_, true) => false,
     };
     ensure!(!replaces, would_replace(&output.path, &output.argument, &input.path));
@@ -218,12 +223,12 @@ fn would_replace(output: &Path, argument: &str, read: &Path) -> String {
 }
 
 /// Returns an error if two outputs are the same file, or one is inside the other.
-fn check_outputs(one: &Given, other: &Given) -> anyhow::Result<()> {
+fn check_distinct(one: &PathArgument, other: &PathArgument) -> anyhow::Result<()> {
     let both_stdout = is_stdout(&one.path) && is_stdout(&other.path);
     if !both_stdout && (is_device(&one.path) || is_device(&other.path)) {
         return Ok(());
     }
-    let [a, b] = [&one.path, &other.path].map(|path| real(path));
+    let [a, b] = [&one.path, &other.path].map(|path| resolved(path));
     let is_one = both_stdout
         || a.starts_with(&b)
         || b.starts_with(&a)

@@ -42,22 +42,22 @@ Examples:
   engram predict runs/r1 --haystack world/haystack.jsonl --output replies.jsonl
   engram eval haystack --replies replies.jsonl
   engram predict runs/p1 --input test.csv --output predictions.csv
-  engram predict --recogniser hf://openai/whisper-tiny.en --input talks/ --output talks.tsv
-  engram predict --recogniser hf://openai/whisper-tiny.en --input talk.mp3 --output talk.srt
-  engram predict --recogniser hf://openai/whisper-tiny.en --input talk.mp3 --output talk.txt \\
+  engram predict --asr-model hf://openai/whisper-tiny.en --input talks/ --output talks.tsv
+  engram predict --asr-model hf://openai/whisper-tiny.en --input talk.mp3 --output talk.srt
+  engram predict --asr-model hf://openai/whisper-tiny.en --input talk.mp3 --output talk.txt \\
       --boost names.txt
-  engram predict --recogniser runs/s1 --input talk.mp3 --output talk.jsonl --stream 1
-  arecord -f S16_LE -r 16000 -d 60 | engram predict --recogniser runs/s1 --input - --stream 1 \\
+  engram predict --asr-model runs/s1 --input talk.mp3 --output talk.jsonl --stream 1
+  arecord -f S16_LE -r 16000 -d 60 | engram predict --asr-model runs/s1 --input - --stream 1 \\
       --output talk.txt
-  engram predict --recogniser whisper --input unlabelled.jsonl --format manifest \\
+  engram predict --asr-model whisper --input unlabelled.jsonl --format manifest \\
       --output train.jsonl
-  engram predict --recogniser whisper --adapters runs/a1 --input clips.jsonl --output hyp.tsv
+  engram predict --asr-model whisper --adapters runs/a1 --input clips.jsonl --output hyp.tsv
   engram predict --encoder hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --input validation.csv --output cosine.csv
   engram predict --vectors glove.6B.300d.txt --input validation.csv --output glove.csv")]
 pub struct Predict {
     /// The folder of a finished run
-    #[arg(required_unless_present_any = ["encoder", "vectors", "recogniser"])]
+    #[arg(required_unless_present_any = ["encoder", "vectors", "asr_model"])]
     run: Option<PathBuf>,
     /// Baseline: cosine similarity of a sentence encoder (`hf://owner/name` or a folder)
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "vectors"])]
@@ -102,11 +102,11 @@ pub struct Predict {
 impl Predict {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        if let Some(recogniser) = &self.speech.recogniser {
+        if let Some(asr_model) = &self.speech.asr_model {
             let input = self.input.as_deref().context("give --input")?;
             return match &self.adapted.adapters {
-                Some(run) => self.transcribe_adapted((recogniser, run), input),
-                None => self.transcribe(recogniser, input),
+                Some(run) => self.transcribe_adapted((asr_model, run), input),
+                None => self.transcribe(asr_model, input),
             };
         }
         if self.output.is_dir() {
@@ -146,7 +146,7 @@ impl Predict {
             anyhow::bail!("pair `{}`: the score is {score}; check the model's weights", row.id);
         }
         let bytes = predictions_csv(&rows, &scores);
-        output::write_whole(&self.output, &bytes)?;
+        output::write_atomic(&self.output, &bytes)?;
         let done = format!("{} scores written to {}", scores.len(), self.output.display());
         output::note(&done, self.quiet);
         Ok(Outcome::Done)

@@ -49,7 +49,7 @@ impl ManPages {
         output::create_folder(&self.folder)?;
         let pages = pages(&command)?;
         for (name, page) in &pages {
-            output::write_whole(&self.folder.join(name), page.as_bytes())?;
+            output::write_atomic(&self.folder.join(name), page.as_bytes())?;
         }
         output::print(&format!("{folder}: {} pages", pages.len()))?;
         Ok(Outcome::Done)
@@ -77,8 +77,8 @@ mod tests {
     #[test]
     fn the_help_of_each_command_has_examples() {
         fn check(command: &clap::Command) {
-            let told = command.get_after_help().map(|help| help.to_string()).unwrap_or_default();
-            assert!(told.contains("Example"), "engram … {}", command.get_name());
+            let help = command.get_after_help().map(|help| help.to_string()).unwrap_or_default();
+            assert!(help.contains("Example"), "engram … {}", command.get_name());
             command.get_subcommands().for_each(check);
         }
         let mut command = Cli::command().disable_help_subcommand(true);

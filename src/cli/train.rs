@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::interrupt::Interrupt;
 use super::predict::OnError;
 use super::{Outcome, output};
-pub(super) use tables::rescued_in_words;
+pub(super) use tables::corrected_word_text;
 
 /// Train a model as a recipe describes.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ Examples:
   engram train speech --recipe train/recipes/speech/tiny.toml --run runs/s1
   engram train clip --recipe train/recipes/clip/tiny.toml --run runs/clip
   engram train avformer --recipe train/recipes/avformer/tiny.toml --run runs/a1 \\
-      --set model.recogniser=whisper-tiny.en --set model.image_encoder=runs/clip")]
+      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip")]
 pub struct Train {
     /// The study
     study: Study,
@@ -83,7 +83,7 @@ impl Train {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::watch(Some(self.run.clone()))?;
-        interrupt.ended(self.train(interrupt.stop()))
+        interrupt.finish(self.train(interrupt.stop()))
     }
 
     fn train(&self, stop: Stop) -> anyhow::Result<Outcome> {

@@ -20,7 +20,7 @@ study = "clip"
 seed = 1
 
 [data]
-pictures = 40
+images = 40
 test_views = 3
 
 [model]
@@ -148,7 +148,7 @@ fn settings_that_cannot_be_are_named() {
     let folder = tempfile::tempdir().unwrap();
     for (set, wanted) in [
         ("data.picture=3", "data.picture"),
-        ("data.pictures=1882", "data.pictures"),
+        ("data.images=1882", "data.images"),
         ("data.test_views=0", "data.test_views"),
         ("model.width=3", "model.width"),
         ("model.patch_size=5", "model.patch_size"),

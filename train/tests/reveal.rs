@@ -7,7 +7,7 @@ use std::path::Path;
 
 use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::reveal::evidence::{area, order};
-use engram_train::studies::reveal::run::{RevealSummary, Tested, train_reveal};
+use engram_train::studies::reveal::run::{RevealSummary, TestAnswer, train_reveal};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 
 const RECIPE: &str = r#"
@@ -15,7 +15,7 @@ study = "reveal"
 seed = 1
 
 [data]
-pictures = 40
+max_images = 40
 vocabulary = 300
 evaluated_questions = 20
 
@@ -39,7 +39,7 @@ key_dim = 8
 
 [memory]
 k = 4
-reencoded = 0.5
+reencoded_fraction = 0.5
 refresh_every = 6
 refresh_lag = 3
 
@@ -64,9 +64,9 @@ tensorboard = false
 allow = ["**"]
 
 [[phase]]
-name = "pictures"
+name = "images"
 steps = 1
-feed = { examples = "pictures", contrastive = 1.0, batch = 4 }
+feed = { examples = "images", contrastive = 1.0, batch = 4 }
 
 [[phase]]
 name = "warm-start"
@@ -120,7 +120,7 @@ fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
             assert!(read(&whole) == read(&stopped), "{file} differs after a stop at {stop}");
         }
         // Compared as text: recall@10 of four entries is NaN.
-        let figures = [&resumed, &summary].map(|one| serde_json::to_string(&one.figures).unwrap());
+        let figures = [&resumed, &summary].map(|one| serde_json::to_string(&one.metrics).unwrap());
         assert_eq!(figures[0], figures[1]);
     }
 }
@@ -131,7 +131,7 @@ fn a_model_without_memory_and_one_without_gate_are_trained_as_well() {
     for (name, set) in [
         ("no-memory", &["memory.k=0", "phase.fine-tune.feed.contrastive=0"][..]),
         ("no-gate", &["model.gate=false"]),
-        ("frozen", &["memory.refresh_every=0", "memory.reencoded=0"]),
+        ("frozen", &["memory.refresh_every=0", "memory.reencoded_fraction=0"]),
         ("one-source", &["data.without_sources=[\"kg\", \"pairs\", \"vqa\"]"]),
     ] {
         let summary = run(&folder.path().join(name), set, RunOptions::default()).unwrap();
@@ -157,12 +157,12 @@ fn settings_that_no_run_can_work_with_are_refused_with_their_line() {
     for (set, named) in [
         ("phase.fine-tune.feed.own_knowledge=1.5", "own_knowledge"),
         ("phase.fine-tune.feed.temperature=0", "temperature"),
-        ("phase.pictures.feed.batch=1", "batch"),
-        ("memory.reencoded=2", "reencoded"),
+        ("phase.images.feed.batch=1", "batch"),
+        ("memory.reencoded_fraction=2", "reencoded_fraction"),
         ("memory.refresh_lag=6", "refresh_lag"),
         ("data.without_sources=[\"wikidata\"]", "kg, passages, pairs, vqa"),
         ("data.without_sources=[\"kg\", \"passages\", \"pairs\", \"vqa\"]", "memory.k"),
-        ("data.pictures=7", "40 to 1881"),
+        ("data.max_images=7", "40 to 1881"),
         ("model.num_heads=0", "num_heads"),
         ("model.patch_size=5", "patch_size"),
         ("model.value_tokens=0", "value_tokens"),
@@ -192,7 +192,7 @@ fn a_run_starts_from_the_weights_of_another() {
     let before = folder.path().join("before");
     run(&before, &["phase.fine-tune.steps=0"], RunOptions::default()).unwrap();
     let start = format!("start.run={}", before.display());
-    let rest = [start.as_str(), "phase.pictures.steps=0", "phase.warm-start.steps=0"];
+    let rest = [start.as_str(), "phase.images.steps=0", "phase.warm-start.steps=0"];
     let after = folder.path().join("after");
     let summary = run(&after, &rest, RunOptions::default()).unwrap();
     assert_eq!(summary.steps, 12);
@@ -248,7 +248,7 @@ fn a_run_starts_from_the_weights_of_another() {
 const GRID: &str = r#"
 recipe = "test.toml"
 main = "main"
-shared = ["pictures", "warm-start"]
+shared = ["images", "warm-start"]
 set = ["phase.fine-tune.steps=7", "memory.refresh_every=0", "memory.k=10"]
 
 [[configuration]]
@@ -256,7 +256,7 @@ name = "main"
 description = "as it is"
 
 [[configuration]]
-name = "asked-with-k-0"
+name = "eval-k-0"
 run_of = "main"
 k = 0
 
@@ -275,7 +275,7 @@ set = ["model.gate=false"]
 
 [[configuration]]
 name = "cold-start"
-set = ["phase.pictures.steps=0", "phase.warm-start.steps=0"]
+set = ["phase.images.steps=0", "phase.warm-start.steps=0"]
 
 [[claim]]
 id = "test.same"
@@ -315,20 +315,23 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     assert_eq!(begun.last().unwrap().steps_left, 7);
     assert_eq!(begun[0].steps_left, 2 * (2 * 3 + 4 * 7));
     let tested =
-        |name: &str| Tested::read(&folder.path().join("seed-1").join(name).join("test.jsonl"));
-    let (main, alone) = (tested("main").unwrap(), tested("asked-with-k-0").unwrap());
-    assert!(main.iter().all(|one| one.read.len() == 10) && alone.len() == main.len());
-    assert!(alone.iter().all(|one| one.read.is_empty()));
+        |name: &str| TestAnswer::read(&folder.path().join("seed-1").join(name).join("test.jsonl"));
+    let (main, alone) = (tested("main").unwrap(), tested("eval-k-0").unwrap());
+    assert!(main.iter().all(|one| one.retrieved.len() == 10) && alone.len() == main.len());
+    assert!(alone.iter().all(|one| one.retrieved.is_empty()));
     let source_of = |id: &i64| {
         let question = main.iter().find(|question| question.entry == Some(*id));
         question.and_then(|question| question.source.as_deref())
     };
     let left = tested("only-pairs").unwrap();
-    assert!(left.iter().all(|one| one.read.len() == 10));
-    let sources: Vec<&str> = left.iter().flat_map(|one| &one.read).filter_map(source_of).collect();
+    assert!(left.iter().all(|one| one.retrieved.len() == 10));
+    let sources: Vec<&str> =
+        left.iter().flat_map(|one| &one.retrieved).filter_map(source_of).collect();
     assert!(!sources.is_empty() && sources.iter().all(|source| *source == "pairs"));
-    assert!(main.iter().flat_map(|one| &one.read).filter_map(source_of).any(|one| one != "pairs"));
-    assert!(tested("k-2").unwrap().iter().all(|one| one.read.len() == 2));
+    assert!(
+        main.iter().flat_map(|one| &one.retrieved).filter_map(source_of).any(|one| one != "pairs")
+    );
+    assert!(tested("k-2").unwrap().iter().all(|one| one.retrieved.len() == 2));
 
     // Runs with other seeds get the same tasks.
     let needles = |seed: u64| {
@@ -419,11 +422,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
         ("\"k-2\"", "\"../k-2\"", "it becomes a folder name"),
         ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: there is no configuration `mian`"),
         ("main = \"main\"", "main = \"mian\"", "`main` names `mian`"),
-        (
-            "\"warm-start\"]",
-            "\"warm\"]",
-            "`warm` is no phase of test.toml; the phases are pictures",
-        ),
+        ("\"warm-start\"]", "\"warm\"]", "`warm` is no phase of test.toml; the phases are images"),
         ("memory.k=2", "memory.l=2", "configuration `k-2`: --set memory.l=2: unknown key `l`"),
         ("within = 0.1", "within = 0", "grid.toml:33: `within`"),
         (

@@ -8,17 +8,17 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use engram_train::studies::reveal::corpus::pictures::squared;
-use engram_train::studies::reveal::corpus::{Corpus, Judge, Task};
+use engram_train::studies::reveal::corpus::images::squared;
+use engram_train::studies::reveal::corpus::{Corpus, MetricKind, Task};
 use engram_train::studies::reveal::run::train_reveal;
-use engram_train::studies::reveal::settings::{BadPictures, RevealData};
+use engram_train::studies::reveal::settings::{OnBadImage, RevealData};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use files::{PICTURES, RECIPE, data_of, write};
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 
 fn load(data: &RevealData) -> Result<Corpus, String> {
-    assert_eq!(data.conflict(), None);
+    assert_eq!(data.first_invalid_key(), None);
     Corpus::load(data, 8, squared(8)).map_err(|error| error.to_string())
 }
 
@@ -46,7 +46,7 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
         for known in [number, item.entry.document.clone()].iter().flatten() {
             assert!(!held_out.contains(known), "{:?}", item.entry);
         }
-        assert_eq!(picture.is_some(), item.picture.is_some());
+        assert_eq!(picture.is_some(), item.image.is_some());
         // An entry belongs to its image, and the image's example does not retrieve it.
         let own = format!("entry {}", item.entry.id);
         assert_eq!(picture.is_none(), item.entry.document == Some(own), "{:?}", item.entry);
@@ -58,7 +58,7 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
         assert!(!texts.lines().any(|line| line == format!("answer {document}")), "{document}");
     }
     assert!(texts.contains("answer "));
-    assert_eq!(corpus.training_pictures.len(), 10);
+    assert_eq!(corpus.training_images.len(), 10);
     for example in corpus.train.iter().filter(|example| example.task == Task::Answer) {
         let own = &corpus.items[example.own.unwrap()].entry;
         assert_eq!(
@@ -66,7 +66,7 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
             format!("Question: {} Answer: {}", example.text, example.answers.join(", "))
         );
     }
-    assert!(matches!(corpus.judges[..], [Judge::Captions, Judge::Aokvqa(_)]));
+    assert!(matches!(corpus.metric_kinds[..], [MetricKind::Captions, MetricKind::Aokvqa(_)]));
     // The same files and seed give the same splits; another seed gives other splits.
     assert_eq!(of(&load(&data).unwrap().test), test);
     assert_ne!(of(&load(&RevealData { world_seed: 2, ..data }).unwrap().test), test);
@@ -77,11 +77,11 @@ fn views_are_drawn_by_their_number_whatever_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     let corpus = load(&data).unwrap();
-    let small = load(&RevealData { cached_pictures_mib: 0, ..data }).unwrap();
+    let small = load(&RevealData { image_cache_mib: 0, ..data }).unwrap();
     let wanted = [(0, 0), (0, 20), (0, 21), (3, 20)];
-    let views = corpus.pictures.pixels(&wanted).unwrap();
-    assert_eq!(views, small.pictures.pixels(&wanted).unwrap());
-    assert_eq!(views, corpus.pictures.pixels(&wanted).unwrap());
+    let views = corpus.images.pixels(&wanted).unwrap();
+    assert_eq!(views, small.images.pixels(&wanted).unwrap());
+    assert_eq!(views, corpus.images.pixels(&wanted).unwrap());
     let views: Vec<&[f32]> = views.chunks(3 * 8 * 8).collect();
     assert_eq!(views.len(), 4);
     for (i, one) in views.iter().enumerate() {
@@ -100,8 +100,7 @@ fn a_picture_that_is_missing_or_broken_is_named_and_counted() {
     fs::remove_file(folder.path().join("pictures/5.png")).unwrap();
     // A question whose image does not decode.
     let told = load(&data).err().unwrap();
-    for part in
-        ["aokvqa.json, question q3", "3.png", "1 are missing, 1 do not decode", "text_alone"]
+    for part in ["aokvqa.json, question q3", "3.png", "1 are missing, 1 do not decode", "text_only"]
     {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -110,19 +109,19 @@ fn a_picture_that_is_missing_or_broken_is_named_and_counted() {
     let told = load(&data).err().unwrap();
     assert!(told.contains("question q5") && told.contains("5.png, which is missing"), "{told}");
 
-    data.bad_pictures = BadPictures::LeaveOut;
+    data.on_bad_image = OnBadImage::Skip;
     let corpus = load(&data).unwrap();
     assert_eq!(corpus.train.len() + corpus.validation.len() + corpus.test.len(), PICTURES - 1);
     assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions skipped")));
-    data.bad_pictures = BadPictures::TextAlone;
+    data.on_bad_image = OnBadImage::TextOnly;
     let corpus = load(&data).unwrap();
     let all = corpus.train.iter().chain(&corpus.validation).chain(&corpus.test);
     assert_eq!(all.clone().count(), PICTURES);
-    assert_eq!(all.filter(|example| example.picture.is_none()).count(), 1);
+    assert_eq!(all.filter(|example| example.image.is_none()).count(), 1);
     assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions asked without")));
 
     // An image named only by its captions is never described, and gets no split.
-    let data = RevealData { bad_pictures: BadPictures::TextAlone, ..data_of(folder.path()) };
+    let data = RevealData { on_bad_image: OnBadImage::TextOnly, ..data_of(folder.path()) };
     let data = RevealData { questions: Vec::new(), ..data };
     fs::remove_file(folder.path().join("pictures/5.png")).unwrap();
     let corpus = load(&data).unwrap();
@@ -143,7 +142,7 @@ fn captions_that_are_not_asked_for_keep_to_the_split_of_their_file() {
     use engram_data::world::questions::Split;
     let folder = tempfile::tempdir().unwrap();
     let mut data = data_of(folder.path());
-    data.captions[0].asked = false;
+    data.captions[0].describe = false;
     data.captions[0].split = Some(Split::Test);
     // Other questions, about other images.
     let questions: Vec<Value> = (0..10)
@@ -197,9 +196,9 @@ fn a_copy_of_a_picture_is_on_its_side() {
     for example in own {
         let item = &corpus.items[example.own.unwrap()];
         assert_eq!(item.entry.document, example.document);
-        assert_eq!(item.picture, example.picture);
+        assert_eq!(item.image, example.image);
     }
-    assert_eq!(corpus.training_pictures.len(), 5);
+    assert_eq!(corpus.training_images.len(), 5);
 
     // Other paths to a file, as entries may have them.
     let mut data = data_of(at);
@@ -216,7 +215,7 @@ fn a_copy_of_a_picture_is_on_its_side() {
         if missing {
             // Missing images are identified by their paths.
             fs::remove_file(at.join("pictures/0.png")).unwrap();
-            data.bad_pictures = BadPictures::TextAlone;
+            data.on_bad_image = OnBadImage::TextOnly;
         }
         let corpus = load(&data).unwrap();
         let web = corpus.items.iter().filter(|item| item.entry.source == "web");
@@ -259,7 +258,7 @@ fn training_reads_nothing_of_an_examples_own_document() {
     use engram_models::kernels::Mode;
     use engram_models::params::ParameterBuilder;
     use engram_models::reveal::Reveal;
-    use engram_train::studies::reveal::forward::Known;
+    use engram_train::studies::reveal::forward::BatchTargets;
     use engram_train::studies::reveal::retriever::Retriever;
     use engram_train::studies::reveal::settings::{RevealFeed, RevealMemory, RevealModel};
     use engram_train::studies::reveal::study::RevealStudy;
@@ -269,7 +268,7 @@ fn training_reads_nothing_of_an_examples_own_document() {
     let recipe = Recipe::parse(RECIPE, Path::new("recipe.toml"), &RecipeOptions::default());
     let batch = recipe.unwrap().batch().clone();
     // Retrieval returns everything that it may.
-    let memory = RevealMemory { k: all, reencoded: 0.0, ..RevealMemory::default() };
+    let memory = RevealMemory { k: all, reencoded_fraction: 0.0, ..RevealMemory::default() };
     let settings = (data, RevealModel { image_size: 8, ..RevealModel::default() }, memory);
     let feed = RevealFeed::default();
     let run = folder.path().join("run");
@@ -283,12 +282,16 @@ fn training_reads_nothing_of_an_examples_own_document() {
     let second = corpus.train.iter().find(|one| one.document != first.document).unwrap();
     let asked = [first, second];
     let texts = asked.map(|example| sequencer.asked(example).unwrap());
-    let views = asked.map(|example| example.picture.map(|picture| (picture, 0)));
+    let views = asked.map(|example| example.image.map(|picture| (picture, 0)));
     let input = sequencer.input(corpus, &texts, &views).unwrap();
     let targets = asked.map(|_| sequencer.target(&[5]));
     let documents = asked.map(|example| example.document.as_deref());
-    let known =
-        Known { targets: &targets, own: &[None; 2], replaced: &[false; 2], documents: &documents };
+    let known = BatchTargets {
+        targets: &targets,
+        own: &[None; 2],
+        replaced: &[false; 2],
+        documents: &documents,
+    };
     let forward = study.forward(&model, Some(&retriever));
     let losses = forward.losses(&input, known, &feed, &Mode::evaluate()).unwrap();
     let found = losses.parts.iter().find(|(name, _)| name == "distinct_retrieved").unwrap().1;
@@ -377,6 +380,6 @@ fn a_picture_on_two_sides_is_refused() {
     data.captions.push(data.captions[0].clone());
     let told = load(&data).err().unwrap();
     assert!(told.contains("image 0") && told.contains("already"), "{told}");
-    data.captions.iter_mut().for_each(|file| file.asked = false);
-    assert_eq!(data.conflict().unwrap().0, "captions");
+    data.captions.iter_mut().for_each(|file| file.describe = false);
+    assert_eq!(data.first_invalid_key().unwrap().0, "captions");
 }

@@ -29,9 +29,12 @@ fn the_recipes_of_published_sizes_are_those_sizes() {
         let model: RevealModel = recipe.model().unwrap();
         let (data, memory): (RevealData, RevealMemory) =
             (recipe.data().unwrap(), recipe.memory().unwrap());
-        assert_eq!((model.conflict(), data.conflict(), memory.conflict()), (None, None, None));
+        assert_eq!(
+            (model.first_invalid_key(), data.first_invalid_key(), memory.first_invalid_key()),
+            (None, None, None)
+        );
         for feed in recipe.feed::<RevealFeed>().unwrap() {
-            assert_eq!(feed.conflict(), None);
+            assert_eq!(feed.first_invalid_key(), None);
         }
         let config = config_of(&model, &Published::default());
         assert_eq!(config, published, "{name}");

@@ -23,7 +23,7 @@ seed = 1
 sentences = 16
 evaluated = 3
 speeds = [0.9, 1.0]
-noise_alone = 0.2
+noise_only = 0.2
 
 [model]
 layers = 1
@@ -226,7 +226,7 @@ fn clips_of_files_are_learnt_and_those_too_short_for_their_texts_counted() {
         }
     });
     let mut set = of_manifest(&path);
-    let more = ["batch.examples=3", "phase.best_rq.steps=1", "data.noise_alone=0"];
+    let more = ["batch.examples=3", "phase.best_rq.steps=1", "data.noise_only=0"];
     set.extend(more.map(String::from));
     let run = folder.path().join("run");
     let summary = try_run(&run, &set, RunOptions::default()).unwrap().unwrap();
@@ -278,7 +278,7 @@ fn texts_and_clips_that_cannot_be_are_named() {
     assert!(error(&missing, "").contains("nowhere.wav"));
     assert!(error(&keep, "data.test=").contains("test"));
     assert!(error(&keep, "data.speeds=[3.0]").contains("speeds"));
-    assert!(error(&keep, "data.noise_alone=2").contains("noise_alone"));
+    assert!(error(&keep, "data.noise_only=2").contains("noise_only"));
     assert!(error(&keep, "data.max_seconds=0.2").contains("line"));
     assert!(error(&keep, "batch.tokens=100").contains("tokens"));
     assert!(error(&keep, "evaluation.early_stop=2").contains("early_stop"));

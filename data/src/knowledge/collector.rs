@@ -78,20 +78,20 @@ impl fmt::Display for Note {
     }
 }
 
-/// The outcome of the rows of a data set.
+/// The outcome of the records of a data set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Rows of tables and items of lists that were read, without blank lines.
-    pub rows: u64,
-    /// Entries made from the rows.
+    pub records: u64,
+    /// Entries made from the records.
     pub entries: u64,
-    /// Skipped rows, by reason.
+    /// Skipped records, by reason.
     pub skipped: BTreeMap<Reason, u64>,
     /// Notes on the entries.
     pub notes: BTreeMap<Note, u64>,
 }
 
-/// Receives the items of the readers and counts rows.
+/// Receives the items of the readers and counts records.
 pub struct Collector<'s> {
     sink: Box<dyn FnMut(Knowledge) -> Result<(), DataError> + 's>,
     skips_bad_rows: bool,
@@ -116,7 +116,7 @@ impl<'s> Collector<'s> {
     }
 
     pub(super) fn row(&mut self) {
-        self.counts.rows += 1;
+        self.counts.records += 1;
     }
 
     pub(super) fn give(&mut self, knowledge: Knowledge) -> Result<(), DataError> {

@@ -23,7 +23,7 @@ fn captions_become_images_with_texts() {
             r#"{"source":"coco","document":"7","image":"val2017/7.jpg","text":"two dogs"}"#,
         ]
     );
-    assert_eq!(counts.rows, 4);
+    assert_eq!(counts.records, 4);
     assert_eq!(counts.skipped, skipped([(Reason::NoText, 1), (Reason::NoImage, 1)]));
     options.join = true;
     let (lines, _) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
@@ -75,7 +75,7 @@ fn real_captions() {
         read(false, |to| coco::read(Input::open(folder.join(name))?, &options, to)).unwrap()
     };
     let (lines, counts) = coco("captions_val2017.json", false);
-    assert_eq!((lines.len(), counts.rows, counts.skipped.len()), (25_014, 25_014, 0));
+    assert_eq!((lines.len(), counts.records, counts.skipped.len()), (25_014, 25_014, 0));
     assert_eq!(coco("captions_val2017.json", true).0.len(), 5_000);
     assert_eq!(coco("captions_train2017_mini.json", false).0.len(), 400);
 }

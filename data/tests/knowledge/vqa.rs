@@ -30,7 +30,7 @@ fn questions_come_with_their_answers() {
             r#""question":"What?","answer":["dog","cat"]}"#
         )
     );
-    assert_eq!((lines.len(), counts.rows), (3, 4));
+    assert_eq!((lines.len(), counts.records), (3, 4));
     assert_eq!(counts.skipped, skipped([(Reason::NoAnswer, 1), (Reason::NoQuestion, 1)]));
     options = VqaOptions { per_image: true, ..VqaOptions::default() };
     let (lines, _) = vqa(&options);
@@ -91,7 +91,7 @@ fn real_questions() {
         assert_eq!(aokvqa("aokvqa_v1p0_val.json", false).0.len(), 1_145);
         assert_eq!(aokvqa("aokvqa_v1p0_val.json", true).0.len(), 1_122);
         let (lines, counts) = aokvqa("aokvqa_v1p0_test.json", false);
-        assert_eq!((lines.len(), counts.rows), (0, 6_702));
+        assert_eq!((lines.len(), counts.records), (0, 6_702));
         assert_eq!(counts.skipped, skipped([(Reason::NoAnswer, 6_702)]));
     }
     if let Some(folder) = real("okvqa") {

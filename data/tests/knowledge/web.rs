@@ -42,7 +42,7 @@ fn web_lines_that_are_no_utf8_are_named_or_counted() {
     let web = |skip| read(skip, |to| web::read(input(file), &WebOptions::default(), to));
     refused(web(false), "data.file, line 2: not UTF-8");
     let (lines, counts) = web(true).unwrap();
-    assert_eq!((lines.len(), counts.rows), (2, 3));
+    assert_eq!((lines.len(), counts.records), (2, 3));
     assert_eq!(counts.skipped, skipped([(Reason::Malformed, 1)]));
 }
 
@@ -51,7 +51,7 @@ proptest! {
     fn web_pairs_come_back(pairs in prop::collection::vec(("[a-z/.:%é]{1,20}", "[^\t\r\n\u{0}-\u{1f}]{0,40}"), 1..30)) {
         let file: String = pairs.iter().map(|(image, caption)| format!("{image}\tx{caption}x\n")).collect();
         let (lines, counts) = read(false, |to| web::read(input(&file), &WebOptions::default(), to)).unwrap();
-        prop_assert_eq!(counts.rows, pairs.len() as u64);
+        prop_assert_eq!(counts.records, pairs.len() as u64);
         let found: Vec<Knowledge> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         for ((image, caption), found) in pairs.into_iter().zip(found) {
             prop_assert_eq!(found.content, Content::ImageText { image, text: format!("x{caption}x") });

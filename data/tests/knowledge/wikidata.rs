@@ -41,7 +41,7 @@ fn edges_become_triples_with_labels() {
                 r#"{"source":"wikidata","document":"Q5","subject":"human","relation":"is a_R","object":"Bob"}"#,
             ]
         );
-        assert_eq!((counts.rows, counts.entries), (3, 4));
+        assert_eq!((counts.records, counts.entries), (3, 4));
         assert_eq!(counts.skipped, skipped([(Reason::SelfLoop, 1)]));
         assert!(counts.notes.is_empty());
     }
@@ -126,7 +126,7 @@ fn bad_edges_and_labels_are_named_or_counted() {
         };
         refused(triples(false), wanted);
         let (lines, counts) = triples(true).unwrap();
-        assert_eq!(lines.len() as u64, counts.rows - 1);
+        assert_eq!(lines.len() as u64, counts.records - 1);
         assert_eq!(counts.skipped, skipped([(Reason::Malformed, 1)]));
     }
     // The file itself is broken, so there is no row to skip.
@@ -170,7 +170,7 @@ fn real_labels() {
     assert_eq!((labels.len(), labels.get("/m/010016")), (14_515, Some("Denton")));
     let (lines, counts) =
         read(false, |to| wikidata::read_descriptions(Input::open(&path)?, "wikidata", to)).unwrap();
-    assert_eq!((lines.len(), counts.rows), (13_666, 14_515));
+    assert_eq!((lines.len(), counts.records), (13_666, 14_515));
     assert_eq!(counts.skipped, skipped([(Reason::NoDescription, 849)]));
     let first = r#"{"source":"wikidata","document":"/m/010016","text":"Denton: city in Texas, United States"}"#;
     assert_eq!(lines[0], first);

@@ -67,7 +67,7 @@ fn wit_rows_become_images_with_six_texts() {
             r#"The dog is a mammal. <extra_id_99>  <extra_id_99> a dog <extra_id_99> A dog in the snow"}"#
         )]
     );
-    assert_eq!((counts.rows, counts.entries), (3, 1));
+    assert_eq!((counts.records, counts.entries), (3, 1));
     assert_eq!(counts.skipped, skipped([(Reason::OtherLanguage, 1), (Reason::NoImage, 1)]));
     let (_, counts) =
         read(false, |to| wit::read(input(&file), &WitOptions::default(), to)).unwrap();

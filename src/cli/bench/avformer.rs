@@ -16,11 +16,11 @@ twice: with cached outputs of the frozen parts, and with log-mel frames, convolu
 embeddings computed in the step, as for new clips.
 
 Example:
-  engram bench avformer --recogniser whisper --image-encoder runs/clip")]
+  engram bench avformer --asr-model whisper --image-encoder runs/clip")]
 pub struct AvformerBench {
     /// The frozen ASR model
     #[arg(long, value_name = "WEIGHTS")]
-    recogniser: String,
+    asr_model: String,
     /// The frozen image encoder
     #[arg(long, value_name = "WEIGHTS")]
     image_encoder: String,
@@ -41,7 +41,7 @@ impl AvformerBench {
             ..AvformerData::default()
         };
         let model = AvformerModel {
-            recogniser: self.recogniser,
+            asr_model: self.asr_model,
             image_encoder: self.image_encoder,
             ..AvformerModel::default()
         };
@@ -52,18 +52,18 @@ impl AvformerBench {
         });
         let times = times.map_err(anyhow::Error::from_boxed)?;
         bar.finish_and_clear();
-        let StepTimes { kept, anew, sound, pictures } = times;
-        let [kept, anew, sound, pictures] = [kept, anew, sound, pictures].map(median);
+        let StepTimes { cached, uncached, audio, images } = times;
+        let [cached, uncached, audio, images] = [cached, uncached, audio, images].map(median);
         output::print(&format!(
             "step with cached frozen outputs     {:>8.1} ms\n\
              step without the cache              {:>8.1} ms ({:.2} times)\n\
              \x20 audio, up to the first block       {:>8.1} ms\n\
              \x20 images                             {:>8.1} ms",
-            1e3 * kept,
-            1e3 * anew,
-            anew / kept.max(1e-9),
-            1e3 * sound,
-            1e3 * pictures
+            1e3 * cached,
+            1e3 * uncached,
+            uncached / cached.max(1e-9),
+            1e3 * audio,
+            1e3 * images
         ))?;
         Ok(Outcome::Done)
     }

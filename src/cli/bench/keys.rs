@@ -40,17 +40,17 @@ impl ClusteredKeys {
         vectors
     }
 
-    /// The next vectors as batches of entries without values. Calls `told` with the keys of each
+    /// The next vectors as batches of entries without values. Calls `on_keys` with the keys of each
     /// batch.
     pub(super) fn batches<'a>(
         &'a mut self,
         rows: usize,
-        mut told: impl FnMut(&[f32]) -> Result<(), MemoryError> + 'a,
+        mut on_keys: impl FnMut(&[f32]) -> Result<(), MemoryError> + 'a,
     ) -> impl Iterator<Item = Result<Batch, MemoryError>> + 'a {
         (0..rows).step_by(BATCH).map(move |first| {
             let count = BATCH.min(rows - first);
             let keys = self.rows(count);
-            told(&keys)?;
+            on_keys(&keys)?;
             let entries = (first as i64..(first + count) as i64).map(Entry::bare).collect();
             Ok(Batch { entries, keys, values: Vec::new() })
         })

@@ -18,8 +18,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::super::{Outcome, output};
+use super::baselines::Baselines;
 use super::keys::{ClusteredKeys, uniform};
-use super::peers::Peers;
 use super::{median, peak_memory};
 
 /// A value of 32 KB: 16 tokens of 1,024 f16 numbers.
@@ -34,12 +34,12 @@ Keys are random unit vectors in 1,000 clusters. Every round times each tool once
 medians. faiss and usearch are timed if PYTHON has them: pip install numpy faiss-cpu usearch
 
 Examples:
-  engram bench memory --python /tmp/peers/bin/python
-  engram bench memory --rows 20000 --hnsw --python /tmp/peers/bin/python")]
+  engram bench memory --python /tmp/baselines/bin/python
+  engram bench memory --keys 20000 --hnsw --python /tmp/baselines/bin/python")]
 pub struct MemoryBench {
     /// Number of keys
     #[arg(long, default_value_t = 100_000)]
-    rows: usize,
+    keys: usize,
     /// Dimension of a key
     #[arg(long, default_value_t = 384)]
     width: usize,
@@ -66,25 +66,25 @@ pub struct MemoryBench {
 impl MemoryBench {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
-        let place = |name: &str| folder.path().join(name);
+        let path = |name: &str| folder.path().join(name);
         let mut clustered = ClusteredKeys::new(self.width);
         let queries = clustered.rows(self.queries);
-        output::write_whole(&place("queries.f32"), &bytes(&queries))?;
-        let mut copy = BufWriter::new(create_new_file(&place("keys.f32"))?);
+        output::write_atomic(&path("queries.f32"), &bytes(&queries))?;
+        let mut copy = BufWriter::new(create_new_file(&path("keys.f32"))?);
         let copied = |keys: &[f32]| {
             let written = copy.write_all(&bytes(keys));
-            written.map_err(|source| MemoryError::Write { file: place("keys.f32"), source })
+            written.map_err(|source| MemoryError::Write { file: path("keys.f32"), source })
         };
         let format = MemoryFormat { width: self.width, normalised: true, values: None };
         let start = Instant::now();
-        let batches = clustered.batches(self.rows, copied);
-        let mut writer = Writer::create(place("memory"), format, self.rows, batches)?;
+        let batches = clustered.batches(self.keys, copied);
+        let mut writer = Writer::create(path("memory"), format, self.keys, batches)?;
         let built = start.elapsed().as_secs_f64();
         copy.flush()?;
         let mut lines =
             vec![format!("build {built:.2} s (create, normalise, write and sync the keys)")];
         if self.hnsw {
-            let bar = output::progress_bar(self.rows, "keys", false);
+            let bar = output::progress_bar(self.keys, "keys", false);
             let start = Instant::now();
             writer.index(GraphSettings::default(), || bar.inc(1))?;
             bar.finish_and_clear();
@@ -96,15 +96,16 @@ impl MemoryBench {
         if self.hnsw {
             ours.push(("engram hnsw", &graphs));
         }
-        let mut peers = Peers::start(&self.python, folder.path(), self.width, self.hnsw)?;
-        let theirs = peers.as_ref().map_or_else(Vec::new, |peers| peers.indexes.clone());
-        lines.extend(peers.as_ref().map(|peers| peers.about.clone()));
+        let mut baselines = Baselines::start(&self.python, folder.path(), self.width, self.hnsw)?;
+        let theirs =
+            baselines.as_ref().map_or_else(Vec::new, |baselines| baselines.indexes.clone());
+        lines.extend(baselines.as_ref().map(|baselines| baselines.about.clone()));
 
         lines.push(String::new());
         lines.push("| search | k | ms | queries / s | recall | time / faiss-flat |".to_owned());
         lines.push("|---|---|---|---|---|---|".to_owned());
         for k in &self.k {
-            let k = &(*k).min(self.rows);
+            let k = &(*k).min(self.keys);
             let queries = Queries { keys: &queries, k: *k };
             let exact = Exact.search(generation, queries, &Filter::default())?;
             let mut times = vec![Vec::new(); ours.len() + theirs.len()];
@@ -117,8 +118,8 @@ impl MemoryBench {
                     recalls[at] = found.recall(&exact);
                 }
                 for (at, name) in theirs.iter().enumerate() {
-                    let Some(peers) = &mut peers else { continue };
-                    let (seconds, recall) = peers.search(name, *k)?;
+                    let Some(baselines) = &mut baselines else { continue };
+                    let (seconds, recall) = baselines.search(name, *k)?;
                     times[ours.len() + at].push(seconds);
                     recalls[ours.len() + at] = recall;
                 }
@@ -141,11 +142,11 @@ impl MemoryBench {
             lines.push(format!(
                 "peak memory of build and search: {} MB, including {} MB of memory-mapped keys",
                 peak / 1_000_000,
-                self.rows * self.width * 4 / 1_000_000
+                self.keys * self.width * 4 / 1_000_000
             ));
         }
         if self.values > 0 {
-            lines.extend(values(&place("values"), self.values, self.rounds.max(1))?);
+            lines.extend(values(&path("values"), self.values, self.rounds.max(1))?);
         }
         output::print(&lines.join("\n"))?;
         Ok(Outcome::Done)

@@ -1,9 +1,9 @@
 //! `engram bench`: benchmarks of the toolkit, also against other tools in the same run.
 
 mod avformer;
+mod baselines;
 mod keys;
 mod memory;
-mod peers;
 mod refresh;
 mod tradeoffs;
 
@@ -15,9 +15,9 @@ use super::Outcome;
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
-  engram bench memory --rows 20000
+  engram bench memory --keys 20000
   engram bench refresh
-  engram bench avformer --recogniser train/bundled/conformer --image-encoder train/bundled/clip")]
+  engram bench avformer --asr-model train/bundled/conformer --image-encoder train/bundled/clip")]
 pub enum Bench {
     Memory(memory::MemoryBench),
     Refresh(refresh::RefreshBench),

@@ -31,18 +31,18 @@ the slowdown of the steps with the worker's share of CPU time.
 
 Examples:
   engram bench refresh
-  engram bench refresh --layers 4        # almost no encoding: the cost of copying and writing")]
+  engram bench refresh --matmuls 4       # almost no encoding: the cost of copying and writing")]
 pub struct RefreshBench {
     /// Number of entries
     #[arg(long, default_value_t = 20_000)]
-    rows: usize,
+    entries: usize,
     /// Dimension of a key and of each of the 8 tokens of a value
     #[arg(long, default_value_t = 256)]
     width: usize,
     /// Number of matrix multiplications per key; 64 take half a millisecond, less than a real
     /// encoder
     #[arg(long, default_value_t = 64)]
-    layers: usize,
+    matmuls: usize,
     /// Number of rounds; each runs with a refresh, then equally long without
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -51,14 +51,14 @@ pub struct RefreshBench {
 /// The measurements of a round.
 struct Round {
     /// Steps per second without a refresh.
-    alone: f64,
+    rate_without_refresh: f64,
     /// Steps per second during a refresh.
-    beside: f64,
+    rate_with_refresh: f64,
     /// The worker's share of CPU time.
     share: f64,
     seconds: f64,
     /// The largest increase in anonymous memory, in bytes.
-    grown: u64,
+    extra_bytes: u64,
 }
 
 impl RefreshBench {
@@ -68,13 +68,13 @@ impl RefreshBench {
         let format = MemoryFormat { width: self.width, normalised: true, values: Some(values) };
         let mut keys = ClusteredKeys::new(self.width);
         let queries = keys.rows(QUERIES);
-        let batches = keys.batches(self.rows, |_| Ok(())).map(|batch| {
+        let batches = keys.batches(self.entries, |_| Ok(())).map(|batch| {
             let batch = batch?;
             Ok(Batch { values: batch.keys.repeat(TOKENS), ..batch })
         });
-        let place = folder.path().join("memory");
-        let mut writer = Some(Writer::create(&place, format, self.rows, batches)?);
-        let memory = Memory::open(&place)?;
+        let path = folder.path().join("memory");
+        let mut writer = Some(Writer::create(&path, format, self.entries, batches)?);
+        let memory = Memory::open(&path)?;
         let mut rounds = Vec::new();
         let bar = output::progress_bar(self.rounds.max(1), "rounds", false);
         for _ in 0..self.rounds.max(1) {
@@ -86,23 +86,24 @@ impl RefreshBench {
         }
         bar.finish_and_clear();
         let middle = |of: fn(&Round) -> f64| median(rounds.iter().map(of).collect());
-        let (alone, beside) = (middle(|round| round.alone), middle(|round| round.beside));
-        let slower = middle(|round| 1.0 - round.beside / round.alone);
+        let without = middle(|round| round.rate_without_refresh);
+        let with = middle(|round| round.rate_with_refresh);
+        let slowdown = middle(|round| 1.0 - round.rate_with_refresh / round.rate_without_refresh);
         output::print(&format!(
             "{} entries of {} numbers with values of {} KB, {} threads; medians of {} rounds\n\
              refresh during the steps: {:.1} s\n\
-             steps/s: {alone:.1} without refresh, {beside:.1} with refresh ({:.1} % fewer)\n\
+             steps/s: {without:.1} without refresh, {with:.1} with refresh ({:.1} % fewer)\n\
              share of CPU time of the worker: {:.1} %\n\
              peak additional memory: {:.0} MB",
-            self.rows,
+            self.entries,
             self.width,
             values.tokens * values.width * 2 / 1024,
             rayon::current_num_threads(),
             rounds.len(),
             middle(|round| round.seconds),
-            100.0 * slower,
+            100.0 * slowdown,
             100.0 * middle(|round| round.share),
-            rounds.iter().map(|round| round.grown).max().unwrap_or(0) as f64 / 1e6,
+            rounds.iter().map(|round| round.extra_bytes).max().unwrap_or(0) as f64 / 1e6,
         ))?;
         Ok(Outcome::Done)
     }
@@ -118,11 +119,11 @@ impl RefreshBench {
         let encode = self.encoder(Arc::clone(&done), Arc::clone(&busy));
         let start = Instant::now();
         let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 0 }, encode);
-        let (mut steps, mut grown) = (0, 0);
-        while done.load(Ordering::Relaxed) < self.rows {
+        let (mut steps, mut extra_bytes) = (0, 0);
+        while done.load(Ordering::Relaxed) < self.entries {
             step(memory, queries)?;
             steps += 1;
-            grown = grown.max(own_memory().saturating_sub(before));
+            extra_bytes = extra_bytes.max(own_memory().saturating_sub(before));
         }
         let seconds = start.elapsed().as_secs_f64();
         let cores = std::thread::available_parallelism()?.get() as f64;
@@ -135,8 +136,9 @@ impl RefreshBench {
             step(memory, queries)?;
             undisturbed += 1;
         }
-        let alone = f64::from(undisturbed) / start.elapsed().as_secs_f64();
-        let round = Round { alone, beside: f64::from(steps) / seconds, share, seconds, grown };
+        let rate_without_refresh = f64::from(undisturbed) / start.elapsed().as_secs_f64();
+        let rate_with_refresh = f64::from(steps) / seconds;
+        let round = Round { rate_without_refresh, rate_with_refresh, share, seconds, extra_bytes };
         Ok((round, adopted.writer))
     }
 
@@ -147,11 +149,11 @@ impl RefreshBench {
         done: Arc<AtomicUsize>,
         busy: Arc<AtomicU64>,
     ) -> impl FnMut(Batch) -> Result<Batch, MemoryError> + Send + 'static {
-        let (width, layers) = (self.width, self.layers);
+        let (width, matmuls) = (self.width, self.matmuls);
         let matrix: Vec<f32> = ClusteredKeys::new(width).rows(width);
         move |mut batch| {
             for key in batch.keys.chunks_mut(width) {
-                for _ in 0..layers {
+                for _ in 0..matmuls {
                     let mut next = vec![0f32; width];
                     for (number, row) in key.iter().zip(matrix.chunks(width)) {
                         next.iter_mut()

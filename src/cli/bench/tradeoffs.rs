@@ -24,7 +24,7 @@ const QUERIES: usize = 1000;
 /// Default number of entries to find for each query.
 const K: usize = 10;
 /// Numbers of entries to find in a graph.
-const WANTED: [usize; 2] = [10, 100];
+const KS: [usize; 2] = [10, 100];
 /// Numbers of candidates per wanted entry in a graph search.
 const CANDIDATES: [usize; 5] = [2, 4, 8, 16, 32];
 /// Query batch sizes: a single user, a training batch, an evaluation.
@@ -32,7 +32,7 @@ const BATCHES: [usize; 3] = [1, 32, 1000];
 /// Number of cache lookups.
 const LOOKUPS: usize = 2000;
 /// Number of rows in a lookup.
-const LOOKED_UP: usize = 100;
+const ROWS_PER_LOOKUP: usize = 100;
 /// The exponent of the Zipf distribution of the rows in lookups.
 const ZIPF: f64 = 1.0;
 /// Number of values in the memory of the cache benchmark.
@@ -59,7 +59,7 @@ Example:
 pub struct TradeoffBench {
     /// Numbers of keys to measure; recall.svg uses the last
     #[arg(long, value_delimiter = ',', default_value = "2000,5000,10000,20000")]
-    rows: Vec<usize>,
+    keys: Vec<usize>,
     /// Dimension of a key
     #[arg(long, default_value_t = 384)]
     width: usize,
@@ -80,15 +80,15 @@ impl TradeoffBench {
             lines.push(Line::new(format!("exact, batch {batch}"), Vec::new()));
         }
         lines.push(Line::new("graph, batch 1", Vec::new()));
-        let bar = output::progress_bar(self.rows.iter().sum(), "keys in graphs", false);
+        let bar = output::progress_bar(self.keys.iter().sum(), "keys in graphs", false);
         let mut recall = Vec::new();
-        for rows in &self.rows {
+        for count in &self.keys {
             let mut keys = ClusteredKeys::new(self.width);
             let queries = keys.rows(QUERIES);
             let format = MemoryFormat { width: self.width, normalised: true, values: None };
-            let place = folder.path().join(rows.to_string());
-            let batches = keys.batches(*rows, |_| Ok(()));
-            let mut writer = Writer::create(place, format, *rows, batches)?;
+            let path = folder.path().join(count.to_string());
+            let batches = keys.batches(*count, |_| Ok(()));
+            let mut writer = Writer::create(path, format, *count, batches)?;
             writer.index(GraphSettings::default(), || bar.inc(1))?;
             let generation = writer.generation();
             let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH)?;
@@ -97,7 +97,7 @@ impl TradeoffBench {
             {
                 let some = Queries { keys: &queries[..batch * self.width], k: K };
                 let seconds = self.seconds(index, generation, some)?;
-                line.points.push((*rows as f64, 1000.0 * seconds / batch as f64));
+                line.points.push((*count as f64, 1000.0 * seconds / batch as f64));
             }
             recall = self.recall(generation, &queries)?;
         }
@@ -142,7 +142,7 @@ impl TradeoffBench {
     fn recall(&self, generation: &Generation, keys: &[f32]) -> anyhow::Result<Vec<Line>> {
         let speed = |seconds: f64| QUERIES as f64 / seconds;
         let mut lines = Vec::new();
-        for k in WANTED {
+        for k in KS {
             let queries = Queries { keys, k };
             let exact = Exact.search(generation, queries, &Filter::default())?;
             let mut points = Vec::new();
@@ -168,7 +168,7 @@ impl TradeoffBench {
             output::print(&format!("{name}: {}: ({x}, {y}): {points}", line.name))?;
         }
         let path = self.out.join(name);
-        output::write_whole(&path, draw_lines(axes, lines, Legend::LowerRight)?.as_bytes())
+        output::write_atomic(&path, draw_lines(axes, lines, Legend::LowerRight)?.as_bytes())
     }
 }
 
@@ -239,7 +239,7 @@ fn cache(folder: &Path) -> anyhow::Result<Vec<Line>> {
         rows[sums.partition_point(|sum| *sum < at).min(CACHED - 1)]
     };
     let lookups: Vec<Vec<Row>> =
-        (0..LOOKUPS).map(|_| (0..LOOKED_UP).map(|_| draw()).collect()).collect();
+        (0..LOOKUPS).map(|_| (0..ROWS_PER_LOOKUP).map(|_| draw()).collect()).collect();
     let mut values = Vec::new();
     for rows in &lookups[..LOOKUPS / 2] {
         generation.read_values(rows, &mut values)?;

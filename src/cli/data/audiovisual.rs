@@ -11,7 +11,7 @@ use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, manifest};
 use engram_data::world::questions::Split;
 use engram_train::recognise::sample_evenly;
-use engram_train::studies::avformer::corpus::{Corpus, SeenClip};
+use engram_train::studies::avformer::corpus::{ClipWithFrames, Corpus};
 use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
 use image::{ImageFormat, RgbImage};
 use rayon::prelude::*;
@@ -19,8 +19,8 @@ use rayon::prelude::*;
 use super::super::{Outcome, output};
 use super::speech::wav;
 
-/// Number of clips whose audio is in memory at once.
-const AT_ONCE: usize = 256;
+/// Number of clips in a batch. Their audio is in memory at once.
+const BATCH: usize = 256;
 
 /// Write audio-visual clips: names spoken in noise, with images of the named things, and a
 /// manifest.
@@ -31,7 +31,7 @@ const AT_ONCE: usize = 256;
 #[command(after_help = "\
 Example:
   engram data audiovisual seen
-  engram predict --recogniser whisper --adapters runs/a1 --input seen/clips.jsonl --output hyp.tsv
+  engram predict --asr-model whisper --adapters runs/a1 --input seen/clips.jsonl --output hyp.tsv
   engram eval wer --ref seen/ref.tsv --hyp hyp.tsv --normalizer whisper-en")]
 pub struct Audiovisual {
     /// Output folder for clips.jsonl, ref.tsv, audio files and images
@@ -85,11 +85,11 @@ impl Audiovisual {
             test_snr_db: [low, high],
             ..AvformerData::default()
         };
-        if let Some((key, reason)) = data.conflict() {
+        if let Some((key, reason)) = data.first_invalid_key() {
             anyhow::bail!("--{}: {reason}", key.trim_start_matches("test_").replace('_', "-"));
         }
         let corpus = Corpus::load(&data, 1, true)?;
-        let made = |numbers: Range<usize>| -> anyhow::Result<Vec<SeenClip>> {
+        let made = |numbers: Range<usize>| -> anyhow::Result<Vec<ClipWithFrames>> {
             Ok(match self.split {
                 SplitName::Train => {
                     let clean = if self.clean { 1.0 } else { 0.0 };
@@ -98,33 +98,33 @@ impl Audiovisual {
                     let clips = numbers.into_par_iter().map(|i| corpus.training(i, &feed));
                     clips.collect::<Result<_, _>>()?
                 }
-                SplitName::Validation => corpus.said(Split::Validation, self.clean, numbers),
-                SplitName::Test => corpus.said(Split::Test, self.clean, numbers),
+                SplitName::Validation => corpus.world_clips(Split::Validation, self.clean, numbers),
+                SplitName::Test => corpus.world_clips(Split::Test, self.clean, numbers),
             })
         };
         output::write_folder(&self.folder, |whole| {
             let (mut clips, mut said, mut shown) = (Vec::new(), String::new(), BTreeSet::new());
-            let picture = |place: usize| whole.join(format!("frames/{place:05}.png"));
+            let image_file = |index: usize| whole.join(format!("frames/{index:05}.png"));
             output::create_folder(&whole.join("frames"))?;
-            for first in (0..count).step_by(AT_ONCE) {
-                for one in made(first..count.min(first + AT_ONCE))? {
+            for first in (0..count).step_by(BATCH) {
+                for one in made(first..count.min(first + BATCH))? {
                     let audio = whole.join(format!("{}.wav", one.id));
                     output::write_new(&audio, &wav(&one.samples)?)?;
                     said += &format!("{}\t{}\n", one.id, one.text);
-                    let places = sample_evenly(&one.frames, usize::from(self.frames));
-                    let frames = places.map(|place| Frame::from(picture(*place))).collect();
+                    let indices = sample_evenly(&one.frames, usize::from(self.frames));
+                    let frames = indices.map(|index| Frame::from(image_file(*index))).collect();
                     shown.extend(sample_evenly(&one.frames, usize::from(self.frames)));
                     let (id, text) = (one.id, Some(one.text));
                     clips.push(Clip { id, audio, text, frames, ..Clip::default() });
                 }
             }
-            for place in shown {
-                let (seen, _) = corpus.picture(place)?;
+            for index in shown {
+                let (seen, _) = corpus.image(index)?;
                 let (width, height, pixels) = (seen.width(), seen.height(), seen.pixels().to_vec());
                 let image = RgbImage::from_raw(width, height, pixels).context("no pixels")?;
                 let mut png = Cursor::new(Vec::new());
                 image.write_to(&mut png, ImageFormat::Png)?;
-                output::write_new(&picture(place), png.get_ref())?;
+                output::write_new(&image_file(index), png.get_ref())?;
             }
             output::write_new(&whole.join("ref.tsv"), said.as_bytes())?;
             let list = whole.join("clips.jsonl");

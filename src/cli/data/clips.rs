@@ -11,7 +11,7 @@ use super::super::predict::files_of;
 use super::super::{Outcome, output, paths};
 
 /// The largest number of missing files to print.
-const MOST_TOLD: usize = 20;
+const MAX_PRINTED_MISSING: usize = 20;
 
 /// Write a manifest of the clips in a published speech data set.
 ///
@@ -71,8 +71,8 @@ impl Clips {
         let source = SpeechSource { path, audio, frames, frame_rate, skip_missing };
         let SpeechClips { clips, missing, without_text, without_length, hidden } =
             read(self.format, &source)?;
-        paths::check_named(&self.out, files_of(&clips))?;
-        output::write_whole(&self.out, &manifest(&self.out, &clips)?)?;
+        paths::check_not_overwritten(&self.out, files_of(&clips))?;
+        output::write_atomic(&self.out, &manifest(&self.out, &clips)?)?;
         if self.json {
             let with_frames = clips.iter().filter(|clip| !clip.frames.is_empty()).count();
             let clips = clips.len();
@@ -87,30 +87,30 @@ impl Clips {
             })?;
             return Ok(Outcome::Done);
         }
-        for one in missing.iter().take(MOST_TOLD) {
+        for one in missing.iter().take(MAX_PRINTED_MISSING) {
             output::note(
                 &format!("skipped: {}, {}: no {}", one.id, one.position, one.expected_file),
                 false,
             );
         }
-        if missing.len() > MOST_TOLD {
-            let more = missing.len() - MOST_TOLD;
+        if missing.len() > MAX_PRINTED_MISSING {
+            let more = missing.len() - MAX_PRINTED_MISSING;
             output::note(&format!("and {more} more without audio; --json lists all"), false);
         }
-        let mut told = format!("{}: {} clips", self.out.display(), clips.len());
+        let mut summary = format!("{}: {} clips", self.out.display(), clips.len());
         for (count, what) in [
             (missing.iter().map(|one| one.clips).sum(), "without audio"),
             (without_text, "without text"),
             (without_length, "without length"),
         ] {
             if count > 0 {
-                told += &format!("; skipped {count} {what}");
+                summary += &format!("; skipped {count} {what}");
             }
         }
         if hidden > 0 {
-            told += &format!("; skipped {hidden} hidden files");
+            summary += &format!("; skipped {hidden} hidden files");
         }
-        output::print(&told)?;
+        output::print(&summary)?;
         Ok(Outcome::Done)
     }
 }

@@ -356,7 +356,7 @@ impl Output {
         let reading = Reading { bar, skips_bad_rows: self.skip_bad_lines };
 
         let not_written = |error| output::not_written(&self.out, error);
-        let mut file = BufWriter::new(output::WholeFile::create(&self.out).map_err(not_written)?);
+        let mut file = BufWriter::new(output::AtomicFile::create(&self.out).map_err(not_written)?);
         let mut write_error = None;
         let mut to = Collector::new(|knowledge| {
             let line = serde_json::to_writer(&mut file, &knowledge).map_err(io::Error::from);
@@ -379,7 +379,7 @@ impl Output {
             anyhow::bail!(
                 "{}: no entries from {}; check the files and the options",
                 self.out.display(),
-                told(&counts)
+                counts_text(&counts)
             );
         }
         let file = file.into_inner().map_err(|error| not_written(error.into_error()))?;
@@ -389,15 +389,21 @@ impl Output {
 
     fn report(&self, counts: &Counts) -> anyhow::Result<()> {
         let summary = Summary { out: &self.out, counts };
-        let text =
-            || format!("{}: {} entries from {}", self.out.display(), counts.entries, told(counts));
+        let text = || {
+            format!(
+                "{}: {} entries from {}",
+                self.out.display(),
+                counts.entries,
+                counts_text(counts)
+            )
+        };
         output::print_report(self.json, &summary, text)
     }
 }
 
 /// The number of records read and of records skipped, with reasons.
-fn told(counts: &Counts) -> String {
-    let mut text = format!("{} records", counts.rows);
+fn counts_text(counts: &Counts) -> String {
+    let mut text = format!("{} records", counts.records);
     let reasons: Vec<String> =
         counts.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     if !reasons.is_empty() {

@@ -22,7 +22,7 @@ use super::{Outcome, output};
 #[command(after_help = "\
 Examples:
   engram data fetch hf://openai/whisper-tiny.en
-  engram data world pictures --pictures 100 --split test
+  engram data world world --images 100 --split test
   engram data phrases phrases
   engram data clips librispeech LibriSpeech/test-clean --out clips.jsonl")]
 pub enum Data {

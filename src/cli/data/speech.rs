@@ -21,12 +21,12 @@ use super::super::{Outcome, output};
 #[command(after_help = "\
 Example, to evaluate an ASR model:
   engram data speech spoken
-  engram predict --recogniser runs/s1 --input spoken/clips.jsonl --output hyp.tsv
+  engram predict --asr-model runs/s1 --input spoken/clips.jsonl --output hyp.tsv
   engram eval wer --ref spoken/ref.tsv --hyp hyp.tsv
 
 Example, to make clean speech for the rehearsal of adapters, transcribed by a frozen ASR model:
   engram data speech heard --split train --count 800 --snr-db 60
-  engram predict --recogniser whisper --input heard/clips.jsonl --format manifest \\
+  engram predict --asr-model whisper --input heard/clips.jsonl --format manifest \\
       --output rehearsal.jsonl")]
 pub struct Speech {
     /// Output folder for clips.jsonl, ref.tsv and audio files
@@ -55,7 +55,7 @@ impl Speech {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         output::check_new_folder(&self.folder)?;
         let data = SpeechData {
-            evaluated: usize::from(self.count),
+            evaluation_sentences: usize::from(self.count),
             evaluated_snr_db: self.snr_db,
             speeds: vec![1.0],
             ..SpeechData::default()

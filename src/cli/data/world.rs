@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::super::output;
 
 /// The largest number of changed facts in `swap.jsonl`.
-const SWAPPED: usize = 100;
+const MAX_SWAPPED_FACTS: usize = 100;
 
 /// Write the embedded world: images, memory entries from four sources, questions, keys and values.
 ///
@@ -38,7 +38,7 @@ pub struct World {
     seed: u64,
     /// Number of images; default: all
     #[arg(long)]
-    pictures: Option<usize>,
+    images: Option<usize>,
     /// Number of augmented views per image; questions use the first two
     #[arg(long, default_value_t = EVALUATION_VIEW,
         value_parser = clap::value_parser!(u32).range(i64::from(EVALUATION_VIEW)..=1000))]
@@ -74,7 +74,7 @@ impl World {
         output::check_new_folder(folder)?;
         let options = WorldOptions {
             seed: self.seed,
-            images: self.pictures,
+            images: self.images,
             view: view_augmentation(self.size),
         };
         let world = EmbeddedWorld::new(&options)?;
@@ -107,12 +107,12 @@ impl World {
         let file = |name: &str, bytes: &[u8]| output::write_new(&folder.join(name), bytes);
         output::create_folder(&folder.join("pictures"))?;
         output::create_folder(&folder.join("views"))?;
-        world.images.par_iter().enumerate().try_for_each(|(place, picture)| {
-            file(&format!("pictures/{}.png", picture.slug), picture.png)?;
+        world.images.par_iter().enumerate().try_for_each(|(index, image)| {
+            file(&format!("pictures/{}.png", image.slug), image.png)?;
             (1..=self.views).try_for_each(|number| {
                 let mut png = std::io::Cursor::new(Vec::new());
-                world.view(place, number)?.write_to(&mut png, image::ImageFormat::Png)?;
-                file(&format!("views/{}-{number}.png", picture.slug), png.get_ref())
+                world.view(index, number)?.write_to(&mut png, image::ImageFormat::Png)?;
+                file(&format!("views/{}-{number}.png", image.slug), png.get_ref())
             })
         })?;
 
@@ -125,16 +125,16 @@ impl World {
         file("values.npy", &values(&world.entries)?)?;
 
         let questions = self.questions(world);
-        file("questions.jsonl", &lines(questions.iter().map(Asked::of))?)?;
+        file("questions.jsonl", &lines(questions.iter().map(QuestionWithImage::of))?)?;
         file("queries.npy", &npy_bytes(&features.queries(&questions)?, KEY_WIDTH)?)?;
 
-        let asked = |question: &&Question| question.made_up && question.split == Split::Test;
-        let swapped = world.questions.iter().filter(asked).count().min(SWAPPED);
+        let swappable = |question: &&Question| question.made_up && question.split == Split::Test;
+        let swapped = world.questions.iter().filter(swappable).count().min(MAX_SWAPPED_FACTS);
         let swap = world.swap(swapped, self.seed)?;
         file("swap.jsonl", &lines(swap.entries.iter().map(|entry| &entry.knowledge))?)?;
         file("swap_keys.npy", &keys(&swap.entries)?)?;
         file("swap_values.npy", &values(&swap.entries)?)?;
-        file("swap_questions.jsonl", &lines(swap.questions.iter().map(Asked::of))?)?;
+        file("swap_questions.jsonl", &lines(swap.questions.iter().map(QuestionWithImage::of))?)?;
 
         file("haystack.jsonl", &lines(&world.haystacks(self.seed)?)?)?;
         file("README.md", include_str!("world_readme.md").as_bytes())
@@ -143,13 +143,13 @@ impl World {
 
 /// A question and the image file of its view.
 #[derive(Serialize)]
-struct Asked<'a> {
+struct QuestionWithImage<'a> {
     #[serde(flatten)]
     question: &'a Question,
     image: String,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> QuestionWithImage<'a> {
     fn of(question: &'a Question) -> Self {
         let image = format!("views/{}-{}.png", question.image_slug, question.view);
         Self { question, image }

@@ -11,7 +11,7 @@ use engram_eval::caption::{
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, Outputs, source};
+use super::shared::{IntervalOptions, OutputOptions, source};
 
 /// Evaluate captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, over all images and by domain.
 #[derive(Debug, Args)]
@@ -46,9 +46,9 @@ pub struct Caption {
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
     #[command(flatten)]
-    intervals: Intervals,
+    intervals: IntervalOptions,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputOptions,
 }
 
 impl Caption {

@@ -9,7 +9,7 @@ use engram_eval::source::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, Outputs, source};
+use super::shared::{IntervalOptions, OutputOptions, source};
 
 /// Evaluate Visual Haystacks: yes-or-no questions about a few images among many.
 #[derive(Debug, Args)]
@@ -26,9 +26,9 @@ pub struct Haystack {
     #[arg(long, value_name = "FILE")]
     replies: PathBuf,
     #[command(flatten)]
-    intervals: Intervals,
+    intervals: IntervalOptions,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputOptions,
 }
 
 impl Haystack {

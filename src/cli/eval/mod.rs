@@ -15,7 +15,7 @@ use engram_eval::items::Items;
 use std::path::PathBuf;
 
 use super::{Outcome, output};
-use shared::Intervals;
+use shared::IntervalOptions;
 
 /// Evaluate predictions: WER, captions, VQA, retrieval, phrase similarity.
 #[derive(Debug, Subcommand)]
@@ -69,7 +69,7 @@ pub struct Compare {
     /// Items file of system B
     b: PathBuf,
     #[command(flatten)]
-    intervals: Intervals,
+    intervals: IntervalOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -7,7 +7,7 @@ use engram_eval::phrase::{PhraseOptions, compare, evaluate, read_gold, read_pred
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, Outputs};
+use super::shared::{IntervalOptions, OutputOptions};
 
 /// Evaluate phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor.
 #[derive(Debug, Args)]
@@ -31,9 +31,9 @@ pub struct Phrase {
     #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "baseline")]
     worst: usize,
     #[command(flatten)]
-    intervals: Intervals,
+    intervals: IntervalOptions,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputOptions,
 }
 
 impl Phrase {

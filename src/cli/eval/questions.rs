@@ -9,7 +9,7 @@ use engram_eval::vqa::{self, VqaOptions, read};
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, Outputs, source};
+use super::shared::{IntervalOptions, OutputOptions, source};
 
 /// Evaluate visual question answering: accuracy of VQA v2 and OK-VQA.
 #[derive(Debug, Args)]
@@ -35,9 +35,9 @@ pub struct Vqa {
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
     #[command(flatten)]
-    intervals: Intervals,
+    intervals: IntervalOptions,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputOptions,
 }
 
 impl Vqa {
@@ -93,9 +93,9 @@ pub struct Aokvqa {
     #[arg(long, value_name = "FILE")]
     predictions: PathBuf,
     #[command(flatten)]
-    intervals: Intervals,
+    intervals: IntervalOptions,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputOptions,
 }
 
 impl Aokvqa {

@@ -8,7 +8,7 @@ use engram_eval::source::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, Outputs, source};
+use super::shared::{IntervalOptions, OutputOptions, source};
 
 /// Evaluate retrieval: recall, success, reciprocal rank, average precision, nDCG.
 #[derive(Debug, Args)]
@@ -32,9 +32,9 @@ pub struct Retrieval {
     #[arg(long, value_name = "K", value_delimiter = ',', default_values_t = [10])]
     ndcg: Vec<usize>,
     #[command(flatten)]
-    intervals: Intervals,
+    intervals: IntervalOptions,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputOptions,
 }
 
 impl Retrieval {

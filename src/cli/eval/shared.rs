@@ -13,7 +13,7 @@ use super::output;
 /// Options for confidence intervals.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Intervals")]
-pub struct Intervals {
+pub struct IntervalOptions {
     /// Number of bootstrap resamples; 0 turns intervals off
     #[arg(long, value_name = "N", default_value_t = 1000, allow_negative_numbers = true)]
     resamples: usize,
@@ -25,7 +25,7 @@ pub struct Intervals {
     seed: u64,
 }
 
-impl Intervals {
+impl IntervalOptions {
     /// Converts the options to the library's type.
     pub fn options(self) -> BootstrapOptions {
         let Self { resamples, level, seed } = self;
@@ -36,7 +36,7 @@ impl Intervals {
 /// Output options.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
-pub struct Outputs {
+pub struct OutputOptions {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -48,7 +48,7 @@ pub struct Outputs {
     html: Option<PathBuf>,
 }
 
-impl Outputs {
+impl OutputOptions {
     /// Whether an HTML page is written.
     pub fn page(&self) -> bool {
         self.html.is_some()
@@ -67,10 +67,10 @@ impl Outputs {
     /// Writes the requested files.
     pub fn write(&self, items: &[Item], page: impl FnOnce() -> String) -> anyhow::Result<()> {
         if let Some(path) = &self.html {
-            output::write_whole(path, page().as_bytes())?;
+            output::write_atomic(path, page().as_bytes())?;
         }
         if let Some(path) = &self.items {
-            output::write_whole(path, json_lines(items).as_bytes())?;
+            output::write_atomic(path, json_lines(items).as_bytes())?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use engram_eval::wer::tokens::TokenUnit;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, Outputs, source};
+use super::shared::{IntervalOptions, OutputOptions, source};
 
 /// Evaluate speech recognition: WER and CER, alignments, confusions, rare words.
 #[derive(Debug, Args)]
@@ -101,9 +101,9 @@ pub struct Wer {
     #[arg(long, value_name = "N")]
     confusions: Option<usize>,
     #[command(flatten)]
-    intervals: Intervals,
+    intervals: IntervalOptions,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputOptions,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

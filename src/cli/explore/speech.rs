@@ -100,7 +100,7 @@ impl FromRun for AvformerRun {
         anyhow::ensure!(
             data.is_world(),
             "{}: was trained on clips from files; transcribe them with \
-             `engram predict --recogniser … --adapters {}`",
+             `engram predict --asr-model … --adapters {}`",
             run.display(),
             run.display()
         );

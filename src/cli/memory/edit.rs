@@ -8,7 +8,7 @@ use engram_memory::search::graph::GraphSettings;
 use engram_memory::{Batch, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
 
 use super::super::{Outcome, output};
-use super::encoded::{Encoding, RowSource};
+use super::encode::{Encoding, RowSource};
 
 /// The input files of keys, values and entries.
 #[derive(Debug, Args)]
@@ -166,7 +166,7 @@ impl Build {
         let create = |rows, batches: &mut dyn Iterator<Item = _>| {
             Writer::create_encoded(&self.out, format, encoders, rows, batches)
         };
-        told(&self.out, &self.rows.write(reader, create)?)
+        print_state(&self.out, &self.rows.write(reader, create)?)
     }
 }
 
@@ -190,7 +190,7 @@ impl Add {
         let next_id = |writer: &Writer| writer.generation().manifest().next_id;
         let (mut writer, reader) = self.rows.open_for(&self.folder, next_id)?;
         self.rows.write(reader, |rows, batches| writer.add(rows, batches))?;
-        told(&self.folder, &writer)
+        print_state(&self.folder, &writer)
     }
 }
 
@@ -213,7 +213,7 @@ impl Update {
         }
         let (mut writer, reader) = self.rows.open_for(&self.folder, |_| 0)?;
         self.rows.write(reader, |rows, batches| writer.update(rows, batches))?;
-        told(&self.folder, &writer)
+        print_state(&self.folder, &writer)
     }
 }
 
@@ -234,7 +234,7 @@ impl Delete {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
         writer.delete(&self.ids)?;
-        told(&self.folder, &writer)
+        print_state(&self.folder, &writer)
     }
 }
 
@@ -257,7 +257,7 @@ impl Compact {
         let bar = output::progress_bar(writer.generation().len(), "entries", self.quiet);
         writer.compact(|rows| bar.inc(rows as u64))?;
         bar.finish_and_clear();
-        told(&self.folder, &writer)
+        print_state(&self.folder, &writer)
     }
 }
 
@@ -295,11 +295,11 @@ impl Index {
             GraphSettings { connections: self.connections, ef_construction: self.ef_construction };
         writer.index(settings, || bar.inc(1))?;
         bar.finish_and_clear();
-        told(&self.folder, &writer)
+        print_state(&self.folder, &writer)
     }
 }
 
-fn told(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {
+fn print_state(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {
     let generation = writer.generation();
     output::print(&format!(
         "{}: generation {}, {} entries, {} deleted rows",

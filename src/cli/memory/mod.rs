@@ -1,8 +1,8 @@
 //! `engram memory`.
 
-mod ask;
 mod edit;
-mod encoded;
+mod encode;
+mod query;
 mod search;
 
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use engram_memory::Memory;
 
 use super::{Outcome, output};
-pub(super) use encoded::{check_model, prompt_choice};
+pub(super) use encode::{check_model, prompt_choice};
 pub(super) use search::ShownHit;
 
 /// Build, search and edit a key/value memory.
@@ -32,7 +32,7 @@ Examples on the embedded world (no download needed):
   engram memory verify memory
 
 Example with a text or image encoder (a folder or hf://owner/name) instead of keys:
-  engram memory build --entries world/entries.jsonl --only-encodable \\
+  engram memory build --entries world/entries.jsonl --skip-unencodable \\
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out texts
   engram memory search texts --text \"what is the octopus made of\"
 

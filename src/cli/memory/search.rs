@@ -14,14 +14,14 @@ use engram_memory::{Generation, Memory, MemoryError, Row};
 use serde::Serialize;
 
 use super::super::{Outcome, output};
-use super::ask::Question;
+use super::query::QueryOptions;
 
 /// Number of queries in the text output.
-const SHOWN: usize = 10;
+const SHOWN_QUERIES: usize = 10;
 /// Number of characters of an entry's text in the text output.
-const TEXT: usize = 70;
+const SHOWN_CHARACTERS: usize = 70;
 /// Number of queries to search exactly as well, to measure the recall of a graph.
-const MEASURED: usize = 100;
+const MEASURED_QUERIES: usize = 100;
 
 /// Find the entries with the keys nearest to queries.
 #[derive(Debug, Args)]
@@ -48,7 +48,7 @@ pub struct Search {
     #[arg(long, value_name = "FILE", required_unless_present_any = ["text", "image", "texts"])]
     queries: Option<PathBuf>,
     #[command(flatten)]
-    question: Question,
+    query: QueryOptions,
     /// Number of entries to find for each query
     #[arg(short, default_value_t = 10)]
     k: usize,
@@ -92,13 +92,13 @@ struct Report {
     generation: u64,
     k: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    graph: Option<GraphFigures>,
+    graph: Option<GraphMetrics>,
     queries: Vec<QueryHits>,
 }
 
 /// The recall and speed of a graph search.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct GraphFigures {
+struct GraphMetrics {
     /// The share of the exact results that the graph search found, over `measured_queries` queries.
     recall: f64,
     measured_queries: usize,
@@ -130,7 +130,7 @@ impl Search {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let generation = Memory::open(&self.folder)?.generation();
         let queries = match &self.queries {
-            None => self.question.encode(&generation)?,
+            None => self.query.encode(&generation)?,
             Some(path) => {
                 let (queries, found) = read_all(path, "queries")?;
                 let expected = generation.manifest().width;
@@ -153,18 +153,20 @@ impl Search {
         let (found, graph) =
             searched.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
         if let Some(path) = &self.output {
-            output::write_whole(path, &npy_bytes(&matrix(&found, k, |hit| hit.id, -1), k)?)?;
+            output::write_atomic(path, &npy_bytes(&matrix(&found, k, |hit| hit.id, -1), k)?)?;
         }
         if let Some(path) = &self.scores {
             let scores = matrix(&found, k, |hit| hit.score, f32::NEG_INFINITY);
-            output::write_whole(path, &npy_bytes(&scores, k)?)?;
+            output::write_atomic(path, &npy_bytes(&scores, k)?)?;
         }
         if self.json {
             let queries = shown(&generation, &found, usize::MAX)?;
             let report = Report { generation: found.generation, k, graph, queries };
             output::print_json(&report)?;
         } else if self.output.is_none() && self.scores.is_none() {
-            output::print(&self.text(&shown(&generation, &found, SHOWN)?, found.hits.len()))?;
+            output::print(
+                &self.text(&shown(&generation, &found, SHOWN_QUERIES)?, found.hits.len()),
+            )?;
         }
         Ok(Outcome::Done)
     }
@@ -175,7 +177,7 @@ impl Search {
         generation: &Generation,
         queries: Queries<'_>,
         filter: &Filter,
-    ) -> Result<(SearchResults, Option<GraphFigures>), MemoryError> {
+    ) -> Result<(SearchResults, Option<GraphMetrics>), MemoryError> {
         let graphs = Hnsw::open(generation, self.ef_search)?;
         if !graphs.has_graphs() {
             let folder = self.folder.display();
@@ -190,13 +192,14 @@ impl Search {
         let found = graphs.search(generation, queries, filter)?;
         let seconds = start.elapsed().as_secs_f64();
         let all = found.hits.len();
-        let measured: Vec<usize> = (0..all).step_by(all.div_ceil(MEASURED).max(1)).collect();
-        let (keys, filter) = of_queries(&measured, generation, queries, filter);
+        let measured: Vec<usize> =
+            (0..all).step_by(all.div_ceil(MEASURED_QUERIES).max(1)).collect();
+        let (keys, filter) = select_queries(&measured, generation, queries, filter);
         let start = Instant::now();
         let exact = Exact.search(generation, Queries { keys: &keys, k: queries.k }, &filter)?;
         let exact_seconds = start.elapsed().as_secs_f64();
         let hits = measured.iter().map(|query| found.hits[*query].clone()).collect();
-        let figures = GraphFigures {
+        let metrics = GraphMetrics {
             recall: SearchResults { generation: found.generation, hits }.recall(&exact),
             measured_queries: measured.len(),
             queries_per_second: all as f64 / seconds,
@@ -206,13 +209,13 @@ impl Search {
             "recall@{} {:.4} against exact search, on {} queries; {:.0} queries/s, exact search \
              {:.0} queries/s",
             queries.k,
-            figures.recall,
-            figures.measured_queries,
-            figures.queries_per_second,
-            figures.exact_queries_per_second,
+            metrics.recall,
+            metrics.measured_queries,
+            metrics.queries_per_second,
+            metrics.exact_queries_per_second,
         );
         output::note(&note, false);
-        Ok((found, Some(figures)))
+        Ok((found, Some(metrics)))
     }
 
     /// Reads the filter options for this number of queries.
@@ -241,7 +244,7 @@ impl Search {
                 };
                 // Line ends and terminal control characters would break the table.
                 let visible = |c: char| if c.is_control() { ' ' } else { c };
-                let words: String = shown.chars().take(TEXT).map(visible).collect();
+                let words: String = shown.chars().take(SHOWN_CHARACTERS).map(visible).collect();
                 let (id, score, source) = (hit.id, hit.score, &hit.source);
                 text.push_str(&format!("{rank:>5}  {score:>9.6}  {id:>9}  {source}  {words}\n"));
             }
@@ -267,7 +270,7 @@ fn matrix<T: Copy>(found: &SearchResults, k: usize, of: impl Fn(&Hit) -> T, miss
 }
 
 /// Selects some queries and their part of the filter.
-fn of_queries(
+fn select_queries(
     chosen: &[usize],
     generation: &Generation,
     queries: Queries<'_>,
@@ -355,12 +358,12 @@ impl ShownHit {
 fn shown(
     generation: &Generation,
     found: &SearchResults,
-    most: usize,
+    max: usize,
 ) -> Result<Vec<QueryHits>, MemoryError> {
     let hits = |(query, hits): (usize, &Vec<Hit>)| {
         let hit = |hit: &Hit| ShownHit::of(generation, hit.row, hit.score);
         let hits = hits.iter().map(hit).collect::<Result<_, MemoryError>>()?;
         Ok(QueryHits { query, hits })
     };
-    found.hits.iter().take(most).enumerate().map(hits).collect()
+    found.hits.iter().take(max).enumerate().map(hits).collect()
 }

@@ -17,7 +17,7 @@ pub(super) enum Role {
     InputModel,
     /// The base folder of other paths, or a folder of audio. The command itself compares the files
     /// that it reads with its outputs.
-    Base,
+    BaseFolder,
 }
 
 impl Role {
@@ -45,11 +45,11 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("data", "convert", "out")
         | ("data", "phrases" | "world" | "speech" | "audiovisual", "folder") => Role::NewFolder,
 
-        ("predict", _, "run" | "memory" | "adapters" | "encoder" | "recogniser")
+        ("predict", _, "run" | "memory" | "adapters" | "encoder" | "asr_model")
         | ("predict", _, "image_encoder")
         | ("memory", _, "folder" | "model" | "image_model")
         | ("data", "convert", "folder")
-        | ("bench", "avformer", "recogniser" | "image_encoder")
+        | ("bench", "avformer", "asr_model" | "image_encoder")
         | ("reproduce", _, "whisper" | "encoder")
         | ("explore", _, "folders") => Role::InputModel,
 
@@ -57,7 +57,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("memory" | "explore", _, "images")
         | ("data", "clips", "audio" | "frames")
         | ("data", "entries", "folder")
-        | ("reproduce", _, "data") => Role::Base,
+        | ("reproduce", _, "data") => Role::BaseFolder,
 
         ("predict", _, "haystack" | "vectors" | "boost")
         | ("train", _, "recipe")

@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use engram_memory::format::manifest::CURRENT;
 use engram_train::{METRICS, RECIPE, is_finished};
 
-use crate::cli::output::{STDOUT, behind_links};
+use crate::cli::output::{STDOUT, follow_links};
 
 /// The path with symbolic links resolved, whether or not a file exists there.
-pub(super) fn real(path: &Path) -> PathBuf {
-    let target = behind_links(path).unwrap_or_else(|_| path.to_owned());
-    if let Ok(real) = fs::canonicalize(&target) {
-        return real;
+pub(super) fn resolved(path: &Path) -> PathBuf {
+    let target = follow_links(path).unwrap_or_else(|_| path.to_owned());
+    if let Ok(resolved) = fs::canonicalize(&target) {
+        return resolved;
     }
     match (target.parent(), target.file_name()) {
         (Some(folder), Some(name)) => {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            real_folder(folder).join(name)
+            resolved_folder(folder).join(name)
         }
         _ => target,
     }
 }
 
 /// The folder with symbolic links resolved, or the absolute path if it is missing.
-fn real_folder(folder: &Path) -> PathBuf {
+fn resolved_folder(folder: &Path) -> PathBuf {
     fs::canonicalize(folder)
         .or_else(|_| std::path::absolute(folder))
         .unwrap_or_else(|_| folder.to_owned())
@@ -32,7 +32,7 @@ fn real_folder(folder: &Path) -> PathBuf {
 
 /// Whether two paths are the same file, also through symbolic or hard links.
 pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
-    real(one) == real(other) || is_same_inode(one, other)
+    resolved(one) == resolved(other) || is_same_inode(one, other)
 }
 
 #[cfg(unix)]
@@ -59,7 +59,7 @@ pub(super) fn is_device(path: &Path) -> bool {
 
 /// Finds the run or memory that contains a path: its kind and its folder. With `itself`, the path
 /// itself may be that folder.
-pub(super) fn holder(path: &Path, itself: bool) -> Option<(&'static str, &Path)> {
+pub(super) fn containing_run_or_memory(path: &Path, itself: bool) -> Option<(&'static str, &Path)> {
     path.ancestors().skip(usize::from(!itself)).find_map(|folder| {
         let kinds = [("memory", is_memory(folder)), ("run", is_run(folder))];
         kinds.into_iter().find_map(|(what, is)| is.then_some((what, folder)))

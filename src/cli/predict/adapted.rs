@@ -12,7 +12,7 @@ use engram_train::recognise::{AdaptedAsrModel, AdaptedClip, AsrModel};
 use serde::Serialize;
 
 use super::Predict;
-use super::speech::{check_heard, read_clips};
+use super::speech::{check_any_transcribed, read_clips};
 use super::subtitles::one_line;
 use super::transcripts::{Format, files_of, write_labelled};
 use crate::cli::{Outcome, output, paths};
@@ -23,7 +23,7 @@ use crate::cli::{Outcome, output, paths};
 pub struct Adapted {
     /// Use the adapters of this `engram train avformer` run and the frames in the manifest; greedy
     /// decoding, one text per clip
-    #[arg(long, value_name = "RUN", requires = "recogniser",
+    #[arg(long, value_name = "RUN", requires = "asr_model",
         conflicts_with_all = ["beams", "language", "translate", "timestamps", "word_times", "padding",
             "boost", "stream"])]
     pub(super) adapters: Option<PathBuf>,
@@ -62,7 +62,7 @@ struct Summary {
     with_frames: usize,
     /// The errors of clips whose audio or frames could not be decoded.
     skipped: Vec<String>,
-    sound_seconds: f64,
+    audio_seconds: f64,
     /// Wall time from the loaded models to the last text.
     seconds: f64,
 }
@@ -71,7 +71,7 @@ impl Predict {
     /// Transcribes the clips of the input with the adapters of a run.
     pub(super) fn transcribe_adapted(
         &self,
-        (recogniser, run): (&str, &Path),
+        (asr_model, run): (&str, &Path),
         input: &Path,
     ) -> anyhow::Result<Outcome> {
         let format = self.speech.format(&self.output);
@@ -84,8 +84,8 @@ impl Predict {
             anyhow::bail!("{}: is a folder; name a file for --output", self.output.display());
         }
         let all = read_clips(input, self.quiet)?;
-        paths::check_named(&self.output, files_of(&all))?;
-        let mut adapted = AdaptedAsrModel::new(AsrModel::open(recogniser)?);
+        paths::check_not_overwritten(&self.output, files_of(&all))?;
+        let mut adapted = AdaptedAsrModel::new(AsrModel::open(asr_model)?);
         let name = run.display().to_string();
         match self.adapted.frames {
             FramesName::Own => adapted.add(&name, run, self.adapted.image_encoder.as_deref())?,
@@ -93,13 +93,13 @@ impl Predict {
         }
         adapted.activate(Some(&name))?;
         let sees = adapted.frames() > 0;
-        let (started, mut text, mut heard) = (Instant::now(), String::new(), Vec::new());
+        let (started, mut text, mut labelled) = (Instant::now(), String::new(), Vec::new());
         let bar = output::progress_bar(all.len(), "clips", self.quiet);
         let mut summary = Summary {
             clips: 0,
             with_frames: 0,
             skipped: Vec::new(),
-            sound_seconds: 0.0,
+            audio_seconds: 0.0,
             seconds: 0.0,
         };
         for batch in all.chunks(self.speech.batch()) {
@@ -125,11 +125,11 @@ impl Predict {
                 let frames = adapted.image_count(one);
                 summary.clips += 1;
                 summary.with_frames += usize::from(frames > 0);
-                summary.sound_seconds += seconds;
+                summary.audio_seconds += seconds;
                 let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
                 match format {
                     Format::Tsv if text.is_empty() => text += "id\ttext\n",
-                    Format::Manifest => heard.push((clip, made.clone())),
+                    Format::Manifest => labelled.push((clip, made.clone())),
                     _ => {}
                 }
                 text += &match format {
@@ -146,13 +146,13 @@ impl Predict {
         }
         bar.finish_and_clear();
         summary.seconds = started.elapsed().as_secs_f64();
-        check_heard(summary.clips, &summary.skipped, input)?;
+        check_any_transcribed(summary.clips, &summary.skipped, input)?;
         match format {
             Format::Manifest => {
-                let heard = heard.iter().map(|(clip, text)| (*clip, text.as_str()));
-                write_labelled(&self.output, heard, self.quiet)?;
+                let labelled = labelled.iter().map(|(clip, text)| (*clip, text.as_str()));
+                write_labelled(&self.output, labelled, self.quiet)?;
             }
-            _ => output::write_whole(&self.output, text.as_bytes())?,
+            _ => output::write_atomic(&self.output, text.as_bytes())?,
         }
         if self.speech.json {
             output::print_json(&summary)?;
@@ -161,15 +161,15 @@ impl Predict {
             0 => String::new(),
             count => format!(", {count} skipped"),
         };
-        let told = format!(
+        let message = format!(
             "{} clips{skipped}, {} with frames, {:.1} s of audio in {:.1} s, written to {}",
             summary.clips,
             summary.with_frames,
-            summary.sound_seconds,
+            summary.audio_seconds,
             summary.seconds,
             self.output.display()
         );
-        output::note(&told, self.quiet);
+        output::note(&message, self.quiet);
         Ok(Outcome::Done)
     }
 }

@@ -12,22 +12,22 @@ use super::Predict;
 use crate::cli::{Outcome, output, paths};
 
 /// Number of questions in a batch.
-const ANSWERED_AT_A_TIME: usize = 32;
+const BATCH: usize = 32;
 
 impl Predict {
     /// Answers the questions in the input.
     pub(super) fn answer(&self, run: &Path, input: &Path) -> anyhow::Result<Outcome> {
-        let Questions { list: questions, pictures } = read_questions(input)?;
-        let answerer = self.open(run, pictures)?;
-        if let Some((place, fault)) = answerer.bad_picture() {
-            let shows = questions.iter().find(|question| question.place == place);
+        let Questions { list: questions, images } = read_questions(input)?;
+        let answerer = self.open(run, images)?;
+        if let Some((index, fault)) = answerer.first_broken_image() {
+            let shows = questions.iter().find(|question| question.place == index);
             let line = shows.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
         }
         let detail = Detail { credit: self.evidence, curves: self.curves };
         let bar = output::progress_bar(questions.len(), "answers", self.quiet);
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
-        for questions in questions.chunks(ANSWERED_AT_A_TIME) {
+        for questions in questions.chunks(BATCH) {
             for answer in answerer.answer(questions, detail).map_err(anyhow::Error::from_boxed)? {
                 serde_json::to_writer(&mut lines, &answer)?;
                 lines.push(b'\n');
@@ -36,14 +36,14 @@ impl Predict {
             bar.inc(questions.len() as u64);
         }
         bar.finish_and_clear();
-        output::write_whole(&self.output, &lines)?;
+        output::write_atomic(&self.output, &lines)?;
         let cut: Vec<&Answer> = answers.iter().filter(|answer| answer.question_cut).collect();
         if let Some(first) = cut.first() {
             let reason = "are longer than the run's `data.max_query_tokens` and were truncated";
-            let told = format!("{} questions, the first {}, {reason}", cut.len(), first.id);
-            output::note(&told, false);
+            let message = format!("{} questions, the first {}, {reason}", cut.len(), first.id);
+            output::note(&message, false);
         }
-        if let Some(text) = judged(&answers) {
+        if let Some(text) = attribution_quality(&answers) {
             output::print(&text)?;
         }
         let done = format!("{} answers written to {}", answers.len(), self.output.display());
@@ -53,26 +53,25 @@ impl Predict {
 
     /// Replies to the haystack tasks in a file. Adds the reply and its details to each input line.
     pub(super) fn reply(&self, run: &Path, haystack: &Path) -> anyhow::Result<Outcome> {
-        let Haystacks { tasks, lines, pictures } = read_haystacks(haystack)?;
-        let answerer = self.open(run, pictures)?;
-        if let Some((place, fault)) = answerer.bad_picture() {
-            let shows = |task: &&Task| task.pictures.iter().any(|(shown, _)| *shown == place);
+        let Haystacks { tasks, lines, images } = read_haystacks(haystack)?;
+        let answerer = self.open(run, images)?;
+        if let Some((index, fault)) = answerer.first_broken_image() {
+            let shows = |task: &&Task| task.images.iter().any(|(shown, _)| *shown == index);
             let task = tasks.iter().find(shows).map_or("", |task| &task.place);
             anyhow::bail!("{task}: {fault}");
         }
         let bar = output::progress_bar(tasks.len(), "replies", self.quiet);
         let mut bytes = Vec::new();
-        for (tasks, lines) in tasks.chunks(ANSWERED_AT_A_TIME).zip(lines.chunks(ANSWERED_AT_A_TIME))
-        {
+        for (tasks, lines) in tasks.chunks(BATCH).zip(lines.chunks(BATCH)) {
             let replies = answerer.reply(tasks).map_err(anyhow::Error::from_boxed)?;
             for (task, reply) in lines.iter().zip(replies) {
-                serde_json::to_writer(&mut bytes, &Replied { task, reply })?;
+                serde_json::to_writer(&mut bytes, &TaskWithReply { task, reply })?;
                 bytes.push(b'\n');
             }
             bar.inc(tasks.len() as u64);
         }
         bar.finish_and_clear();
-        output::write_whole(&self.output, &bytes)?;
+        output::write_atomic(&self.output, &bytes)?;
         let done = format!("{} replies written to {}", tasks.len(), self.output.display());
         output::note(&done, self.quiet);
         Ok(Outcome::Done)
@@ -81,9 +80,9 @@ impl Predict {
 
 impl Predict {
     /// Opens a run. Returns an error for options that have no effect without retrieval.
-    fn open(&self, run: &Path, pictures: Vec<PathBuf>) -> anyhow::Result<Answerer> {
-        paths::check_named(&self.output, pictures.iter().map(PathBuf::as_path))?;
-        let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
+    fn open(&self, run: &Path, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
+        paths::check_not_overwritten(&self.output, images.iter().map(PathBuf::as_path))?;
+        let answerer = Answerer::open(run, self.memory.as_deref(), self.k, images)?;
         let wanted = [
             ("--evidence", self.evidence),
             ("--curves", self.curves),
@@ -101,7 +100,7 @@ impl Predict {
 
 /// A task and its reply.
 #[derive(Serialize)]
-struct Replied<'a> {
+struct TaskWithReply<'a> {
     #[serde(flatten)]
     task: &'a Map<String, Value>,
     #[serde(flatten)]
@@ -109,7 +108,7 @@ struct Replied<'a> {
 }
 
 /// The quality of the attributions over all answers, as text.
-fn judged(answers: &[Answer]) -> Option<String> {
+fn attribution_quality(answers: &[Answer]) -> Option<String> {
     let mean = |values: Vec<f64>| {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };

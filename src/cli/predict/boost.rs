@@ -17,7 +17,7 @@ use crate::cli::output;
 pub struct Boost {
     /// Boost these words: one word or phrase per line for all clips; or for each clip a line
     /// id<TAB>text<TAB>rare words<TAB>words to boost (the second and third field are ignored)
-    #[arg(long, value_name = "FILE", requires = "recogniser")]
+    #[arg(long, value_name = "FILE", requires = "asr_model")]
     boost: Option<PathBuf>,
     /// Bonus for each token of a boosted word, in nats of log-probability; the first token gets
     /// half [default: 3 for Whisper models, 2 for Conformers]
@@ -27,7 +27,7 @@ pub struct Boost {
 
 /// The boosted words in a file.
 #[derive(Debug, PartialEq)]
-pub enum Lists {
+pub enum BoostLists {
     /// One list for all clips.
     Of(Vec<String>),
     /// A list for each clip id, with its line number.
@@ -36,9 +36,9 @@ pub enum Lists {
 
 /// The boost trees of the word lists. The tree of a clip is built when the clip is transcribed,
 /// because a file may have thousands of lists.
-pub struct Trees<'a> {
+pub struct BoostTrees<'a> {
     boost_builder: BoostTreeBuilder<'a>,
-    lists: &'a Lists,
+    lists: &'a BoostLists,
     of_all: Option<Arc<BoostTree>>,
     file: &'a Path,
 }
@@ -52,20 +52,20 @@ fn weight(text: &str) -> Result<f32, String> {
 
 impl Boost {
     /// Reads the lists and prints how many lists belong to no clip.
-    pub fn read(&self, clips: &[Clip], quiet: bool) -> anyhow::Result<Option<Lists>> {
+    pub fn read(&self, clips: &[Clip], quiet: bool) -> anyhow::Result<Option<BoostLists>> {
         let Some(file) = &self.boost else { return Ok(None) };
         let lists = parse(&file.display().to_string(), &read_text(file)?)?;
-        if let Lists::OfClip(of_clip) = &lists {
+        if let BoostLists::OfClip(of_clip) = &lists {
             let ids: HashSet<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
             let without = of_clip.keys().filter(|id| !ids.contains(id.as_str())).count();
-            let told = format!(
+            let message = format!(
                 "{}: {} of {} clips have a list; {without} of {} lists belong to no clip",
                 file.display(),
                 clips.iter().filter(|clip| of_clip.contains_key(&clip.id)).count(),
                 clips.len(),
                 of_clip.len()
             );
-            output::note(&told, quiet);
+            output::note(&message, quiet);
         }
         Ok(Some(lists))
     }
@@ -73,26 +73,26 @@ impl Boost {
     /// Prepares the trees of the lists and checks their words.
     pub fn trees<'a>(
         &'a self,
-        lists: Option<&'a Lists>,
-        recogniser: &'a AsrModel,
-    ) -> anyhow::Result<Option<Trees<'a>>> {
+        lists: Option<&'a BoostLists>,
+        asr_model: &'a AsrModel,
+    ) -> anyhow::Result<Option<BoostTrees<'a>>> {
         let (Some(lists), Some(file)) = (lists, self.boost.as_deref()) else { return Ok(None) };
-        let boost_builder = recogniser.boost_builder(self.boost_weight)?;
-        let mut trees = Trees { boost_builder, lists, of_all: None, file };
+        let boost_builder = asr_model.boost_builder(self.boost_weight)?;
+        let mut trees = BoostTrees { boost_builder, lists, of_all: None, file };
         match lists {
-            Lists::Of(words) => trees.of_all = Some(trees.tree(words)?),
-            Lists::OfClip(of_clip) => trees.check(of_clip)?,
+            BoostLists::Of(words) => trees.of_all = Some(trees.tree(words)?),
+            BoostLists::OfClip(of_clip) => trees.check(of_clip)?,
         }
         Ok(Some(trees))
     }
 }
 
-impl Trees<'_> {
+impl BoostTrees<'_> {
     /// The tree of a clip.
     pub fn of(&self, clip: &Clip) -> anyhow::Result<Option<Arc<BoostTree>>> {
         match self.lists {
-            Lists::Of(_) => Ok(self.of_all.clone()),
-            Lists::OfClip(of_clip) => {
+            BoostLists::Of(_) => Ok(self.of_all.clone()),
+            BoostLists::OfClip(of_clip) => {
                 of_clip.get(&clip.id).map(|(_, words)| self.tree(words)).transpose()
             }
         }
@@ -131,7 +131,7 @@ fn check(file: &str, line: u64, word: &str) -> anyhow::Result<()> {
 }
 
 /// Parses a file of either format. A tab in the first line means that each line is for one clip.
-fn parse(file: &str, text: &str) -> anyhow::Result<Lists> {
+fn parse(file: &str, text: &str) -> anyhow::Result<BoostLists> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let mut lines = lines.peekable();
     let Some((_, first)) = lines.peek() else {
@@ -146,7 +146,7 @@ fn parse(file: &str, text: &str) -> anyhow::Result<Lists> {
             check(file, line, word)?;
             words.push(word.trim().to_string());
         }
-        return Ok(Lists::Of(words));
+        return Ok(BoostLists::Of(words));
     }
     let mut of_clip = HashMap::new();
     for (line, row) in lines {
@@ -164,10 +164,10 @@ fn parse(file: &str, text: &str) -> anyhow::Result<Lists> {
             Ok(words) => words,
             Err(error) => {
                 // serde_json's line number counts lines within the field.
-                let told = error.to_string();
-                let told = told.split(" at line ").next().unwrap_or_default();
+                let message = error.to_string();
+                let message = message.split(" at line ").next().unwrap_or_default();
                 anyhow::bail!(
-                    "{file}, line {line}: the fourth field is not a JSON list of words: {told}"
+                    "{file}, line {line}: the fourth field is not a JSON list of words: {message}"
                 )
             }
         };
@@ -177,7 +177,7 @@ fn parse(file: &str, text: &str) -> anyhow::Result<Lists> {
             anyhow::bail!("{file}, line {line}: the id `{id}` is already on line {other}");
         }
     }
-    Ok(Lists::OfClip(of_clip))
+    Ok(BoostLists::OfClip(of_clip))
 }
 
 #[cfg(test)]
@@ -187,8 +187,9 @@ mod tests {
     #[test]
     fn lists_have_two_forms() {
         let words = parse("f", "rigor mortis \n\nanon\r\n").unwrap();
-        assert_eq!(words, Lists::Of(vec!["rigor mortis".into(), "anon".into()]));
-        let Lists::OfClip(lists) = parse("f", "a\tx y\t[\"y\"]\t[\"y\", \"z\"]\n").unwrap() else {
+        assert_eq!(words, BoostLists::Of(vec!["rigor mortis".into(), "anon".into()]));
+        let BoostLists::OfClip(lists) = parse("f", "a\tx y\t[\"y\"]\t[\"y\", \"z\"]\n").unwrap()
+        else {
             panic!("a table");
         };
         assert_eq!(lists["a"], (1, vec!["y".into(), "z".into()]));

@@ -31,38 +31,38 @@ pub struct Speech {
     /// --input is an audio file, a folder of audio files, or a manifest (JSON lines with audio,
     /// start, end)
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "encoder", "vectors"])]
-    pub(super) recogniser: Option<String>,
+    pub(super) asr_model: Option<String>,
     /// Format of --output; default: from the file extension, otherwise JSON lines
-    #[arg(long, requires = "recogniser")]
+    #[arg(long, requires = "asr_model")]
     format: Option<Format>,
     /// Beam size; a Conformer with --boost uses 8 instead of 1
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "recogniser",
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "asr_model",
         value_parser = clap::value_parser!(u16).range(1..=64))]
     beams: u16,
     /// Spoken language, for multilingual models, for example en
-    #[arg(long, value_name = "CODE", requires = "recogniser")]
+    #[arg(long, value_name = "CODE", requires = "asr_model")]
     language: Option<String>,
     /// Translate speech to English
-    #[arg(long, requires = "recogniser")]
+    #[arg(long, requires = "asr_model")]
     translate: bool,
     /// Add start and end times of segments (always on for subtitles)
-    #[arg(long, requires = "recogniser")]
+    #[arg(long, requires = "asr_model")]
     timestamps: bool,
     /// Add start, end, text and probability of each word, in JSON lines
-    #[arg(long, requires = "recogniser")]
+    #[arg(long, requires = "asr_model")]
     word_times: bool,
     /// Padding after each clip
-    #[arg(long, value_name = "PADDING", default_value = "zeros", requires = "recogniser")]
+    #[arg(long, value_name = "PADDING", default_value = "zeros", requires = "asr_model")]
     padding: PaddingName,
     /// Number of clips in a batch
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "recogniser",
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "asr_model",
         value_parser = clap::value_parser!(u16).range(1..=256))]
     batch: u16,
     /// How to treat a clip that cannot be decoded
-    #[arg(long, value_name = "ACTION", default_value = "stop", requires = "recogniser")]
+    #[arg(long, value_name = "ACTION", default_value = "stop", requires = "asr_model")]
     on_error: OnError,
     /// Print a summary as JSON
-    #[arg(long, requires = "recogniser")]
+    #[arg(long, requires = "asr_model")]
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) boost: Boost,
@@ -96,7 +96,7 @@ struct Summary {
     /// The errors of clips that could not be decoded.
     skipped: Vec<String>,
     /// Duration of the audio.
-    sound_seconds: f64,
+    audio_seconds: f64,
     /// Wall time from the loaded model to the last text.
     seconds: f64,
     /// Wall time divided by the duration of the audio.
@@ -104,21 +104,21 @@ struct Summary {
     /// Computed only for the JSON output.
     weights_sha256: Option<String>,
     /// Number of clips that were transcribed a second time, padded to 30 seconds.
-    padded_again: usize,
+    decoded_again: usize,
     /// Latency of final words, with `--stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
     streaming: Option<Report>,
 }
 
 /// The audio of a clip that waits for transcription.
-enum Sound {
+enum ClipAudio {
     Short(Vec<f32>),
     Long(Vec<f32>, Box<ClipReader>),
 }
 
 impl Predict {
     /// Transcribes the clips in the input.
-    pub(super) fn transcribe(&self, recogniser: &str, input: &Path) -> anyhow::Result<Outcome> {
+    pub(super) fn transcribe(&self, asr_model: &str, input: &Path) -> anyhow::Result<Outcome> {
         let clips = match self.speech.streaming.stdin(input)? {
             Some(clip) => vec![clip],
             None => read_clips(input, self.quiet)?,
@@ -145,17 +145,17 @@ impl Predict {
         if subtitles {
             self.check_subtitle_files(&clips, format)?;
         } else {
-            paths::check_named(&self.output, files_of(&clips))?;
+            paths::check_not_overwritten(&self.output, files_of(&clips))?;
         }
         if self.speech.word_times && format != Format::Jsonl {
             anyhow::bail!("--word-times needs --format jsonl; give both, or leave it out");
         }
         let lists = self.speech.boost.read(&clips, self.quiet)?;
-        let recogniser = AsrModel::open(recogniser)?;
+        let asr_model = AsrModel::open(asr_model)?;
         let options = self.speech.options(subtitles);
-        recogniser.check(&options)?;
-        let stream = self.speech.streaming.options(recogniser.max_seconds())?;
-        let trees = self.speech.boost.trees(lists.as_ref(), &recogniser)?;
+        asr_model.check(&options)?;
+        let stream = self.speech.streaming.options(asr_model.max_seconds())?;
+        let trees = self.speech.boost.trees(lists.as_ref(), &asr_model)?;
         let tree = |clip: &Clip| trees.as_ref().map_or(Ok(None), |trees| trees.of(clip));
         let started = Instant::now();
         let bar = output::progress_bar(clips.len(), "clips", self.quiet);
@@ -167,7 +167,7 @@ impl Predict {
                 for clip in batch {
                     let options = TranscribeOptions { boost: tree(clip)?, ..options.clone() };
                     let shown = (&bar, !self.speech.json && !self.quiet);
-                    match streaming::stream(&recogniser, &options, stream, clip, shown) {
+                    match streaming::stream(&asr_model, &options, stream, clip, shown) {
                         Ok(mut streamed) => {
                             if !options.timestamps {
                                 streamed.transcript.segments.clear();
@@ -185,21 +185,21 @@ impl Predict {
                 }
                 continue;
             }
-            let longest = (recogniser.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
-            let sounds: Vec<Result<Sound, DataError>> =
+            let longest = (asr_model.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
+            let opened: Vec<Result<ClipAudio, DataError>> =
                 batch.par_iter().map(|clip| open(clip, longest)).collect();
             let (mut short, mut transcripts) = (Vec::new(), Vec::new());
-            for (clip, sound) in batch.iter().zip(sounds) {
-                let made = match sound {
-                    Ok(Sound::Short(samples)) => {
+            for (clip, audio) in batch.iter().zip(opened) {
+                let made = match audio {
+                    Ok(ClipAudio::Short(samples)) => {
                         short.push((clip, samples));
                         continue;
                     }
-                    Ok(Sound::Long(samples, reader)) => {
+                    Ok(ClipAudio::Long(samples, reader)) => {
                         let tell = |text: &str| bar.set_message(text.to_string());
                         let boost = tree(clip)?;
                         let options = TranscribeOptions { boost, ..options.clone() };
-                        long(&recogniser, &options, samples, *reader, &tell)
+                        transcribe_long(&asr_model, &options, samples, *reader, &tell)
                     }
                     Err(error) => Err(error.into()),
                 };
@@ -213,7 +213,7 @@ impl Predict {
                 short.iter().map(|(_, samples)| samples.as_slice()).collect();
             let boosts: Vec<_> =
                 short.iter().map(|(clip, _)| tree(clip)).collect::<anyhow::Result<_>>()?;
-            let texts = recogniser.transcribe(&samples, &boosts, &options)?;
+            let texts = asr_model.transcribe(&samples, &boosts, &options)?;
             transcripts.extend(short.iter().map(|(clip, _)| *clip).zip(texts));
             // Long clips finish before short clips: restore the input order.
             transcripts.sort_by_key(|(clip, _)| batch.iter().position(|other| other.id == clip.id));
@@ -223,16 +223,16 @@ impl Predict {
         }
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
-        check_heard(made.len(), &skipped, input)?;
+        check_any_transcribed(made.len(), &skipped, input)?;
         self.write_transcripts(format, &made, &streams)?;
-        let sound_seconds: f64 = made.iter().map(|(_, transcript)| transcript.seconds).sum();
+        let audio_seconds: f64 = made.iter().map(|(_, transcript)| transcript.seconds).sum();
         let summary = Summary {
             clips: made.len(),
-            sound_seconds,
+            audio_seconds,
             seconds,
-            real_time_factor: seconds / sound_seconds.max(1e-9),
-            weights_sha256: self.speech.json.then(|| recogniser.weights_sha256()).transpose()?,
-            padded_again: made.iter().filter(|(_, transcript)| transcript.decoded_again).count(),
+            real_time_factor: seconds / audio_seconds.max(1e-9),
+            weights_sha256: self.speech.json.then(|| asr_model.weights_sha256()).transpose()?,
+            decoded_again: made.iter().filter(|(_, transcript)| transcript.decoded_again).count(),
             skipped,
             streaming: stream.map(|options| Report::of(options, &streams)),
         };
@@ -243,17 +243,17 @@ impl Predict {
             0 => String::new(),
             count => format!(", {count} skipped"),
         };
-        let told = format!(
+        let message = format!(
             "{} clips{skipped}, {:.1} s of audio in {:.1} s ({:.1} times real time), written to {}",
             summary.clips,
-            sound_seconds,
+            audio_seconds,
             seconds,
             1.0 / summary.real_time_factor.max(1e-9),
             self.output.display()
         );
-        output::note(&told, self.quiet);
+        output::note(&message, self.quiet);
         if let Some(report) = &summary.streaming {
-            output::note(&report.told(), self.quiet);
+            output::note(&report.to_text(), self.quiet);
         }
         Ok(Outcome::Done)
     }
@@ -265,15 +265,15 @@ impl Predict {
         input: &Path,
         error: DataError,
     ) -> anyhow::Result<String> {
-        let told = match clip.line {
+        let message = match clip.line {
             0 => error.to_string(),
             line => format!("{}, line {line}: {error}", input.display()),
         };
         if self.speech.on_error == OnError::Stop {
-            anyhow::bail!("{told} (--on-error skip skips such clips)");
+            anyhow::bail!("{message} (--on-error skip skips such clips)");
         }
-        output::note(&format!("skipped: {told}"), false);
-        Ok(told)
+        output::note(&format!("skipped: {message}"), false);
+        Ok(message)
     }
 }
 
@@ -312,8 +312,12 @@ impl Speech {
 
 /// Returns an error if all clips are skipped, because an output file without text would look like a
 /// result.
-pub(super) fn check_heard(heard: usize, skipped: &[String], input: &Path) -> anyhow::Result<()> {
-    match skipped.first().filter(|_| heard == 0) {
+pub(super) fn check_any_transcribed(
+    transcribed: usize,
+    skipped: &[String],
+    input: &Path,
+) -> anyhow::Result<()> {
+    match skipped.first().filter(|_| transcribed == 0) {
         None => Ok(()),
         Some(first) => {
             let (input, count) = (input.display(), skipped.len());
@@ -323,24 +327,24 @@ pub(super) fn check_heard(heard: usize, skipped: &[String], input: &Path) -> any
 }
 
 /// Reads the samples of a clip, or only its first samples if it has more than `longest`.
-fn open(clip: &Clip, longest: usize) -> Result<Sound, DataError> {
+fn open(clip: &Clip, longest: usize) -> Result<ClipAudio, DataError> {
     let (mut reader, mut samples) = (clip.open(SAMPLE_RATE)?, Vec::new());
     while reader.read(&mut samples)? {
         if samples.len() > longest {
-            return Ok(Sound::Long(samples, Box::new(reader)));
+            return Ok(ClipAudio::Long(samples, Box::new(reader)));
         }
     }
     Ok(if samples.len() > longest {
-        Sound::Long(samples, Box::new(reader))
+        ClipAudio::Long(samples, Box::new(reader))
     } else {
-        Sound::Short(samples)
+        ClipAudio::Short(samples)
     })
 }
 
 /// Transcribes a long recording. `first` has the samples that are already read; `reader` gives the
 /// rest.
-fn long(
-    recogniser: &AsrModel,
+fn transcribe_long(
+    asr_model: &AsrModel,
     options: &TranscribeOptions,
     mut first: Vec<f32>,
     mut reader: ClipReader,
@@ -355,14 +359,14 @@ fn long(
         Ok(reader.read(samples)?)
     };
     let started = Instant::now();
-    let heard = |_: &[Segment], done: f64| {
+    let progress = |_: &[Segment], done: f64| {
         let rest = all.map_or(String::new(), |all| {
             let left = started.elapsed().as_secs_f64() / done.max(1e-9) * (all - done).max(0.0);
             format!(" of {all:.0} s, {} left", HumanDuration(Duration::from_secs_f64(left)))
         });
         tell(&format!("(this recording: {done:.0}{rest})"));
     };
-    recogniser.transcribe_long(options, read, heard)
+    asr_model.transcribe_long(options, read, progress)
 }
 
 /// Reads the clips in the input and prints how many files of a folder were skipped.

@@ -24,14 +24,14 @@ const BLOCK: usize = 2 * SAMPLE_RATE as usize / 10;
 /// Default seconds of earlier audio that are transcribed again with each chunk.
 const WINDOW: f64 = 15.0;
 /// Number of characters of the text that the terminal shows.
-const SHOWN: usize = 60;
+const SHOWN_CHARACTERS: usize = 60;
 
 /// Options for streaming.
 #[derive(Debug, Args)]
 pub struct Streaming {
     /// Transcribe as a stream, in chunks of this length, and report the latency of each word.
     /// With --input - raw audio is read from standard input (16 kHz, mono, 16 bits, little-endian)
-    #[arg(long, value_name = "SECONDS", requires = "recogniser", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", requires = "asr_model", value_parser = seconds)]
     stream: Option<f64>,
     /// Maximum length of earlier audio that is transcribed again with each chunk
     /// [default: 15, or the model's maximum minus --stream]
@@ -54,7 +54,7 @@ pub(super) struct Report {
     revised_words: usize,
     /// Audio time in seconds from the end of a word until the word is final, without compute time.
     /// Null without words.
-    latency_of_sound: Option<Distribution>,
+    latency_without_compute: Option<Distribution>,
     /// The same with compute time, for audio that arrives in real time.
     latency: Option<Distribution>,
 }
@@ -98,7 +98,7 @@ fn is_stdin(clip: &Clip) -> bool {
 /// Transcribes a clip as a stream and shows the text in `bar`. For standard input and `print`, also
 /// prints each final piece of text.
 pub(super) fn stream(
-    recogniser: &AsrModel,
+    asr_model: &AsrModel,
     options: &TranscribeOptions,
     stream: StreamOptions,
     clip: &Clip,
@@ -112,14 +112,14 @@ pub(super) fn stream(
             let _ = bar.suspend(|| output::print(&new.join(" ")));
         }
         shown.extend(new.join(" ").chars().chain(new.last().map(|_| ' ')));
-        shown.drain(..shown.len().saturating_sub(SHOWN));
+        shown.drain(..shown.len().saturating_sub(SHOWN_CHARACTERS));
         let text: String = shown.iter().collect();
         let all = all.map_or(String::new(), |all| format!(" of {all:.0}"));
         bar.set_message(format!("({:.0}{all} s) {text}", pass.received_seconds));
     };
     if is_stdin(clip) {
         let read = |samples: &mut Vec<f32>| Ok(read_samples(&mut std::io::stdin(), samples)?);
-        let made = recogniser.transcribe_stream(options, stream, read, |pass| tell(pass, None));
+        let made = asr_model.transcribe_stream(options, stream, read, |pass| tell(pass, None));
         return made.and_then(|made| match made.passes {
             0 => {
                 let (path, reason) = ("standard input".into(), "has no samples".to_string());
@@ -131,7 +131,7 @@ pub(super) fn stream(
     let mut reader = clip.open(SAMPLE_RATE)?;
     let all = reader.seconds();
     let read = |samples: &mut Vec<f32>| Ok(reader.read(samples)?);
-    recogniser.transcribe_stream(options, stream, read, |pass| tell(pass, all))
+    asr_model.transcribe_stream(options, stream, read, |pass| tell(pass, all))
 }
 
 /// Appends the available 16-bit samples. Returns `false` at the end. Ignores half a sample at the
@@ -159,29 +159,35 @@ impl Report {
         let words = || streams.iter().flat_map(|stream| &stream.words);
         let sum = |of: fn(&StreamResult) -> usize| streams.iter().map(of).sum::<usize>();
         let compute_seconds: f64 = streams.iter().map(|stream| stream.compute_seconds).sum();
-        let sound: f64 = streams.iter().map(|stream| stream.transcript.seconds).sum();
-        let of_sound = |word: &FinalWord| word.final_at - word.word.end;
+        let audio: f64 = streams.iter().map(|stream| stream.transcript.seconds).sum();
+        let without_compute = |word: &FinalWord| word.final_at - word.word.end;
         Self {
             options,
             passes: sum(|stream| stream.passes),
             late_passes: sum(|stream| stream.late_passes),
             compute_seconds,
-            real_time_factor: compute_seconds / sound.max(1e-9),
+            real_time_factor: compute_seconds / audio.max(1e-9),
             revised_words: sum(|stream| stream.revised_words),
-            latency_of_sound: Distribution::of(words().map(of_sound).collect()),
+            latency_without_compute: Distribution::of(words().map(without_compute).collect()),
             latency: Distribution::of(words().map(|word| word.latency).collect()),
         }
     }
 
     /// The report as one line of text.
-    pub(super) fn told(&self) -> String {
-        let Some((latency, of_sound)) = self.latency.zip(self.latency_of_sound) else {
+    pub(super) fn to_text(&self) -> String {
+        let Some((latency, without_compute)) = self.latency.zip(self.latency_without_compute)
+        else {
             return "no words were transcribed".to_string();
         };
         format!(
             "latency of words: median {:.2} s, mean {:.2} s, 95th percentile {:.2} s; median \
              without compute time {:.2} s; {} of {} passes started late",
-            latency.p50, latency.mean, latency.p95, of_sound.p50, self.late_passes, self.passes
+            latency.p50,
+            latency.mean,
+            latency.p95,
+            without_compute.p50,
+            self.late_passes,
+            self.passes
         )
     }
 }
@@ -196,7 +202,7 @@ mod tests {
     impl Read for Slow {
         fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
             let count = [1, 3][self.0.len() % 2].min(self.0.len()).min(into.len());
-            self.0.drain(..count).zip(into).for_each(|(byte, place)| *place = byte);
+            self.0.drain(..count).zip(into).for_each(|(byte, slot)| *slot = byte);
             Ok(count)
         }
     }

@@ -73,13 +73,13 @@ impl Predict {
                 Format::Txt => text += &format!("{}\n", one_line(&transcript.text)),
                 Format::Srt | Format::Vtt => {
                     let subtitles = subtitles(format, &transcript.segments);
-                    output::write_whole(&self.subtitle_file(clip, format)?, subtitles.as_bytes())?;
+                    output::write_atomic(&self.subtitle_file(clip, format)?, subtitles.as_bytes())?;
                 }
             }
         }
         match format {
             Format::Srt | Format::Vtt => Ok(()),
-            _ => output::write_whole(&self.output, text.as_bytes()),
+            _ => output::write_atomic(&self.output, text.as_bytes()),
         }
     }
 
@@ -100,7 +100,7 @@ impl Predict {
                 );
             }
         }
-        files.keys().try_for_each(|file| paths::check_named(file, files_of(clips)))
+        files.keys().try_for_each(|file| paths::check_not_overwritten(file, files_of(clips)))
     }
 
     fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
@@ -137,7 +137,7 @@ pub(in crate::cli) fn files_of(clips: &[Clip]) -> impl Iterator<Item = &Path> {
 /// transcript.
 pub(super) fn write_labelled<'c>(
     path: &Path,
-    heard: impl Iterator<Item = (&'c Clip, &'c str)>,
+    transcribed: impl Iterator<Item = (&'c Clip, &'c str)>,
     quiet: bool,
 ) -> anyhow::Result<()> {
     let label = |(clip, text): (&Clip, &str)| {
@@ -146,7 +146,7 @@ pub(super) fn write_labelled<'c>(
         Clip { text, ..clip.clone() }
     };
     let (labelled, silent): (Vec<Clip>, Vec<Clip>) =
-        heard.map(label).partition(|clip| clip.text.is_some());
+        transcribed.map(label).partition(|clip| clip.text.is_some());
     if labelled.is_empty() {
         anyhow::bail!("all transcripts are empty: there is nothing to write to {}", path.display());
     }
@@ -155,7 +155,7 @@ pub(super) fn write_labelled<'c>(
         let note = format!("skipped {count} clips with an empty transcript, first `{first}`");
         output::note(&note, quiet);
     }
-    output::write_whole(path, &manifest(path, &labelled)?)
+    output::write_atomic(path, &manifest(path, &labelled)?)
 }
 
 #[cfg(test)]
@@ -165,21 +165,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clips_are_written_with_what_was_heard_in_them() {
+    fn clips_are_written_with_their_transcripts() {
         let folder = tempfile::tempdir().expect("a folder");
         let text = "{\"audio\": \"a.wav\", \"start\": 1.5, \"text\": \"old\", \"frames\": [\"a.png\"]}\n\
                     {\"audio\": \"b.wav\"}\n{\"audio\": \"c.wav\"}\n";
         std::fs::write(folder.path().join("in.jsonl"), text).expect("a manifest");
         let clips = read_manifest(&folder.path().join("in.jsonl")).expect("clips");
         let out = folder.path().join("out.jsonl");
-        let heard = |texts: [&'static str; 3]| clips.iter().zip(texts);
-        write_labelled(&out, heard(["a cat", "  ", "two\nlines"]), true).expect("written");
+        let transcribed = |texts: [&'static str; 3]| clips.iter().zip(texts);
+        write_labelled(&out, transcribed(["a cat", "  ", "two\nlines"]), true).expect("written");
         let labelled = read_manifest(&out).expect("labelled clips");
         let texts: Vec<Option<&str>> = labelled.iter().map(|clip| clip.text.as_deref()).collect();
         assert_eq!(texts, [Some("a cat"), Some("two lines")]);
         assert_eq!((labelled[0].start, &labelled[0].frames), (1.5, &clips[0].frames));
         assert_eq!(labelled[1].audio, clips[2].audio);
-        let told = write_labelled(&out, heard([""; 3]), true).expect_err("no texts").to_string();
-        assert!(told.contains("all transcripts are empty"), "{told}");
+        let error =
+            write_labelled(&out, transcribed([""; 3]), true).expect_err("no texts").to_string();
+        assert!(error.contains("all transcripts are empty"), "{error}");
     }
 }

@@ -8,7 +8,7 @@ use engram_eval::result::Measure;
 use engram_train::grid::{
     ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid, shell_quote,
 };
-use engram_train::studies::avformer::evaluate::{PUT_IN_ITEMS, TEST};
+use engram_train::studies::avformer::evaluate::{SHOWN_NAME_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
@@ -19,7 +19,7 @@ use super::report::{Claim, untested};
 use super::values::{Values, beats};
 use super::{Reproduce, bundled};
 use crate::cli::grid::time_left;
-use crate::cli::train::rescued_in_words;
+use crate::cli::train::corrected_word_text;
 
 /// The grids and recipes in the repository.
 const GRID: &str = include_str!("../../../train/recipes/avformer/ablations.toml");
@@ -145,7 +145,7 @@ impl Reproduce {
         // A JSON string is also a TOML string.
         let value = |path: &str| serde_json::Value::from(path).to_string();
         let grid = grid.with_settings(&[
-            format!("model.recogniser={}", value(recogniser)),
+            format!("model.asr_model={}", value(recogniser)),
             format!("model.image_encoder={}", value(&encoder.display().to_string())),
             // The transcripts of the frozen ASR model are cached for all seeds.
             format!("data.cache={}", value(&self.out.join("avformer-cache").display().to_string())),
@@ -197,19 +197,19 @@ impl Reproduce {
         out: &Path,
         recogniser: &str,
     ) -> anyhow::Result<Vec<Claim>> {
-        let (mut put_in, mut share) = (Values::default(), 0.0f64);
+        let (mut shown_name_inserted, mut share) = (Values::default(), 0.0f64);
         for seed in 1..=self.seeds {
             let run = out.join(format!("seed-{seed}")).join(&report.main);
             let [trained, frozen] = AvformerSummary::read(&run)?.parameters;
             share = share.max(trained as f64 / (trained + frozen) as f64);
-            let items = Items::read(&run.join(TEST).join(PUT_IN_ITEMS));
+            let items = Items::read(&run.join(TEST).join(SHOWN_NAME_ITEMS));
             for item in items.map_or_else(|_| Vec::new(), |read| read.items) {
                 let Statistic::Mean { value } = item.statistic else { continue };
-                put_in.add(seed, item.group.unwrap_or_default(), value);
+                shown_name_inserted.add(seed, item.group.unwrap_or_default(), value);
             }
         }
-        let put_in = put_in.measure("shown_name_in_text", "name");
-        let verdict = match beats(&put_in, SMALL) {
+        let shown_name_inserted = shown_name_inserted.measure("shown_name_in_text", "name");
+        let verdict = match beats(&shown_name_inserted, SMALL) {
             Verdict::Holds => Verdict::Fails,
             Verdict::Fails => Verdict::Holds,
             other => other,
@@ -217,7 +217,13 @@ impl Reproduce {
         let claim = format!(
             "at most 1 % of clean transcripts contain the name of a wrong image ({recogniser})"
         );
-        let ignored = self.avformer_claim(WRONG_IMAGE_IGNORED, claim, put_in, verdict, recogniser);
+        let ignored = self.avformer_claim(
+            WRONG_IMAGE_IGNORED,
+            claim,
+            shown_name_inserted,
+            verdict,
+            recogniser,
+        );
         let info = MetricInfo { name: "trained_share", version: 1, higher_is_better: None };
         let measure = Measure::new(&info, 1, Ok(share), None);
         let claim = format!("at most 1 % of the parameters are trained ({recogniser})");
@@ -268,7 +274,7 @@ impl Reproduce {
 fn rescued_note(run: &Path, recogniser: &str) -> anyhow::Result<Option<String>> {
     let test = AvformerSummary::read(run)?.test;
     let Some([rescued, lost]) = test.rescued else { return Ok(None) };
-    let words: Vec<String> = test.rescued_words.iter().map(rescued_in_words).collect();
+    let words: Vec<String> = test.rescued_words.iter().map(corrected_word_text).collect();
     let words = if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) };
     let file = run.join(TEST).join("rescued.jsonl");
     Ok(Some(format!(

@@ -9,7 +9,7 @@ use engram_durable::{
     FolderWriter, create_folder, remove_file, remove_folder, remove_leftovers, rename,
 };
 use engram_models::weights::to_f16;
-use engram_train::studies::reveal::finished::FinishedRun;
+use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::{CHECKSUMS, write_checksums};
 use sha2::{Digest, Sha256};
 
@@ -88,7 +88,7 @@ pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
         }
         let parent = file.parent().unwrap_or(folder);
         output::create_folder(parent)?;
-        output::write_whole(&file, bytes)?;
+        output::write_atomic(&file, bytes)?;
     }
     Ok([folder.join(CLIP.name), folder.join(CONFORMER.name)])
 }
@@ -169,7 +169,7 @@ impl BundledModel {
         lines.sort();
         let text: String =
             lines.into_iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
-        output::write_whole(&file, text.as_bytes())
+        output::write_atomic(&file, text.as_bytes())
     }
 
     /// Fails if the folder contains a file that [`BundledModel::export`] does not write, because it

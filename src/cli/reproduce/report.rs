@@ -5,7 +5,7 @@ use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
 use engram_train::Program;
 use engram_train::grid::Verdict;
-use engram_train::studies::patent::figure::in_words;
+use engram_train::studies::patent::metric::format_measure;
 use serde::{Serialize, Serializer};
 
 /// A claim of a paper, and its measured value.
@@ -99,7 +99,7 @@ impl Report {
                 lines.push(format!("  paper    {}", claim.paper));
             }
             let line = |name: &str, measure: &Measure, system: &str| {
-                let (metric, value, n) = (&measure.metric, in_words(measure), measure.n);
+                let (metric, value, n) = (&measure.metric, format_measure(measure), measure.n);
                 format!("  {name:<8} {metric} {value} n {n}  {system}").trim_end().to_owned()
             };
             for Measured { system, measure } in &claim.compared {
@@ -121,7 +121,7 @@ impl Report {
     /// Formats the report as a page with plots.
     pub(super) fn to_html(&self) -> String {
         let compared: Vec<Vec<(String, Measure)>> = self
-            .rows
+            .claims
             .iter()
             .map(|claim| claim.compared.iter().map(Measured::named).collect())
             .collect();

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::Context;
 use engram_eval::result::Measure;
 use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Rule, Verdict, run_grid};
-use engram_train::studies::reveal::figures::is_right;
-use engram_train::studies::reveal::finished::FinishedRun;
-use engram_train::studies::reveal::needle::NeedleFigures;
+use engram_train::studies::reveal::evaluation::FinishedRun;
+use engram_train::studies::reveal::metrics::is_correct;
+use engram_train::studies::reveal::needle::NeedleMetrics;
 use engram_train::studies::reveal::run::RevealSummary;
 
 use super::report::{Claim, Measured, untested};
@@ -22,7 +22,7 @@ const GRID_FILE: &str = "train/recipes/reveal/ablations.toml";
 const RECIPE_FILE: &str = "train/recipes/reveal/laptop.toml";
 
 /// Configurations that are always trained.
-const ROWS: [&str; 3] = ["main", "main-asked-with-k-0", "frozen-retriever"];
+const ROWS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
 /// Claims expected to hold at any scale.
 const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, ATTRIBUTION];
 
@@ -32,7 +32,7 @@ const EXPECTED_BY_RECIPE: [&str; 3] = [RECALL, NEEDLE, "reveal.end_to_end_over_f
 /// Overrides of the recipe at scale `smoke`: two minutes in total, and a model small enough to be
 /// bundled.
 const SMOKE: [&str; 17] = [
-    "data.pictures=100",
+    "data.max_images=100",
     "data.vocabulary=700",
     "data.evaluated_questions=32",
     "model.d_model=64",
@@ -41,7 +41,7 @@ const SMOKE: [&str; 17] = [
     "model.image_width=32",
     "model.image_ff=64",
     "model.stem_channels=[8,16,32]",
-    "phase.pictures.steps=150",
+    "phase.images.steps=150",
     "phase.warm-start.steps=60",
     "phase.questions.steps=500",
     "phase.fine-tune.steps=150",
@@ -173,19 +173,19 @@ impl Reproduce {
             let run = out.join(format!("seed-{seed}")).join(&report.main);
             let summary = RevealSummary::read(&run)?;
             for question in summary.swap.iter().flat_map(|swap| &swap.questions) {
-                let right = &question.right;
-                let [old, new] = [0, 1].map(|at| is_right(&question.said[1], &right[at..=at]));
-                let picture = question.picture.map_or(-1, |picture| picture as i64);
-                follow.push(seed, picture, new);
-                stay.push(seed, picture, old);
-                before.push(seed, picture, is_right(&question.said[0], &right[..1]));
-                deleted.push(seed, picture, is_right(&question.said[2], right));
+                let right = &question.references;
+                let [old, new] = [0, 1].map(|at| is_correct(&question.answers[1], &right[at..=at]));
+                let image = question.image.map_or(-1, |image| image as i64);
+                follow.push(seed, image, new);
+                stay.push(seed, image, old);
+                before.push(seed, image, is_correct(&question.answers[0], &right[..1]));
+                deleted.push(seed, image, is_correct(&question.answers[2], right));
             }
             add_needles(&mut needles, seed, &summary.needles);
             for areas in FinishedRun::open(&run)?.deletion_areas(CREDITED, seed)? {
-                let picture = areas.picture.map_or(-1, |picture| picture as i64);
-                exact.add(seed, picture, areas.random - areas.exact);
-                gradient.add(seed, picture, areas.random - areas.gradient);
+                let image = areas.image.map_or(-1, |image| image as i64);
+                exact.add(seed, image, areas.random - areas.exact);
+                gradient.add(seed, image, areas.random - areas.gradient);
             }
         }
         let row =
@@ -201,15 +201,15 @@ impl Reproduce {
                 command: self.command(id, ""),
                 compared,
             };
-        let changed = follow.minus(&stay).measure("follow_minus_stay", "picture");
+        let changed = follow.minus(&stay).measure("follow_minus_stay", "image");
         let system = |system: &str, measure| Measured { system: system.to_owned(), measure };
         let verdict = Verdict::of(&changed, Rule::Better);
         let compared = vec![
-            system("old answer, before the change", before.measure("before", "picture")),
-            system("old answer, after the change", stay.measure("stay", "picture")),
+            system("old answer, before the change", before.measure("before", "image")),
+            system("old answer, after the change", stay.measure("stay", "image")),
             system(
                 "old or new answer, after deleting the entries",
-                deleted.measure("deleted", "picture"),
+                deleted.measure("deleted", "image"),
             ),
             system("new answer − old answer, after the change (decides the verdict)", changed),
         ];
@@ -219,7 +219,7 @@ impl Reproduce {
              than the old one"
                 .to_owned(),
             "",
-            follow.measure("follow", "picture"),
+            follow.measure("follow", "image"),
             verdict,
             compared,
         )];
@@ -234,8 +234,8 @@ impl Reproduce {
         }
         // Leave-one-out attribution orders entries by the quantity that deletion measures, so it is
         // an upper bound and not the claim.
-        let less = gradient.measure("random_minus_gradient", "picture");
-        let bound = exact.measure("random_minus_leave_one_out", "picture");
+        let less = gradient.measure("random_minus_gradient", "image");
+        let bound = exact.measure("random_minus_leave_one_out", "image");
         rows.push(row(
             ATTRIBUTION,
             "an answer's log-probability falls faster if entries are deleted in the order of \
@@ -273,7 +273,7 @@ fn whole_grid() -> anyhow::Result<Grid> {
 type Needles = Vec<((usize, usize), Values)>;
 
 /// Adds the replies of a seed by task; all seeds have the same tasks.
-fn add_needles(needles: &mut Needles, seed: u64, figures: &[NeedleFigures]) {
+fn add_needles(needles: &mut Needles, seed: u64, figures: &[NeedleMetrics]) {
     for figures in figures {
         let size = (figures.needles, figures.others);
         let at = needles.iter().position(|(known, _)| *known == size).unwrap_or(needles.len());
@@ -304,7 +304,7 @@ mod tests {
             };
             let info = MetricInfo { name: "accuracy_plain", version: 1, higher_is_better: None };
             let accuracy = Measure::new(&info, 10, Ok(0.5), None);
-            [NeedleFigures {
+            [NeedleMetrics {
                 needles: 1,
                 others: 10,
                 accuracy,

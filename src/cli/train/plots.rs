@@ -20,13 +20,13 @@ pub(super) fn avformer(summary: &AvformerSummary, run: &Path) -> anyhow::Result<
         return Ok(());
     }
     let lines = [
-        line("without frames", sweep, |one| &one.nothing),
-        line("right frames", sweep, |one| &one.right),
-        line("wrong frames", sweep, |one| &one.wrong),
+        line("without frames", sweep, |one| &one.no_frames),
+        line("right frames", sweep, |one| &one.right_frames),
+        line("wrong frames", sweep, |one| &one.wrong_frames),
     ];
     let axes = ["SNR, dB", "WER"].map(Axis::linear);
     let svg = draw_lines(axes, &lines, Legend::UpperRight)?;
-    output::write_whole(&run.join(TEST).join(SWEEP), svg.as_bytes())
+    output::write_atomic(&run.join(TEST).join(SWEEP), svg.as_bytes())
 }
 
 /// One system at all signal-to-noise ratios; clean speech is skipped.

@@ -27,9 +27,10 @@ fn acts(operation: &str) -> &'static [Act] {
     }
 }
 
-/// Whether a command may go on after the failure: reads of files that need not be there, and removals of leftovers.
+/// Whether a command may succeed in spite of the failure: reads of optional files, removals of leftovers, and links,
+/// which a copy replaces.
 fn may_pass_over(call: &Call) -> bool {
-    call.operation == "read" || call.operation == "unlink"
+    ["read", "unlink", "link"].contains(&call.operation.as_str())
 }
 
 /// A fault of a subject.

@@ -100,7 +100,7 @@ pub fn attack(report: &Report) -> Result<()> {
         wav[place..place + 4].copy_from_slice(&value.to_le_bytes());
         fs::write(at(&format!("header{number}.wav")), wav)?;
         lines.push(format!(
-            "predict --recogniser {{r}}/train/bundled/conformer --input \
+            "predict --asr-model {{r}}/train/bundled/conformer --input \
             {{s}}/header{number}.wav --output {{s}}/out.tsv --quiet"
         ));
     }

@@ -68,7 +68,7 @@ pub struct ClaimSettings {
     #[serde(default)]
     pub paper: String,
     /// The configuration that should be better. For AVFormer also `CONFIGURATION:SYSTEM`, for
-    /// example `main:wrong`.
+    /// example `main:wrong_frames`.
     pub better: String,
     /// The configuration that should be worse.
     pub worse: String,

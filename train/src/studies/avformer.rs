@@ -7,7 +7,7 @@
 //! | image embeddings, computed once and shared between runs | [`gallery`], `embedding_store` |
 //! | files of the cache that runs share | `cache` |
 //! | clips of a manifest | `manifest` |
-//! | transcription, and audio embeddings computed once per clip | `hearing` |
+//! | transcription, and audio embeddings computed once per clip | `transcription` |
 //! | clean speech for rehearsal | `rehearsal` |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | transcripts of the frozen ASR model, cached between runs | `frozen_texts` |
@@ -23,10 +23,10 @@ mod embedding_store;
 pub mod evaluate;
 mod frozen_texts;
 pub mod gallery;
-mod hearing;
 mod manifest;
 mod rehearsal;
 pub mod run;
 pub mod settings;
 pub mod study;
 pub mod timing;
+mod transcription;

@@ -7,15 +7,15 @@
 //! | part | module |
 //! |---|---|
 //! | recipe settings | [`settings`] |
-//! | pixels of augmented views | [`pictures`] |
+//! | pixels of augmented views | [`images`] |
 //! | text vectors of the names | [`names`] |
 //! | nearest-name accuracy | [`evaluation`] |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | training and testing one run | [`run`] |
 
 pub mod evaluation;
+pub mod images;
 pub mod names;
-pub mod pictures;
 pub mod run;
 pub mod settings;
 pub mod study;

@@ -10,13 +10,13 @@
 //! | training all folds and variants; one trained member; the results; the ensemble's model card | [`run`], `member`, `results`, `card` |
 //! | stacking of the members' scores | `stacking` |
 //! | prediction from a run | [`predict`] |
-//! | Pearson's r with its interval | [`figure`] |
+//! | Pearson's r with its interval | [`metric`] |
 //! | baselines without training | [`zero_shot`] |
 
 mod card;
 pub mod corpus;
-pub mod figure;
 mod member;
+pub mod metric;
 pub mod predict;
 mod results;
 pub mod run;

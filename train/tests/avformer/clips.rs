@@ -36,8 +36,8 @@ fn clips_that_cannot_be_seen_are_named() {
     let set = [&train, &validation, &test, quick[0], quick[1]];
     let summary = frozen.run("files", "whisper", &set);
     let systems: Vec<&str> = summary.test.systems.iter().map(|one| one.system.as_str()).collect();
-    assert_eq!(systems, ["nothing", "right", "wrong", "zero"]);
-    assert!(summary.left_out.is_empty());
+    assert_eq!(systems, ["no_frames", "right_frames", "wrong_frames", "zero_frames"]);
+    assert!(summary.skipped.is_empty());
 
     let framed = "\"frames\":[\"a.png\"]";
     let bad = [
@@ -87,16 +87,16 @@ fn clips_that_cannot_be_seen_are_named() {
         let [bad_train, bad_test] = ["train", "test"].map(bad);
         let set = [&bad_train, &validation, &bad_test, quick[0], quick[1], skip];
         let summary = frozen.run(&format!("skipped-{i}"), "whisper", &set);
-        assert_eq!(summary.left_out.len(), 2);
-        assert!(summary.left_out[0].contains(wanted), "{:?}", summary.left_out);
+        assert_eq!(summary.skipped.len(), 2);
+        assert!(summary.skipped[0].contains(wanted), "{:?}", summary.skipped);
         // Also if no frames are shown, so that runs compare the same clips.
         let set = [&set[..], &["phase.projection.steps=0"]].concat();
         let alone = frozen.run(&format!("alone-{i}"), "whisper", &set);
-        assert_eq!(alone.left_out, summary.left_out);
+        assert_eq!(alone.skipped, summary.skipped);
         std::fs::write(frozen.path(&file), &line).unwrap();
         frozen.refused(&set, &[&file, "all 1 clips are skipped", "line 1", wanted]);
     }
-    let kept = format!("data.kept={}", frozen.text("kept.jsonl"));
+    let kept = format!("data.general_speech={}", frozen.text("kept.jsonl"));
     std::fs::write(frozen.path("kept.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")
         .unwrap();
     frozen.refused(&[&kept], &["kept.jsonl, line 1", "cut.wav"]);
@@ -126,7 +126,7 @@ fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
     for split in [Split::Validation, Split::Test] {
         for (seen, clip) in corpus.evaluated(split, false).unwrap().iter().zip(&clips) {
             let frames = sample_evenly(&seen.frames, data.frames);
-            let shown = frames.map(|place| corpus.picture(*place).unwrap().1);
+            let shown = frames.map(|place| corpus.image(*place).unwrap().1);
             let all = clip.frame_files(0.75).unwrap();
             let in_use = engram_train::recognise::select_frames(&all, 3);
             assert_eq!(shown.collect::<Vec<_>>(), in_use.into_iter().cloned().collect::<Vec<_>>());
@@ -136,14 +136,14 @@ fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
 
     // The skipped clips do not depend on the number of frames shown.
     std::fs::write(frozen.path("6.png"), "no picture").unwrap();
-    let left_out = [1, 2, 3, 8].map(|frames| {
+    let skipped = [1, 2, 3, 8].map(|frames| {
         let data = AvformerData { frames, on_error: OnError::Skip, ..data.clone() };
         let mut corpus = Corpus::load(&data, 1, true).unwrap();
-        corpus.refuse(corpus.broken_pictures()).unwrap();
-        corpus.left_out()
+        corpus.skip_broken_images(corpus.broken_images()).unwrap();
+        corpus.skipped()
     });
-    assert!(left_out.iter().all(|one| *one == left_out[0]));
-    assert!((3..18).contains(&left_out[0].len()), "{:?}", left_out[0]);
+    assert!(skipped.iter().all(|one| *one == skipped[0]));
+    assert!((3..18).contains(&skipped[0].len()), "{:?}", skipped[0]);
 }
 
 #[test]
@@ -153,12 +153,12 @@ fn settings_that_cannot_be_are_named() {
         ("data.names=0", "data.names"),
         ("data.nmes=3", "nmes"),
         ("data.silence=-0.5", "data.silence"),
-        ("data.states_gb=-1", "data.states_gb"),
+        ("data.state_cache_gb=-1", "data.state_cache_gb"),
         ("data.train=x.jsonl", "data.train"),
         ("data.test_snr_db=[3.0, 1.0]", "data.test_snr_db"),
         ("model.image_encoder=", "model.image_encoder"),
         ("phase.projection.feed.mismatched=1.5", "mismatched"),
-        ("phase.adapters.feed.blanked=0.5", "blanked"),
+        ("phase.adapters.feed.masked=0.5", "masked"),
         ("phase.adapters.feed.rehearsal=0.5", "data.rehearsal"),
         ("phase.adapters.feed.distillation=-1", "not a valid weight"),
         ("data.rehearsal_speeds=[1.0, 3.0]", "data.rehearsal_speeds"),

@@ -55,13 +55,13 @@ allow = ["adapters.*.norm.*", "adapters.*.down.*"]
 [[phase]]
 name = "adapters"
 steps = 5
-feed = { pictures = false }
+feed = { frames = false }
 group = [{ match = "projection.**", rate = 0.0 }]
 
 [[phase]]
 name = "projection"
 steps = 5
-feed = { pictures = true, blanked = 0.5, mismatched = 0.2 }
+feed = { frames = true, masked = 0.5, mismatched = 0.2 }
 group = [{ match = "adapters.**", rate = 0.0 }]
 
 [check]
@@ -72,7 +72,7 @@ const CLIP_RECIPE: &str = r#"
 study = "clip"
 seed = 1
 [data]
-pictures = 20
+images = 20
 test_views = 1
 [model]
 image_size = 16
@@ -131,7 +131,7 @@ impl Frozen {
 
     pub fn recipe(&self, recogniser: &str, set: &[impl ToString]) -> Result<Recipe, TrainError> {
         let mut all = vec![
-            format!("model.recogniser={}", self.text(recogniser)),
+            format!("model.asr_model={}", self.text(recogniser)),
             format!("model.image_encoder={}", self.text("clip")),
         ];
         all.extend(set.iter().map(ToString::to_string));

@@ -30,7 +30,7 @@ set = ["phase.adapters.steps=10", "phase.projection.steps=0"]
 [[claim]]
 id = "test.frozen"
 claim = "adapters change what is heard"
-better = "main:nothing"
+better = "main:no_frames"
 worse = "main:frozen"
 
 [[claim]]
@@ -47,7 +47,7 @@ fn grid() -> Grid {
 
 /// Settings for the grid's frozen models.
 fn settings(frozen_models: &Frozen) -> [String; 2] {
-    ["recogniser=whisper", "image_encoder=clip"].map(|one| {
+    ["asr_model=whisper", "image_encoder=clip"].map(|one| {
         let (key, name) = one.split_once('=').unwrap();
         format!("model.{key}={}", frozen_models.text(name))
     })
@@ -66,7 +66,7 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
         stop: Stop::default(),
     };
     let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(told.contains("model.recogniser") && told.contains("is missing"), "{told}");
+    assert!(told.contains("model.asr_model") && told.contains("is missing"), "{told}");
     let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
     let mut begun = Vec::new();
     let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();
@@ -88,7 +88,7 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     let no_frames = audio.metric("wer_without_frames").unwrap();
     assert_eq!(audio.metric("wer").unwrap().value, no_frames.value);
     let [frozen, alone] = ["test.frozen", "test.audio_only"].map(|id| report.claim(id).unwrap());
-    assert_eq!(frozen.compared, "main:nothing over main:frozen, wer");
+    assert_eq!(frozen.compared, "main:no_frames over main:frozen, wer");
     assert_eq!(alone.compared, "main over audio-only, wer of clean");
     let [nothing, heard] = &frozen.values;
     assert!((frozen.difference.value - (nothing.value - heard.value)).abs() < 1e-12);

@@ -38,8 +38,10 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
             .iter()
             .map(|one| (one.utterances.as_str(), one.system.as_str()))
             .collect();
-        let noisy = ["frozen", "nothing", "right", "wrong", "zero"].map(|one| ("noisy", one));
-        let clean = ["frozen", "nothing", "right", "wrong"].map(|one| ("clean", one));
+        let noisy = ["frozen", "no_frames", "right_frames", "wrong_frames", "zero_frames"]
+            .map(|one| ("noisy", one));
+        let clean =
+            ["frozen", "no_frames", "right_frames", "wrong_frames"].map(|one| ("clean", one));
         assert_eq!(systems, [&noisy[..], &clean[..]].concat());
         for (utterances, system) in systems {
             let texts = lines(run.join(format!("test/{utterances}.{system}.tsv")));
@@ -47,11 +49,11 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
             assert_eq!((texts.len(), items.len()), (6, 6));
         }
         assert_eq!(summary.test.sweep.len(), 2);
-        for swept in ["clean.nothing", "0dB.right", "0dB.wrong"] {
+        for swept in ["clean.no_frames", "0dB.right_frames", "0dB.wrong_frames"] {
             let items = lines(run.join(format!("test/sweep.{swept}.items.jsonl")));
             assert_eq!(items.len(), 3);
         }
-        assert!(summary.test.put_in.is_some() && summary.test.rescued.is_some());
+        assert!(summary.test.shown_name_inserted.is_some() && summary.test.rescued.is_some());
 
         // The first phase trains the adapters and leaves the projection unchanged.
         let first = frozen.run(
@@ -66,7 +68,7 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
         assert!(tensor(&first_run, name).iter().any(|value| *value != 0.0));
         assert!(tensor(&first_run, "projection.weight").iter().all(|value| *value == 0.0));
         let names: Vec<&str> = first.test.systems.iter().map(|one| one.system.as_str()).collect();
-        assert_eq!(names, ["nothing", "nothing"]);
+        assert_eq!(names, ["no_frames", "no_frames"]);
         assert!(first.parameters[0] < summary.parameters[0]);
     }
 }
@@ -75,7 +77,7 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
 fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
     let frozen = Frozen::new();
     let kept = format!("data.cache={}", frozen.text("cache"));
-    let set = ["data.sweep_clips=0", "model.first_token=mean", &kept];
+    let set = ["data.sweep_clips=0", "model.projection_bias_init=mean", &kept];
     frozen.run("whole", "whisper", &set);
     // Later runs read the cached embeddings and texts. Damaged files are replaced.
     let stored = std::fs::read_dir(frozen.path("cache")).unwrap();
@@ -94,7 +96,7 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
             let options = RunOptions { resume: true, ..RunOptions::default() };
             frozen.try_run(&run, "whisper", &set, options).unwrap().unwrap();
         });
-        for file in ["model.safetensors", "test/noisy.right.tsv", "summary.json"] {
+        for file in ["model.safetensors", "test/noisy.right_frames.tsv", "summary.json"] {
             let [whole, resumed] =
                 ["whole", &run].map(|run| std::fs::read(frozen.path(run).join(file)).unwrap());
             assert!(whole == resumed, "{file}");
@@ -123,9 +125,9 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
 fn phases_may_alternate() {
     let frozen = Frozen::new();
     let phase = |number: usize| {
-        let (pictures, kept) = (number > 0, ["projection", "adapters"][number % 2]);
+        let (frames, kept) = (number > 0, ["projection", "adapters"][number % 2]);
         format!(
-            "{{ name = \"p{number}\", steps = 3, feed = {{ pictures = {pictures} }}, \
+            "{{ name = \"p{number}\", steps = 3, feed = {{ frames = {frames} }}, \
              group = [{{ match = \"{kept}.**\", rate = 0.0 }}] }}"
         )
     };
@@ -158,11 +160,11 @@ fn no_picture_is_encoded_while_a_run_learns() {
         })
         .collect();
     std::fs::write(frozen.path("clips.jsonl"), clips).unwrap();
-    for states_gb in ["8", "0"] {
+    for state_cache_gb in ["8", "0"] {
         let mut set = ["train", "validation", "test"]
             .map(|key| format!("data.{key}={}", frozen.text("clips.jsonl")))
             .to_vec();
-        set.push(format!("data.states_gb={states_gb}"));
+        set.push(format!("data.state_cache_gb={state_cache_gb}"));
         let mut recipe = frozen.recipe("whisper", &set).unwrap();
         let settings = (recipe.data().unwrap(), recipe.model().unwrap());
         let (feeds, batch) = (recipe.feed().unwrap(), recipe.batch().clone());
@@ -174,14 +176,19 @@ fn no_picture_is_encoded_while_a_run_learns() {
         for name in &names {
             std::fs::rename(frozen.path(name), hidden.join(name)).unwrap();
         }
-        let run = frozen.path(&format!("run-{states_gb}"));
+        let run = frozen.path(&format!("run-{state_cache_gb}"));
         let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         let trained = train(&mut study, &recipe, &options).unwrap();
         assert!(trained.finished && trained.steps == 10);
         assert!(tensor(&run, "projection.weight").iter().any(|value| *value != 0.0));
         let avformer = study.load(&trained.weights).unwrap();
         assert!(
-            study.test(&avformer, &run).unwrap().systems.iter().any(|one| one.system == "right")
+            study
+                .test(&avformer, &run)
+                .unwrap()
+                .systems
+                .iter()
+                .any(|one| one.system == "right_frames")
         );
         for name in &names {
             std::fs::rename(hidden.join(name), frozen.path(name)).unwrap();
@@ -196,7 +203,7 @@ fn clips_that_are_not_kept_are_embedded_in_each_step() {
     let frozen = Frozen::new();
     let quick = ["data.sweep_clips=0", "data.frozen_baseline=false"];
     frozen.run("kept", "whisper", &quick);
-    frozen.run("anew", "whisper", &[quick[0], quick[1], "data.states_gb=0"]);
+    frozen.run("anew", "whisper", &[quick[0], quick[1], "data.state_cache_gb=0"]);
     for name in ["adapters.1.up.weight", "projection.weight"] {
         let [kept, anew] = ["kept", "anew"].map(|run| tensor(&frozen.path(run), name));
         for (kept, anew) in kept.iter().zip(&anew) {
@@ -224,7 +231,7 @@ fn adapters_are_switched_on_and_off_by_name() {
     let clips = corpus.evaluated(Split::Test, false).unwrap();
     let picture = |place: &usize| {
         let path = frozen.path(&format!("{place}.png"));
-        let (seen, _) = corpus.picture(*place).unwrap();
+        let (seen, _) = corpus.image(*place).unwrap();
         let image = RgbImage::from_raw(seen.width(), seen.height(), seen.pixels().to_vec());
         image.unwrap().save(&path).unwrap();
         path
@@ -234,7 +241,7 @@ fn adapters_are_switched_on_and_off_by_name() {
     adapted.add("names", &frozen.path("run"), None).unwrap();
     assert_eq!(adapted.frames(), 0);
     let heard = |adapted: &AdaptedAsrModel| -> Vec<String> {
-        let clip = |clip: &engram_train::studies::avformer::corpus::SeenClip| {
+        let clip = |clip: &engram_train::studies::avformer::corpus::ClipWithFrames| {
             let pictures: Vec<PathBuf> = sample_evenly(&clip.frames, 2).map(picture).collect();
             let embeddings = adapted.embed_images(&pictures).unwrap();
             AdaptedClip { samples: clip.samples.clone(), embeddings }
@@ -248,7 +255,7 @@ fn adapters_are_switched_on_and_off_by_name() {
     adapted.activate(Some("names")).unwrap();
     assert_eq!(adapted.frames(), 2);
     let seen = heard(&adapted);
-    let expected: Vec<String> = lines(frozen.path("run/test/noisy.right.tsv"))
+    let expected: Vec<String> = lines(frozen.path("run/test/noisy.right_frames.tsv"))
         .iter()
         .map(|line| line.split_once('\t').unwrap().1.to_string())
         .collect();
@@ -356,7 +363,8 @@ fn clean_speech_is_rehearsed() {
     let line = "{\"audio\":\"r.wav\",\"text\":\"said before\"}\n";
     std::fs::write(frozen.path("rehearsal.jsonl"), line).unwrap();
     let manifest = frozen.text("rehearsal.jsonl");
-    let [rehearsal, kept] = ["rehearsal", "kept"].map(|key| format!("data.{key}={manifest}"));
+    let [rehearsal, kept] =
+        ["rehearsal", "general_speech"].map(|key| format!("data.{key}={manifest}"));
     let set = [
         rehearsal.as_str(),
         kept.as_str(),
@@ -366,9 +374,9 @@ fn clean_speech_is_rehearsed() {
         "phase.projection.feed.rehearsal=0.5",
     ];
     let summary = frozen.run("run", "whisper", &set);
-    let kept = summary.test.systems.iter().filter(|one| one.utterances == "kept");
+    let kept = summary.test.systems.iter().filter(|one| one.utterances == "general_speech");
     let kept: Vec<&str> = kept.map(|one| one.system.as_str()).collect();
-    assert_eq!(kept, ["frozen", "nothing"]);
+    assert_eq!(kept, ["frozen", "no_frames"]);
 
     // A larger weight of the state distance keeps adapters closer.
     let distance = |weight: &str| {

@@ -56,8 +56,8 @@ pub fn data_of(folder: &Path) -> RevealData {
         validation_share = 0.2
         [[captions]]
         file = "captions.json"
-        pictures = "pictures"
-        asked = true
+        image_folder = "pictures"
+        describe = true
         source = "captions"
         [[questions]]
         aokvqa = "aokvqa.json"
@@ -74,8 +74,8 @@ study = "reveal"
 entries = ["entries.jsonl"]
 [[data.captions]]
 file = "captions.json"
-pictures = "pictures"
-asked = true
+image_folder = "pictures"
+describe = true
 [model]
 fusion_layers = 1
 value_tokens = 2

@@ -19,9 +19,9 @@ use crate::recognise::{AsrModel, AvformerRunConfig};
 use crate::trainer::RunOptions;
 
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
-const SYSTEMS: [&str; 5] = ["frozen", "right", "wrong", "zero", "nothing"];
+const SYSTEMS: [&str; 5] = ["frozen", "right_frames", "wrong_frames", "zero_frames", "no_frames"];
 /// The sets of test utterances.
-const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "kept"];
+const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
 /// The main test utterances: `noisy` in the embedded world, `test` for files.
 const MAIN: [&str; 2] = ["noisy", "test"];
 /// Settings that do not affect adapters trained without frames.
@@ -29,15 +29,15 @@ const OF_SIGHT: [&str; 9] = [
     "data.cache",
     "data.frames",
     "data.frozen_baseline",
-    "data.kept",
+    "data.general_speech",
     "data.view_size",
     "data.views",
-    "model.first_token",
+    "model.projection_bias_init",
     "model.image_encoder",
     "model.projection",
 ];
 /// The default system of a configuration: right frames if it was trained with frames.
-const OWN: [&str; 2] = ["right", "nothing"];
+const OWN: [&str; 2] = ["right_frames", "no_frames"];
 
 /// The ablations of AVFormer, compared by word error rate on the test utterances.
 #[derive(Debug)]
@@ -72,8 +72,8 @@ impl AblationStudy for AvformerAblations {
             };
         [
             ("wer", "WER", None, None),
-            ("wer_without_frames", "no frames", None, Some("nothing")),
-            ("wer_of_wrong_frames", "wrong frames", None, Some("wrong")),
+            ("wer_without_frames", "no frames", None, Some("no_frames")),
+            ("wer_of_wrong_frames", "wrong frames", None, Some("wrong_frames")),
             ("wer_of_clean", "clean", Some("clean"), None),
         ]
         .map(column)
@@ -193,7 +193,7 @@ impl AblationStudy for AvformerAblations {
         };
         let of_recogniser = |weights: &str| AsrModel::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
-        let recogniser = is_other(&model.recogniser, &was.asr_model_sha256, of_recogniser)?;
+        let recogniser = is_other(&model.asr_model, &was.asr_model_sha256, of_recogniser)?;
         let encoder = is_other(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
         Ok(recogniser.or(encoder))
     }
@@ -247,9 +247,9 @@ fn check_phases(
     feeds: &[AvformerFeed],
 ) -> Result<()> {
     for (phase, feed) in recipe.phases().iter().zip(feeds) {
-        if feed.pictures && grid.is_shared(&phase.name) {
+        if feed.frames && grid.is_shared(&phase.name) {
             let reason = format!(
-                "shows `pictures` in phase `{}`, which is shared: configurations share only adapters; \
+                "shows `frames` in phase `{}`, which is shared: configurations share only adapters; \
                  leave it out of `shared`",
                 phase.name
             );
@@ -287,7 +287,7 @@ fn other_test(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
         ("test_clips", main.test_clips == own.test_clips),
         ("test_noise", main.test_noise == own.test_noise),
         ("test_snr_db", main.test_snr_db == own.test_snr_db),
-        ("kept", main.kept == own.kept),
+        ("general_speech", main.general_speech == own.general_speech),
     ];
     same.iter().find(|(_, is_same)| !is_same).map(|(key, _)| *key)
 }
@@ -304,7 +304,7 @@ fn missing(
     data: &AvformerData,
     feeds: &[AvformerFeed],
 ) -> Option<&'static str> {
-    let sees = feeds.iter().any(|feed| feed.pictures);
+    let sees = feeds.iter().any(|feed| feed.frames);
     let (utterances, system) = (query.utterances.as_deref(), query.system.as_deref());
     match (utterances, system) {
         (Some("noisy" | "clean"), _) if !data.is_world() => {
@@ -313,17 +313,19 @@ fn missing(
         (Some("test"), _) if data.is_world() => {
             Some("uses the embedded world: its utterances are `noisy` and `clean`")
         }
-        (Some("kept"), _) if data.kept.is_empty() => {
-            Some("has no `kept` speech: set data.kept=MANIFEST")
+        (Some("general_speech"), _) if data.general_speech.is_empty() => {
+            Some("has no `general_speech`: set data.general_speech=MANIFEST")
         }
         (_, Some("frozen")) if !data.frozen_baseline => {
             Some("does not test the frozen model: set data.frozen_baseline=true")
         }
-        (_, Some("right" | "wrong" | "zero")) if !sees => {
-            Some("has no phase that shows `pictures`")
+        (_, Some("right_frames" | "wrong_frames" | "zero_frames")) if !sees => {
+            Some("has no phase that shows `frames`")
         }
-        (Some("kept"), Some("right" | "wrong" | "zero")) => Some("tests `kept` without frames"),
-        (Some("clean"), Some("zero")) => Some("does not test clean speech with zeros"),
+        (Some("general_speech"), Some("right_frames" | "wrong_frames" | "zero_frames")) => {
+            Some("tests `general_speech` without frames")
+        }
+        (Some("clean"), Some("zero_frames")) => Some("does not test clean speech with zeros"),
         _ => None,
     }
 }
@@ -338,7 +340,7 @@ mod tests {
 recipe = "tiny.toml"
 main = "main"
 shared = ["adapters"]
-set = ["model.recogniser=r", "model.image_encoder=e", "data.frozen_baseline=false"]
+set = ["model.asr_model=r", "model.image_encoder=e", "data.frozen_baseline=false"]
 
 [[configuration]]
 name = "main"
@@ -356,12 +358,12 @@ set = ["phase.projection.steps=0", "phase.adapters.steps=2400"]
 id = "a"
 claim = "the picture helps"
 better = "main"
-worse = "main:nothing"
+worse = "main:no_frames"
 
 [[claim]]
 id = "b"
 claim = "it helps more than adapters"
-better = "main:right"
+better = "main:right_frames"
 worse = "audio-only"
 utterances = "clean"
 "#;
@@ -391,7 +393,7 @@ utterances = "clean"
     fn what_shared_phases_leave_out_is_known_to_recipes() {
         // The last two settings are written to the recipe only if they differ from the default.
         let set =
-            ["model.recogniser=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
+            ["model.asr_model=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
         let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
         let mut recipe = Recipe::parse(RECIPE, Path::new("tiny.toml"), &options).expect("a recipe");
         AvformerAblations.complete_recipe(&mut recipe).expect("complete");
@@ -410,12 +412,16 @@ utterances = "clean"
         assert!(shipped.expect("the grid of the repository").claims().len() > 20);
         for (was, is, named) in [
             (
-                "main:nothing",
+                "main:no_frames",
                 "main:blind",
                 "grid.toml:19: `CONFIGURATION:SYSTEM`: `blind` is unknown",
             ),
-            ("main:nothing", "audio-only:wrong", "claim `a`: configuration `audio-only` has no"),
-            ("main:nothing", "two:frozen", "claim `a`: configuration `two` does not test"),
+            (
+                "main:no_frames",
+                "audio-only:wrong_frames",
+                "claim `a`: configuration `audio-only` has no",
+            ),
+            ("main:no_frames", "two:frozen", "claim `a`: configuration `two` does not test"),
             ("\"clean\"", "\"loud\"", "grid.toml:25: `utterances`: `loud` is unknown"),
             (
                 "utterances",
@@ -433,18 +439,18 @@ utterances = "clean"
                 "configuration `two`: `data.test_clips` differs",
             ),
             ("data.frames=2", "data.names=0", "grid.toml:11: configuration `two`: "),
-            ("\"clean\"", "\"kept\"", "claim `b`: configuration `main` has no `kept`"),
+            (
+                "\"clean\"",
+                "\"general_speech\"",
+                "claim `b`: configuration `main` has no `general_speech`",
+            ),
             ("\"clean\"", "\"test\"", "claim `b`: configuration `main` uses the embedded world"),
             (
                 "adapters.steps=2400",
                 "adapters.steps=30",
                 "configuration `audio-only`: trains for 30 steps",
             ),
-            (
-                "[\"adapters\"]",
-                "[\"projection\"]",
-                "configuration `main`: shows `pictures` in phase",
-            ),
+            ("[\"adapters\"]", "[\"projection\"]", "configuration `main`: shows `frames` in phase"),
             ("data.frames=2\"", "study=\\\"clip\\\"\"", "is not `avformer`"),
             (
                 "set = [\"data.frames=2\"",

@@ -24,19 +24,19 @@ const CLEAN_SEED: u64 = 0x0063_6c65_616e;
 
 /// An audio clip with its text and frames.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SeenClip {
+pub struct ClipWithFrames {
     /// The id.
     pub id: String,
     /// The reference text.
     pub text: String,
     /// Audio samples at 16 kHz.
     pub samples: Vec<f32>,
-    /// The images that show the clip's content, as indices for [`Corpus::picture`].
+    /// The images that show the clip's content, as indices for [`Corpus::image`].
     pub frames: Vec<usize>,
     /// The spoken name, in the embedded world.
     pub name: Option<usize>,
     /// Whether noise replaces the spoken name.
-    pub blanked: bool,
+    pub masked: bool,
 }
 
 /// The source of the clips.
@@ -44,7 +44,7 @@ pub struct Corpus {
     data: AvformerData,
     clips: Clips,
     rehearsal: Option<Manifest>,
-    kept: Option<Manifest>,
+    general_speech: Option<Manifest>,
 }
 
 enum Clips {
@@ -53,8 +53,8 @@ enum Clips {
         train: Manifest,
         validation: Manifest,
         test: Manifest,
-        /// The frames of all clips, which [`SeenClip::frames`] index.
-        pictures: Vec<Candidate>,
+        /// The frames of all clips, which [`ClipWithFrames::frames`] index.
+        images: Vec<Candidate>,
     },
 }
 
@@ -79,27 +79,28 @@ impl Corpus {
         let clips = if data.is_world() {
             Clips::World(Audiovisual::new(data.names, data.world_seed)?)
         } else {
-            let mut pictures = Vec::new();
+            let mut images = Vec::new();
             let mut seen = |path: &str| {
                 let mut manifest = read(path)?;
                 if data.frames > 0 {
-                    manifest.find_frames(data.on_error, &mut pictures)?;
+                    manifest.find_frames(data.on_error, &mut images)?;
                 }
                 Ok::<_, TrainError>(manifest)
             };
             let (train, validation, test) =
                 (seen(&data.train)?, seen(&data.validation)?, seen(&data.test)?);
             let candidate = |file| Candidate { file, is_shown: false };
-            let mut pictures: Vec<Candidate> = pictures.into_iter().map(candidate).collect();
+            let mut images: Vec<Candidate> = images.into_iter().map(candidate).collect();
             let every = train.clips().iter().flat_map(|one| one.frames.iter());
             let evaluated = validation.clips().iter().chain(test.clips());
             let evaluated = evaluated.flat_map(|one| sample_evenly(&one.frames, data.frames));
-            every.chain(evaluated).for_each(|place| pictures[*place].is_shown = true);
-            Clips::Files { train, validation, test, pictures }
+            every.chain(evaluated).for_each(|place| images[*place].is_shown = true);
+            Clips::Files { train, validation, test, images }
         };
         let optional = |path: &str| (!path.is_empty()).then(|| read(path)).transpose();
-        let (rehearsal, kept) = (optional(&data.rehearsal)?, optional(&data.kept)?);
-        Ok(Self { data: data.clone(), clips, rehearsal, kept })
+        let (rehearsal, general_speech) =
+            (optional(&data.rehearsal)?, optional(&data.general_speech)?);
+        Ok(Self { data: data.clone(), clips, rehearsal, general_speech })
     }
 
     /// The manifests, each with the name of its purpose.
@@ -110,21 +111,21 @@ impl Corpus {
                 [Some(("train", train)), Some(("validation", validation)), Some(("test", test))]
             }
         };
-        let optional = [("rehearsal", &self.rehearsal), ("kept", &self.kept)];
+        let optional = [("rehearsal", &self.rehearsal), ("general_speech", &self.general_speech)];
         let optional = optional.into_iter().filter_map(|(name, one)| Some((name, one.as_ref()?)));
         files.into_iter().flatten().chain(optional)
     }
 
     /// The skipped clips, each with its manifest, line and reason.
-    pub fn left_out(&self) -> Vec<String> {
-        self.manifests().flat_map(|(_, manifest)| manifest.left_out()).cloned().collect()
+    pub fn skipped(&self) -> Vec<String> {
+        self.manifests().flat_map(|(_, manifest)| manifest.skipped()).cloned().collect()
     }
 
     /// The image files that do not decode, by index, each with the error.
-    pub fn broken_pictures(&self) -> Vec<(usize, TrainError)> {
-        let Clips::Files { pictures, .. } = &self.clips else { return Vec::new() };
-        let error = |place: usize| Some((place, self.picture(place).err()?));
-        (0..pictures.len()).into_par_iter().filter_map(error).collect()
+    pub fn broken_images(&self) -> Vec<(usize, TrainError)> {
+        let Clips::Files { images, .. } = &self.clips else { return Vec::new() };
+        let error = |place: usize| Some((place, self.image(place).err()?));
+        (0..images.len()).into_par_iter().filter_map(error).collect()
     }
 
     /// Removes the clips whose images do not decode.
@@ -132,7 +133,7 @@ impl Corpus {
     /// # Errors
     /// [`TrainError::Transcribe`] naming the first such clip, if `data.on_error` is `stop` or a
     /// manifest has no other clip. For the embedded world, the error of its first image.
-    pub fn refuse(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
+    pub fn skip_broken_images(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
         let Clips::Files { train, validation, test, .. } = &mut self.clips else {
             return broken.into_iter().next().map_or(Ok(()), |(_, error)| Err(error));
         };
@@ -203,17 +204,17 @@ impl Corpus {
     /// # Errors
     /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
     /// that is too long.
-    pub fn training(&self, number: usize, feed: &AvformerFeed) -> Result<SeenClip> {
+    pub fn training(&self, number: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {
             Clips::World(world) => {
                 let mut rng = ChaCha8Rng::seed_from_u64(CLEAN_SEED ^ number as u64);
                 let is_clean = rng.random_bool(feed.clean);
                 let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
-                let blanked = if is_clean { 0.0 } else { feed.blanked };
-                let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked: blanked };
+                let masked = if is_clean { 0.0 } else { feed.masked };
+                let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked };
                 Ok(self.of_world(world, (Split::Train, number), &noise_settings))
             }
-            Clips::Files { train, .. } => train.seen(number),
+            Clips::Files { train, .. } => train.read_clip(number),
         }
     }
 
@@ -221,10 +222,12 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::training`].
-    pub fn described(&self, number: usize, feed: &AvformerFeed) -> Result<SeenClip> {
+    pub fn without_audio(&self, number: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {
-            Clips::World(_) => Ok(SeenClip { samples: Vec::new(), ..self.training(number, feed)? }),
-            Clips::Files { train, .. } => Ok(train.described(number)),
+            Clips::World(_) => {
+                Ok(ClipWithFrames { samples: Vec::new(), ..self.training(number, feed)? })
+            }
+            Clips::Files { train, .. } => Ok(train.without_audio(number)),
         }
     }
 
@@ -232,13 +235,13 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::training`].
-    pub fn evaluated(&self, split: Split, clean: bool) -> Result<Vec<SeenClip>> {
+    pub fn evaluated(&self, split: Split, clean: bool) -> Result<Vec<ClipWithFrames>> {
         let is_test = split == Split::Test;
         match &self.clips {
             Clips::World(_) => {
                 let data = &self.data;
                 let count = if is_test { data.test_clips } else { data.validation_clips };
-                Ok(self.said(split, clean, 0..count))
+                Ok(self.world_clips(split, clean, 0..count))
             }
             Clips::Files { validation, test, .. } => {
                 let manifest = if is_test { test } else { validation };
@@ -249,7 +252,12 @@ impl Corpus {
 
     /// A range of the embedded world's validation or test clips, with noise or `clean`; empty for
     /// files.
-    pub fn said(&self, split: Split, clean: bool, numbers: Range<usize>) -> Vec<SeenClip> {
+    pub fn world_clips(
+        &self,
+        split: Split,
+        clean: bool,
+        numbers: Range<usize>,
+    ) -> Vec<ClipWithFrames> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let data = &self.data;
         let noise = if split == Split::Test { &data.test_noise } else { &data.noise };
@@ -260,7 +268,7 @@ impl Corpus {
     }
 
     /// The first test clips at one signal-to-noise ratio in dB, or without noise; empty for files.
-    pub fn swept(&self, snr_db: Option<f32>) -> Vec<SeenClip> {
+    pub fn sweep_clips(&self, snr_db: Option<f32>) -> Vec<ClipWithFrames> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let noise_settings = snr_db.map_or_else(NoiseSettings::clean, |ratio| NoiseSettings {
             noise: self.data.test_noise.clone(),
@@ -275,7 +283,7 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::training`].
-    pub fn rehearsal(&self) -> Result<Vec<SeenClip>> {
+    pub fn rehearsal(&self) -> Result<Vec<ClipWithFrames>> {
         self.rehearsal.as_ref().map_or(Ok(Vec::new()), Manifest::all)
     }
 
@@ -283,15 +291,15 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::training`].
-    pub fn kept(&self) -> Result<Vec<SeenClip>> {
-        self.kept.as_ref().map_or(Ok(Vec::new()), Manifest::all)
+    pub fn general_speech(&self) -> Result<Vec<ClipWithFrames>> {
+        self.general_speech.as_ref().map_or(Ok(Vec::new()), Manifest::all)
     }
 
     /// The number of images.
-    pub fn pictures(&self) -> usize {
+    pub fn num_images(&self) -> usize {
         match &self.clips {
             Clips::World(world) => world.names().len() * self.views_of_name(),
-            Clips::Files { pictures, .. } => pictures.len(),
+            Clips::Files { images, .. } => images.len(),
         }
     }
 
@@ -300,7 +308,7 @@ impl Corpus {
     pub fn is_shown(&self, place: usize) -> bool {
         match &self.clips {
             Clips::World(_) => true,
-            Clips::Files { pictures, .. } => pictures[place].is_shown,
+            Clips::Files { images, .. } => images[place].is_shown,
         }
     }
 
@@ -308,7 +316,7 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Data`] for a file that is not an image.
-    pub fn picture(&self, place: usize) -> Result<(DecodedImage, PathBuf)> {
+    pub fn image(&self, place: usize) -> Result<(DecodedImage, PathBuf)> {
         match &self.clips {
             Clips::World(world) => {
                 let (name, view) = (place / self.views_of_name(), place % self.views_of_name());
@@ -327,8 +335,8 @@ impl Corpus {
                 };
                 Ok((picture.ok_or_else(none)?, path))
             }
-            Clips::Files { pictures, .. } => {
-                let file = &pictures[place].file;
+            Clips::Files { images, .. } => {
+                let file = &images[place].file;
                 Ok((DecodedImage::open(file)?, file.clone()))
             }
         }
@@ -351,7 +359,7 @@ impl Corpus {
         world: &Audiovisual,
         (split, number): (Split, usize),
         noise_settings: &NoiseSettings,
-    ) -> SeenClip {
+    ) -> ClipWithFrames {
         let clip = world.clip(split, number, noise_settings);
         let first = clip.name * self.views_of_name();
         let views = match split {
@@ -359,18 +367,18 @@ impl Corpus {
             Split::Validation => self.data.views..self.data.views + EVALUATED_VIEWS,
             Split::Test => self.data.views + EVALUATED_VIEWS..self.views_of_name(),
         };
-        SeenClip {
+        ClipWithFrames {
             id: format!("{}-{number:05}", clip.voice),
             text: clip.text,
             samples: clip.samples,
             frames: views.map(|view| first + view).collect(),
             name: Some(clip.name),
-            blanked: clip.masked,
+            masked: clip.masked,
         }
     }
 }
 
-impl SeenClip {
+impl ClipWithFrames {
     /// What the frames show: equal for clips of one name, or with one text.
     pub fn topic(&self) -> String {
         self.name.map_or_else(|| self.text.clone(), |name| name.to_string())

@@ -23,10 +23,10 @@ use engram_eval::wer::tokens::TokenUnit;
 use engram_models::avformer::Avformer;
 use serde::{Deserialize, Serialize};
 
-use super::corpus::SeenClip;
+use super::corpus::ClipWithFrames;
 use super::frozen_texts::FrozenTexts;
-use super::hearing::other;
 use super::study::{AvformerStudy, NORMALISER};
+use super::transcription::other;
 use crate::checkpoint::write_file;
 use crate::error::TrainError;
 use crate::recognise::VisualInput;
@@ -34,21 +34,21 @@ use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// The share of clips whose text contains a name that is shown but not said.
-const PUT_IN: MetricInfo =
+const SHOWN_NAME_IN_TEXT: MetricInfo =
     MetricInfo { name: "shown_name_in_text", version: 1, higher_is_better: Some(false) };
 /// The number of most often rescued words in the summary.
-const MOST_RESCUED: usize = 10;
+const MAX_RESCUED: usize = 10;
 /// The folder of references, hypotheses and items.
 pub const TEST: &str = "test";
 /// Its file of one item per clean clip: whether the text contains the name in the wrong frames.
-pub const PUT_IN_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
+pub const SHOWN_NAME_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
 
 /// The word error rate of one system on one set of utterances.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SystemFigures {
-    /// The utterances: `noisy`, `clean`, `test`, `kept`.
+pub struct SystemMetrics {
+    /// The utterances: `noisy`, `clean`, `test`, `general_speech`.
     pub utterances: String,
-    /// `frozen`, or the frames shown: `right`, `wrong`, `zero`, `nothing`.
+    /// `frozen`, or the frames shown: `right_frames`, `wrong_frames`, `zero_frames`, `no_frames`.
     pub system: String,
     /// The word error rate, with its interval.
     pub wer: Measure,
@@ -73,23 +73,23 @@ pub struct AtRatio {
     /// The ratio in dB; `None` without noise.
     pub snr_db: Option<f32>,
     /// The word error rate without frames.
-    pub nothing: Measure,
+    pub no_frames: Measure,
     /// The word error rate with the right frames.
-    pub right: Measure,
+    pub right_frames: Measure,
     /// The word error rate with the frames of another clip.
-    pub wrong: Measure,
+    pub wrong_frames: Measure,
 }
 
 /// All results of the test.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct TestFigures {
+pub struct TestMetrics {
     /// Each system on each set of utterances.
-    pub systems: Vec<SystemFigures>,
+    pub systems: Vec<SystemMetrics>,
     /// Paired comparisons.
     pub differences: Vec<Difference>,
     /// On clean clips with the frames of another clip: the share whose text contains the name
     /// shown.
-    pub put_in: Option<Measure>,
+    pub shown_name_inserted: Option<Measure>,
     /// The number of words that are right only with the right frames, and only without frames.
     pub rescued: Option<[usize; 2]>,
     /// The most often rescued words, in descending order; `test/rescued.jsonl` has all of them.
@@ -103,26 +103,26 @@ pub struct TestFigures {
 #[derive(Serialize)]
 struct Rescued<'a> {
     id: &'a str,
-    said: &'a str,
-    without_frames: &'a str,
-    with_frames: &'a str,
+    reference: &'a str,
+    hypothesis_without_frames: &'a str,
+    hypothesis_with_frames: &'a str,
     /// Words that are right only with frames.
     rescued: Vec<&'a str>,
     /// Words that are right only without frames.
     lost: Vec<&'a str>,
     /// These words, and their counterparts in both hypotheses.
-    aligned: Vec<HeardWord>,
+    aligned: Vec<AlignedWord>,
 }
 
 /// A reference word and its counterparts in two hypotheses; `None` is a deletion.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct HeardWord {
+pub struct AlignedWord {
     /// The reference word.
-    pub said: String,
+    pub reference: String,
     /// Its counterpart without frames.
-    pub without_frames: Option<String>,
+    pub hypothesis_without_frames: Option<String>,
     /// Its counterpart with the right frames.
-    pub with_frames: Option<String>,
+    pub hypothesis_with_frames: Option<String>,
 }
 
 /// The number of clips in which the right frames rescue a word.
@@ -130,15 +130,15 @@ pub struct HeardWord {
 pub struct RescuedWord {
     /// The word.
     #[serde(flatten)]
-    pub word: HeardWord,
+    pub word: AlignedWord,
     /// The number of clips.
     pub clips: usize,
 }
 
 /// A set of utterances and the hypotheses of all systems.
-struct Heard<'a> {
+struct Hypotheses<'a> {
     utterances: &'a str,
-    clips: &'a [SeenClip],
+    clips: &'a [ClipWithFrames],
     /// Normalised hypotheses by system.
     texts: Vec<(&'a str, Vec<String>)>,
     items: Vec<Items>,
@@ -149,17 +149,17 @@ impl AvformerStudy {
     ///
     /// # Errors
     /// Errors of the models and of writing.
-    pub fn test(&self, avformer: &Avformer, run: &Path) -> StudyResult<TestFigures> {
+    pub fn test(&self, avformer: &Avformer, run: &Path) -> StudyResult<TestMetrics> {
         let folder = run.join(TEST);
         durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
-        let mut figures = TestFigures::default();
+        let mut metrics = TestMetrics::default();
         let is_world = self.data().is_world();
         let main = if is_world { "noisy" } else { "test" };
         let noisy = self.corpus().evaluated(Split::Test, false)?;
         let frozen = self.data().frozen_baseline;
         let mut frozen =
-            frozen.then(|| FrozenTexts::open(&self.data().cache, self.listener())).transpose()?;
-        let all = self.shown(
+            frozen.then(|| FrozenTexts::open(&self.data().cache, self.asr_model())).transpose()?;
+        let all = self.testable(
             &noisy,
             &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong, VisualInput::Zero],
         );
@@ -167,132 +167,143 @@ impl AvformerStudy {
             (main, &noisy),
             &all,
             (avformer, frozen.as_mut()),
-            (&folder, &mut figures),
+            (&folder, &mut metrics),
         )?;
-        if let (Some(without), Some(with)) = (heard.text("nothing"), heard.text("right")) {
+        if let (Some(without), Some(with)) = (heard.text("no_frames"), heard.text("right_frames")) {
             let (counts, words) = write_rescued(&folder, heard.clips, without, with)?;
-            (figures.rescued, figures.rescued_words) = (Some(counts), words);
+            (metrics.rescued, metrics.rescued_words) = (Some(counts), words);
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
-            let three =
-                self.shown(&clean, &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong]);
+            let three = self
+                .testable(&clean, &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong]);
             let heard = self.measure(
                 ("clean", &clean),
                 &three,
                 (avformer, frozen.as_mut()),
-                (&folder, &mut figures),
+                (&folder, &mut metrics),
             )?;
-            if let Some(texts) = heard.text("wrong") {
-                figures.put_in = Some(self.put_in(&clean, texts, &folder.join(PUT_IN_ITEMS))?);
+            if let Some(texts) = heard.text("wrong_frames") {
+                metrics.shown_name_inserted = Some(self.shown_name_inserted(
+                    &clean,
+                    texts,
+                    &folder.join(SHOWN_NAME_ITEMS),
+                )?);
             }
         }
-        let kept = self.corpus().kept()?;
-        if !kept.is_empty() {
+        let general_speech = self.corpus().general_speech()?;
+        if !general_speech.is_empty() {
             let nothing = [VisualInput::Nothing];
             self.measure(
-                ("kept", &kept),
+                ("general_speech", &general_speech),
                 &nothing,
                 (avformer, frozen.as_mut()),
-                (&folder, &mut figures),
+                (&folder, &mut metrics),
             )?;
         }
-        figures.sweep = self.sweep(avformer, &folder)?;
-        Ok(figures)
+        metrics.sweep = self.sweep(avformer, &folder)?;
+        Ok(metrics)
     }
 
     /// The testable ones of the `wanted` frames. Only `Nothing` needs no frames; wrong frames need
     /// two clips that show different things.
-    fn shown(&self, clips: &[SeenClip], wanted: &[VisualInput]) -> Vec<VisualInput> {
+    fn testable(&self, clips: &[ClipWithFrames], wanted: &[VisualInput]) -> Vec<VisualInput> {
         let has_others = (0..clips.len()).all(|place| other(clips, place).is_some());
         let can_be_seen = |shown: &&VisualInput| match shown {
             VisualInput::Nothing => true,
-            VisualInput::Right | VisualInput::Zero => self.sees(),
-            VisualInput::Wrong => self.sees() && has_others,
+            VisualInput::Right | VisualInput::Zero => self.uses_frames(),
+            VisualInput::Wrong => self.uses_frames() && has_others,
         };
         wanted.iter().filter(can_be_seen).copied().collect()
     }
 
     fn measure<'a>(
         &self,
-        (utterances, clips): (&'a str, &'a [SeenClip]),
+        (utterances, clips): (&'a str, &'a [ClipWithFrames]),
         shown: &[VisualInput],
         (avformer, frozen): (&Avformer, Option<&mut FrozenTexts>),
-        (folder, figures): (&Path, &mut TestFigures),
-    ) -> StudyResult<Heard<'a>> {
-        let mut heard = Heard { utterances, clips, texts: Vec::new(), items: Vec::new() };
+        (folder, metrics): (&Path, &mut TestMetrics),
+    ) -> StudyResult<Hypotheses<'a>> {
+        let mut heard = Hypotheses { utterances, clips, texts: Vec::new(), items: Vec::new() };
         write_texts(&folder.join(format!("{utterances}.ref.tsv")), clips, |i| &clips[i].text)?;
         if let Some(frozen) = frozen {
-            let texts = self.hear_frozen(frozen, utterances, clips)?;
-            figures.systems.push(heard.add("frozen", texts, folder)?);
+            let texts = self.transcribe_frozen(frozen, utterances, clips)?;
+            metrics.systems.push(heard.add("frozen", texts, folder)?);
         }
         let mut progress = self.progress(&format!("test, {utterances}"), clips.len());
-        let heard_so = self.hear(avformer, clips, shown, (&mut progress, &Stop::default()))?;
-        for (shown, texts) in shown.iter().zip(heard_so) {
-            figures.systems.push(heard.add(name(*shown), texts, folder)?);
+        let transcripts =
+            self.transcribe(avformer, clips, shown, (&mut progress, &Stop::default()))?;
+        for (shown, texts) in shown.iter().zip(transcripts) {
+            metrics.systems.push(heard.add(name(*shown), texts, folder)?);
         }
         let pairs = [
-            ["nothing", "frozen"],
-            ["right", "nothing"],
-            ["right", "wrong"],
-            ["right", "zero"],
-            ["wrong", "nothing"],
+            ["no_frames", "frozen"],
+            ["right_frames", "no_frames"],
+            ["right_frames", "wrong_frames"],
+            ["right_frames", "zero_frames"],
+            ["wrong_frames", "no_frames"],
         ];
         for [a, b] in pairs {
-            figures.differences.extend(heard.difference([a, b])?);
+            metrics.differences.extend(heard.difference([a, b])?);
         }
         Ok(heard)
     }
 
     /// The transcripts of the unmodified ASR model.
-    fn hear_frozen(
+    fn transcribe_frozen(
         &self,
         frozen: &mut FrozenTexts,
         utterances: &str,
-        clips: &[SeenClip],
+        clips: &[ClipWithFrames],
     ) -> StudyResult<Vec<String>> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         let mut progress = self.progress(&format!("frozen, {utterances}"), clips.len());
-        Ok(frozen.of(self.listener(), &samples, |done| progress.count(done as u64))?)
+        Ok(frozen.of(self.asr_model(), &samples, |done| progress.count(done as u64))?)
     }
 
     /// The share of clips whose text contains the name in the frames of another clip. Writes one
     /// item per clip.
-    fn put_in(&self, clips: &[SeenClip], texts: &[String], file: &Path) -> StudyResult<Measure> {
+    fn shown_name_inserted(
+        &self,
+        clips: &[ClipWithFrames],
+        texts: &[String],
+        file: &Path,
+    ) -> StudyResult<Measure> {
         let names = NORMALISER.normalise_all(&self.corpus().names());
         let value = |(place, text): (usize, &String)| {
             let shown = other(clips, place).and_then(|other| other.name);
             let said = NORMALISER.normalise(&clips[place].text);
-            f64::from(u8::from(shown.is_some_and(|name| is_put_in(text, &said, &names[name]))))
+            f64::from(u8::from(shown.is_some_and(|name| is_inserted(text, &said, &names[name]))))
         };
         let values: Vec<f64> = texts.iter().enumerate().map(value).collect();
-        let topics: Vec<String> = clips.iter().map(SeenClip::topic).collect();
+        let topics: Vec<String> = clips.iter().map(ClipWithFrames::topic).collect();
         let normaliser = NORMALISER.name_and_version();
-        let item = |((clip, topic), value): ((&SeenClip, &String), &f64)| {
+        let item = |((clip, topic), value): ((&ClipWithFrames, &String), &f64)| {
             let statistic = Statistic::Mean { value: *value };
-            Item::new(&PUT_IN, &normaliser, &clip.id, Some(topic), statistic)
+            Item::new(&SHOWN_NAME_IN_TEXT, &normaliser, &clip.id, Some(topic), statistic)
         };
         let items: Vec<Item> = clips.iter().zip(&topics).zip(&values).map(item).collect();
         write_file(file, json_lines(&items).as_bytes())?;
         let (resampling, options) =
             (Resampling::by_group("name", &topics), BootstrapOptions::default());
         let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
-        Ok(Measure::new(&PUT_IN, values.len(), Ok(mean(&values)), interval))
+        Ok(Measure::new(&SHOWN_NAME_IN_TEXT, values.len(), Ok(mean(&values)), interval))
     }
 
     /// Measures the first test utterances at several ratios. Writes one item per clip.
     fn sweep(&self, avformer: &Avformer, folder: &Path) -> StudyResult<Vec<AtRatio>> {
-        let mut figures = Vec::new();
+        let mut metrics = Vec::new();
         let ratios = self.data().sweep_snr_db.iter().map(|ratio| Some(*ratio));
-        for snr_db in std::iter::once(None).chain(ratios).filter(|_| self.sees()) {
-            let clips = self.corpus().swept(snr_db);
+        for snr_db in std::iter::once(None).chain(ratios).filter(|_| self.uses_frames()) {
+            let clips = self.corpus().sweep_clips(snr_db);
             if clips.is_empty() {
                 continue;
             }
             let shown = [VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong];
             let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio}dB"));
             let mut progress = self.progress(&format!("test, {ratio}"), clips.len());
-            let heard = self.hear(avformer, &clips, &shown, (&mut progress, &Stop::default()))?;
+            let heard =
+                self.transcribe(avformer, &clips, &shown, (&mut progress, &Stop::default()))?;
             let mut measures = Vec::with_capacity(shown.len());
             for (shown, texts) in shown.iter().zip(heard) {
                 let report = report(&clips, &texts)?;
@@ -300,15 +311,16 @@ impl AvformerStudy {
                 write_file(&folder.join(file), json_lines(&report.items).as_bytes())?;
                 measures.push(report.evaluation.primary);
             }
-            if let Ok([nothing, right, wrong]) = <[Measure; 3]>::try_from(measures) {
-                figures.push(AtRatio { snr_db, nothing, right, wrong });
+            if let Ok([no_frames, right_frames, wrong_frames]) = <[Measure; 3]>::try_from(measures)
+            {
+                metrics.push(AtRatio { snr_db, no_frames, right_frames, wrong_frames });
             }
         }
-        Ok(figures)
+        Ok(metrics)
     }
 }
 
-impl<'a> Heard<'a> {
+impl<'a> Hypotheses<'a> {
     fn text(&self, system: &str) -> Option<&Vec<String>> {
         self.texts.iter().find(|(name, _)| *name == system).map(|(_, texts)| texts)
     }
@@ -319,7 +331,7 @@ impl<'a> Heard<'a> {
         system: &'a str,
         texts: Vec<String>,
         folder: &Path,
-    ) -> StudyResult<SystemFigures> {
+    ) -> StudyResult<SystemMetrics> {
         let name = format!("{}.{system}", self.utterances);
         write_texts(&folder.join(format!("{name}.tsv")), self.clips, |i| &texts[i])?;
         let report = report(self.clips, &texts)?;
@@ -329,7 +341,7 @@ impl<'a> Heard<'a> {
         self.texts.push((system, NORMALISER.normalise_all(&texts)));
         let (utterances, system) = (self.utterances.to_string(), system.to_string());
         let (wer, counts) = (report.evaluation.primary, report.counts);
-        Ok(SystemFigures { utterances, system, wer, counts })
+        Ok(SystemMetrics { utterances, system, wer, counts })
     }
 
     /// The difference between two systems; `None` unless both were measured.
@@ -345,14 +357,14 @@ impl<'a> Heard<'a> {
 }
 
 /// The word error rate of hypotheses. Clips of one name are resampled together.
-fn report(clips: &[SeenClip], texts: &[String]) -> StudyResult<WerReport> {
+fn report(clips: &[ClipWithFrames], texts: &[String]) -> StudyResult<WerReport> {
     let pairs = Pairs {
         ids: clips.iter().map(|clip| Cow::Borrowed(clip.id.as_str())).collect(),
         references: clips.iter().map(|clip| Cow::Borrowed(clip.text.as_str())).collect(),
         hypotheses: texts.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
         ..Pairs::default()
     };
-    let of_pair = clips.iter().map(SeenClip::topic).collect();
+    let of_pair = clips.iter().map(ClipWithFrames::topic).collect();
     let cluster = Some(Labels { name: "name".to_string(), of_pair });
     let options =
         WerOptions { items: true, normaliser: NORMALISER, cluster, ..WerOptions::default() };
@@ -365,7 +377,7 @@ pub(super) fn items_file(utterances: &str, system: &str) -> String {
 }
 
 /// Whether a text contains a name that was not said.
-fn is_put_in(text: &str, said: &str, name: &str) -> bool {
+fn is_inserted(text: &str, said: &str, name: &str) -> bool {
     let has = |text: &str| format!(" {text} ").contains(&format!(" {name} "));
     has(text) && !has(said)
 }
@@ -373,17 +385,17 @@ fn is_put_in(text: &str, said: &str, name: &str) -> bool {
 /// The file name part for the frames shown.
 fn name(shown: VisualInput) -> &'static str {
     match shown {
-        VisualInput::Right => "right",
-        VisualInput::Wrong => "wrong",
-        VisualInput::Zero => "zero",
-        VisualInput::Nothing => "nothing",
+        VisualInput::Right => "right_frames",
+        VisualInput::Wrong => "wrong_frames",
+        VisualInput::Zero => "zero_frames",
+        VisualInput::Nothing => "no_frames",
     }
 }
 
 /// Writes lines of id, tab and text.
 fn write_texts<'t>(
     file: &Path,
-    clips: &[SeenClip],
+    clips: &[ClipWithFrames],
     text: impl Fn(usize) -> &'t String,
 ) -> StudyResult<()> {
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -396,21 +408,21 @@ fn write_texts<'t>(
 /// Writes the words that the frames rescued and lost, and counts them.
 fn write_rescued(
     folder: &Path,
-    clips: &[SeenClip],
+    clips: &[ClipWithFrames],
     without: &[String],
     with: &[String],
 ) -> StudyResult<([usize; 2], Vec<RescuedWord>)> {
     let (mut lines, mut counts) = (String::new(), [0; 2]);
-    let mut clips_of: BTreeMap<HeardWord, usize> = BTreeMap::new();
+    let mut clips_of: BTreeMap<AlignedWord, usize> = BTreeMap::new();
     for ((clip, without), with) in clips.iter().zip(without).zip(with) {
         let said = NORMALISER.normalise(&clip.text);
         let (mut rescued, mut lost, mut aligned) = (Vec::new(), Vec::new(), Vec::new());
-        let heard = heard_as(&said, without).into_iter().zip(heard_as(&said, with));
+        let heard = aligned_words(&said, without).into_iter().zip(aligned_words(&said, with));
         for (word, (before, after)) in said.split_whitespace().zip(heard) {
-            let heard = HeardWord {
-                said: word.to_string(),
-                without_frames: before.map(str::to_string),
-                with_frames: after.map(str::to_string),
+            let heard = AlignedWord {
+                reference: word.to_string(),
+                hypothesis_without_frames: before.map(str::to_string),
+                hypothesis_with_frames: after.map(str::to_string),
             };
             match (before == Some(word), after == Some(word)) {
                 (false, true) => {
@@ -427,9 +439,9 @@ fn write_rescued(
         if !aligned.is_empty() {
             let line = Rescued {
                 id: &clip.id,
-                said: &said,
-                without_frames: without,
-                with_frames: with,
+                reference: &said,
+                hypothesis_without_frames: without,
+                hypothesis_with_frames: with,
                 rescued,
                 lost,
                 aligned,
@@ -442,12 +454,12 @@ fn write_rescued(
     let mut words: Vec<RescuedWord> =
         clips_of.into_iter().map(|(word, clips)| RescuedWord { word, clips }).collect();
     words.sort_by_key(|word| Reverse(word.clips));
-    words.truncate(MOST_RESCUED);
+    words.truncate(MAX_RESCUED);
     Ok((counts, words))
 }
 
 /// The hypothesis word aligned with each reference word.
-fn heard_as<'a>(said: &str, heard: &'a str) -> Vec<Option<&'a str>> {
+fn aligned_words<'a>(said: &str, heard: &'a str) -> Vec<Option<&'a str>> {
     let mut words = heard.split_whitespace();
     let mut all = Vec::new();
     for edit in align(TokenUnit::Word, said, heard) {
@@ -464,7 +476,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_put_in_that_was_not_said() {
+    fn a_name_that_was_not_said_is_inserted() {
         for (text, said, expected) in [
             ("look at the red fox", "look at the owl", true),
             ("red fox", "owl", true),
@@ -472,16 +484,16 @@ mod tests {
             ("a red fox", "the red fox", false),
             ("owl", "red fox", false),
         ] {
-            assert_eq!(is_put_in(text, said, "red fox"), expected, "{text}, {said}");
+            assert_eq!(is_inserted(text, said, "red fox"), expected, "{text}, {said}");
         }
     }
 
     #[test]
     fn words_are_rescued_and_lost() {
-        assert_eq!(heard_as("a red fox", "red box"), [None, Some("red"), Some("box")]);
-        assert_eq!(heard_as("fox", "the red fox"), [Some("fox")]);
+        assert_eq!(aligned_words("a red fox", "red box"), [None, Some("red"), Some("box")]);
+        assert_eq!(aligned_words("fox", "the red fox"), [Some("fox")]);
         let folder = tempfile::tempdir().expect("a folder");
-        let clip = |text: &str| SeenClip { text: text.into(), ..SeenClip::default() };
+        let clip = |text: &str| ClipWithFrames { text: text.into(), ..ClipWithFrames::default() };
         let clips = [clip("a red fox"), clip("Bear!"), clip("owl")];
         let texts = |texts: [&str; 3]| texts.map(str::to_string);
         let without = texts(["a red box", "bear", "owl"]);
@@ -490,13 +502,16 @@ mod tests {
         let (counts, words) = written.expect("written");
         assert_eq!(counts, [1, 1]);
         let [RescuedWord { word, clips: 1 }] = words.as_slice() else { panic!("{words:?}") };
-        let heard =
-            [Some(word.said.as_str()), word.without_frames.as_deref(), word.with_frames.as_deref()];
+        let heard = [
+            Some(word.reference.as_str()),
+            word.hypothesis_without_frames.as_deref(),
+            word.hypothesis_with_frames.as_deref(),
+        ];
         assert_eq!(heard, [Some("fox"), Some("box"), Some("fox")]);
         let lines = std::fs::read_to_string(folder.path().join("rescued.jsonl")).expect("lines");
         assert_eq!(lines.lines().count(), 1);
         assert!(lines.contains(r#""rescued":["fox"],"lost":["red"],"aligned":["#), "{lines}");
-        let red = r#"{"said":"red","without_frames":"red","with_frames":null}"#;
+        let red = r#"{"reference":"red","hypothesis_without_frames":"red","hypothesis_with_frames":null}"#;
         assert!(lines.contains(red), "{lines}");
     }
 }

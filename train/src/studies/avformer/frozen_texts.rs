@@ -33,14 +33,14 @@ pub(super) struct FrozenTexts {
 impl FrozenTexts {
     /// Opens the file of an ASR model and this program in a folder, which is created; an empty path
     /// disables the cache. An unreadable file is replaced, with a warning.
-    pub(super) fn open(folder: &str, listener: &AsrModel) -> Result<Self> {
+    pub(super) fn open(folder: &str, asr_model: &AsrModel) -> Result<Self> {
         let mut store = Self { file: None, batches: BTreeMap::new(), unsaved: 0 };
         if folder.is_empty() {
             return Ok(store);
         }
         let program = Program::running()?.sha256;
         let program = program.get(..12).unwrap_or(&program);
-        let name = format!("{}.{program}.texts.json", listener.weights_sha256()?);
+        let name = format!("{}.{program}.texts.json", asr_model.weights_sha256()?);
         let (file, known) = cache::open((folder, &name), "texts", read)?;
         (store.file, store.batches) = (Some(file), known.unwrap_or_default());
         Ok(store)
@@ -53,7 +53,7 @@ impl FrozenTexts {
     /// Errors of the ASR model and of writing the file.
     pub(super) fn of(
         &mut self,
-        listener: &AsrModel,
+        asr_model: &AsrModel,
         clips: &[&[f32]],
         mut progress: impl FnMut(usize),
     ) -> Result<Vec<String>> {
@@ -61,17 +61,17 @@ impl FrozenTexts {
         for batch in clips.chunks(AT_ONCE) {
             let key = sha256(batch);
             let known = self.batches.get(&key).filter(|known| known.len() == batch.len());
-            let heard = match known {
+            let transcripts = match known {
                 Some(known) => known.clone(),
                 None => {
-                    let heard = listener.transcribe(batch, &[], &TranscribeOptions::default())?;
+                    let heard = asr_model.transcribe(batch, &[], &TranscribeOptions::default())?;
                     let heard: Vec<String> = heard.into_iter().map(|one| one.text).collect();
                     self.batches.insert(key, heard.clone());
                     self.unsaved += 1;
                     heard
                 }
             };
-            texts.extend(heard);
+            texts.extend(transcripts);
             if self.unsaved >= SAVED_EVERY {
                 self.save()?;
             }

@@ -42,10 +42,10 @@ impl Gallery {
         let mut gallery = Self { width: encoder.width(), rows: Vec::new(), embeddings: Vec::new() };
         let mut known: HashMap<ContentHash, usize> = HashMap::new();
         let mut broken = Vec::new();
-        let places: Vec<usize> = (0..corpus.pictures()).collect();
+        let places: Vec<usize> = (0..corpus.num_images()).collect();
         for places in places.chunks(AT_ONCE) {
             let decode = |place: &usize| {
-                let (picture, name) = corpus.picture(*place)?;
+                let (picture, name) = corpus.image(*place)?;
                 let prepared = encoder.prepare_image(&picture, &name)?;
                 Ok((content_hash(prepared.pixels()), prepared))
             };

@@ -7,7 +7,7 @@ use engram_data::speech::manifest::{Clip, read_manifest};
 use engram_data::world::speech::SAMPLE_RATE;
 use rayon::prelude::*;
 
-use super::corpus::SeenClip;
+use super::corpus::ClipWithFrames;
 use super::settings::OnError;
 use crate::error::{Result, TrainError};
 use crate::log::Progress;
@@ -21,7 +21,7 @@ pub(super) struct Manifest {
     path: String,
     clips: Vec<Listed>,
     /// Skipped clips, each with its line and the reason.
-    left_out: Vec<String>,
+    skipped: Vec<String>,
 }
 
 /// A clip of a manifest.
@@ -51,19 +51,19 @@ impl Manifest {
         }
         let listed = |clip| Listed { clip, seconds: 0.0, frames: Vec::new() };
         let clips: Vec<Listed> = clips.into_iter().map(listed).collect();
-        let mut manifest = Self { path: path.to_string(), clips, left_out: Vec::new() };
+        let mut manifest = Self { path: path.to_string(), clips, skipped: Vec::new() };
         if let Some(Listed { clip, .. }) = manifest.clips.iter().find(|one| one.clip.text.is_none())
         {
-            let reason = "has no `text`; write one with `engram predict --recogniser`";
+            let reason = "has no `text`; write one with `engram predict --asr-model`";
             return Err(manifest.bad(clip, reason));
         }
-        manifest.read_sounds(lengths, on_error, quiet)?;
+        manifest.read_durations(lengths, on_error, quiet)?;
         Ok(manifest)
     }
 
     /// Reads all durations. Unreadable audio is skipped or is an error, by `on_error`; a wrong
     /// length is always an error.
-    fn read_sounds(&mut self, lengths: Lengths, on_error: OnError, quiet: bool) -> Result<()> {
+    fn read_durations(&mut self, lengths: Lengths, on_error: OnError, quiet: bool) -> Result<()> {
         let mut progress = Progress::new(quiet, "audio files", 0, self.clips.len() as u64);
         let mut seconds = Vec::with_capacity(self.clips.len());
         for clips in self.clips.chunks(READ_AT_ONCE) {
@@ -84,8 +84,8 @@ impl Manifest {
             return Ok(Err(format!("audio file not found: {}", clip.audio.display())));
         }
         // A file whose header gives too long a duration is not read.
-        let told = clip.open(SAMPLE_RATE).map(|reader| reader.seconds());
-        if let Ok(Some(seconds)) = told {
+        let declared = clip.open(SAMPLE_RATE).map(|reader| reader.seconds());
+        if let Ok(Some(seconds)) = declared {
             self.check_length(clip, seconds, (0, lengths.1))?;
         }
         let samples = match clip.samples(SAMPLE_RATE) {
@@ -97,18 +97,18 @@ impl Manifest {
         Ok(Ok(seconds))
     }
 
-    /// Adds the images of all clips to `pictures`, at most [`MAX_FRAMES`] per clip. A clip without
+    /// Adds the images of all clips to `images`, at most [`MAX_FRAMES`] per clip. A clip without
     /// images is skipped or is an error, by `on_error`.
     pub(super) fn find_frames(
         &mut self,
         on_error: OnError,
-        pictures: &mut Vec<PathBuf>,
+        images: &mut Vec<PathBuf>,
     ) -> Result<()> {
         self.keep(on_error, |one| {
             let files = one.clip.frame_files(one.seconds).map_err(|error| error.to_string())?;
-            let first = pictures.len();
-            pictures.extend(sample_evenly(&files, MAX_FRAMES).cloned());
-            one.frames = (first..pictures.len()).collect();
+            let first = images.len();
+            images.extend(sample_evenly(&files, MAX_FRAMES).cloned());
+            one.frames = (first..images.len()).collect();
             Ok(())
         })
     }
@@ -125,7 +125,7 @@ impl Manifest {
             match (check(&mut one), on_error) {
                 (Ok(()), _) => self.clips.push(one),
                 (Err(reason), OnError::Skip) => {
-                    self.left_out.push(self.bad(&one.clip, &reason).to_string());
+                    self.skipped.push(self.bad(&one.clip, &reason).to_string());
                 }
                 (Err(reason), OnError::Stop) => {
                     let remedy = "(data.on_error = \"skip\" skips such clips)";
@@ -133,10 +133,10 @@ impl Manifest {
                 }
             }
         }
-        match self.left_out.first().filter(|_| self.clips.is_empty()) {
+        match self.skipped.first().filter(|_| self.clips.is_empty()) {
             None => Ok(()),
             Some(first) => {
-                let (path, count) = (&self.path, self.left_out.len());
+                let (path, count) = (&self.path, self.skipped.len());
                 let reason = format!("{path}: all {count} clips are skipped; the first: {first}");
                 Err(TrainError::Transcribe { reason })
             }
@@ -147,27 +147,27 @@ impl Manifest {
         &self.clips
     }
 
-    pub(super) fn left_out(&self) -> &[String] {
-        &self.left_out
+    pub(super) fn skipped(&self) -> &[String] {
+        &self.skipped
     }
 
-    pub(super) fn all(&self) -> Result<Vec<SeenClip>> {
-        (0..self.clips.len()).into_par_iter().map(|number| self.seen(number)).collect()
+    pub(super) fn all(&self) -> Result<Vec<ClipWithFrames>> {
+        (0..self.clips.len()).into_par_iter().map(|number| self.read_clip(number)).collect()
     }
 
-    pub(super) fn seen(&self, number: usize) -> Result<SeenClip> {
+    pub(super) fn read_clip(&self, number: usize) -> Result<ClipWithFrames> {
         let clip = &self.clips[number].clip;
         // It was read before, so an error here is a file that changed since.
         let samples = clip.samples(SAMPLE_RATE);
         let samples = samples.map_err(|error| self.bad(clip, &error.to_string()))?;
-        Ok(SeenClip { samples, ..self.described(number) })
+        Ok(ClipWithFrames { samples, ..self.without_audio(number) })
     }
 
     /// A clip without its audio.
-    pub(super) fn described(&self, number: usize) -> SeenClip {
+    pub(super) fn without_audio(&self, number: usize) -> ClipWithFrames {
         let Listed { clip, frames, .. } = &self.clips[number];
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
-        SeenClip { id, text, frames: frames.clone(), ..SeenClip::default() }
+        ClipWithFrames { id, text, frames: frames.clone(), ..ClipWithFrames::default() }
     }
 
     fn check_length(

@@ -10,10 +10,10 @@ use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::seconds_to_samples;
 use rayon::prelude::*;
 
-use super::corpus::SeenClip;
-use super::hearing::{Embedded, HEARD_AT_ONCE, first_states};
+use super::corpus::ClipWithFrames;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
+use super::transcription::{CLIPS_PER_PASS, Embedded, first_states};
 use crate::study::StudyResult;
 
 /// Seconds of silence between the clips of a pair.
@@ -28,18 +28,19 @@ impl AvformerStudy {
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
         let most = seconds_to_samples(self.data().max_seconds);
-        let lengths = self.listener().min_samples()..=most;
-        let mut all: Vec<SeenClip> = Vec::new();
+        let lengths = self.asr_model().min_samples()..=most;
+        let mut all: Vec<ClipWithFrames> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
             let played = clips.par_iter().map(|clip| {
                 let samples = change_speed(&clip.samples, SAMPLE_RATE, *speed)?;
-                Ok(SeenClip { samples, ..clip.clone() })
+                Ok(ClipWithFrames { samples, ..clip.clone() })
             });
-            let played = played.collect::<StudyResult<Vec<SeenClip>>>()?;
+            let played = played.collect::<StudyResult<Vec<ClipWithFrames>>>()?;
             let other = |place: usize| &played[(place + i + 1) % played.len()];
             let pairs = played.iter().enumerate().map(|(place, clip)| pair(clip, other(place)));
-            let can_be_written = |pair: &SeenClip| self.listener().text_error(&pair.text).is_none();
-            let pairs: Vec<SeenClip> = pairs.filter(can_be_written).collect();
+            let can_be_written =
+                |pair: &ClipWithFrames| self.asr_model().text_error(&pair.text).is_none();
+            let pairs: Vec<ClipWithFrames> = pairs.filter(can_be_written).collect();
             let played = played.into_iter().chain(pairs);
             all.extend(played.filter(|clip| lengths.contains(&clip.samples.len())));
         }
@@ -50,7 +51,7 @@ impl AvformerStudy {
         }
         let numbers: Vec<usize> = (0..all.len()).collect();
         let mut embedded = self.embed_all(&all, &numbers)?;
-        if self.feeds().iter().any(is_kept_near) {
+        if self.feeds().iter().any(uses_distillation) {
             let states = embedded.iter().filter_map(|clip| clip.states.as_ref());
             let counts = states.map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
             let frozen = self.frozen_states(&all, &counts)?;
@@ -70,7 +71,7 @@ impl AvformerStudy {
         let targets = heard.iter().enumerate();
         let targets: Vec<(usize, &Tensor)> =
             targets.filter_map(|(i, clip)| Some((i, clip.frozen.as_ref()?))).collect();
-        if targets.is_empty() || !is_kept_near(feed) {
+        if targets.is_empty() || !uses_distillation(feed) {
             return Ok(None);
         }
         let distance = state_distance(audio, &targets)?.sum_all()?;
@@ -80,13 +81,17 @@ impl AvformerStudy {
 
     /// The frozen encoder's states of each clip, with silence behind it as in its training: the
     /// first `counts` of each, `[T, D]`.
-    fn frozen_states(&self, clips: &[SeenClip], counts: &[usize]) -> StudyResult<Vec<Tensor>> {
-        let (listener, own) = (self.listener(), seconds_to_samples(self.data().silence));
-        let silence = listener.trailing_silence_samples().max(own);
+    fn frozen_states(
+        &self,
+        clips: &[ClipWithFrames],
+        counts: &[usize],
+    ) -> StudyResult<Vec<Tensor>> {
+        let (asr_model, own) = (self.asr_model(), seconds_to_samples(self.data().silence));
+        let silence = asr_model.trailing_silence_samples().max(own);
         let mut all = Vec::with_capacity(clips.len());
-        for (clips, counts) in clips.chunks(HEARD_AT_ONCE).zip(counts.chunks(HEARD_AT_ONCE)) {
+        for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-            let embedded = listener.embed(self.recogniser(), &samples, silence)?;
+            let embedded = asr_model.embed(self.recogniser(), &samples, silence)?;
             let frozen = self.recogniser().encode_unadapted(embedded, &Mode::inference())?;
             all.extend(first_states(&frozen, counts)?);
         }
@@ -95,9 +100,9 @@ impl AvformerStudy {
 }
 
 /// A clip, a pause, and another clip: the model learns that a pause is not the end.
-fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
+fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
     let pause = vec![0.0; seconds_to_samples(PAUSE)];
-    SeenClip {
+    ClipWithFrames {
         text: format!("{} {}", first.text.trim(), second.text.trim()),
         samples: [&first.samples[..], &pause, &second.samples].concat(),
         ..first.clone()
@@ -105,6 +110,6 @@ fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
 }
 
 /// Whether a phase keeps states near the frozen encoder's. Frames are meant to change the states.
-fn is_kept_near(feed: &AvformerFeed) -> bool {
-    feed.distillation > 0.0 && !feed.pictures
+fn uses_distillation(feed: &AvformerFeed) -> bool {
+    feed.distillation > 0.0 && !feed.frames
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::evaluate::TestFigures;
+use super::evaluate::TestMetrics;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel};
 use super::study::AvformerStudy;
 use crate::checkpoint::write_file;
@@ -36,10 +36,10 @@ pub struct AvformerSummary {
     /// The SHA-256 of the frozen ASR model's parameters, before training and after.
     pub frozen: [String; 2],
     /// Skipped clips, each with the reason.
-    pub left_out: Vec<String>,
+    pub skipped: Vec<String>,
     /// The test results.
     #[serde(flatten)]
-    pub test: TestFigures,
+    pub test: TestMetrics,
     /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,
 }
@@ -72,7 +72,7 @@ pub fn train_avformer(
     let study = AvformerStudy::new((data, model), feeds, batch, seed, options.quiet);
     let mut study = study.map_err(in_study("reading the data"))?;
     check_start(&study, recipe)?;
-    let frozen = |study: &AvformerStudy| study.listener().parameters().fingerprint(|_| true);
+    let frozen = |study: &AvformerStudy| study.asr_model().parameters().fingerprint(|_| true);
     let before = frozen(&study)?;
     let trained = train(&mut study, recipe, options)?;
     if !trained.finished {
@@ -97,8 +97,8 @@ type Settings = (AvformerData, AvformerModel, Vec<AvformerFeed>);
 pub(super) fn complete_settings(recipe: &mut Recipe) -> Result<Settings> {
     let (data, model, feeds) = settings(recipe)?;
     let wants = [
-        ("recogniser", &model.recogniser, true),
-        ("image_encoder", &model.image_encoder, feeds.iter().any(|feed| feed.pictures)),
+        ("asr_model", &model.asr_model, true),
+        ("image_encoder", &model.image_encoder, feeds.iter().any(|feed| feed.frames)),
     ];
     for (key, value, is_needed) in wants {
         if is_needed && value.is_empty() {
@@ -113,14 +113,14 @@ pub(super) fn complete_settings(recipe: &mut Recipe) -> Result<Settings> {
 pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     let (data, model): (AvformerData, AvformerModel) = (recipe.data()?, recipe.model()?);
     let feeds: Vec<AvformerFeed> = recipe.feed()?;
-    if let Some((key, reason)) = data.conflict() {
+    if let Some((key, reason)) = data.first_invalid_key() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
-    if let Some((key, reason)) = model.conflict() {
+    if let Some((key, reason)) = model.first_invalid_key() {
         return Err(recipe.error(&format!("model.{key}"), reason));
     }
     for (phase, feed) in recipe.phases().iter().zip(&feeds) {
-        if let Some((key, reason)) = feed.conflict(&data) {
+        if let Some((key, reason)) = feed.first_invalid_key(&data) {
             let place = format!("phase.{}.feed.{key}", phase.name);
             return Err(recipe.error(&place, reason));
         }
@@ -139,7 +139,7 @@ fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     let before = AvformerRunConfig::read(&start.run)?;
     let encoder = study.encoder_sha256();
     let pairs = [
-        ("ASR model", before.asr_model_sha256.as_str(), &study.listener().weights_sha256()?[..]),
+        ("ASR model", before.asr_model_sha256.as_str(), &study.asr_model().weights_sha256()?[..]),
         ("image encoder", before.image_encoder_sha256.as_str(), encoder),
     ];
     for (what, theirs, own) in pairs {
@@ -163,21 +163,21 @@ fn finish(
     frozen: [String; 2],
 ) -> StudyResult<AvformerSummary> {
     let avformer = study.load(&trained.weights)?;
-    let mut moved = BTreeMap::new();
+    let mut trained_parameters = BTreeMap::new();
     for phase in recipe.phases() {
-        moved.extend(study.trainable(recipe.groups(phase))?);
+        trained_parameters.extend(study.trainable(recipe.groups(phase))?);
     }
     // Parameters trained by the starting run count too.
     if let Some(start) = recipe.start() {
         let all = study.trainable(Vec::new())?;
-        moved.extend(all.into_iter().filter(|(name, _)| start.loads_parameter(name)));
+        trained_parameters.extend(all.into_iter().filter(|(name, _)| start.loads_parameter(name)));
     }
     let model = study.model();
     let run_config = AvformerRunConfig {
         model_type: AvformerRunConfig::MODEL_TYPE.to_string(),
         avformer: model.avformer(),
-        asr_model: model.recogniser.clone(),
-        asr_model_sha256: study.listener().weights_sha256()?,
+        asr_model: model.asr_model.clone(),
+        asr_model_sha256: study.asr_model().weights_sha256()?,
         image_encoder: model.image_encoder.clone(),
         image_encoder_sha256: study.encoder_sha256().to_string(),
         image_width: study.image_width(),
@@ -192,9 +192,12 @@ fn finish(
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),
         steps: trained.steps,
-        parameters: [moved.values().sum(), study.listener().parameters().element_counts().0],
+        parameters: [
+            trained_parameters.values().sum(),
+            study.asr_model().parameters().element_counts().0,
+        ],
         frozen,
-        left_out: study.corpus().left_out(),
+        skipped: study.corpus().skipped(),
         test: study.test(&avformer, &trained.run)?,
         check_failures: trained.check.failures.clone(),
     })

@@ -12,7 +12,7 @@ use crate::recognise::{MAX_FRAMES, MAX_SILENCE_SECONDS};
 /// Views of each name's image in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
 /// Gigabytes of cached states.
-const STATES_GB: f64 = 8.0;
+const STATE_CACHE_GB: f64 = 8.0;
 /// The weight at which rehearsal keeps tiny.en's accuracy on clean speech (docs/avformer.md).
 const DISTILLATION: f64 = 40.0;
 /// The largest edge of a view, in pixels.
@@ -38,7 +38,7 @@ pub struct AvformerData {
     /// Speeds of the `rehearsal` clips, each clip at each speed; 1 is the original speed.
     pub rehearsal_speeds: Vec<f64>,
     /// Manifest of unrelated speech, measured with and without adapters at the end; empty for none.
-    pub kept: String,
+    pub general_speech: String,
     /// What to do with a clip without frames, with frames outside its time, or with an unreadable
     /// image or audio file.
     pub on_error: OnError,
@@ -50,8 +50,8 @@ pub struct AvformerData {
     /// Gigabytes of memory to cache each clip's input states to the first block. Clips beyond it
     /// are read and embedded in each step.
     #[serde(skip_serializing_if = "is_usual_size")]
-    #[schemars(extend("default" = STATES_GB))]
-    pub states_gb: f64,
+    #[schemars(extend("default" = STATE_CACHE_GB))]
+    pub state_cache_gb: f64,
     /// Frames shown per clip, one visual token each.
     pub frames: usize,
     /// Seconds of silence after each clip, in training, test and use. Silence helps Whisper find
@@ -84,7 +84,7 @@ pub struct AvformerData {
     pub sweep_snr_db: Vec<f32>,
     /// Embedded world: test clips in the sweep; 0 for none.
     pub sweep_clips: usize,
-    /// Whether to test the unmodified ASR model too, as in `engram predict --recogniser`. Whisper
+    /// Whether to test the unmodified ASR model too, as in `engram predict --asr-model`. Whisper
     /// then pads each clip to 30 seconds and writes no text where it detects no speech, which
     /// reduces insertions. Adapted models always write the most likely text.
     pub frozen_baseline: bool,
@@ -108,10 +108,10 @@ impl Default for AvformerData {
             test: String::new(),
             rehearsal: String::new(),
             rehearsal_speeds: vec![0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15],
-            kept: String::new(),
+            general_speech: String::new(),
             on_error: OnError::Stop,
             cache: String::new(),
-            states_gb: STATES_GB,
+            state_cache_gb: STATE_CACHE_GB,
             frames: 4,
             silence: 0.0,
             max_seconds: 20.0,
@@ -144,7 +144,7 @@ impl AvformerData {
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
             return Some(("train", "needs `validation` and `test` beside it".into()));
         }
@@ -160,8 +160,11 @@ impl AvformerData {
                 format!("{} is not between 0 and {MAX_SILENCE_SECONDS} seconds", self.silence);
             return Some(("silence", reason));
         }
-        if !(self.states_gb >= 0.0 && self.states_gb.is_finite()) {
-            return Some(("states_gb", format!("{} is not a valid size", self.states_gb)));
+        if !(self.state_cache_gb >= 0.0 && self.state_cache_gb.is_finite()) {
+            return Some((
+                "state_cache_gb",
+                format!("{} is not a valid size", self.state_cache_gb),
+            ));
         }
         let is_speed = |speed: &&f64| !(0.5..=2.0).contains(*speed);
         if let Some(speed) = self.rehearsal_speeds.iter().find(is_speed) {
@@ -212,7 +215,7 @@ impl AvformerData {
 #[serde(deny_unknown_fields, default)]
 pub struct AvformerModel {
     /// The frozen ASR model: `hf://owner/name`, a folder, or a run of the speech study.
-    pub recogniser: String,
+    pub asr_model: String,
     /// The frozen image encoder: `hf://owner/name`, a folder, or a run of the clip study.
     pub image_encoder: String,
     /// The adapters after the ASR model's blocks.
@@ -220,13 +223,13 @@ pub struct AvformerModel {
     /// The projection of image embeddings to tokens.
     pub projection: ProjectionConfig,
     /// The initial bias of the projection.
-    pub first_token: FirstToken,
+    pub projection_bias_init: ProjectionBiasInit,
 }
 
 /// The initial bias of the projection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum FirstToken {
+pub enum ProjectionBiasInit {
     /// Zeros.
     #[default]
     Zeros,
@@ -243,7 +246,7 @@ impl AvformerModel {
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         let adapters = self.adapters.validate().err().map(|error| ("adapters.bottleneck", error));
         let wrong =
             adapters.or_else(|| Some(("projection.init_std", self.projection.validate().err()?)));
@@ -256,9 +259,9 @@ impl AvformerModel {
 #[serde(deny_unknown_fields, default)]
 pub struct AvformerFeed {
     /// Whether frames are shown.
-    pub pictures: bool,
+    pub frames: bool,
     /// The share of clips with frames of another name or text, as in videos that do not show what
-    /// is said. Clips whose name is blanked are never mismatched.
+    /// is said. Clips whose name is masked are never mismatched.
     pub mismatched: f64,
     /// The share of examples from `data.rehearsal`. If frames are shown, theirs are from another
     /// clip.
@@ -273,39 +276,39 @@ pub struct AvformerFeed {
     /// Embedded world: the share of clips without noise.
     pub clean: f64,
     /// Embedded world: the share of noisy clips whose name is replaced by noise.
-    pub blanked: f64,
+    pub masked: f64,
 }
 
 impl Default for AvformerFeed {
     fn default() -> Self {
         Self {
-            pictures: false,
+            frames: false,
             mismatched: 0.0,
             rehearsal: 0.0,
             distillation: DISTILLATION,
             share: 1.0,
             snr_db: [-18.0, -2.0],
             clean: 0.1,
-            blanked: 0.0,
+            masked: 0.0,
         }
     }
 }
 
 impl AvformerFeed {
     /// Whether two feeds give the same clips with the same audio.
-    pub fn sounds_like(&self, other: &Self) -> bool {
-        let key = |feed: &Self| (feed.snr_db, feed.clean, feed.blanked, feed.share);
+    pub fn has_same_audio(&self, other: &Self) -> bool {
+        let key = |feed: &Self| (feed.snr_db, feed.clean, feed.masked, feed.share);
         key(self) == key(other)
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self, data: &AvformerData) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self, data: &AvformerData) -> Option<(&'static str, String)> {
         let shares = [
             ("mismatched", self.mismatched),
             ("rehearsal", self.rehearsal),
             ("share", self.share),
             ("clean", self.clean),
-            ("blanked", self.blanked),
+            ("masked", self.masked),
         ];
         if let Some((key, share)) = shares.iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
             return Some((key, format!("{share} is not between 0 and 1")));
@@ -319,12 +322,12 @@ impl AvformerFeed {
         if self.rehearsal > 0.0 && data.rehearsal.is_empty() {
             return Some(("rehearsal", "needs the manifest `data.rehearsal`".into()));
         }
-        if self.pictures && data.frames == 0 {
-            return Some(("pictures", "needs frames, but `data.frames` is 0".into()));
+        if self.frames && data.frames == 0 {
+            return Some(("frames", "needs frames, but `data.frames` is 0".into()));
         }
-        if self.blanked > 0.0 && !self.pictures {
-            let reason = "removes names from the audio, which needs `pictures`";
-            return Some(("blanked", reason.into()));
+        if self.masked > 0.0 && !self.frames {
+            let reason = "removes names from the audio, which needs `frames`";
+            return Some(("masked", reason.into()));
         }
         (!is_range(self.snr_db)).then(|| ("snr_db", wants_range()))
     }
@@ -332,7 +335,7 @@ impl AvformerFeed {
 
 /// The cache size does not affect training, so it is written only if it differs.
 fn is_usual_size(gigabytes: &f64) -> bool {
-    *gigabytes == STATES_GB
+    *gigabytes == STATE_CACHE_GB
 }
 
 fn is_range([low, high]: [f32; 2]) -> bool {

@@ -19,11 +19,11 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::corpus::{Corpus, SeenClip};
+use super::corpus::{ClipWithFrames, Corpus};
 use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
-use super::hearing::Embedded;
-use super::settings::{AvformerData, AvformerFeed, AvformerModel, FirstToken, OnError};
+use super::settings::{AvformerData, AvformerFeed, AvformerModel, OnError, ProjectionBiasInit};
+use super::transcription::Embedded;
 use crate::digest;
 use crate::encode::Encoder;
 use crate::log::{self, Progress};
@@ -47,11 +47,11 @@ pub struct AvformerStudy {
     seed: u64,
     quiet: bool,
     corpus: Corpus,
-    listener: AsrModel,
+    asr_model: AsrModel,
     recogniser: FrozenAsrModel,
     gallery: Option<Gallery>,
     encoder_sha256: String,
-    validation: Vec<SeenClip>,
+    validation: Vec<ClipWithFrames>,
     rehearsal: Vec<Embedded>,
     /// The embedded clips, by the index of the first phase that uses them.
     pub(super) embedded: BTreeMap<usize, Vec<Embedded>>,
@@ -62,7 +62,7 @@ pub struct AvformerStudy {
 
 /// A clip of a batch.
 #[derive(Debug, Clone, Copy)]
-pub struct Drawn {
+pub struct DrawnExample {
     /// Its index among the phase's clips, or among the rehearsal clips.
     clip: usize,
     is_rehearsal: bool,
@@ -71,7 +71,7 @@ pub struct Drawn {
     seed: u64,
 }
 
-impl Drawn {
+impl DrawnExample {
     /// Its index among the phase's clips.
     pub(super) fn clip(&self) -> usize {
         self.clip
@@ -90,23 +90,23 @@ impl AvformerStudy {
         seed: u64,
         quiet: bool,
     ) -> StudyResult<Self> {
-        let listener = AsrModel::open(&model.recogniser)?;
-        let recogniser = listener.frozen()?;
+        let asr_model = AsrModel::open(&model.asr_model)?;
+        let recogniser = asr_model.frozen()?;
         // If no phase shows frames, the test shows none either.
-        let sees = feeds.iter().any(|feed| feed.pictures);
+        let sees = feeds.iter().any(|feed| feed.frames);
         // Clips without usable frames are skipped in any case: all configurations of a grid must use
         // the same clips.
         let looks = sees || data.on_error == OnError::Skip;
         let [looked_for, frames] = [looks, sees].map(|wanted| if wanted { data.frames } else { 0 });
-        if data.max_seconds > listener.max_seconds() {
-            let (asked, most) = (data.max_seconds, listener.max_seconds());
+        if data.max_seconds > asr_model.max_seconds() {
+            let (asked, most) = (data.max_seconds, asr_model.max_seconds());
             return Err(
                 format!("data.max_seconds = {asked}: the ASR model accepts {most} s").into()
             );
         }
         let data = AvformerData { frames: looked_for, ..data };
-        let mut corpus = Corpus::load(&data, listener.min_samples(), quiet)?;
-        corpus.check_texts(|text| listener.text_error(text))?;
+        let mut corpus = Corpus::load(&data, asr_model.min_samples(), quiet)?;
+        corpus.check_texts(|text| asr_model.text_error(text))?;
         let data = AvformerData { frames, ..data };
         let (mut gallery, mut encoder_sha256) = (None, String::new());
         if data.frames > 0 {
@@ -116,18 +116,18 @@ impl AvformerStudy {
                     format!("{} encodes only text; use CLIP or MobileNetV2", encoder.name());
                 return Err(format!("model.image_encoder: {reason}").into());
             }
-            let mut progress = Progress::new(quiet, "images", 0, corpus.pictures() as u64);
+            let mut progress = Progress::new(quiet, "images", 0, corpus.num_images() as u64);
             let mut store = EmbeddingStore::open(&data.cache, &encoder)?;
             let (encoded, broken) = Gallery::of(&corpus, &encoder, &mut store, &mut progress)?;
-            corpus.refuse(broken)?;
+            corpus.skip_broken_images(broken)?;
             gallery = Some(encoded);
             encoder_sha256 = encoder.sha256().to_string();
         } else if looked_for > 0 {
-            let broken = corpus.broken_pictures();
-            corpus.refuse(broken)?;
+            let broken = corpus.broken_images();
+            corpus.skip_broken_images(broken)?;
         }
-        for told in corpus.left_out() {
-            log::print(&format!("skipped: {told}"));
+        for reason in corpus.skipped() {
+            log::print(&format!("skipped: {reason}"));
         }
         let mut study = Self {
             validation: corpus.evaluated(Split::Validation, false)?,
@@ -142,7 +142,7 @@ impl AvformerStudy {
             seed,
             quiet,
             corpus,
-            listener,
+            asr_model,
             recogniser,
             gallery,
             encoder_sha256,
@@ -174,8 +174,8 @@ impl AvformerStudy {
     }
 
     /// The frozen ASR model.
-    pub fn listener(&self) -> &AsrModel {
-        &self.listener
+    pub fn asr_model(&self) -> &AsrModel {
+        &self.asr_model
     }
 
     /// The frozen ASR model, in the form that takes adapters.
@@ -205,8 +205,8 @@ impl AvformerStudy {
     }
 
     /// Whether any phase shows frames.
-    pub fn sees(&self) -> bool {
-        self.feeds.iter().any(|feed| feed.pictures)
+    pub fn uses_frames(&self) -> bool {
+        self.feeds.iter().any(|feed| feed.frames)
     }
 
     /// Loads trained parameters from a file into the frozen ASR model.
@@ -237,24 +237,24 @@ impl AvformerStudy {
     }
 
     /// The initial bias of the projection, `[D]`.
-    fn first_token(&self) -> StudyResult<Option<Vec<f32>>> {
-        let clips = match self.model.first_token {
-            FirstToken::Zeros => return Ok(None),
-            FirstToken::Mean => {
+    fn projection_bias(&self) -> StudyResult<Option<Vec<f32>>> {
+        let clips = match self.model.projection_bias_init {
+            ProjectionBiasInit::Zeros => return Ok(None),
+            ProjectionBiasInit::Mean => {
                 let numbers: Vec<usize> = (0..self.corpus.training_len().min(64)).collect();
                 let feed = AvformerFeed::default();
                 let clips = numbers.par_iter().map(|number| self.corpus.training(*number, &feed));
                 clips.collect::<Result<Vec<_>, _>>()?
             }
-            FirstToken::Silence => {
+            ProjectionBiasInit::Silence => {
                 let samples = vec![0.0; SAMPLE_RATE as usize];
-                vec![SeenClip { samples, ..SeenClip::default() }]
+                vec![ClipWithFrames { samples, ..ClipWithFrames::default() }]
             }
         };
         Ok(Some(self.embed(&clips)?.states.mean(0)?.to_vec1()?))
     }
 
-    fn heard(&self, drawn: &Drawn) -> &Embedded {
+    fn embedded_clip(&self, drawn: &DrawnExample) -> &Embedded {
         match drawn.is_rehearsal {
             false => &self.clips()[drawn.clip],
             true => &self.rehearsal[drawn.clip],
@@ -262,7 +262,7 @@ impl AvformerStudy {
     }
 
     /// The indices of the frames to show, in ascending order.
-    fn seen(&self, drawn: &Drawn) -> Vec<usize> {
+    fn frames_to_show(&self, drawn: &DrawnExample) -> Vec<usize> {
         let frames = &self.clips()[drawn.seen].frames;
         let mut rng = ChaCha8Rng::seed_from_u64(drawn.seed);
         let count = self.data.frames.min(frames.len());
@@ -273,7 +273,7 @@ impl AvformerStudy {
 }
 
 impl Study for AvformerStudy {
-    type Batch = Vec<Drawn>;
+    type Batch = Vec<DrawnExample>;
 
     fn name(&self) -> &str {
         "avformer"
@@ -287,14 +287,15 @@ impl Study for AvformerStudy {
         let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
         self.avformer = Some(self.avformer(&builder)?);
         let parameters = builder.finish()?;
-        if let (Some(first), Some(bias)) = (self.first_token()?, parameters.get("projection.bias"))
+        if let (Some(first), Some(bias)) =
+            (self.projection_bias()?, parameters.get("projection.bias"))
         {
             bias.update(&mut |values| values.copy_from_slice(&first))?;
         }
         Ok(parameters)
     }
 
-    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Vec<Drawn>>> {
+    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Vec<DrawnExample>>> {
         let mut hash = Sha256::new();
         for number in [self.seed, phase.index as u64, epoch as u64] {
             hash.update(number.to_le_bytes());
@@ -307,39 +308,40 @@ impl Study for AvformerStudy {
         let draw = |clip: usize| {
             let is_rehearsal = rng.random_bool(feed.rehearsal);
             let rehearsed = rng.random_range(0..self.rehearsal.len().max(1));
-            let is_mismatched = rng.random_bool(feed.mismatched) && !all[clip].blanked;
+            let is_mismatched = rng.random_bool(feed.mismatched) && !all[clip].masked;
             let others: Vec<usize> = (0..TRIES).map(|_| rng.random_range(0..all.len())).collect();
             let shows_other = |other: &usize| all[*other].topic != all[clip].topic;
             let other = others.into_iter().find(shows_other).unwrap_or(clip);
-            Drawn {
+            DrawnExample {
                 clip: if is_rehearsal { rehearsed } else { clip },
                 is_rehearsal,
                 seen: if is_rehearsal || is_mismatched { other } else { clip },
                 seed: rng.random(),
             }
         };
-        let drawn: Vec<Drawn> = clips.into_iter().map(draw).collect();
+        let drawn: Vec<DrawnExample> = clips.into_iter().map(draw).collect();
         let size = self.batch.examples.max(1).min(drawn.len());
         Ok(drawn.chunks_exact(size).map(<[_]>::to_vec).collect())
     }
 
-    fn loss(&self, batch: &Vec<Drawn>, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+    fn loss(&self, batch: &Vec<DrawnExample>, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
         let mode = Mode::train(step.step_seed);
-        let heard: Vec<&Embedded> = batch.iter().map(|drawn| self.heard(drawn)).collect();
+        let heard: Vec<&Embedded> = batch.iter().map(|drawn| self.embedded_clip(drawn)).collect();
         let states = self.states(&heard, &self.feeds[self.phase])?;
         let feed = &self.feeds[step.phase.index];
         let lengths = states.iter().map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
-        let sound = AudioStates { states: Tensor::cat(&states, 0)?, lengths };
-        let tokens = sound.states.dim(0)?;
-        let audio = match feed.pictures {
-            false => avformer.encode(sound, None, &mode)?,
+        let audio_states = AudioStates { states: Tensor::cat(&states, 0)?, lengths };
+        let tokens = audio_states.states.dim(0)?;
+        let audio = match feed.frames {
+            false => avformer.encode(audio_states, None, &mode)?,
             true => {
-                let seen: Vec<Vec<usize>> = batch.iter().map(|drawn| self.seen(drawn)).collect();
+                let seen: Vec<Vec<usize>> =
+                    batch.iter().map(|drawn| self.frames_to_show(drawn)).collect();
                 let counts: Vec<usize> = seen.iter().map(Vec::len).collect();
                 let embeddings = self.embeddings(&seen.concat())?;
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-                avformer.encode(sound, Some(&visual), &mode)?
+                avformer.encode(audio_states, Some(&visual), &mode)?
             }
         };
         let texts: Vec<Vec<u32>> = heard.iter().map(|clip| clip.tokens.clone()).collect();
@@ -374,17 +376,18 @@ impl Study for AvformerStudy {
         let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
         let said: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
         let said = NORMALISER.normalise_all(&said);
-        let (shown, names) = match self.feeds[context.phase.index].pictures {
+        let (shown, names) = match self.feeds[context.phase.index].frames {
             false => (&[VisualInput::Nothing][..], &["wer"][..]),
             true => (
                 &[VisualInput::Right, VisualInput::Nothing][..],
-                &["wer", "wer_without_pictures"][..],
+                &["wer", "wer_without_frames"][..],
             ),
         };
         let mut metrics = Vec::new();
         // The trainer shows its own progress.
         let mut none = Progress::new(true, "", 0, 0);
-        let heard = self.hear(avformer, &self.validation, shown, (&mut none, context.stop))?;
+        let heard =
+            self.transcribe(avformer, &self.validation, shown, (&mut none, context.stop))?;
         for (name, heard) in names.iter().zip(heard) {
             let heard = NORMALISER.normalise_all(&heard);
             metrics
@@ -396,17 +399,17 @@ impl Study for AvformerStudy {
 
     fn inputs(&self) -> StudyResult<Inputs> {
         let mut inputs = Inputs::new();
-        let mut sound = Sha256::new();
+        let mut validation_hash = Sha256::new();
         for clip in &self.validation {
-            sound.update(&clip.text);
-            digest::add_numbers(&mut sound, &clip.samples);
+            validation_hash.update(&clip.text);
+            digest::add_numbers(&mut validation_hash, &clip.samples);
         }
-        inputs.insert("validation".into(), format!("{:x}", sound.finalize()));
+        inputs.insert("validation".into(), format!("{:x}", validation_hash.finalize()));
         if let Some(gallery) = &self.gallery {
-            inputs.insert("picture embeddings".into(), gallery.sha256());
+            inputs.insert("image embeddings".into(), gallery.sha256());
         }
         inputs.extend(self.corpus.inputs()?);
-        inputs.insert("recogniser".into(), self.listener.weights_sha256()?);
+        inputs.insert("asr_model".into(), self.asr_model.weights_sha256()?);
         Ok(inputs)
     }
 
@@ -417,8 +420,8 @@ impl Study for AvformerStudy {
         };
         vec![
             ("Trained on".into(), from),
-            ("Skipped clips".into(), self.corpus.left_out().len().to_string()),
-            ("Frozen ASR model".into(), self.model.recogniser.clone()),
+            ("Skipped clips".into(), self.corpus.skipped().len().to_string()),
+            ("Frozen ASR model".into(), self.model.asr_model.clone()),
             ("Frozen image encoder".into(), self.model.image_encoder.clone()),
         ]
     }

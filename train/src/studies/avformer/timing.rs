@@ -6,7 +6,7 @@ use std::time::Instant;
 use engram_data::image::DecodedImage;
 use rayon::prelude::*;
 
-use super::corpus::SeenClip;
+use super::corpus::ClipWithFrames;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel};
 use super::study::AvformerStudy;
 use crate::encode::{Encoder, Prepared};
@@ -17,13 +17,13 @@ use crate::study::{StepContext, Study, StudyResult};
 #[derive(Debug, Clone, Default)]
 pub struct StepTimes {
     /// With cached audio states and image embeddings.
-    pub kept: Vec<f64>,
+    pub cached: Vec<f64>,
     /// With the frozen front ends and the image encoder computed in each step.
-    pub anew: Vec<f64>,
-    /// The audio part of [`StepTimes::anew`].
-    pub sound: Vec<f64>,
+    pub uncached: Vec<f64>,
+    /// The audio part of [`StepTimes::uncached`].
+    pub audio: Vec<f64>,
     /// The image part of it, without decoding.
-    pub pictures: Vec<f64>,
+    pub images: Vec<f64>,
 }
 
 /// Times the forward and backward passes of `rounds` steps with frames.
@@ -36,7 +36,7 @@ pub fn step_times(
     rounds: usize,
     tell: &dyn Fn(usize),
 ) -> StudyResult<StepTimes> {
-    let feed = AvformerFeed { pictures: true, ..AvformerFeed::default() };
+    let feed = AvformerFeed { frames: true, ..AvformerFeed::default() };
     let encoder = Encoder::open(&model.image_encoder)?;
     let frames = data.frames;
     let mut study = AvformerStudy::new((data, model), vec![feed.clone()], batch, 1, true)?;
@@ -63,14 +63,14 @@ pub fn step_times(
             progress: 0.0,
         };
         let numbers = batch.iter().map(|drawn| study.corpus().training(drawn.clip(), &feed));
-        let clips: Vec<SeenClip> = numbers.collect::<Result<_, _>>()?;
+        let clips: Vec<ClipWithFrames> = numbers.collect::<Result<_, _>>()?;
         let seen = clips.iter().flat_map(|clip| clip.frames.iter().take(frames));
-        let seen = seen.map(|place| study.corpus().picture(*place));
+        let seen = seen.map(|place| study.corpus().image(*place));
         let seen: Vec<(DecodedImage, PathBuf)> = seen.collect::<Result<_, _>>()?;
 
         let started = Instant::now();
         study.embed(&clips)?;
-        let sound = started.elapsed().as_secs_f64();
+        let audio = started.elapsed().as_secs_f64();
         let prepare =
             |(picture, name): &(DecodedImage, PathBuf)| encoder.prepare_image(picture, name);
         let prepared: Vec<Prepared> = seen.par_iter().map(prepare).collect::<Result<_, _>>()?;
@@ -78,13 +78,13 @@ pub fn step_times(
         let both = started.elapsed().as_secs_f64();
         let started = Instant::now();
         study.loss(batch, &context)?.loss.backward()?;
-        let kept = started.elapsed().as_secs_f64();
+        let cached = started.elapsed().as_secs_f64();
         // The first step is a warm-up.
         if round > 0 {
-            times.kept.push(kept);
-            times.anew.push(kept + both);
-            times.sound.push(sound);
-            times.pictures.push(both - sound);
+            times.cached.push(cached);
+            times.uncached.push(cached + both);
+            times.audio.push(audio);
+            times.images.push(both - audio);
             tell(round);
         }
     }

@@ -11,8 +11,8 @@ use engram_models::kernels::{Mode, linear};
 use engram_models::similarity::normalise;
 use rayon::prelude::*;
 
+use super::images::ImageSet;
 use super::names::NameVectors;
-use super::pictures::ShownPictures;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
@@ -25,21 +25,21 @@ const ACCURACY: MetricInfo =
 
 /// The nearest name of each view.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct NamePredictions {
     /// The image of each view, and the nearest of all names.
     all: Vec<(usize, usize)>,
     /// The same for images with spoken names, among spoken names only.
     spoken: Vec<(usize, usize)>,
 }
 
-impl Told {
+impl NamePredictions {
     /// Predicts the names of `views` views of each image in a split.
     ///
     /// # Errors
     /// Errors of the model; [`Stopped`](crate::Stopped)
     pub fn of(
         vision: &ClipVision,
-        (shown, names): (&ShownPictures, &NameVectors),
+        (shown, names): (&ImageSet, &NameVectors),
         split: Split,
         views: usize,
         stop: &Stop,
@@ -55,7 +55,7 @@ impl Told {
         let all: Vec<(usize, usize)> = (0..shown.len())
             .flat_map(|picture| (0..views).map(move |view| (picture, view)))
             .collect();
-        let mut told = Self::default();
+        let mut predictions = Self::default();
         for batch in all.chunks(BATCH_VIEWS) {
             stop.check()?;
             let pixels =
@@ -64,16 +64,16 @@ impl Told {
             let images = embed(vision, &pixels, &Mode::inference())?;
             let nearest = nearest(&images, &names.vectors)?;
             let pictures = batch.iter().map(|(picture, _)| *picture);
-            told.all.extend(pictures.zip(nearest.into_iter().map(|name| name as usize)));
+            predictions.all.extend(pictures.zip(nearest.into_iter().map(|name| name as usize)));
             let Some(spoken_names) = &spoken_names else { continue };
             let nearest = self::nearest(&images, spoken_names)?;
             for ((picture, _), name) in batch.iter().zip(nearest) {
                 if shown.spoken().binary_search(picture).is_ok() {
-                    told.spoken.push((*picture, shown.spoken()[name as usize]));
+                    predictions.spoken.push((*picture, shown.spoken()[name as usize]));
                 }
             }
         }
-        Ok(told)
+        Ok(predictions)
     }
 
     /// The share of views whose nearest name is right. Intervals resample whole images.
@@ -102,12 +102,13 @@ fn nearest(images: &Tensor, names: &Tensor) -> StudyResult<Vec<u32>> {
     Ok(linear(images, names, None)?.argmax(D::Minus1)?.to_vec1()?)
 }
 
-fn measure(told: &[(usize, usize)]) -> Measure {
-    let right: Vec<f64> =
-        told.iter().map(|(picture, name)| f64::from(u8::from(picture == name))).collect();
-    let pictures: Vec<usize> = told.iter().map(|(picture, _)| *picture).collect();
-    let resampling = Resampling::by_group("picture", &pictures);
-    let interval =
-        interval(&resampling, &BootstrapOptions::default(), |counts| weighted_mean(&right, counts));
-    Measure::new(&ACCURACY, right.len(), Ok(mean(&right)), interval)
+fn measure(predictions: &[(usize, usize)]) -> Measure {
+    let correct: Vec<f64> =
+        predictions.iter().map(|(picture, name)| f64::from(u8::from(picture == name))).collect();
+    let pictures: Vec<usize> = predictions.iter().map(|(picture, _)| *picture).collect();
+    let resampling = Resampling::by_group("image", &pictures);
+    let interval = interval(&resampling, &BootstrapOptions::default(), |counts| {
+        weighted_mean(&correct, counts)
+    });
+    Measure::new(&ACCURACY, correct.len(), Ok(mean(&correct)), interval)
 }

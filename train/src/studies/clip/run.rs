@@ -10,8 +10,8 @@ use engram_models::ModelError;
 use engram_models::clip::CLIP_VISION;
 use serde::{Deserialize, Serialize};
 
+use super::images::ImageSet;
 use super::names::NameVectors;
-use super::pictures::ShownPictures;
 use super::settings::{ClipData, ClipModel};
 use super::study::ClipStudy;
 use crate::checkpoint::write_file;
@@ -57,16 +57,16 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Cl
     }
     let (data, model) = settings(recipe)?;
     let size = u32::try_from(model.image_size).unwrap_or(u32::MAX);
-    let shown = ShownPictures::new(data.pictures, size)?;
-    if !(2..=shown.len()).contains(&recipe.batch().examples) {
-        let reason = format!("must be from 2 to {}, the number of images", shown.len());
+    let images = ImageSet::new(data.images, size)?;
+    if !(2..=images.len()).contains(&recipe.batch().examples) {
+        let reason = format!("must be from 2 to {}, the number of images", images.len());
         return Err(recipe.error("batch.examples", reason));
     }
-    let names: Vec<&str> = shown.names().collect();
+    let names: Vec<&str> = images.names().collect();
     let names = NameVectors::new(&names, &model.text_encoder);
     let names = names.map_err(|error| recipe.error("model.text_encoder", error))?;
     let batch = recipe.batch().clone();
-    let mut study = ClipStudy::new((data, model), (shown, names), batch, recipe.seed());
+    let mut study = ClipStudy::new((data, model), (images, names), batch, recipe.seed());
     let trained = train(&mut study, recipe, options)?;
     if !trained.finished {
         return Ok(None);
@@ -81,7 +81,7 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Cl
 fn settings(recipe: &mut Recipe) -> Result<(ClipData, ClipModel)> {
     let (data, model): (ClipData, ClipModel) = (recipe.data()?, recipe.model()?);
     recipe.feed::<NoFeed>()?;
-    if let Some((key, reason)) = data.conflict() {
+    if let Some((key, reason)) = data.first_invalid_key() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
     // The width comes from the text encoder; here any width serves to check the other settings.
@@ -118,22 +118,22 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
         Ok(path)
     };
     write("config.json", &config)?;
-    let processor = write("preprocessor_config.json", &study.shown().processor())?;
-    if Preprocessing::read(&processor)? != *study.shown().preprocessing() {
+    let processor = write("preprocessor_config.json", &study.images().processor())?;
+    if Preprocessing::read(&processor)? != *study.images().preprocessing() {
         return Err(
             format!("{}: differs from the file used in training", processor.display()).into()
         );
     }
     let vision = study.publish(&trained.weights)?;
-    let told = study.test(&vision)?;
+    let predictions = study.test(&vision)?;
     Ok(ClipSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),
         steps: trained.steps,
-        names: study.shown().len(),
-        accuracy: told.accuracy(),
-        spoken_names: study.shown().spoken().len(),
-        spoken_accuracy: told.spoken_accuracy(),
+        names: study.images().len(),
+        accuracy: predictions.accuracy(),
+        spoken_names: study.images().spoken().len(),
+        spoken_accuracy: predictions.spoken_accuracy(),
         check_failures: trained.check.failures.clone(),
     })
 }

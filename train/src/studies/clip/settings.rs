@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct ClipData {
     /// Images of the embedded world, evenly spaced; 0 for all.
-    pub pictures: usize,
+    pub images: usize,
     /// Whether an image is contrasted with the names of all images, as in evaluation, or only with
     /// those of the batch, as in CLIP. All names cost no extra time, because the text vectors are
     /// frozen.
@@ -23,16 +23,16 @@ pub struct ClipData {
 
 impl Default for ClipData {
     fn default() -> Self {
-        Self { pictures: 0, all_names: false, validation_views: 1, test_views: 2 }
+        Self { images: 0, all_names: false, validation_views: 1, test_views: 2 }
     }
 }
 
 impl ClipData {
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
-        if self.pictures == 1 || self.pictures > IMAGES {
-            let reason = format!("is {}; must be from 2 to {IMAGES}, or 0 for all", self.pictures);
-            return Some(("pictures", reason));
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
+        if self.images == 1 || self.images > IMAGES {
+            let reason = format!("is {}; must be from 2 to {IMAGES}, or 0 for all", self.images);
+            return Some(("images", reason));
         }
         [("validation_views", self.validation_views), ("test_views", self.test_views)]
             .into_iter()

@@ -15,9 +15,9 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::evaluation::{Told, embed};
+use super::evaluation::{NamePredictions, embed};
+use super::images::ImageSet;
 use super::names::NameVectors;
-use super::pictures::ShownPictures;
 use super::settings::{ClipData, ClipModel};
 use crate::recipe::{BatchSettings, Phase};
 use crate::stop::Stop;
@@ -36,7 +36,7 @@ pub struct ClipStudy {
     model: ClipModel,
     batch: BatchSettings,
     seed: u64,
-    shown: ShownPictures,
+    images: ImageSet,
     names: NameVectors,
     tower: Option<Tower>,
 }
@@ -55,11 +55,11 @@ impl ClipStudy {
     /// Creates the study from a recipe's settings, the images and the vectors of their names.
     pub fn new(
         (data, model): (ClipData, ClipModel),
-        (shown, names): (ShownPictures, NameVectors),
+        (images, names): (ImageSet, NameVectors),
         batch: BatchSettings,
         seed: u64,
     ) -> Self {
-        Self { data, model, batch, seed, shown, names, tower: None }
+        Self { data, model, batch, seed, images, names, tower: None }
     }
 
     /// The configuration of the encoder.
@@ -68,8 +68,8 @@ impl ClipStudy {
     }
 
     /// The images.
-    pub fn shown(&self) -> &ShownPictures {
-        &self.shown
+    pub fn images(&self) -> &ImageSet {
+        &self.images
     }
 
     /// Reduces a weights file to the encoder's parameters, in the published form, and returns the
@@ -91,10 +91,10 @@ impl ClipStudy {
     ///
     /// # Errors
     /// Errors of the model.
-    pub fn test(&self, vision: &ClipVision) -> StudyResult<Told> {
-        Told::of(
+    pub fn test(&self, vision: &ClipVision) -> StudyResult<NamePredictions> {
+        NamePredictions::of(
             vision,
-            (&self.shown, &self.names),
+            (&self.images, &self.names),
             Split::Test,
             self.data.test_views,
             &Stop::default(),
@@ -135,7 +135,7 @@ impl Study for ClipStudy {
         }
         let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
         let mut drawn: Batch =
-            (0..self.shown.len()).map(|picture| (picture, rng.random())).collect();
+            (0..self.images.len()).map(|picture| (picture, rng.random())).collect();
         drawn.shuffle(&mut rng);
         // An incomplete batch is dropped: the temperature depends on the number of candidates.
         Ok(drawn.chunks_exact(self.batch.examples).map(<[_]>::to_vec).collect())
@@ -152,7 +152,7 @@ impl Study for ClipStudy {
 
     fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let Tower { vision, logit_scale } = self.tower()?;
-        let views = batch.par_iter().map(|(picture, seed)| self.shown.training(*picture, *seed));
+        let views = batch.par_iter().map(|(picture, seed)| self.images.training(*picture, *seed));
         let views = views.collect::<Result<Vec<_>, _>>()?;
         let images = embed(vision, &views, &Mode::train(step.step_seed))?;
         let own: Arc<[u32]> = batch.iter().map(|(picture, _)| *picture as u32).collect();
@@ -176,14 +176,20 @@ impl Study for ClipStudy {
     }
 
     fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
-        let (data, views) = ((&self.shown, &self.names), self.data.validation_views);
-        let told = Told::of(&self.tower()?.vision, data, Split::Validation, views, context.stop)?;
-        let accuracy = told.accuracy();
+        let (data, views) = ((&self.images, &self.names), self.data.validation_views);
+        let predictions = NamePredictions::of(
+            &self.tower()?.vision,
+            data,
+            Split::Validation,
+            views,
+            context.stop,
+        )?;
+        let accuracy = predictions.accuracy();
         let mut evaluation = Evaluation {
             metrics: vec![("accuracy".into(), accuracy.value)],
             counts: vec![("validation views".into(), accuracy.n as u64)],
         };
-        if let Some(spoken) = told.spoken_accuracy() {
+        if let Some(spoken) = predictions.spoken_accuracy() {
             evaluation.metrics.push(("accuracy/spoken".into(), spoken.value));
             evaluation.counts.push(("validation views of spoken names".into(), spoken.n as u64));
         }
@@ -195,9 +201,9 @@ impl Study for ClipStudy {
     }
 
     fn card(&self) -> Vec<(String, String)> {
-        let pictures = format!("{} of the embedded world (Twemoji, CC-BY 4.0)", self.shown.len());
+        let images = format!("{} of the embedded world (Twemoji, CC-BY 4.0)", self.images.len());
         vec![
-            ("Pictures".into(), pictures),
+            ("Images".into(), images),
             ("Text vectors of their names".into(), self.names.from.clone()),
         ]
     }

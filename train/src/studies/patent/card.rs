@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::figure::in_words;
+use super::metric::format_measure;
 use super::run::PatentSummary;
 use crate::card::Card;
 use crate::error::Result;
@@ -17,10 +17,10 @@ pub(super) fn of_ensemble(
 ) -> Result<String> {
     let mut card = Card::new("An ensemble of the study `patent`");
     let metric = |what: &str| format!("{what}: Pearson's r, version {}", summary.held_out.version);
-    card.row(&metric("held-out rows"), &in_words(&summary.held_out));
+    card.row(&metric("held-out rows"), &format_measure(&summary.held_out));
     card.row("count of held-out rows", &summary.held_out.n.to_string());
     if let Some(validation) = &summary.validation {
-        card.row(&metric("validation rows, all members"), &in_words(validation));
+        card.row(&metric("validation rows, all members"), &format_measure(validation));
         card.row("count of validation rows", &validation.n.to_string());
     }
     if let Some(interval) = &summary.held_out.interval {
@@ -28,20 +28,26 @@ pub(super) fn of_ensemble(
     }
     if let Some(mean) = &summary.mean {
         card.row("combination", "stacked on the held-out rows");
-        card.row("held-out rows: Pearson's r of the weighted mean", &in_words(&mean.held_out));
+        card.row(
+            "held-out rows: Pearson's r of the weighted mean",
+            &format_measure(&mean.held_out),
+        );
         if let Some(validation) = &mean.validation {
-            card.row("validation rows: Pearson's r of the weighted mean", &in_words(validation));
+            card.row(
+                "validation rows: Pearson's r of the weighted mean",
+                &format_measure(validation),
+            );
         }
     }
     for variant in &summary.variants {
-        let held_out = format!("{} (held-out)", in_words(&variant.held_out));
+        let held_out = format!("{} (held-out)", format_measure(&variant.held_out));
         let validation = variant
             .validation
             .as_ref()
-            .map(|figure| format!(", {} (validation)", in_words(figure)));
-        let figures = held_out + &validation.unwrap_or_default();
+            .map(|measure| format!(", {} (validation)", format_measure(measure)));
+        let measures = held_out + &validation.unwrap_or_default();
         let name = format!("variant {}, weight {}: Pearson's r", variant.name, variant.weight);
-        card.row(&name, &figures);
+        card.row(&name, &measures);
     }
     for warning in &summary.warnings {
         card.row("warning", warning);
@@ -53,8 +59,8 @@ pub(super) fn of_ensemble(
         String::from("\n## Members\n\n| member | steps | held-out r | validation r |\n");
     members.push_str("| --- | --- | --- | --- |\n");
     for member in &summary.members {
-        let validation = member.validation.as_ref().map_or("-".into(), in_words);
-        let (run, held_out) = (member.run.display(), in_words(&member.held_out));
+        let validation = member.validation.as_ref().map_or("-".into(), format_measure);
+        let (run, held_out) = (member.run.display(), format_measure(&member.held_out));
         // Writing to a string cannot fail.
         let _ = writeln!(members, "| {run} | {} | {held_out} | {validation} |", member.steps);
     }

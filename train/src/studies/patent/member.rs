@@ -70,7 +70,7 @@ impl Member {
         check_checksums(folder)?;
         let mut recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default())?;
         let model: PatentModel = recipe.model()?;
-        if let Some((key, reason)) = model.conflict() {
+        if let Some((key, reason)) = model.first_invalid_key() {
             return Err(recipe.error(&format!("model.{key}"), reason));
         }
         let files = files_of_run(folder, &model).map_err(study_error("loading"))?;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use engram_data::patent::{PhrasePair, predictions_csv};
 
 use super::corpus::Corpus;
-use super::figure::figure;
 use super::member::{HeldOutScores, Member};
+use super::metric::pearson_measure;
 use super::run::{CombinedSummary, MemberSummary, PatentSummary, VariantSummary, in_study};
 use super::settings::Combination;
-use super::stacking::{FEWEST_ROWS, Stacking};
+use super::stacking::{MIN_ROWS, Stacking};
 use crate::checkpoint::write_file;
 use crate::error::Result;
 use crate::recipe::{Recipe, Variant};
@@ -18,7 +18,7 @@ use crate::recipe::{Recipe, Variant};
 pub(super) struct Results {
     members: Vec<MemberSummary>,
     held_out_rows: Vec<PhrasePair>,
-    of_variants: Vec<OfVariant>,
+    of_variants: Vec<VariantScores>,
     combine: Combination,
     failures: Vec<String>,
 }
@@ -27,7 +27,7 @@ pub(super) struct Results {
 pub(super) const STACKING: &str = "stacking.json";
 
 /// The scores of one variant's members.
-struct OfVariant {
+struct VariantScores {
     name: Option<String>,
     weight: f64,
     /// The score of each held-out row, by the member not trained on it.
@@ -66,7 +66,7 @@ impl Results {
         variants: impl Iterator<Item = &'a Variant>,
         combine: Combination,
     ) -> Self {
-        let of_variant = |variant: &Variant| OfVariant {
+        let of_variant = |variant: &Variant| VariantScores {
             name: variant.name.clone(),
             weight: variant.weight,
             held_out: Vec::new(),
@@ -91,14 +91,15 @@ impl Results {
             Some(corpus) => {
                 let scores = member.predict(&corpus.validation, &|_| {})?;
                 add_to(&mut of_variant.validation, &scores, 1.0);
-                Some(figure(&corpus.validation, &scores).map_err(in_study("validation"))?)
+                Some(pearson_measure(&corpus.validation, &scores).map_err(in_study("validation"))?)
             }
             None => None,
         };
         of_variant.members += 1;
         let rows = member.held_out();
-        let held_out_figure = figure(rows, &held_out.raw).map_err(in_study("held-out rows"))?;
-        let summary = MemberSummary { run, variant, steps, held_out: held_out_figure, validation };
+        let held_out_pearson =
+            pearson_measure(rows, &held_out.raw).map_err(in_study("held-out rows"))?;
+        let summary = MemberSummary { run, variant, steps, held_out: held_out_pearson, validation };
         self.members.push(summary);
         if variant == 0 {
             self.held_out_rows.extend_from_slice(rows);
@@ -113,7 +114,7 @@ impl Results {
 
     /// Whether scores are stacked: the recipe says so and there are enough rows to fit.
     fn stacks(&self) -> bool {
-        self.combine == Combination::Stacked && self.held_out_rows.len() >= FEWEST_ROWS
+        self.combine == Combination::Stacked && self.held_out_rows.len() >= MIN_ROWS
     }
 
     /// The scores of all held-out rows, by variant.
@@ -123,7 +124,7 @@ impl Results {
 
     /// The scores of all validation rows, by variant.
     fn validation(&self) -> Vec<Vec<f64>> {
-        self.of_variants.iter().map(OfVariant::validation_scores).collect()
+        self.of_variants.iter().map(VariantScores::validation_scores).collect()
     }
 
     /// The weighted mean of the variants' scores.
@@ -155,17 +156,20 @@ impl Results {
         combined: &Combined,
         folds: bool,
     ) -> Result<PatentSummary> {
-        let held_out_figure =
-            |scores: &[f64]| figure(&self.held_out_rows, scores).map_err(in_study("held-out rows"));
-        let validation_figure = |scores: &[f64]| match folds {
-            true => figure(&corpus.validation, scores).map(Some).map_err(in_study("validation")),
+        let held_out_pearson = |scores: &[f64]| {
+            pearson_measure(&self.held_out_rows, scores).map_err(in_study("held-out rows"))
+        };
+        let validation_pearson = |scores: &[f64]| match folds {
+            true => pearson_measure(&corpus.validation, scores)
+                .map(Some)
+                .map_err(in_study("validation")),
             false => Ok(None),
         };
-        let held_out = held_out_figure(&combined.scores.held_out)?;
+        let held_out = held_out_pearson(&combined.scores.held_out)?;
         let mean = match &combined.stacked {
             Some((_, Scores { held_out, validation })) => Some(CombinedSummary {
-                held_out: held_out_figure(held_out)?,
-                validation: validation_figure(validation)?,
+                held_out: held_out_pearson(held_out)?,
+                validation: validation_pearson(validation)?,
             }),
             None => None,
         };
@@ -175,8 +179,8 @@ impl Results {
             variants.push(VariantSummary {
                 name,
                 weight: variant.weight,
-                held_out: held_out_figure(&variant.held_out)?,
-                validation: validation_figure(&variant.validation_scores())?,
+                held_out: held_out_pearson(&variant.held_out)?,
+                validation: validation_pearson(&variant.validation_scores())?,
             });
         }
         let mut check_failures = self.failures.clone();
@@ -199,7 +203,7 @@ impl Results {
             members: self.members.clone(),
             variants,
             held_out,
-            validation: validation_figure(&combined.scores.validation)?,
+            validation: validation_pearson(&combined.scores.validation)?,
             mean,
             warnings: self.warnings(corpus, folds),
             check_failures,
@@ -210,7 +214,7 @@ impl Results {
         let mut warnings = corpus.warnings(folds);
         if self.combine == Combination::Stacked && !self.stacks() {
             warnings.push(format!(
-                "{} held-out rows are too few for stacking ({FEWEST_ROWS} needed); using the mean",
+                "{} held-out rows are too few for stacking ({MIN_ROWS} needed); using the mean",
                 self.held_out_rows.len()
             ));
         }
@@ -245,7 +249,7 @@ impl Results {
     }
 }
 
-impl OfVariant {
+impl VariantScores {
     fn validation_scores(&self) -> Vec<f64> {
         let count = self.members as f64;
         self.validation.iter().map(|sum| sum / count).collect()

@@ -189,7 +189,7 @@ fn settings(recipe: &mut Recipe) -> Result<(PatentData, PatentModel)> {
     }
     let data: PatentData = recipe.data()?;
     let model: PatentModel = recipe.model()?;
-    if let Some((key, reason)) = model.conflict() {
+    if let Some((key, reason)) = model.first_invalid_key() {
         return Err(recipe.error(&format!("model.{key}"), reason));
     }
     if data.folds == 1 {

@@ -198,8 +198,8 @@ impl Default for PatentModel {
 }
 
 impl PatentModel {
-    /// The first conflict between keys, as key and reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    /// The first invalid key, with the reason.
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         let of_cosines = self.loss.takes_cosines();
         let bi_encoder = self.layout == Layout::BiEncoder;
         if of_cosines && !bi_encoder {

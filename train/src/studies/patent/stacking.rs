@@ -12,7 +12,7 @@ use engram_data::patent::PhrasePair;
 use serde::{Deserialize, Serialize};
 
 /// The fewest held-out rows for a fit: about ten per coefficient.
-pub(super) const FEWEST_ROWS: usize = 700;
+pub(super) const MIN_ROWS: usize = 700;
 
 /// The ridge penalty on coefficients of unit-variance terms.
 const RIDGE: f64 = 10.0;
@@ -33,7 +33,7 @@ pub(super) struct Stacking {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Moments {
     mean: f64,
-    deviation: f64,
+    std: f64,
 }
 
 impl Stacking {
@@ -114,12 +114,12 @@ impl Moments {
         let count = values.clone().count().max(1) as f64;
         let mean = values.clone().sum::<f64>() / count;
         let variance = values.map(|value| (value - mean).powi(2)).sum::<f64>() / count;
-        Self { mean, deviation: variance.sqrt() }
+        Self { mean, std: variance.sqrt() }
     }
 
     /// In standard deviations from the mean; 0 for a constant feature.
     fn standardise(self, value: f64) -> f64 {
-        if self.deviation > 0.0 { (value - self.mean) / self.deviation } else { 0.0 }
+        if self.std > 0.0 { (value - self.mean) / self.std } else { 0.0 }
     }
 }
 

@@ -12,9 +12,9 @@ use engram_durable as durable;
 use engram_eval::items::{Item, Statistic};
 use serde::{Deserialize, Serialize};
 
-use super::finished::FinishedRun;
-use super::own_memory::remove_memory;
-use super::run::{RevealSummary, TESTED, Tested, in_study, settings, train_reveal};
+use super::evaluation::FinishedRun;
+use super::memory_cleanup::remove_memory;
+use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, in_study, settings, train_reveal};
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
 use crate::grid::settings::{Grid, Phases};
@@ -25,7 +25,7 @@ use crate::recipe::Recipe;
 use crate::trainer::RunOptions;
 
 /// The origin of a configuration that evaluates another run; written last.
-const ASKED: &str = "asked.json";
+const ORIGIN: &str = "evaluation.json";
 /// The part of the test questions that the tables report.
 const SHOWN: Part = Part::HeldOut;
 
@@ -69,7 +69,7 @@ impl AblationStudy for RevealAblations {
     }
 
     fn resampling_unit(&self) -> &'static str {
-        "picture"
+        "image"
     }
 
     fn complete(&self, query: &mut MetricQuery) {
@@ -147,7 +147,7 @@ impl AblationStudy for RevealAblations {
     }
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
-        Ok(items(&Tested::read(&folder.join(TESTED))?, query))
+        Ok(items(&TestAnswer::read(&folder.join(TEST_ANSWERS))?, query))
     }
 }
 
@@ -162,21 +162,21 @@ fn entries(metric: Metric) -> usize {
 
 /// The items of the selected questions. A recall@k is undefined if fewer than k entries were
 /// retrieved.
-fn items(tested: &[Tested], query: &MetricQuery) -> Result<Vec<Item>, String> {
+fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, String> {
     let part = query.part.map(Part::name);
-    let questions: Vec<&Tested> = tested
+    let questions: Vec<&TestAnswer> = test_answers
         .iter()
         .filter(|question| question.made_up && Some(question.part.as_str()) == part)
         .filter(|question| query.source.is_none() || question.source == query.source)
         .collect();
     let wanted = entries(query.metric);
-    if questions.iter().any(|question| question.read.len() < wanted) {
+    if questions.iter().any(|question| question.retrieved.len() < wanted) {
         return Err(format!("undefined: fewer than {wanted} entries are retrieved"));
     }
     if questions.is_empty() {
         return Err("undefined: no such questions".to_owned());
     }
-    let item = |question: &&Tested| {
+    let item = |question: &&TestAnswer| {
         let holds = match query.metric {
             Metric::RecallAt1 => question.found(1),
             Metric::RecallAt10 => question.found(10),
@@ -189,7 +189,7 @@ fn items(tested: &[Tested], query: &MetricQuery) -> Result<Vec<Item>, String> {
             higher_is_better: info.higher_is_better,
             normaliser: String::new(),
             id: question.id.to_string(),
-            group: question.picture.map(|picture| picture.to_string()),
+            group: question.image.map(|image| image.to_string()),
             statistic: Statistic::Ratio { numerator: f64::from(u8::from(holds)), denominator: 1.0 },
         }
     };
@@ -261,13 +261,13 @@ fn trained(grid: &Grid, configuration: &Configuration) -> Result<Reads> {
 impl Reads {
     /// The retrieval of a configuration that evaluates this run again.
     fn evaluated_again(&self, configuration: &Configuration) -> Result<Self, String> {
-        let left_out = &configuration.without_sources;
-        if let Some(name) = left_out.iter().find(|name| !self.sources.contains(&name.as_str())) {
+        let excluded = &configuration.without_sources;
+        if let Some(name) = excluded.iter().find(|name| !self.sources.contains(&name.as_str())) {
             let known = self.sources.join(", ");
             return Err(format!("`without_sources` names `{name}`; the run's memory has {known}"));
         }
         let mut sources = self.sources.clone();
-        sources.retain(|name| left_out.iter().all(|out| out != name));
+        sources.retain(|name| excluded.iter().all(|out| out != name));
         if sources.is_empty() {
             return Err("`without_sources` leaves no source; set `k = 0` instead".to_owned());
         }
@@ -277,7 +277,7 @@ impl Reads {
 
 /// The origin of a configuration that evaluates another run.
 #[derive(PartialEq, Serialize, Deserialize)]
-struct MadeOf {
+struct Origin {
     configuration: Configuration,
     recipe_hash: String,
     program: Program,
@@ -287,20 +287,21 @@ struct MadeOf {
 fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> Result<()> {
     let recipe_hash = RevealSummary::read(run)?.recipe_hash;
     let origin =
-        MadeOf { configuration: configuration.clone(), recipe_hash, program: Program::running()? };
-    let (tested, made_of) = (folder.join(TESTED), folder.join(ASKED));
-    let before = fs::read(&made_of).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    if before.is_some_and(|before: MadeOf| before == origin) {
+        Origin { configuration: configuration.clone(), recipe_hash, program: Program::running()? };
+    let (test_answers, record) = (folder.join(TEST_ANSWERS), folder.join(ORIGIN));
+    let before = fs::read(&record).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if before.is_some_and(|before: Origin| before == origin) {
         return Ok(());
     }
     let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
     // Removed first, so that answers never lie beside the record of another origin.
-    durable::remove_file(&made_of).map_err(TrainError::io(&made_of))?;
-    let answers = FinishedRun::open(run)?.ask(configuration.k, &configuration.without_sources)?;
-    write_file(&tested, &Tested::to_lines(&answers).map_err(json)?)?;
-    write_file(&made_of, &serde_json::to_vec_pretty(&origin).map_err(json)?)
+    durable::remove_file(&record).map_err(TrainError::io(&record))?;
+    let answers =
+        FinishedRun::open(run)?.evaluate(configuration.k, &configuration.without_sources)?;
+    write_file(&test_answers, &TestAnswer::to_lines(&answers).map_err(json)?)?;
+    write_file(&record, &serde_json::to_vec_pretty(&origin).map_err(json)?)
 }
 
 /// Returns an error if a folder has files that this evaluation does not write.
@@ -312,8 +313,9 @@ fn refuse_other_files(folder: &Path) -> Result<()> {
     for entry in found {
         let entry = entry.map_err(TrainError::io(folder))?;
         let name = entry.file_name();
-        let is_own =
-            [TESTED, ASKED].iter().any(|own| name == **own || durable::is_leftover(&name, own));
+        let is_own = [TEST_ANSWERS, ORIGIN]
+            .iter()
+            .any(|own| name == **own || durable::is_leftover(&name, own));
         if !is_own {
             return Err(TrainError::ForeignFile { path: entry.path() });
         }
@@ -326,25 +328,29 @@ mod tests {
     use super::*;
 
     /// Questions of which every third is about triples, with their entry ranked second.
-    fn tested() -> Vec<Tested> {
-        let question = |id: usize| Tested {
+    fn test_answers() -> Vec<TestAnswer> {
+        let question = |id: usize| TestAnswer {
             id: id as i64,
             name: None,
             question: String::new(),
             part: SHOWN.name().to_owned(),
-            picture: Some(id / 3),
+            image: Some(id / 3),
             made_up: true,
             answer: String::new(),
-            right: Vec::new(),
+            references: Vec::new(),
             correct: id.is_multiple_of(2),
             source: Some(["kg", "pairs", "pairs"][id % 3].to_owned()),
             entry: Some(id as i64),
-            read: [vec![-1, id as i64], vec![-2; 8]].concat(),
+            retrieved: [vec![-1, id as i64], vec![-2; 8]].concat(),
         };
         (0..12).map(question).collect()
     }
 
-    fn ones(tested: &[Tested], metric: Metric, source: Option<&str>) -> Result<Vec<f64>, String> {
+    fn ones(
+        test_answers: &[TestAnswer],
+        metric: Metric,
+        source: Option<&str>,
+    ) -> Result<Vec<f64>, String> {
         let source = source.map(str::to_owned);
         let query =
             MetricQuery { metric, part: Some(SHOWN), source, utterances: None, system: None };
@@ -352,19 +358,19 @@ mod tests {
             Statistic::Ratio { numerator, denominator: 1.0 } => numerator,
             other => panic!("{other:?}"),
         };
-        Ok(items(tested, &query)?.into_iter().map(value).collect())
+        Ok(items(test_answers, &query)?.into_iter().map(value).collect())
     }
 
     #[test]
     fn figures_are_of_the_questions_that_are_asked_of() {
-        let mut all = tested();
+        let mut all = test_answers();
         let exact = ones(&all, Metric::ExactMatch, None).unwrap();
         assert_eq!((exact.len(), exact.iter().sum::<f64>()), (12, 6.0));
         assert_eq!(ones(&all, Metric::ExactMatch, Some("kg")).unwrap().len(), 4);
         assert!(ones(&all, Metric::RecallAt1, None).unwrap().iter().all(|one| *one == 0.0));
         assert!(ones(&all, Metric::RecallAt10, None).unwrap().iter().all(|one| *one == 1.0));
         // With fewer than ten entries, recall@10 is undefined.
-        all[5].read.pop();
+        all[5].retrieved.pop();
         let reason = ones(&all, Metric::RecallAt10, None).unwrap_err();
         assert_eq!(reason, "undefined: fewer than 10 entries are retrieved");
         assert!(ones(&all, Metric::RecallAt1, None).is_ok());

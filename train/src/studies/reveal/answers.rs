@@ -8,14 +8,14 @@ use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// Questions per batch.
-const ASKED_AT_A_TIME: usize = 64;
+const QUESTIONS_PER_BATCH: usize = 64;
 
 /// The answers of a model.
 pub struct Answers {
     /// The answer to each question.
     pub texts: Vec<String>,
     /// The ids of the retrieved entries, best first.
-    pub read: Vec<Vec<i64>>,
+    pub retrieved: Vec<Vec<i64>>,
 }
 
 impl Answers {
@@ -24,23 +24,21 @@ impl Answers {
     /// # Errors
     /// Errors of the model; [`Stopped`](crate::Stopped)
     pub fn of(forward: &Forward<'_>, asked: &[&Example], stop: &Stop) -> StudyResult<Self> {
-        let mut answers = Self { texts: Vec::new(), read: Vec::new() };
-        for asked in asked.chunks(ASKED_AT_A_TIME) {
+        let mut answers = Self { texts: Vec::new(), retrieved: Vec::new() };
+        for asked in asked.chunks(QUESTIONS_PER_BATCH) {
             stop.check()?;
-            answers.ask(forward, asked)?;
+            answers.add(forward, asked)?;
         }
         Ok(answers)
     }
 
-    fn ask(&mut self, forward: &Forward<'_>, asked: &[&Example]) -> StudyResult<()> {
+    fn add(&mut self, forward: &Forward<'_>, asked: &[&Example]) -> StudyResult<()> {
         let mode = Mode::inference();
         let sequencer = forward.sequencer;
         let texts: Vec<Vec<u32>> =
             asked.iter().map(|example| sequencer.asked(example)).collect::<Result<_, _>>()?;
-        let views: Vec<_> = asked
-            .iter()
-            .map(|example| example.picture.map(|picture| (picture, example.view)))
-            .collect();
+        let views: Vec<_> =
+            asked.iter().map(|example| example.image.map(|image| (image, example.view))).collect();
         let base =
             forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
         let queries = forward.model.query(&base, &mode)?;
@@ -55,7 +53,7 @@ impl Answers {
             self.texts.push(text.trim().to_owned());
         }
         for hits in hits {
-            self.read.push(hits.iter().map(|hit| hit.id).collect());
+            self.retrieved.push(hits.iter().map(|hit| hit.id).collect());
         }
         Ok(())
     }

@@ -6,11 +6,11 @@
 //! | captions, questions and entries in files | `read`, `files` |
 //! | connected documents and images | `components` |
 //! | the split into training, validation and test images | `split` |
-//! | decoded images and their views | [`pictures`] |
+//! | decoded images and their views | [`images`] |
 
 mod components;
 mod files;
-pub mod pictures;
+pub mod images;
 mod read;
 mod split;
 mod world;
@@ -22,19 +22,19 @@ use engram_data::image::Preprocessing;
 use engram_data::world::questions::Part;
 use engram_memory::Entry;
 
-pub use self::pictures::{PictureFiles, Pictures};
+pub use self::images::{ImageFiles, Images};
 use super::settings::RevealData;
 use crate::study::StudyResult;
 
 /// An entry of the memory with its encoder input.
 #[derive(Debug, Clone)]
-pub struct Item {
+pub struct CorpusEntry {
     /// The entry, as the memory stores it.
     pub entry: Entry,
     /// The text for the encoder.
     pub text: String,
-    /// The index of its image in [`Corpus::pictures`].
-    pub picture: Option<usize>,
+    /// The index of its image in [`Corpus::images`].
+    pub image: Option<usize>,
     /// Whether training may use it outside the memory.
     pub training: bool,
 }
@@ -50,7 +50,7 @@ pub enum Task {
 
 /// The metrics that apply to an example.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Judge {
+pub enum MetricKind {
     /// Exact match and recall, as for the embedded world.
     Entries,
     /// Caption metrics, with human captions in COCO's format.
@@ -72,12 +72,12 @@ pub struct Example {
     pub name: String,
     /// Its own document: retrieval excludes all entries of this document.
     pub document: Option<String>,
-    /// The index of its metrics in [`Corpus::judges`].
-    pub judge: usize,
+    /// The index of its metrics in [`Corpus::metric_kinds`].
+    pub metric_kind: usize,
     /// The question.
     pub text: String,
     /// The index of its image.
-    pub picture: Option<usize>,
+    pub image: Option<usize>,
     /// The view of the image.
     pub view: u32,
     /// All reference answers.
@@ -96,11 +96,11 @@ pub struct Corpus {
     /// columns use this order.
     pub sources: Vec<String>,
     /// All memory entries.
-    pub items: Vec<Item>,
+    pub items: Vec<CorpusEntry>,
     /// The images.
-    pub pictures: Pictures,
+    pub images: Images,
     /// The images that training may use outside the memory.
-    pub training_pictures: Vec<usize>,
+    pub training_images: Vec<usize>,
     /// Training examples.
     pub train: Vec<Example>,
     /// Validation examples.
@@ -108,7 +108,7 @@ pub struct Corpus {
     /// Test examples.
     pub test: Vec<Example>,
     /// The kinds of metrics.
-    pub judges: Vec<Judge>,
+    pub metric_kinds: Vec<MetricKind>,
     /// Notes about the data for the report, such as skipped files and the reasons.
     pub notes: Vec<String>,
     /// SHA-256 digests of further input, such as images.
@@ -133,35 +133,35 @@ impl Corpus {
     }
 
     /// A corpus of images only, for questions to an existing memory.
-    pub fn of_pictures(paths: Vec<PathBuf>, size: usize, preprocessing: Preprocessing) -> Self {
+    pub fn of_images(paths: Vec<PathBuf>, size: usize, preprocessing: Preprocessing) -> Self {
         // Each image is read once, so there is no cache.
-        let files = PictureFiles::new(paths, size, preprocessing, (0, 0));
+        let files = ImageFiles::new(paths, size, preprocessing, (0, 0));
         Self {
             sources: Vec::new(),
             items: Vec::new(),
-            pictures: Pictures::Files(files),
-            training_pictures: Vec::new(),
+            images: Images::Files(files),
+            training_images: Vec::new(),
             train: Vec::new(),
             validation: Vec::new(),
             test: Vec::new(),
-            judges: Vec::new(),
+            metric_kinds: Vec::new(),
             notes: Vec::new(),
             digests: Vec::new(),
         }
     }
 
     /// The images of validation questions that no training example shows.
-    pub fn held_out_pictures(&self) -> Vec<usize> {
+    pub fn held_out_images(&self) -> Vec<usize> {
         let held_out = self.validation.iter().filter(|example| example.part == Part::HeldOut);
-        let pictures: BTreeSet<usize> = held_out.filter_map(|example| example.picture).collect();
-        pictures.into_iter().collect()
+        let images: BTreeSet<usize> = held_out.filter_map(|example| example.image).collect();
+        images.into_iter().collect()
     }
 
     /// The texts from which a fresh tokenizer is built, without held-out texts.
     pub fn training_texts(&self) -> Vec<String> {
         let items = self.items.iter().filter(|item| item.training).map(|item| item.text.clone());
         let questions = self.train.iter().map(|example| example.text.clone());
-        let described = self.train.iter().filter(|_| self.judges != [Judge::Entries]);
+        let described = self.train.iter().filter(|_| self.metric_kinds != [MetricKind::Entries]);
         let answers = described.flat_map(|example| example.answers.iter().cloned());
         items.chain(questions).chain(answers).collect()
     }
@@ -181,7 +181,7 @@ impl Corpus {
     pub fn continuations(&self) -> Vec<Example> {
         let items = self.items.iter().enumerate();
         // In files, entries of the text's own image would reveal its continuation.
-        let in_files = self.judges != [Judge::Entries];
+        let in_files = self.metric_kinds != [MetricKind::Entries];
         items
             .filter(|(_, item)| item.training && !item.text.is_empty())
             .map(|(place, item)| Example {
@@ -189,9 +189,9 @@ impl Corpus {
                 task: Task::Answer,
                 name: item.entry.id.to_string(),
                 document: item.entry.document.clone().filter(|_| in_files),
-                judge: 0,
+                metric_kind: 0,
                 text: item.text.clone(),
-                picture: item.picture,
+                image: item.image,
                 view: 0,
                 answers: Vec::new(),
                 own: Some(place),
@@ -203,7 +203,7 @@ impl Corpus {
 }
 
 /// The sources of entries, in the order of their first entries.
-fn sources_of(items: &[Item]) -> Vec<String> {
+fn sources_of(items: &[CorpusEntry]) -> Vec<String> {
     let mut sources: Vec<String> = Vec::new();
     for item in items {
         if !sources.contains(&item.entry.source) {

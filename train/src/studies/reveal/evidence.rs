@@ -16,7 +16,7 @@ use engram_models::packed::PackedTokens;
 use engram_models::reveal::{BaseStates, Retrieved};
 use serde::Serialize;
 
-use super::forward::{Forward, Reading};
+use super::forward::{EntriesOfQueries, Forward};
 use super::sequences::Target;
 use crate::study::StudyResult;
 
@@ -45,7 +45,7 @@ pub struct Curves {
 }
 
 /// A query, its retrieved entries, and the answer to attribute.
-pub struct Case<'a> {
+pub struct AttributionCase<'a> {
     /// The forward passes.
     pub forward: Forward<'a>,
     /// The base encoder's states of the query.
@@ -53,12 +53,12 @@ pub struct Case<'a> {
     /// The query vector, `[1, key_dim]`.
     pub query: Tensor,
     /// The retrieved entries.
-    pub reading: Reading,
+    pub reading: EntriesOfQueries,
     /// The answer.
     pub target: Target,
 }
 
-impl Case<'_> {
+impl AttributionCase<'_> {
     /// Computes the credit of each entry.
     pub fn credit(&self) -> StudyResult<Credit> {
         let entries = self.reading[0].len();
@@ -101,7 +101,7 @@ impl Case<'_> {
         let all = &self.reading[0];
         let base = self.base.select(&vec![0; subsets.len()])?;
         let queries = self.query.broadcast_as((subsets.len(), self.query.dim(1)?))?.contiguous()?;
-        let reading: Reading = subsets
+        let reading: EntriesOfQueries = subsets
             .iter()
             .map(|subset| {
                 let mut subset = subset.clone();

@@ -12,7 +12,7 @@ use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
 use engram_models::reveal::{BaseStates, Retrieved, Reveal, RevealInput};
 use engram_models::t5::GenerateOptions;
 
-use super::alteration::Alteration;
+use super::augmentation::BatchAugmentation;
 use super::corpus::Corpus;
 use super::retriever::Retriever;
 use super::sequences::{Sequencer, Target};
@@ -35,12 +35,12 @@ pub struct Forward<'a> {
     /// The number of these to re-encode.
     pub reencoded: usize,
     /// The augmentation of re-encoded entries' images.
-    pub alteration: Alteration,
+    pub augmentation: BatchAugmentation,
 }
 
 /// An entry to read.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Read {
+pub enum EntryRef {
     /// The item with this index in the corpus, encoded with the current weights.
     Fresh(usize),
     /// A row of the memory.
@@ -48,7 +48,7 @@ pub enum Read {
 }
 
 /// The entries of each query, each with the index of its source.
-pub type Reading = Vec<Vec<(Read, u32)>>;
+pub type EntriesOfQueries = Vec<Vec<(EntryRef, u32)>>;
 
 /// Queries fused with their entries.
 pub struct Fused {
@@ -70,7 +70,7 @@ struct Fresh {
 
 /// The targets and entries of each query of a batch.
 #[derive(Clone, Copy)]
-pub struct Known<'a> {
+pub struct BatchTargets<'a> {
     /// The token sequences to generate.
     pub targets: &'a [Target],
     /// The item with the answer and the index of its source, if it is in the memory.
@@ -111,12 +111,12 @@ impl Forward<'_> {
     }
 
     /// Turns hits into entries to read, of which the first are re-encoded.
-    pub fn reading(&self, hits: &[Vec<Hit>]) -> Reading {
+    pub fn reading(&self, hits: &[Vec<Hit>]) -> EntriesOfQueries {
         let of_query = hits.iter().map(|hits| {
             let ranked = hits.iter().enumerate();
             let read = ranked.map(|(rank, hit)| {
                 let place = self.corpus.place_of(hit.id).filter(|_| rank < self.reencoded);
-                (place.map_or(Read::Stored(hit.row), Read::Fresh), hit.source)
+                (place.map_or(EntryRef::Stored(hit.row), EntryRef::Fresh), hit.source)
             });
             read.collect()
         });
@@ -128,7 +128,7 @@ impl Forward<'_> {
         &self,
         base: &BaseStates,
         queries: &Tensor,
-        reading: &Reading,
+        reading: &EntriesOfQueries,
         also: &[usize],
         mode: &Mode,
     ) -> StudyResult<Fused> {
@@ -145,7 +145,11 @@ impl Forward<'_> {
     }
 
     /// The prior `[ΣK]` and the values `[ΣK M, D]` of the memory entries that queries read.
-    pub fn read(&self, queries: &Tensor, reading: &Reading) -> StudyResult<(Tensor, Tensor)> {
+    pub fn read(
+        &self,
+        queries: &Tensor,
+        reading: &EntriesOfQueries,
+    ) -> StudyResult<(Tensor, Tensor)> {
         let fresh = self.encode_fresh(reading, &[], &Mode::inference())?;
         let (prior, values) = self.weigh(queries, reading, fresh.as_ref())?;
         Ok((prior.detach(), values.detach()))
@@ -154,13 +158,13 @@ impl Forward<'_> {
     /// Encodes fresh entries and `also` with the current weights, each item once.
     fn encode_fresh(
         &self,
-        reading: &Reading,
+        reading: &EntriesOfQueries,
         also: &[usize],
         mode: &Mode,
     ) -> StudyResult<Option<Fresh>> {
         let read = reading.iter().flatten().filter_map(|(read, _)| match read {
-            Read::Fresh(place) => Some(*place),
-            Read::Stored(_) => None,
+            EntryRef::Fresh(place) => Some(*place),
+            EntryRef::Stored(_) => None,
         });
         let read: BTreeSet<usize> = read.collect();
         let others: BTreeSet<usize> =
@@ -169,7 +173,7 @@ impl Forward<'_> {
         if places.is_empty() {
             return Ok(None);
         }
-        let entries = self.alteration.of(self.sequencer.entries(self.corpus, &places)?)?;
+        let entries = self.augmentation.of(self.sequencer.entries(self.corpus, &places)?)?;
         let states = self.model.encode(&entries, mode)?;
         let keys = self.model.key(&states, mode)?;
         let values = match (read.len(), others.len()) {
@@ -193,20 +197,20 @@ impl Forward<'_> {
     fn weigh(
         &self,
         queries: &Tensor,
-        reading: &Reading,
+        reading: &EntriesOfQueries,
         fresh: Option<&Fresh>,
     ) -> StudyResult<(Tensor, Tensor)> {
-        let entries: Vec<(Read, u32)> = reading.iter().flatten().copied().collect();
+        let entries: Vec<(EntryRef, u32)> = reading.iter().flatten().copied().collect();
         let stored = entries.iter().filter_map(|(read, _)| match read {
-            Read::Stored(row) => Some(*row),
-            Read::Fresh(_) => None,
+            EntryRef::Stored(row) => Some(*row),
+            EntryRef::Fresh(_) => None,
         });
         // Fresh entries precede stored entries in both tables.
         let (key_table, value_table) = self.tables(fresh, &stored.collect::<Vec<Row>>())?;
         let mut next_stored = fresh.map_or(0, |fresh| fresh.read) as u32;
-        let place = |(read, _): &(Read, u32)| match read {
-            Read::Fresh(place) => fresh.map_or(0, |fresh| fresh.places[place]),
-            Read::Stored(_) => {
+        let place = |(read, _): &(EntryRef, u32)| match read {
+            EntryRef::Fresh(place) => fresh.map_or(0, |fresh| fresh.places[place]),
+            EntryRef::Stored(_) => {
                 next_stored += 1;
                 next_stored - 1
             }
@@ -266,11 +270,11 @@ impl Forward<'_> {
     pub fn losses(
         &self,
         input: &RevealInput,
-        examples: Known<'_>,
+        examples: BatchTargets<'_>,
         feed: &RevealFeed,
         mode: &Mode,
     ) -> StudyResult<Losses> {
-        let Known { targets, own, .. } = examples;
+        let BatchTargets { targets, own, .. } = examples;
         let base = self.model.encode(input, mode)?;
         let queries = self.model.query(&base, mode)?;
         let mut parts = Vec::new();
@@ -348,7 +352,7 @@ impl Forward<'_> {
 
     /// The rates at which the entry with the answer is retrieved first, and at all; and the
     /// fraction of retrieved entries that are distinct.
-    fn retrieval(&self, hits: &[Vec<Hit>], examples: Known<'_>) -> Vec<(String, f64)> {
+    fn retrieval(&self, hits: &[Vec<Hit>], examples: BatchTargets<'_>) -> Vec<(String, f64)> {
         let id = |place: usize| self.corpus.items[place].entry.id;
         // Examples that exclude their own document cannot retrieve their entry, so they are not counted.
         let known = examples.own.iter().zip(examples.documents);
@@ -374,15 +378,15 @@ impl Forward<'_> {
 }
 
 /// Each example reads its own entry, and the next example's as a negative.
-fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<Reading> {
+fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<EntriesOfQueries> {
     let known: Option<Vec<(usize, u32)>> = own.iter().copied().collect();
     let known = known.ok_or("a warm-start example needs its own entry")?;
     let count = known.len();
     let read = |i: usize| {
         let (own, next) = (known[i], known[(i + 1) % count]);
-        let mut read = vec![(Read::Fresh(own.0), own.1)];
+        let mut read = vec![(EntryRef::Fresh(own.0), own.1)];
         if next.0 != own.0 {
-            read.push((Read::Fresh(next.0), next.1));
+            read.push((EntryRef::Fresh(next.0), next.1));
         }
         read
     };
@@ -390,11 +394,11 @@ fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<Reading> {
 }
 
 /// If drawn, an example reads its own entry in place of its re-encoded entries.
-fn replace_by_own(reading: &mut Reading, examples: Known<'_>) {
+fn replace_by_own(reading: &mut EntriesOfQueries, examples: BatchTargets<'_>) {
     for ((read, own), replaced) in reading.iter_mut().zip(examples.own).zip(examples.replaced) {
         if let (Some((place, source)), true) = (own, replaced) {
-            read.retain(|(read, _)| matches!(read, Read::Stored(_)));
-            read.insert(0, (Read::Fresh(*place), *source));
+            read.retain(|(read, _)| matches!(read, EntryRef::Stored(_)));
+            read.insert(0, (EntryRef::Fresh(*place), *source));
         }
     }
 }

@@ -21,13 +21,13 @@ use engram_models::kernels::Mode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::figures::is_right;
 use super::forward::Forward;
+use super::metrics::is_correct;
 use crate::error::Result;
 use crate::study::StudyResult;
 
 /// Tasks per batch.
-const ASKED_AT_A_TIME: usize = 32;
+const TASKS_PER_BATCH: usize = 32;
 
 /// A task with the indices of its images.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ pub struct Task {
     /// The question about each image.
     pub asked: YesNoQuestion,
     /// Index and view of each image.
-    pub pictures: Vec<(usize, u32)>,
+    pub images: Vec<(usize, u32)>,
     /// The ids of the entries that may be retrieved.
     pub haystack: Vec<i64>,
 }
@@ -50,14 +50,14 @@ pub struct Reply {
     /// `yes` or `no`.
     pub response: &'static str,
     /// The answer for each image.
-    pub said: Vec<String>,
+    pub answers: Vec<String>,
     /// The ids of the retrieved entries for each image, best first.
-    pub read: Vec<Vec<i64>>,
+    pub retrieved: Vec<Vec<i64>>,
 }
 
 /// The accuracy at one haystack size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NeedleFigures {
+pub struct NeedleMetrics {
     /// Images per task.
     pub needles: usize,
     /// Entries of other images per task.
@@ -86,7 +86,7 @@ pub struct NeedleOutcome {
 /// Errors of the memory; an id that it does not have, with the task's place.
 pub fn replies(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     let mut replies = Vec::with_capacity(tasks.len());
-    for tasks in tasks.chunks(ASKED_AT_A_TIME) {
+    for tasks in tasks.chunks(TASKS_PER_BATCH) {
         replies.extend(ask(forward, tasks)?);
     }
     Ok(replies)
@@ -96,9 +96,9 @@ fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     let (model, sequencer, mode) = (forward.model, forward.sequencer, Mode::inference());
     let (mut texts, mut views) = (Vec::new(), Vec::new());
     for task in tasks {
-        for picture in &task.pictures {
+        for image in &task.images {
             texts.push(sequencer.question(task.asked.question)?.0);
-            views.push(Some(*picture));
+            views.push(Some(*image));
         }
     }
     let base = model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
@@ -106,7 +106,7 @@ fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     let gates = model.gates(&queries)?;
     let (mut hits, mut first) = (Vec::new(), 0);
     for task in tasks {
-        let count = task.pictures.len();
+        let count = task.images.len();
         match forward.retriever.filter(|_| forward.k > 0) {
             None => hits.extend(vec![Vec::new(); count]),
             Some(retriever) => {
@@ -127,28 +127,28 @@ fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     }
     let stored = Forward { reencoded: 0, ..*forward };
     let fused = stored.fuse(&base, &queries, &stored.reading(&hits), &[], &mode)?;
-    let mut said = Vec::new();
+    let mut answers = Vec::new();
     for answer in model.generate(&fused.states, &forward.generation())? {
-        said.push(sequencer.tokens().decode(answer.without_end())?.trim().to_owned());
+        answers.push(sequencer.tokens().decode(answer.without_end())?.trim().to_owned());
     }
-    let (mut said, mut hits) = (said.into_iter(), hits.into_iter());
+    let (mut answers, mut hits) = (answers.into_iter(), hits.into_iter());
     let reply = |task: &Task| {
-        let count = task.pictures.len();
-        let said: Vec<String> = said.by_ref().take(count).collect();
-        let read = hits.by_ref().take(count);
+        let count = task.images.len();
+        let answers: Vec<String> = answers.by_ref().take(count).collect();
+        let retrieved = hits.by_ref().take(count);
         Reply {
-            response: response(&said, task.asked.answer),
-            read: read.map(|hits| hits.iter().map(|hit| hit.id).collect()).collect(),
-            said,
+            response: response(&answers, task.asked.answer),
+            retrieved: retrieved.map(|hits| hits.iter().map(|hit| hit.id).collect()).collect(),
+            answers,
         }
     };
     Ok(tasks.iter().map(reply).collect())
 }
 
 /// `yes` if every answer is the expected one.
-fn response(said: &[String], wanted: &str) -> &'static str {
+fn response(answers: &[String], wanted: &str) -> &'static str {
     let wanted = [wanted.to_owned()];
-    match said.iter().all(|said| is_right(said, &wanted)) {
+    match answers.iter().all(|answer| is_correct(answer, &wanted)) {
         true => "yes",
         false => "no",
     }
@@ -157,11 +157,11 @@ fn response(said: &[String], wanted: &str) -> &'static str {
 /// Replies to tasks of all sizes about the world's test images, and measures each size. Tasks about
 /// a source that is not in the memory are skipped. `seed` draws the tasks; the world's own seed
 /// gives the tasks of `engram data world`.
-pub fn needle_figures(
+pub fn needle_metrics(
     forward: &Forward<'_>,
     world: &World,
     seed: u64,
-) -> StudyResult<Vec<NeedleFigures>> {
+) -> StudyResult<Vec<NeedleMetrics>> {
     let mut by_size: Vec<((usize, usize), Vec<HaystackTask>)> = Vec::new();
     for task in world.haystacks(seed)? {
         if task.haystack.iter().any(|id| forward.corpus.place_of(*id).is_none()) {
@@ -173,19 +173,19 @@ pub fn needle_figures(
             None => by_size.push((size, vec![task])),
         }
     }
-    let mut figures = Vec::new();
+    let mut metrics = Vec::new();
     for ((needles, others), tasks) in by_size {
         let asked: Vec<Task> = tasks
             .iter()
             .map(|task| {
-                let pictures =
+                let images =
                     task.images.iter().map(|slug| Some((world.image_index(slug)?, task.view)));
-                let pictures: Option<Vec<_>> = pictures.collect();
+                let images: Option<Vec<_>> = images.collect();
                 Ok(Task {
                     place: format!("task `{}`", task.id),
                     world: Some(task.world),
                     asked: asked_of_each(&task.question)?,
-                    pictures: pictures.ok_or("the world does not have this image")?,
+                    images: images.ok_or("the world does not have this image")?,
                     haystack: task.haystack.clone(),
                 })
             })
@@ -210,9 +210,9 @@ pub fn needle_figures(
             needles: task.needles,
         };
         let tasks = tasks.into_iter().zip(&replies).map(outcome).collect();
-        figures.push(NeedleFigures { needles, others, accuracy, tasks });
+        metrics.push(NeedleMetrics { needles, others, accuracy, tasks });
     }
-    Ok(figures)
+    Ok(metrics)
 }
 
 fn asked_of_each(question: &str) -> Result<YesNoQuestion, &'static str> {
@@ -239,7 +239,7 @@ pub struct Haystacks {
     /// The original line of each task.
     pub lines: Vec<Map<String, Value>>,
     /// The image files.
-    pub pictures: Vec<PathBuf>,
+    pub images: Vec<PathBuf>,
 }
 
 /// Reads the `haystack.jsonl` of `engram data world`; the images are in `views` beside it.
@@ -263,7 +263,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
         let mut line: Map<String, Value> =
             serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
         // Drops the fields of another model's replies.
-        for key in ["response", "said", "read"] {
+        for key in ["response", "answers", "retrieved"] {
             line.shift_remove(key);
         }
         let task: Line = serde_json::from_value(Value::Object(line.clone()))
@@ -280,7 +280,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
                 wrong(format!("the id `{}` is already used in line {first}", task.id)).into()
             );
         }
-        let mut pictures = Vec::new();
+        let mut images = Vec::new();
         for slug in &task.images {
             let file = views.join(format!("{slug}-{}.png", task.view));
             if !file.is_file() {
@@ -289,18 +289,18 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             let next = place_of.len();
             let place = *place_of.entry(file.clone()).or_insert(next);
             if place == next {
-                haystacks.pictures.push(file);
+                haystacks.images.push(file);
             }
             // An image file has one view.
-            pictures.push((place, 0));
+            images.push((place, 0));
         }
-        if pictures.is_empty() {
+        if images.is_empty() {
             return Err(wrong("has no images".to_owned()).into());
         }
         let asked = asked_of_each(&task.question).map_err(|reason| wrong(reason.to_owned()))?;
         let place = format!("{}, line {}", path.display(), number + 1);
         let Line { world, haystack, .. } = task;
-        haystacks.tasks.push(Task { place, world, asked, pictures, haystack });
+        haystacks.tasks.push(Task { place, world, asked, images, haystack });
         haystacks.lines.push(line);
     }
     if haystacks.tasks.is_empty() {
@@ -321,10 +321,11 @@ mod tests {
 
     #[test]
     fn yes_takes_every_picture() {
-        let said = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        assert_eq!(response(&said(&["saffron"]), "saffron"), "yes");
-        assert_eq!(response(&said(&[" Saffron", "saffron"]), "saffron"), "yes");
-        assert_eq!(response(&said(&["saffron", "cumin"]), "saffron"), "no");
-        assert_eq!(response(&said(&[""]), "saffron"), "no");
+        let answers =
+            |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        assert_eq!(response(&answers(&["saffron"]), "saffron"), "yes");
+        assert_eq!(response(&answers(&[" Saffron", "saffron"]), "saffron"), "yes");
+        assert_eq!(response(&answers(&["saffron", "cumin"]), "saffron"), "no");
+        assert_eq!(response(&answers(&[""]), "saffron"), "no");
     }
 }

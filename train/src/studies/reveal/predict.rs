@@ -17,11 +17,11 @@ use engram_models::reveal::{Reveal, RevealConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::alteration::Alteration;
-use super::corpus::{Corpus, Pictures};
-use super::evidence::{Case, Credit, Curves, order};
-use super::finished::FinishedRun;
-use super::forward::{Forward, Read};
+use super::augmentation::BatchAugmentation;
+use super::corpus::{Corpus, Images};
+use super::evaluation::FinishedRun;
+use super::evidence::{AttributionCase, Credit, Curves, order};
+use super::forward::{EntryRef, Forward};
 use super::identity::Identity;
 use super::needle;
 use super::published::{PROCESSOR, preprocessing};
@@ -61,7 +61,7 @@ pub struct Questions {
     /// The questions.
     pub list: Vec<Question>,
     /// The image files.
-    pub pictures: Vec<PathBuf>,
+    pub images: Vec<PathBuf>,
 }
 
 /// An answer with its evidence.
@@ -176,7 +176,7 @@ impl Answerer {
         run: &Path,
         memory: Option<&Path>,
         k: Option<usize>,
-        pictures: Vec<PathBuf>,
+        images: Vec<PathBuf>,
     ) -> Result<Self> {
         let wrong = |part: &'static str| {
             move |source| TrainError::Study { study: "reveal".into(), part, source }
@@ -200,7 +200,7 @@ impl Answerer {
         let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
         let preprocessing = preprocessing(processor.as_deref(), size)
             .map_err(wrong("reading the image processor"))?;
-        let corpus = Corpus::of_pictures(pictures, size, preprocessing.clone());
+        let corpus = Corpus::of_images(images, size, preprocessing.clone());
         let sequencer = Sequencer::new(tokens, &corpus, &data, config.image.image_size)
             .map_err(wrong("reading the tokenizer"))?;
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
@@ -245,7 +245,7 @@ impl Answerer {
             retriever: self.retriever.as_ref(),
             k: self.k,
             reencoded: 0,
-            alteration: Alteration::default(),
+            augmentation: BatchAugmentation::default(),
         }
     }
 
@@ -255,8 +255,8 @@ impl Answerer {
     }
 
     /// The first image that does not decode, with its index.
-    pub fn bad_picture(&self) -> Option<(usize, DataError)> {
-        let Pictures::Files(files) = &self.encoding.corpus.pictures else { return None };
+    pub fn first_broken_image(&self) -> Option<(usize, DataError)> {
+        let Images::Files(files) = &self.encoding.corpus.images else { return None };
         let checked = files.check().into_iter().enumerate();
         checked.into_iter().find_map(|(place, checked)| Some((place, checked.err()?)))
     }
@@ -339,13 +339,13 @@ impl Answerer {
                 let prior = forward.read(&query, &own)?.0.to_vec1::<f32>()?;
                 let generation = retriever.generation();
                 for ((hit, (read, _)), prior) in hits[i].iter().zip(&own[0]).zip(prior) {
-                    let Read::Stored(row) = read else { continue };
+                    let EntryRef::Stored(row) = read else { continue };
                     let entry = generation.entry(*row)?;
                     let evidence = Evidence::of(entry, hit, &gates[i]);
                     answer.evidence.push(Evidence { prior: Some(f64::from(prior)), ..evidence });
                 }
                 if detail.credit || detail.curves {
-                    let case = Case {
+                    let case = AttributionCase {
                         forward,
                         base: base.select(&[i])?,
                         query,
@@ -364,7 +364,7 @@ impl Answerer {
 }
 
 /// Adds the credit of each entry, and the curves.
-fn explain(case: &Case<'_>, detail: Detail, answer: &mut Answer) -> StudyResult<()> {
+fn explain(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> StudyResult<()> {
     let Credit { exact, gradient, rank_correlation, .. } = case.credit()?;
     if detail.curves {
         let ranked: Vec<usize> = (0..exact.len()).collect();
@@ -414,8 +414,8 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
             return Err(wrong(format!("image not found: {}", file.display())).into());
         }
         question.place = *place_of.entry(file.clone()).or_insert_with(|| {
-            questions.pictures.push(file);
-            questions.pictures.len() - 1
+            questions.images.push(file);
+            questions.images.len() - 1
         });
         question.line = number + 1;
         questions.list.push(question);

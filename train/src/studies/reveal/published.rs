@@ -8,7 +8,7 @@ use engram_models::reveal::published::PublishedWeights;
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
 
-use super::corpus::pictures::squared;
+use super::corpus::images::squared;
 use super::settings::RevealModel;
 use crate::digest;
 use crate::pretrained::PretrainedFolder;
@@ -78,7 +78,7 @@ impl Published {
             found.vit = Some(ViTConfig { class_token: false, ..config });
             found.processor = folder.optional_image_processor()?.map(|(path, _)| path);
             if let Some(processor) = found.processor.clone() {
-                found.digest("ViT picture processor", &processor)?;
+                found.digest("ViT image processor", &processor)?;
             }
         }
         Ok(found)

@@ -14,7 +14,7 @@ use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
 
 use super::corpus::Corpus;
-use super::own_memory::remove_memory;
+use super::memory_cleanup::remove_memory;
 use super::sequences::Sequencer;
 use crate::stop::Stop;
 use crate::study::StudyResult;

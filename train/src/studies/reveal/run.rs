@@ -3,7 +3,7 @@
 //! The run folder has the usual files. It also has `tokenizer.json`, `model.json` (the sizes),
 //! `memory/` (encoded with the final weights) and `test.jsonl` (each test question with its answer
 //! and retrieved entries). For questions from files, `test/` has the input of `engram eval` (see
-//! [`super::judge`]). `summary.json` is written last.
+//! [`super::dataset_metrics`]). `summary.json` is written last.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use engram_eval::result::Measure;
 use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
-use super::corpus::{Corpus, Example, Pictures};
-use super::figures::{Figures, is_right};
+use super::corpus::{Corpus, Example, Images};
+use super::dataset_metrics::{self, DatasetMetrics};
 use super::identity::Identity;
-use super::judge::{self, Judged};
-use super::needle::{NeedleFigures, needle_figures};
-use super::own_memory::{remove_memory, remove_snapshots};
+use super::memory_cleanup::{remove_memory, remove_snapshots};
+use super::metrics::{QuestionMetrics, is_correct};
+use super::needle::{NeedleMetrics, needle_metrics};
 use super::published::PROCESSOR;
 use super::retriever::Retriever;
 use super::run_memory::SNAPSHOTS;
@@ -41,9 +41,9 @@ pub const MODEL: &str = "model.json";
 /// The file of the tokenizer.
 pub const TOKENIZER: &str = "tokenizer.json";
 /// The file of the test questions with their answers.
-pub const TESTED: &str = "test.jsonl";
+pub const TEST_ANSWERS: &str = "test.jsonl";
 /// The number of facts to change in the memory.
-const SWAPPED: usize = 100;
+const SWAPPED_FACTS: usize = 100;
 
 /// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,10 +55,10 @@ pub struct RevealSummary {
     /// Steps trained.
     pub steps: u64,
     /// The metrics of the test questions, by part and source.
-    pub figures: Vec<Figures>,
+    pub metrics: Vec<QuestionMetrics>,
     /// The metrics of test examples from files, by the rules of their data sets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub judged: Vec<Judged>,
+    pub dataset_metrics: Vec<DatasetMetrics>,
     /// Notes about skipped data and parts that start from random weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -66,14 +66,14 @@ pub struct RevealSummary {
     pub swap: Option<SwapReport>,
     /// The accuracy of needles in a haystack, by size; empty without a memory.
     #[serde(default)]
-    pub needles: Vec<NeedleFigures>,
+    pub needles: Vec<NeedleMetrics>,
     /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,
 }
 
 /// A test question with the model's answer: a line of `test.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Tested {
+pub struct TestAnswer {
     /// The question's id.
     pub id: i64,
     /// The id in its data set, for an example from a file.
@@ -84,13 +84,13 @@ pub struct Tested {
     /// How much of it training has seen: `seen`, `unasked` or `held_out`.
     pub part: String,
     /// The index of its image.
-    pub picture: Option<usize>,
+    pub image: Option<usize>,
     /// Whether only the memory contains the answer.
     pub made_up: bool,
     /// The answer.
     pub answer: String,
     /// All reference answers.
-    pub right: Vec<String>,
+    pub references: Vec<String>,
     /// Whether the answer is one of them.
     pub correct: bool,
     /// The source with the answer; `None` if the run's data exclude it.
@@ -98,7 +98,7 @@ pub struct Tested {
     /// The id of the entry with the answer.
     pub entry: Option<i64>,
     /// The ids of the retrieved entries, best first.
-    pub read: Vec<i64>,
+    pub retrieved: Vec<i64>,
 }
 
 /// The study's part of a recipe: `[data]`, `[model]`, `[memory]` and the feed of each phase.
@@ -148,18 +148,18 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     let model: RevealModel = recipe.model()?;
     let memory: RevealMemory = recipe.memory()?;
     let feeds: Vec<RevealFeed> = recipe.feed()?;
-    if let Some((key, reason)) = memory.conflict() {
+    if let Some((key, reason)) = memory.first_invalid_key() {
         return Err(recipe.error(&format!("memory.{key}"), reason));
     }
     for (phase, feed) in feeds.iter().enumerate() {
-        if let Some((key, reason)) = feed.conflict() {
+        if let Some((key, reason)) = feed.first_invalid_key() {
             return Err(recipe.error(&format!("phase.{phase}.feed.{key}"), reason));
         }
     }
-    if let Some((key, reason)) = model.conflict() {
+    if let Some((key, reason)) = model.first_invalid_key() {
         return Err(recipe.error(&format!("model.{key}"), reason));
     }
-    if let Some((key, reason)) = data.conflict() {
+    if let Some((key, reason)) = data.first_invalid_key() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
     if data.is_world() {
@@ -226,27 +226,27 @@ fn finish(
     let asked: Vec<&Example> = corpus.test.iter().collect();
     let answers =
         Answers::of(&study.forward(&model, retriever.as_ref()), &asked, &Stop::default())?;
-    let questions = Tested::to_lines(&tested(corpus, &asked, &answers))?;
-    write_file(&trained.run.join(TESTED), &questions)?;
-    let figures = Figures::of_parts(corpus, &asked, &answers);
-    let needles = match &corpus.pictures {
-        Pictures::World { world, .. } if k > 0 => {
+    let questions = TestAnswer::to_lines(&test_answers(corpus, &asked, &answers))?;
+    write_file(&trained.run.join(TEST_ANSWERS), &questions)?;
+    let metrics = QuestionMetrics::of_parts(corpus, &asked, &answers);
+    let needles = match &corpus.images {
+        Images::World { world, .. } if k > 0 => {
             let forward = study.forward(&model, retriever.as_ref());
             // The same tasks for every run on this world, so that runs can be compared.
-            needle_figures(&forward, world, study.world_seed())?
+            needle_metrics(&forward, world, study.world_seed())?
         }
         _ => Vec::new(),
     };
-    let judged = judge_test(&trained.run, corpus, &asked, &answers)?;
-    let swapped = match (&corpus.pictures, k) {
-        (_, 0) | (Pictures::Files { .. }, _) => None,
-        (Pictures::World { world, .. }, _) => {
+    let dataset_metrics = test_dataset_metrics(&trained.run, corpus, &asked, &answers)?;
+    let swapped = match (&corpus.images, k) {
+        (_, 0) | (Images::Files { .. }, _) => None,
+        (Images::World { world, .. }, _) => {
             // In a separate memory, so that the run's memory stays unchanged.
             let folder = trained.run.join("memory-swapped");
             let mut retriever =
                 Retriever::build(&folder, &model, (corpus, sequencer), &Stop::default())?.0;
             let forward = study.forward(&model, None);
-            let report = swap(&forward, &mut retriever, world, SWAPPED, recipe.seed())?;
+            let report = swap(&forward, &mut retriever, world, SWAPPED_FACTS, recipe.seed())?;
             drop(retriever);
             remove_memory(&folder)?;
             Some(report)
@@ -259,8 +259,8 @@ fn finish(
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),
         steps: trained.steps,
-        figures,
-        judged,
+        metrics,
+        dataset_metrics,
         notes: study.notes(),
         swap: swapped,
         needles,
@@ -270,57 +270,62 @@ fn finish(
 
 /// Measures the answers by the rules of their data sets, and writes references and answers into
 /// `test/`.
-fn judge_test(
+fn test_dataset_metrics(
     run: &Path,
     corpus: &Corpus,
     asked: &[&Example],
     answers: &Answers,
-) -> StudyResult<Vec<Judged>> {
+) -> StudyResult<Vec<DatasetMetrics>> {
     let folder = run.join("test");
-    let mut judged = Vec::new();
-    for sides in judge::sides(corpus, asked, &answers.texts)? {
+    let mut dataset_metrics = Vec::new();
+    for sides in dataset_metrics::references_and_answers(corpus, asked, &answers.texts)? {
         durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
-        for (name, content) in [&sides.people, &sides.model] {
+        for (name, content) in [&sides.references, &sides.answers] {
             write_file(&folder.join(name), content.as_bytes())?;
         }
-        judged.push(sides.measure()?);
+        dataset_metrics.push(sides.measure()?);
     }
     // Questions with their image are also measured alone, because many lack it.
-    let shown = asked.iter().zip(&answers.texts).filter(|(example, _)| example.picture.is_some());
+    let shown = asked.iter().zip(&answers.texts).filter(|(example, _)| example.image.is_some());
     let (shown, texts): (Vec<&Example>, Vec<String>) =
         shown.map(|(example, text)| (*example, text.clone())).unzip();
     if shown.len() < asked.len() {
-        for sides in judge::sides(corpus, &shown, &texts)? {
-            let Judged { name, measures } = sides.measure()?;
-            judged.push(Judged { name: format!("{name}, with their image"), measures });
+        for sides in dataset_metrics::references_and_answers(corpus, &shown, &texts)? {
+            let DatasetMetrics { name, measures } = sides.measure()?;
+            dataset_metrics
+                .push(DatasetMetrics { name: format!("{name}, with their image"), measures });
         }
     }
-    Ok(judged)
+    Ok(dataset_metrics)
 }
 
 /// The questions with their answers.
-pub(super) fn tested(corpus: &Corpus, asked: &[&Example], answers: &Answers) -> Vec<Tested> {
+pub(super) fn test_answers(
+    corpus: &Corpus,
+    asked: &[&Example],
+    answers: &Answers,
+) -> Vec<TestAnswer> {
     let of_question = |(i, example): (usize, &&Example)| {
         let own = example.own.map(|own| &corpus.items[own].entry);
-        Tested {
+        TestAnswer {
             id: example.id,
             name: example.document.as_ref().map(|_| example.name.clone()),
             question: example.text.clone(),
             part: example.part.name().to_owned(),
-            picture: example.picture,
+            image: example.image,
             made_up: example.made_up,
             answer: answers.texts[i].clone(),
-            right: example.answers.clone(),
-            correct: is_right(&answers.texts[i], &example.answers),
+            references: example.answers.clone(),
+            correct: is_correct(&answers.texts[i], &example.answers),
             source: own.map(|entry| entry.source.clone()),
             entry: own.map(|entry| entry.id),
-            read: answers.read[i].clone(),
+            retrieved: answers.retrieved[i].clone(),
         }
     };
     asked.iter().enumerate().map(of_question).collect()
 }
 
-impl Tested {
+impl TestAnswer {
     /// Writes questions as JSON lines.
     pub fn to_lines(questions: &[Self]) -> serde_json::Result<Vec<u8>> {
         let mut lines = Vec::new();
@@ -352,7 +357,7 @@ impl Tested {
 
     /// Whether the entry with the answer is among the first `k` retrieved.
     pub fn found(&self, k: usize) -> bool {
-        self.read.iter().take(k).any(|id| Some(*id) == self.entry)
+        self.retrieved.iter().take(k).any(|id| Some(*id) == self.entry)
     }
 }
 
@@ -368,8 +373,8 @@ impl RevealSummary {
 
     /// The exact match of a set of questions.
     pub fn exact_match(&self, questions: &str) -> Option<&Measure> {
-        let figures = self.figures.iter().find(|figures| figures.questions == questions)?;
-        Some(&figures.exact_match)
+        let metrics = self.metrics.iter().find(|metrics| metrics.questions == questions)?;
+        Some(&metrics.exact_match)
     }
 }
 

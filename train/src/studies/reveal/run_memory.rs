@@ -19,7 +19,7 @@ use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
 
 use super::corpus::Corpus;
-use super::own_memory::{remove_snapshots, snapshot_name};
+use super::memory_cleanup::{remove_snapshots, snapshot_name};
 use super::retriever::{ItemEncoder, Retriever};
 use super::run::{MODEL, TOKENIZER};
 use super::sequences::Sequencer;
@@ -141,7 +141,7 @@ impl RunMemory {
     }
 
     /// The memory's age in steps, and the mean change of keys by the last refresh.
-    pub fn figures(&self, step: u64) -> Vec<(String, f64)> {
+    pub fn metrics(&self, step: u64) -> Vec<(String, f64)> {
         let Some(made_at) = self.state.made_at else { return Vec::new() };
         vec![
             ("memory_staleness".to_owned(), step.saturating_sub(made_at) as f64),

@@ -5,7 +5,7 @@ use engram_data::text_to_text::T5Tokenizer;
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::RevealInput;
 
-use super::corpus::{Corpus, Example, Item, Task};
+use super::corpus::{Corpus, CorpusEntry, Example, Task};
 use super::settings::{Prompts, RevealData};
 use crate::study::StudyResult;
 
@@ -55,7 +55,7 @@ impl Sequencer {
             image_size,
             tokens,
         };
-        let sequence = |item: &Item| made.entry(&item.text);
+        let sequence = |item: &CorpusEntry| made.entry(&item.text);
         let (items, cut): (Vec<_>, Vec<bool>) =
             corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?;
         (made.items, made.items_cut) = (items, cut.into_iter().filter(|cut| *cut).count());
@@ -176,7 +176,7 @@ impl Sequencer {
     pub fn entries(&self, corpus: &Corpus, places: &[usize]) -> StudyResult<RevealInput> {
         let texts: Vec<&[u32]> = places.iter().map(|place| self.items[*place].as_slice()).collect();
         let views: Vec<Option<(usize, u32)>> =
-            places.iter().map(|place| corpus.items[*place].picture.map(|p| (p, 0))).collect();
+            places.iter().map(|place| corpus.items[*place].image.map(|p| (p, 0))).collect();
         self.input(corpus, &texts, &views)
     }
 
@@ -196,7 +196,7 @@ impl Sequencer {
             true => None,
             false => {
                 let shape = (wanted.len(), 3, self.image_size, self.image_size);
-                let pixels = corpus.pictures.pixels(&wanted)?;
+                let pixels = corpus.images.pixels(&wanted)?;
                 Some(Tensor::from_vec(pixels, shape, &Device::Cpu)?)
             }
         };

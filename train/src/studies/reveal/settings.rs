@@ -5,7 +5,7 @@ mod files;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use files::{BadPictures, CaptionFile, QuestionFile};
+pub use files::{CaptionFile, OnBadImage, QuestionFile};
 
 /// `[data]`: entries, images and questions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -14,7 +14,7 @@ pub struct RevealData {
     /// The seed of the embedded world.
     pub world_seed: u64,
     /// Number of images, from the world or with examples in files; 0 for all.
-    pub pictures: usize,
+    pub max_images: usize,
     /// Folder of the files; empty for the embedded world.
     pub path: String,
     /// Caption files.
@@ -29,9 +29,9 @@ pub struct RevealData {
     /// Fraction of images drawn for the test.
     pub test_share: f64,
     /// What to do with images that are missing or do not decode.
-    pub bad_pictures: BadPictures,
+    pub on_bad_image: OnBadImage,
     /// MiB of main memory for decoded images.
-    pub cached_pictures_mib: u64,
+    pub image_cache_mib: u64,
     /// Sources whose entries are excluded from the memory.
     pub without_sources: Vec<String>,
     /// Vocabulary size of a tokenizer built from the training texts.
@@ -64,15 +64,15 @@ impl Default for RevealData {
     fn default() -> Self {
         Self {
             world_seed: 1,
-            pictures: 0,
+            max_images: 0,
             path: String::new(),
             captions: Vec::new(),
             questions: Vec::new(),
             entries: Vec::new(),
             validation_share: 0.1,
             test_share: 0.2,
-            bad_pictures: BadPictures::Refuse,
-            cached_pictures_mib: 1024,
+            on_bad_image: OnBadImage::Refuse,
+            image_cache_mib: 1024,
             without_sources: Vec::new(),
             vocabulary: 3000,
             prompts: Prompts::default(),
@@ -200,7 +200,7 @@ pub struct RevealMemory {
     /// Number of entries to retrieve per query; 0 for a model without memory.
     pub k: usize,
     /// Fraction of the retrieved entries, from the top, to re-encode with the current weights.
-    pub reencoded: f64,
+    pub reencoded_fraction: f64,
     /// Steps between refreshes of the memory; 0 for no refresh.
     pub refresh_every: u64,
     /// Steps between the start and the adoption of a refresh, during which training continues.
@@ -209,7 +209,7 @@ pub struct RevealMemory {
 
 impl Default for RevealMemory {
     fn default() -> Self {
-        Self { k: 10, reencoded: 0.2, refresh_every: 500, refresh_lag: 0 }
+        Self { k: 10, reencoded_fraction: 0.2, refresh_every: 500, refresh_lag: 0 }
     }
 }
 
@@ -219,7 +219,7 @@ impl Default for RevealMemory {
 pub enum Examples {
     /// Training images alone: another view of each must match its view in the memory. Nothing is
     /// generated. This phase replaces the published image encoder's own pre-training.
-    Pictures,
+    Images,
     /// Entries about training images: the beginning of a text, to be continued.
     Entries,
     /// Training questions with their answers.
@@ -263,7 +263,7 @@ pub struct RevealFeed {
     pub neighbours: usize,
     /// Fraction of batches whose images are all rotated, mirrored or colour-permuted in the same
     /// way. Not allowed if the memory is read, which has the original images.
-    pub altered: f64,
+    pub augment: f64,
     /// Probability that an example's re-encoded entries are replaced by its own.
     pub own_knowledge: f64,
 }
@@ -271,14 +271,14 @@ pub struct RevealFeed {
 impl RevealFeed {
     /// Whether the memory is read.
     pub fn retrieves(&self) -> bool {
-        self.knowledge == Knowledge::Retrieved && self.examples != Examples::Pictures
+        self.knowledge == Knowledge::Retrieved && self.examples != Examples::Images
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         let shares = [
             ("contrastive", self.contrastive),
-            ("altered", self.altered),
+            ("augment", self.augment),
             ("own_knowledge", self.own_knowledge),
         ];
         for (key, share) in shares {
@@ -286,9 +286,9 @@ impl RevealFeed {
                 return Some((key, format!("is {share}; must be from 0 to 1")));
             }
         }
-        if self.altered > 0.0 && self.retrieves() {
+        if self.augment > 0.0 && self.retrieves() {
             let reason = "is above 0, but the memory has the original images; must be 0";
-            return Some(("altered", reason.to_owned()));
+            return Some(("augment", reason.to_owned()));
         }
         for (key, weight) in [("decorrelation", self.decorrelation), ("alignment", self.alignment)]
         {
@@ -316,7 +316,7 @@ impl RevealFeed {
 
 impl RevealModel {
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         let shares = [
             ("frozen_image_share", self.frozen_image_share),
             ("frozen_text_share", self.frozen_text_share),
@@ -399,10 +399,10 @@ impl RevealModel {
 
 impl RevealMemory {
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
-        if !(0.0..=1.0).contains(&self.reencoded) {
-            let reason = format!("is {}; must be from 0 to 1", self.reencoded);
-            return Some(("reencoded", reason));
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
+        if !(0.0..=1.0).contains(&self.reencoded_fraction) {
+            let reason = format!("is {}; must be from 0 to 1", self.reencoded_fraction);
+            return Some(("reencoded_fraction", reason));
         }
         if self.refresh_every > 0 && self.refresh_lag >= self.refresh_every {
             let reason = format!(
@@ -427,7 +427,7 @@ impl Default for RevealFeed {
             label_smoothing: 0.01,
             batch: None,
             neighbours: 1,
-            altered: 0.0,
+            augment: 0.0,
             own_knowledge: 0.0,
         }
     }
@@ -440,27 +440,30 @@ mod tests {
     #[test]
     fn sizes_that_cannot_be_or_count_for_nothing_are_refused() {
         let fresh = RevealModel::default;
-        let conflict = |model: RevealModel| model.conflict().map(|(key, _)| key);
+        let invalid_key = |model: RevealModel| model.first_invalid_key().map(|(key, _)| key);
         let t5 = RevealModel { t5: "x".into(), ..fresh() };
         let vit = RevealModel { vit: "x".into(), ..fresh() };
-        assert_eq!(conflict(RevealModel { d_ff: 7, ..t5.clone() }), Some("d_ff"));
-        assert_eq!(conflict(RevealModel { d_ff: 7, ..vit.clone() }), None);
-        assert_eq!(conflict(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
-        assert_eq!(conflict(RevealModel { image_layers: 7, ..t5.clone() }), None);
-        assert_eq!(conflict(RevealModel { value_tokens: 0, ..fresh() }), Some("value_tokens"));
-        assert_eq!(conflict(RevealModel { head_layers: 0, ..fresh() }), Some("head_layers"));
+        assert_eq!(invalid_key(RevealModel { d_ff: 7, ..t5.clone() }), Some("d_ff"));
+        assert_eq!(invalid_key(RevealModel { d_ff: 7, ..vit.clone() }), None);
+        assert_eq!(invalid_key(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
+        assert_eq!(invalid_key(RevealModel { image_layers: 7, ..t5.clone() }), None);
+        assert_eq!(invalid_key(RevealModel { value_tokens: 0, ..fresh() }), Some("value_tokens"));
+        assert_eq!(invalid_key(RevealModel { head_layers: 0, ..fresh() }), Some("head_layers"));
         let none = f64::NAN;
-        assert_eq!(conflict(RevealModel { score_ceiling: none, ..fresh() }), Some("score_ceiling"));
+        assert_eq!(
+            invalid_key(RevealModel { score_ceiling: none, ..fresh() }),
+            Some("score_ceiling")
+        );
         // The fusion and the memory have their own sizes.
-        assert_eq!(conflict(RevealModel { fusion_layers: 1, key_dim: 8, ..t5 }), None);
+        assert_eq!(invalid_key(RevealModel { fusion_layers: 1, key_dim: 8, ..t5 }), None);
     }
 
     #[test]
-    fn pictures_are_not_altered_where_the_memory_is_read() {
-        let retrieved = RevealFeed { altered: 0.5, ..RevealFeed::default() };
+    fn images_are_not_augmented_where_the_memory_is_read() {
+        let retrieved = RevealFeed { augment: 0.5, ..RevealFeed::default() };
         let own = RevealFeed { knowledge: Knowledge::Own, ..retrieved.clone() };
-        let pictures = RevealFeed { examples: Examples::Pictures, ..retrieved.clone() };
-        assert_eq!(retrieved.conflict().map(|(key, _)| key), Some("altered"));
-        assert!(own.conflict().is_none() && pictures.conflict().is_none());
+        let images = RevealFeed { examples: Examples::Images, ..retrieved.clone() };
+        assert_eq!(retrieved.first_invalid_key().map(|(key, _)| key), Some("augment"));
+        assert!(own.first_invalid_key().is_none() && images.first_invalid_key().is_none());
     }
 }

@@ -15,12 +15,12 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
-use super::alteration::Alteration;
 use super::answers::Answers;
-use super::corpus::{Corpus, Example, Judge, Pictures, Task};
-use super::figures::Figures;
-use super::forward::{Forward, Known, Losses};
-use super::judge;
+use super::augmentation::BatchAugmentation;
+use super::corpus::{Corpus, Example, Images, MetricKind, Task};
+use super::dataset_metrics;
+use super::forward::{BatchTargets, Forward, Losses};
+use super::metrics::QuestionMetrics;
 use super::published::Published;
 use super::retriever::Retriever;
 use super::run_memory::{Encoding, RunMemory};
@@ -42,11 +42,11 @@ pub const EVALUATED: &str = "memory-evaluation";
 /// The first view number of training; evaluation questions use lower numbers.
 const FIRST_TRAINING_VIEW: u32 = 16;
 
-/// Views per image in [`RevealStudy::picture_recall`].
-const ASKED_VIEWS: u32 = 4;
+/// Views per image in [`RevealStudy::image_recall`].
+const RECALL_VIEWS: u32 = 4;
 
 /// Images per batch there.
-const PICTURES_AT_A_TIME: usize = 256;
+const IMAGES_PER_BATCH: usize = 256;
 
 /// [`Reveal::query`] or [`Reveal::key`].
 type Head = fn(&Reveal, &BaseStates, &Mode) -> engram_models::Result<Tensor>;
@@ -71,21 +71,21 @@ pub struct RevealStudy {
 /// A batch of examples.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    examples: Vec<Drawn>,
+    examples: Vec<DrawnExample>,
     /// The augmentation of all their images.
-    alteration: Alteration,
+    augmentation: BatchAugmentation,
 }
 
 /// One example of a batch, with its random choices.
 #[derive(Debug, Clone, Copy)]
-pub struct Drawn {
+pub struct DrawnExample {
     place: usize,
     view: u32,
     cut: f64,
     replaced: bool,
 }
 
-impl Drawn {
+impl DrawnExample {
     /// The target text: for several captions, a random one.
     fn answer<'a>(&self, example: &'a Example) -> &'a str {
         let place = match example.task {
@@ -117,7 +117,7 @@ impl RevealStudy {
         let mut config = config_of(&model, &published);
         let size = config.image.image_size;
         let corpus = Corpus::load(&data, size, published.preprocessing(size)?)?;
-        judge::check(&corpus)?;
+        dataset_metrics::check(&corpus)?;
         let tokens = match published.tokens.take() {
             Some(tokens) => tokens,
             None => T5Tokenizer::train(corpus.training_texts().into_iter(), data.vocabulary)?,
@@ -157,9 +157,9 @@ impl RevealStudy {
     /// Notes for the report: skipped or truncated data, and parts that start from random weights.
     pub fn notes(&self) -> Vec<String> {
         let corpus = &self.encoding.corpus;
-        let mut notes = match corpus.pictures {
+        let mut notes = match corpus.images {
             // A small model on the embedded world always starts from random weights.
-            Pictures::World { .. } if self.size == Size::Own && self.published.is_none() => {
+            Images::World { .. } if self.size == Size::Own && self.published.is_none() => {
                 Vec::new()
             }
             _ => corpus.notes.iter().chain(&self.published.notes).cloned().collect(),
@@ -187,7 +187,7 @@ impl RevealStudy {
         model: &'a Reveal,
         retriever: Option<&'a Retriever>,
     ) -> Forward<'a> {
-        let (k, share) = (self.memory.k, self.memory.reencoded);
+        let (k, share) = (self.memory.k, self.memory.reencoded_fraction);
         Forward {
             model,
             corpus: &self.encoding.corpus,
@@ -195,7 +195,7 @@ impl RevealStudy {
             retriever,
             k,
             reencoded: (k as f64 * share).ceil() as usize,
-            alteration: Alteration::default(),
+            augmentation: BatchAugmentation::default(),
         }
     }
 
@@ -204,7 +204,7 @@ impl RevealStudy {
     }
 
     /// The loss of views of images that must match the memory's images.
-    fn picture_losses(
+    fn image_losses(
         &self,
         batch: &Batch,
         feed: &RevealFeed,
@@ -213,12 +213,11 @@ impl RevealStudy {
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let examples = &batch.examples;
         let texts = vec![[sequencer.tokens().begin]; examples.len()];
-        let pictures =
-            examples.iter().map(|drawn| (corpus.training_pictures[drawn.place], drawn.view));
+        let images = examples.iter().map(|drawn| (corpus.training_images[drawn.place], drawn.view));
         let (views, clean): (Vec<_>, Vec<_>) =
-            pictures.map(|(place, view)| (Some((place, view)), Some((place, 0)))).unzip();
-        let queries = batch.alteration.of(sequencer.input(corpus, &texts, &views)?)?;
-        let entries = batch.alteration.of(sequencer.input(corpus, &texts, &clean)?)?;
+            images.map(|(place, view)| (Some((place, view)), Some((place, 0)))).unzip();
+        let queries = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
+        let entries = batch.augmentation.of(sequencer.input(corpus, &texts, &clean)?)?;
         let forward = self.forward(self.model()?, None);
         let losses = forward.contrast(&queries, &entries, feed.temperature, mode)?;
         Ok((losses, 2 * examples.len()))
@@ -226,12 +225,12 @@ impl RevealStudy {
 
     /// The recall of images that training has not seen: how often their views match the right image
     /// among the memory's images and their own, first and among the first ten.
-    fn picture_recall(&self, stop: &Stop) -> StudyResult<Evaluation> {
+    fn image_recall(&self, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
         let (model, mode) = (self.model()?, Mode::inference());
         let encode = |views: &[(usize, u32)], head: Head| -> StudyResult<Vec<Vec<f32>>> {
             let mut vectors = Vec::new();
-            for views in views.chunks(PICTURES_AT_A_TIME) {
+            for views in views.chunks(IMAGES_PER_BATCH) {
                 stop.check()?;
                 let texts = vec![[self.encoding.sequencer.tokens().begin]; views.len()];
                 let views: Vec<_> = views.iter().copied().map(Some).collect();
@@ -240,16 +239,16 @@ impl RevealStudy {
             }
             Ok(vectors)
         };
-        let held_out = corpus.held_out_pictures();
+        let held_out = corpus.held_out_images();
         // Files may have images without entries, and entries with missing images.
-        let shown = corpus.items.iter().filter_map(|item| item.picture);
+        let shown = corpus.items.iter().filter_map(|item| item.image);
         let all: BTreeSet<usize> = shown.chain(held_out.iter().copied()).collect();
         let clean: Vec<(usize, u32)> = all.iter().map(|place| (*place, 0)).collect();
         let keys = encode(&clean, Reveal::key)?;
         let row_of: HashMap<usize, usize> = all.into_iter().zip(0..).collect();
         let views: Vec<(usize, u32)> = held_out
             .into_iter()
-            .flat_map(|place| (1..=ASKED_VIEWS).map(move |view| (place, view)))
+            .flat_map(|place| (1..=RECALL_VIEWS).map(move |view| (place, view)))
             .collect();
         let queries = encode(&views, Reveal::query)?;
         let ranks = queries.iter().zip(&views).map(|(query, (place, _))| {
@@ -263,16 +262,16 @@ impl RevealStudy {
         };
         Ok(Evaluation {
             metrics: vec![
-                ("recall_at_1/pictures".to_owned(), within(1)),
-                ("recall_at_10/pictures".to_owned(), within(10)),
+                ("recall_at_1/images".to_owned(), within(1)),
+                ("recall_at_10/images".to_owned(), within(10)),
             ],
-            counts: vec![("pictures".to_owned(), views.len() as u64)],
+            counts: vec![("images".to_owned(), views.len() as u64)],
         })
     }
 
     fn examples(&self, feed: &RevealFeed) -> &[Example] {
         match feed.examples {
-            Examples::Pictures => &[],
+            Examples::Images => &[],
             Examples::Entries => &self.continuations,
             Examples::Questions => &self.encoding.corpus.train,
         }
@@ -293,8 +292,13 @@ impl Study for RevealStudy {
     fn primary_metric(&self) -> MetricSpec {
         // The metric of the first validation example, which every evaluation answers.
         let Encoding { corpus, .. } = self.encoding.as_ref();
-        let judge = corpus.validation.first().and_then(|example| corpus.judges.get(example.judge));
-        MetricSpec::higher(judge.and_then(Judge::primary_metric).unwrap_or("exact_match"))
+        let metric_kind = corpus
+            .validation
+            .first()
+            .and_then(|example| corpus.metric_kinds.get(example.metric_kind));
+        MetricSpec::higher(
+            metric_kind.and_then(MetricKind::primary_metric).unwrap_or("exact_match"),
+        )
     }
 
     fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
@@ -329,11 +333,11 @@ impl Study for RevealStudy {
         let feed = &self.feeds[phase.index];
         let examples = self.examples(feed);
         let count = match feed.examples {
-            Examples::Pictures => self.encoding.corpus.training_pictures.len(),
+            Examples::Images => self.encoding.corpus.training_images.len(),
             _ => examples.len(),
         };
         // An example that reads its own entry needs one in the memory.
-        let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Pictures;
+        let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Images;
         let wanted = |place: &usize| !reads_own || examples[*place].own.is_some();
         let places: Vec<usize> = (0..count).filter(wanted).collect();
         let size = feed.neighbours.max(1);
@@ -343,10 +347,10 @@ impl Study for RevealStudy {
         let mut order = runs.concat().into_iter();
         let mut batches = Vec::new();
         loop {
-            let alteration = Alteration::draw(feed.altered, &mut rng);
+            let augmentation = BatchAugmentation::draw(feed.augment, &mut rng);
             let drawn = order.by_ref().take(feed.batch.unwrap_or(self.batch.examples));
-            let examples: Vec<Drawn> = drawn
-                .map(|place| Drawn {
+            let examples: Vec<DrawnExample> = drawn
+                .map(|place| DrawnExample {
                     place,
                     view: rng.random_range(FIRST_TRAINING_VIEW..u32::MAX),
                     cut: rng.random(),
@@ -357,15 +361,15 @@ impl Study for RevealStudy {
             if examples.len() < 2 {
                 return Ok(batches);
             }
-            batches.push(Batch { examples, alteration });
+            batches.push(Batch { examples, augmentation });
         }
     }
 
     fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let feed = &self.feeds[step.phase.index];
         let mode = Mode::train(step.step_seed);
-        if feed.examples == Examples::Pictures {
-            let (losses, tokens) = self.picture_losses(batch, feed, &mode)?;
+        if feed.examples == Examples::Images {
+            let (losses, tokens) = self.image_losses(batch, feed, &mode)?;
             let (loss, parts) = (losses.total, losses.parts);
             return Ok(BatchLoss { loss, examples: batch.examples.len(), tokens, parts });
         }
@@ -377,7 +381,7 @@ impl Study for RevealStudy {
                 Examples::Entries => {
                     self.encoding.sequencer.continuation(&example.text, drawn.cut)?
                 }
-                Examples::Questions | Examples::Pictures => {
+                Examples::Questions | Examples::Images => {
                     let sequencer = &self.encoding.sequencer;
                     let answer = sequencer.tokens().encode(drawn.answer(example))?;
                     (sequencer.asked(example)?, sequencer.target(&answer))
@@ -385,24 +389,24 @@ impl Study for RevealStudy {
             };
             texts.push(text);
             targets.push(target);
-            views.push(example.picture.map(|picture| (picture, drawn.view)));
+            views.push(example.image.map(|image| (image, drawn.view)));
             documents.push(example.document.as_deref());
             own.push(example.own.map(|place| (place, self.encoding.corpus.source_of(place))));
         }
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-        let input = batch.alteration.of(sequencer.input(corpus, &texts, &views)?)?;
+        let input = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
         let replaced: Vec<bool> = batch.examples.iter().map(|drawn| drawn.replaced).collect();
         let retriever = match self.reads_memory(step.phase) {
             true => self.run_memory.retriever(),
             false => None,
         };
         let forward =
-            Forward { alteration: batch.alteration, ..self.forward(self.model()?, retriever) };
+            Forward { augmentation: batch.augmentation, ..self.forward(self.model()?, retriever) };
         let (targets, own, replaced) = (&*targets, &*own, &*replaced);
-        let known = Known { targets, own, replaced, documents: &documents };
+        let known = BatchTargets { targets, own, replaced, documents: &documents };
         let mut losses = forward.losses(&input, known, feed, &mode)?;
         if retriever.is_some() {
-            losses.parts.extend(self.run_memory.figures(step.step));
+            losses.parts.extend(self.run_memory.metrics(step.step));
         }
         Ok(BatchLoss {
             loss: losses.total,
@@ -417,12 +421,12 @@ impl Study for RevealStudy {
         let questions = [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten();
         let lines = |texts: Vec<String>| digest::of_bytes(texts.join("\n"));
         let questions = questions.map(|one| {
-            let Example { id, text, answers, document, picture, part, .. } = one;
-            format!("{id} {text} {answers:?} {document:?} {picture:?} {part:?}")
+            let Example { id, text, answers, document, image, part, .. } = one;
+            format!("{id} {text} {answers:?} {document:?} {image:?} {part:?}")
         });
         let entries = corpus.items.iter().map(|item| {
             let Entry { id, source, document, .. } = &item.entry;
-            format!("{id} {source} {} {document:?} {:?}", item.text, item.picture)
+            format!("{id} {source} {} {document:?} {:?}", item.text, item.image)
         });
         let mut inputs = Inputs::from([
             ("entries".to_owned(), lines(entries.collect())),
@@ -434,13 +438,11 @@ impl Study for RevealStudy {
 
     fn card(&self) -> Vec<(String, String)> {
         let Encoding { corpus, .. } = self.encoding.as_ref();
-        let data = match corpus.pictures {
-            Pictures::World { .. } => {
-                "the embedded world (graphics: Twemoji, CC-BY 4.0): it shows \
+        let data = match corpus.images {
+            Images::World { .. } => "the embedded world (graphics: Twemoji, CC-BY 4.0): it shows \
                 mechanisms, not the paper's results"
-                    .to_owned()
-            }
-            Pictures::Files(_) => {
+                .to_owned(),
+            Images::Files(_) => {
                 format!("files in {}; {}", self.data.path, self.notes().join("; "))
             }
         };
@@ -473,8 +475,9 @@ impl Study for RevealStudy {
         let asked: Vec<&Example> = (0..wanted).map(|i| &all[i * all.len() / wanted]).collect();
         let answers = Answers::of(&forward, &asked, context.stop)?;
         let corpus = &self.encoding.corpus;
-        let mut evaluation = Figures::evaluation(&Figures::of_parts(corpus, &asked, &answers));
-        for sides in judge::sides(corpus, &asked, &answers.texts)? {
+        let mut evaluation =
+            QuestionMetrics::evaluation(&QuestionMetrics::of_parts(corpus, &asked, &answers));
+        for sides in dataset_metrics::references_and_answers(corpus, &asked, &answers.texts)? {
             for measure in sides.measure()?.measures {
                 // If two kinds of metrics share a name, the first is reported.
                 if evaluation.get(&measure.metric).is_none() {
@@ -482,10 +485,10 @@ impl Study for RevealStudy {
                 }
             }
         }
-        if self.feeds.iter().any(|feed| feed.examples == Examples::Pictures) {
-            let of_pictures = self.picture_recall(context.stop)?;
-            evaluation.metrics.extend(of_pictures.metrics);
-            evaluation.counts.extend(of_pictures.counts);
+        if self.feeds.iter().any(|feed| feed.examples == Examples::Images) {
+            let of_images = self.image_recall(context.stop)?;
+            evaluation.metrics.extend(of_images.metrics);
+            evaluation.counts.extend(of_images.counts);
         }
         Ok(evaluation)
     }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
 use super::corpus::{Corpus, Example};
-use super::figures::{Figures, is_right};
 use super::forward::Forward;
+use super::metrics::{QuestionMetrics, is_correct};
 use super::retriever::{Retriever, encode};
 use crate::stop::Stop;
 use crate::study::StudyResult;
@@ -22,9 +22,9 @@ pub struct SwapReport {
     /// The fraction of correct answers before.
     pub before: Measure,
     /// The fraction of answers that are the new ones after the change.
-    pub follow: Measure,
+    pub new_answer: Measure,
     /// The fraction of answers that are still the old ones after the change.
-    pub stay: Measure,
+    pub old_answer: Measure,
     /// The fraction of answers that are the old or the new ones after the deletion.
     pub deleted: Measure,
     /// The results of each question.
@@ -39,11 +39,11 @@ pub struct SwappedQuestion {
     /// The entry's id.
     pub entry: i64,
     /// The index of its image.
-    pub picture: Option<usize>,
+    pub image: Option<usize>,
     /// The correct answer before, and after the change.
-    pub right: [String; 2],
+    pub references: [String; 2],
     /// The model's answers before, after the change, and after the deletion.
-    pub said: [String; 3],
+    pub answers: [String; 3],
     /// Whether the answer followed the change, and was neither the old nor the new one after the
     /// deletion.
     pub fell_back: bool,
@@ -93,7 +93,7 @@ pub fn swap(
 
     let rows: Vec<usize> = (0..asked.len()).collect();
     let measure = |asked: &[&Example], answers: &Answers| {
-        Figures::of("swapped".to_owned(), corpus, asked, answers, &rows).exact_match
+        QuestionMetrics::of("swapped".to_owned(), corpus, asked, answers, &rows).exact_match
     };
     let either: Vec<Example> = asked
         .iter()
@@ -106,17 +106,17 @@ pub fn swap(
     let questions = rows.iter().map(|&row| SwappedQuestion {
         question: asked[row].id,
         entry: asked[row].own.map_or(-1, |own| corpus.items[own].entry.id),
-        picture: asked[row].picture,
-        right: [asked[row].answers.join(", "), changed[row].answers.join(", ")],
-        said: [&before, &after, &deleted].map(|answers| answers.texts[row].clone()),
-        fell_back: is_right(&after.texts[row], &changed[row].answers)
-            && !is_right(&deleted.texts[row], &either[row].answers),
+        image: asked[row].image,
+        references: [asked[row].answers.join(", "), changed[row].answers.join(", ")],
+        answers: [&before, &after, &deleted].map(|answers| answers.texts[row].clone()),
+        fell_back: is_correct(&after.texts[row], &changed[row].answers)
+            && !is_correct(&deleted.texts[row], &either[row].answers),
     });
     Ok(SwapReport {
         facts: swap.entries.len(),
         before: measure(&asked, &before),
-        follow: measure(&changed, &after),
-        stay: measure(&asked, &after),
+        new_answer: measure(&changed, &after),
+        old_answer: measure(&asked, &after),
         deleted: measure(&either.iter().collect::<Vec<_>>(), &deleted),
         questions: questions.collect(),
     })

@@ -43,10 +43,10 @@ pub struct Utterance {
 /// The source of the utterances.
 pub struct Corpus {
     data: SpeechData,
-    sounds: Sounds,
+    source: Source,
 }
 
-enum Sounds {
+enum Source {
     World {
         /// The training voices, at each speed.
         train: Vec<Vec<Voice>>,
@@ -84,7 +84,7 @@ impl Corpus {
     /// # Errors
     /// [`TrainError::Data`] for a manifest that cannot be read, or that names a missing audio file.
     pub fn load(data: &SpeechData) -> Result<Self> {
-        let sounds = if data.is_world() {
+        let source = if data.is_world() {
             let (mut train, mut validation, mut test) = (Vec::new(), Vec::new(), Vec::new());
             for voice in voices()? {
                 match voice.split {
@@ -94,15 +94,15 @@ impl Corpus {
                 }
             }
             let train = data.speeds.iter().map(|speed| all_at_speed(&train, *speed));
-            Sounds::World { train: train.collect::<Result<_>>()?, validation, test }
+            Source::World { train: train.collect::<Result<_>>()?, validation, test }
         } else {
-            Sounds::Files {
+            Source::Files {
                 train: Manifest::read(&data.train)?,
                 validation: Manifest::read(&data.validation)?,
                 test: Manifest::read(&data.test)?,
             }
         };
-        Ok(Self { data: data.clone(), sounds })
+        Ok(Self { data: data.clone(), source })
     }
 
     /// Names and SHA-256 digests of the training and test files: manifests and audio.
@@ -110,7 +110,7 @@ impl Corpus {
     /// # Errors
     /// [`TrainError::Io`] if a file cannot be read.
     pub fn inputs(&self) -> Result<Vec<(String, String)>> {
-        let Sounds::Files { train, test, .. } = &self.sounds else { return Ok(Vec::new()) };
+        let Source::Files { train, test, .. } = &self.source else { return Ok(Vec::new()) };
         let mut inputs = Vec::new();
         for (name, manifest) in [("train", train), ("test", test)] {
             let path = std::iter::once(Path::new(&manifest.path));
@@ -123,9 +123,9 @@ impl Corpus {
 
     /// The number of utterances in an epoch.
     pub fn epoch_len(&self) -> usize {
-        match &self.sounds {
-            Sounds::World { .. } => self.data.sentences,
-            Sounds::Files { train, .. } => train.clips.len(),
+        match &self.source {
+            Source::World { .. } => self.data.sentences,
+            Source::Files { train, .. } => train.clips.len(),
         }
     }
 
@@ -134,7 +134,7 @@ impl Corpus {
     /// # Errors
     /// [`TrainError::Transcribe`] naming the manifest and the line.
     pub fn check_texts(&self, tokeniser: &SpeechTokenizer) -> Result<()> {
-        let Sounds::Files { train, validation, test } = &self.sounds else { return Ok(()) };
+        let Source::Files { train, validation, test } = &self.source else { return Ok(()) };
         for manifest in [train, validation, test] {
             for clip in &manifest.clips {
                 let Some(text) = &clip.text else {
@@ -158,13 +158,13 @@ impl Corpus {
     /// that is too long or shorter than one frame.
     pub fn training(&self, clip: usize, voices: usize, rng: &mut ChaCha8Rng) -> Result<Utterance> {
         let speed = rng.random_range(0..self.data.speeds.len());
-        let utterance = match &self.sounds {
-            Sounds::World { train, .. } => {
+        let utterance = match &self.source {
+            Source::World { train, .. } => {
                 let all = &train[speed];
                 let speaking = if voices == 0 { all.len() } else { voices.min(all.len()) };
                 spoken(all[rng.random_range(0..speaking)].sentence(rng), String::new())
             }
-            Sounds::Files { train, .. } => {
+            Source::Files { train, .. } => {
                 train.utterance(&train.clips[clip], self.data.speeds[speed], &self.data)?
             }
         };
@@ -176,8 +176,8 @@ impl Corpus {
 
     /// Babble, or noise of any kind.
     fn noise(&self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
-        let talking = match &self.sounds {
-            Sounds::World { train, .. } if rng.random_bool(self.data.babble) => Some(train),
+        let talking = match &self.source {
+            Source::World { train, .. } if rng.random_bool(self.data.babble) => Some(train),
             _ => None,
         };
         let Some(train) = talking else {
@@ -202,8 +202,8 @@ impl Corpus {
     /// # Errors
     /// As [`Corpus::training`].
     pub fn evaluated(&self, split: Split) -> Result<Vec<Utterance>> {
-        match &self.sounds {
-            Sounds::World { train, validation, test } => {
+        match &self.source {
+            Source::World { train, validation, test } => {
                 let (voices, first_seed) = match split {
                     Split::Train => (&train[0], TRAIN_SEED),
                     Split::Validation => (validation, 0),
@@ -218,9 +218,9 @@ impl Corpus {
                     let noise = white_noise(utterance.samples.len(), &mut rng);
                     utterance.with_noise(&noise, self.data.evaluated_snr_db)
                 };
-                Ok((0..self.data.evaluated).into_par_iter().map(make).collect())
+                Ok((0..self.data.evaluation_sentences).into_par_iter().map(make).collect())
             }
-            Sounds::Files { train, validation, test } => {
+            Source::Files { train, validation, test } => {
                 let manifest = match split {
                     Split::Train => train,
                     Split::Validation => validation,
@@ -305,7 +305,11 @@ mod tests {
     use super::*;
 
     fn world() -> Result<Corpus> {
-        Corpus::load(&SpeechData { speeds: vec![1.0], evaluated: 60, ..SpeechData::default() })
+        Corpus::load(&SpeechData {
+            speeds: vec![1.0],
+            evaluation_sentences: 60,
+            ..SpeechData::default()
+        })
     }
 
     /// The test must not repeat the sentences that select the checkpoint.
@@ -325,7 +329,7 @@ mod tests {
     #[test]
     fn few_voices_speak_where_few_are_asked_for() -> Result<()> {
         let corpus = world()?;
-        let Sounds::World { train, .. } = &corpus.sounds else { panic!("the embedded world") };
+        let Source::World { train, .. } = &corpus.source else { panic!("the embedded world") };
         let first = &train[0][0];
         for seed in 0..20 {
             let utterance = corpus.training(0, 1, &mut ChaCha8Rng::seed_from_u64(seed))?;

@@ -14,7 +14,7 @@ use engram_models::weights::Weights;
 #[derive(Debug, Clone)]
 pub struct SpeechModules {
     /// Parameters below `encoder` and `ctc_head`, as published.
-    pub recogniser: ConformerCtc,
+    pub asr_model: ConformerCtc,
     /// Parameters below `best_rq`.
     pub best_rq: BestRq,
 }
@@ -56,7 +56,7 @@ impl SpeechModules {
     ) -> Result<Self> {
         let config = ctc_config(encoder, vocabulary);
         Ok(Self {
-            recogniser: ConformerCtc::new(&config, builder)?,
+            asr_model: ConformerCtc::new(&config, builder)?,
             best_rq: BestRq::new(best_rq, encoder, &builder.pp("best_rq"))?,
         })
     }

@@ -89,7 +89,7 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
 fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechFeed>)> {
     let (data, model): (SpeechData, SpeechModel) = (recipe.data()?, recipe.model()?);
     let feeds = recipe.feed()?;
-    if let Some((key, reason)) = data.conflict() {
+    if let Some((key, reason)) = data.first_invalid_key() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
     if recipe.batch().tokens > 0 {
@@ -146,14 +146,14 @@ fn finish(
         return Ok(summary);
     }
     let test = study.evaluated(Split::Test)?;
-    let heard = study.hear(&modules, &test, &Stop::default())?;
+    let hypotheses = study.transcribe(&modules, &test, &Stop::default())?;
     let lines = |texts: &mut dyn Iterator<Item = (&str, &str)>| -> String {
         texts.map(|(id, text)| format!("{id}\t{text}\n")).collect()
     };
-    let said = lines(&mut test.iter().map(|one| (one.id.as_str(), one.text.as_str())));
-    file("ref.tsv", said.as_bytes())?;
+    let references = lines(&mut test.iter().map(|one| (one.id.as_str(), one.text.as_str())));
+    file("ref.tsv", references.as_bytes())?;
     let ids = test.iter().map(|one| one.id.as_str());
-    file("hyp.tsv", lines(&mut ids.zip(heard.iter().map(String::as_str))).as_bytes())?;
+    file("hyp.tsv", lines(&mut ids.zip(hypotheses.iter().map(String::as_str))).as_bytes())?;
 
     let names: HashSet<String> =
         test.iter().flat_map(|one| one.names.iter().map(|name| (*name).to_string())).collect();
@@ -161,7 +161,7 @@ fn finish(
     let pairs = Pairs {
         ids: test.iter().map(|one| Cow::Borrowed(one.id.as_str())).collect(),
         references: test.iter().map(|one| Cow::Borrowed(one.text.as_str())).collect(),
-        hypotheses: heard.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
+        hypotheses: hypotheses.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
         ..Pairs::default()
     };
     let report = evaluate(&pairs, &WerOptions { rare_words, ..WerOptions::default() })?;

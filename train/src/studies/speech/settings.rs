@@ -21,7 +21,7 @@ pub struct SpeechData {
     /// Embedded world: sentences per epoch.
     pub sentences: usize,
     /// Embedded world: sentences in validation, and in the test.
-    pub evaluated: usize,
+    pub evaluation_sentences: usize,
     /// Speeds for training clips, also from files; each clip is played at one of them.
     pub speeds: Vec<f64>,
     /// The lowest and highest signal-to-noise ratio of noise added in training, in dB; empty for no
@@ -34,7 +34,7 @@ pub struct SpeechData {
     pub babble: f64,
     /// In phases that train on texts, the share of clips replaced by noise alone, with an empty
     /// text.
-    pub noise_alone: f64,
+    pub noise_only: f64,
     /// The longest clip in training or test, in seconds; memory grows with its square.
     pub max_seconds: f64,
     /// The masking of frames in phases that train on texts.
@@ -49,12 +49,12 @@ impl Default for SpeechData {
             test: String::new(),
             tokenizer: String::new(),
             sentences: 4_000,
-            evaluated: 400,
+            evaluation_sentences: 400,
             speeds: vec![0.8, 0.9, 1.0, 1.1, 1.2],
             snr_db: vec![0.0, 40.0],
             evaluated_snr_db: 30.0,
             babble: 0.5,
-            noise_alone: 0.08,
+            noise_only: 0.08,
             max_seconds: 35.0,
             spec_augment: SpecAugment::default(),
         }
@@ -68,7 +68,7 @@ impl SpeechData {
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
             return Some(("train", "needs `validation` and `test` beside it".into()));
         }
@@ -82,7 +82,7 @@ impl SpeechData {
         if !(self.snr_db.is_empty() || self.snr_db.len() == 2 && ordered(&self.snr_db)) {
             return Some(("snr_db", "needs the lowest and the highest ratio, or nothing".into()));
         }
-        for (key, share) in [("babble", self.babble), ("noise_alone", self.noise_alone)] {
+        for (key, share) in [("babble", self.babble), ("noise_only", self.noise_only)] {
             if !(0.0..=1.0).contains(&share) {
                 return Some((key, format!("{share} is not between 0 and 1")));
             }
@@ -93,8 +93,8 @@ impl SpeechData {
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
             return Some(("max_seconds", format!("{} is not a valid length", self.max_seconds)));
         }
-        if self.is_world() && (self.sentences == 0 || self.evaluated == 0) {
-            return Some(("sentences", "and `evaluated` must be at least 1".into()));
+        if self.is_world() && (self.sentences == 0 || self.evaluation_sentences == 0) {
+            return Some(("sentences", "and `evaluation_sentences` must be at least 1".into()));
         }
         None
     }

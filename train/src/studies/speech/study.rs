@@ -31,9 +31,9 @@ use crate::study::{
 };
 
 /// Utterances per forward pass in evaluation.
-const HEARD_AT_ONCE: usize = 16;
+const UTTERANCES_PER_PASS: usize = 16;
 /// The length of noise-only clips, in samples: half a second to six seconds.
-const NOISE_ALONE: std::ops::Range<usize> = SAMPLE_RATE as usize / 2..6 * SAMPLE_RATE as usize;
+const NOISE_ONLY: std::ops::Range<usize> = SAMPLE_RATE as usize / 2..6 * SAMPLE_RATE as usize;
 /// The seed of the evaluation masks.
 const MASK_SEED: u64 = 1;
 /// The share of masked states whose code is predicted correctly.
@@ -57,7 +57,7 @@ pub struct SpeechStudy {
 pub type Batch = Vec<(usize, u64)>;
 
 /// The frames of a clip, with the codes of its states or the tokens of its text.
-type Heard = (Frames, Vec<u32>);
+type TrainingExample = (Frames, Vec<u32>);
 
 /// The frames of several clips, concatenated.
 struct Packed {
@@ -130,10 +130,14 @@ impl SpeechStudy {
     }
 
     /// The frames and the target of a clip of a batch.
-    fn heard(&self, (clip, seed): (usize, u64), feed: &SpeechFeed) -> StudyResult<Heard> {
+    fn training_example(
+        &self,
+        (clip, seed): (usize, u64),
+        feed: &SpeechFeed,
+    ) -> StudyResult<TrainingExample> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        if feed.objective == Objective::Ctc && rng.random_bool(self.data.noise_alone) {
-            let samples = rng.random_range(NOISE_ALONE);
+        if feed.objective == Objective::Ctc && rng.random_bool(self.data.noise_only) {
+            let samples = rng.random_range(NOISE_ONLY);
             let kind = if rng.random_bool(0.5) { NoiseKind::Bands } else { NoiseKind::Coloured };
             return Ok((self.mel.frames(&kind.make(samples, &mut rng), 0), Vec::new()));
         }
@@ -159,20 +163,20 @@ impl SpeechStudy {
     ///
     /// # Errors
     /// [`engram_models::ModelError::BadInput`] for a clip that is shorter than one frame.
-    pub fn hear(
+    pub fn transcribe(
         &self,
         modules: &SpeechModules,
         utterances: &[Utterance],
         stop: &Stop,
     ) -> StudyResult<Vec<String>> {
-        let blank = modules.recogniser.config().blank;
+        let blank = modules.asr_model.config().blank;
         let mut texts = Vec::with_capacity(utterances.len());
-        for utterances in utterances.chunks(HEARD_AT_ONCE) {
+        for utterances in utterances.chunks(UTTERANCES_PER_PASS) {
             stop.check()?;
             let frames: Vec<Frames> =
                 utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
             let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
-            let logits = modules.recogniser.logits(&audio)?;
+            let logits = modules.asr_model.logits(&audio)?;
             for path in greedy_paths(&logits, &audio.lengths, blank)? {
                 texts.push(self.tokeniser.decode(&path.tokens)?);
             }
@@ -183,8 +187,8 @@ impl SpeechStudy {
     /// The share of masked states whose code is predicted correctly, on validation.
     fn masked_accuracy(&self, modules: &SpeechModules, stop: &Stop) -> StudyResult<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(MASK_SEED);
-        let (mut right, mut all) = (0, 0);
-        for utterances in self.validation.chunks(HEARD_AT_ONCE) {
+        let (mut correct, mut all) = (0, 0);
+        for utterances in self.validation.chunks(UTTERANCES_PER_PASS) {
             stop.check()?;
             let mut frames: Vec<Frames> =
                 utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
@@ -192,11 +196,15 @@ impl SpeechStudy {
             let codes = codes.collect::<StudyResult<Vec<_>>>()?;
             let masked = modules.best_rq.mask(&mut frames, &codes, &mut rng);
             let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
-            let told = told(&modules.best_rq.logits(&audio, &masked)?)?;
-            right += told.iter().zip(&masked.codes).filter(|(told, code)| told == code).count();
-            all += told.len();
+            let predicted = argmax(&modules.best_rq.logits(&audio, &masked)?)?;
+            correct += predicted
+                .iter()
+                .zip(&masked.codes)
+                .filter(|(predicted, code)| predicted == code)
+                .count();
+            all += predicted.len();
         }
-        Ok(right as f64 / all.max(1) as f64)
+        Ok(correct as f64 / all.max(1) as f64)
     }
 
     fn best_rq_loss(
@@ -211,9 +219,13 @@ impl SpeechStudy {
         let audio = encode(modules, &pack(&frames)?, mode)?;
         let logits = modules.best_rq.logits(&audio, &masked)?;
         let loss = modules.best_rq.loss(&logits, &masked)?;
-        let told = told(&logits.detach())?;
-        let right = told.iter().zip(&masked.codes).filter(|(told, code)| told == code).count();
-        let accuracy = right as f64 / told.len() as f64;
+        let predicted = argmax(&logits.detach())?;
+        let correct = predicted
+            .iter()
+            .zip(&masked.codes)
+            .filter(|(predicted, code)| predicted == code)
+            .count();
+        let accuracy = correct as f64 / predicted.len() as f64;
         Ok(BatchLoss {
             loss,
             examples: frames.len(),
@@ -231,15 +243,15 @@ impl SpeechStudy {
         mode: &Mode,
     ) -> StudyResult<BatchLoss> {
         let modules = self.modules()?;
-        let blank = modules.recogniser.config().blank;
-        let encoder = modules.recogniser.encoder().config();
+        let blank = modules.asr_model.config().blank;
+        let encoder = modules.asr_model.encoder().config();
         let is_long_enough = |i: &u32| {
             let i = *i as usize;
             is_feasible(encoder.num_states(frames[i].len()), &targets[i])
         };
         let kept: Vec<u32> = (0..frames.len() as u32).filter(is_long_enough).collect();
         let audio = encode(modules, &pack(frames)?, mode)?;
-        let logits = modules.recogniser.logits(&audio)?;
+        let logits = modules.asr_model.logits(&audio)?;
         let loss = if kept.is_empty() {
             // A loss with zero gradient.
             (logits.sum_all()? * 0.0)?
@@ -260,7 +272,7 @@ impl SpeechStudy {
 }
 
 /// The argmax of each row.
-fn told(logits: &Tensor) -> StudyResult<Vec<u32>> {
+fn argmax(logits: &Tensor) -> StudyResult<Vec<u32>> {
     Ok(logits.argmax(candle_core::D::Minus1)?.to_vec1()?)
 }
 
@@ -273,7 +285,7 @@ fn pack(clips: &[Frames]) -> StudyResult<Packed> {
 }
 
 fn encode(modules: &SpeechModules, packed: &Packed, mode: &Mode) -> StudyResult<AudioStates> {
-    let encoder = modules.recogniser.encoder();
+    let encoder = modules.asr_model.encoder();
     let embedded = encoder.embed(&packed.frames, &packed.lengths)?;
     Ok(encoder.forward(embedded, &Adapters::NONE, mode)?)
 }
@@ -316,9 +328,9 @@ impl Study for SpeechStudy {
 
     fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let feed = &self.feeds[step.phase.index];
-        let heard = batch.par_iter().map(|drawn| self.heard(*drawn, feed));
-        let heard = heard.collect::<StudyResult<Vec<Heard>>>()?;
-        let (frames, targets): (Vec<Frames>, Vec<Vec<u32>>) = heard.into_iter().unzip();
+        let examples = batch.par_iter().map(|drawn| self.training_example(*drawn, feed));
+        let examples = examples.collect::<StudyResult<Vec<TrainingExample>>>()?;
+        let (frames, targets): (Vec<Frames>, Vec<Vec<u32>>) = examples.into_iter().unzip();
         let mode = Mode::train(step.step_seed);
         match feed.objective {
             Objective::BestRq => self.best_rq_loss((frames, targets), &mode, step.step_seed),
@@ -330,10 +342,11 @@ impl Study for SpeechStudy {
         let modules = self.modules()?;
         let mut metrics = Vec::new();
         if self.learns_texts() {
-            let heard = self.hear(modules, &self.validation, context.stop)?;
-            let texts: Vec<&str> = self.validation.iter().map(|one| one.text.as_str()).collect();
-            metrics
-                .push(("wer".to_string(), count_word_errors(&texts, &heard)?.total.error_rate()));
+            let texts = self.transcribe(modules, &self.validation, context.stop)?;
+            let references: Vec<&str> =
+                self.validation.iter().map(|one| one.text.as_str()).collect();
+            let errors = count_word_errors(&references, &texts)?;
+            metrics.push(("wer".to_string(), errors.total.error_rate()));
         }
         if self.feeds[context.phase.index].objective == Objective::BestRq {
             metrics.push((MASKED_ACCURACY.into(), self.masked_accuracy(modules, context.stop)?));
@@ -347,12 +360,12 @@ impl Study for SpeechStudy {
     fn inputs(&self) -> StudyResult<Inputs> {
         let mut inputs = Inputs::new();
         inputs.insert("tokenizer".into(), digest::of_bytes(self.tokeniser.json()?));
-        let mut sound = Sha256::new();
+        let mut validation_hash = Sha256::new();
         for one in &self.validation {
-            sound.update(&one.text);
-            digest::add_numbers(&mut sound, &one.samples);
+            validation_hash.update(&one.text);
+            digest::add_numbers(&mut validation_hash, &one.samples);
         }
-        inputs.insert("validation".into(), format!("{:x}", sound.finalize()));
+        inputs.insert("validation".into(), format!("{:x}", validation_hash.finalize()));
         inputs.extend(self.corpus.inputs()?);
         Ok(inputs)
     }

@@ -14,16 +14,16 @@ use engram_data::world::questions::{Part, Split};
 use engram_memory::Entry;
 
 use super::components::Components;
-use super::read::{Described, Listed, Read};
-use super::split::{AskedPicture, Draw, splits};
-use super::{Corpus, Example, Item, Judge, PictureFiles, Pictures, Task, sources_of};
+use super::read::{CaptionedImage, ParsedEntry, ParsedFiles};
+use super::split::{Draw, ImageWithExamples, splits};
+use super::{Corpus, CorpusEntry, Example, ImageFiles, Images, MetricKind, Task, sources_of};
 use crate::digest;
-use crate::studies::reveal::settings::{BadPictures, RevealData};
+use crate::studies::reveal::settings::{OnBadImage, RevealData};
 use crate::study::StudyResult;
 
 /// Bytes per MiB.
 const MIB: u64 = 1 << 20;
-const REMEDY: &str = "add the file, or set `data.bad_pictures` to \"leave_out\" or \"text_alone\"";
+const REMEDY: &str = "add the file, or set `data.on_bad_image` to \"skip\" or \"text_only\"";
 
 /// The images, each once even under several names, and whether they are usable.
 struct Table {
@@ -47,29 +47,29 @@ pub(super) fn load(
     image_size: usize,
     preprocessing: Preprocessing,
 ) -> StudyResult<Corpus> {
-    let mut read = Read::all(data)?;
-    let (pictures, table, digest) = pictures(data, image_size, preprocessing, &mut read)?;
+    let mut read = ParsedFiles::all(data)?;
+    let (images, table, digest) = images(data, image_size, preprocessing, &mut read)?;
     // Computed before skipping, because a missing image also connects its documents.
     let components = components(&table, &read);
-    if data.bad_pictures != BadPictures::Refuse {
-        leave_out_bad(data, &table, &mut read);
+    if data.on_bad_image != OnBadImage::Refuse {
+        skip_bad_images(data, &table, &mut read);
     }
     let split_of = draw(data, &table, &components, &read)?;
-    let sides = Sides { components, split_of };
-    let items = items(data, &table, &sides, &mut read)?;
+    let assignment = SplitAssignment { components, split_of };
+    let items = items(data, &table, &assignment, &mut read)?;
     let mut corpus = Corpus {
         sources: sources_of(&items),
         items,
-        pictures: Pictures::Files(pictures),
-        training_pictures: Vec::new(),
+        images: Images::Files(images),
+        training_images: Vec::new(),
         train: Vec::new(),
         validation: Vec::new(),
         test: Vec::new(),
-        judges: Vec::new(),
+        metric_kinds: Vec::new(),
         notes: Vec::new(),
-        digests: vec![("pictures".to_owned(), digest)],
+        digests: vec![("images".to_owned(), digest)],
     };
-    examples(data, &table, &sides, read, &mut corpus)?;
+    examples(data, &table, &assignment, read, &mut corpus)?;
     for (split, examples) in [
         ("train on", &corpus.train),
         ("validate with", &corpus.validation),
@@ -77,7 +77,7 @@ pub(super) fn load(
     ] {
         if examples.is_empty() {
             let reason = "provide a file with that `split`, or change `data.validation_share`, \
-                          `data.test_share` or `data.pictures`";
+                          `data.test_share` or `data.max_images`";
             return Err(format!("the files have no example to {split}; {reason}").into());
         }
     }
@@ -85,12 +85,12 @@ pub(super) fn load(
 }
 
 /// Decodes all images once, and returns the SHA-256 of their files.
-fn pictures(
+fn images(
     data: &RevealData,
     size: usize,
     preprocessing: Preprocessing,
-    read: &mut Read,
-) -> StudyResult<(PictureFiles, Table, String)> {
+    read: &mut ParsedFiles,
+) -> StudyResult<(ImageFiles, Table, String)> {
     let folder = Path::new(&data.path);
     let (mut places, mut names) = (HashMap::new(), Vec::new());
     for (image, _, _) in read.shown(data) {
@@ -100,8 +100,8 @@ fn pictures(
         }
     }
     let paths = names.iter().map(|name| folder.join(name)).collect();
-    let cached = (data.world_seed, data.cached_pictures_mib.saturating_mul(MIB));
-    let files = PictureFiles::new(paths, size, preprocessing, cached);
+    let cached = (data.world_seed, data.image_cache_mib.saturating_mul(MIB));
+    let files = ImageFiles::new(paths, size, preprocessing, cached);
     let checked = files.check();
     let is_missing = |error: &DataError| {
         matches!(error, DataError::Io { source, .. }
@@ -115,7 +115,7 @@ fn pictures(
         let told = read.shown(data).find_map(|(image, file, place)| {
             Some((checked[*places.get(image)?].as_ref().err()?, file, place))
         });
-        if let (BadPictures::Refuse, Some((fault, file, place))) = (data.bad_pictures, told) {
+        if let (OnBadImage::Refuse, Some((fault, file, place))) = (data.on_bad_image, told) {
             let reason = match fault {
                 DataError::Io { path, .. } if is_missing(fault) => {
                     format!("shows {}, which is missing", path.display())
@@ -157,7 +157,7 @@ fn canonical(path: &Path) -> PathBuf {
 }
 
 /// The connected components of documents and images.
-fn components(table: &Table, read: &Read) -> Components {
+fn components(table: &Table, read: &ParsedFiles) -> Components {
     let shown = |image| Some((image, table.place(image)?));
     let described = read.described.iter().map(|one| (Some(&*one.document), shown(&*one.image)));
     let asked = read.asked.iter().map(|one| (Some(&*one.question.image_id), shown(&*one.image)));
@@ -169,12 +169,12 @@ fn components(table: &Table, read: &Read) -> Components {
 }
 
 /// The component of each document and image, and the split of each component.
-struct Sides {
+struct SplitAssignment {
     components: Components,
     split_of: HashMap<String, Split>,
 }
 
-impl Sides {
+impl SplitAssignment {
     /// The component of a document.
     fn component<'a>(&'a self, document: &'a str) -> &'a str {
         self.components.of(Some(document), None).unwrap_or(document)
@@ -186,9 +186,9 @@ impl Sides {
 }
 
 /// Skips and counts the examples and captions without a usable image.
-fn leave_out_bad(data: &RevealData, table: &Table, read: &mut Read) {
+fn skip_bad_images(data: &RevealData, table: &Table, read: &mut ParsedFiles) {
     let usable = |image: &str| table.usable(image).is_some();
-    let texts = data.bad_pictures == BadPictures::TextAlone;
+    let texts = data.on_bad_image == OnBadImage::TextOnly;
     let (described, asked, listed) = (read.described.len(), read.asked.len(), read.listed.len());
     if !texts {
         read.described.retain(|one| usable(&one.image));
@@ -199,7 +199,7 @@ fn leave_out_bad(data: &RevealData, table: &Table, read: &mut Read) {
         None => true,
     });
     // A caption of an unusable image can be in the memory, but not a target.
-    let unseen = |one: &&Described| data.captions[one.file].asked && !usable(&one.image);
+    let unseen = |one: &&CaptionedImage| data.captions[one.file].describe && !usable(&one.image);
     let unseen = read.described.iter().filter(unseen).count();
     let alone = read.asked.iter().filter(|one| !usable(&one.image)).count();
     for (what, before, now) in [
@@ -221,15 +221,15 @@ fn draw(
     data: &RevealData,
     table: &Table,
     components: &Components,
-    read: &Read,
+    read: &ParsedFiles,
 ) -> StudyResult<HashMap<String, Split>> {
     let picture = |document, split, file| {
         let component = components.of(Some(document), None).unwrap_or(document);
-        AskedPicture { component, document, split, file }
+        ImageWithExamples { component, document, split, file }
     };
     let described = read.described.iter().filter_map(|one| {
         let settings = &data.captions[one.file];
-        let asked = settings.asked && table.usable(&one.image).is_some();
+        let asked = settings.describe && table.usable(&one.image).is_some();
         let wanted = asked || settings.split.is_some();
         wanted.then(|| picture(&*one.document, settings.split, &*settings.file))
     });
@@ -242,7 +242,7 @@ fn draw(
         seed: data.world_seed,
         validation_share: data.validation_share,
         test_share: data.test_share,
-        most: data.pictures,
+        most: data.max_images,
     };
     Ok(splits(described.chain(asked), &draw)?)
 }
@@ -251,28 +251,29 @@ fn draw(
 fn items(
     data: &RevealData,
     table: &Table,
-    sides: &Sides,
-    read: &mut Read,
-) -> StudyResult<Vec<Item>> {
-    // If `data.pictures` limits the images, texts about other images are skipped too.
-    let kept = |component: &str| data.pictures == 0 || sides.split_of.contains_key(component);
-    let described = read.described.iter().filter(|one| data.captions[one.file].asked);
+    assignment: &SplitAssignment,
+    read: &mut ParsedFiles,
+) -> StudyResult<Vec<CorpusEntry>> {
+    // If `data.max_images` limits the images, texts about other images are skipped too.
+    let kept =
+        |component: &str| data.max_images == 0 || assignment.split_of.contains_key(component);
+    let described = read.described.iter().filter(|one| data.captions[one.file].describe);
     let asked = read.asked.iter().map(|one| &one.question.image_id);
     let asked: HashSet<String> = described
         .map(|one| &one.document)
         .chain(asked)
-        .map(|document| sides.component(document).to_owned())
+        .map(|document| assignment.component(document).to_owned())
         .collect();
     let listed_sources: BTreeSet<String> =
         read.listed.iter().map(|one| one.entry.source.clone()).collect();
-    let (mut items, mut next_id, mut left_out, mut unwanted) = (Vec::new(), Some(0), 0, 0);
-    for Listed { mut entry, image, .. } in std::mem::take(&mut read.listed) {
+    let (mut items, mut next_id, mut held_out_entries, mut unwanted) = (Vec::new(), Some(0), 0, 0);
+    for ParsedEntry { mut entry, image, .. } in std::mem::take(&mut read.listed) {
         next_id = next_id.zip(entry.id.checked_add(1)).map(|(a, b): (i64, i64)| a.max(b));
         // An entry that names only an image file belongs to that image's component.
         let place = image.as_ref().and_then(|image| table.place(image));
-        entry.document = match sides.components.of(entry.document.as_deref(), place) {
-            Some(component) if sides.held_out(component) => {
-                left_out += 1;
+        entry.document = match assignment.components.of(entry.document.as_deref(), place) {
+            Some(component) if assignment.held_out(component) => {
+                held_out_entries += 1;
                 continue;
             }
             Some(component) if asked.contains(component) && !kept(component) => {
@@ -284,14 +285,14 @@ fn items(
             None => Some(format!("entry {}", entry.id)),
         };
         let picture = image.and_then(|image| table.usable(&image));
-        items.push(Item { text: entry.text(), entry, picture, training: true });
+        items.push(CorpusEntry { text: entry.text(), entry, image: picture, training: true });
     }
     items.sort_by_key(|item| item.entry.id);
-    if left_out > 0 {
-        read.notes.push(format!("{left_out} entries about held-out images skipped"));
+    if held_out_entries > 0 {
+        read.notes.push(format!("{held_out_entries} entries about held-out images skipped"));
     }
     if unwanted > 0 {
-        let told = format!("{unwanted} entries about images beyond `data.pictures` skipped");
+        let told = format!("{unwanted} entries about images beyond `data.max_images` skipped");
         read.notes.push(told);
     }
     let mut add = |source: &str, component: &str, image: &str, content| -> StudyResult<()> {
@@ -302,13 +303,13 @@ fn items(
         let id = next_id.ok_or(reason)?;
         let knowledge = Knowledge { id: Some(id), ..knowledge };
         let entry: Entry = serde_json::from_value(serde_json::to_value(&knowledge)?)?;
-        items.push(Item { text: entry.text(), entry, picture, training: true });
+        items.push(CorpusEntry { text: entry.text(), entry, image: picture, training: true });
         next_id = id.checked_add(1);
         Ok(())
     };
-    let in_memory = |component: &str| !sides.held_out(component) && kept(component);
+    let in_memory = |component: &str| !assignment.held_out(component) && kept(component);
     for one in &read.described {
-        let component = sides.component(&one.document);
+        let component = assignment.component(&one.document);
         let source = data.captions[one.file].source.as_ref();
         if let Some(source) = source.filter(|_| in_memory(component)) {
             let text = one.captions.join(" ");
@@ -320,7 +321,7 @@ fn items(
         }
     }
     for one in &read.asked {
-        let component = sides.component(&one.question.image_id);
+        let component = assignment.component(&one.question.image_id);
         let source = data.questions[one.file].source.as_ref();
         if let Some(source) = source.filter(|_| in_memory(component)) {
             let image = table.usable(&one.image).map(|_| one.image.clone());
@@ -357,8 +358,8 @@ fn items(
 fn examples(
     data: &RevealData,
     table: &Table,
-    sides: &Sides,
-    read: Read,
+    assignment: &SplitAssignment,
+    read: ParsedFiles,
     corpus: &mut Corpus,
 ) -> StudyResult<()> {
     let folder = PathBuf::from(&data.path);
@@ -366,7 +367,7 @@ fn examples(
     for (place, item) in corpus.items.iter().enumerate() {
         if let Some(document) = &item.entry.document {
             let question = item.entry.payload.get("question").and_then(|text| text.as_str());
-            let key = (&**document, item.picture, question.unwrap_or_default());
+            let key = (&**document, item.image, question.unwrap_or_default());
             own_of.entry(key).or_insert(place);
         }
     }
@@ -377,10 +378,10 @@ fn examples(
         keys.into_iter().find_map(find)
     };
     let mut examples = Vec::new();
-    if data.captions.iter().any(|file| file.asked) {
-        corpus.judges.push(Judge::Captions);
+    if data.captions.iter().any(|file| file.describe) {
+        corpus.metric_kinds.push(MetricKind::Captions);
     }
-    for one in read.described.iter().filter(|one| data.captions[one.file].asked) {
+    for one in read.described.iter().filter(|one| data.captions[one.file].describe) {
         let Some(picture) = table.usable(&one.image) else { continue };
         examples.push((
             Task::Describe,
@@ -392,27 +393,27 @@ fn examples(
             0,
         ));
     }
-    let first_judge = corpus.judges.len();
+    let first_metric_kind = corpus.metric_kinds.len();
     for file in &data.questions {
-        let (judge, name) = match file.aokvqa.is_empty() {
-            true => (Judge::Vqa(folder.join(&file.annotations)), &file.annotations),
-            false => (Judge::Aokvqa(folder.join(&file.aokvqa)), &file.aokvqa),
+        let (metric_kind, name) = match file.aokvqa.is_empty() {
+            true => (MetricKind::Vqa(folder.join(&file.annotations)), &file.annotations),
+            false => (MetricKind::Aokvqa(folder.join(&file.aokvqa)), &file.aokvqa),
         };
         let path = folder.join(name);
         let (_, hash) = digest::of_file(&path)
             .map_err(|source| DataError::Io { path: path.clone(), source })?;
         corpus.digests.push((name.clone(), hash));
-        corpus.judges.push(judge);
+        corpus.metric_kinds.push(metric_kind);
     }
     for one in &read.asked {
         let VisualQuestion { id, image_id, text, answers } = &one.question;
         let picture = table.usable(&one.image);
-        let judge = first_judge + one.file;
-        examples.push((Task::Answer, id, image_id, text.as_str(), picture, answers, judge));
+        let metric_kind = first_metric_kind + one.file;
+        examples.push((Task::Answer, id, image_id, text.as_str(), picture, answers, metric_kind));
     }
-    for (task, name, document, text, picture, answers, judge) in examples {
-        let component = sides.component(document);
-        let Some(split) = sides.split_of.get(component) else { continue };
+    for (task, name, document, text, picture, answers, metric_kind) in examples {
+        let component = assignment.component(document);
+        let Some(split) = assignment.split_of.get(component) else { continue };
         let list = match split {
             Split::Train => &mut corpus.train,
             Split::Validation => &mut corpus.validation,
@@ -423,9 +424,9 @@ fn examples(
             task,
             name: name.clone(),
             document: Some(component.to_owned()),
-            judge,
+            metric_kind,
             text: text.to_owned(),
-            picture,
+            image: picture,
             view: 0,
             answers: answers.clone(),
             own: own(component, picture, text),
@@ -433,11 +434,11 @@ fn examples(
             made_up: false,
         });
     }
-    let of_items = corpus.items.iter().filter_map(|item| item.picture);
-    let of_examples = corpus.train.iter().filter_map(|example| example.picture);
-    corpus.training_pictures = of_items.chain(of_examples).collect();
-    corpus.training_pictures.sort_unstable();
-    corpus.training_pictures.dedup();
+    let of_items = corpus.items.iter().filter_map(|item| item.image);
+    let of_examples = corpus.train.iter().filter_map(|example| example.image);
+    corpus.training_images = of_items.chain(of_examples).collect();
+    corpus.training_images.sort_unstable();
+    corpus.training_images.dedup();
     corpus.notes = read.notes;
     Ok(())
 }

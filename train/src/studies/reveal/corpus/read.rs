@@ -14,7 +14,7 @@ use crate::studies::reveal::settings::RevealData;
 use crate::study::StudyResult;
 
 /// An image with its captions.
-pub(super) struct Described {
+pub(super) struct CaptionedImage {
     pub(super) document: String,
     pub(super) image: String,
     pub(super) captions: Vec<String>,
@@ -23,14 +23,14 @@ pub(super) struct Described {
 }
 
 /// A question about an image.
-pub(super) struct Asked {
+pub(super) struct ParsedQuestion {
     pub(super) question: VisualQuestion,
     pub(super) image: String,
     pub(super) file: usize,
 }
 
 /// An entry from a file, with its line.
-pub(super) struct Listed {
+pub(super) struct ParsedEntry {
     pub(super) entry: Entry,
     pub(super) image: Option<String>,
     pub(super) file: usize,
@@ -39,14 +39,14 @@ pub(super) struct Listed {
 
 /// The content of the recipe's files.
 #[derive(Default)]
-pub(super) struct Read {
-    pub(super) described: Vec<Described>,
-    pub(super) asked: Vec<Asked>,
-    pub(super) listed: Vec<Listed>,
+pub(super) struct ParsedFiles {
+    pub(super) described: Vec<CaptionedImage>,
+    pub(super) asked: Vec<ParsedQuestion>,
+    pub(super) listed: Vec<ParsedEntry>,
     pub(super) notes: Vec<String>,
 }
 
-impl Read {
+impl ParsedFiles {
     /// Reads all files.
     pub(super) fn all(data: &RevealData) -> StudyResult<Self> {
         let mut read = Self::default();
@@ -61,20 +61,20 @@ impl Read {
         let folder = Path::new(&data.path);
         for (file, settings) in data.captions.iter().enumerate() {
             let options = CocoOptions {
-                folder: Some(settings.pictures.clone()).filter(|folder| !folder.is_empty()),
+                folder: Some(settings.image_folder.clone()).filter(|folder| !folder.is_empty()),
                 splits: settings.only.clone(),
                 ..CocoOptions::default()
             };
             let described = &mut self.described;
             let mut to = Collector::new(|Knowledge { document, content, .. }| {
                 if let (Some(document), Content::ImageText { image, text }) = (document, content) {
-                    match described.last_mut().filter(|last: &&mut Described| {
+                    match described.last_mut().filter(|last: &&mut CaptionedImage| {
                         last.file == file && last.document == document
                     }) {
                         Some(last) => last.captions.push(text),
                         None => {
                             let captions = vec![text];
-                            described.push(Described { document, image, captions, file });
+                            described.push(CaptionedImage { document, image, captions, file });
                         }
                     }
                 }
@@ -88,7 +88,7 @@ impl Read {
         let mut described_in: HashMap<&str, &str> = HashMap::new();
         for one in &self.described {
             let settings = &data.captions[one.file];
-            if !settings.asked {
+            if !settings.describe {
                 continue;
             }
             if let Some(first) = described_in.insert(&one.document, &settings.file) {
@@ -136,7 +136,7 @@ impl Read {
                     }
                     .into());
                 };
-                self.asked.push(Asked { question, image, file });
+                self.asked.push(ParsedQuestion { question, image, file });
             }
         }
         Ok(())
@@ -166,7 +166,7 @@ impl Read {
                     return Err(lines.error(reason, "fill it in, or remove the line").into());
                 }
                 next_id = next_id.max(entry.id.saturating_add(1));
-                self.listed.push(Listed { entry, image, file, line: lines.line() });
+                self.listed.push(ParsedEntry { entry, image, file, line: lines.line() });
             }
             if self.listed.len() == before {
                 let remedy = "remove the file from `data.entries`, or write it again with \
@@ -179,7 +179,7 @@ impl Read {
             }
         }
         let mut lines_of: HashMap<i64, (usize, u64)> = HashMap::new();
-        for Listed { entry, file, line, .. } in &self.listed {
+        for ParsedEntry { entry, file, line, .. } in &self.listed {
             if let Some((first, at)) = lines_of.insert(entry.id, (*file, *line)) {
                 let (name, first) = (&data.entries[*file], &data.entries[first]);
                 return Err(DataError::Malformed {

@@ -9,7 +9,7 @@ use engram_data::world::questions::Split;
 use sha2::{Digest, Sha256};
 
 /// An image that a file has examples about.
-pub(super) struct AskedPicture<'a> {
+pub(super) struct ImageWithExamples<'a> {
     /// Its component, which gets one split.
     pub(super) component: &'a str,
     /// The id of the image.
@@ -36,11 +36,11 @@ pub(super) struct Draw<'a> {
 /// # Errors
 /// [`DataError::Malformed`] for an image with different splits in two files.
 pub(super) fn splits<'a>(
-    asked: impl Iterator<Item = AskedPicture<'a>>,
+    asked: impl Iterator<Item = ImageWithExamples<'a>>,
     draw: &Draw<'_>,
 ) -> Result<HashMap<String, Split>, DataError> {
     let mut given: HashMap<&str, (Option<Split>, &str, &str)> = HashMap::new();
-    for AskedPicture { component, document, split, file } in asked {
+    for ImageWithExamples { component, document, split, file } in asked {
         let known = given.entry(component).or_insert((split, file, document));
         match (known.0, split) {
             (Some(before), Some(now)) if before != now => {
@@ -101,8 +101,8 @@ mod tests {
         documents: &'a [String],
         split: Option<Split>,
         file: &'a str,
-    ) -> impl Iterator<Item = AskedPicture<'a>> {
-        let one = move |document| AskedPicture { component: document, document, split, file };
+    ) -> impl Iterator<Item = ImageWithExamples<'a>> {
+        let one = move |document| ImageWithExamples { component: document, document, split, file };
         documents.iter().map(move |document| one(document.as_str()))
     }
 

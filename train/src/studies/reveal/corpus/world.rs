@@ -6,7 +6,7 @@ use engram_data::world::questions::{Question, Split};
 use engram_data::world::{World, WorldOptions};
 use engram_memory::Entry;
 
-use super::{Corpus, Example, Item, Judge, Pictures, Task, sources_of};
+use super::{Corpus, CorpusEntry, Example, Images, MetricKind, Task, sources_of};
 use crate::studies::reveal::settings::RevealData;
 use crate::study::StudyResult;
 
@@ -14,19 +14,19 @@ use crate::study::StudyResult;
 pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> {
     let mut options = WorldOptions { seed: data.world_seed, ..WorldOptions::default() };
     options.view.size = image_size as u32;
-    options.images = (data.pictures > 0).then_some(data.pictures);
+    options.images = (data.max_images > 0).then_some(data.max_images);
     let world = World::new(&options)?;
-    let left_out: HashSet<&str> = data.without_sources.iter().map(String::as_str).collect();
+    let excluded: HashSet<&str> = data.without_sources.iter().map(String::as_str).collect();
     let mut items = Vec::new();
     for entry in &world.entries {
-        if left_out.contains(entry.attribute.source.name()) {
+        if excluded.contains(entry.attribute.source.name()) {
             continue;
         }
         let stored: Entry = serde_json::from_value(serde_json::to_value(&entry.knowledge)?)?;
-        items.push(Item {
+        items.push(CorpusEntry {
             entry: stored,
             text: entry.text(),
-            picture: entry.has_image().then_some(entry.image),
+            image: entry.has_image().then_some(entry.image),
             training: world.splits[entry.image] == Split::Train,
         });
     }
@@ -37,32 +37,32 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
     let (train, validation, test) =
         (of_split(Split::Train), of_split(Split::Validation), of_split(Split::Test));
     let splits = world.splits.iter().enumerate();
-    let training_pictures =
+    let training_images =
         splits.filter(|(_, split)| **split == Split::Train).map(|(place, _)| place).collect();
     Ok(Corpus {
         sources: sources_of(&items),
         items,
-        pictures: Pictures::of_world(world),
-        training_pictures,
+        images: Images::of_world(world),
+        training_images,
         train,
         validation,
         test,
-        judges: vec![Judge::Entries],
+        metric_kinds: vec![MetricKind::Entries],
         notes: Vec::new(),
         digests: Vec::new(),
     })
 }
 
-fn example(question: &Question, world: &World, items: &[Item]) -> Example {
+fn example(question: &Question, world: &World, items: &[CorpusEntry]) -> Example {
     let own = items.binary_search_by_key(&question.entry, |item| item.entry.id).ok();
     Example {
         id: question.id,
         task: Task::Answer,
         name: question.id.to_string(),
         document: None,
-        judge: 0,
+        metric_kind: 0,
         text: question.text.clone(),
-        picture: world.image_index(&question.image_slug),
+        image: world.image_index(&question.image_slug),
         view: question.view,
         answers: question.answers.clone(),
         own,

@@ -42,19 +42,19 @@ impl Answerer {
     pub fn answer_one(
         &self,
         question: Option<&str>,
-        picture: &Path,
+        image: &Path,
         without: &[i64],
     ) -> StudyResult<Answer> {
         let question = Question {
             id: Value::Null,
             question: question.map(str::to_owned),
-            image: picture.to_path_buf(),
+            image: image.to_path_buf(),
             place: 0,
             line: 0,
         };
         let detail = Detail { credit: true, curves: false };
         let mut answers =
-            self.answer_about(&self.pictures(Some(picture)), &[question], detail, without)?;
+            self.answer_about(&self.image_corpus(Some(image)), &[question], detail, without)?;
         answers.pop().ok_or_else(|| "no answer was generated".into())
     }
 
@@ -65,7 +65,7 @@ impl Answerer {
     /// Those of [`Answerer::answer_one`]; an error for a run without a memory.
     pub fn find(
         &self,
-        (question, picture): (Option<&str>, Option<&Path>),
+        (question, image): (Option<&str>, Option<&Path>),
         k: usize,
         filter: Filter,
     ) -> StudyResult<Vec<Evidence>> {
@@ -75,8 +75,8 @@ impl Answerer {
             Some(question) => sequencer.question(question)?.0,
             None => sequencer.describe(),
         };
-        let view = picture.map(|_| (0, 0));
-        let input = sequencer.input(&self.pictures(picture), &[text], &[view])?;
+        let view = image.map(|_| (0, 0));
+        let input = sequencer.input(&self.image_corpus(image), &[text], &[view])?;
         let query = self.model.query(&self.model.encode(&input, &mode)?, &mode)?;
         let gates = self.model.gates(&query)?;
         let found = retriever.filtered(&query, &gates, k, filter)?;
@@ -90,11 +90,11 @@ impl Answerer {
     ///
     /// # Errors
     /// An image does not decode, another process writes to the memory, or the run has no memory.
-    pub fn put(&mut self, entry: Entry, picture: Option<&Path>) -> StudyResult<()> {
+    pub fn put(&mut self, entry: Entry, image: Option<&Path>) -> StudyResult<()> {
         let sequencer = &self.encoding.sequencer;
         let text = sequencer.entry(&entry.text())?.0;
-        let view = picture.map(|_| (0, 0));
-        let input = sequencer.input(&self.pictures(picture), &[text], &[view])?;
+        let view = image.map(|_| (0, 0));
+        let input = sequencer.input(&self.image_corpus(image), &[text], &[view])?;
         let (keys, values) = encode(&self.model, &input)?;
         let retriever = self.retriever.as_mut().ok_or(NO_MEMORY)?;
         let known = retriever.generation().row_of(entry.id)?.is_some();
@@ -102,9 +102,9 @@ impl Answerer {
         retriever.edit(|writer| if known { writer.update(1, batch) } else { writer.add(1, batch) })
     }
 
-    fn pictures(&self, picture: Option<&Path>) -> Corpus {
-        let paths = picture.map(Path::to_path_buf).into_iter().collect();
+    fn image_corpus(&self, image: Option<&Path>) -> Corpus {
+        let paths = image.map(Path::to_path_buf).into_iter().collect();
         let size = self.encoding.config.image.image_size;
-        Corpus::of_pictures(paths, size, self.preprocessing.clone())
+        Corpus::of_images(paths, size, self.preprocessing.clone())
     }
 }

@@ -11,14 +11,14 @@ use super::RevealData;
 /// What to do with an image that is missing or does not decode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum BadPictures {
+pub enum OnBadImage {
     /// Refuse to start the run.
     #[default]
     Refuse,
     /// Skip and count its examples and entries.
-    LeaveOut,
+    Skip,
     /// Use and count its examples and entries as text only; it is not described.
-    TextAlone,
+    TextOnly,
 }
 
 /// `[[data.captions]]`: a caption file in COCO's or Karpathy's format.
@@ -28,13 +28,13 @@ pub struct CaptionFile {
     /// The file, in `data.path`.
     pub file: String,
     /// The folder of its images, in `data.path`.
-    pub pictures: String,
+    pub image_folder: String,
     /// The splits to read of a Karpathy file; all by default.
     pub only: Vec<String>,
     /// The split of all its images; drawn with the seed by default.
     pub split: Option<Split>,
     /// Whether its images are to be described, in training and evaluation.
-    pub asked: bool,
+    pub describe: bool,
     /// The source name of its captions in the memory; without it they are not in the memory.
     pub source: Option<String>,
 }
@@ -73,12 +73,12 @@ impl RevealData {
 
     /// The embedded world of the data, if any.
     pub fn world(&self) -> Option<WorldId> {
-        let pictures = if self.pictures == 0 { IMAGES } else { self.pictures };
+        let pictures = if self.max_images == 0 { IMAGES } else { self.max_images };
         self.is_world().then_some(WorldId { seed: self.world_seed, images: pictures })
     }
 
     /// The first invalid key, with the reason.
-    pub fn conflict(&self) -> Option<(String, String)> {
+    pub fn first_invalid_key(&self) -> Option<(String, String)> {
         let least = [
             ("max_entry_tokens", self.max_entry_tokens, 4),
             ("max_query_tokens", self.max_query_tokens, 4),
@@ -110,17 +110,17 @@ impl RevealData {
             let of_files = [
                 ("validation_share", self.validation_share != fresh.validation_share),
                 ("test_share", self.test_share != fresh.test_share),
-                ("bad_pictures", self.bad_pictures != fresh.bad_pictures),
-                ("cached_pictures_mib", self.cached_pictures_mib != fresh.cached_pictures_mib),
+                ("on_bad_image", self.on_bad_image != fresh.on_bad_image),
+                ("image_cache_mib", self.image_cache_mib != fresh.image_cache_mib),
             ];
             let given = of_files.into_iter().find(|(_, given)| *given);
             let reason = "is for files and has no effect on the embedded world; remove it";
             return given.map(|(key, _)| (key.into(), reason.into()));
         }
-        let asks = self.captions.iter().any(|file| file.asked) || !self.questions.is_empty();
+        let asks = self.captions.iter().any(|file| file.describe) || !self.questions.is_empty();
         if !asks {
             let reason =
-                "has no examples: add `[[data.questions]]`, or set `asked = true` for captions";
+                "has no examples: add `[[data.questions]]`, or set `describe = true` for captions";
             return Some(("captions".into(), reason.into()));
         }
         for (i, file) in self.captions.iter().enumerate() {

@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 /// The source of images.
-pub enum Pictures {
+pub enum Images {
     /// The embedded world's images, rendered in any view.
     World {
         /// The world.
@@ -26,11 +26,11 @@ pub enum Pictures {
         clean: Vec<OnceLock<Vec<u8>>>,
     },
     /// Image files.
-    Files(PictureFiles),
+    Files(ImageFiles),
 }
 
 /// Images in files: view 0 is preprocessed as published, all other views are augmented.
-pub struct PictureFiles {
+pub struct ImageFiles {
     paths: Vec<PathBuf>,
     /// The seed of all views.
     seed: u64,
@@ -84,7 +84,7 @@ fn photograph_views(size: u32) -> Augmentation {
     }
 }
 
-impl PictureFiles {
+impl ImageFiles {
     /// Images of `paths`, resized to `size` × `size`; `cached_bytes` are kept decoded.
     pub fn new(
         paths: Vec<PathBuf>,
@@ -161,7 +161,7 @@ impl PictureFiles {
     }
 }
 
-impl Pictures {
+impl Images {
     /// The images of the embedded world.
     pub fn of_world(world: World) -> Self {
         let clean = world.images.iter().map(|_| OnceLock::new()).collect();
@@ -231,7 +231,7 @@ mod tests {
         image::RgbImage::from_fn(8, 8, colour).save(&path)?;
         let (mean, std) = ([1.0; 3], [1.0; 3]);
         let preprocessing = Preprocessing { rescale: 1.0 / 127.5, mean, std, ..squared(8) };
-        let mut files = PictureFiles::new(vec![path], 8, preprocessing, (1, 0));
+        let mut files = ImageFiles::new(vec![path], 8, preprocessing, (1, 0));
         files.augmentation = Augmentation::none(8);
         let (clean, other) = (files.view(0, 0)?, files.view(0, 1)?);
         assert!(clean.iter().any(|value| *value < -0.9) && clean.iter().any(|value| *value > 0.6));

@@ -12,7 +12,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-use super::corpus::SeenClip;
+use super::corpus::ClipWithFrames;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
 use crate::log::Progress;
@@ -21,7 +21,7 @@ use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// Clips per forward pass in evaluation.
-pub(super) const HEARD_AT_ONCE: usize = 16;
+pub(super) const CLIPS_PER_PASS: usize = 16;
 
 /// A clip as input to the first block.
 pub(super) struct Embedded {
@@ -38,7 +38,7 @@ pub(super) struct Embedded {
     /// What the frames show.
     pub(super) topic: String,
     /// Whether noise replaces its name.
-    pub(super) blanked: bool,
+    pub(super) masked: bool,
 }
 
 impl AvformerStudy {
@@ -46,16 +46,16 @@ impl AvformerStudy {
     ///
     /// # Errors
     /// Errors of the model.
-    pub(super) fn hear(
+    pub(super) fn transcribe(
         &self,
         avformer: &Avformer,
-        clips: &[SeenClip],
+        clips: &[ClipWithFrames],
         shown: &[VisualInput],
         (progress, stop): (&mut Progress, &Stop),
     ) -> StudyResult<Vec<Vec<String>>> {
         let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
         let places: Vec<usize> = (0..clips.len()).collect();
-        for places in places.chunks(HEARD_AT_ONCE) {
+        for places in places.chunks(CLIPS_PER_PASS) {
             stop.check()?;
             let batch = &clips[places[0]..places[0] + places.len()];
             let embedded = self.embed(batch)?;
@@ -79,7 +79,7 @@ impl AvformerStudy {
                 }
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
                 let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::inference())?;
-                texts.extend(self.listener().texts_of(&audio, &samples)?);
+                texts.extend(self.asr_model().texts_of(&audio, &samples)?);
             }
             progress.count(places.last().map_or(0, |last| *last as u64 + 1));
         }
@@ -95,16 +95,16 @@ impl AvformerStudy {
     }
 
     /// The input states of the first block, for clips in one pass.
-    pub(super) fn embed(&self, clips: &[SeenClip]) -> StudyResult<AudioStates> {
+    pub(super) fn embed(&self, clips: &[ClipWithFrames]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         let silence = seconds_to_samples(self.data().silence);
-        Ok(self.listener().embed(self.recogniser(), &samples, silence)?)
+        Ok(self.asr_model().embed(self.recogniser(), &samples, silence)?)
     }
 
     /// The input states of each clip alone, `[T, D]`.
-    fn states_of_each(&self, clips: &[SeenClip]) -> StudyResult<Vec<Tensor>> {
+    fn states_of_each(&self, clips: &[ClipWithFrames]) -> StudyResult<Vec<Tensor>> {
         let mut all = Vec::with_capacity(clips.len());
-        for clips in clips.chunks(HEARD_AT_ONCE) {
+        for clips in clips.chunks(CLIPS_PER_PASS) {
             let embedded = self.embed(clips)?;
             let whole = embedded.lengths.clone();
             all.extend(first_states(&embedded, &whole)?);
@@ -115,12 +115,12 @@ impl AvformerStudy {
     /// Embeds clips with these indices.
     pub(super) fn embed_all(
         &self,
-        clips: &[SeenClip],
+        clips: &[ClipWithFrames],
         numbers: &[usize],
     ) -> StudyResult<Vec<Embedded>> {
         let all = clips.iter().zip(numbers).zip(self.states_of_each(clips)?);
         all.map(|((clip, number), states)| {
-            let embedded = self.described(clip, *number)?;
+            let embedded = self.without_states(clip, *number)?;
             Ok(Embedded { states: Some(states), ..embedded })
         })
         .collect()
@@ -131,7 +131,7 @@ impl AvformerStudy {
     pub(super) fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
         let feeds = self.feeds();
         let first = |phase: usize| {
-            let alike = |earlier: &usize| feeds[*earlier].sounds_like(&feeds[phase]);
+            let alike = |earlier: &usize| feeds[*earlier].has_same_audio(&feeds[phase]);
             (0..phase).find(alike).unwrap_or(phase)
         };
         let needed: BTreeSet<usize> = (phase..feeds.len()).map(first).collect();
@@ -150,11 +150,12 @@ impl AvformerStudy {
         numbers.sort_unstable();
         let (mut embedded, mut bytes) = (Vec::with_capacity(numbers.len()), 0.0);
         let mut progress = self.progress("clips", numbers.len());
-        for numbers in numbers.chunks(16 * HEARD_AT_ONCE) {
-            if bytes >= self.data().states_gb * 1e9 {
-                let clips = numbers.par_iter().map(|number| self.corpus().described(*number, feed));
+        for numbers in numbers.chunks(16 * CLIPS_PER_PASS) {
+            if bytes >= self.data().state_cache_gb * 1e9 {
+                let clips =
+                    numbers.par_iter().map(|number| self.corpus().without_audio(*number, feed));
                 for (clip, number) in clips.collect::<Result<Vec<_>, _>>()?.iter().zip(numbers) {
-                    embedded.push(self.described(clip, *number)?);
+                    embedded.push(self.without_states(clip, *number)?);
                 }
             } else {
                 let clips = numbers.par_iter().map(|number| self.corpus().training(*number, feed));
@@ -166,11 +167,11 @@ impl AvformerStudy {
             }
             progress.count(embedded.len() as u64);
         }
-        let anew = embedded.iter().filter(|clip| clip.states.is_none()).count();
-        if anew > 0 {
-            let (all, most) = (embedded.len(), self.data().states_gb);
+        let uncached = embedded.iter().filter(|clip| clip.states.is_none()).count();
+        if uncached > 0 {
+            let (all, most) = (embedded.len(), self.data().state_cache_gb);
             progress.note(&format!(
-                "{anew} of {all} are embedded in each step: data.states_gb = {most} is full"
+                "{uncached} of {all} are embedded in each step: data.state_cache_gb = {most} is full"
             ));
         }
         drop(progress);
@@ -184,15 +185,19 @@ impl AvformerStudy {
     }
 
     /// A clip whose audio is embedded in each step.
-    pub(super) fn described(&self, clip: &SeenClip, number: usize) -> StudyResult<Embedded> {
+    pub(super) fn without_states(
+        &self,
+        clip: &ClipWithFrames,
+        number: usize,
+    ) -> StudyResult<Embedded> {
         Ok(Embedded {
             number,
             states: None,
             frozen: None,
-            tokens: self.listener().tokens_of(&clip.text)?,
+            tokens: self.asr_model().tokens_of(&clip.text)?,
             frames: clip.frames.clone(),
             topic: clip.topic(),
-            blanked: clip.blanked,
+            masked: clip.masked,
         })
     }
 
@@ -204,7 +209,7 @@ impl AvformerStudy {
     ) -> StudyResult<Vec<Tensor>> {
         let missing = batch.par_iter().filter(|clip| clip.states.is_none());
         let missing = missing.map(|clip| self.corpus().training(clip.number, feed));
-        let missing: Vec<SeenClip> = missing.collect::<Result<_, _>>()?;
+        let missing: Vec<ClipWithFrames> = missing.collect::<Result<_, _>>()?;
         let mut made = self.states_of_each(&missing)?.into_iter();
         let states = batch.iter().map(|clip| clip.states.clone().or_else(|| made.next()));
         Ok(states.collect::<Option<Vec<Tensor>>>().ok_or("a clip without states")?)
@@ -224,7 +229,7 @@ pub(super) fn first_states(audio: &AudioStates, counts: &[usize]) -> StudyResult
 
 /// The next clip, from a pseudo-random start, that shows something else; `None` if all show the
 /// same.
-pub(super) fn other(clips: &[SeenClip], place: usize) -> Option<&SeenClip> {
+pub(super) fn other(clips: &[ClipWithFrames], place: usize) -> Option<&ClipWithFrames> {
     let (step, topic) = (1 + place * 7 % 31, clips[place].topic());
     let mut others = (0..clips.len()).map(|i| &clips[(place + step + i) % clips.len()]);
     others.find(|other| other.topic() != topic)
@@ -236,14 +241,14 @@ mod tests {
 
     #[test]
     fn another_clip_shows_something_else() {
-        let clip = |name: usize| SeenClip { name: Some(name), ..SeenClip::default() };
-        let clips: Vec<SeenClip> = [0, 0, 0, 1, 0, 2].map(clip).into();
+        let clip = |name: usize| ClipWithFrames { name: Some(name), ..ClipWithFrames::default() };
+        let clips: Vec<ClipWithFrames> = [0, 0, 0, 1, 0, 2].map(clip).into();
         for (place, own) in clips.iter().enumerate() {
             assert_ne!(other(&clips, place).expect("another").name, own.name, "{place}");
         }
         assert!((0..3).all(|place| other(&clips[..3], place).is_none()));
         // Clips from files show the same if their texts are equal.
-        let said = |text: &str| SeenClip { text: text.into(), ..SeenClip::default() };
+        let said = |text: &str| ClipWithFrames { text: text.into(), ..ClipWithFrames::default() };
         let clips = [said("an owl"), said("an owl"), said("a fox")];
         assert_eq!(other(&clips, 0).expect("another").text, "a fox");
     }

@@ -20,9 +20,9 @@ const TURNS: usize = 8;
 
 /// An augmentation of images: one of 48, of which the first is the identity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Alteration(usize);
+pub struct BatchAugmentation(usize);
 
-impl Alteration {
+impl BatchAugmentation {
     /// Draws an augmentation other than the identity with probability `share`.
     pub fn draw(share: f64, rng: &mut ChaCha8Rng) -> Self {
         match rng.random_bool(share) {
@@ -35,9 +35,9 @@ impl Alteration {
     pub fn of(self, input: RevealInput) -> StudyResult<RevealInput> {
         let Some(pixels) = input.pixels.as_ref().filter(|_| self.0 > 0) else { return Ok(input) };
         let (shape, edge) = (pixels.shape().clone(), pixels.dim(3)?);
-        let mut altered = pixels.flatten_all()?.to_vec1::<f32>()?;
-        altered.par_chunks_mut(3 * edge * edge).for_each(|picture| self.apply(picture, edge));
-        let pixels = Some(Tensor::from_vec(altered, shape, &Device::Cpu)?);
+        let mut augmented = pixels.flatten_all()?.to_vec1::<f32>()?;
+        augmented.par_chunks_mut(3 * edge * edge).for_each(|picture| self.apply(picture, edge));
+        let pixels = Some(Tensor::from_vec(augmented, shape, &Device::Cpu)?);
         Ok(RevealInput { pixels, ..input })
     }
 
@@ -72,17 +72,17 @@ mod tests {
     #[test]
     fn each_alteration_is_another_picture_of_the_same_pixels() {
         let picture: Vec<f32> = (0..27).map(|value| value as f32).collect();
-        let altered = |number| {
+        let augmented = |number| {
             let mut pixels = picture.clone();
-            Alteration(number).apply(&mut pixels, 3);
+            BatchAugmentation(number).apply(&mut pixels, 3);
             pixels.into_iter().map(|value| value as u8).collect::<Vec<u8>>()
         };
-        let all: HashSet<Vec<u8>> = (0..48).map(altered).collect();
+        let all: HashSet<Vec<u8>> = (0..48).map(augmented).collect();
         assert_eq!(all.len(), 48);
         for pixels in all {
             assert_eq!(pixels.into_iter().collect::<HashSet<u8>>().len(), 27);
         }
-        assert_eq!(altered(0), (0..27).collect::<Vec<u8>>());
+        assert_eq!(augmented(0), (0..27).collect::<Vec<u8>>());
     }
 
     #[test]
@@ -90,9 +90,9 @@ mod tests {
         let pixels = Tensor::arange(0f32, 54.0, &Device::Cpu)?.reshape((2, 3, 3, 3))?;
         let tokens = PackedTokens::new(&[[1u32], [2]]);
         let input = RevealInput { tokens, pixels: Some(pixels), image_of: vec![Some(0), None] };
-        let altered = Alteration(13).of(input)?;
-        assert_eq!(altered.image_of, [Some(0), None]);
-        let pixels = altered.pixels.map(|pixels| pixels.flatten(1, 3)?.to_vec2::<f32>());
+        let augmented = BatchAugmentation(13).of(input)?;
+        assert_eq!(augmented.image_of, [Some(0), None]);
+        let pixels = augmented.pixels.map(|pixels| pixels.flatten(1, 3)?.to_vec2::<f32>());
         let pictures = pixels.transpose()?.unwrap_or_default();
         let first: Vec<f32> = pictures[1].iter().map(|value| value - 27.0).collect();
         assert_eq!(pictures[0], first);
@@ -104,8 +104,8 @@ mod tests {
     fn the_share_is_kept() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut drawn = |share| {
-            let drawn = (0..1000).map(|_| Alteration::draw(share, &mut rng));
-            drawn.filter(|alteration| *alteration != Alteration::default()).count()
+            let drawn = (0..1000).map(|_| BatchAugmentation::draw(share, &mut rng));
+            drawn.filter(|augmentation| *augmentation != BatchAugmentation::default()).count()
         };
         assert_eq!([drawn(0.0), drawn(1.0)], [0, 1000]);
         assert!((420..580).contains(&drawn(0.5)));

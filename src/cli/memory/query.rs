@@ -9,14 +9,14 @@ use engram_train::encode::{Item, JointEncoder, PromptChoice};
 use rayon::prelude::*;
 use serde::Deserialize;
 
-use super::encoded::{check_model, kinds, prompt_choice};
+use super::encode::{check_model, input_kinds, prompt_choice};
 
 /// Number of queries to encode in a batch.
 const BATCH: usize = 64;
 
 /// Text and image queries, and the model that encodes them.
 #[derive(Debug, Args)]
-pub(super) struct Question {
+pub(super) struct QueryOptions {
     /// Search for this text
     #[arg(long, value_name = "TEXT", conflicts_with = "queries")]
     text: Option<String>,
@@ -43,12 +43,12 @@ pub(super) struct Question {
 /// A query.
 struct Query {
     text: Option<String>,
-    picture: Option<PathBuf>,
+    image: Option<PathBuf>,
     /// Its file and line, or its option, for errors.
-    place: String,
+    location: String,
 }
 
-impl Question {
+impl QueryOptions {
     /// Encodes the queries: `[queries, width]`.
     pub(super) fn encode(&self, generation: &Generation) -> anyhow::Result<Vec<f32>> {
         let queries = self.queries()?;
@@ -59,25 +59,27 @@ impl Question {
             let (what, found) = ("queries".to_owned(), encoder.width());
             return Err(MemoryError::Width { what, expected, found }.into());
         }
-        for Query { text, picture, place } in &queries {
+        for Query { text, image, location } in &queries {
             let asked = [
                 (text.is_some(), modalities.text, "a text"),
-                (picture.is_some(), modalities.images, "an image"),
+                (image.is_some(), modalities.images, "an image"),
             ];
             if let Some((.., what)) = asked.iter().find(|(has, supported, _)| *has && !supported) {
-                let known = kinds(modalities);
-                anyhow::bail!("{place}: the query has {what}, but the model encodes only {known}");
+                let known = input_kinds(modalities);
+                anyhow::bail!(
+                    "{location}: the query has {what}, but the model encodes only {known}"
+                );
             }
         }
         let mut vectors = Vec::with_capacity(queries.len() * expected);
         for batch in queries.chunks(BATCH) {
             let prepare = |query: &Query| {
-                let (text, picture) = (query.text.as_deref(), query.picture.as_deref());
-                encoder.prepare(Item { text, image: picture })
+                let (text, image) = (query.text.as_deref(), query.image.as_deref());
+                encoder.prepare(Item { text, image })
             };
             let prepared: Vec<_> = batch.par_iter().map(prepare).collect();
             let items = prepared.into_iter().zip(batch);
-            let items = items.map(|(item, query)| item.with_context(|| query.place.clone()));
+            let items = items.map(|(item, query)| item.with_context(|| query.location.clone()));
             vectors.extend(encoder.encode(&items.collect::<anyhow::Result<Vec<_>>>()?)?);
         }
         Ok(vectors)
@@ -101,15 +103,15 @@ impl Question {
 
     fn queries(&self) -> anyhow::Result<Vec<Query>> {
         let Some(path) = &self.texts else {
-            let place = match (&self.text, &self.image) {
+            let location = match (&self.text, &self.image) {
                 (Some(_), _) => "--text".to_owned(),
                 _ => "--image".to_owned(),
             };
-            let (text, picture) = (self.text.clone(), self.image.clone());
+            let (text, image) = (self.text.clone(), self.image.clone());
             if text.as_deref().is_some_and(|text| text.trim().is_empty()) {
                 anyhow::bail!("--text is empty; give a search text");
             }
-            return Ok(vec![Query { text, picture, place }]);
+            return Ok(vec![Query { text, image, location }]);
         };
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("{}: cannot be read as text", path.display()))?;
@@ -117,13 +119,13 @@ impl Question {
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut queries = Vec::new();
         for (line, text) in (1..).zip(text.lines()) {
-            let place = format!("{}:{line}", path.display());
+            let location = format!("{}:{line}", path.display());
             if text.trim().is_empty() {
-                anyhow::bail!("{place}: the line is empty; write one query per line");
+                anyhow::bail!("{location}: the line is empty; write one query per line");
             }
             queries.push(match json {
-                true => json_query(text, path, place)?,
-                false => Query { text: Some(text.to_owned()), picture: None, place },
+                true => json_query(text, path, location)?,
+                false => Query { text: Some(text.to_owned()), image: None, location },
             });
         }
         if queries.is_empty() {
@@ -134,7 +136,7 @@ impl Question {
 }
 
 /// Parses a query from a JSON line. An image path is relative to the file's folder.
-fn json_query(line: &str, file: &Path, place: String) -> anyhow::Result<Query> {
+fn json_query(line: &str, file: &Path, location: String) -> anyhow::Result<Query> {
     #[derive(Deserialize)]
     struct Line {
         text: Option<String>,
@@ -142,12 +144,12 @@ fn json_query(line: &str, file: &Path, place: String) -> anyhow::Result<Query> {
         image: Option<PathBuf>,
     }
     let remedy = "write an object with `text` or `question`, or `image`, or both";
-    let read: Line =
-        serde_json::from_str(line).with_context(|| format!("{place}: is not a query; {remedy}"))?;
+    let read: Line = serde_json::from_str(line)
+        .with_context(|| format!("{location}: is not a query; {remedy}"))?;
     let text = read.text.or(read.question).filter(|text| !text.trim().is_empty());
-    let picture = read.image.map(|image| file.parent().unwrap_or(Path::new("")).join(image));
-    if text.is_none() && picture.is_none() {
-        anyhow::bail!("{place}: has no text and no image; {remedy}");
+    let image = read.image.map(|image| file.parent().unwrap_or(Path::new("")).join(image));
+    if text.is_none() && image.is_none() {
+        anyhow::bail!("{location}: has no text and no image; {remedy}");
     }
-    Ok(Query { text, picture, place })
+    Ok(Query { text, image, location })
 }

@@ -32,7 +32,7 @@ pub(super) struct Encoding {
     batch: u16,
     /// Skip entries that the model cannot encode, and print their number
     #[arg(long, requires = "model")]
-    only_encodable: bool,
+    skip_unencodable: bool,
 }
 
 impl Encoding {
@@ -45,22 +45,22 @@ impl Encoding {
         let (Some(model), Some(path)) = (&self.model, entries) else { return Ok(None) };
         let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Document);
         let encoder = JointEncoder::open(model, self.image_model.as_deref(), &prompt)?;
-        tell_advice(&encoder, &prompt);
-        let beside = path.parent().unwrap_or(Path::new(""));
-        let images = self.images.as_deref().unwrap_or(beside).to_owned();
-        let source = Source { encoder, images, only_encodable: self.only_encodable };
+        print_advice(&encoder, &prompt);
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let images = self.images.as_deref().unwrap_or(folder).to_owned();
+        let source = Source { encoder, images, skip_unencodable: self.skip_unencodable };
         // All entries are validated before the first entry is encoded.
-        let (mut rows, mut left_out) = (0, 0);
+        let (mut rows, mut skipped) = (0, 0);
         let mut lines = EntryLines::open(path, first_id)?;
         while let Some(entry) = lines.next() {
             match source.content(&entry?, &lines)? {
                 Some(_) => rows += 1,
-                None => left_out += 1,
+                None => skipped += 1,
             }
         }
-        if left_out > 0 {
+        if skipped > 0 {
             let note =
-                format!("{}: skipped {left_out} entries that cannot be encoded", path.display());
+                format!("{}: skipped {skipped} entries that cannot be encoded", path.display());
             output::note(&note, false);
         }
         if rows == 0 {
@@ -74,14 +74,14 @@ impl Encoding {
 /// The text and image of a key.
 struct Content {
     text: Option<String>,
-    picture: Option<PathBuf>,
+    image: Option<PathBuf>,
 }
 
 /// An encoder and the rules for its entries.
 struct Source {
     encoder: JointEncoder,
     images: PathBuf,
-    only_encodable: bool,
+    skip_unencodable: bool,
 }
 
 impl Source {
@@ -89,14 +89,14 @@ impl Source {
     fn content(&self, entry: &Entry, lines: &EntryLines) -> Result<Option<Content>, MemoryError> {
         let modalities = self.encoder.modalities();
         let text = Some(entry.text()).filter(|text| modalities.text && !text.trim().is_empty());
-        let picture = match entry.payload.get("image").filter(|_| modalities.images) {
+        let image = match entry.payload.get("image").filter(|_| modalities.images) {
             None => None,
-            Some(image) => Some(self.picture(entry.id, image, lines)?),
+            Some(image) => Some(self.image_file(entry.id, image, lines)?),
         };
-        if text.is_some() || picture.is_some() {
-            return Ok(Some(Content { text, picture }));
+        if text.is_some() || image.is_some() {
+            return Ok(Some(Content { text, image }));
         }
-        if self.only_encodable {
+        if self.skip_unencodable {
             return Ok(None);
         }
         let id = entry.id;
@@ -104,22 +104,22 @@ impl Source {
             (true, false, true) => lines.error(
                 format!("the entry {id} has only an image, but the model encodes texts"),
                 "give CLIP as --model, add an --image-model, or skip these entries with \
-                 --only-encodable",
+                 --skip-unencodable",
             ),
             (false, true, _) => lines.error(
                 format!("the entry {id} has no image, but the model encodes images"),
                 "give CLIP or a text encoder as --model, or skip these entries with \
-                 --only-encodable",
+                 --skip-unencodable",
             ),
             _ => lines.error(
                 format!("the entry {id} has no text to encode"),
-                "add a text, or skip these entries with --only-encodable",
+                "add a text, or skip these entries with --skip-unencodable",
             ),
         })
     }
 
     /// The image file of an entry.
-    fn picture(
+    fn image_file(
         &self,
         id: i64,
         image: &serde_json::Value,
@@ -170,14 +170,15 @@ impl EncodedRows {
         let prepared: Vec<_> = contents
             .par_iter()
             .map(|(_, content)| {
-                let (text, picture) = (content.text.as_deref(), content.picture.as_deref());
-                encoder.prepare(Item { text, image: picture })
+                let (text, image) = (content.text.as_deref(), content.image.as_deref());
+                encoder.prepare(Item { text, image })
             })
             .collect();
         let mut items = Vec::with_capacity(prepared.len());
         for ((item, (line, _)), entry) in prepared.into_iter().zip(&contents).zip(&entries) {
-            let place = format!("{}:{line}: the entry {}", self.lines.path().display(), entry.id);
-            items.push(item.map_err(|e| MemoryError::Rows(format!("{place}: {e}").into()))?);
+            let location =
+                format!("{}:{line}: the entry {}", self.lines.path().display(), entry.id);
+            items.push(item.map_err(|e| MemoryError::Rows(format!("{location}: {e}").into()))?);
         }
         let keys = encoder.encode(&items).map_err(|error| MemoryError::Rows(error.into()))?;
         Ok(Batch { entries, keys, values: Vec::new() })
@@ -264,7 +265,7 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
     let record = |part: &engram_train::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
         sha256: part.sha256().to_owned(),
-        reads: kinds(part.modalities()).to_owned(),
+        reads: input_kinds(part.modalities()).to_owned(),
         width: part.width(),
         prompt: Some(part.prompt().to_owned()).filter(|prompt| !prompt.is_empty()),
     };
@@ -272,7 +273,7 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
 }
 
 /// The inputs of an encoder, as text.
-pub(super) fn kinds(modalities: Modalities) -> &'static str {
+pub(super) fn input_kinds(modalities: Modalities) -> &'static str {
     match (modalities.text, modalities.images) {
         (true, true) => "text and pictures",
         (true, false) => "text",
@@ -292,7 +293,7 @@ pub(in crate::cli) fn check_model(
         let note = format!(
             "warning: {folder} does not name the model of its keys; \
              scores are valid only if the model is {}",
-            named(&own)
+            names_with_hashes(&own)
         );
         output::note(&note, false);
         return Ok(());
@@ -303,8 +304,8 @@ pub(in crate::cli) fn check_model(
     if hashes(&own) != hashes(of_memory) {
         anyhow::bail!(
             "{folder}: its keys come from {}, not {}; give that model, or rebuild the memory",
-            named(of_memory),
-            named(&own)
+            names_with_hashes(of_memory),
+            names_with_hashes(&own)
         );
     }
     Ok(())
@@ -333,14 +334,14 @@ pub(in crate::cli) fn prompt_choice(name: Option<&str>, role: PromptChoice) -> P
 }
 
 /// Prints notes about the use of the models.
-pub(in crate::cli) fn tell_advice(encoder: &JointEncoder, prompt: &PromptChoice) {
+pub(in crate::cli) fn print_advice(encoder: &JointEncoder, prompt: &PromptChoice) {
     for line in encoder.parts().iter().flat_map(|part| part.notes(prompt)) {
         output::note(&format!("note: {line}"), false);
     }
 }
 
 /// The names of encoders with the first 12 digits of their hashes.
-fn named(records: &[EncoderRecord]) -> String {
+fn names_with_hashes(records: &[EncoderRecord]) -> String {
     let name = |record: &EncoderRecord| {
         let hash = record.sha256.get(..12).unwrap_or(&record.sha256);
         format!("{} (SHA-256 {hash}…)", record.name)

@@ -24,7 +24,7 @@ const RECALL_AT_10: MetricInfo =
 
 /// The metrics of a set of questions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+pub struct QuestionMetrics {
     /// The set: `held_out`, or `held_out, kg` for questions about one source.
     pub questions: String,
     /// The fraction of correct answers.
@@ -39,12 +39,12 @@ pub struct Figures {
 pub const ALL: &str = "all";
 
 /// Whether an answer equals one of the reference answers.
-pub fn is_right(said: &str, answers: &[String]) -> bool {
-    let said = said.trim().to_lowercase();
-    answers.iter().any(|answer| answer.trim().to_lowercase() == said)
+pub fn is_correct(answer: &str, references: &[String]) -> bool {
+    let answer = answer.trim().to_lowercase();
+    references.iter().any(|reference| reference.trim().to_lowercase() == answer)
 }
 
-impl Figures {
+impl QuestionMetrics {
     /// Measures questions about facts that only the memory contains: all, by part, and by part and
     /// source. Intervals resample whole images.
     pub fn of_parts(corpus: &Corpus, asked: &[&Example], answers: &Answers) -> Vec<Self> {
@@ -65,9 +65,9 @@ impl Figures {
     }
 
     /// The metrics for the trainer: `exact_match` of all questions, `exact_match/held_out`, ….
-    pub fn evaluation(figures: &[Self]) -> Evaluation {
+    pub fn evaluation(of_parts: &[Self]) -> Evaluation {
         let (mut metrics, mut counts) = (Vec::new(), Vec::new());
-        for of_part in figures {
+        for of_part in of_parts {
             let part = match of_part.questions.as_str() {
                 ALL => String::new(),
                 part => format!("/{}", part.replace(", ", "/")),
@@ -90,11 +90,11 @@ impl Figures {
         answers: &Answers,
         rows: &[usize],
     ) -> Self {
-        let pictures: Vec<Option<usize>> = rows.iter().map(|row| asked[*row].picture).collect();
-        let resampling = Resampling::by_group("picture", &pictures);
+        let images: Vec<Option<usize>> = rows.iter().map(|row| asked[*row].image).collect();
+        let resampling = Resampling::by_group("image", &images);
         let options = BootstrapOptions::default();
         // Recall is undefined without a memory, and recall@10 with fewer than ten entries.
-        let read = rows.iter().map(|row| answers.read[*row].len()).max().unwrap_or(0);
+        let read = rows.iter().map(|row| answers.retrieved[*row].len()).max().unwrap_or(0);
         let measure = |info: &MetricInfo, k: usize, holds: &dyn Fn(usize) -> bool| {
             let values: Vec<f64> =
                 rows.iter().map(|row| if holds(*row) { 1.0 } else { 0.0 }).collect();
@@ -107,11 +107,11 @@ impl Figures {
         };
         let found = |row: usize, k: usize| {
             let own = asked[row].own.map(|own| corpus.items[own].entry.id);
-            answers.read[row].iter().take(k).any(|id| Some(*id) == own)
+            answers.retrieved[row].iter().take(k).any(|id| Some(*id) == own)
         };
         Self {
             exact_match: measure(&EXACT_MATCH, 0, &|row| {
-                is_right(&answers.texts[row], &asked[row].answers)
+                is_correct(&answers.texts[row], &asked[row].answers)
             }),
             recall_at_1: measure(&RECALL_AT_1, 1, &|row| found(row, 1)),
             recall_at_10: measure(&RECALL_AT_10, 10, &|row| found(row, 10)),

@@ -1,6 +1,6 @@
 """Measures faiss-cpu and usearch on the keys and queries of `engram bench memory`, which starts this script.
 
-Usage: peers.py KEYS QUERIES WIDTH THREADS [hnsw]. KEYS and QUERIES are files of f32 rows.
+Usage: baselines.py KEYS QUERIES WIDTH THREADS [hnsw]. KEYS and QUERIES are files of f32 rows.
 The first printed line lists the available indexes. Then each line `INDEX K` on standard input runs
 a search and prints `SECONDS RECALL`. The recall is relative to faiss's exact search.
 """

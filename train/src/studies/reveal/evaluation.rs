@@ -11,11 +11,11 @@ use rand_chacha::ChaCha8Rng;
 
 use super::answers::Answers;
 use super::corpus::Example;
-use super::evidence::{Case, Credit, area, order};
+use super::evidence::{AttributionCase, Credit, area, order};
 use super::forward::Forward;
 use super::identity::Identity;
 use super::retriever::Retriever;
-use super::run::{TOKENIZER, Tested, in_study, settings, tested};
+use super::run::{TOKENIZER, TestAnswer, in_study, settings, test_answers};
 use super::run_memory::Encoding;
 use super::study::RevealStudy;
 use crate::checksums::check_checksums;
@@ -39,7 +39,7 @@ pub struct FinishedRun {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeletionAreas {
     /// The index of the question's image.
-    pub picture: Option<usize>,
+    pub image: Option<usize>,
     /// By descending exact credit (leave-one-out).
     pub exact: f64,
     /// By descending credit estimated from the gradient.
@@ -81,16 +81,20 @@ impl FinishedRun {
     ///
     /// # Errors
     /// Errors of opening the memory; an error for a source that it does not have.
-    pub fn ask(&self, k: Option<usize>, without_sources: &[String]) -> Result<Vec<Tested>> {
-        let ask = || -> StudyResult<Vec<Tested>> {
+    pub fn evaluate(
+        &self,
+        k: Option<usize>,
+        without_sources: &[String],
+    ) -> Result<Vec<TestAnswer>> {
+        let evaluate = || -> StudyResult<Vec<TestAnswer>> {
             let k = k.unwrap_or(self.study.forward(&self.model, None).k);
             let retriever = self.retriever(k, without_sources)?;
             let forward = Forward { k, ..self.study.forward(&self.model, retriever.as_ref()) };
             let asked: Vec<&Example> = self.encoding.corpus.test.iter().collect();
             let answers = Answers::of(&forward, &asked, &Stop::default())?;
-            Ok(tested(&self.encoding.corpus, &asked, &answers))
+            Ok(test_answers(&self.encoding.corpus, &asked, &answers))
         };
-        ask().map_err(in_study("evaluating a finished run again"))
+        evaluate().map_err(in_study("evaluating a finished run again"))
     }
 
     /// Deletes retrieved entries of test questions, by credit and at random. `questions` questions,
@@ -154,7 +158,7 @@ fn deleted(
     let (sequencer, mode) = (forward.sequencer, Mode::inference());
     let forward = Forward { reencoded: 0, ..*forward };
     let texts = [sequencer.question(&example.text)?.0];
-    let views = [example.picture.map(|picture| (picture, example.view))];
+    let views = [example.image.map(|image| (image, example.view))];
     let base = forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
     let query = forward.model.query(&base, &mode)?;
     let reading = forward.reading(&forward.search(&query, &[])?);
@@ -164,11 +168,11 @@ fn deleted(
     let mut random: Vec<usize> = (0..reading[0].len()).collect();
     random.shuffle(rng);
     let target = sequencer.generated(&answer.tokens);
-    let case = Case { forward, base, query, reading, target };
+    let case = AttributionCase { forward, base, query, reading, target };
     let Credit { exact, gradient, .. } = case.credit()?;
     let area_by = |order: &[usize]| Ok::<_, StudyError>(area(&case.curves(order)?.deletion));
     Ok(DeletionAreas {
-        picture: example.picture,
+        image: example.image,
         exact: area_by(&order(&exact))?,
         gradient: area_by(&order(&gradient))?,
         random: area_by(&random)?,

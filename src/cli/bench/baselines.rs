@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::super::output;
 
 /// The Python process that runs faiss and usearch.
-pub(super) struct Peers {
+pub(super) struct Baselines {
     process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -24,7 +24,7 @@ struct Hello {
     about: serde_json::Map<String, serde_json::Value>,
 }
 
-impl Peers {
+impl Baselines {
     /// Starts the process. Prints a note and returns `None` if Python or both libraries are
     /// missing.
     pub(super) fn start(
@@ -34,7 +34,7 @@ impl Peers {
         hnsw: bool,
     ) -> anyhow::Result<Option<Self>> {
         let mut command = Command::new(python);
-        command.arg("-c").arg(include_str!("../../../memory/benches/peers.py"));
+        command.arg("-c").arg(include_str!("../../../memory/benches/baselines.py"));
         command.args([folder.join("keys.f32"), folder.join("queries.f32")]);
         command.arg(width.to_string());
         command.arg(rayon::current_num_threads().to_string());
@@ -75,7 +75,7 @@ impl Peers {
     }
 }
 
-impl Drop for Peers {
+impl Drop for Baselines {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -19,14 +19,14 @@ const EVALUATED_SEED: u64 = 1;
 const HALF: [f32; 3] = [0.5; 3];
 
 /// The training images, each with a distinct name.
-pub struct ShownPictures {
+pub struct ImageSet {
     pictures: Vec<WorldImage>,
     spoken: Vec<usize>,
     size: u32,
     preprocessing: Preprocessing,
 }
 
-impl ShownPictures {
+impl ImageSet {
     /// Loads `count` images of the embedded world, evenly spaced, or all for 0. Views have `size` ×
     /// `size` pixels.
     ///
@@ -142,17 +142,17 @@ mod tests {
 
     #[test]
     fn every_picture_has_a_name_of_its_own_and_138_are_spoken() -> Result<(), DataError> {
-        let all = ShownPictures::new(0, 16)?;
+        let all = ImageSet::new(0, 16)?;
         let names: HashSet<String> = all.names().map(str::to_lowercase).collect();
         assert_eq!((names.len(), all.len(), all.spoken().len()), (1881, 1881, 138));
-        let few = ShownPictures::new(40, 16)?;
+        let few = ImageSet::new(40, 16)?;
         assert_eq!(few.len(), 40);
         Ok(())
     }
 
     #[test]
     fn views_differ_by_split_number_and_seed() -> Result<(), DataError> {
-        let shown = ShownPictures::new(4, 16)?;
+        let shown = ImageSet::new(4, 16)?;
         let validation = shown.evaluated(Split::Validation, 1, 0)?;
         assert_eq!(validation, shown.evaluated(Split::Validation, 1, 0)?);
         assert_eq!(validation.len(), 3 * 16 * 16);

@@ -20,12 +20,12 @@ use engram_eval::vqa::{self, VqaOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::corpus::{Corpus, Example, Judge};
+use super::corpus::{Corpus, Example, MetricKind};
 use crate::study::StudyResult;
 
 /// The metrics of the examples with one kind of metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct DatasetMetrics {
     /// `captions`, `vqa` or `aokvqa`, numbered if there are several files of a kind.
     pub name: String,
     /// The measures, the primary one first.
@@ -33,17 +33,17 @@ pub struct Judged {
 }
 
 /// References and answers, as files in the data set's formats.
-pub struct Sides {
+pub struct ReferencesAndAnswers {
     /// `captions`, `vqa` or `aokvqa`, numbered if there are several files of a kind.
     pub name: String,
     /// The human references: the file's name and content.
-    pub people: (String, String),
+    pub references: (String, String),
     /// The model's answers: the file's name and content.
-    pub model: (String, String),
-    judge: Judge,
+    pub answers: (String, String),
+    kind: MetricKind,
 }
 
-impl Judge {
+impl MetricKind {
     /// The metric for model selection; `None` for exact match and recall.
     pub fn primary_metric(&self) -> Option<&'static str> {
         match self {
@@ -68,28 +68,32 @@ impl Judge {
 ///
 /// # Errors
 /// Errors of reading a data set's file again.
-pub fn sides(corpus: &Corpus, asked: &[&Example], said: &[String]) -> StudyResult<Vec<Sides>> {
+pub fn references_and_answers(
+    corpus: &Corpus,
+    asked: &[&Example],
+    said: &[String],
+) -> StudyResult<Vec<ReferencesAndAnswers>> {
     let mut sides = Vec::new();
-    for (place, judge) in corpus.judges.iter().enumerate() {
-        let own = asked.iter().zip(said).filter(|(example, _)| example.judge == place);
+    for (place, metric_kind) in corpus.metric_kinds.iter().enumerate() {
+        let own = asked.iter().zip(said).filter(|(example, _)| example.metric_kind == place);
         let own: Vec<(&Example, &str)> = own.map(|(one, said)| (*one, said.as_str())).collect();
-        let (kind, [people_file, model_file]) = judge.kind();
-        let (people, model) = match judge {
-            Judge::Entries => continue,
+        let (kind, [people_file, model_file]) = metric_kind.kind();
+        let (people, model) = match metric_kind {
+            MetricKind::Entries => continue,
             _ if own.is_empty() => continue,
-            Judge::Captions => captions(&own),
-            Judge::Vqa(file) => vqa_sides(file, &own)?,
-            Judge::Aokvqa(file) => aokvqa_sides(file, &own)?,
+            MetricKind::Captions => captions(&own),
+            MetricKind::Vqa(file) => vqa_sides(file, &own)?,
+            MetricKind::Aokvqa(file) => aokvqa_sides(file, &own)?,
         };
-        let before = corpus.judges[..place].iter().filter(|judge| judge.kind().0 == kind).count();
+        let before = corpus.metric_kinds[..place].iter().filter(|one| one.kind().0 == kind).count();
         let name = match before {
             0 => kind.to_owned(),
             before => format!("{kind}-{}", before + 1),
         };
-        sides.push(Sides {
-            people: (format!("{name}-{people_file}.json"), people.to_string()),
-            model: (format!("{name}-{model_file}.json"), model.to_string()),
-            judge: judge.clone(),
+        sides.push(ReferencesAndAnswers {
+            references: (format!("{name}-{people_file}.json"), people.to_string()),
+            answers: (format!("{name}-{model_file}.json"), model.to_string()),
+            kind: metric_kind.clone(),
             name,
         });
     }
@@ -102,41 +106,43 @@ pub fn sides(corpus: &Corpus, asked: &[&Example], said: &[String]) -> StudyResul
 /// Errors of the evaluation, with the data set's file.
 pub fn check(corpus: &Corpus) -> StudyResult<()> {
     let asked: Vec<&Example> = corpus.validation.iter().chain(&corpus.test).collect();
-    for Sides { judge, people, .. } in sides(corpus, &asked, &vec![String::new(); asked.len()])? {
-        match &judge {
-            Judge::Entries | Judge::Captions => {}
-            Judge::Vqa(file) => {
-                vqa::read::parse_annotations(&file.display().to_string(), &people.1)?;
+    for ReferencesAndAnswers { kind, references, .. } in
+        references_and_answers(corpus, &asked, &vec![String::new(); asked.len()])?
+    {
+        match &kind {
+            MetricKind::Entries | MetricKind::Captions => {}
+            MetricKind::Vqa(file) => {
+                vqa::read::parse_annotations(&file.display().to_string(), &references.1)?;
             }
-            Judge::Aokvqa(file) => {
-                aokvqa::parse_questions(&file.display().to_string(), &people.1)?;
+            MetricKind::Aokvqa(file) => {
+                aokvqa::parse_questions(&file.display().to_string(), &references.1)?;
             }
         }
     }
     Ok(())
 }
 
-impl Sides {
+impl ReferencesAndAnswers {
     /// Computes the metrics, as `engram eval` does from the two files.
     ///
     /// # Errors
     /// Errors of the evaluation.
-    pub fn measure(&self) -> StudyResult<Judged> {
-        let ((people_name, people), (model_name, model)) = (&self.people, &self.model);
-        let evaluation = match self.judge {
-            Judge::Entries => return Err("entries have no reference files".into()),
-            Judge::Captions => {
+    pub fn measure(&self) -> StudyResult<DatasetMetrics> {
+        let ((people_name, people), (model_name, model)) = (&self.references, &self.answers);
+        let evaluation = match self.kind {
+            MetricKind::Entries => return Err("entries have no reference files".into()),
+            MetricKind::Captions => {
                 let annotations = caption::parse_annotations(people_name, people.as_bytes())?;
                 let results = caption::parse_results(model_name, model.as_bytes())?;
                 report::report(annotations, results, &Default::default())?.evaluation
             }
-            Judge::Vqa(_) => {
+            MetricKind::Vqa(_) => {
                 let annotations = vqa::read::parse_annotations(people_name, people)?;
                 let results = vqa::read::parse_results(model_name, model)?;
                 let (people, model) = ((&**people_name, &*annotations), (&**model_name, &results));
                 vqa::evaluate(people, model, &VqaOptions::default())?.evaluation
             }
-            Judge::Aokvqa(_) => {
+            MetricKind::Aokvqa(_) => {
                 let questions = aokvqa::parse_questions(people_name, people)?;
                 let predictions = aokvqa::parse_predictions(model_name, model)?;
                 let model = (&**model_name, &predictions);
@@ -145,7 +151,7 @@ impl Sides {
         };
         let mut measures = vec![evaluation.primary];
         measures.extend(evaluation.secondary);
-        Ok(Judged { name: self.name.clone(), measures })
+        Ok(DatasetMetrics { name: self.name.clone(), measures })
     }
 }
 

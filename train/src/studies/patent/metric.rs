@@ -9,7 +9,7 @@ use engram_eval::result::Measure;
 ///
 /// # Errors
 /// [`EvalError`] if there are fewer than two rows, or a row has no score.
-pub fn figure(rows: &[PhrasePair], scores: &[f64]) -> Result<Measure, EvalError> {
+pub fn pearson_measure(rows: &[PhrasePair], scores: &[f64]) -> Result<Measure, EvalError> {
     let gold: Vec<GoldRow> = rows
         .iter()
         .map(|row| GoldRow {
@@ -32,7 +32,7 @@ pub fn figure(rows: &[PhrasePair], scores: &[f64]) -> Result<Measure, EvalError>
 }
 
 /// Formats a metric as `0.7656 [0.7291, 0.7980]`.
-pub fn in_words(measure: &Measure) -> String {
+pub fn format_measure(measure: &Measure) -> String {
     match measure.ci95 {
         Some([Some(low), Some(high)]) => format!("{:.4} [{low:.4}, {high:.4}]", measure.value),
         _ => format!("{:.4}", measure.value),
