@@ -40,7 +40,7 @@ fn triples_passages_and_questions_are_written() {
     let folder = folder.path();
     files(folder);
     let wikidata = "data entries wikidata edges.txt --labels labels.json";
-    refused(folder, &format!("{wikidata} --out w.jsonl"), "edges.txt, line 1: the object Q5 is no");
+    refused(folder, &format!("{wikidata} --out w.jsonl"), "edges.txt:1: the object Q5 is no");
     assert!(!folder.join("w.jsonl").exists());
     let wikidata = &format!("{wikidata} --keep-ids");
     let counts = done(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl --json"));
@@ -70,7 +70,7 @@ fn a_fault_leaves_no_file() {
     let folder = folder.path();
     files(folder);
     let before = fs::read_dir(folder).unwrap().count();
-    refused(folder, "data entries web a.tsv b.tsv --out o", "b.tsv, line 2: expected 2 columns");
+    refused(folder, "data entries web a.tsv b.tsv --out o", "b.tsv:2: expected 2 columns");
     refused(
         folder,
         "data entries web a.tsv --min-characters 9 --out o",

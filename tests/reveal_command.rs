@@ -92,21 +92,17 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
         assert_eq!((&reply["response"], &reply["answers"]), (&told["response"], &told["answers"]));
     }
     for (was, is, named) in [
-        ("smell of", "taste of", "told.jsonl, line 1: the question is not"),
+        ("smell of", "taste of", "told.jsonl:1: the question is not"),
         ("\"view\":2", "\"view\":9", "image not found"),
         ("\"haystack\":[", "\"haystack\":[1000000,", "use a haystack of this memory"),
-        (
-            "\"haystack\":[",
-            "\"haystack\":[1000000,",
-            "told.jsonl, line 1: no entry has the id 1000000",
-        ),
-        ("\"haystack\":[", "\"haystack\":[],\"was\":[", "line 1: has no entries in `haystack`"),
-        ("\"haystack\":[", "\"haystack\":[7,7,", "told.jsonl, line 1: the entry 7 occurs twice"),
-        ("\"seed\":1", "\"seed\":7", "told.jsonl, line 1: is about the world of seed 7"),
+        ("\"haystack\":[", "\"haystack\":[1000000,", "told.jsonl:1: no entry has the id 1000000"),
+        ("\"haystack\":[", "\"haystack\":[],\"was\":[", ":1: has no entries in `haystack`"),
+        ("\"haystack\":[", "\"haystack\":[7,7,", "told.jsonl:1: the entry 7 occurs twice"),
+        ("\"seed\":1", "\"seed\":7", "told.jsonl:1: is about the world of seed 7"),
         (
             "\"1-in-10-1\"",
             "\"1-in-10-0\"",
-            "told.jsonl, line 2: the id `1-in-10-0` is already used in line 1",
+            "told.jsonl:2: the id `1-in-10-0` is already used in line 1",
         ),
     ] {
         fs::write(at.join("world/told.jsonl"), text.replace(was, is)).unwrap();
@@ -128,14 +124,14 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     ] {
         fs::write(at.join("bad.jsonl"), format!("\u{feff}{line}\n")).unwrap();
         let predict = "predict run --input bad.jsonl --output x.jsonl";
-        refused(at, predict, "bad.jsonl, line 1");
+        refused(at, predict, "bad.jsonl:1");
         refused(at, predict, named);
         assert!(!at.join("x.jsonl").exists());
     }
     fs::write(at.join("bad.jsonl"), "\n").unwrap();
     refused(at, "predict run --input bad.jsonl --output x.jsonl", "the file is empty");
     fs::write(at.join("bad.jsonl"), b"\n\xff\n").unwrap();
-    refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl, line 2: not UTF-8");
+    refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl:2: is not UTF-8");
 
     // No input is overwritten.
     let few = fs::read(at.join("world/few.jsonl")).unwrap();

@@ -14,6 +14,9 @@ use crate::{Location, TextError, shortened};
 /// Maximum length of a quotation from a file in a message, in characters.
 const QUOTED: usize = 200;
 
+/// The remedy for a JSON lines file with other content.
+pub const ONE_OBJECT: &str = "write one JSON object per line, with texts as strings";
+
 /// Minimum size in bytes of the block that a thread reads at a time.
 const BLOCK: usize = 1 << 16;
 

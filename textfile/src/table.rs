@@ -172,7 +172,8 @@ impl<'r> Table<'r> {
         TextError::Malformed { location: self.location(), reason: reason.into(), remedy }
     }
 
-    fn fields(&self) -> impl Iterator<Item = &str> {
+    /// The fields of the row, unchanged.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
         (0..self.ends.len()).map(|column| self.field(column))
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use engram_textfile::shortened;
 use serde::Serialize;
 
 use super::{
@@ -14,7 +15,7 @@ use crate::items::{Item, Statistic};
 use crate::metric::caption::bleu::BleuStatistics;
 use crate::metric::mean::weighted_mean;
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
-use crate::table::{Align, TextTable, number, shortened};
+use crate::table::{Align, TextTable, number};
 use crate::text::{breakdown, metrics, sources};
 
 /// Index of CIDEr-D in [`CaptionMetrics::values`].

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use engram_eval::aokvqa::{self, AokvqaOptions};
-use engram_eval::source::read_text;
 use engram_eval::vqa::{self, VqaOptions, read};
+use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;

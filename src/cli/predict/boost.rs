@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use clap::Args;
 use engram_data::speech::manifest::Clip;
-use engram_eval::source::read_text;
 use engram_models::speech::boosting::BoostTree;
+use engram_textfile::read_text;
 use engram_train::recognise::{AsrModel, BoostTreeBuilder};
 
 use crate::cli::output;

@@ -11,6 +11,7 @@ use engram_data::DataError;
 use engram_data::world::attributes::Source;
 use engram_durable as durable;
 use engram_eval::result::Measure;
+use engram_textfile::{json_lines, read_text};
 use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
@@ -339,20 +340,12 @@ impl TestAnswer {
     /// Reads a run's `test.jsonl`.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`DataError::Malformed`] with the line.
+    /// [`TextError::Malformed`](engram_textfile::TextError::Malformed) with the line.
     pub fn read(path: &Path) -> Result<Vec<Self>> {
-        let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
-        let line = |(number, line): (usize, &str)| {
-            serde_json::from_str(line).map_err(|error| {
-                TrainError::from(DataError::Malformed {
-                    path: path.into(),
-                    place: Some(format!("line {}", number + 1)),
-                    reason: error.to_string(),
-                    remedy: "use the test.jsonl of a run of this version",
-                })
-            })
-        };
-        text.lines().enumerate().map(line).collect()
+        let (text, file) = (read_text(path)?, path.display().to_string());
+        let remedy = "use the test.jsonl of a run of this version";
+        let rows = json_lines(&file, &text, remedy, |_, row| row)?;
+        Ok(rows.into_iter().flatten().collect())
     }
 
     /// Whether the entry with the answer is among the first `k` retrieved.
