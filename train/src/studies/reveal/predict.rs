@@ -256,7 +256,7 @@ impl Answerer {
     }
 
     /// The first image that does not decode, with its index.
-    pub fn first_broken_image(&self) -> Option<(u64, DataError)> {
+    pub fn first_broken_image(&self) -> Option<(usize, DataError)> {
         let Images::Files(files) = &self.encoding.corpus.images else { return None };
         let checked = files.check().into_iter().enumerate();
         checked.into_iter().find_map(|(place, checked)| Some((place, checked.err()?)))

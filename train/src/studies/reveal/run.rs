@@ -7,7 +7,6 @@
 
 use std::path::Path;
 
-use engram_data::DataError;
 use engram_data::world::attributes::Source;
 use engram_durable as durable;
 use engram_eval::result::Measure;
@@ -358,8 +357,7 @@ impl RevealSummary {
     /// Reads the summary of a finished run.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`DataError::Malformed`] for a summary that is broken or of another
-    /// version.
+    /// [`TrainError::Io`]; [`TrainError::Data`] for a summary that is broken or of another version.
     pub fn read(run: &Path) -> Result<Self> {
         read_summary(&run.join(SUMMARY))
     }
