@@ -10,6 +10,7 @@ use std::error::Error;
 use engram::candle::{DType, Device};
 use engram::data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram::data::world::questions::Split;
+use engram::infer::asr::AsrModel;
 use engram::models::ModelError;
 use engram::models::avformer::{Avformer, AvformerConfig};
 use engram::models::gradients::Gradients;
@@ -17,7 +18,6 @@ use engram::models::kernels::Mode;
 use engram::models::params::{ParameterBuilder, ParameterGroup};
 use engram::train::optimiser::{self, StepSize};
 use engram::train::recipe::OptimiserSettings;
-use engram::train::recognise::AsrModel;
 
 const NAMES: usize = 8;
 const CLIPS: usize = 16;
@@ -39,10 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let names = Audiovisual::new(NAMES, 1)?;
     let clips = |split| {
         let clips = (0..CLIPS).map(|number| names.clip(split, number, &NoiseSettings::clean()));
-        let (sounds, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
+        let (audio, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
         let texts = texts.iter().map(|text| asr_model.tokens_of(text));
         // The layers before the first adapter are computed once.
-        let embedded = asr_model.embed(avformer.asr_model(), &sounds, 0)?;
+        let embedded = asr_model.embed(avformer.asr_model(), &audio, 0)?;
         Ok::<_, Box<dyn Error>>((embedded, texts.collect::<Result<Vec<_>, _>>()?))
     };
     let (training, test) = (clips(Split::Train)?, clips(Split::Test)?);

@@ -14,13 +14,13 @@ use engram::eval::wer::read::Pairs;
 use engram::eval::wer::report::{WerOptions, evaluate};
 use engram::eval::wer::tokens::TokenUnit;
 
-const SAID: [&str; 4] = [
+const REFERENCES: [&str; 4] = [
     "The colour of the kite is blue.",
     "It's twenty-five dollars, isn't it?",
     "Look at the airplane!",
     "Mr. Smith doesn't know",
 ];
-const HEARD: [&str; 4] = [
+const HYPOTHESES: [&str; 4] = [
     "the color of the kite is blue",
     "it is $25 isn't it",
     "look at the dragon",
@@ -28,7 +28,7 @@ const HEARD: [&str; 4] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let pairs = Pairs::new(&SAID, &HEARD)?;
+    let pairs = Pairs::new(&REFERENCES, &HYPOTHESES)?;
     for normaliser in [Normaliser::None, Normaliser::WhisperEnglish] {
         let report = evaluate(&pairs, &WerOptions { normaliser, ..WerOptions::default() })?;
         let wer = &report.evaluation.primary;
@@ -38,18 +38,19 @@ fn main() -> Result<(), Box<dyn Error>> {
             report.evaluation.normaliser, wer.value, interval.low, interval.high, wer.n
         );
     }
-    for (said, heard) in SAID.iter().zip(HEARD) {
-        let [said, heard] = [*said, heard].map(|text| Normaliser::WhisperEnglish.normalise(text));
-        println!("{}", aligned(&said, &heard));
+    for (reference, hypothesis) in REFERENCES.iter().zip(HYPOTHESES) {
+        let [reference, hypothesis] =
+            [*reference, hypothesis].map(|text| Normaliser::WhisperEnglish.normalise(text));
+        println!("{}", aligned(&reference, &hypothesis));
     }
     Ok(())
 }
 
 /// The alignment on one line: `airplane>dragon` is a substitution, `-the` a deletion, `+a` an
 /// insertion.
-fn aligned(said: &str, heard: &str) -> String {
-    let (mut words, mut others) = (said.split_whitespace(), heard.split_whitespace());
-    let shown = align(TokenUnit::Word, said, heard).into_iter().filter_map(|edit| {
+fn aligned(reference: &str, hypothesis: &str) -> String {
+    let (mut words, mut others) = (reference.split_whitespace(), hypothesis.split_whitespace());
+    let edits = align(TokenUnit::Word, reference, hypothesis).into_iter().filter_map(|edit| {
         Some(match edit {
             Edit::Hit => others.next().and(words.next())?.to_owned(),
             Edit::Substitution => format!("{}>{}", words.next()?, others.next()?),
@@ -57,5 +58,5 @@ fn aligned(said: &str, heard: &str) -> String {
             Edit::Insertion => format!("+{}", others.next()?),
         })
     });
-    shown.collect::<Vec<_>>().join(" ")
+    edits.collect::<Vec<_>>().join(" ")
 }

@@ -6,6 +6,7 @@
 //! - [`models`]: differentiable models with fused kernels and checked gradients
 //! - [`memory`]: a key/value memory: generations on disk, edits, search (builds without candle)
 //! - [`data`]: data readers, tokenisers, folds, weights from the hub, the embedded world
+//! - [`infer`]: transcription and encoding with trained models
 //! - [`train`]: recipes, the training loop, the studies
 //! - [`eval`]: metrics with intervals (builds without candle)
 //!
@@ -23,6 +24,7 @@ pub mod plot;
 pub use candle_core as candle;
 pub use engram_data as data;
 pub use engram_eval as eval;
+pub use engram_infer as infer;
 pub use engram_memory as memory;
 pub use engram_models as models;
 pub use engram_train as train;

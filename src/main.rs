@@ -66,12 +66,12 @@ fn leave_small_operations_to_one_thread() {
 }
 
 /// Turns transparent huge pages (2 MB) on or off for this process. The system's default is on.
-fn use_huge_pages(wanted: bool) {
+fn use_huge_pages(enabled: bool) {
     #[cfg(target_os = "linux")]
     // If the kernel refuses, only the memory use is higher.
-    let _ = rustix::thread::disable_transparent_huge_pages(!wanted);
+    let _ = rustix::thread::disable_transparent_huge_pages(!enabled);
     #[cfg(not(target_os = "linux"))]
-    let _ = wanted;
+    let _ = enabled;
 }
 
 /// Makes the allocator keep freed pages instead of returning them after 10 ms. The next step needs

@@ -25,7 +25,7 @@ use crate::plot::{
 };
 
 /// Number of segments of a waveform plot; each shows its lowest and highest sample.
-const PARTS: usize = 600;
+const SEGMENTS: usize = 600;
 /// Pixels between images.
 const GAP: u32 = 8;
 
@@ -80,13 +80,13 @@ pub fn heatmap(
 /// # Errors
 /// Same as [`draw_lines`].
 pub fn waveform(samples: &[f32], rate: u32) -> Result<CellOutput, PlotError> {
-    let of_part = samples.len().div_ceil(PARTS).max(1);
+    let segment_length = samples.len().div_ceil(SEGMENTS).max(1);
     let mut points = Vec::new();
-    for (part, samples) in samples.chunks(of_part).enumerate() {
-        let seconds = (part * of_part) as f64 / f64::from(rate);
-        let least = samples.iter().copied().fold(f32::INFINITY, f32::min);
-        let most = samples.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        points.extend([least, most].map(|peak| (seconds, f64::from(peak))));
+    for (segment, samples) in samples.chunks(segment_length).enumerate() {
+        let seconds = (segment * segment_length) as f64 / f64::from(rate);
+        let low = samples.iter().copied().fold(f32::INFINITY, f32::min);
+        let high = samples.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        points.extend([low, high].map(|peak| (seconds, f64::from(peak))));
     }
     let line = Line { markers: false, ..Line::new("", points) };
     lines(["seconds", "amplitude"].map(Axis::linear), &[line], Legend::None)
@@ -139,16 +139,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_markdown_whatever_a_cell_holds() {
-        let shown = table(["said", "n"], [["a | b\nc".to_owned(), "2".to_owned()]]);
-        assert_eq!(shown.content, "| said | n |\n| --- | --- |\n| a \\| b c | 2 |\n");
+    fn table_cells_are_escaped_for_markdown() {
+        let output = table(["text", "n"], [["a | b\nc".to_owned(), "2".to_owned()]]);
+        assert_eq!(output.content, "| text | n |\n| --- | --- |\n| a \\| b c | 2 |\n");
     }
 
     #[test]
-    fn images_stand_beside_each_other() {
+    fn images_are_side_by_side() {
         let one = RgbImage::from_pixel(4, 2, image::Rgb([255, 0, 0]));
-        let shown = images(&[one.clone(), one], 10).expect("drawn");
-        let png = STANDARD.decode(&shown.content).expect("base64");
+        let output = images(&[one.clone(), one], 10).expect("drawn");
+        let png = STANDARD.decode(&output.content).expect("base64");
         let read = image::load_from_memory(&png).expect("an image").to_rgb8();
         assert_eq!(read.dimensions(), (20 + GAP + 20, 10));
         let colours = [0, 20, 20 + GAP].map(|x| read.get_pixel(x, 5).0);
@@ -159,9 +159,9 @@ mod tests {
     fn a_waveform_has_its_seconds_and_peaks() {
         let samples: Vec<f32> =
             (0..32_000).map(|at| if at % 2 == 0 { 0.5 } else { -0.5 }).collect();
-        let shown = waveform(&samples, 16_000).expect("drawn");
-        assert_eq!(shown.mime, "image/svg+xml");
-        assert!(shown.content.contains("seconds") && shown.content.contains("\n2.0\n"));
-        assert_eq!(shown.content.matches("<circle").count(), 0);
+        let output = waveform(&samples, 16_000).expect("drawn");
+        assert_eq!(output.mime, "image/svg+xml");
+        assert!(output.content.contains("seconds") && output.content.contains("\n2.0\n"));
+        assert_eq!(output.content.matches("<circle").count(), 0);
     }
 }

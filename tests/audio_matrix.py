@@ -238,7 +238,7 @@ def other():
     case(ffmpeg("speech.caf"), refused=True)
     case(ffmpeg("speech.au"), refused=True)
     case(ffmpeg("speech.wma"), refused=True)
-    case(write("text.wav", b"this is a text and no sound at all\n" * 40), refused=True)
+    case(write("text.wav", b"this is a text and not audio at all\n" * 40), refused=True)
     case(write("zeros.mp3", bytes(100_000)), refused=True)
 
 
@@ -254,21 +254,21 @@ def reference(path):
 def compare(ours):
     failed = read_files = 0
     for path, tolerance, seconds, may_be_refused in cases:
-        number, told = ours[path]
-        wanted, share = reference(path)
+        number, message = ours[path]
+        expected, share = reference(path)
         if seconds is not None:
-            wanted = round(seconds * RATE)
+            expected = round(seconds * RATE)
         if number == "refused":
-            good = may_be_refused and told.startswith(path) and len(told) < 300
+            good = may_be_refused and message.startswith(path) and len(message) < 300
         else:
             read_files += 1
-            same_length = abs(int(number) - wanted) <= tolerance
-            # If ffmpeg's length is wrong, its second half is other audio.
-            same_sound = seconds is not None or abs(float(told) - share) < 0.02
-            good = same_length and same_sound
+            same_length = abs(int(number) - expected) <= tolerance
+            # If ffmpeg's length is wrong, its second half has other audio.
+            same_audio = seconds is not None or abs(float(message) - share) < 0.02
+            good = same_length and same_audio
         if not good:
             failed += 1
-            print(f"FAILED {path}: {number} {told}; expected {wanted} {share:.4f}")
+            print(f"FAILED {path}: {number} {message}; expected {expected} {share:.4f}")
     print(f"{len(cases)} files: {read_files} read, {len(cases) - read_files} refused, {failed} failed")
     return failed == 0 and len(cases) >= 60
 
@@ -285,7 +285,7 @@ def main():
         for kind in (wav, flac, mp3, ogg, mp4, other):
             kind()
         lines = run(program, *(path for path, *_ in cases)).decode().splitlines()
-        ours = {path: (number, told) for path, number, told in (line.split("\t", 2) for line in lines)}
+        ours = {path: (number, message) for path, number, message in (line.split("\t", 2) for line in lines)}
         if os.environ.get("KEEP"):
             shutil.copytree(folder, os.environ["KEEP"], dirs_exist_ok=True)
         if len(ours) != len(cases):

@@ -15,7 +15,7 @@ fn recipe(name: &str) -> String {
     format!("{}/train/recipes/{name}/tiny.toml", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn models(folder: &Path) {
+fn train_models(folder: &Path) {
     let (speech, clip) = (recipe("speech"), recipe("clip"));
     done(
         folder,
@@ -34,19 +34,19 @@ fn models(folder: &Path) {
 }
 
 #[test]
-fn clips_are_heard_and_seen_from_files() {
+fn clips_from_files_are_transcribed_with_images() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    models(folder);
+    train_models(folder);
     let train = format!(
         "train avformer --recipe {} --tiny --quiet --set model.asr_model=speech \
          --set model.image_encoder=clip --set phase.adapters.steps=2 --set phase.projection.steps=2 \
          --set optimiser.learning_rate=0.05",
         recipe("avformer")
     );
-    let told = done(folder, &format!("{train} --run run"));
-    for wanted in ["noisy        right", "WER(right) − WER(wrong)", "frozen and unchanged"] {
-        assert!(told.contains(wanted), "{told}");
+    let printed = done(folder, &format!("{train} --run run"));
+    for part in ["noisy        right", "WER(right) − WER(wrong)", "frozen and unchanged"] {
+        assert!(printed.contains(part), "{printed}");
     }
 
     done(folder, "data audiovisual seen --count 16 --names 8");
@@ -60,9 +60,9 @@ fn clips_are_heard_and_seen_from_files() {
     // The texts equal the texts of the run's own test.
     let predict = "predict --asr-model speech --adapters run --quiet --input seen/clips.jsonl";
     done(folder, &format!("{predict} --output hyp.tsv"));
-    let heard = String::from_utf8(read("hyp.tsv")).unwrap();
+    let transcripts = String::from_utf8(read("hyp.tsv")).unwrap();
     let own = String::from_utf8(read("run/test/noisy.right_frames.tsv")).unwrap();
-    assert_eq!(heard.strip_prefix("id\ttext\n").unwrap(), own);
+    assert_eq!(transcripts.strip_prefix("id\ttext\n").unwrap(), own);
     // Without frames no image encoder is needed.
     fs::rename(folder.join("clip"), folder.join("elsewhere")).unwrap();
     refused(folder, &format!("{predict} --output x.tsv"), "clip");
@@ -75,7 +75,7 @@ fn clips_are_heard_and_seen_from_files() {
     let lines = String::from_utf8(read("hyp.jsonl")).unwrap();
     let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert_eq!(line["frames"], 0);
-    refused(folder, &format!("{predict} --output hyp.srt"), "without times");
+    refused(folder, &format!("{predict} --output hyp.srt"), "no subtitle times");
     // An almost untrained ASR model gives empty transcripts.
     refused(
         folder,
@@ -94,39 +94,40 @@ fn clips_are_heard_and_seen_from_files() {
     let manifest = String::from_utf8(read("seen/clips.jsonl")).unwrap();
     let mut lines: Vec<Value> =
         manifest.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    fs::write(folder.join("seen/broken.png"), "no picture").unwrap();
+    fs::write(folder.join("seen/broken.png"), "not an image").unwrap();
     lines[1]["frames"] = serde_json::json!(["broken.png"]);
     lines[2].as_object_mut().unwrap().remove("frames");
     let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
-    fs::write(folder.join("seen/odd.jsonl"), lines.concat()).unwrap();
+    fs::write(folder.join("seen/mixed.jsonl"), lines.concat()).unwrap();
     fs::write(folder.join("seen/bad.jsonl"), lines[1..3].concat()).unwrap();
-    let odd = "predict --asr-model speech --adapters run --input seen/odd.jsonl --output odd.tsv";
-    refused(folder, &format!("{odd} --quiet"), "broken.png");
-    refused(folder, &format!("{odd} --quiet"), "line 2");
-    assert!(!folder.join("odd.tsv").exists());
-    let bad = odd.replace("odd.jsonl", "bad.jsonl");
+    let mixed =
+        "predict --asr-model speech --adapters run --input seen/mixed.jsonl --output mixed.tsv";
+    refused(folder, &format!("{mixed} --quiet"), "broken.png");
+    refused(folder, &format!("{mixed} --quiet"), "line 2");
+    assert!(!folder.join("mixed.tsv").exists());
+    let bad = mixed.replace("mixed.jsonl", "bad.jsonl");
     refused(folder, &format!("{bad} --quiet --on-error skip"), "all 2 clips are skipped");
-    assert!(!folder.join("odd.tsv").exists());
+    assert!(!folder.join("mixed.tsv").exists());
     // Training on these clips also stops or skips them.
     let manifests =
-        ["train", "validation", "test"].map(|key| format!(" --set data.{key}=seen/odd.jsonl"));
-    let learn = train.clone() + &manifests.concat();
-    refused(folder, &format!("{learn} --run files"), "line 3");
+        ["train", "validation", "test"].map(|key| format!(" --set data.{key}=seen/mixed.jsonl"));
+    let train_on_files = train.clone() + &manifests.concat();
+    refused(folder, &format!("{train_on_files} --run files"), "line 3");
     assert!(!folder.join("files").exists());
-    done(folder, &format!("{learn} --on-error skip --run files"));
+    done(folder, &format!("{train_on_files} --on-error skip --run files"));
     let summary: Value = serde_json::from_slice(&read("files/summary.json")).unwrap();
     assert_eq!(summary["skipped"].as_array().unwrap().len(), 6);
-    let told = done(folder, &format!("{odd} --quiet --on-error skip --json"));
-    let summary: Value = serde_json::from_str(&told).unwrap();
+    let printed = done(folder, &format!("{mixed} --quiet --on-error skip --json"));
+    let summary: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((&summary["clips"], &summary["with_frames"]), (&14.into(), &14.into()));
     let skipped = summary["skipped"].to_string();
     assert!(skipped.contains("broken.png") && skipped.contains("has no frames"), "{skipped}");
-    assert_eq!(fs::read_to_string(folder.join("odd.tsv")).unwrap().lines().count(), 15);
-    published_sets_are_learnt_from(folder, &train);
+    assert_eq!(fs::read_to_string(folder.join("mixed.tsv")).unwrap().lines().count(), 15);
+    published_data_sets_train_adapters(folder, &train);
 }
 
 /// Videos with images, in the formats of HowTo100M and VisSpeech, become manifests for a recipe.
-fn published_sets_are_learnt_from(folder: &Path, train: &str) {
+fn published_data_sets_train_adapters(folder: &Path, train: &str) {
     let manifest = fs::read_to_string(folder.join("seen/clips.jsonl")).unwrap();
     let (mut captions, mut list) = (serde_json::Map::new(), String::new());
     list += "key,yt_id,start_time,end_time,annotation\n";
@@ -136,10 +137,10 @@ fn published_sets_are_learnt_from(folder: &Path, train: &str) {
         let video = format!("video{number}");
         let beside = |path: &Value| folder.join("seen").join(path.as_str().unwrap());
         fs::copy(beside(&clip["audio"]), folder.join(format!("videos/{video}.wav"))).unwrap();
-        let pictures = folder.join("frames").join(&video);
-        fs::create_dir_all(&pictures).unwrap();
-        for (place, frame) in clip["frames"].as_array().unwrap().iter().enumerate() {
-            fs::copy(beside(frame), pictures.join(format!("{place}.png"))).unwrap();
+        let images = folder.join("frames").join(&video);
+        fs::create_dir_all(&images).unwrap();
+        for (index, frame) in clip["frames"].as_array().unwrap().iter().enumerate() {
+            fs::copy(beside(frame), images.join(format!("{index}.png"))).unwrap();
         }
         let text = clip["text"].as_str().unwrap();
         let times = serde_json::json!({"start": [0.1], "end": [0.6], "text": [text]});

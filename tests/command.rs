@@ -69,11 +69,11 @@ impl Files {
     }
 
     fn refused_after(&self, name: &str, change: impl Fn(String) -> String, parts: &[&str]) {
-        let whole = std::fs::read(self.path(name)).expect("a file");
+        let original = std::fs::read(self.path(name)).expect("a file");
         self.edit(name, change);
         let (run, data) = (self.path("refused"), format!("data.dir={}", self.path("data")));
         refused(&self.train_arguments(&run, &data, &[]), parts);
-        std::fs::write(self.path(name), whole).expect("a file");
+        std::fs::write(self.path(name), original).expect("a file");
     }
 }
 
@@ -99,7 +99,7 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn a_run_predicts_and_repeats_to_the_byte() {
+fn a_run_predicts_and_a_second_run_has_the_same_bytes() {
     let files = Files::new();
     let data = format!("data.dir={}", files.path("data"));
     let (first, second) = (files.path("first"), files.path("second"));
@@ -124,7 +124,7 @@ fn a_run_predicts_and_repeats_to_the_byte() {
 #[test]
 fn a_killed_run_resumes_to_the_same_bytes() {
     let files = Files::new();
-    let (whole, killed) = (files.path("whole"), files.path("killed"));
+    let (uninterrupted, killed) = (files.path("uninterrupted"), files.path("killed"));
     let variants = "variant=[{name=\"a\"}, {name=\"b\", seed=2}]";
     let long = ["--set", "phase.train.epochs=60", "--set", "data.folds=2", "--set", variants];
     let long = [&long[..], &["--set", "data.combine=stacked"]].concat();
@@ -146,8 +146,8 @@ fn a_killed_run_resumes_to_the_same_bytes() {
     let mut resumed = files.train_arguments(&killed, &data, &long);
     resumed.push("--resume");
     done(&resumed);
-    done(&files.train_arguments(&whole, &data, &long));
-    assert_eq!(contents(Path::new(&killed)), contents(Path::new(&whole)));
+    done(&files.train_arguments(&uninterrupted, &data, &long));
+    assert_eq!(contents(Path::new(&killed)), contents(Path::new(&uninterrupted)));
     let files_of_a_run = [
         "README.md",
         "recipe.toml",
@@ -157,10 +157,10 @@ fn a_killed_run_resumes_to_the_same_bytes() {
         "stacking.json",
     ];
     for name in files_of_a_run {
-        assert!(Path::new(&whole).join(name).is_file(), "no {name}");
+        assert!(Path::new(&uninterrupted).join(name).is_file(), "no {name}");
     }
 
-    refused(&files.train_arguments(&whole, &data, &long), &[&whole, "--resume"]);
+    refused(&files.train_arguments(&uninterrupted, &data, &long), &[&uninterrupted, "--resume"]);
     files.edit("data/train.csv", |text| {
         let row = text.lines().nth(1).expect("a row");
         let mut fields: Vec<&str> = row.split(',').collect();
@@ -171,7 +171,7 @@ fn a_killed_run_resumes_to_the_same_bytes() {
 }
 
 #[test]
-fn variants_are_trained_on_every_fold_weighted_and_stacked() {
+fn variants_are_trained_on_every_fold_then_weighted_and_stacked() {
     let files = Files::new();
     let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
     let apart = "model={group='context', targets_apart=true, passes=1}";
@@ -206,8 +206,8 @@ fn variants_are_trained_on_every_fold_weighted_and_stacked() {
     // Predictions equal the scores of the run.
     let (input, output) = (files.path("data/validation.csv"), files.path("predictions.csv"));
     done(&["predict", &run, "--input", &input, "--output", &output, "--quiet"]);
-    for (found, wanted) in scores(&output).iter().zip(part("validation.csv")) {
-        assert!((found - wanted).abs() < 1e-6);
+    for (found, expected) in scores(&output).iter().zip(part("validation.csv")) {
+        assert!((found - expected).abs() < 1e-6);
     }
     let refuse = |set: &str, parts: &[&str]| {
         let more = ["--set", "data.folds=2", "--set", &variants, "--set", set];
@@ -246,7 +246,7 @@ fn every_layout_and_loss_trains_and_predicts() {
 }
 
 #[test]
-fn bad_rows_are_refused_with_file_and_line() {
+fn invalid_pairs_are_refused_with_file_and_line() {
     let files = Files::new();
     let train = "data/train.csv";
     files.refused_after(train, |t| t.replacen(",target,", ",tarjet,", 1), &["train.csv", "target"]);
@@ -265,7 +265,7 @@ fn bad_rows_are_refused_with_file_and_line() {
 }
 
 #[test]
-fn anchors_in_training_and_validation_rows_are_told_of() {
+fn shared_anchors_of_training_and_validation_give_a_warning() {
     let files = Files::new();
     let lines = |name: &str| std::fs::read_to_string(files.path(name)).expect("a file");
     let (train, validation) = (lines("data/train.csv"), lines("data/validation.csv"));
@@ -386,7 +386,7 @@ fn a_used_run_folder_and_a_folder_without_a_run_are_refused() {
 /// the reference implementation (`sentence-transformers`). Checks tokenizer, model and pooling
 /// together.
 #[test]
-fn zero_shot_minilm_on_the_real_validation_rows() {
+fn zero_shot_minilm_on_the_real_validation_pairs() {
     let Some(data) = std::env::var_os("ENGRAM_DATA") else {
         eprintln!("SKIPPED: set ENGRAM_DATA to the folder of the real data to run this check");
         return;
@@ -398,12 +398,12 @@ fn zero_shot_minilm_on_the_real_validation_rows() {
     done(&["predict", "--encoder", encoder, "--input", &gold, "--output", &output]);
     let report = done(&["eval", "phrase", "--gold", &gold, "--predictions", &output, "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
-    let pearson = report["value"].as_f64().expect("a figure");
+    let pearson = report["value"].as_f64().expect("a number");
     assert!((pearson - 0.5487).abs() < 0.0005, "{pearson}");
 }
 
 #[test]
-fn shells_and_manuals_know_all_commands() {
+fn completions_and_manual_pages_have_all_commands() {
     for (shell, word) in
         [("bash", "complete -F"), ("zsh", "#compdef engram"), ("fish", "complete -c engram")]
     {

@@ -24,7 +24,7 @@ fn documents() -> Vec<(PathBuf, String)> {
 }
 
 fn without_code(text: &str) -> String {
-    let outside = text.split("\n```").enumerate().filter(|(place, _)| place % 2 == 0);
+    let outside = text.split("\n```").enumerate().filter(|(index, _)| index % 2 == 0);
     outside.map(|(_, part)| part).collect::<Vec<_>>().join("\n")
 }
 
@@ -35,13 +35,13 @@ fn between<'t>(text: &'t str, open: &str, close: &str) -> Vec<&'t str> {
 
 /// The anchor of a heading on GitHub.
 fn anchor(heading: &str) -> String {
-    let shown = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = shown.chars().filter(|c| c.is_alphanumeric() || "_- ".contains(*c));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let letters = text.chars().filter(|c| c.is_alphanumeric() || "_- ".contains(*c));
+    letters.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn all_links_have_targets() {
     let documents = documents();
     assert!(documents.len() > 15, "{}", documents.len());
     let anchors: HashMap<PathBuf, Vec<String>> = documents
@@ -75,7 +75,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn what_the_map_names_is_there() {
+fn all_paths_in_the_readme_tables_exist() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let folders: Vec<String> = std::fs::read_dir(root())
         .unwrap()
@@ -83,21 +83,21 @@ fn what_the_map_names_is_there() {
         .filter(|entry| entry.path().is_dir())
         .map(|entry| format!("{}/", entry.file_name().to_string_lossy()))
         .collect();
-    let (mut named, mut missing) = (0, Vec::new());
+    let (mut checked, mut missing) = (0, Vec::new());
     for row in readme.lines().filter(|line| line.starts_with('|')) {
         let words: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
         // The paths in a row of the table may be relative to the row's first path.
         let below = root().join(words.first().copied().unwrap_or_default());
         for word in words.iter().filter(|word| folders.iter().any(|one| word.starts_with(one))) {
             for path in expanded(word) {
-                named += 1;
+                checked += 1;
                 if !root().join(&path).exists() && !below.join(&path).exists() {
                     missing.push(path);
                 }
             }
         }
     }
-    assert!(named > 80, "{named}");
+    assert!(checked > 80, "{checked}");
     assert!(missing.is_empty(), "README names missing paths: {}", missing.join(", "));
 }
 

@@ -9,7 +9,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-/// The model folders in the fixture of `train/tests/sentence_transformers.rs`.
+/// The model folders in the fixture of `infer/tests/sentence_transformers.rs`.
 struct Fixture(Value);
 
 impl Fixture {
@@ -19,7 +19,7 @@ impl Fixture {
     }
 
     fn path(file: &str) -> PathBuf {
-        let fixtures = "train/tests/fixtures/sentence_transformers";
+        let fixtures = "infer/tests/fixtures/sentence_transformers";
         Path::new(env!("CARGO_MANIFEST_DIR")).join(fixtures).join(file)
     }
 
@@ -93,7 +93,7 @@ fn build(folder: &Path) {
 }
 
 #[test]
-fn every_command_encodes_as_the_reference_does() {
+fn every_command_gives_the_embeddings_of_the_reference() {
     let fixture = Fixture::read();
     let names = [
         "bert cls",
@@ -141,7 +141,7 @@ fn every_command_encodes_as_the_reference_does() {
 }
 
 #[test]
-fn prompts_are_chosen_by_name_and_kept() {
+fn prompts_are_selected_by_name_and_recorded() {
     let fixture = Fixture::read();
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
@@ -172,7 +172,7 @@ fn prompts_are_chosen_by_name_and_kept() {
 }
 
 #[test]
-fn a_tokenizer_that_makes_the_library_panic_is_an_error_of_its_file() {
+fn a_panic_in_the_tokenizers_library_is_an_error_that_names_the_file() {
     let fixture = Fixture::read();
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
@@ -183,14 +183,14 @@ fn a_tokenizer_that_makes_the_library_panic_is_an_error_of_its_file() {
     // Without its configuration the tokenizer comes from the file only.
     fs::remove_file(folder.join("model/tokenizer_config.json")).unwrap();
     let path = folder.join("model/tokenizer.json");
-    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let original: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let broken = [
         ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": ""})),
         ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "BAAAAP////8="})),
         ("pre_tokenizer", json!({"type": "FixedLength", "length": 0})),
     ];
     for (part, value) in broken {
-        let mut tokenizer = whole.clone();
+        let mut tokenizer = original.clone();
         tokenizer[part] = value;
         fs::write(&path, tokenizer.to_string()).unwrap();
         let recipe = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -231,7 +231,7 @@ fn a_tokenizer_that_makes_the_library_panic_is_an_error_of_its_file() {
 }
 
 #[test]
-fn a_recipe_says_how_weights_in_another_form_are_made_ready() {
+fn errors_for_unconverted_weights_say_how_to_convert_them() {
     let fixture = Fixture::read();
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();

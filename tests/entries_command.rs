@@ -20,15 +20,15 @@ fn files(folder: &Path) {
 }
 
 #[test]
-fn entries_are_what_a_memory_is_built_of() {
+fn a_memory_is_built_from_converted_entries() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     files(folder);
-    let told = done(
+    let printed = done(
         folder,
         "data entries web a.tsv b.tsv --min-characters 2 --skip-bad-lines --out web.jsonl",
     );
-    assert_eq!(told, "web.jsonl: 2 entries from 4 records; skipped: 1 malformed, 1 too short\n");
+    assert_eq!(printed, "web.jsonl: 2 entries from 4 records; skipped: 1 malformed, 1 too short\n");
     fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
     let built = done(folder, "memory build --keys keys.npy --entries web.jsonl --out m --quiet");
     assert!(built.contains("2 entries"), "{built}");
@@ -40,7 +40,11 @@ fn triples_passages_and_questions_are_written() {
     let folder = folder.path();
     files(folder);
     let wikidata = "data entries wikidata edges.txt --labels labels.json";
-    refused(folder, &format!("{wikidata} --out w.jsonl"), "edges.txt:1: the object Q5 is no");
+    refused(
+        folder,
+        &format!("{wikidata} --out w.jsonl"),
+        "edges.txt:1: the object Q5 has no label",
+    );
     assert!(!folder.join("w.jsonl").exists());
     let wikidata = &format!("{wikidata} --keep-ids");
     let counts = done(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl --json"));
@@ -59,13 +63,13 @@ fn triples_passages_and_questions_are_written() {
         "data entries vqa --questions q.json --annotations a.json --image-name %03d.jpg \
          --out /dev/stdout",
     );
-    let wanted =
+    let expected =
         r#"{"source":"vqa","document":"9","image":"009.jpg","question":"What?","answer":["cat"]}"#;
-    assert_eq!(entries.trim_end(), wanted);
+    assert_eq!(entries.trim_end(), expected);
 }
 
 #[test]
-fn a_fault_leaves_no_file() {
+fn an_error_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     files(folder);

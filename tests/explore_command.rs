@@ -78,9 +78,9 @@ impl Explorer {
         self.ask(&format!("GET {path}"), &[], "")
     }
 
-    fn search(&self, wanted: &str) -> Answer {
+    fn search(&self, request: &str) -> Answer {
         let json = ["Content-Type: application/json"];
-        self.ask("POST /api/memories/0/search", &json, wanted)
+        self.ask("POST /api/memories/0/search", &json, request)
     }
 }
 
@@ -107,7 +107,7 @@ fn memory(folder: &Path) {
 }
 
 #[test]
-fn a_memory_is_looked_into() {
+fn a_memory_is_searched() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("there");
     fs::create_dir(&folder).unwrap();
@@ -148,36 +148,36 @@ fn a_memory_is_looked_into() {
     let both = containing(r#""containing": "north", "sources": ["kg"]"#);
     assert!(both.contains(r#""hits":[]"#) && both.contains(r#""containing":0"#), "{both}");
     let secret = containing(r#""containing": " secret  .png ""#);
-    assert!(secret.contains("north") && !secret.contains("east"), "the picture's name: {secret}");
-    let in_words = explorer.search(r#"{"text": "east"}"#);
-    assert_eq!(in_words.status, 422);
-    assert!(in_words.body.contains("does not say which model made its keys"), "{}", in_words.body);
+    assert!(secret.contains("north") && !secret.contains("east"), "the image's name: {secret}");
+    let by_text = explorer.search(r#"{"text": "east"}"#);
+    assert_eq!(by_text.status, 422);
+    assert!(by_text.body.contains("does not say which model made its keys"), "{}", by_text.body);
     // Errors of the web framework are JSON too.
-    for wanted in [r#"{"k": -1}"#, "nonsense", r#"{"kk": 1}"#] {
-        let answer = explorer.search(wanted);
-        let told: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    for request in [r#"{"k": -1}"#, "nonsense", r#"{"kk": 1}"#] {
+        let answer = explorer.search(request);
+        let body: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
         assert!(
-            (400..500).contains(&answer.status) && told["error"].is_string(),
+            (400..500).contains(&answer.status) && body["error"].is_string(),
             "{}",
             answer.body
         );
     }
     let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a ".repeat(2_000)));
     assert!(long.status == 422 && long.body.contains("send 2000 at most"), "{}", long.body);
-    for wanted in [r#"{"sources": ["x"]}"#, r#"{"near": 7, "sources": ["kg", "x"]}"#] {
-        let told = explorer.search(wanted);
+    for request in [r#"{"sources": ["x"]}"#, r#"{"near": 7, "sources": ["kg", "x"]}"#] {
+        let answer = explorer.search(request);
         let reason = "there is no source \\\"x\\\"; the sources are kg, wit";
-        assert!(told.status == 422 && told.body.contains(reason), "{}", told.body);
+        assert!(answer.status == 422 && answer.body.contains(reason), "{}", answer.body);
     }
     let unknown = explorer.search(r#"{"near": 70}"#);
     assert!(unknown.status == 422 && unknown.body.contains("no entry 70"), "{}", unknown.body);
 
-    let picture = explorer.get("/api/memories/0/images/5");
-    assert!(picture.status == 200 && picture.headers.contains("image/png"));
+    let image = explorer.get("/api/memories/0/images/5");
+    assert!(image.status == 200 && image.headers.contains("image/png"));
     let outside = explorer.get("/api/memories/0/images/6");
     assert!(outside.status == 422 && outside.body.contains("../secret.png is not in"));
-    let no_picture = explorer.get("/api/memories/0/images/7");
-    assert!(no_picture.status == 422 && no_picture.body.contains("is not an image"));
+    let no_image = explorer.get("/api/memories/0/images/7");
+    assert!(no_image.status == 422 && no_image.body.contains("is not an image"));
 }
 
 /// Copies a folder with its contents.
@@ -194,7 +194,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// The bundled models: changes while the page is open, and invalid requests.
 #[test]
-fn runs_are_looked_into_as_they_are_now() {
+fn runs_are_opened_in_their_current_state() {
     let folder = tempfile::tempdir().unwrap();
     copy(
         &Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled"),
@@ -206,8 +206,8 @@ fn runs_are_looked_into_as_they_are_now() {
         serde_json::from_str(&answer.body).unwrap()
     };
     let runs = read(explorer.get("/api/runs"));
-    let place = |name: &str| runs.as_array().unwrap().iter().position(|run| run["name"] == name);
-    let (reveal, avformer) = (place("reveal").unwrap(), place("avformer").unwrap());
+    let index = |name: &str| runs.as_array().unwrap().iter().position(|run| run["name"] == name);
+    let (reveal, avformer) = (index("reveal").unwrap(), index("avformer").unwrap());
     // Deleted entries are not found while the page is open.
     let spice = r#"{"text": "Which spice can be smelled near this?", "k": 3}"#;
     let before = read(explorer.search(spice));
@@ -220,23 +220,27 @@ fn runs_are_looked_into_as_they_are_now() {
     // Invalid signal-to-noise ratios.
     for ratio in ["NaN", "inf", "1e39", "-101"] {
         let clip = format!("/api/runs/{avformer}/audio?name=0&noise=bands&snr_db={ratio}");
-        let told = explorer.get(&clip);
-        assert!(told.status == 422 && told.body.contains("snr_db is"), "{}", told.body);
+        let answer = explorer.get(&clip);
+        assert!(answer.status == 422 && answer.body.contains("snr_db is"), "{}", answer.body);
     }
     assert_eq!(explorer.get(&format!("/api/runs/{avformer}/names")).status, 200);
     assert_eq!(runs[avformer]["is_world"], true);
-    let told = explorer.get(&format!("/api/runs/{avformer}/questions"));
-    assert!(told.status == 422 && told.body.contains("this request needs reveal"), "{}", told.body);
-    let told = explorer.get(&format!("/api/runs/{reveal}/names"));
+    let answer = explorer.get(&format!("/api/runs/{avformer}/questions"));
     assert!(
-        told.status == 422 && told.body.contains("this request needs avformer"),
+        answer.status == 422 && answer.body.contains("this request needs reveal"),
         "{}",
-        told.body
+        answer.body
+    );
+    let answer = explorer.get(&format!("/api/runs/{reveal}/names"));
+    assert!(
+        answer.status == 422 && answer.body.contains("this request needs avformer"),
+        "{}",
+        answer.body
     );
     // A missing memory is not rebuilt.
     fs::rename(folder.path().join("bundled/reveal/memory"), folder.path().join("memory")).unwrap();
-    let told = explorer.get(&format!("/api/runs/{reveal}/questions"));
-    assert!(told.status == 422 && told.body.contains("has no memory"), "{}", told.body);
+    let answer = explorer.get(&format!("/api/runs/{reveal}/questions"));
+    assert!(answer.status == 422 && answer.body.contains("has no memory"), "{}", answer.body);
     assert!(!folder.path().join("bundled/reveal/memory").exists());
     assert_eq!(read(explorer.get("/api/runs"))[reveal]["has_memory"], false);
     // Once the memory is back, the run has answers again.
@@ -246,7 +250,7 @@ fn runs_are_looked_into_as_they_are_now() {
 
 /// The model is unreadable, but the memory is readable.
 #[test]
-fn what_is_damaged_is_told_once_and_the_rest_is_shown() {
+fn damaged_models_give_one_error_and_the_rest_works() {
     let folder = tempfile::tempdir().unwrap();
     let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
     copy(&bundled, &folder.path().join("reveal"));
@@ -254,12 +258,12 @@ fn what_is_damaged_is_told_once_and_the_rest_is_shown() {
         fs::OpenOptions::new().write(true).open(folder.path().join("reveal/model.safetensors"));
     model.unwrap().set_len(100_000).unwrap();
     let explorer = Explorer::open(folder.path(), &["reveal"]);
-    let told = explorer.get("/api/runs/0/questions");
+    let answer = explorer.get("/api/runs/0/questions");
     assert_eq!(
-        (told.status, told.body.matches("does not match its SHA-256").count()),
+        (answer.status, answer.body.matches("does not match its SHA-256").count()),
         (422, 1),
         "{}",
-        told.body
+        answer.body
     );
     assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
 }
@@ -269,9 +273,9 @@ fn other_sites_get_nothing() {
     let folder = tempfile::tempdir().unwrap();
     memory(folder.path());
     let explorer = Explorer::open(folder.path(), &["m"]);
-    let named = explorer.ask("GET /api/memories", &["Host: evil.example"], "");
-    assert_eq!(named.status, 421, "a name that leads here");
-    assert!(!named.body.contains("entries"), "{}", named.body);
+    let answer = explorer.ask("GET /api/memories", &["Host: evil.example"], "");
+    assert_eq!(answer.status, 421, "another host name");
+    assert!(!answer.body.contains("entries"), "{}", answer.body);
     // Requests that a browser sends from another site without a preflight request.
     let simple =
         explorer.ask("POST /api/memories/0/search", &["Content-Type: text/plain"], r#"{"k": 1}"#);
@@ -301,7 +305,7 @@ fn other_sites_get_nothing() {
 }
 
 #[test]
-fn what_is_no_run_is_refused() {
+fn folders_without_runs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("empty")).unwrap();
     refused(folder.path(), "explore none", "none: is not a folder");
@@ -329,7 +333,7 @@ fn what_is_no_run_is_refused() {
 
 /// Other accounts on this machine have no access: each request needs the token.
 #[test]
-fn without_the_token_nothing_is_shown() {
+fn without_the_token_all_requests_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     memory(folder.path());
     let [explorer, other] = [(); 2].map(|()| Explorer::open(folder.path(), &["m"]));
@@ -371,11 +375,11 @@ fn without_the_token_nothing_is_shown() {
     let cookie =
         format!("set-cookie: engram-{port}={}; path=/; httponly; samesite=strict", explorer.token);
     assert!(opened.headers.contains(&cookie), "{}", opened.headers);
-    let asked = explorer.ask_bare(&format!("GET /api/memories?token={}", explorer.token), &[], "");
-    assert!(asked.status == 200 && !asked.headers.contains("set-cookie"));
+    let answer = explorer.ask_bare(&format!("GET /api/memories?token={}", explorer.token), &[], "");
+    assert!(answer.status == 200 && !answer.headers.contains("set-cookie"));
     // The token does not open the page under another host name.
-    let named = explorer.ask("GET /", &["Host: evil.example"], "");
-    assert_eq!(named.status, 421);
+    let answer = explorer.ask("GET /", &["Host: evil.example"], "");
+    assert_eq!(answer.status, 421);
 }
 
 /// Resident memory of a process, in bytes.
@@ -387,7 +391,7 @@ fn resident(program: &Child) -> u64 {
 
 /// Many incomplete requests do not block others.
 #[test]
-fn slow_requests_keep_nobody_out() {
+fn slow_requests_do_not_block_others() {
     let folder = tempfile::tempdir().unwrap();
     memory(folder.path());
     let explorer = Explorer::open(folder.path(), &["m"]);
@@ -414,7 +418,7 @@ fn slow_requests_keep_nobody_out() {
 
 /// Incomplete bodies take little memory, and only for a short time.
 #[test]
-fn slow_bodies_hold_little_memory() {
+fn slow_bodies_take_little_memory() {
     let folder = tempfile::tempdir().unwrap();
     memory(folder.path());
     let explorer = Explorer::open(folder.path(), &["m"]);
@@ -459,23 +463,23 @@ fn slow_bodies_hold_little_memory() {
 
 /// Oversized images are refused without decoding.
 #[test]
-fn large_pictures_are_refused_by_their_header() {
+fn large_images_are_refused_by_their_header() {
     let folder = tempfile::tempdir().unwrap();
     let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
     copy(&bundled, &folder.path().join("reveal"));
     let explorer = Explorer::open(folder.path(), &["reveal"]);
-    let asked = |side: u32| {
+    let ask = |side: u32| {
         let mut png = std::io::Cursor::new(Vec::new());
         image::GrayImage::new(side, side).write_to(&mut png, image::ImageFormat::Png).unwrap();
-        let picture = base64::engine::general_purpose::STANDARD.encode(png.get_ref());
+        let base64 = base64::engine::general_purpose::STANDARD.encode(png.get_ref());
         let json = ["Content-Type: application/json"];
-        let body = format!(r#"{{"question": "What is it?", "image": "{picture}"}}"#);
+        let body = format!(r#"{{"question": "What is it?", "image": "{base64}"}}"#);
         explorer.ask("POST /api/runs/0/answer", &json, &body)
     };
-    assert_eq!(asked(100).status, 200);
+    assert_eq!(ask(100).status, 200);
     let before = resident(&explorer.program);
-    let told = asked(9_400);
-    assert!(told.status == 422 && told.body.contains("9400 x 9400 pixels"), "{}", told.body);
+    let answer = ask(9_400);
+    assert!(answer.status == 422 && answer.body.contains("9400 x 9400 pixels"), "{}", answer.body);
     let more = resident(&explorer.program).saturating_sub(before) >> 20;
     assert!(more < 50, "{more} MiB");
     let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a".repeat(33 << 20)));

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Fuzzes every reader: all targets of all fuzz packages, on stable Rust, guided by coverage.
 #
-#   tests/fuzz.sh              500,000 inputs a target
+#   tests/fuzz.sh              500,000 inputs per target
 #   tests/fuzz.sh 10000 npy    10,000 inputs of one target
-#   FUZZ_SECONDS=60 tests/fuzz.sh   at most a minute a target
+#   FUZZ_SECONDS=60 tests/fuzz.sh   at most a minute per target
 #
 # Each run starts from the committed corpus and leaves it unchanged. An input that fails stays in target/fuzz/failed.
 # Needs cargo-fuzz (`cargo install cargo-fuzz --locked`).
@@ -39,5 +39,5 @@ for package in data eval memory models; do
         total=$((total + ${inputs:-0}))
     done
 done
-printf 'inputs in all: %s\n' "$total"
+printf 'total inputs: %s\n' "$total"
 exit "$failed"

@@ -90,7 +90,7 @@ fn each_evaluation_writes_a_page() {
 }
 
 #[test]
-fn no_output_goes_over_an_input() {
+fn no_output_overwrites_an_input() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let pairs = "{\"ref\": \"a\", \"hyp\": \"b\"}\n";
@@ -104,8 +104,8 @@ fn no_output_goes_over_an_input() {
         let run = run.expect("the binary runs");
         let message = String::from_utf8(run.stderr).expect("text");
         assert_eq!((run.status.code(), &*run.stdout), (Some(2), &b""[..]), "{message}");
-        let told = ["would overwrite the input", "both write there"];
-        assert!(told.iter().any(|part| message.contains(part)), "{message}");
+        let messages = ["would overwrite the input", "both write there"];
+        assert!(messages.iter().any(|part| message.contains(part)), "{message}");
         assert!(!folder.path().join("other").exists());
         assert_eq!(std::fs::read_to_string(&input).expect("the input"), pairs);
     }

@@ -89,7 +89,7 @@ fn a_memory_is_built_searched_and_edited() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn mismatched_inputs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     files(folder);
@@ -198,7 +198,7 @@ fn scores_are_cosines_unless_keys_keep_their_length() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_that_is_cut_while_it_is_mapped_is_named() {
+fn a_file_truncated_while_it_is_mapped_is_named() {
     use std::process::{Command, Stdio};
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -225,7 +225,7 @@ fn a_file_that_is_cut_while_it_is_mapped_is_named() {
 }
 
 #[test]
-fn a_killed_first_build_is_no_memory_and_is_built_over() {
+fn a_killed_first_build_is_not_a_memory_and_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     files(folder);

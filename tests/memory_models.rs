@@ -34,7 +34,7 @@ fn hits(folder: &Path, arguments: &[&str]) -> Vec<Vec<(i64, f64)>> {
 }
 
 /// The folder in an environment variable. Without the variable, prints a note and returns `None`.
-fn named(variable: &str, what: &str) -> Option<PathBuf> {
+fn folder_from_env(variable: &str, what: &str) -> Option<PathBuf> {
     let folder = std::env::var_os(variable).map(PathBuf::from);
     if folder.is_none() {
         // Not with a macro, because the test runner captures its output.
@@ -52,7 +52,7 @@ const RED: [u8; 3] = [220, 30, 20];
 const GREEN: [u8; 3] = [20, 200, 40];
 
 /// An image of one colour with a few dots.
-fn picture(path: &Path, colour: [u8; 3]) {
+fn image_of_colour(path: &Path, colour: [u8; 3]) {
     let dots =
         |x: u32, y: u32| image::Rgb(if (x + y).is_multiple_of(5) { [0, 0, 0] } else { colour });
     image::RgbImage::from_fn(20, 14, dots).save(path).unwrap();
@@ -97,8 +97,8 @@ fn clip_folder(folder: &Path) -> PathBuf {
 /// Writes entries of all kinds with two images in `pictures/`.
 fn mixed_entries(folder: &Path) {
     fs::create_dir(folder.join("pictures")).unwrap();
-    picture(&folder.join("pictures/red.png"), RED);
-    picture(&folder.join("pictures/green.bmp"), GREEN);
+    image_of_colour(&folder.join("pictures/red.png"), RED);
+    image_of_colour(&folder.join("pictures/green.bmp"), GREEN);
     let entries = [
         json!({"id": 10, "source": "wit", "image": "red.png"}),
         json!({"id": 11, "source": "wit", "image": "green.bmp", "text": "all green"}),
@@ -110,7 +110,7 @@ fn mixed_entries(folder: &Path) {
 }
 
 #[test]
-fn clip_finds_texts_and_pictures_in_one_memory() {
+fn clip_finds_texts_and_images_in_one_memory() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     clip_folder(folder);
@@ -184,7 +184,7 @@ fn the_same_bytes_for_any_number_of_threads() {
 }
 
 #[test]
-fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
+fn entries_that_cannot_be_encoded_are_refused_with_line_and_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     clip_folder(folder);
@@ -210,9 +210,9 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
         (json!({"id": 7, "image": 5}), &["bad.jsonl:2: the image of the entry 7 is 5"]),
         (
             json!({"id": 7, "image": "../entries.jsonl"}),
-            &["bad.jsonl:2: the entry 7", "not a picture"],
+            &["bad.jsonl:2: the entry 7", "not a known image format"],
         ),
-        (json!([7]), &["bad.jsonl:2: is no entry"]),
+        (json!([7]), &["bad.jsonl:2: is not an entry"]),
         (json!({"id": -1, "text": "a"}), &["has the id -1"]),
         (json!({"id": 0, "text": "a"}), &["the id 0 exists already"]),
     ] {
@@ -225,8 +225,8 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
     write(&[json!({"id": 3}), fine.clone(), json!({"image": "red.png"})]);
     let output = engram(folder, &[&build[..], &["--skip-unencodable"]].concat());
     assert!(output.status.success());
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("bad.jsonl: skipped 1 entries that cannot be encoded"), "{told}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("bad.jsonl: skipped 1 entries that cannot be encoded"), "{message}");
 
     // Options that exclude each other, and invalid models.
     refused(folder, &[&build[..], &["--keys", "k.npy"]].concat(), &["cannot be used with"]);
@@ -275,7 +275,7 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
 
 #[test]
 fn minilm_finds_the_entry_of_a_paraphrase() {
-    let Some(minilm) = named("ENGRAM_MINILM", "a memory of texts") else { return };
+    let Some(minilm) = folder_from_env("ENGRAM_MINILM", "a memory of texts") else { return };
     let minilm = minilm.to_str().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -319,15 +319,15 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
     let scores: Vec<f64> =
         scores.lines().skip(1).map(|l| l.split_once(',').unwrap().1.parse().unwrap()).collect();
     let found = &hits(folder, &["m", "-k", "4", "--text", query])[0];
-    for (id, wanted) in [2, 4].into_iter().zip(scores) {
+    for (id, expected) in [2, 4].into_iter().zip(scores) {
         let score = found.iter().find(|hit| hit.0 == id).unwrap().1;
-        assert!((score - wanted).abs() < 2e-6, "{id}: {score} {wanted}");
+        assert!((score - expected).abs() < 2e-6, "{id}: {score} {expected}");
     }
 }
 
 #[test]
-fn pictures_of_mobilenet_have_the_neighbours_of_their_stored_features() {
-    let Some(data) = named("ENGRAM_DATA", "a memory of COCO photographs") else { return };
+fn mobilenet_embeddings_have_the_neighbours_of_the_stored_features() {
+    let Some(data) = folder_from_env("ENGRAM_DATA", "a memory of COCO photographs") else { return };
     let (model, coco) = (data.join("vision-mobilenet"), data.join("coco-captions"));
     let stored =
         engram::models::weights::Weights::open(&coco.join("mobilenet_v2_features.safetensors"))
@@ -388,12 +388,14 @@ fn pictures_of_mobilenet_have_the_neighbours_of_their_stored_features() {
         &["search", "m", "--text", "a dog"],
         &["--text: the query has a text", "only pictures"],
     );
-    let Some(minilm) = named("ENGRAM_MINILM", "texts beside pictures") else { return };
+    let Some(minilm) = folder_from_env("ENGRAM_MINILM", "texts together with images") else {
+        return;
+    };
     let build = ["build", "--entries", "e.jsonl", "--model", minilm.to_str().unwrap(), "--quiet"];
     let rest = ["--image-model", model, "--images", images, "--out", "both"];
     done(folder, &[&build[..], &rest].concat());
     assert_eq!(hits(folder, &["both", "-k", "1", "--text", "a word"])[0][0].0, 2);
-    let asked = format!("{images}/{}", entries[1]["image"].as_str().unwrap());
-    let found = &hits(folder, &["both", "-k", "1", "--image", &asked])[0][0];
+    let query_image = format!("{images}/{}", entries[1]["image"].as_str().unwrap());
+    let found = &hits(folder, &["both", "-k", "1", "--image", &query_image])[0][0];
     assert!(found.0 == 1 && (found.1 - 1.0).abs() < 1e-5, "{found:?}");
 }

@@ -78,10 +78,10 @@ fn no_output_changes_a_run_or_a_memory() {
     fs::create_dir_all(folder.join("memory/gen-000001")).unwrap();
     fs::create_dir_all(folder.join("run/test")).unwrap();
     for file in ["memory/CURRENT", "memory/gen-000001/keys.f32", "run/recipe.toml", "run/.lock"] {
-        fs::write(folder.join(file), "whole").unwrap();
+        fs::write(folder.join(file), "content").unwrap();
     }
     symlink("run/test", folder.join("link")).unwrap();
-    let held = [
+    let protected = [
         ("memory/CURRENT", "memory"),
         ("memory/new", "memory"),
         ("memory/gen-000001/keys.f32", "memory"),
@@ -90,7 +90,7 @@ fn no_output_changes_a_run_or_a_memory() {
         ("link/new", "run"),
     ];
     for command in COMMANDS {
-        for (output, what) in held {
+        for (output, what) in protected {
             let arguments = command.replace("IN", "input").replace("OUT", output);
             refused(folder, &arguments, &format!("would write into the {what} "));
         }
@@ -119,7 +119,7 @@ fn no_output_changes_a_run_or_a_memory() {
 }
 
 #[test]
-fn two_outputs_are_two_files() {
+fn two_outputs_need_different_paths() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::create_dir(folder.join("there")).unwrap();
@@ -205,10 +205,10 @@ fn a_dash_is_standard_input() {
 
 /// Files that an input file refers to are inputs too.
 #[test]
-fn files_that_a_manifest_names_are_inputs() {
+fn files_in_a_manifest_are_inputs() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    fs::write(folder.join("a.jsonl"), "sound").unwrap();
+    fs::write(folder.join("a.jsonl"), "audio").unwrap();
     fs::write(folder.join("clips.jsonl"), "{\"audio\": \"a.jsonl\", \"frames\": [\"f.png\"]}\n")
         .unwrap();
     fs::write(folder.join("f.png"), "frame").unwrap();
@@ -220,13 +220,13 @@ fn files_that_a_manifest_names_are_inputs() {
             refused(folder, &format!("{command} {output}"), "would overwrite the input");
         }
     }
-    refused(folder, "data clips manifest clips.jsonl --out clips.jsonl", "would replace");
-    assert_eq!(fs::read(folder.join("a.jsonl")).unwrap(), b"sound");
+    refused(folder, "data clips manifest clips.jsonl --out clips.jsonl", "would overwrite");
+    assert_eq!(fs::read(folder.join("a.jsonl")).unwrap(), b"audio");
 }
 
 /// An incomplete output is not left on disk.
 #[test]
-fn sets_of_files_are_made_whole() {
+fn data_sets_are_written_completely_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::create_dir(folder.join("filled")).unwrap();

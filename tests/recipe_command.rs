@@ -11,7 +11,7 @@ use serde_json::Value;
 const STUDIES: [&str; 5] = ["patent", "reveal", "speech", "avformer", "clip"];
 
 #[test]
-fn the_page_is_what_the_code_says() {
+fn docs_recipes_equals_the_printed_reference() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(here.join("docs/recipes.md")).unwrap_or_default();
     let remedy = "docs/recipes.md differs from the code; run \

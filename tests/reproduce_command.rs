@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use running::refused;
 
 #[test]
-fn what_is_given_is_looked_at_first() {
+fn inputs_are_validated_before_training() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     fs::create_dir_all(root.join("data/patent")).unwrap();
@@ -22,7 +22,7 @@ fn what_is_given_is_looked_at_first() {
     let conformer = format!("--whisper {}/train/bundled/conformer", env!("CARGO_MANIFEST_DIR"));
     fs::create_dir_all(root.join("mine/clip")).unwrap();
     fs::write(root.join("mine/clip/notes.txt"), "mine").unwrap();
-    for (options, told) in [
+    for (options, part) in [
         ("--data none", "none: is not a folder; give another --data"),
         ("--data data", "validation.csv"),
         ("--data photographs --scale laptop", "captions_val2017.json"),
@@ -42,7 +42,7 @@ fn what_is_given_is_looked_at_first() {
         ("--out mine", "mine: contains files that `engram reproduce` did not write"),
     ] {
         let out = if options.starts_with("--out") { "" } else { "--out runs " };
-        refused(root, &format!("reproduce {out}{options}"), told);
+        refused(root, &format!("reproduce {out}{options}"), part);
     }
     assert!(!root.join("runs").exists());
     assert_eq!(fs::read_to_string(root.join("mine/clip/notes.txt")).unwrap(), "mine");

@@ -15,18 +15,18 @@ fn lines(path: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
+fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/laptop.toml");
     done(at, "data world world --images 60");
     let train = format!("train reveal --recipe {} --tiny --run run --quiet", recipe.display());
-    let told = done(at, &train);
-    assert!(told.contains("held_out") && told.contains("facts changed"), "{told}");
+    let printed = done(at, &train);
+    assert!(printed.contains("held_out") && printed.contains("facts changed"), "{printed}");
 
     // The number of threads does not change the results.
     let single = train.replace("--run run", "--run single --threads 1");
-    assert_eq!(done(at, &single), told);
+    assert_eq!(done(at, &single), printed);
     for file in ["model.safetensors", "metrics.jsonl", "test.jsonl", "summary.json"] {
         let read = |run: &str| fs::read(at.join(run).join(file)).unwrap();
         assert!(read("single") == read("run"), "{file} differs with one thread");
@@ -36,8 +36,8 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let few: String = questions.lines().take(5).map(|line| format!("{line}\n")).collect();
     fs::write(at.join("world/few.jsonl"), few).unwrap();
     let predict = "predict run --input world/few.jsonl --quiet --output";
-    let told = done(at, &format!("{predict} answers.jsonl --evidence --curves"));
-    assert!(told.contains("Spearman") && told.contains("insertion"), "{told}");
+    let printed = done(at, &format!("{predict} answers.jsonl --evidence --curves"));
+    assert!(printed.contains("Spearman") && printed.contains("insertion"), "{printed}");
     let answers = lines(&at.join("answers.jsonl"));
     assert_eq!(answers.len(), 5);
     for answer in &answers {
@@ -68,9 +68,9 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     for (task, reply) in tasks.iter().zip(&replies) {
         assert_eq!(task["answer"], reply["answer"]);
         let among = task["haystack"].as_array().unwrap();
-        for read in reply["retrieved"].as_array().unwrap() {
-            let read = read.as_array().unwrap();
-            assert!(read.len() == 10 && read.iter().all(|id| among.contains(id)));
+        for ids in reply["retrieved"].as_array().unwrap() {
+            let ids = ids.as_array().unwrap();
+            assert!(ids.len() == 10 && ids.iter().all(|id| among.contains(id)));
         }
     }
     let score = "eval haystack --replies replies.jsonl --json";
@@ -79,34 +79,44 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     assert_eq!(report["n"], tasks.len());
     // The gold answer is not used.
     let text = fs::read_to_string(at.join("world/haystack.jsonl")).unwrap();
-    let told = text.replace("\"answer\":\"no\",", "").replace("\"answer\":\"yes\",", "");
-    let told = told.replace("\"needles\"", "\"others\"");
-    assert!(!told.contains("answer\":"), "{told}");
-    fs::write(at.join("world/told.jsonl"), told).unwrap();
-    done(at, "predict run --haystack world/told.jsonl --quiet --output told.jsonl");
+    let unlabelled = text.replace("\"answer\":\"no\",", "").replace("\"answer\":\"yes\",", "");
+    let unlabelled = unlabelled.replace("\"needles\"", "\"others\"");
+    assert!(!unlabelled.contains("answer\":"), "{unlabelled}");
+    fs::write(at.join("world/unlabelled.jsonl"), unlabelled).unwrap();
+    done(at, "predict run --haystack world/unlabelled.jsonl --quiet --output unlabelled.jsonl");
     // Replies of another model are replaced.
-    fs::copy(at.join("told.jsonl"), at.join("world/again.jsonl")).unwrap();
+    fs::copy(at.join("unlabelled.jsonl"), at.join("world/again.jsonl")).unwrap();
     done(at, "predict run --haystack world/again.jsonl --quiet --output again.jsonl");
-    assert_eq!(fs::read(at.join("again.jsonl")).unwrap(), fs::read(at.join("told.jsonl")).unwrap());
-    for (reply, told) in replies.iter().zip(lines(&at.join("told.jsonl"))) {
-        assert_eq!((&reply["response"], &reply["answers"]), (&told["response"], &told["answers"]));
+    assert_eq!(
+        fs::read(at.join("again.jsonl")).unwrap(),
+        fs::read(at.join("unlabelled.jsonl")).unwrap()
+    );
+    for (reply, other) in replies.iter().zip(lines(&at.join("unlabelled.jsonl"))) {
+        assert_eq!(
+            (&reply["response"], &reply["answers"]),
+            (&other["response"], &other["answers"])
+        );
     }
-    for (was, is, named) in [
-        ("smell of", "taste of", "told.jsonl:1: the question is not"),
+    for (old, new, part) in [
+        ("smell of", "taste of", "unlabelled.jsonl:1: the question is not"),
         ("\"view\":2", "\"view\":9", "image not found"),
         ("\"haystack\":[", "\"haystack\":[1000000,", "use a haystack of this memory"),
-        ("\"haystack\":[", "\"haystack\":[1000000,", "told.jsonl:1: no entry has the id 1000000"),
+        (
+            "\"haystack\":[",
+            "\"haystack\":[1000000,",
+            "unlabelled.jsonl:1: no entry has the id 1000000",
+        ),
         ("\"haystack\":[", "\"haystack\":[],\"was\":[", ":1: has no entries in `haystack`"),
-        ("\"haystack\":[", "\"haystack\":[7,7,", "told.jsonl:1: the entry 7 occurs twice"),
-        ("\"seed\":1", "\"seed\":7", "told.jsonl:1: is about the world of seed 7"),
+        ("\"haystack\":[", "\"haystack\":[7,7,", "unlabelled.jsonl:1: the entry 7 occurs twice"),
+        ("\"seed\":1", "\"seed\":7", "unlabelled.jsonl:1: is about the world of seed 7"),
         (
             "\"1-in-10-1\"",
             "\"1-in-10-0\"",
-            "told.jsonl:2: the id `1-in-10-0` is already used in line 1",
+            "unlabelled.jsonl:2: the id `1-in-10-0` is already used in line 1",
         ),
     ] {
-        fs::write(at.join("world/told.jsonl"), text.replace(was, is)).unwrap();
-        refused(at, "predict run --haystack world/told.jsonl --quiet --output x.jsonl", named);
+        fs::write(at.join("world/unlabelled.jsonl"), text.replace(old, new)).unwrap();
+        refused(at, "predict run --haystack world/unlabelled.jsonl --quiet --output x.jsonl", part);
     }
 
     // Without a memory no entry is retrieved.
@@ -114,7 +124,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let alone = lines(&at.join("alone.jsonl"));
     assert!(alone.iter().all(|answer| answer["evidence"].as_array().unwrap().is_empty()));
 
-    for (line, named) in [
+    for (line, part) in [
         (r#"{"id": 1, "question": "What?"}"#, "image"),
         (r#"{"id": 1, "question": "What?", "image": "none.png"}"#, "none.png"),
         ("no json", "a line is"),
@@ -125,7 +135,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
         fs::write(at.join("bad.jsonl"), format!("\u{feff}{line}\n")).unwrap();
         let predict = "predict run --input bad.jsonl --output x.jsonl";
         refused(at, predict, "bad.jsonl:1");
-        refused(at, predict, named);
+        refused(at, predict, part);
         assert!(!at.join("x.jsonl").exists());
     }
     fs::write(at.join("bad.jsonl"), "\n").unwrap();
@@ -138,12 +148,12 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     for output in
         ["world/few.jsonl", "world/../world/few.jsonl", "run/model.safetensors", "run/new"]
     {
-        let told = if output.starts_with("run") {
+        let part = if output.starts_with("run") {
             "write into the run"
         } else {
             "would overwrite the input"
         };
-        refused(at, &format!("{predict} {output}"), told);
+        refused(at, &format!("{predict} {output}"), part);
     }
     refused(at, &format!("{predict} world"), "is a folder");
     assert_eq!(fs::read(at.join("world/few.jsonl")).unwrap(), few);
@@ -158,8 +168,8 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let mut long: Value = serde_json::from_slice(line).unwrap();
     long["text"] = "what is it ".repeat(30).into();
     fs::write(at.join("world/long.jsonl"), long.to_string()).unwrap();
-    let told = engram(at, "predict run --input world/long.jsonl --output long.jsonl --quiet");
-    assert!(String::from_utf8_lossy(&told.stderr).contains("1 questions, the first"));
+    let output = engram(at, "predict run --input world/long.jsonl --output long.jsonl --quiet");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 questions, the first"));
 
     // The run's memory is replaced by the memory of another model.
     let made_by = at.join("run/memory/made-by.json");
@@ -174,29 +184,29 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
 
     // A run without its memory builds the memory again.
     fs::remove_dir_all(at.join("run/memory")).unwrap();
-    let told = engram(at, &format!("{predict} anew.jsonl"));
-    assert!(String::from_utf8_lossy(&told.stderr).contains("is built again"));
+    let output = engram(at, &format!("{predict} anew.jsonl"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is built again"));
     assert_eq!(fs::read(at.join("anew.jsonl")).unwrap(), fs::read(at.join("x.jsonl")).unwrap());
 
     // Damaged weights.
     let weights = at.join("run/model.safetensors");
-    let whole = fs::read(&weights).unwrap();
-    let mut damaged = whole.clone();
+    let original = fs::read(&weights).unwrap();
+    let mut damaged = original.clone();
     let end = damaged.len();
     damaged[end - 4000..].fill(0xff);
     fs::write(&weights, damaged).unwrap();
     refused(at, &format!("{predict} y.jsonl"), "model.safetensors does not match its SHA-256");
-    fs::write(&weights, whole).unwrap();
+    fs::write(&weights, original).unwrap();
 
     // Options without effect are refused; the error for an image that does not decode has the line.
     refused(at, &format!("{predict} y.jsonl -k 0 --curves"), "--curves needs retrieved entries");
     let text = fs::read_to_string(at.join("world/few.jsonl")).unwrap();
-    let picture = text.lines().nth(1).unwrap().split("views/").nth(1).unwrap();
-    let picture = at.join("world/views").join(picture.split('"').next().unwrap());
-    let whole = fs::read(&picture).unwrap();
-    fs::write(&picture, &whole[..40]).unwrap();
+    let image = text.lines().nth(1).unwrap().split("views/").nth(1).unwrap();
+    let image = at.join("world/views").join(image.split('"').next().unwrap());
+    let original = fs::read(&image).unwrap();
+    fs::write(&image, &original[..40]).unwrap();
     refused(at, &format!("{predict} y.jsonl"), "few.jsonl, line ");
-    fs::write(&picture, whole).unwrap();
+    fs::write(&image, original).unwrap();
     // A memory without a record of its model is not replaced silently.
     fs::rename(&made_by, at.join("made-by.json")).unwrap();
     refused(at, &format!("{predict} y.jsonl"), "remove it to build it again");
@@ -225,8 +235,8 @@ fn a_grid_of_two_configurations_writes_its_reports() {
                  --set phase.questions.steps=2 --set phase.fine-tune.steps=2";
     let grid = format!("grid {}", grid.display());
     let run = format!("{grid} --configurations main-eval-k-0 {small} --out g --quiet --json");
-    let told = done(at, &run);
-    let report: Value = serde_json::from_str(&told).unwrap();
+    let printed = done(at, &run);
+    let report: Value = serde_json::from_str(&printed).unwrap();
     let names = report["configurations"]
         .as_array()
         .unwrap()
@@ -235,13 +245,13 @@ fn a_grid_of_two_configurations_writes_its_reports() {
     assert_eq!(names.collect::<Vec<_>>(), ["main", "main-eval-k-0"]);
     assert_eq!(report["claims"][0]["id"], "reveal.memory_over_none");
     assert_eq!(report["claims"].as_array().unwrap().len(), 1);
-    assert_eq!(fs::read_to_string(at.join("g/grid.json")).unwrap(), told.trim_end());
+    assert_eq!(fs::read_to_string(at.join("g/grid.json")).unwrap(), printed.trim_end());
     assert!(fs::read_to_string(at.join("g/grid.html")).unwrap().contains("<svg"));
     assert!(fs::read_to_string(at.join("g/grid.md")).unwrap().contains("| main |"));
     // Finished runs are not trained again: a second call uses them.
     let trained = || fs::metadata(at.join("g/seed-1/main/model.safetensors")).unwrap().modified();
     let before = trained().unwrap();
-    assert_eq!(done(at, &run), told);
+    assert_eq!(done(at, &run), printed);
     assert_eq!(trained().unwrap(), before, "the main configuration was trained again");
     let command = report["configurations"][1]["command"].as_str().unwrap();
     assert!(command.contains(" --configurations main-eval-k-0 --seeds 1 --out g --set data.max_"));

@@ -12,14 +12,14 @@ use image::{Rgb, RgbImage};
 use running::{done, engram, refusal, refused};
 use serde_json::{Value, json};
 
-const PICTURES: usize = 30;
+const NUM_IMAGES: usize = 30;
 
 /// Writes a small COCO with VQA and A-OKVQA questions.
 fn write_data(folder: &Path) {
     fs::create_dir_all(folder.join("pictures")).unwrap();
     let write = |name: &str, value: Value| fs::write(folder.join(name), value.to_string()).unwrap();
     let colours = ["red", "green", "blue"];
-    let all = 0..PICTURES;
+    let all = 0..NUM_IMAGES;
     for i in all.clone() {
         let mut pixel = [30; 3];
         pixel[i % 3] = 200;
@@ -147,16 +147,19 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
+fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     write_data(&at.join("data"));
     fs::write(at.join("recipe.toml"), RECIPE).unwrap();
-    let told = done(at, "train reveal --recipe recipe.toml --run run --quiet");
-    assert!(told.contains("test examples of captions: 12") && told.contains("note: "), "{told}");
+    let printed = done(at, "train reveal --recipe recipe.toml --run run --quiet");
+    assert!(
+        printed.contains("test examples of captions: 12") && printed.contains("note: "),
+        "{printed}"
+    );
     let summary = json_of(&at.join("run/summary.json"));
-    let judged = summary["dataset_metrics"].as_array().unwrap();
-    for (judged, command) in judged.iter().zip([
+    let scores = summary["dataset_metrics"].as_array().unwrap();
+    for (score, command) in scores.iter().zip([
         "eval caption --references run/test/captions-references.json \
          --results run/test/captions-results.json",
         "eval vqa --annotations run/test/vqa-annotations.json --results run/test/vqa-results.json",
@@ -165,7 +168,7 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
     ]) {
         let evaluated: Value =
             serde_json::from_str(&done(at, &format!("{command} --json"))).unwrap();
-        let measures = judged["measures"].as_array().unwrap();
+        let measures = score["measures"].as_array().unwrap();
         for field in ["metric", "value", "n", "ci95"] {
             assert_eq!(measures[0][field], evaluated[field], "{command}: {field}");
         }
@@ -173,13 +176,13 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
         let others = evaluated["secondary"].as_array().unwrap();
         assert_eq!(&measures[1..], &others[..], "{command}");
     }
-    assert_eq!(judged.len(), 3);
+    assert_eq!(scores.len(), 3);
     // The annotations of the data set give the same score.
-    let whole = "eval caption --references data/captions.json --with-result \
+    let all = "eval caption --references data/captions.json --with-result \
                  --results run/test/captions-results.json --json";
-    let whole: Value = serde_json::from_str(&done(at, whole)).unwrap();
+    let all: Value = serde_json::from_str(&done(at, all)).unwrap();
     let value = |one: &Value| one["value"].as_f64().unwrap();
-    assert!((value(&whole) - value(&judged[0]["measures"][0])).abs() < 1e-9, "{whole}");
+    assert!((value(&all) - value(&scores[0]["measures"][0])).abs() < 1e-9, "{all}");
 
     // Entries retrieved in the test belong to training images only.
     let tested: Vec<Value> = fs::read_to_string(at.join("run/test.jsonl"))
@@ -208,13 +211,13 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
     let predict = "predict run --input ask.jsonl --quiet --output";
     done(at, &format!("{predict} answers.jsonl"));
     // An image without a question gets a caption, as in the test.
-    let asked = tested.iter().find(|one| one["question"] == "").unwrap();
-    let picture = format!("data/pictures/{}.jpg", asked["name"].as_str().unwrap());
-    fs::write(at.join("alone.jsonl"), json!({"id": 1, "image": picture}).to_string()).unwrap();
+    let captioned = tested.iter().find(|one| one["question"] == "").unwrap();
+    let image_file = format!("data/pictures/{}.jpg", captioned["name"].as_str().unwrap());
+    fs::write(at.join("alone.jsonl"), json!({"id": 1, "image": image_file}).to_string()).unwrap();
     done(at, "predict run --input alone.jsonl --quiet --output described.jsonl");
     let described = json_of(&at.join("described.jsonl"));
     assert!(described.get("question").is_none(), "{described}");
-    assert_eq!(described["answer"], asked["answer"]);
+    assert_eq!(described["answer"], captioned["answer"]);
     // A copy of its memory, and memories of another seed, another tokenizer and an unknown model.
     let copied = |name: &str| {
         copy(&at.join("run/memory"), &at.join(name));
@@ -227,14 +230,14 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
         fs::read(at.join("again.jsonl")).unwrap()
     );
     let made_by = json_of(&at.join("run/memory/made-by.json"));
-    for (field, named) in
+    for (field, part) in
         [("weights_sha256", "another model"), ("tokenizer_sha256", "another tokenizer")]
     {
         let other = copied(field);
         let mut changed = made_by.clone();
         changed[field] = "0".repeat(64).into();
         fs::write(other.join("made-by.json"), changed.to_string()).unwrap();
-        refused(at, &format!("{predict} x.jsonl --memory {field}"), named);
+        refused(at, &format!("{predict} x.jsonl --memory {field}"), part);
         refused(at, &format!("{predict} x.jsonl --memory {field}"), "use the memory of this run");
     }
     fs::remove_file(copied("nobody").join("made-by.json")).unwrap();
@@ -243,40 +246,40 @@ fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
     fs::remove_dir_all(copied("gone").join("gen-000001")).unwrap();
     refused(at, &format!("{predict} x.jsonl --memory gone"), "gen-000001 is missing");
     // The image does not decode.
-    fs::write(at.join("data/pictures/0.jpg"), "no picture").unwrap();
-    refused(at, &format!("{predict} x.jsonl"), "0.jpg: is not a picture");
+    fs::write(at.join("data/pictures/0.jpg"), "not an image").unwrap();
+    refused(at, &format!("{predict} x.jsonl"), "0.jpg: is not a known image format");
     refused(at, "train reveal --recipe recipe.toml --run other --quiet", "0.jpg");
     assert!(!at.join("x.jsonl").exists());
 }
 
 #[test]
-fn pictures_that_are_missing_are_left_out_of_every_phase() {
+fn missing_images_are_skipped_in_every_phase() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     write_data(&at.join("data"));
     fs::remove_file(at.join("data/pictures/7.jpg")).unwrap();
     let recipe = RECIPE.replace("steps = 20", "steps = 2").replace("steps = 60", "steps = 2");
     let recipe = recipe.replace("every_epochs = 0", "every_epochs = 1");
-    let pictures = "[[phase]]\nname = \"pictures\"\nsteps = 2\n\
-                    feed = { examples = \"pictures\", contrastive = 1 }\n\n[[phase]]";
-    fs::write(at.join("recipe.toml"), recipe.replacen("[[phase]]", pictures, 1)).unwrap();
+    let phase = "[[phase]]\nname = \"images\"\nsteps = 2\n\
+                    feed = { examples = \"images\", contrastive = 1 }\n\n[[phase]]";
+    fs::write(at.join("recipe.toml"), recipe.replacen("[[phase]]", phase, 1)).unwrap();
     let train = "train reveal --recipe recipe.toml --quiet --run";
     refused(at, &format!("{train} run"), "7.jpg, which is missing");
     for bad in ["skip", "text_only"] {
         let set = format!("data.on_bad_image=\"{bad}\"");
-        let told = done(at, &format!("{train} {bad} --set {set}"));
+        let printed = done(at, &format!("{train} {bad} --set {set}"));
         let counted = "1 of 30 described images skipped";
-        assert!(told.contains("1 are missing") && told.contains(counted), "{told}");
+        assert!(printed.contains("1 are missing") && printed.contains(counted), "{printed}");
     }
 }
 
 #[test]
-fn settings_of_files_are_refused_with_their_line() {
+fn invalid_settings_for_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     write_data(&at.join("data"));
     fs::write(at.join("recipe.toml"), RECIPE).unwrap();
-    for (set, named) in [
+    for (set, part) in [
         ("data.path=nowhere", "nowhere/captions.json: No such file"),
         ("data.test_share=1.5", "data.test_share"),
         ("data.validation_share=0.7", "data.test_share"),
@@ -289,12 +292,12 @@ fn settings_of_files_are_refused_with_their_line() {
         ("model.vit=\"nowhere\"", "model.image_size"),
     ] {
         let train = "train reveal --recipe recipe.toml --quiet --run run --set";
-        refused(at, &format!("{train} {set}"), named);
+        refused(at, &format!("{train} {set}"), part);
         let _ = fs::remove_dir_all(at.join("run"));
     }
     // No file of the recipe has a source.
     let sourceless = RECIPE.lines().filter(|line| !line.starts_with("source = "));
     fs::write(at.join("recipe.toml"), sourceless.collect::<Vec<_>>().join("\n")).unwrap();
-    let told = engram(at, "train reveal --recipe recipe.toml --quiet --run run");
-    refusal(&told, "no source", &["memory.k", "no entries for a memory", "set `memory.k` to 0"]);
+    let output = engram(at, "train reveal --recipe recipe.toml --quiet --run run");
+    refusal(&output, "no source", &["memory.k", "no entries for a memory", "set `memory.k` to 0"]);
 }

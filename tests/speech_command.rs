@@ -82,7 +82,7 @@ fn wav(path: &Path, samples: impl ExactSizeIterator<Item = f64>) {
 }
 
 #[test]
-fn what_cannot_be_converted_or_heard_is_refused() {
+fn invalid_models_and_audio_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let (model, out) = (folder.path().join("model"), folder.path().join("out"));
     fs::create_dir(&model).expect("a folder");
@@ -94,10 +94,10 @@ fn what_cannot_be_converted_or_heard_is_refused() {
     let into_itself = ["data", "convert", "ctranslate2", path(&model), "--out", path(&model)];
     assert!(refusal(&into_itself).contains("already contains files"));
 
-    let sound = folder.path().join("a.wav");
-    wav(&sound, [0.0; 160].into_iter());
+    let audio_file = folder.path().join("a.wav");
+    wav(&audio_file, [0.0; 160].into_iter());
     let output = folder.path().join("a.tsv");
-    let predict = ["predict", "--asr-model", path(&model), "--input", path(&sound)];
+    let predict = ["predict", "--asr-model", path(&model), "--input", path(&audio_file)];
     let predict = [&predict[..], &["--output", path(&output)]].concat();
     assert!(refusal(&predict).contains("engram data convert ctranslate2"));
     let nothing = ["predict", "--asr-model", path(&model), "--output", path(&output)];
@@ -121,21 +121,21 @@ fn real_speech_gives_the_texts_of_the_reference() {
     let output = published.output("texts.tsv");
     let predict =
         ["predict", "--asr-model", &model, "--input", path(&speech), "--quiet", "--output"];
-    let made = engram(&[&predict[..], &[&output]].concat());
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let command_output = engram(&[&predict[..], &[&output]].concat());
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let found = fs::read_to_string(&output).expect("texts");
     assert_eq!(found.lines().next(), Some("id\ttext"));
     let same = expected.lines().skip(1).filter(|line| found.lines().any(|other| other == *line));
     let same = same.count();
-    println!("{same} of 57 texts are those of the reference");
+    println!("{same} of 57 texts equal the reference");
     assert!(same >= 55, "{same} of 57");
 
     // As labels for unlabelled clips.
     let labelled = published.output("labelled.jsonl");
     let file = speech.join("jfk.wav");
     let predict = ["predict", "--asr-model", &model, "--input", path(&file), "--quiet", "--output"];
-    let made = engram(&[&predict[..], &[&labelled, "--format", "manifest"]].concat());
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let command_output = engram(&[&predict[..], &[&labelled, "--format", "manifest"]].concat());
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let [clip] = &read_manifest(Path::new(&labelled)).expect("a manifest")[..] else {
         panic!("one clip")
     };
@@ -181,8 +181,8 @@ fn silence_noise_and_tones_give_no_words() {
         let output = published.output(&format!("{padding}.txt"));
         let predict = ["predict", "--asr-model", &model, "--input", path(&folder), "--quiet"];
         let rest = ["--padding", padding, "--output", output.as_str()];
-        let made = engram(&[&predict[..], &rest].concat());
-        assert!(made.status.success(), "{}", text(&made.stderr));
+        let command_output = engram(&[&predict[..], &rest].concat());
+        assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         assert_eq!(fs::read_to_string(&output).expect("texts"), "\n".repeat(7), "{padding}");
         // One of the real noise recordings contains a spoken sentence.
         let noise = published.speech.join("noise16k");
@@ -191,18 +191,18 @@ fn silence_noise_and_tones_give_no_words() {
         let rest = ["--padding", padding, "--output", output.as_str()];
         assert!(engram(&[&predict[..], &rest].concat()).status.success());
         let texts = fs::read_to_string(&output).expect("texts");
-        let (said, silent): (Vec<&str>, Vec<&str>) =
+        let (spoken, silent): (Vec<&str>, Vec<&str>) =
             texts.lines().skip(1).partition(|line| line.starts_with("jackhammer\t"));
-        assert!(said.iter().all(|line| line.contains("smell of old")), "{texts}");
+        assert!(spoken.iter().all(|line| line.contains("smell of old")), "{texts}");
         assert!(silent.len() == 5 && silent.iter().all(|line| line.ends_with('\t')), "{texts}");
     }
 }
 
 /// Audio of twice the model's length: the text of both halves, with times, in both formats.
 #[test]
-fn a_long_recording_is_heard_window_by_window() {
+fn a_long_recording_is_transcribed_window_by_window() {
     let Some(published) = published() else { return };
-    let bytes = fs::read(published.speech.join("wav16k/jfk.wav")).expect("sound");
+    let bytes = fs::read(published.speech.join("wav16k/jfk.wav")).expect("audio");
     let samples: Vec<f64> = bytes[44..]
         .chunks_exact(2)
         .map(|pair| f64::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0)
@@ -212,8 +212,8 @@ fn a_long_recording_is_heard_window_by_window() {
     wav(&long, repeated.into_iter());
     let (model, output) = (published.model(), published.output("long.srt"));
     let predict = ["predict", "--asr-model", &model, "--input", path(&long), "--output", &output];
-    let made = engram(&predict);
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let command_output = engram(&predict);
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let subtitles = fs::read_to_string(&output).expect("subtitles");
     let words = subtitles.to_lowercase();
     assert_eq!(words.matches("fellow americans").count(), 4, "{subtitles}");
@@ -226,7 +226,7 @@ fn a_long_recording_is_heard_window_by_window() {
 /// Timed words equal the words of the text, in order and within the clip. The text is the same as
 /// without times. The anchors come from faster-whisper (`tests/reference/word_times_peer.py`).
 #[test]
-fn words_are_told_with_their_times() {
+fn words_have_their_times() {
     let Some(published) = published() else { return };
     let (folder, model) = (published.work.path().join("some"), published.model());
     fs::create_dir(&folder).expect("a folder");
@@ -235,7 +235,7 @@ fn words_are_told_with_their_times() {
     let other = "libri-2033-164914-0002.wav";
     fs::copy(published.speech.join("wav16k").join(other), folder.join(other)).expect("a file");
     wav(&folder.join("silence.wav"), [0.0; 16_000].into_iter());
-    let bytes = fs::read(&jfk).expect("sound");
+    let bytes = fs::read(&jfk).expect("audio");
     let pairs = bytes[44..].chunks_exact(2);
     let samples: Vec<f64> =
         pairs.map(|pair| f64::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
@@ -244,8 +244,8 @@ fn words_are_told_with_their_times() {
     let output = published.output("words.jsonl");
     let run = |more: &[&str]| -> Vec<serde_json::Value> {
         let predict = ["predict", "--asr-model", &model, "--input", path(&folder)];
-        let made = engram(&[&predict[..], &["--output", &output], more].concat());
-        assert!(made.status.success(), "{}", text(&made.stderr));
+        let command_output = engram(&[&predict[..], &["--output", &output], more].concat());
+        assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         let lines = fs::read_to_string(&output).expect("texts");
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     };
@@ -299,12 +299,12 @@ fn words_are_told_with_their_times() {
 }
 
 #[test]
-fn a_clip_that_cannot_be_read_stops_the_run_or_is_left_out() {
+fn a_clip_that_cannot_be_read_stops_the_command_or_is_skipped() {
     let Some(published) = published() else { return };
     let folder = published.work.path();
     fs::copy(published.speech.join("wav16k/cards-001.wav"), folder.join("good.wav"))
         .expect("a file");
-    fs::write(folder.join("bad.wav"), b"no sound").expect("a file");
+    fs::write(folder.join("bad.wav"), b"not audio").expect("a file");
     let manifest = folder.join("clips.jsonl");
     let lines = "{\"audio\": \"good.wav\"}\n{\"audio\": \"bad.wav\"}\n{\"audio\": \"none.wav\"}\n";
     fs::write(&manifest, lines).expect("a manifest");
@@ -314,37 +314,37 @@ fn a_clip_that_cannot_be_read_stops_the_run_or_is_left_out() {
     let error = refusal(&predict);
     assert!(error.contains("clips.jsonl, line 2") && error.contains("--on-error skip"), "{error}");
     assert!(!Path::new(&output).exists());
-    let made = engram(&[&predict[..], &["--on-error", "skip", "--json"]].concat());
-    assert!(made.status.success(), "{}", text(&made.stderr));
-    let summary: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let command_output = engram(&[&predict[..], &["--on-error", "skip", "--json"]].concat());
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
+    let summary: serde_json::Value = serde_json::from_slice(&command_output.stdout).expect("JSON");
     assert_eq!(
         (&summary["clips"], summary["skipped"].as_array().map(Vec::len)),
         (&1.into(), Some(2))
     );
-    assert!(text(&made.stderr).contains("none.wav"));
+    assert!(text(&command_output.stderr).contains("none.wav"));
     let line = fs::read_to_string(&output).expect("a text");
     assert!(line.contains("\"id\":\"good\"") && line.contains("of clubs"), "{line}");
 }
 
 #[test]
-fn files_of_words_that_cannot_be_read_are_refused() {
+fn invalid_word_lists_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (sound, words) = (folder.path().join("a.wav"), folder.path().join("words"));
-    wav(&sound, [0.0; 160].into_iter());
+    let (audio_file, words) = (folder.path().join("a.wav"), folder.path().join("words"));
+    wav(&audio_file, [0.0; 160].into_iter());
     let output = folder.path().join("a.tsv");
-    let predict = ["predict", "--asr-model", "none", "--input", path(&sound)];
+    let predict = ["predict", "--asr-model", "none", "--input", path(&audio_file)];
     let predict = [&predict[..], &["--output", path(&output), "--boost", path(&words)]].concat();
     assert!(refusal(&predict).contains("words"));
-    for (written, told) in [
+    for (content, part) in [
         ("\n", "words: has no words"),
         ("anon\na\tb\n", "words, line 2: has a tab"),
         ("a\tb\t[]\n", "words, line 1: has 3 fields"),
         ("a\tb\t[]\t[\"c\"]\nd\te\t[]\t[1]\n", "words, line 2: the fourth field"),
         ("a\tb\t[]\t[]\na\tb\t[]\t[]\n", "words, line 2: the id `a` is already on line 1"),
     ] {
-        fs::write(&words, written).expect("a file");
+        fs::write(&words, content).expect("a file");
         let error = refusal(&predict);
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(part), "{error}");
     }
     fs::write(&words, b"caf\xe9\n").expect("a file");
     assert!(refusal(&predict).contains("UTF-8"));
@@ -353,7 +353,7 @@ fn files_of_words_that_cannot_be_read_are_refused() {
 }
 
 #[test]
-fn boosted_words_are_heard_in_the_clips_that_have_them() {
+fn boosted_words_are_transcribed_in_the_clips_that_have_them() {
     let Some(published) = published() else { return };
     let (folder, words) = (published.work.path().join("two"), published.output("words"));
     fs::create_dir(&folder).expect("a folder");
@@ -369,21 +369,21 @@ fn boosted_words_are_heard_in_the_clips_that_have_them() {
             fs::write(&words, list).expect("a file");
         }
         let boost = if list.is_some() { &boost[..] } else { &[] };
-        let made = engram(&[&predict[..], boost, more].concat());
-        assert!(made.status.success(), "{}", text(&made.stderr));
+        let command_output = engram(&[&predict[..], boost, more].concat());
+        assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         let lines = fs::read_to_string(&output).expect("texts");
         let lines = lines.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-        (lines.collect(), text(&made.stderr))
+        (lines.collect(), text(&command_output.stderr))
     };
-    let hears = |line: &serde_json::Value| {
+    let contains_eunuch = |line: &serde_json::Value| {
         line["text"].as_str().expect("a text").to_lowercase().contains("eunuch")
     };
     let (without, _) = run(None, &[]);
-    assert!(without.len() == 2 && !without.iter().any(hears), "{without:?}");
+    assert!(without.len() == 2 && !without.iter().any(contains_eunuch), "{without:?}");
     let all = "abnegated\nrigor mortis\neunuch\n";
     for more in [&[][..], &["--beams", "3"], &["--batch", "1"], &["--timestamps"]] {
         let (with, _) = run(Some(all), &[more, &["--boost-weight", "4"]].concat());
-        assert!(with.iter().all(hears), "{more:?}: {with:?}");
+        assert!(with.iter().all(contains_eunuch), "{more:?}: {with:?}");
         // The probability comes from the model without the boost, so it is lower.
         assert!(with.iter().all(|line| line["mean_log_probability"].as_f64() < Some(0.0)));
     }
@@ -392,31 +392,31 @@ fn boosted_words_are_heard_in_the_clips_that_have_them() {
     // A table: the fourth field has the words to boost in the clip with the id.
     let table = "libri-2033-164914-0003\tx\t[]\t[\"abnegated\", \"eunuch\"]\n\
                  other\tx\t[]\t[\"anon\"]\n";
-    let (with, told) = run(Some(table), &[]);
+    let (with, note) = run(Some(table), &[]);
     // Compare texts only: the last bit of a probability may depend on the other clips in the batch.
     assert_eq!(with[0]["text"], without[0]["text"]);
-    assert!(hears(&with[1]), "{with:?}");
-    assert!(told.contains("1 of 2 clips have a list; 1 of 2 lists belong to no clip"), "{told}");
-    let said = "libri-2033-164914-0003\tthe eunuch\t[\"eunuch\"]\t[\"abnegated\"]\n";
-    assert_eq!(run(Some(said), &[]).0, without);
+    assert!(contains_eunuch(&with[1]), "{with:?}");
+    assert!(note.contains("1 of 2 clips have a list; 1 of 2 lists belong to no clip"), "{note}");
+    let rare_words = "libri-2033-164914-0003\tthe eunuch\t[\"eunuch\"]\t[\"abnegated\"]\n";
+    assert_eq!(run(Some(rare_words), &[]).0, without);
 }
 
 /// A stream gives almost the text of the whole clip, and each word has the time when it was final.
 /// A file and standard input give the same text.
 #[test]
-fn sound_that_comes_in_is_final_word_by_word() {
+fn streamed_audio_gets_final_words_one_by_one() {
     let Some(published) = published() else { return };
     let (model, file) = (published.model(), published.speech.join("wav16k/jfk.wav"));
     let output = published.output("stream.jsonl");
     let predict = ["predict", "--asr-model", &model, "--output", &output, "--stream", "2"];
-    let made = engram(&[&predict[..], &["--input", path(&file), "--json"]].concat());
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let command_output = engram(&[&predict[..], &["--input", path(&file), "--json"]].concat());
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let line: serde_json::Value =
         serde_json::from_slice(&fs::read(&output).expect("a text")).expect("JSON");
-    let said = line["text"].as_str().expect("a text").to_string();
-    assert!(said.to_lowercase().contains("what you can do for your country"), "{said}");
+    let whole_text = line["text"].as_str().expect("a text").to_string();
+    assert!(whole_text.to_lowercase().contains("what you can do for your country"), "{whole_text}");
     let words = line["words"].as_array().expect("words");
-    assert_eq!(words.len(), said.split_whitespace().count());
+    assert_eq!(words.len(), whole_text.split_whitespace().count());
     let number = |word: &serde_json::Value, field: &str| word[field].as_f64().expect("a number");
     for word in words {
         // A word is final at the end of a chunk, and not before the word starts.
@@ -427,7 +427,7 @@ fn sound_that_comes_in_is_final_word_by_word() {
     }
     let early = words.iter().filter(|word| number(word, "final_at") < 11.0).count();
     assert!(2 * early > words.len(), "{early} of {}", words.len());
-    let summary: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let summary: serde_json::Value = serde_json::from_slice(&command_output.stdout).expect("JSON");
     let streaming = &summary["streaming"];
     assert_eq!(
         (&streaming["passes"], &streaming["latency"]["count"]),
@@ -444,18 +444,18 @@ fn sound_that_comes_in_is_final_word_by_word() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("the command");
-    let bytes = fs::read(&file).expect("sound");
+    let bytes = fs::read(&file).expect("audio");
     let mut stdin = live.stdin.take().expect("standard input");
     std::io::Write::write_all(&mut stdin, &bytes[44..]).expect("it reads");
     drop(stdin);
     let live = live.wait_with_output().expect("an end");
     assert!(live.status.success(), "{}", text(&live.stderr));
-    assert_eq!(text(&live.stdout).split_whitespace().collect::<Vec<_>>().join(" "), said);
+    assert_eq!(text(&live.stdout).split_whitespace().collect::<Vec<_>>().join(" "), whole_text);
     let again: serde_json::Value =
         serde_json::from_slice(&fs::read(&output).expect("a text")).expect("JSON");
     assert_eq!(
         (again["id"].as_str(), again["text"].as_str()),
-        (Some("stdin"), Some(said.as_str()))
+        (Some("stdin"), Some(whole_text.as_str()))
     );
 
     // Commands in tests have an empty standard input.
@@ -465,14 +465,14 @@ fn sound_that_comes_in_is_final_word_by_word() {
     let folder = published.work.path().join("mixed");
     fs::create_dir(&folder).expect("a folder");
     fs::copy(&file, folder.join("good.wav")).expect("a file");
-    fs::write(folder.join("bad.wav"), b"no sound").expect("a file");
+    fs::write(folder.join("bad.wav"), b"not audio").expect("a file");
     let predict = ["predict", "--asr-model", &model, "--input", path(&folder), "--stream", "5"];
     let subtitles = published.work.path().join("subtitles");
     fs::create_dir(&subtitles).expect("a folder");
     let rest = ["--output", path(&subtitles), "--format", "vtt"];
     assert!(refusal(&[&predict[..], &rest].concat()).contains("--on-error skip"));
-    let made = engram(&[&predict[..], &rest, &["--on-error", "skip"]].concat());
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let command_output = engram(&[&predict[..], &rest, &["--on-error", "skip"]].concat());
+    assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let vtt = fs::read_to_string(subtitles.join("good.vtt")).expect("subtitles");
     assert!(vtt.starts_with("WEBVTT\n\n00:00:0") && vtt.contains("country"), "{vtt}");
     let error = refusal(&[&predict[..], &["--output", &output, "--stream-window", "29"]].concat());

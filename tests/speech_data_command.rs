@@ -21,19 +21,19 @@ fn a_data_set_becomes_a_manifest() {
     let clips = "data clips librispeech dev --out dev.jsonl";
     refused(folder, clips, "12-34-0001");
     assert!(!folder.join("dev.jsonl").exists());
-    let told = done(folder, &format!("{clips} --skip-missing"));
-    assert!(told.contains("1 clips; skipped 1 without audio"), "{told}");
+    let printed = done(folder, &format!("{clips} --skip-missing"));
+    assert!(printed.contains("1 clips; skipped 1 without audio"), "{printed}");
     let manifest = fs::read_to_string(folder.join("dev.jsonl")).unwrap();
     assert!(manifest.contains("\"text\":\"HELLO THERE\""), "{manifest}");
-    let told = done(folder, &format!("{clips} --skip-missing --json"));
-    let summary: Value = serde_json::from_str(&told).unwrap();
+    let printed = done(folder, &format!("{clips} --skip-missing --json"));
+    let summary: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(summary["clips"], 1);
     assert_eq!(summary["missing"].as_array().unwrap().len(), 1);
     refused(folder, "data clips timit dev --out x.jsonl", "librispeech");
 }
 
 #[test]
-fn sentences_of_the_held_out_voices_are_files_that_any_recogniser_reads() {
+fn sentences_of_held_out_voices_are_written_as_audio_files() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     done(folder, "data speech a --count 3");

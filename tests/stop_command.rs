@@ -40,7 +40,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The files that are identical in equal runs.
-fn lasting(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+fn reproducible_files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let (mut found, mut folders) = (Vec::new(), vec![run.to_path_buf()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder").flatten() {
@@ -60,25 +60,25 @@ fn lasting(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn a_signal_leaves_a_checkpoint_and_the_command_that_goes_on() {
+fn a_signal_leaves_a_checkpoint_and_prints_the_command_to_continue() {
     let folder = tempfile::tempdir().unwrap();
-    let reference = folder.path().join("unbroken");
-    let unbroken = command(&reference, &[]).output().unwrap();
-    let code = unbroken.status.code();
-    assert!(matches!(code, Some(0 | 1)), "{}", text(&unbroken.stderr));
-    for (name, wanted) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
+    let reference = folder.path().join("uninterrupted");
+    let uninterrupted = command(&reference, &[]).output().unwrap();
+    let code = uninterrupted.status.code();
+    assert!(matches!(code, Some(0 | 1)), "{}", text(&uninterrupted.stderr));
+    for (name, expected) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
         let run = folder.path().join(format!("it's{name}"));
         let output = stopped(&run, name, 1);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(wanted), "{told}");
-        assert!(told.contains("Continue with:") && told.contains("--resume"), "{told}");
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(expected), "{error}");
+        assert!(error.contains("Continue with:") && error.contains("--resume"), "{error}");
         let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).unwrap();
         assert!(pointer.starts_with("stop-"), "{pointer}");
         // A shell can run the printed command.
-        let resume = told.lines().last().unwrap().trim();
+        let resume = error.lines().last().unwrap().trim();
         let resumed = Command::new("sh").args(["-c", resume]).output().unwrap();
         assert_eq!(resumed.status.code(), code, "{resume}: {}", text(&resumed.stderr));
-        let (now, before) = (lasting(&run), lasting(&reference));
+        let (now, before) = (reproducible_files(&run), reproducible_files(&reference));
         for (one, other) in now.iter().zip(&before) {
             assert!(one == other, "{name}: {} and {}", one.0.display(), other.0.display());
         }
@@ -105,9 +105,9 @@ fn before_the_first_step_there_is_nothing_to_save() {
     thread::sleep(Duration::from_millis(1500));
     signal(child.id(), "-TERM");
     let output = child.wait_with_output().expect("an end");
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(143), "{told}");
-    assert!(told.contains("stopped before the first step"), "{told}");
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(143), "{error}");
+    assert!(error.contains("stopped before the first step"), "{error}");
     assert!(!run.exists());
 }
 
@@ -118,26 +118,26 @@ fn a_flipped_byte_of_a_run_is_an_error_that_names_the_file() {
     assert!(
         command(&run, &["--set", "phase.0.epochs=1"]).output().unwrap().status.code() < Some(2)
     );
-    let rows = folder.path().join("rows.csv");
-    fs::write(&rows, "id,anchor,target,context\n1,steel rod,iron bar,A61\n").unwrap();
+    let pairs = folder.path().join("pairs.csv");
+    fs::write(&pairs, "id,anchor,target,context\n1,steel rod,iron bar,A61\n").unwrap();
     let predict = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-        command.arg("predict").arg(&run).arg("--input").arg(&rows).arg("--output");
+        command.arg("predict").arg(&run).arg("--input").arg(&pairs).arg("--output");
         command.arg(folder.path().join("scores.csv")).arg("--quiet").output().unwrap()
     };
-    let whole = predict();
-    assert_eq!(whole.status.code(), Some(0), "{}", text(&whole.stderr));
+    let intact = predict();
+    assert_eq!(intact.status.code(), Some(0), "{}", text(&intact.stderr));
     for name in ["model.safetensors", "tokenizer.json", "config.json", "titles.tsv"] {
         let path = run.join(name);
         let before = fs::read(&path).unwrap();
         let mut bytes = before.clone();
-        let place = bytes.len() - 2;
-        bytes[place] ^= 1;
+        let index = bytes.len() - 2;
+        bytes[index] ^= 1;
         fs::write(&path, bytes).unwrap();
         let output = predict();
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{name}: {told}");
-        assert!(told.contains(name) && told.contains("SHA-256"), "{told}");
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name}: {error}");
+        assert!(error.contains(name) && error.contains("SHA-256"), "{error}");
         fs::write(&path, before).unwrap();
     }
 }

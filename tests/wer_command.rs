@@ -38,7 +38,7 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 #[test]
-fn sclites_mark_up_is_scored_as_sclite_does() {
+fn markup_of_sclite_is_scored_like_sclite() {
     let folder = folder(&[("ref.trn", REFERENCE), ("hyp.trn", HYPOTHESIS), ("ref", REFERENCE)]);
     let files = "--ref ref.trn --hyp hyp.trn";
     for (options, errors) in
@@ -59,7 +59,7 @@ fn sclites_mark_up_is_scored_as_sclite_does() {
 }
 
 #[test]
-fn kaldis_text_is_read_by_its_name_alone() {
+fn kaldi_text_is_read_only_with_its_format() {
     let reference = "spk1-u1 hello you\nspk1-u2 good day\n";
     let hypothesis = "spk1-u2 good\nspk1-u1 hello you\n";
     let folder = folder(&[("text", reference), ("hyp.txt", hypothesis)]);
@@ -79,7 +79,7 @@ fn kaldis_text_is_read_by_its_name_alone() {
 }
 
 #[test]
-fn files_of_other_formats_are_refused_with_the_option_that_reads_them() {
+fn files_of_other_formats_are_refused_with_a_remedy() {
     let folder = folder(&[
         ("manifest.json", "{\"audio_filepath\": \"a.wav\", \"duration\": 1, \"text\": \"a b\"}\n"),
         ("lines.txt", "{\"id\": 1, \"text\": \"a b\"}\n{\"id\": 2, \"text\": \"c\"}\n"),
@@ -102,7 +102,7 @@ fn files_of_other_formats_are_refused_with_the_option_that_reads_them() {
 }
 
 #[test]
-fn no_errors_are_no_proof_that_there_are_none() {
+fn zero_errors_have_an_interval_above_zero() {
     let lines = "one two\n".repeat(100);
     let folder = folder(&[("a.txt", &lines)]);
     let report = json(folder.path(), "--ref a.txt --hyp a.txt");

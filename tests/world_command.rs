@@ -10,7 +10,7 @@ use std::path::Path;
 use running::{done, refused};
 use serde_json::Value;
 
-fn rows(path: &Path) -> Vec<Value> {
+fn json_lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -32,7 +32,7 @@ fn files(folder: &Path) -> HashMap<String, Vec<u8>> {
 }
 
 #[test]
-fn the_world_fills_a_memory_that_answers_and_follows_a_swap() {
+fn a_memory_of_the_world_finds_answers_and_takes_a_swap() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     fs::create_dir(folder.join("w")).unwrap();
@@ -40,9 +40,9 @@ fn the_world_fills_a_memory_that_answers_and_follows_a_swap() {
     let build = "memory build --keys w/keys.npy --values w/values.npy --entries w/entries.jsonl";
     done(folder, &format!("{build} --out m"));
 
-    let questions = rows(&folder.join("w/questions.jsonl"));
+    let questions = json_lines(&folder.join("w/questions.jsonl"));
     assert!(questions.iter().all(|question| question["split"] == "test"));
-    let entries: HashMap<i64, Value> = rows(&folder.join("w/entries.jsonl"))
+    let entries: HashMap<i64, Value> = json_lines(&folder.join("w/entries.jsonl"))
         .into_iter()
         .map(|entry| (entry["id"].as_i64().unwrap(), entry))
         .collect();
@@ -65,7 +65,7 @@ fn the_world_fills_a_memory_that_answers_and_follows_a_swap() {
     let found = found.filter(|(one, ids)| ids.contains(&one["entry"].as_i64().unwrap())).count();
     assert!(found as f64 > 0.8 * questions.len() as f64, "{found} of {}", questions.len());
 
-    let swapped = rows(&folder.join("w/swap.jsonl"));
+    let swapped = json_lines(&folder.join("w/swap.jsonl"));
     assert_eq!(swapped.len(), 100);
     assert!(swapped.iter().all(|entry| entries[&entry["id"].as_i64().unwrap()] != *entry));
     let update = "memory update m --keys w/swap_keys.npy --values w/swap_values.npy";
@@ -82,7 +82,7 @@ fn the_world_fills_a_memory_that_answers_and_follows_a_swap() {
 }
 
 #[test]
-fn the_folder_is_new_and_the_same_for_all_threads() {
+fn the_folder_is_new_and_equal_for_any_number_of_threads() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     done(folder, "data world one/w --images 60 --views 3 --threads 1");

@@ -58,7 +58,7 @@ pub fn change_speed(samples: &[f32], rate: u32, speed: f64) -> Result<Vec<f32>, 
 pub struct AudioReader {
     path: PathBuf,
     blocks: Box<dyn Blocks>,
-    /// The format of the samples before; `None` before the first sample.
+    /// The format of the preceding samples; `None` before the first sample.
     format: Option<Format>,
     resampler: Option<Resampler>,
     rate: u32,
@@ -162,8 +162,8 @@ impl AudioReader {
 
     /// Appends the decoded block as mono samples at the target rate.
     fn convert(&mut self, format: Format, samples: &mut Vec<f32>) -> Result<(), DataError> {
-        let is_sound = |sample: &f32| sample.is_finite() && sample.abs() < LOUDEST;
-        if let Some(sample) = self.interleaved.iter().find(|sample| !is_sound(sample)) {
+        let is_valid = |sample: &f32| sample.is_finite() && sample.abs() < MAX_MAGNITUDE;
+        if let Some(sample) = self.interleaved.iter().find(|sample| !is_valid(sample)) {
             return Err(self.bad(format!("has a sample of {sample}; samples must be from -1 to 1")));
         }
         let share = 1.0 / format.channels as f32;
@@ -201,7 +201,7 @@ impl AudioReader {
 }
 
 /// Samples above this are invalid, whatever the scale of a float file.
-const LOUDEST: f32 = 1e6;
+const MAX_MAGNITUDE: f32 = 1e6;
 
 fn bad(path: &Path, reason: String) -> DataError {
     DataError::Audio { path: path.into(), reason }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_rate_and_number_of_channels_is_the_same_tone() {
+    fn every_width_rate_and_channel_count_gives_the_same_tone() {
         let folder = tempfile::tempdir().expect("a folder");
         for (channels, rate, bits) in [
             (1, 16_000, 16),
@@ -266,7 +266,7 @@ mod tests {
         ] {
             let path = folder.path().join(format!("{channels}-{rate}-{bits}.wav"));
             write(&path, spec(channels, rate, bits));
-            let samples = read_audio(&path, RATE).expect("sound");
+            let samples = read_audio(&path, RATE).expect("audio");
             assert_eq!(samples.len(), 16_000, "{path:?}");
             let amplitude = 0.5 / f32::from(channels);
             let tolerance = if bits == 8 { 0.01 } else { 1e-3 };
@@ -288,11 +288,11 @@ mod tests {
         values.iter().for_each(|value| writer.write_sample(*value).expect("a sample"));
         writer.finalize().expect("a header");
         let want: Vec<f32> = values.iter().map(|value| f32::from(*value) / 32_768.0).collect();
-        assert_eq!(read_audio(&path, RATE).expect("sound"), want);
+        assert_eq!(read_audio(&path, RATE).expect("audio"), want);
     }
 
     #[test]
-    fn what_is_no_sound_is_refused_by_name() {
+    fn files_without_audio_are_refused_by_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.wav");
         let refusal = |bytes: &[u8]| {
@@ -300,7 +300,7 @@ mod tests {
             read_audio(&path, RATE).expect_err("a refusal").to_string()
         };
         assert!(refusal(b"").contains("empty"));
-        assert!(refusal(b"this is a text and no sound at all").contains("a.wav"));
+        assert!(refusal(b"this is a text and not audio").contains("a.wav"));
         write(&path, spec(1, RATE, 16));
         let whole = std::fs::read(&path).expect("a file");
         let cut = refusal(&whole[..whole.len() / 2]);
@@ -333,10 +333,10 @@ mod tests {
         let path = folder.path().join("a.wav");
         write(&path, spec(2, 8_000, 16));
         let whole = std::fs::read(&path).expect("a file");
-        for place in 0..60 {
+        for position in 0..60 {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut bytes = whole[..4_000].to_vec();
-                bytes[place] = value;
+                bytes[position] = value;
                 std::fs::write(&path, &bytes).expect("a file");
                 let _ = read_audio(&path, RATE);
             }

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::DataError;
 
 /// The maximum side of the output, in pixels.
-const LARGEST_SIDE: u32 = 4096;
+const MAX_SIDE: u32 = 4096;
 
 /// The number of random crops to try before the centre crop is used.
 const CROP_ATTEMPTS: usize = 10;
@@ -107,16 +107,16 @@ impl Augmentation {
     pub fn validate(&self) -> Result<(), DataError> {
         let refuse =
             |what, value: String, wanted| Err(DataError::OutOfRange { what, value, wanted });
-        if !(1..=LARGEST_SIDE).contains(&self.size) {
+        if !(1..=MAX_SIDE).contains(&self.size) {
             return refuse("size", self.size.to_string(), "use 1 to 4096 pixels");
         }
-        let [least, greatest] = self.scale;
-        if !(least > 0.0 && least <= greatest && greatest <= 1.0) {
+        let [min, max] = self.scale;
+        if !(min > 0.0 && min <= max && max <= 1.0) {
             let wanted = "use two fractions above 0 and up to 1, the smaller first";
             return refuse("scale", format!("{:?}", self.scale), wanted);
         }
-        let [least, greatest] = self.ratio;
-        if !(least >= 0.01 && least <= greatest && greatest <= 100.0) {
+        let [min, max] = self.ratio;
+        if !(min >= 0.01 && min <= max && max <= 100.0) {
             let wanted = "use two ratios from 0.01 to 100, the smaller first";
             return refuse("ratio", format!("{:?}", self.ratio), wanted);
         }
@@ -154,9 +154,9 @@ impl Augmentation {
             Background::Fixed(colour) => colour,
             Background::Random => rng.random(),
         };
-        let cut = self.draw_cut(width, height, rng);
+        let crop = self.draw_crop(width, height, rng);
         let flip = rng.random_bool(self.flip);
-        let mut view = cut.of(image, background);
+        let mut view = crop.of(image, background);
         if view.dimensions() != (self.size, self.size) {
             view = imageops::resize(&view, self.size, self.size, FilterType::Triangle);
         }
@@ -169,28 +169,28 @@ impl Augmentation {
     }
 
     /// # Source   torchvision `RandomResizedCrop.get_params`
-    fn draw_cut(&self, width: u32, height: u32, rng: &mut ChaCha8Rng) -> Cut {
-        let turn = self.rotation * rng.random_range(-1.0..=1.0);
+    fn draw_crop(&self, width: u32, height: u32, rng: &mut ChaCha8Rng) -> Crop {
+        let angle = self.rotation * rng.random_range(-1.0..=1.0);
         let whole = width as f32 * height as f32;
         let [narrowest, widest] = self.ratio.map(f32::ln);
         for _ in 0..CROP_ATTEMPTS {
             let area = whole * rng.random_range(self.scale[0]..=self.scale[1]);
             let ratio = rng.random_range(narrowest..=widest).exp();
-            let cut_width = (area * ratio).sqrt().round() as u32;
-            let cut_height = (area / ratio).sqrt().round() as u32;
-            if (1..=width).contains(&cut_width) && (1..=height).contains(&cut_height) {
-                let left = rng.random_range(0..=width - cut_width);
-                let top = rng.random_range(0..=height - cut_height);
-                return Cut { left, top, width: cut_width, height: cut_height, turn };
+            let crop_width = (area * ratio).sqrt().round() as u32;
+            let crop_height = (area / ratio).sqrt().round() as u32;
+            if (1..=width).contains(&crop_width) && (1..=height).contains(&crop_height) {
+                let left = rng.random_range(0..=width - crop_width);
+                let top = rng.random_range(0..=height - crop_height);
+                return Crop { left, top, width: crop_width, height: crop_height, angle };
             }
         }
         // The largest crop with an allowed aspect ratio, in the centre.
         let (full_width, full_height) = (width as f32, height as f32);
         let ratio = (full_width / full_height).clamp(self.ratio[0], self.ratio[1]);
-        let cut_width = full_width.min(full_height * ratio).round().max(1.0) as u32;
-        let cut_height = full_height.min(full_width / ratio).round().max(1.0) as u32;
-        let (left, top) = ((width - cut_width) / 2, (height - cut_height) / 2);
-        Cut { left, top, width: cut_width, height: cut_height, turn }
+        let crop_width = full_width.min(full_height * ratio).round().max(1.0) as u32;
+        let crop_height = full_height.min(full_width / ratio).round().max(1.0) as u32;
+        let (left, top) = ((width - crop_width) / 2, (height - crop_height) / 2);
+        Crop { left, top, width: crop_width, height: crop_height, angle }
     }
 
     /// # Source   torchvision `ColorJitter`, in the order brightness, contrast, saturation
@@ -207,9 +207,9 @@ impl Augmentation {
         for pixel in view.pixels_mut() {
             let colour =
                 pixel.0.map(|value| grey + contrast * (brightness * f32::from(value) - grey));
-            let own_grey = luminance(colour);
+            let pixel_grey = luminance(colour);
             for (value, channel) in pixel.0.iter_mut().zip(colour) {
-                let mut changed = own_grey + saturation * (channel - own_grey);
+                let mut changed = pixel_grey + saturation * (channel - pixel_grey);
                 if self.noise > 0.0 {
                     changed += 255.0 * self.noise * noise.draw();
                 }
@@ -235,24 +235,24 @@ impl Augmentation {
     }
 }
 
-/// A crop of an image: a rectangle, rotated around its centre by `turn` degrees.
-struct Cut {
+/// A crop of an image: a rectangle, rotated around its centre by `angle` degrees.
+struct Crop {
     left: u32,
     top: u32,
     width: u32,
     height: u32,
-    turn: f32,
+    angle: f32,
 }
 
-impl Cut {
+impl Crop {
     fn of(&self, image: &RgbaImage, background: [u8; 3]) -> RgbImage {
-        if self.turn == 0.0 {
+        if self.angle == 0.0 {
             return RgbImage::from_fn(self.width, self.height, |x, y| {
                 let at = (i64::from(self.left + x), i64::from(self.top + y));
                 Rgb(colour_at(image, at, background).map(|value| value.round() as u8))
             });
         }
-        let (sin, cos) = self.turn.to_radians().sin_cos();
+        let (sin, cos) = self.angle.to_radians().sin_cos();
         let (half_width, half_height) = (self.width as f32 / 2.0, self.height as f32 / 2.0);
         let middle = (self.left as f32 + half_width, self.top as f32 + half_height);
         RgbImage::from_fn(self.width, self.height, |x, y| {
@@ -270,9 +270,9 @@ fn interpolate(image: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8; 3
     let (left, top) = (x.floor(), y.floor());
     let (right_share, lower_share) = (x - left, y - top);
     let mut sum = [0.0; 3];
-    for (below, vertical) in [(0, 1.0 - lower_share), (1, lower_share)] {
-        for (beside, horizontal) in [(0, 1.0 - right_share), (1, right_share)] {
-            let at = (left as i64 + beside, top as i64 + below);
+    for (dy, vertical) in [(0, 1.0 - lower_share), (1, lower_share)] {
+        for (dx, horizontal) in [(0, 1.0 - right_share), (1, right_share)] {
+            let at = (left as i64 + dx, top as i64 + dy);
             let colour = colour_at(image, at, background);
             for (sum, value) in sum.iter_mut().zip(colour) {
                 *sum += vertical * horizontal * value;

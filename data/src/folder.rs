@@ -31,20 +31,20 @@ pub struct SkippedFiles {
     pub others: usize,
 }
 
-/// Finds the files that satisfy `wanted` in a folder and its subfolders. Links to folders are not
+/// Finds the files that satisfy `is_wanted` in a folder and its subfolders. Links to folders are not
 /// followed.
 ///
 /// # Errors   `Io`
-pub fn files(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Result<FolderFiles, DataError> {
+pub fn files(folder: &Path, is_wanted: &dyn Fn(&Path) -> bool) -> Result<FolderFiles, DataError> {
     let mut found = FolderFiles::default();
-    walk(folder, wanted, &mut found)?;
+    walk(folder, is_wanted, &mut found)?;
     found.files.sort();
     Ok(found)
 }
 
 fn walk(
     folder: &Path,
-    wanted: &dyn Fn(&Path) -> bool,
+    is_wanted: &dyn Fn(&Path) -> bool,
     found: &mut FolderFiles,
 ) -> Result<(), DataError> {
     let io = |source| DataError::Io { path: folder.into(), source };
@@ -55,9 +55,9 @@ fn walk(
             found.skipped.hidden += 1;
         } else if path.is_dir() {
             if !path.is_symlink() {
-                walk(&path, wanted, found)?;
+                walk(&path, is_wanted, found)?;
             }
-        } else if wanted(&path) {
+        } else if is_wanted(&path) {
             found.files.push(path);
         } else {
             found.skipped.others += 1;
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_files_are_passed_over_and_counted() {
+    fn hidden_files_are_skipped_and_counted() {
         let root = tempfile::tempdir().expect("a folder");
         // The root folder may itself be hidden.
         let folder = root.path().join(".data");

@@ -54,7 +54,9 @@ pub fn stratified_group_folds(
         counted.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     }
     // The sort is stable: ties stay in the (shuffled) order.
-    counted.sort_by(|left, right| deviation(&right.counts).total_cmp(&deviation(&left.counts)));
+    counted.sort_by(|left, right| {
+        standard_deviation(&right.counts).total_cmp(&standard_deviation(&left.counts))
+    });
 
     let mut counts_of_fold = vec![vec![0.0; totals.len()]; folds];
     let mut fold_of_group = HashMap::new();
@@ -181,7 +183,7 @@ fn best_fold(counts_of_fold: &[Vec<f64>], group: &[f64], totals: &[f64]) -> usiz
                     (counts_of_fold[other][class] + added) / totals[class]
                 })
                 .collect();
-            deviation(&shares)
+            standard_deviation(&shares)
         };
         let spread = (0..totals.len()).map(spread_of_class).sum::<f64>() / totals.len() as f64;
         let rows: f64 = counts_of_fold[fold].iter().sum();
@@ -202,7 +204,7 @@ fn add(counts: &mut [f64], more: &[f64]) {
 }
 
 /// Returns the population standard deviation.
-fn deviation(values: &[f64]) -> f64 {
+fn standard_deviation(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;
     variance.sqrt()

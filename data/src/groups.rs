@@ -56,13 +56,13 @@ pub fn grouped_rows(pairs: &[PhrasePair], grouping: Grouping) -> Vec<Vec<usize>>
     let mut index: HashMap<(&str, &str), usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (row, pair) in pairs.iter().enumerate() {
-        let place = match grouping {
+        let part = match grouping {
             Grouping::Row => pair.id.as_str(),
             Grouping::Context => pair.context.as_str(),
             Grouping::Section => pair.context.get(..1).unwrap_or_default(),
             Grouping::Anchor => "",
         };
-        let group = *index.entry((&pair.anchor, place)).or_insert(groups.len());
+        let group = *index.entry((&pair.anchor, part)).or_insert(groups.len());
         if group == groups.len() {
             groups.push(Vec::new());
         }

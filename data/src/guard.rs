@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_none_and_a_value_is_itself() {
+    fn a_panic_gives_none_and_a_value_is_returned() {
         let bytes: Vec<u8> = Vec::new();
         assert_eq!(guarded(|| bytes[7]), None);
         assert_eq!(guarded(|| guarded(|| bytes[7]).is_none()), Some(true));

@@ -124,13 +124,13 @@ impl WeightsLocation {
         } else {
             // If this program has reached the hub before, the network works, and a failure deserves
             // more attempts.
-            let has_answered = reach::has_answered(&settings.endpoint);
-            let effort = if has_answered { Effort::Full } else { Effort::Brief };
+            let has_responded = reach::has_responded(&settings.endpoint);
+            let effort = if has_responded { Effort::Full } else { Effort::Brief };
             match download(self, model, name, settings, effort) {
                 Ok(path) => return Ok(Some(path)),
                 Err(DataError::MissingFile { .. }) => return Ok(None),
                 Err(DataError::NoNetwork { endpoint, reason, .. })
-                    if !reach::has_answered(&settings.endpoint) =>
+                    if !reach::has_responded(&settings.endpoint) =>
                 {
                     format!("{endpoint} cannot be reached ({reason})")
                 }

@@ -59,7 +59,7 @@ impl T5Tokenizer {
             .show_progress(false)
             .special_tokens(special.to_vec())
             .build();
-        // An end-of-word suffix would be numbered in the order of a hash table.
+        // An end-of-word suffix would make the token ids depend on the order of a hash table.
         let spaces = Metaspace::new('\u{2581}', PrependScheme::Always, true);
         let model = BPE::builder().unk_token(UNKNOWN.to_owned()).build().map_err(failed(path))?;
         let mut tokenizer = TokenizerBuilder::default()

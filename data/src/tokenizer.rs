@@ -263,9 +263,9 @@ pub fn longest_first(lengths: &[usize], budget: usize) -> Vec<usize> {
     let mut ceiling = 0;
     let mut spare = 0;
     for (index, &length) in ascending.iter().enumerate() {
-        let sharers = ascending.len() - index;
-        ceiling = rest / sharers;
-        spare = rest % sharers;
+        let remaining = ascending.len() - index;
+        ceiling = rest / remaining;
+        spare = rest % remaining;
         if length > ceiling {
             break;
         }

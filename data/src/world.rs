@@ -8,7 +8,7 @@
 //! | [`countries`] | real facts about the countries of the flags |
 //! | [`attributes`] | attributes of images, and the templates of their facts and questions |
 //! | [`knowledge`] | facts as entries of four sources |
-//! | [`questions`] | questions, their splits, and what each part tests |
+//! | [`questions`] | questions, their splits, and the purpose of each part |
 //! | [`swap`] | facts that are changed only in the memory |
 //! | [`haystack`] | yes-or-no questions about a few images among many |
 //! | [`features`] | keys and values without a model |
@@ -123,30 +123,30 @@ impl World {
             }
             images.retain(|image| {
                 // Keep one image in each of `wanted` equal intervals.
-                let stretch = |number: usize| number * wanted / all;
-                image.number == 0 || stretch(image.number) != stretch(image.number - 1)
+                let interval = |number: usize| number * wanted / all;
+                image.number == 0 || interval(image.number) != interval(image.number - 1)
             });
         }
         let seed = options.seed;
         let splits = questions::image_splits(&images, seed);
-        let facts = images.par_iter().enumerate();
-        let entries: Vec<Entry> = facts
-            .flat_map_iter(|(place, image)| knowledge::entries_of(image, place, seed))
+        let indexed = images.par_iter().enumerate();
+        let entries: Vec<Entry> = indexed
+            .flat_map_iter(|(index, image)| knowledge::entries_of(image, index, seed))
             .collect();
         let questions = entries.par_iter().flat_map_iter(|entry| {
-            let place = entry.image;
-            questions::questions_of(entry, &images[place], splits[place], seed)
+            let index = entry.image;
+            questions::questions_of(entry, &images[index], splits[index], seed)
         });
         let questions = questions.collect();
-        let places = images.iter().enumerate();
-        let index_of_slug = places.map(|(place, image)| (image.slug.clone(), place)).collect();
+        let indices = images.iter().enumerate();
+        let index_of_slug = indices.map(|(index, image)| (image.slug.clone(), index)).collect();
         Ok(Self { images, splits, entries, questions, options: options.clone(), index_of_slug })
     }
 
     /// Returns the entry with an id.
     pub fn entry(&self, id: i64) -> Option<&Entry> {
-        let place = self.entries.binary_search_by_key(&id, |entry| entry.id).ok()?;
-        self.entries.get(place)
+        let index = self.entries.binary_search_by_key(&id, |entry| entry.id).ok()?;
+        self.entries.get(index)
     }
 
     /// Returns the index of an image in [`Self::images`].
@@ -164,10 +164,10 @@ impl World {
     /// in the memory; every other number gives another view.
     ///
     /// # Errors   [`DataError::OutOfRange`]
-    pub fn view(&self, place: usize, number: u32) -> Result<RgbImage, DataError> {
-        let Some(image) = self.images.get(place) else {
+    pub fn view(&self, index: usize, number: u32) -> Result<RgbImage, DataError> {
+        let Some(image) = self.images.get(index) else {
             let wanted = "use an index below the number of images";
-            let value = place.to_string();
+            let value = index.to_string();
             return Err(DataError::OutOfRange { what: "the image index", value, wanted });
         };
         let mut rng = seeded(self.options.seed, &["view", &image.slug, &number.to_string()]);

@@ -29,13 +29,15 @@ fn samples(bytes: Vec<u8>) -> Result<Vec<f32>, String> {
     Ok(samples)
 }
 
-/// Whether samples are equal except near their ends, where the resampler has other neighbours.
-fn check_alike(found: &[f32], wanted: &[f32]) {
-    assert_eq!(found.len(), wanted.len());
-    let inner = 1_000..wanted.len() - 1_000;
-    let pairs = found[inner.clone()].iter().zip(&wanted[inner]);
-    let most = pairs.map(|(found, wanted)| (found - wanted).abs()).fold(0.0, f32::max);
-    assert!(most < 1e-3, "{most}");
+/// Asserts that samples are equal, except near their ends, where the resampler has other
+/// neighbours.
+fn assert_equal_inside(found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    let inner = 1_000..expected.len() - 1_000;
+    let pairs = found[inner.clone()].iter().zip(&expected[inner]);
+    let max_difference =
+        pairs.map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
+    assert!(max_difference < 1e-3, "{max_difference}");
 }
 
 fn count(bytes: Vec<u8>) -> usize {
@@ -53,7 +55,7 @@ fn wav(riff: u32, data: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_wav_of_unknown_size_goes_on_to_the_end_of_the_file() {
+fn a_wav_of_unknown_size_is_read_to_the_end_of_the_file() {
     let whole = samples(wav(20_036, 20_000)).expect("audio");
     assert_eq!(whole.len(), 10_000);
     for size in
@@ -81,7 +83,7 @@ fn wavs_that_were_joined_are_all_read() {
 }
 
 #[test]
-fn an_mp3_is_trimmed_where_its_count_is_right() {
+fn an_mp3_is_trimmed_if_its_frame_count_is_correct() {
     let whole = fixture("speech.mp3");
     assert_eq!(count(whole.clone()), WHOLE);
     let info = whole.windows(4).position(|part| part == b"Info").expect("an info frame");
@@ -101,8 +103,8 @@ fn mp3s_that_were_joined_are_all_read() {
     let one = samples(whole.clone()).expect("audio");
     let both = samples(joined).expect("audio");
     assert_eq!(both.len(), 2 * WHOLE);
-    check_alike(&both[..WHOLE], &one);
-    check_alike(&both[WHOLE..], &one);
+    assert_equal_inside(&both[..WHOLE], &one);
+    assert_equal_inside(&both[WHOLE..], &one);
     // With tags between the parts and at the end.
     let mut tagged = whole.clone();
     tagged.extend([b"TAG".as_slice(), &[0; 125]].concat());
@@ -112,7 +114,7 @@ fn mp3s_that_were_joined_are_all_read() {
 }
 
 #[test]
-fn a_flipped_bit_of_a_frame_costs_its_frame_and_no_time() {
+fn a_flipped_bit_silences_its_frame_and_keeps_the_times() {
     let whole = fixture("speech.mp3");
     let info = whole.windows(4).position(|part| part == b"Info").expect("an info frame");
     let first = info - 13;
@@ -139,10 +141,10 @@ fn an_mp3_that_is_mostly_damaged_is_refused() {
 }
 
 #[test]
-fn an_mp4_is_what_its_edit_list_says() {
+fn an_mp4_follows_its_edit_list() {
     let whole = fixture("speech.m4a");
-    let there = count(whole.clone());
-    assert!((WHOLE..WHOLE + 1_024).contains(&there), "{there}");
+    let length = count(whole.clone());
+    assert!((WHOLE..WHOLE + 1_024).contains(&length), "{length}");
     let list = whole.windows(4).position(|part| part == b"elst").expect("an edit list");
     // Start one second later.
     let mut later = whole.clone();
@@ -151,7 +153,7 @@ fn an_mp4_is_what_its_edit_list_says() {
         (samples(later).expect("audio"), samples(whole.clone()).expect("audio"));
     assert!((WHOLE - RATE as usize..).contains(&later.len()), "{}", later.len());
     let rest = &whole_samples[RATE as usize..];
-    check_alike(&later[..40_000], &rest[..40_000]);
+    assert_equal_inside(&later[..40_000], &rest[..40_000]);
     let mut fast = whole.clone();
     fast[list + 20..list + 24].copy_from_slice(&[0, 2, 0, 0]);
     assert!(samples(fast).expect_err("a speed").contains("changes the speed"));
@@ -160,7 +162,7 @@ fn an_mp4_is_what_its_edit_list_says() {
 }
 
 #[test]
-fn ogg_streams_in_a_chain_are_all_read() {
+fn all_streams_of_a_chained_ogg_are_read() {
     let whole = fixture("speech.ogg");
     let one = count(whole.clone());
     assert_eq!(one, WHOLE);
@@ -189,7 +191,7 @@ fn other_formats_are_refused_by_name() {
 /// Every corpus file, truncated and with flipped bits, gives audio or a one-line error, and never a
 /// panic.
 #[test]
-fn damaged_files_end_in_an_error_of_one_line() {
+fn damaged_files_give_a_one_line_error() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
     let mut state = 1u64;
     let mut random = || {
@@ -221,7 +223,7 @@ fn write(path: PathBuf, bytes: &[u8]) {
 }
 
 #[test]
-fn what_a_mac_leaves_beside_files_is_passed_over() {
+fn files_left_by_macos_are_skipped() {
     let root = tempfile::tempdir().expect("a folder");
     let folder = root.path().join("LibriSpeech/84/121123");
     let hidden = b"\0\x05\x16\x07\0\x02\0\0Mac OS X";

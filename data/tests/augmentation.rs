@@ -1,6 +1,6 @@
 //! Tests of augmentation, for any image and any setting.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use engram_data::augmentation::{Augmentation, Background};
 use image::{Rgb, RgbImage, Rgba, RgbaImage};
@@ -38,7 +38,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn a_seed_gives_one_view_of_the_asked_size(
+    fn a_seed_gives_one_view_of_the_requested_size(
         augmentation in any_augmentation(),
         (width, height) in (1..60u32, 1..60u32),
         seed: u64,
@@ -51,7 +51,7 @@ proptest! {
 }
 
 #[test]
-fn neutral_settings_leave_the_image_as_it_is() {
+fn neutral_settings_leave_the_image_unchanged() {
     let image = gradient(16, 16);
     let same = view(&Augmentation::none(16), &image, 1);
     let alike = image.pixels().zip(same.pixels()).all(|(from, to)| from.0[..3] == to.0);
@@ -59,7 +59,7 @@ fn neutral_settings_leave_the_image_as_it_is() {
 }
 
 #[test]
-fn what_is_clear_shows_the_background() {
+fn transparent_pixels_show_the_background() {
     let clear = RgbaImage::from_pixel(8, 8, Rgba([255, 0, 0, 0]));
     let blue = Augmentation {
         background: Background::Fixed([0, 0, 255]),
@@ -72,7 +72,7 @@ fn what_is_clear_shows_the_background() {
 }
 
 #[test]
-fn each_setting_does_what_it_says() {
+fn each_setting_has_its_effect() {
     let image = gradient(64, 64);
     let plain = view(&Augmentation::none(64), &image, 5);
     let mut mirrored = plain.clone();
@@ -114,10 +114,10 @@ fn each_setting_does_what_it_says() {
         })
         .collect();
     assert!(spreads.iter().any(|spread| *spread < 0.7) && spreads.iter().any(|one| *one > 1.3));
-    let grey_or_strong = Augmentation { saturation: 1.0, ..Augmentation::none(8) };
+    let with_saturation = Augmentation { saturation: 1.0, ..Augmentation::none(8) };
     let red = RgbaImage::from_pixel(8, 8, Rgba([200, 60, 60, 255]));
     let distances: Vec<i32> = (0..50)
-        .map(|seed| view(&grey_or_strong, &red, seed).get_pixel(4, 4).0.map(i32::from))
+        .map(|seed| view(&with_saturation, &red, seed).get_pixel(4, 4).0.map(i32::from))
         .map(|[red, green, _]| red - green)
         .collect();
     assert!(distances.iter().any(|one| *one < 40) && distances.iter().any(|one| *one > 200));
@@ -126,8 +126,8 @@ fn each_setting_does_what_it_says() {
     let cover = Augmentation { occlusion: 0.5, ..Augmentation::none(64) };
     let covered =
         |seed| view(&cover, &dark, seed).pixels().filter(|pixel| **pixel == Rgb([128; 3])).count();
-    let most = (0..50).map(covered).max().unwrap();
-    assert!((500..=32 * 32).contains(&most), "{most}");
+    let largest = (0..50).map(covered).max().unwrap();
+    assert!((500..=32 * 32).contains(&largest), "{largest}");
 }
 
 #[test]

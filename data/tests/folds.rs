@@ -1,7 +1,7 @@
 //! Tests of groups, other targets and folds: small cases, comparison with scikit-learn, and
 //! properties on random data.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use std::collections::HashSet;
 
@@ -53,7 +53,7 @@ fn rows_by_each_grouping() {
 }
 
 #[test]
-fn anchors_in_both_sets_are_found_whatever_their_case() {
+fn shared_anchors_are_found_in_any_letter_case() {
     let left = [pair("bolt", "screw", "F16"), pair("nut", "hazel", "F16")];
     let right = [pair("Bolt", "x", "F16"), pair("washer", "bolt", "F16"), pair("Bolt", "y", "F16")];
     assert_eq!(shared_anchors(&left, &right), ["Bolt"]);

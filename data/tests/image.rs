@@ -41,7 +41,7 @@ fn expected() -> Expected {
     serde_json::from_slice(&fs::read(fixture("expected.json")).unwrap()).unwrap()
 }
 
-/// Only resized: `[H, W, 3]`, from 0 to 255.
+/// The resized image without other preprocessing: `[H, W, 3]`, from 0 to 255.
 fn resized(image: &DecodedImage, filter: Filter, width: u32, height: u32) -> Vec<u8> {
     let resize = Some(Resize::Exact { height, width });
     let plain = Preprocessing { resize, filter, rescale: 1.0, ..untouched() };
@@ -74,8 +74,8 @@ fn every_format_is_decoded_as_pillow_does() {
         }
         // JPEG decoders differ in rounding.
         let allowed = if name.ends_with("jpg") { 0.5 } else { 1e-3 };
-        for (got, want) in means.iter().zip(mean) {
-            assert!((got - want).abs() < allowed, "{name}: {means:?} {mean:?}");
+        for (got, expected_pixels) in means.iter().zip(mean) {
+            assert!((got - expected_pixels).abs() < allowed, "{name}: {means:?} {mean:?}");
         }
     }
 }
@@ -90,8 +90,11 @@ fn images_are_resized_as_pillow_does() {
         let length = 3 * width as usize;
         for (y, got) in got.chunks(length).enumerate() {
             let start = (top + y) * 3 * wanted.width() as usize;
-            let want = &wanted.pixels()[start..start + length];
-            assert!(got == want, "{filter} {width} x {height}, row {y}: {got:?} {want:?}");
+            let expected_pixels = &wanted.pixels()[start..start + length];
+            assert!(
+                got == expected_pixels,
+                "{filter} {width} x {height}, row {y}: {got:?} {expected_pixels:?}"
+            );
         }
     }
 }
@@ -115,19 +118,19 @@ fn photographs_are_read_as_pillow_does() {
         let path = data.join("coco-captions/images/val2017").join(&name);
         let image = DecodedImage::open(&path).unwrap();
         assert_eq!([image.width(), image.height()], size, "{name}");
-        let want: Vec<u8> = (0..pixels.len())
+        let expected_pixels: Vec<u8> = (0..pixels.len())
             .step_by(2)
             .map(|i| u8::from_str_radix(&pixels[i..i + 2], 16).unwrap())
             .collect();
         let got = resized(&image, Filter::Bicubic, 8, 8);
-        let largest = got.iter().zip(&want).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        let largest = got.iter().zip(&expected_pixels).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
         println!("{name}: off by up to {largest} of 255");
         assert!(largest <= 2, "{name}: off by {largest}");
     }
 }
 
 #[test]
-fn the_steps_come_in_their_order() {
+fn the_steps_run_in_order() {
     // 4 x 2 pixels whose red channel counts from 0.
     let pixels = (0..8).flat_map(|i| [10 * i, 100, 200]).collect();
     let image = DecodedImage::from_pixels(4, 2, pixels).unwrap();
@@ -162,7 +165,7 @@ fn the_steps_come_in_their_order() {
 }
 
 #[test]
-fn files_that_are_no_images_are_named() {
+fn files_that_are_not_images_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file.jpg");
     let refused = |bytes: &[u8]| {
@@ -180,7 +183,7 @@ fn files_that_are_no_images_are_named() {
             let error = refused(&bytes[..cut]);
             assert!(matches!(error, DataError::Image { .. }), "{name} cut at {cut}: {error}");
         }
-        // No changed byte may end the program.
+        // A changed byte may give an error, but no panic.
         for at in (0..bytes.len()).step_by(7) {
             let mut changed = bytes.clone();
             changed[at] ^= 0x55;
@@ -193,7 +196,7 @@ fn files_that_are_no_images_are_named() {
 }
 
 #[test]
-fn an_image_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
+fn an_image_with_too_many_or_no_pixels_is_refused_before_decoding() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bomb.gif");
     let mut bytes = fs::read(fixture("source.gif")).unwrap();

@@ -1,7 +1,7 @@
 //! Tests of the readers and folds on the real patent files. `ENGRAM_DATA` is the folder that holds
 //! `patent/train.csv`; without it, the tests print a note and pass without checks.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use std::io::Write;
 use std::path::PathBuf;

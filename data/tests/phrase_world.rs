@@ -1,6 +1,6 @@
 //! Tests of the synthetic phrase set: splits, words, and the score of a baseline that counts words.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,7 +1,7 @@
 //! Tests of the tokenizer wrapper: segments without special tokens, checks against a model,
 //! truncation.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use engram_data::tokenizer::{SegmentTokenizer, SpecialTokens, TextForm, longest_first};
 use rand::{Rng, SeedableRng};
@@ -30,7 +30,7 @@ fn word_piece() -> SegmentTokenizer {
 }
 
 #[test]
-fn a_text_is_cut_at_the_side_that_its_form_names() {
+fn a_text_is_truncated_at_the_configured_side() {
     let tokenizer = word_piece();
     let special = tokenizer.special();
     let pieces = tokenizer.encode_segment("metal fastener").unwrap();
@@ -53,7 +53,7 @@ fn a_text_is_cut_at_the_side_that_its_form_names() {
 }
 
 #[test]
-fn pieces_have_no_special_tokens_no_padding_and_no_cut() {
+fn segments_have_no_special_tokens_padding_or_truncation() {
     let tokenizer = word_piece();
     let expected = [5, 8, 6, 7, 6, 1];
     for _ in 0..2 {
@@ -115,7 +115,7 @@ fn a_tokenizer_of_another_model_is_refused() {
 }
 
 #[test]
-fn files_that_are_no_tokenizer() {
+fn files_that_are_not_tokenizers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokenizer.json");
     for content in ["", "{}", "{\"model\": 1}", &WORD_PIECE[..WORD_PIECE.len() / 2]] {
@@ -129,7 +129,7 @@ fn files_that_are_no_tokenizer() {
 }
 
 #[test]
-fn longest_first_cuts() {
+fn longest_first_truncation() {
     assert_eq!(longest_first(&[3, 4], 7), [3, 4]);
     assert_eq!(longest_first(&[2, 3000, 5], 20), [2, 13, 5]);
     assert_eq!(longest_first(&[10, 10, 10], 8), [3, 3, 2]);

@@ -1,6 +1,6 @@
 //! Tests of word vectors in both text formats, and the error message of every bad line.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use std::collections::HashSet;
 
@@ -8,17 +8,17 @@ use engram_data::DataError;
 use engram_data::vectors::{WordVectors, cosine};
 
 fn read(content: impl AsRef<[u8]>) -> Result<WordVectors, DataError> {
-    read_wanted(content, None)
+    read_words(content, None)
 }
 
-fn read_wanted(
+fn read_words(
     content: impl AsRef<[u8]>,
-    wanted: Option<&HashSet<String>>,
+    requested: Option<&HashSet<String>>,
 ) -> Result<WordVectors, DataError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vectors.txt");
     std::fs::write(&path, content).unwrap();
-    WordVectors::read(&path, wanted)
+    WordVectors::read(&path, requested)
 }
 
 #[track_caller]
@@ -56,9 +56,9 @@ fn odd_words() {
 }
 
 #[test]
-fn only_wanted_words_are_kept() {
-    let wanted = HashSet::from(["b".to_owned(), "x".to_owned()]);
-    let vectors = read_wanted("a 1 2\nb 3 4\nc 5 6\n", Some(&wanted)).unwrap();
+fn only_requested_words_are_loaded() {
+    let requested = HashSet::from(["b".to_owned(), "x".to_owned()]);
+    let vectors = read_words("a 1 2\nb 3 4\nc 5 6\n", Some(&requested)).unwrap();
     assert_eq!(vectors.len(), 1);
     assert_eq!(vectors.word("b"), Some(&[3.0, 4.0][..]));
 }

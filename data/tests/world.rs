@@ -1,6 +1,6 @@
 //! Tests of the embedded world: images, facts, sources, splits and chance.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,13 +37,13 @@ fn made_up_answers() -> HashMap<String, &'static str> {
 }
 
 #[test]
-fn images_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
+fn images_are_all_twemoji_with_a_unique_name_and_look() {
     let images = images().unwrap();
     assert_eq!(images.len(), IMAGES);
     let slugs: HashSet<&str> = images.iter().map(|image| &*image.slug).collect();
     let names: HashSet<String> = images.iter().map(|image| image.name.to_lowercase()).collect();
-    let looks: HashSet<&[u8]> = images.iter().map(|image| &**image.image.as_raw()).collect();
-    assert_eq!([slugs.len(), names.len(), looks.len()], [1881; 3]);
+    let pixels: HashSet<&[u8]> = images.iter().map(|image| &**image.image.as_raw()).collect();
+    assert_eq!([slugs.len(), names.len(), pixels.len()], [1881; 3]);
     let plain = |slug: &str| slug.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     assert!(slugs.iter().all(|slug| plain(slug) && !slug.is_empty()));
     for (number, image) in images.iter().enumerate() {
@@ -56,8 +56,8 @@ fn images_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
     let find = |slug: &str| images.iter().find(|image| image.slug == slug).unwrap();
     assert_eq!(find("octopus").group, "Animals & Nature");
     assert_eq!(find("keycap-with-asterisk").emoji, "*\u{fe0f}\u{20e3}");
-    for kept in ["flag-of-france", "flag-of-norway", "flag-of-united-states", "family"] {
-        find(kept);
+    for name in ["flag-of-france", "flag-of-norway", "flag-of-united-states", "family"] {
+        find(name);
     }
     let switzerland = find("flag-of-switzerland");
     assert_eq!(switzerland.name, "flag of Switzerland");
@@ -65,7 +65,7 @@ fn images_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
 }
 
 #[test]
-fn answers_stand_in_no_other_text() {
+fn answers_occur_in_no_other_text() {
     let answers = made_up_answers();
     let made_up: Vec<_> = ATTRIBUTES.iter().filter(|attribute| attribute.made_up()).collect();
     assert_eq!(answers.len(), ANSWERS * made_up.len(), "all answers of all lists differ");
@@ -97,7 +97,7 @@ fn answers_stand_in_no_other_text() {
 }
 
 #[test]
-fn every_fact_stands_once_and_in_its_own_source() {
+fn every_fact_is_stated_once_in_its_own_source() {
     let answers = made_up_answers();
     let world = world(1);
     assert_eq!((world.entries.len(), world.questions.len()), (18_056, 19_230));
@@ -201,7 +201,7 @@ fn every_question_is_answered_by_its_entry() {
 }
 
 #[test]
-fn what_is_held_out_is_not_asked_in_training() {
+fn held_out_facts_are_not_asked_in_training() {
     for seed in [1, 2] {
         let world = world(seed);
         let split_of = |slug: &str| world.splits[world.image_index(slug).unwrap()];
@@ -259,7 +259,7 @@ fn what_is_held_out_is_not_asked_in_training() {
 }
 
 #[test]
-fn swapped_facts_have_other_answers_and_nothing_else() {
+fn swapped_facts_differ_only_in_their_answers() {
     let world = world(1);
     let swap = world.swap(100, 5).unwrap();
     assert_eq!(swap.entries.len(), 100);
@@ -301,9 +301,9 @@ fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
             assert!(
                 task.haystack.iter().all(|id| world.entry(*id).unwrap().attribute == attribute)
             );
-            let asked_words = words(&task.question);
+            let question_words = words(&task.question);
             let asked: Vec<_> =
-                attribute.answers.iter().filter(|one| asked_words.contains(**one)).collect();
+                attribute.answers.iter().filter(|one| question_words.contains(**one)).collect();
             assert_eq!(asked.len(), 1, "{}", task.question);
             let yes = found.iter().all(|entry| entry.answers[0] == *asked[0]);
             let of_each = YesNoQuestion::of(&task.question).unwrap();
@@ -360,8 +360,8 @@ fn fingerprint(world: &World) -> String {
     let options = HaystackOptions { tasks: 20, needles: 1, distractors: 50, seed: 3 };
     let tasks = world.haystack(&options).unwrap();
     tasks.iter().for_each(|task| add_row(&mut digest, task));
-    for place in 0..world.images.len() {
-        (0..3).for_each(|number| digest.update(world.view(place, number).unwrap().as_raw()));
+    for index in 0..world.images.len() {
+        (0..3).for_each(|number| digest.update(world.view(index, number).unwrap().as_raw()));
     }
     let features = HashFeatures::new(world);
     let numbers = [

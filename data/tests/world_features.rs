@@ -3,7 +3,7 @@
 //! This command prints the table of docs/world.md:
 //! `cargo test --release -p engram-data --test world_features -- --nocapture`
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 use engram_data::world::attributes::Source;
 use engram_data::world::features::{HashFeatures, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
@@ -12,7 +12,7 @@ use engram_data::world::{World, WorldOptions};
 use rayon::prelude::*;
 
 /// Sums in eight lanes, which the compiler vectorizes.
-fn product(left: &[f32], right: &[f32]) -> f32 {
+fn dot_product(left: &[f32], right: &[f32]) -> f32 {
     let mut sums = [0.0; 8];
     for (left, right) in left.chunks_exact(8).zip(right.chunks_exact(8)) {
         for (sum, (left, right)) in sums.iter_mut().zip(left.iter().zip(right)) {
@@ -36,7 +36,8 @@ fn the_right_entry_is_found_far_above_chance() {
         .par_iter()
         .zip(queries.par_chunks(KEY_WIDTH))
         .map(|(question, query)| {
-            let scores: Vec<f32> = keys.chunks(KEY_WIDTH).map(|key| product(key, query)).collect();
+            let scores: Vec<f32> =
+                keys.chunks(KEY_WIDTH).map(|key| dot_product(key, query)).collect();
             let ids = world.entries.iter().map(|entry| entry.id);
             let right = ids.zip(&scores).find(|(id, _)| *id == question.entry).unwrap().1;
             scores.iter().filter(|score| *score > right).count()
@@ -68,11 +69,12 @@ fn keys_have_unit_length_and_answers_can_be_read_from_values() {
     let keys = features.entry_keys(&world.entries).unwrap();
     let queries = features.queries(&world.questions).unwrap();
     for key in keys.chunks(KEY_WIDTH).chain(queries.chunks(KEY_WIDTH)) {
-        assert!((product(key, key) - 1.0).abs() < 1e-4);
+        assert!((dot_product(key, key) - 1.0).abs() < 1e-4);
     }
     let values = features.values(&world.entries);
     for (entry, value) in world.entries.iter().zip(values.chunks(VALUE_TOKENS * VALUE_WIDTH)) {
-        let near = |answer: &&&str| product(&features.answer_token(answer), &value[..VALUE_WIDTH]);
+        let near =
+            |answer: &&&str| dot_product(&features.answer_token(answer), &value[..VALUE_WIDTH]);
         let answers = entry.attribute.answers.iter();
         let read = answers.max_by(|one, other| near(one).total_cmp(&near(other)));
         assert!(read.is_none_or(|answer| *answer == entry.answers[0]));

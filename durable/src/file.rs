@@ -145,8 +145,8 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
 /// it.
 pub fn is_at(file: &File, path: &Path) -> bool {
     let identity = |data: fs::Metadata| (data.dev(), data.ino());
-    let (own, there) = (file.metadata().map(identity), fs::metadata(path).map(identity));
-    matches!((own, there), (Ok(own), Ok(there)) if own == there)
+    let (own, current) = (file.metadata().map(identity), fs::metadata(path).map(identity));
+    matches!((own, current), (Ok(own), Ok(current)) if own == current)
 }
 
 /// Opens an existing pipe or device for writing.
@@ -176,7 +176,7 @@ fn open_or_create(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 fn permissions(path: &Path) -> Permissions {
     use std::os::unix::fs::PermissionsExt;
     match fs::metadata(path) {
-        Ok(there) if there.is_file() => there.permissions(),
+        Ok(current) if current.is_file() => current.permissions(),
         _ => Permissions::from_mode(0o666),
     }
 }

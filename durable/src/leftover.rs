@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::folder::{remove_file, remove_folder};
 
 /// The part of a temporary name between the target's name and the random part.
-const MARK: &str = ".engram-";
+const MARKER: &str = ".engram-";
 /// The number of random letters and digits at the end of a temporary name.
 pub(crate) const RANDOM: usize = 6;
 
@@ -16,16 +16,16 @@ pub(crate) const RANDOM: usize = 6;
 pub(crate) fn prefix(name: &OsStr) -> OsString {
     let mut prefix = OsString::from(".");
     prefix.push(name);
-    prefix.push(MARK);
+    prefix.push(MARKER);
     prefix
 }
 
-/// Whether `file_name` is a temporary of `of` left by a killed [`write_file`](crate::write_file) or
-/// [`FolderWriter`](crate::FolderWriter).
-pub fn is_leftover(file_name: &OsStr, of: &str) -> bool {
+/// Whether `file_name` is a temporary of `target` left by a killed
+/// [`write_file`](crate::write_file) or [`FolderWriter`](crate::FolderWriter).
+pub fn is_leftover(file_name: &OsStr, target: &str) -> bool {
     let random = file_name
         .to_str()
-        .and_then(|name| name.strip_prefix('.')?.strip_prefix(of)?.strip_prefix(MARK));
+        .and_then(|name| name.strip_prefix('.')?.strip_prefix(target)?.strip_prefix(MARKER));
     random.is_some_and(|random| {
         random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
     })

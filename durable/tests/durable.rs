@@ -17,7 +17,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_is_replaced_only_at_its_commit_and_keeps_its_mode() {
+fn a_file_is_replaced_only_by_its_commit_and_keeps_its_mode() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("scores.csv");
     durable::write_file(&path, b"old").unwrap();
@@ -45,40 +45,40 @@ fn a_file_without_a_commit_leaves_nothing() {
 }
 
 #[test]
-fn a_folder_is_there_only_after_its_commit() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("a/b/set");
+fn a_folder_exists_only_after_its_commit() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("a/b/set");
     let set = durable::FolderWriter::create(&folder).unwrap();
     durable::write_file(&set.path().join("one"), b"1").unwrap();
     assert!(!folder.exists());
     set.commit().unwrap();
     assert_eq!(names(&folder), ["one"]);
-    let default = place.path().join("default");
+    let default = root.path().join("default");
     fs::create_dir(&default).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
     assert_eq!(mode(&folder), mode(&default), "the umask's mode, not that of a private temporary");
-    assert_eq!(names(&place.path().join("a/b")), ["set"]);
-    drop(durable::FolderWriter::create(&place.path().join("other")).unwrap());
-    assert_eq!(names(place.path()), ["a", "default"]);
+    assert_eq!(names(&root.path().join("a/b")), ["set"]);
+    drop(durable::FolderWriter::create(&root.path().join("other")).unwrap());
+    assert_eq!(names(root.path()), ["a", "default"]);
 }
 
 #[test]
-fn a_folder_replaces_an_empty_one_and_refuses_any_other() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("set");
+fn a_folder_replaces_only_an_empty_folder() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("set");
     fs::create_dir(&folder).unwrap();
     let set = durable::FolderWriter::create(&folder).unwrap();
     // Another process adds a file to the folder meanwhile.
     fs::write(folder.join("theirs"), b"x").unwrap();
     assert_eq!(set.commit().unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
-    assert_eq!(names(place.path()), ["set"]);
+    assert_eq!(names(root.path()), ["set"]);
     assert_eq!(names(&folder), ["theirs"]);
     assert!(durable::FolderWriter::create(&folder).is_err());
     assert!(durable::FolderWriter::create(&folder.join("theirs")).is_err());
 }
 
 #[test]
-fn leftovers_of_the_named_targets_alone_are_removed() {
+fn only_leftovers_of_the_given_targets_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let stay =
         [".notes.Xy12Zw", ".summary.json.engram-short", ".other.engram-a1B2c3", "summary.json"];
@@ -97,7 +97,7 @@ fn leftovers_of_the_named_targets_alone_are_removed() {
 }
 
 #[test]
-fn appending_locking_copying_renaming_removing() {
+fn files_are_appended_locked_copied_renamed_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     for line in ["one\n", "two\n"] {
@@ -119,16 +119,16 @@ fn appending_locking_copying_renaming_removing() {
 }
 
 #[test]
-fn a_linked_file_is_whole_and_leaves_no_temporary() {
-    let place = tempfile::tempdir().unwrap();
-    let [from, to] = ["from", "to"].map(|name| place.path().join(name));
+fn a_linked_file_is_complete_and_leaves_no_temporary() {
+    let root = tempfile::tempdir().unwrap();
+    let [from, to] = ["from", "to"].map(|name| root.path().join(name));
     fs::write(&from, "new").unwrap();
     fs::write(&to, "old").unwrap();
     for _ in 0..2 {
         durable::link_file(&from, &to).unwrap();
         assert_eq!(fs::read(&to).unwrap(), b"new");
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2);
     }
-    assert!(durable::link_file(&place.path().join("none"), &to).is_err());
+    assert!(durable::link_file(&root.path().join("none"), &to).is_err());
     assert_eq!(fs::read(&to).unwrap(), b"new");
 }

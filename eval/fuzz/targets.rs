@@ -60,7 +60,7 @@ pub fn run(name: &str, bytes: &[u8]) {
     target.expect("a known target").1(bytes);
 }
 
-/// An error names the file, the problem and the remedy, on one line of limited length.
+/// Checks that an error names the file, the problem and the remedy, on one line of limited length.
 fn check<T>(result: Result<T, EvalError>) -> Option<T> {
     let error = match result {
         Ok(value) => return Some(value),
@@ -123,21 +123,21 @@ fn wer_texts(bytes: &[u8]) {
                 other_normalisers: Normaliser::ALL.to_vec(),
                 ..WerOptions::default()
             };
-            let found = report::evaluate(&pairs, &options).expect("pairs can be measured");
-            found.to_text(unit, engram_eval::wer::text::Colour::Ansi);
-            assert!(found.evaluation.primary.value >= 0.0);
+            let report = report::evaluate(&pairs, &options).expect("pairs can be scored");
+            report.to_text(unit, engram_eval::wer::text::Colour::Ansi);
+            assert!(report.evaluation.primary.value >= 0.0);
         }
     }
 }
 
-/// Texts with mark-up compared with themselves have no errors and keep no braces.
+/// Checks that texts with mark-up have no errors against themselves and keep no braces.
 fn same_alternatives(mut pairs: Pairs<'_>) {
     for optional_deletions in [false, true] {
         pairs.markup.optional_deletions = optional_deletions;
         let options = WerOptions { bootstrap: FEW, worst: 3, ..WerOptions::default() };
-        let found = report::evaluate(&pairs, &options).expect("mark-up that was read");
-        assert_eq!(found.evaluation.primary.value, 0.0);
-        let chosen = pairs.without_markup(Normaliser::None).expect("mark-up that was read");
+        let report = report::evaluate(&pairs, &options).expect("parsed mark-up");
+        assert_eq!(report.evaluation.primary.value, 0.0);
+        let chosen = pairs.without_markup(Normaliser::None).expect("parsed mark-up");
         assert!(chosen.references.iter().all(|text| !text.contains(['{', '}'])));
     }
 }
@@ -214,15 +214,15 @@ fn ptb(bytes: &[u8]) {
     check_ptb(&[&*text]);
 }
 
-/// One output line per input line, without line ends, punctuation tokens or trailing ASCII white
-/// space.
+/// Checks the output: one line per input line, without line ends, punctuation tokens or trailing
+/// ASCII white space.
 pub fn check_ptb(lines: &[&str]) {
-    let (kept, raw) = (ptb::tokenise(lines), ptb::tokenise_raw(lines));
-    assert!(kept.len() == lines.len() && raw.len() == lines.len());
-    for (kept, raw) in kept.iter().zip(&raw) {
-        assert!(!kept.contains('\n') && !raw.contains('\n'));
-        assert!(!kept.split(' ').any(|token| matches!(token, "." | "," | "?" | "!" | "''")));
-        assert!(kept.split(' ').count() <= raw.split(' ').count());
+    let (filtered, raw) = (ptb::tokenise(lines), ptb::tokenise_raw(lines));
+    assert!(filtered.len() == lines.len() && raw.len() == lines.len());
+    for (filtered, raw) in filtered.iter().zip(&raw) {
+        assert!(!filtered.contains('\n') && !raw.contains('\n'));
+        assert!(!filtered.split(' ').any(|token| matches!(token, "." | "," | "?" | "!" | "''")));
+        assert!(filtered.split(' ').count() <= raw.split(' ').count());
     }
 }
 
@@ -328,9 +328,9 @@ fn vqa(bytes: &[u8]) {
         .map(|annotation| (annotation.question_id.clone(), annotation.answers[0].answer.clone()))
         .collect();
     let options = vqa::VqaOptions { bootstrap: FEW, worst: 3, items: true, ..Default::default() };
-    let found = vqa::evaluate((FILE, &annotations), (FILE, &results), &options).expect("they fit");
-    found.to_text();
-    assert!(is_percentage(found.evaluation.primary.value));
+    let report = vqa::evaluate((FILE, &annotations), (FILE, &results), &options).expect("they fit");
+    report.to_text();
+    assert!(is_percentage(report.evaluation.primary.value));
 }
 
 fn aokvqa(bytes: &[u8]) {
@@ -347,9 +347,9 @@ fn aokvqa(bytes: &[u8]) {
     let predictions = questions.iter().map(prediction).collect();
     let options =
         aokvqa::AokvqaOptions { bootstrap: FEW, items: true, worst: 3, sources: Vec::new() };
-    let found = aokvqa::evaluate(&questions, (FILE, &predictions), &options).expect("they fit");
-    found.to_text();
-    assert!(is_percentage(found.evaluation.primary.value));
+    let report = aokvqa::evaluate(&questions, (FILE, &predictions), &options).expect("they fit");
+    report.to_text();
+    assert!(is_percentage(report.evaluation.primary.value));
 }
 
 fn retrieval(bytes: &[u8]) {
@@ -363,11 +363,11 @@ fn retrieval(bytes: &[u8]) {
         worst: 3,
         sources: Vec::new(),
     };
-    let found = retrieval::evaluate(&queries, &options).expect("queries can be measured");
-    found.to_text();
-    let all = [&found.evaluation.primary].into_iter().chain(&found.evaluation.secondary);
+    let report = retrieval::evaluate(&queries, &options).expect("queries can be scored");
+    report.to_text();
+    let all = [&report.evaluation.primary].into_iter().chain(&report.evaluation.secondary);
     all.for_each(|measure| assert!(is_share(measure.value), "{measure:?}"));
-    let recall = |k: usize| found.evaluation.detail[&format!("recall@{k}")].as_f64();
+    let recall = |k: usize| report.evaluation.detail[&format!("recall@{k}")].as_f64();
     assert!(recall(1) <= recall(2) && recall(2) <= recall(3) && recall(3) <= recall(usize::MAX));
 }
 
@@ -376,19 +376,19 @@ fn haystack(bytes: &[u8]) {
     let Some(replies) = check(haystack::read::parse_replies(FILE, &text)) else { return };
     let options =
         HaystackOptions { bootstrap: FEW, items: true, worst: usize::MAX, sources: Vec::new() };
-    let found = haystack::evaluate(&replies, &options).expect("replies can be measured");
-    found.to_text();
-    found.to_html();
-    let share = |name: &str| found.evaluation.detail[name].as_f64().expect("a number");
+    let report = haystack::evaluate(&replies, &options).expect("replies can be scored");
+    report.to_text();
+    report.to_html();
+    let share = |name: &str| report.evaluation.detail[name].as_f64().expect("a number");
     let [plain, strict] = ["accuracy_plain", "accuracy_strict"].map(share);
     assert!(is_share(plain) && is_share(strict) && strict <= plain, "{strict} {plain}");
-    assert_eq!(found.worst.len(), found.wrong_total);
+    assert_eq!(report.worst.len(), report.wrong_total);
 }
 
 fn items(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let Some(items) = check(Items::parse(FILE, &text)) else { return };
-    let again = Items::parse(FILE, &items.to_json_lines()).expect("what was written can be read");
+    let again = Items::parse(FILE, &items.to_json_lines()).expect("written items can be read");
     assert_eq!(again, items);
     if let Ok(comparison) = compare_items(&items, &again, &FEW) {
         comparison.to_text();
@@ -409,7 +409,7 @@ fn phrase(bytes: &[u8]) {
         let r = report.evaluation.primary.value;
         // Below the smallest normal number, precision is too low for a norm.
         let largest = gold.iter().map(|row| row.score.abs()).fold(0.0, f64::max);
-        let least = if largest > 1e-290 { 1.0 - 1e-6 } else { -1.0 };
-        assert!(r.is_nan() || (least..=1.0).contains(&r), "{r}");
+        let lowest = if largest > 1e-290 { 1.0 - 1e-6 } else { -1.0 };
+        assert!(r.is_nan() || (lowest..=1.0).contains(&r), "{r}");
     }
 }

@@ -113,7 +113,7 @@ pub struct WrongAnswer {
     pub question: String,
     /// The predicted free-text answer.
     pub direct_answer: Option<String>,
-    /// Accuracy of the direct answer, from 0 to 100; none if the direct answer is not scored.
+    /// Accuracy of the direct answer, from 0 to 100; `None` if the direct answer is not scored.
     pub direct_accuracy: Option<f64>,
     /// The selected choice.
     pub choice: Option<String>,
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_over_no_question_has_a_reason() {
+    fn a_metric_over_no_questions_has_a_reason() {
         let difficult = QUESTIONS.replace("false", "true");
         let predictions = parse_predictions("p", r#"{"a": {"direct_answer": "x"}}"#).unwrap();
         let questions = parse_questions("q", &difficult).unwrap();

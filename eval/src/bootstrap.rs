@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_drawn_whole() {
+    fn whole_groups_are_drawn() {
         let resampling = Resampling::by_group("speaker", &["a", "b", "a", "c", "b", "a"]);
         assert_eq!((resampling.unit_name(), resampling.units_per_resample()), ("speaker", 3));
         let whole = bootstrap(&resampling, &BootstrapOptions::default(), |c| {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn crossed_groups_know_of_both_divisions() {
+    fn crossed_groups_use_both_groupings() {
         // Three runs, one of them worse on every question: drawing only questions misses the
         // difference.
         let run = |row: usize| row % 3;
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense_are_refused() {
+    fn invalid_options_are_refused() {
         for level in [0.0, 1.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(BootstrapOptions { level, ..Default::default() }.validate().is_err());
         }

@@ -62,7 +62,7 @@ impl Comparison {
             let interval = limits(measure.interval.as_ref());
             table.push(vec![name.to_owned(), number(measure.value), interval]);
         }
-        let finding = match (self.p_value, self.permutation_p_value) {
+        let sentence = match (self.p_value, self.permutation_p_value) {
             (Some(p), Some(permutation)) => {
                 let (p, permutation) = (number(p), number(permutation));
                 let (units, unit) = (self.units, &self.unit);
@@ -81,7 +81,7 @@ impl Comparison {
         };
         let reasons = [&self.a, &self.b].into_iter().filter_map(|measure| measure.reason.as_ref());
         let reasons: String = reasons.map(|reason| format!("Warning: {reason}.\n")).collect();
-        format!("{table}{finding}{reasons}")
+        format!("{table}{sentence}{reasons}")
     }
 }
 
@@ -113,8 +113,8 @@ pub fn compare_pearson(
     resampling: &Resampling,
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
-    let value_a = defined(gold, a, "system A")?;
-    let value_b = defined(gold, b, "system B")?;
+    let value_a = correlation(gold, a, "system A")?;
+    let value_b = correlation(gold, b, "system B")?;
     let statistics = |system: &[f64]| -> Vec<Statistic> {
         let pair = |(gold, prediction): (&f64, &f64)| Statistic::Correlation {
             gold: *gold,
@@ -138,12 +138,15 @@ pub fn compare_items(
     b: &Items,
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
-    let others = partners(a, b)?;
+    let others = matching_items(a, b)?;
     let (Some(first), Some(other)) = (a.items.first(), others.first()) else {
         return Err(EvalError::Empty { file: a.file.clone() });
     };
     if !alike(first, other) {
-        return Err(EvalError::Incomparable { a: named(&a.file, first), b: named(&b.file, other) });
+        return Err(EvalError::Incomparable {
+            a: described(&a.file, first),
+            b: described(&b.file, other),
+        });
     }
     // This crate need not know the name of the metric.
     let resampling =
@@ -170,7 +173,7 @@ pub fn compare_items(
 }
 
 /// The items of B, in the order of A.
-fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
+fn matching_items<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
     let mut by_id: HashMap<&str, (usize, &Item)> = HashMap::with_capacity(b.items.len());
     by_id.extend(b.items.iter().enumerate().map(|(row, item)| (item.id.as_str(), (row, item))));
     let (mut others, mut missing) = (Vec::with_capacity(a.items.len()), Vec::new());
@@ -202,7 +205,7 @@ fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
 }
 
 /// Describes the metric of a result, for messages.
-fn named(file: &str, item: &Item) -> String {
+fn described(file: &str, item: &Item) -> String {
     let [metric, normaliser] = [&item.metric, &item.normaliser].map(|name| shortened(name, 60));
     format!("{file} ({metric}, version {}, normaliser {normaliser})", item.version)
 }
@@ -263,8 +266,8 @@ fn paired(
     })
 }
 
-/// Swaps the statistics of the two systems unit by unit, each with probability 1/2. Adds one to
-/// both numerator and denominator, so p is never 0.
+/// The p-value of the permutation test, which swaps the statistics of the two systems unit by unit,
+/// each with probability 1/2. One is added to numerator and denominator, so p is never 0.
 fn permutation_p(
     difference: f64,
     systems: &[Vec<Statistic>; 2],
@@ -294,7 +297,7 @@ fn permutation_p(
 }
 
 /// Pearson's `r`, or the reason why it is undefined.
-fn defined(gold: &[f64], system: &[f64], name: &str) -> Result<Result<f64, String>, EvalError> {
+fn correlation(gold: &[f64], system: &[f64], name: &str) -> Result<Result<f64, String>, EvalError> {
     let r = pearson(gold, system)?;
     let reason = || undefined_reason(gold, system, "the gold score", name);
     Ok(if r.is_nan() { Err(reason()) } else { Ok(r) })
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_difference_is_found_and_none_is_not() {
+    fn only_a_clear_difference_is_found() {
         let clear = compare(&systems(300, 0.3, 1.0));
         let interval = clear.difference.interval.clone().unwrap();
         assert!(interval.low > 0.0 && clear.p_value.unwrap() < 0.01, "{clear:?}");
@@ -340,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_against_itself_differs_by_nothing() {
+    fn a_system_does_not_differ_from_itself() {
         let [gold, a, _] = systems(50, 0.5, 0.5);
         let same = compare(&[gold, a.clone(), a]);
         let interval = same.difference.interval.clone().unwrap();
@@ -426,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_finds_no_difference_where_there_is_none() {
+    fn a_permutation_finds_no_difference_between_equal_systems() {
         let [gold, a, b] = systems(300, 0.6, 0.6);
         let alike = compare(&[gold.clone(), a.clone(), b]);
         assert!(alike.permutation_p_value.unwrap() > 0.05);

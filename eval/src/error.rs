@@ -42,7 +42,7 @@ pub enum EvalError {
     },
     /// A gold row has no prediction.
     #[error(
-        "{predictions}: no prediction for id `{id}` ({gold}), {missing} of {rows} ids missing in all; \
+        "{predictions}: no prediction for id `{id}` ({gold}), {missing} of {rows} ids are missing; \
          give one row per gold row"
     )]
     MissingPrediction {
@@ -59,7 +59,7 @@ pub enum EvalError {
     },
     /// A prediction has no gold row.
     #[error(
-        "{location}: id `{id}` is not in {gold}, {extra} of {rows} predictions without a gold row in all; \
+        "{location}: id `{id}` is not in {gold}, {extra} of {rows} predictions have no gold row; \
          check that both files belong to the same split"
     )]
     ExtraPrediction {

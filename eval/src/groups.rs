@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_keep_the_order_in_which_they_come() {
+    fn labels_keep_their_order_of_appearance() {
         let groups = rows_by_label(["b", "a", "b", "c", "a"]);
         assert_eq!(groups, [("b", vec![0, 2]), ("a", vec![1, 4]), ("c", vec![3])]);
     }

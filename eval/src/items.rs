@@ -73,7 +73,7 @@ pub struct Items {
 impl Items {
     /// Reads a file written by `--items`.
     ///
-    /// # Errors   [`EvalError::Text`], and those of [`Items::parse`]
+    /// # Errors   [`EvalError::Text`]; as [`Items::parse`]
     pub fn read(path: &Path) -> Result<Self, EvalError> {
         Self::parse(&path.display().to_string(), &read_text(path)?)
     }

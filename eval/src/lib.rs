@@ -7,7 +7,7 @@
 //! | [`bootstrap`] | percentile intervals by row or by group, the same for any number of threads |
 //! | [`compare`] | two systems on the same rows: difference, interval, p value |
 //! | [`result`] | the stable JSON form: value, version, direction, count, interval, provenance |
-//! | [`normalise`] | text normalisers for transcripts, byte-identical to those of Whisper and jiwer |
+//! | [`normalise`] | text normalisers for transcripts, byte-identical to Whisper's and jiwer's |
 //! | [`tokenise`] | tokenisers, byte-identical to the reference tools |
 //! | [`caption`] | image captions: COCO and NoCaps files, BLEU, ROUGE-L, CIDEr, by image and by domain |
 //! | [`wer`] | speech: word and character error rates, alignments, confusions, rare words |

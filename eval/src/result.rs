@@ -65,8 +65,8 @@ pub struct Measure {
 
 impl Measure {
     /// A value, or the reason why it is undefined; an undefined value has no interval. A value that
-    /// is not finite counts as undefined. If all resamples agree, the interval is not the point but
-    /// an exact binomial one for a proportion, else one from the rule of three.
+    /// is not finite counts as undefined. If all resamples agree, the interval is not a point: it is
+    /// exact binomial for a proportion, and follows the rule of three otherwise.
     pub fn new(
         metric: &MetricInfo,
         n: usize,
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_infinite_has_a_reason_too() {
+    fn an_infinite_value_has_a_reason_too() {
         for (value, reason) in [(f64::INFINITY, "inf"), (f64::NAN, "NaN")] {
             let measure = Measure::new(&pearson::INFO, 2, Ok(value), Some(interval(0.95)));
             assert!(measure.value.is_nan() && measure.interval.is_none());

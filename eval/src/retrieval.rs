@@ -79,8 +79,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Relevant<'a> {
                 let mut gains = HashMap::new();
                 while let Some(id) = ids.next_element::<Id<'de>>()? {
                     match gains.entry(id) {
-                        Entry::Vacant(place) => place.insert(1.0),
-                        Entry::Occupied(place) => return Err(duplicate_key_error(&place.key().0)),
+                        Entry::Vacant(entry) => entry.insert(1.0),
+                        Entry::Occupied(entry) => return Err(duplicate_key_error(&entry.key().0)),
                     };
                 }
                 Ok(Relevant(gains))
@@ -333,8 +333,8 @@ fn worst(
         values[*a].total_cmp(&values[*b]).then(by_rank)
     });
     order.truncate(count);
-    let listed = |place: usize| {
-        let (query, ranking) = (&queries[place], &rankings[place]);
+    let listed = |index: usize| {
+        let (query, ranking) = (&queries[index], &rankings[index]);
         let retrieved: HashSet<&Id<'_>> = query.ranked.iter().collect();
         let missed = query.relevant.keys().filter(|id| !retrieved.contains(id));
         let mut missed: Vec<String> = missed.map(|id| id.0.to_string()).collect();
@@ -344,7 +344,7 @@ fn worst(
         let shown = |id: &Id<'_>| (id.0.to_string(), query.relevant.contains_key(id));
         WorstQuery {
             id: query.id.to_string(),
-            value: values[place],
+            value: values[index],
             first_rank: ranking.found.first().map(|(rank, _)| *rank),
             relevant: ranking.ideal.len(),
             retrieved: query.ranked.iter().take(LISTED_ENTRIES).map(shown).collect(),
@@ -380,8 +380,8 @@ mod tests {
         let text = r#"{"id": 1, "ranked": ["a", "b"], "relevant": {"b": 3, "c": 1, "a": 0}}"#;
         let detail = report(text, &RetrievalOptions::default()).evaluation.detail;
         let log3 = 3f64.log2();
-        let wanted = (3.0 / log3) / (3.0 + 1.0 / log3);
-        assert!((detail["ndcg@10"].as_f64().unwrap() - wanted).abs() < 1e-15);
+        let expected = (3.0 / log3) / (3.0 + 1.0 / log3);
+        assert!((detail["ndcg@10"].as_f64().unwrap() - expected).abs() < 1e-15);
         assert_eq!(detail["recall@10"], 0.5);
         assert_eq!(detail["success@1"], 0.0);
         assert_eq!(detail["map"], 0.25);

@@ -12,7 +12,7 @@ use serde_json::Value;
 const TOLERANCE: f64 = 1e-9;
 const COLUMNS: [&str; 7] = ["Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L", "CIDEr_D", "CIDEr"];
 
-/// The folder of the fixtures. Without it, the test prints that it checks nothing.
+/// The folder of the fixtures. Without it, the test prints a note and is skipped.
 fn fixtures(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ENGRAM_DATA").map(|data| PathBuf::from(data).join("metrics"));
     if folder.is_none() {
@@ -55,7 +55,7 @@ fn equal_to_pycocoevalcap() {
                 assert_close(value, &item[column], &what);
             }
         }
-        println!("{set}: {} figures are equal", (items.len() + 1) * COLUMNS.len());
+        println!("{set}: {} values are equal", (items.len() + 1) * COLUMNS.len());
     }
 }
 

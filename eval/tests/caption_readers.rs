@@ -58,11 +58,11 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
 }
 
 #[test]
-fn a_part_of_the_images_only_when_asked_for() {
+fn a_subset_of_the_images_only_on_request() {
     let part = r#"[{"image_id": 2, "caption": "a red bus"}]"#;
     assert_eq!(
         refusal(part),
-        "r.json: no prediction for id `3` (a.json), 3 of 4 ids missing in all; give one row per gold row"
+        "r.json: no prediction for id `3` (a.json), 3 of 4 ids are missing; give one row per gold row"
     );
     let options = CaptionOptions { images: EvaluatedImages::WithResult, ..Default::default() };
     let scored = scores(part, &options).unwrap();
@@ -92,7 +92,7 @@ fn results_that_do_not_fit_are_refused() {
     );
     assert_eq!(
         refusal(&with(r#"{"image_id": "01", "caption": "b"}"#)),
-        "r.json, entry 1: id `\"01\"` is not in a.json, 1 of 5 predictions without a gold row in all; \
+        "r.json, entry 1: id `\"01\"` is not in a.json, 1 of 5 predictions have no gold row; \
          check that both files belong to the same split"
     );
     let shape = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";

@@ -8,7 +8,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 
 #[test]
-fn every_kept_input_is_read_or_refused() {
+fn every_stored_input_is_read_or_refused() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
     let mut failed = Vec::new();
     for (name, _) in targets::TARGETS {
@@ -27,7 +27,7 @@ fn every_kept_input_is_read_or_refused() {
 }
 
 #[test]
-fn no_corpus_is_without_its_target() {
+fn every_corpus_has_a_target() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
     for entry in fs::read_dir(corpus).expect("a corpus") {
         let name = entry.expect("an entry").file_name();

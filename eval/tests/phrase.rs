@@ -106,7 +106,7 @@ fn breakdowns_hold_every_row_once() {
 }
 
 #[test]
-fn the_worst_rows_account_for_what_is_missing_to_one() {
+fn the_worst_rows_account_for_one_minus_r() {
     let (gold, mut predictions) = study(12);
     predictions[33].score += 9.0;
     let options = PhraseOptions { worst_rows: usize::MAX, ..PhraseOptions::default() };
@@ -188,8 +188,8 @@ fn the_text_has_every_table_and_aligned_columns() {
     }
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("anchor ")).collect();
     assert_eq!(lines.len(), 11, "a heading and ten anchors");
-    let place = |line: &str| line.find('[');
-    assert!(lines[1..].iter().all(|line| place(line) == place(lines[1])), "{text}");
+    let start = |line: &str| line.find('[');
+    assert!(lines[1..].iter().all(|line| start(line) == start(lines[1])), "{text}");
 }
 
 #[test]
@@ -216,11 +216,11 @@ fn rows_without_a_partner_are_named() {
     };
     assert_eq!(
         failure(&gold, &predictions[2..]),
-        "predictions: no prediction for id `id0` (gold), 2 of 20 ids missing in all; give one row per gold row"
+        "predictions: no prediction for id `id0` (gold), 2 of 20 ids are missing; give one row per gold row"
     );
     assert_eq!(
         failure(&gold[..17], &predictions),
-        "predictions: id `id17` is not in gold, 3 of 20 predictions without a gold row in all; \
+        "predictions: id `id17` is not in gold, 3 of 20 predictions have no gold row; \
          check that both files belong to the same split"
     );
     let mut doubled = predictions.clone();
@@ -237,7 +237,7 @@ fn rows_without_a_partner_are_named() {
 }
 
 #[test]
-fn a_level_that_is_no_share_is_refused() {
+fn a_level_outside_0_to_1_is_refused() {
     let (gold, predictions) = study(2);
     for level in [0.0, 1.0, 95.0, f64::NAN] {
         let bootstrap = BootstrapOptions { level, ..BootstrapOptions::default() };

@@ -102,7 +102,7 @@ fn ids_must_be_given_and_unique() {
 }
 
 #[test]
-fn what_is_not_csv_text_is_refused() {
+fn text_that_is_not_csv_is_refused() {
     for (bytes, wanted) in [
         (&b"id,score\na1,0.5\na2,0,5\n"[..], "p.csv:3: 3 fields where the header has 2; quote"),
         (b"id,score\na1,0.5\n\xFF\xFF,1\n", "p.csv:3: is not UTF-8; convert"),
@@ -141,12 +141,12 @@ fn damaged_files_never_panic() {
     for _ in 0..5_000 {
         let mut bytes = GOLD.as_bytes().to_vec();
         for _ in 0..1 + random(4) {
-            let place = random(bytes.len());
+            let position = random(bytes.len());
             match random(4) {
-                0 => bytes[place] = alphabet[random(alphabet.len())],
-                1 => bytes.insert(place, alphabet[random(alphabet.len())]),
-                2 => drop(bytes.drain(..place)),
-                _ => bytes.truncate(place.max(1)),
+                0 => bytes[position] = alphabet[random(alphabet.len())],
+                1 => bytes.insert(position, alphabet[random(alphabet.len())]),
+                2 => drop(bytes.drain(..position)),
+                _ => bytes.truncate(position.max(1)),
             }
             if bytes.is_empty() {
                 break;

@@ -8,7 +8,7 @@ use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
 use engram_textfile::read_bytes;
 use serde_json::Value;
 
-/// The folder of the fixtures. Without it, the test prints that it checks nothing.
+/// The folder of the fixtures. Without it, the test prints a note and is skipped.
 fn fixtures(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ENGRAM_DATA").map(|data| PathBuf::from(data).join("metrics"));
     if folder.is_none() {

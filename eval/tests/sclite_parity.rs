@@ -1,4 +1,4 @@
-//! The counts of transcripts with sclite mark-up equal those of sclite.
+//! Compares the counts of transcripts with sclite mark-up with sclite.
 
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::Alignment;
@@ -21,11 +21,16 @@ well that is fine (spk1-002)
 she said nothing (spk1-003)
 ";
 
-fn score(reference: &str, hypothesis: &str, d: bool, normaliser: Normaliser) -> WerReport {
+fn score(
+    reference: &str,
+    hypothesis: &str,
+    optional_deletions: bool,
+    normaliser: Normaliser,
+) -> WerReport {
     let parse = |text| parse_texts("trn", text, TextFormat::Trn).expect("trn");
     let mut pairs = join(("r", parse(reference)), ("h", parse(hypothesis))).expect("pairs");
     pairs.alignment = Alignment::Sclite;
-    pairs.markup.optional_deletions = d;
+    pairs.markup.optional_deletions = optional_deletions;
     let options = WerOptions { normaliser, confusions: 5, worst: 5, ..WerOptions::default() };
     evaluate(&pairs, &options).expect("a report")
 }
@@ -37,16 +42,16 @@ fn every_pair_has_the_counts_of_sclite() {
     for row in rows.clone() {
         let fields: Vec<&str> = row.split('\t').collect();
         let [reference, hypothesis] = [fields[0], fields[1]].map(|text| format!("{text} (u-1)\n"));
-        for (counts, d, normaliser) in [
+        for (counts, optional_deletions, normaliser) in [
             (fields[2], false, Normaliser::Lowercase),
             (fields[3], true, Normaliser::Lowercase),
             (fields[4], false, Normaliser::None),
         ] {
-            let found = score(&reference, &hypothesis, d, normaliser).counts;
+            let found = score(&reference, &hypothesis, optional_deletions, normaliser).counts;
             let EditCounts { hits, substitutions, deletions, insertions } = found;
             let found = format!("{hits} {substitutions} {deletions} {insertions}");
             if found != counts {
-                failed.push(format!("{row}: {found}, -D {d}, {normaliser}"));
+                failed.push(format!("{row}: {found}, -D {optional_deletions}, {normaliser}"));
             }
         }
     }

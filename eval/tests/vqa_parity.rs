@@ -29,7 +29,7 @@ fn json(folder: &Path, name: &str) -> Value {
 }
 
 #[test]
-fn accuracies_are_those_of_the_official_script() {
+fn accuracies_equal_the_official_script() {
     let Some(folder) = folder() else { return };
     let annotations = text(&folder, "vqa.annotations.json.gz");
     let annotations = parse_annotations("annotations", &annotations).expect("annotations");
@@ -46,26 +46,32 @@ fn accuracies_are_those_of_the_official_script() {
         let engram_eval::items::Statistic::Mean { value } = item.statistic else {
             panic!("a mean");
         };
-        let wanted = per_question[&item.id].as_f64().expect("a number");
-        assert!((value - wanted).abs() < 1e-9, "{}: {value}, {wanted}", item.id);
+        let expected_value = per_question[&item.id].as_f64().expect("a number");
+        assert!((value - expected_value).abs() < 1e-9, "{}: {value}, {expected_value}", item.id);
     }
     let rounded =
         |value: f64, digits: i32| (value * 10f64.powi(digits)).round() / 10f64.powi(digits);
     for (digits, key) in [(2, "accuracy_n2"), (10, "accuracy_n10")] {
-        let wanted = &expected[key];
+        let expected_value = &expected[key];
         let detail = &report.evaluation.detail;
-        let close = |found: &Value, wanted: &Value, what: &str| {
-            let (found, wanted) =
-                (found.as_f64().expect("a number"), wanted.as_f64().expect("a number"));
-            assert!((rounded(found, digits) - wanted).abs() < 1e-9, "{what}: {found}, {wanted}");
+        let close = |found: &Value, expected_value: &Value, what: &str| {
+            let (found, expected_value) =
+                (found.as_f64().expect("a number"), expected_value.as_f64().expect("a number"));
+            assert!(
+                (rounded(found, digits) - expected_value).abs() < 1e-9,
+                "{what}: {found}, {expected_value}"
+            );
         };
-        close(&detail["accuracy"], &wanted["overall"], "overall");
+        close(&detail["accuracy"], &expected_value["overall"], "overall");
         for (ours, theirs) in
             [("per_question_type", "perQuestionType"), ("per_answer_type", "perAnswerType")]
         {
-            let (ours, theirs) = (&detail[ours], wanted[theirs].as_object().expect("types"));
+            let (ours, theirs) =
+                (&detail[ours], expected_value[theirs].as_object().expect("types"));
             assert_eq!(ours.as_object().map(|types| types.len()), Some(theirs.len()));
-            theirs.iter().for_each(|(name, wanted)| close(&ours[name], wanted, name));
+            theirs
+                .iter()
+                .for_each(|(name, expected_value)| close(&ours[name], expected_value, name));
         }
     }
 }
@@ -77,14 +83,15 @@ fn answers_are_normalised_byte_for_byte() {
     let pairs = expected["normalized_when_answers_differ"].as_array().expect("pairs");
     assert!(pairs.len() > 100);
     for pair in pairs {
-        let (raw, wanted) = (pair[0].as_str().expect("text"), pair[1].as_str().expect("text"));
+        let (raw, expected_value) =
+            (pair[0].as_str().expect("text"), pair[1].as_str().expect("text"));
         let tidy = raw.replace(['\n', '\t'], " ");
-        assert_eq!(normalise_answer(tidy.trim()), wanted, "{raw:?}");
+        assert_eq!(normalise_answer(tidy.trim()), expected_value, "{raw:?}");
     }
 }
 
 #[test]
-fn retrieval_figures_are_those_of_trec_eval() {
+fn retrieval_metrics_equal_trec_eval() {
     let Some(folder) = folder() else { return };
     let queries = text(&folder, "recall.jsonl.gz");
     let queries = parse_queries("recall", &queries).expect("queries");
@@ -95,10 +102,13 @@ fn retrieval_figures_are_those_of_trec_eval() {
         "recip_rank" => "mrr".to_owned(),
         name => name.replace("ndcg_cut", "ndcg").replace('_', "@"),
     };
-    for (name, wanted) in expected["corpus"].as_object().expect("figures") {
+    for (name, expected_value) in expected["corpus"].as_object().expect("metrics") {
         let found = report.evaluation.detail[&names(name)].as_f64().expect("a number");
-        let wanted = wanted.as_f64().expect("a number");
-        assert!((found - wanted).abs() < 1e-9 * wanted, "{name}: {found}, {wanted}");
+        let expected_value = expected_value.as_f64().expect("a number");
+        assert!(
+            (found - expected_value).abs() < 1e-9 * expected_value,
+            "{name}: {found}, {expected_value}"
+        );
     }
     let columns = expected["columns"].as_array().expect("columns");
     let at = columns.iter().position(|name| name == "recall_10").expect("recall_10");

@@ -46,7 +46,7 @@ fn close(found: f64, wanted: &Value, what: &str) {
 }
 
 #[test]
-fn every_count_is_jiwers() {
+fn every_count_equals_jiwer() {
     let Some(folder) = data().map(|folder| folder.join("metrics")) else { return };
     for (pairs, expected) in [
         ("wer.jsonl.gz", "wer.expected.json.gz"),
@@ -95,7 +95,7 @@ fn libri<'a>(reference: &'a str, hypothesis: &'a str) -> Pairs<'a> {
 /// The published results of a LibriSpeech system without and with a biasing list: WER, U-WER and
 /// B-WER in per cent.
 #[test]
-fn published_figures_come_out_to_all_digits() {
+fn published_values_are_reproduced_to_all_digits() {
     let Some(folder) = data().map(|folder| folder.join("wer-refs")) else { return };
     let reference = text(&folder.join("libri_test_other.ref.tsv"));
     let rare = reference.lines().map(|line| {

@@ -62,7 +62,7 @@ const WIDTH: usize = 4;
 
 /// A small memory with all kinds of files. Each thread has its own.
 pub struct SmallMemory {
-    _place: tempfile::TempDir,
+    _temporary: tempfile::TempDir,
     pub folder: PathBuf,
     /// All files with their original content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
@@ -70,9 +70,9 @@ pub struct SmallMemory {
 
 impl SmallMemory {
     fn new() -> Self {
-        let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let place = place.expect("a temporary folder");
-        let folder = place.path().join("memory");
+        let temporary = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let temporary = temporary.expect("a temporary folder");
+        let folder = temporary.path().join("memory");
         let values = Some(ValueFormat { tokens: 2, width: 3, dtype: ValueDtype::Int8 });
         let format = MemoryFormat { width: WIDTH, normalised: true, values };
         let mut number = 7u32;
@@ -107,7 +107,7 @@ impl SmallMemory {
             }
         }
         files.sort();
-        Self { _place: place, folder, files }
+        Self { _temporary: temporary, folder, files }
     }
 
     /// Returns the path and the bytes of a file; of several, the newest.
@@ -193,17 +193,17 @@ fn read_all(memory: &SmallMemory) {
         Ok(memory) => memory.generation(),
         Err(error) => return check_message(&error),
     };
-    let told = |error: MemoryError| check_message(&error);
-    let _ = generation.info().map_err(told);
+    let check = |error: MemoryError| check_message(&error);
+    let _ = generation.info().map_err(check);
     // A manifest may list more rows than fit into main memory, with empty values.
     let rows: Vec<Row> = generation.live_rows().take(1000).collect();
     for row in &rows {
-        let _ = generation.entry(*row).map_err(told);
-        let _ = generation.key(*row).map_err(told);
+        let _ = generation.entry(*row).map_err(check);
+        let _ = generation.key(*row).map_err(check);
     }
-    let _ = generation.values(&rows).map_err(told);
+    let _ = generation.values(&rows).map_err(check);
     for id in [-1, 0, 3, 17, i64::MAX] {
-        let _ = generation.row_of(id).map_err(told);
+        let _ = generation.row_of(id).map_err(check);
     }
     let width = generation.manifest().width;
     let queries: Vec<f32> = (0..2 * width).map(|at| (at as f32 - 2.5) / 3.0).collect();
@@ -215,7 +215,7 @@ fn read_all(memory: &SmallMemory) {
         Filter { excluded_documents: vec![vec!["d3".to_owned()]; 2], ..Filter::default() },
         Filter { ids: Some(vec![17]), ..Filter::default() },
     ];
-    let graphs = Hnsw::open(&generation, 8).map_err(told).ok();
+    let graphs = Hnsw::open(&generation, 8).map_err(check).ok();
     let indexes = [Some(&Exact as &dyn Index), graphs.as_ref().map(|graphs| graphs as &dyn Index)];
     for filter in &filters {
         for index in indexes.into_iter().flatten() {

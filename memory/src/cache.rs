@@ -1,8 +1,8 @@
 //! A cache of frequently used values in main memory; other values stay in the mapped file.
 //!
 //! The design follows NVIDIA's Merlin HPS. A lookup searches each distinct row once. Misses are
-//! read at once or, if the hit rate is high, in the background. A value that is not there yet is
-//! reported as missing, so that the model can mask it; it is never invented. Background reading
+//! read at once or, if the hit rate is high, in the background. A value that has not been read yet
+//! is reported as missing, so that the model can mask it; it is never invented. Background reading
 //! depends on timing, so training does not use it.
 
 use std::collections::HashMap;
@@ -81,7 +81,7 @@ impl Weighter<Key, HotValue> for Bytes {
 /// State shared by the worker and the lookups.
 #[derive(Debug)]
 struct Shared {
-    hot: Cache<Key, HotValue, Bytes>,
+    cache: Cache<Key, HotValue, Bytes>,
     /// The number of unfinished jobs, and the worker's first error.
     pending: Mutex<(usize, Option<MemoryError>)>,
     done: Condvar,
@@ -108,7 +108,7 @@ impl ValueCache {
         // The values of a memory have similar sizes; the estimate only sizes the cache's tables.
         let expected = (settings.capacity_bytes / 4096).clamp(64, 1 << 20) as usize;
         let shared = Arc::new(Shared {
-            hot: Cache::with_weighter(expected, settings.capacity_bytes, Bytes),
+            cache: Cache::with_weighter(expected, settings.capacity_bytes, Bytes),
             pending: Mutex::new((0, None)),
             done: Condvar::new(),
         });
@@ -161,7 +161,7 @@ impl ValueCache {
         let mut missing = Vec::new();
         for row in rows {
             if !found.contains_key(row) {
-                let value = self.shared.hot.get(&generation.value_key(*row)?);
+                let value = self.shared.cache.get(&generation.value_key(*row)?);
                 if value.is_none() {
                     missing.push(*row);
                 }
@@ -193,10 +193,10 @@ impl ValueCache {
         values.present.clear();
         values.present.extend(found.iter().map(Option::is_some));
         values.values.resize(rows.len() * size, 0.0);
-        let places = values.values.par_chunks_mut(size.max(1)).zip(&found);
-        places.for_each(|(place, value)| match value {
-            Some(value) => value.read(place),
-            None => place.fill(0.0),
+        let outputs = values.values.par_chunks_mut(size.max(1)).zip(&found);
+        outputs.for_each(|(output, value)| match value {
+            Some(value) => value.read(output),
+            None => output.fill(0.0),
         });
         Ok(())
     }
@@ -215,8 +215,8 @@ impl ValueCache {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
             masked: self.masked.load(Ordering::Relaxed),
-            values: self.shared.hot.len() as u64,
-            bytes: self.shared.hot.weight(),
+            values: self.shared.cache.len() as u64,
+            bytes: self.shared.cache.weight(),
         }
     }
 
@@ -230,7 +230,7 @@ impl Shared {
     fn fill(&self, generation: &Generation, rows: &[Row]) -> Result<Vec<HotValue>, MemoryError> {
         let read = |row: &Row| -> Result<HotValue, MemoryError> {
             let value = Arc::new(generation.stored_value(*row)?.copied());
-            self.hot.insert(generation.value_key(*row)?, Arc::clone(&value));
+            self.cache.insert(generation.value_key(*row)?, Arc::clone(&value));
             Ok(value)
         };
         rows.par_iter().map(read).collect()

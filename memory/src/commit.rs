@@ -46,15 +46,15 @@ pub(crate) fn lock(folder: &Path) -> Result<File, MemoryError> {
 /// removed, and so is the folder if it is new.
 pub(crate) struct NewFolder {
     folder: PathBuf,
-    was_there: bool,
+    existed: bool,
     lock: Option<File>,
 }
 
 impl NewFolder {
     /// Creates the folder if it is missing, and locks it.
     pub(crate) fn lock(folder: &Path) -> Result<Self, MemoryError> {
-        let was_there = folder.exists();
-        let mut own = Self { folder: folder.to_owned(), was_there, lock: None };
+        let existed = folder.exists();
+        let mut new_folder = Self { folder: folder.to_owned(), existed, lock: None };
         for attempt in 1.. {
             engram_durable::create_folder(folder).map_err(MemoryError::write(folder))?;
             match lock(folder) {
@@ -62,21 +62,21 @@ impl NewFolder {
                 Err(MemoryError::Write { source, .. })
                     if source.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {}
                 Err(error @ MemoryError::Locked { .. }) => {
-                    own.was_there = true;
+                    new_folder.existed = true;
                     return Err(error);
                 }
                 lock => {
-                    own.lock = Some(lock?);
+                    new_folder.lock = Some(lock?);
                     break;
                 }
             }
         }
-        Ok(own)
+        Ok(new_folder)
     }
 
     /// Keeps the folder, because the memory now exists. Returns the lock.
     pub(crate) fn keep(mut self) -> Option<File> {
-        self.was_there = true;
+        self.existed = true;
         self.lock.take()
     }
 }
@@ -87,7 +87,7 @@ impl Drop for NewFolder {
             let _ = fs::remove_file(self.folder.join(LOCK));
             drop(lock);
         }
-        if !self.was_there {
+        if !self.existed {
             // A folder that is not empty stays.
             let _ = fs::remove_dir(&self.folder);
         }
@@ -114,29 +114,29 @@ pub(crate) fn commit(
     }
     let number = manifest.generation;
     let (name, partial) = (folder_name(number), partial_of(number));
-    let place = memory.join(&name);
+    let complete = memory.join(&name);
     let written = || -> Result<Pointer, MemoryError> {
         engram_durable::create_folder(&partial).map_err(MemoryError::write(&partial))?;
         mark(&partial).map_err(MemoryError::write(&partial))?;
         write(&name, &partial, &mut manifest)?;
         let pointer = manifest.write(&partial)?;
         engram_durable::sync_folder(&partial).map_err(MemoryError::write(&partial))?;
-        engram_durable::rename(&partial, &place).map_err(MemoryError::write(&place))?;
+        engram_durable::rename(&partial, &complete).map_err(MemoryError::write(&complete))?;
         Ok(pointer)
     };
     let pointer = written().inspect_err(|_| {
         // Files that cannot be removed now are removed by the next writer.
         let _ = remove_generation(&partial);
-        let _ = remove_generation(&place);
+        let _ = remove_generation(&complete);
     })?;
     point_to(memory, &pointer).map_err(|(error, is_made)| match is_made {
         true => change_made(memory, number, error),
         false => {
-            let _ = remove_generation(&place);
+            let _ = remove_generation(&complete);
             error
         }
     })?;
-    unmark(&place).map_err(|error| change_made(memory, number, error))?;
+    unmark(&complete).map_err(|error| change_made(memory, number, error))?;
     Ok(number)
 }
 

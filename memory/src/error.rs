@@ -158,6 +158,9 @@ pub enum MemoryError {
         /// The existing names.
         known: String,
     },
+    /// A refresh was cancelled; the memory is unchanged.
+    #[error("the refresh was cancelled; the memory is unchanged")]
+    RefreshCancelled,
     /// Nearly all queries retrieve the same entry.
     #[error(
         "retrieval has collapsed: {:.0} % of {queries} queries retrieved the same entry, and \

@@ -265,8 +265,8 @@ impl Generation {
     pub fn read_values(&self, rows: &[Row], values: &mut Vec<f32>) -> Result<(), MemoryError> {
         let size = self.value_len();
         values.resize(rows.len() * size, 0.0);
-        let places = values.par_chunks_mut(size.max(1)).zip(rows);
-        places.try_for_each(|(value, row)| {
+        let outputs = values.par_chunks_mut(size.max(1)).zip(rows);
+        outputs.try_for_each(|(value, row)| {
             self.stored_value(*row)?.read(value);
             Ok(())
         })
@@ -292,10 +292,10 @@ impl Generation {
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn info(&self) -> Result<Info, MemoryError> {
         let manifest = &self.manifest;
-        let mut of_source = vec![0; manifest.sources.len()];
+        let mut entry_counts = vec![0; manifest.sources.len()];
         for part in &self.parts {
             for (row, source) in part.segment.sources()?.iter().enumerate() {
-                if let Some(count) = of_source.get_mut(*source as usize) {
+                if let Some(count) = entry_counts.get_mut(*source as usize) {
                     *count += usize::from(!part.is_deleted(row));
                 }
             }
@@ -308,7 +308,7 @@ impl Generation {
             normalised: manifest.normalised,
             values: manifest.values.map(|format| format.to_string()),
             encoders: manifest.encoders.clone(),
-            sources: manifest.sources.iter().cloned().zip(of_source).collect(),
+            sources: manifest.sources.iter().cloned().zip(entry_counts).collect(),
             bytes: self.bytes(),
             bytes_per_entry: self.bytes() as f64 / self.rows().max(1) as f64,
         })
@@ -353,11 +353,11 @@ fn deleted_rows(memory: &Path, record: &SegmentRecord) -> Result<Option<Bits>, M
     let file = CheckedFile::open(&memory.join(&deleted.folder), &deleted.bits)?;
     let bits = Bits(file.bytes(0..file.len())?.to_vec());
     // Bits after the last row must be 0.
-    let behind = bits.0.last().is_some_and(|last| match record.rows % 8 {
+    let has_surplus_bits = bits.0.last().is_some_and(|last| match record.rows % 8 {
         0 => false,
         rows => last >> rows != 0,
     });
-    if bits.0.len() != record.rows.div_ceil(8) || bits.count() != deleted.rows || behind {
+    if bits.0.len() != record.rows.div_ceil(8) || bits.count() != deleted.rows || has_surplus_bits {
         return Err(MemoryError::corrupt(
             file.path(),
             "lists other deleted rows than the manifest",

@@ -65,9 +65,9 @@ impl Memory {
     /// # Errors   see [`Memory::open`]
     pub fn reload(&self) -> Result<bool, MemoryError> {
         let before = self.generation();
-        let now = Arc::new(open_current(&self.folder, Some(&before))?);
-        let other = now.manifest() != before.manifest();
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = now;
+        let reopened = Arc::new(open_current(&self.folder, Some(&before))?);
+        let other = reopened.manifest() != before.manifest();
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = reopened;
         Ok(other)
     }
 }
@@ -91,11 +91,11 @@ fn open_newest(folder: &Path, before: Option<&Generation>) -> Result<Generation,
     for _ in 0..ATTEMPTS {
         match Generation::open(folder, before) {
             Err(error) => {
-                let now = Manifest::current(folder)?.generation;
-                if last == Some(now) {
+                let current = Manifest::current(folder)?.generation;
+                if last == Some(current) {
                     return Err(error);
                 }
-                last = Some(now);
+                last = Some(current);
             }
             opened => return opened,
         }

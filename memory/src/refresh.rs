@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -36,10 +37,11 @@ pub struct KeyDrift {
     pub largest: f64,
 }
 
-/// A running refresh.
+/// A running refresh. If it is dropped, the worker stops after its batch and removes its files.
 #[derive(Debug)]
 pub struct Refresh {
-    worker: JoinHandle<(Writer, Result<KeyDrift, MemoryError>)>,
+    worker: Option<JoinHandle<(Writer, Result<KeyDrift, MemoryError>)>>,
+    is_cancelled: Arc<AtomicBool>,
     steps: RefreshSteps,
 }
 
@@ -75,10 +77,15 @@ impl Refresh {
         steps: RefreshSteps,
         mut encode: impl FnMut(Batch) -> Result<Batch, MemoryError> + Send + 'static,
     ) -> Self {
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let cancelled = Arc::clone(&is_cancelled);
         let work = move || {
             let width = writer.generation().manifest().width;
             let (mut sum, mut largest, mut rows) = (0.0, 0f64, 0u32);
             let refreshed = writer.refresh(|batch| {
+                if cancelled.load(Ordering::Relaxed) {
+                    return Err(MemoryError::RefreshCancelled);
+                }
                 let before = batch.keys.clone();
                 let batch = encode(batch)?;
                 for (old, new) in before.chunks(width).zip(batch.keys.chunks(width)) {
@@ -90,7 +97,7 @@ impl Refresh {
             let drift = KeyDrift { mean: sum / f64::from(rows.max(1)), largest };
             (writer, refreshed.map(|()| drift))
         };
-        Self { worker: std::thread::spawn(work), steps }
+        Self { worker: Some(std::thread::spawn(work)), is_cancelled, steps }
     }
 
     /// From the step of adoption on, waits for the worker and reloads `memory` with the new
@@ -98,21 +105,33 @@ impl Refresh {
     ///
     /// # Errors   errors of the worker; the memory is then unchanged, except for
     /// [`MemoryError::ChangeMade`]
-    pub fn adopt(self, step: u64, memory: &Memory) -> Result<Adoption, MemoryError> {
+    pub fn adopt(mut self, step: u64, memory: &Memory) -> Result<Adoption, MemoryError> {
         let RefreshSteps { start, lag } = self.steps;
         if step < start.saturating_add(lag) {
             return Ok(Adoption::Later(self));
         }
         let began = Instant::now();
-        let (writer, drift) = match self.worker.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
+        let (writer, drift) = match self.worker.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            // Only `adopt`, which consumes the refresh, and `drop` take the worker.
+            None => return Err(MemoryError::RefreshCancelled),
         };
         let drift = drift?;
         memory.reload()?;
         let (generation, waited) = (memory.generation(), began.elapsed());
         let staleness = step.saturating_sub(start);
         Ok(Adoption::Now(Box::new(Adopted { generation, writer, drift, staleness, waited })))
+    }
+}
+
+impl Drop for Refresh {
+    fn drop(&mut self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+        if let Some(worker) = self.worker.take() {
+            // Nobody reads the result of a cancelled refresh.
+            let _ = worker.join();
+        }
     }
 }
 
@@ -128,7 +147,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 #[serde(deny_unknown_fields)]
 pub struct RetrievalLog {
     queries: u64,
-    of_entry: BTreeMap<i64, u64>,
+    hit_counts: BTreeMap<i64, u64>,
 }
 
 /// How evenly the entries of a memory are retrieved.
@@ -162,17 +181,17 @@ impl RetrievalLog {
     pub fn record(&mut self, found: &SearchResults) {
         self.queries += found.hits.len() as u64;
         for hit in found.hits.iter().flatten() {
-            *self.of_entry.entry(hit.id).or_default() += 1;
+            *self.hit_counts.entry(hit.id).or_default() += 1;
         }
     }
 
     /// Returns how evenly entries were retrieved.
     pub fn statistics(&self) -> RetrievalStatistics {
-        let most = self.of_entry.values().max().copied().unwrap_or(0);
+        let highest_count = self.hit_counts.values().max().copied().unwrap_or(0);
         RetrievalStatistics {
             queries: self.queries,
-            distinct: self.of_entry.len() as u64,
-            largest_share: most as f64 / self.queries.max(1) as f64,
+            distinct: self.hit_counts.len() as u64,
+            largest_share: highest_count as f64 / self.queries.max(1) as f64,
         }
     }
 

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_entry_leaves_out_is_filled_in() {
+    fn missing_fields_of_an_entry_get_defaults() {
         let bare = read(None, 7).unwrap();
         assert_eq!(bare.iter().map(|entry| entry.id).collect::<Vec<_>>(), [7, 8, 9]);
         assert!(bare.iter().all(|entry| entry.source == DEFAULT_SOURCE));
@@ -200,9 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn bad_entries_are_named() {
+    fn errors_name_the_bad_entry() {
         assert!(read(None, i64::MAX - 1).unwrap_err().contains("9223372036854775807"));
-        for (text, wanted) in [
+        for (text, expected) in [
             ("{}\n{}\n", "/e.jsonl: ends after line 2, but there are 3 keys"),
             ("{}\n{}\n{}\n\n{}\n", "/e.jsonl:5: has more entries than the 3 keys"),
             ("{}\n[1]\n{}\n", "/e.jsonl:2: is not an entry: invalid type: sequence"),
@@ -216,7 +216,7 @@ mod tests {
             ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is not an entry: EOF"),
         ] {
             let error = read(Some(text), 0).unwrap_err();
-            assert!(error.starts_with(wanted), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 }

@@ -278,8 +278,8 @@ impl ValueWriter {
     }
 }
 
-/// Writes the rows of `batches`, `rows` in total, to a folder. `place` returns a source's index in
-/// the manifest's list.
+/// Writes the rows of `batches`, `rows` in total, to a folder. `source_index` returns a source's
+/// index in the manifest's list.
 ///
 /// Keys are normalised to unit length if the memory is normalised.
 pub(crate) fn write_segment(
@@ -288,7 +288,7 @@ pub(crate) fn write_segment(
     manifest: &Manifest,
     rows: usize,
     batches: impl Iterator<Item = Result<Batch, MemoryError>>,
-    mut place: impl FnMut(&str) -> u32,
+    mut source_index: impl FnMut(&str) -> u32,
 ) -> Result<SegmentRecord, MemoryError> {
     let tensor = |file: &str| folder.join(format!("{file}.safetensors"));
     let mut keys = TensorWriter::<f32>::create(tensor("keys"), "keys", &[rows, manifest.width])?;
@@ -317,7 +317,7 @@ pub(crate) fn write_segment(
         }
         for entry in &entries {
             ids.push(entry.id);
-            sources.push(place(&entry.source));
+            sources.push(source_index(&entry.source));
             documents.push(entry.document_hash());
             let mut line = serde_json::to_vec(entry)
                 .map_err(|error| MemoryError::write(folder)(error.into()))?;

@@ -27,7 +27,7 @@ pub(crate) const PARTIAL: &str = ".partial";
 /// The marker file of a generation that is not current yet.
 pub(crate) const UNFINISHED: &str = "UNFINISHED";
 /// The content of the marker file. A killed writer may have written only a part of it.
-const MARK: &[u8] = b"engram memory: this generation is not finished\n";
+const MARKER: &[u8] = b"engram memory: this generation is not finished\n";
 
 /// The files of a generation without a number in their name.
 const FILES: [&str; 10] = [
@@ -46,7 +46,7 @@ const FILES: [&str; 10] = [
 /// Marks a new folder as an unfinished generation.
 pub(crate) fn mark(folder: &Path) -> io::Result<()> {
     let mut file = engram_durable::create_new_file(&folder.join(UNFINISHED))?;
-    file.write_all(MARK)?;
+    file.write_all(MARKER)?;
     file.sync_all()
 }
 
@@ -71,10 +71,10 @@ fn is_marked(folder: &Path) -> bool {
             return Err(io::ErrorKind::NotFound.into());
         }
         let mut bytes = Vec::new();
-        File::open(&path)?.take(MARK.len() as u64 + 1).read_to_end(&mut bytes)?;
+        File::open(&path)?.take(MARKER.len() as u64 + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    read().is_ok_and(|bytes| MARK.starts_with(&bytes))
+    read().is_ok_and(|bytes| MARKER.starts_with(&bytes))
 }
 
 fn is_empty(folder: &Path) -> bool {

@@ -18,7 +18,7 @@ use crate::error::{MemoryError, one_line};
 const REMEDY: &str =
     "give a .npy file (C order) or a safetensors file of 16-, 32- or 64-bit floating point";
 /// The number of components that are converted at a time.
-const CONVERTED: usize = 1 << 16;
+const MAX_CONVERTED: usize = 1 << 16;
 
 /// A file of vectors, read row by row.
 pub struct VectorFile {
@@ -142,22 +142,22 @@ impl VectorFile {
     ///
     /// # Errors   [`MemoryError::Malformed`] if the file ends too early
     pub fn read_rows(&mut self, rows: usize) -> Result<Vec<f32>, MemoryError> {
-        let wanted = rows.saturating_mul(self.row_len());
-        if wanted > self.left {
+        let requested = rows.saturating_mul(self.row_len());
+        if requested > self.left {
             return Err(self.ended("ends before its last row".to_owned()));
         }
         // Memory grows with the bytes read, not with the size in the header.
         let (mut read, mut bytes) = (Vec::new(), Vec::new());
-        while read.len() < wanted {
-            let now = CONVERTED.min(wanted - read.len());
-            bytes.resize(now * self.number.bytes(), 0);
+        while read.len() < requested {
+            let count = MAX_CONVERTED.min(requested - read.len());
+            bytes.resize(count * self.number.bytes(), 0);
             if let Err(error) = self.numbers.read_exact(&mut bytes) {
                 let reason = format!("ends before its last row, or cannot be read ({error})");
                 return Err(self.ended(reason));
             }
             self.number.convert(&bytes, &mut read);
         }
-        self.left -= wanted;
+        self.left -= requested;
         Ok(read)
     }
 
@@ -249,10 +249,12 @@ mod tests {
         let numbers = npy_bytes(&[1i64, 2], 2).unwrap();
         assert!(write("b.npy", &numbers).contains("has numbers of type '<i8'"));
         assert!(write("d.npy", &npy_bytes::<f32>(&[], 4).unwrap()).contains("is empty"));
-        let cut = npy_bytes(&[1f32; 8], 2).unwrap();
+        let truncated = npy_bytes(&[1f32; 8], 2).unwrap();
         let path = folder.path().join("c.npy");
-        std::fs::write(&path, &cut[..cut.len() - 5]).unwrap();
-        let Err(error) = VectorFile::open(&path, "keys") else { panic!("a cut file is read") };
+        std::fs::write(&path, &truncated[..truncated.len() - 5]).unwrap();
+        let Err(error) = VectorFile::open(&path, "keys") else {
+            panic!("a truncated file is read")
+        };
         assert!(error.to_string().contains("ends before its last row"), "{error}");
     }
 
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_headers_take_no_memory() {
+    fn sizes_in_headers_allocate_no_memory() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |name: &str, bytes: &[u8]| {
             let path = folder.path().join(name);

@@ -294,14 +294,14 @@ impl Writer {
         manifest.generation += 1;
         self.is_behind = true;
         let number = commit(&self.folder, manifest, write)?;
-        let mut take_up = || {
+        let mut open_new = || {
             self.generation = Arc::new(Generation::open(&self.folder, Some(&before))?);
             // Keeps the previous generation's files for a reader that has just read the old
             // pointer.
-            let (now, kept) = (self.generation.manifest(), before.manifest().folders());
-            sweep_all_but(&self.folder, Some(now), &kept)
+            let (new_manifest, needed) = (self.generation.manifest(), before.manifest().folders());
+            sweep_all_but(&self.folder, Some(new_manifest), &needed)
         };
-        take_up().map_err(|error| change_made(&self.folder, number, error))?;
+        open_new().map_err(|error| change_made(&self.folder, number, error))?;
         self.is_behind = false;
         Ok(())
     }
@@ -325,11 +325,11 @@ fn write_rows(
     rows: usize,
     batches: impl Iterator<Item = Result<Batch, MemoryError>>,
 ) -> Result<(), MemoryError> {
-    let there: usize = manifest.segments.iter().map(|segment| segment.rows).sum();
-    if rows > MAX_ROWS.saturating_sub(there) {
+    let existing_rows: usize = manifest.segments.iter().map(|segment| segment.rows).sum();
+    if rows > MAX_ROWS.saturating_sub(existing_rows) {
         return Err(MemoryError::InvalidOption {
             option: "the number of rows",
-            found: (there + rows).to_string(),
+            found: (existing_rows + rows).to_string(),
             expected: "less than 2^32; compact the memory, or build several memories",
         });
     }

@@ -27,7 +27,7 @@ fn rows(generation: &Generation, ids: impl IntoIterator<Item = i64>) -> Vec<Row>
     ids.into_iter().map(|id| generation.row_of(id).unwrap().unwrap()).collect()
 }
 
-/// Mostly the same few rows, sometimes any row.
+/// Returns random ids, most of them among the first 20.
 fn skewed(next: &mut Numbers) -> Vec<i64> {
     let id = |next: &mut Numbers| match next.below(10) {
         0 => next.below(ROWS as u64) as i64,
@@ -37,7 +37,7 @@ fn skewed(next: &mut Numbers) -> Vec<i64> {
 }
 
 #[test]
-fn cached_values_are_those_of_the_files() {
+fn cached_values_equal_the_files() {
     // Cached values have as many bytes as in the files: f16, or int8 with a scale per token.
     for (dtype, bytes) in [(ValueDtype::F16, 32), (ValueDtype::Int8, 24)] {
         cached_values_of(dtype, bytes);
@@ -45,8 +45,8 @@ fn cached_values_are_those_of_the_files() {
 }
 
 fn cached_values_of(dtype: ValueDtype, bytes: u64) {
-    let place = folder();
-    let mut writer = memory_of(&place.path().join("m"), dtype);
+    let temporary = folder();
+    let mut writer = memory_of(&temporary.path().join("m"), dtype);
     // The cache can hold a quarter of the values.
     let capacity_bytes = ROWS as u64 / 4 * bytes;
     let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
@@ -54,11 +54,11 @@ fn cached_values_of(dtype: ValueDtype, bytes: u64) {
     for round in 0..300 {
         if round % 60 == 59 {
             // The next generation has other values.
-            let turned = |mut batch: engram_memory::Batch| {
+            let rotated = |mut batch: engram_memory::Batch| {
                 batch.values.iter_mut().for_each(|number| *number = -*number);
                 Ok(batch)
             };
-            writer.refresh(turned).unwrap();
+            writer.refresh(rotated).unwrap();
         }
         let generation = writer.generation();
         let rows = rows(generation, skewed(&mut next));
@@ -73,13 +73,13 @@ fn cached_values_of(dtype: ValueDtype, bytes: u64) {
 }
 
 #[test]
-fn values_with_other_scales_alone_are_others() {
-    let place = folder();
+fn values_that_differ_only_in_scales_are_distinct() {
+    let temporary = folder();
     let values = Some(ValueFormat { tokens: 2, width: 8, dtype: ValueDtype::Int8 });
     let format = MemoryFormat { width: 4, normalised: true, values };
     let all = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
     let mut writer =
-        Writer::create(place.path().join("m"), format, ROWS, [Ok(all)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, ROWS, [Ok(all)].into_iter()).unwrap();
     let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
     cache.read(writer.generation(), &rows(writer.generation(), 0..10)).unwrap();
     let doubled = |mut batch: engram_memory::Batch| {
@@ -89,14 +89,14 @@ fn values_with_other_scales_alone_are_others() {
     writer.refresh(doubled).unwrap();
     let generation = writer.generation();
     let rows = rows(generation, 0..10);
-    let wanted = generation.values(&rows).unwrap();
-    assert_eq!(cache.read(generation, &rows).unwrap().values, wanted);
+    let expected = generation.values(&rows).unwrap();
+    assert_eq!(cache.read(generation, &rows).unwrap().values, expected);
 }
 
 #[test]
-fn what_is_read_in_the_background_is_missing_first() {
-    let place = folder();
-    let writer = memory(&place.path().join("m"));
+fn values_read_in_the_background_are_missing_at_first() {
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
     let generation = writer.generation();
     let settings = CacheSettings { capacity_bytes: 1 << 20, background_from: Some(0.5) };
     let cache = ValueCache::new(settings);
@@ -118,9 +118,9 @@ fn what_is_read_in_the_background_is_missing_first() {
 }
 
 #[test]
-fn a_fault_in_the_background_is_told_by_the_next_lookup() {
-    let place = folder();
-    let path = place.path().join("m");
+fn the_next_lookup_reports_a_background_fault() {
+    let temporary = folder();
+    let path = temporary.path().join("m");
     // The values span several blocks; opening checks only the first.
     let values = Some(ValueFormat { tokens: 1, width: 8192, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 4, normalised: true, values };
@@ -147,11 +147,11 @@ fn a_fault_in_the_background_is_told_by_the_next_lookup() {
 
 #[test]
 fn a_row_of_another_memory_is_refused() {
-    let place = folder();
-    let writer = memory(&place.path().join("m"));
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
     let format = MemoryFormat { width: 4, normalised: true, values: None };
     let none = std::iter::empty();
-    let other = Writer::create(place.path().join("other"), format, 0, none).unwrap();
+    let other = Writer::create(temporary.path().join("other"), format, 0, none).unwrap();
     let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
     let foreign = rows(writer.generation(), [3]);
     let error = cache.read(other.generation(), &foreign).unwrap_err().to_string();
@@ -160,8 +160,8 @@ fn a_row_of_another_memory_is_refused() {
 
 #[test]
 fn many_threads_share_a_cache() {
-    let place = folder();
-    let writer = memory(&place.path().join("m"));
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
     let generation = writer.generation();
     let settings = CacheSettings { capacity_bytes: 40 * 32, background_from: Some(0.9) };
     let cache = ValueCache::new(settings);
@@ -173,11 +173,11 @@ fn many_threads_share_a_cache() {
                 for _ in 0..200 {
                     let rows = rows(generation, skewed(&mut next));
                     let values = cache.read(generation, &rows).unwrap();
-                    let wanted = generation.values(&rows).unwrap();
+                    let expected = generation.values(&rows).unwrap();
                     for (row, present) in values.present.iter().enumerate() {
-                        let place = row * 16..(row + 1) * 16;
-                        let zeros = values.values[place.clone()].iter().all(|n| *n == 0.0);
-                        let right = values.values[place.clone()] == wanted[place];
+                        let range = row * 16..(row + 1) * 16;
+                        let zeros = values.values[range.clone()].iter().all(|n| *n == 0.0);
+                        let right = values.values[range.clone()] == expected[range];
                         assert!(if *present { right } else { zeros });
                     }
                 }

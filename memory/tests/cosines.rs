@@ -50,10 +50,10 @@ fn check(found: &SearchResults, queries: &[f32], keys: &[f32], gate: impl Fn(usi
         for hit in hits {
             let key = &keys[hit.id as usize * WIDTH..][..WIDTH];
             let cosine = product(query, key) / length(query) / length(key);
-            let wanted = gate(number) * cosine;
+            let expected = gate(number) * cosine;
             assert!(
-                (f64::from(hit.score) - wanted).abs() < 1e-6 * gate(number),
-                "{} in place of {wanted}",
+                (f64::from(hit.score) - expected).abs() < 1e-6 * gate(number),
+                "{}, expected {expected}",
                 hit.score
             );
             assert!(f64::from(hit.score) <= gate(number));
@@ -63,8 +63,8 @@ fn check(found: &SearchResults, queries: &[f32], keys: &[f32], gate: impl Fn(usi
 
 #[test]
 fn exact_and_graph_scores_are_cosines() {
-    let place = folder();
-    let (mut writer, keys) = memory(&place.path().join("m"), true);
+    let temporary = folder();
+    let (mut writer, keys) = memory(&temporary.path().join("m"), true);
     writer.index(GraphSettings::default(), || ()).unwrap();
     let generation = writer.generation();
     let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
@@ -72,37 +72,37 @@ fn exact_and_graph_scores_are_cosines() {
     for count in [1, 5, 40] {
         let queries = queries(&keys, count);
         for index in [&Exact as &dyn Index, &graphs] {
-            let asked = Queries { keys: &queries, k: 10 };
-            let found = index.search(generation, asked, &Filter::default()).unwrap();
+            let request = Queries { keys: &queries, k: 10 };
+            let found = index.search(generation, request, &Filter::default()).unwrap();
             check(&found, &queries, &keys, |_| 1.0);
             assert!(found.hits[0][0].id == 0 && found.hits[0][0].score > 0.999_999);
             let gates: Vec<f32> = (0..count).map(|number| 0.5 + number as f32).collect();
             let filter = Filter { gates: Some(gates), ..Filter::default() };
-            let found = index.search(generation, asked, &filter).unwrap();
+            let found = index.search(generation, request, &filter).unwrap();
             check(&found, &queries, &keys, |number| 0.5 + number as f64);
         }
     }
     let mut zero = queries(&keys, 3);
     zero[WIDTH..2 * WIDTH].fill(0.0);
     for index in [&Exact as &dyn Index, &graphs] {
-        let asked = Queries { keys: &zero, k: 10 };
-        let error = index.search(generation, asked, &Filter::default()).unwrap_err().to_string();
+        let request = Queries { keys: &zero, k: 10 };
+        let error = index.search(generation, request, &Filter::default()).unwrap_err().to_string();
         assert!(error.contains("query 1 is a zero vector"), "{error}");
     }
 }
 
 #[test]
 fn without_unit_length_scores_are_products() {
-    let place = folder();
-    let (writer, keys) = memory(&place.path().join("m"), false);
+    let temporary = folder();
+    let (writer, keys) = memory(&temporary.path().join("m"), false);
     let mut queries = queries(&keys, 5);
     queries[WIDTH..2 * WIDTH].fill(0.0);
-    let asked = Queries { keys: &queries, k: 10 };
-    let found = Exact.search(writer.generation(), asked, &Filter::default()).unwrap();
+    let request = Queries { keys: &queries, k: 10 };
+    let found = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
     for (hits, query) in found.hits.iter().zip(queries.chunks(WIDTH)) {
         for hit in hits {
-            let wanted = product(query, &keys[hit.id as usize * WIDTH..][..WIDTH]);
-            assert!((f64::from(hit.score) - wanted).abs() <= 1e-6 * wanted.abs());
+            let expected = product(query, &keys[hit.id as usize * WIDTH..][..WIDTH]);
+            assert!((f64::from(hit.score) - expected).abs() <= 1e-6 * expected.abs());
         }
     }
     let ids: Vec<i64> = found.hits[1].iter().map(|hit| hit.id).collect();
@@ -110,9 +110,9 @@ fn without_unit_length_scores_are_products() {
 }
 
 #[test]
-fn more_entries_than_there_are_cannot_be_wanted() {
-    let place = folder();
-    let (mut writer, keys) = memory(&place.path().join("m"), true);
+fn k_above_the_number_of_entries_returns_all_entries() {
+    let temporary = folder();
+    let (mut writer, keys) = memory(&temporary.path().join("m"), true);
     writer.index(GraphSettings::default(), || ()).unwrap();
     writer.delete(&[3]).unwrap();
     let generation = writer.generation();
@@ -120,20 +120,20 @@ fn more_entries_than_there_are_cannot_be_wanted() {
     let queries = queries(&keys, 40);
     for index in [&Exact as &dyn Index, &graphs] {
         let all = |k| {
-            let asked = Queries { keys: &queries, k };
-            index.search(generation, asked, &Filter::default()).unwrap().hits
+            let request = Queries { keys: &queries, k };
+            index.search(generation, request, &Filter::default()).unwrap().hits
         };
-        let most = all(ROWS - 1);
-        assert!(most.iter().all(|hits| hits.len() == ROWS - 1));
+        let all_entries = all(ROWS - 1);
+        assert!(all_entries.iter().all(|hits| hits.len() == ROWS - 1));
         for k in [ROWS, 1_000_000, usize::MAX] {
-            assert!(all(k) == most);
+            assert!(all(k) == all_entries);
         }
     }
 }
 
 /// Queries with norms 1 to 3; the expected scores come from NumPy.
 #[test]
-fn cosines_are_those_of_numpy() {
+fn cosines_equal_numpy() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cosines");
     let read = |name: &str| {
         let mut file = VectorFile::open(&fixtures.join(name), "keys").unwrap();
@@ -143,16 +143,16 @@ fn cosines_are_those_of_numpy() {
     let (keys, rows, width) = read("keys.npy");
     let (queries, count, _) = read("queries.npy");
     let (expected, _, k) = read("expected_cosines.npy");
-    let place = folder();
+    let temporary = folder();
     let format = MemoryFormat { width, normalised: true, values: None };
     let entries = (0..rows as i64).map(Entry::bare).collect();
     let batch = Batch { entries, keys, values: Vec::new() };
-    let folder = place.path().join("m");
+    let folder = temporary.path().join("m");
     let writer = Writer::create(folder, format, rows, [Ok(batch)].into_iter()).unwrap();
-    let asked = Queries { keys: &queries, k };
-    let found = Exact.search(writer.generation(), asked, &Filter::default()).unwrap();
+    let request = Queries { keys: &queries, k };
+    let found = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
     assert_eq!(found.hits.len(), count);
     for (hit, expected) in found.hits.iter().flatten().zip(&expected) {
-        assert!((hit.score - expected).abs() < 1e-6, "{} in place of {expected}", hit.score);
+        assert!((hit.score - expected).abs() < 1e-6, "{}, expected {expected}", hit.score);
     }
 }

@@ -51,24 +51,25 @@ fn use_all(folder: &Path) -> Result<(), MemoryError> {
 }
 
 #[test]
-fn a_damaged_file_is_named_and_nothing_panics() {
+fn errors_name_the_damaged_file_and_nothing_panics() {
     for dtype in [ValueDtype::F16, ValueDtype::Int8] {
-        let place = folder();
-        let memory = place.path().join("m");
+        let temporary = folder();
+        let memory = temporary.path().join("m");
         drop(build(&memory, dtype));
         let mut next = Numbers::new(9);
         for file in files(&memory) {
             // The first generation's folder is needed for its segment, but its manifest is not.
             let unused = file.ends_with("LOCK") || file.ends_with("gen-000001/manifest.json");
-            let whole = fs::read(&file).unwrap();
+            let original = fs::read(&file).unwrap();
             let mut damaged: Vec<Option<Vec<u8>>> = vec![None];
-            if !whole.is_empty() {
+            if !original.is_empty() {
                 damaged.extend(
-                    [0, whole.len() / 2, whole.len() - 1].map(|end| Some(whole[..end].to_vec())),
+                    [0, original.len() / 2, original.len() - 1]
+                        .map(|end| Some(original[..end].to_vec())),
                 );
                 for _ in 0..40 {
-                    let mut bytes = whole.clone();
-                    bytes[next.below(whole.len() as u64) as usize] ^= 1 << next.below(8);
+                    let mut bytes = original.clone();
+                    bytes[next.below(original.len() as u64) as usize] ^= 1 << next.below(8);
                     damaged.push(Some(bytes));
                 }
             }
@@ -91,7 +92,7 @@ fn a_damaged_file_is_named_and_nothing_panics() {
                         assert!(bytes.is_some() || missing, "{}: {error}", file.display());
                     }
                 }
-                fs::write(&file, &whole).unwrap();
+                fs::write(&file, &original).unwrap();
             }
         }
         use_all(&memory).unwrap();
@@ -99,9 +100,9 @@ fn a_damaged_file_is_named_and_nothing_panics() {
 }
 
 #[test]
-fn all_broken_files_are_told() {
-    let place = folder();
-    let memory = place.path().join("m");
+fn all_damaged_files_are_reported() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(build(&memory, ValueDtype::Int8));
     assert!(Memory::verify(&memory).unwrap().is_empty());
     let broken = ["gen-000001/ids.safetensors", "gen-000001/scales.safetensors"];
@@ -118,9 +119,9 @@ fn all_broken_files_are_told() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_not_a_file_is_not_waited_for() {
-    let place = folder();
-    let memory = place.path().join("m");
+fn a_pipe_in_place_of_a_file_is_refused_without_waiting() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(build(&memory, ValueDtype::F16));
     for name in ["CURRENT", "gen-000001/keys.safetensors", "gen-000002/manifest.json"] {
         let file = memory.join(name);
@@ -138,9 +139,9 @@ fn what_is_not_a_file_is_not_waited_for() {
 }
 
 #[test]
-fn a_later_version_is_told_as_such() {
-    let place = folder();
-    let memory = place.path().join("m");
+fn a_newer_format_version_has_its_own_error() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(build(&memory, ValueDtype::F16));
     let manifest = memory.join("gen-000002/manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
@@ -155,9 +156,9 @@ fn a_later_version_is_told_as_such() {
 }
 
 #[test]
-fn there_is_one_writer() {
-    let place = folder();
-    let memory = place.path().join("m");
+fn a_second_writer_is_refused() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     let writer = build(&memory, ValueDtype::F16);
     assert!(matches!(Writer::open(&memory), Err(MemoryError::Locked { .. })));
     let format = MemoryFormat { width: 4, normalised: true, values: None };
@@ -165,14 +166,14 @@ fn there_is_one_writer() {
     assert!(matches!(again, Err(MemoryError::AlreadyExists { .. })));
     drop(writer);
     Writer::open(&memory).unwrap();
-    let error = Memory::open(place.path()).unwrap_err().to_string();
+    let error = Memory::open(temporary.path()).unwrap_err().to_string();
     assert!(error.contains("is not a memory; build one with `engram memory build`"), "{error}");
 }
 
 #[test]
-fn a_failed_change_leaves_the_memory_as_it_was() {
-    let place = folder();
-    let memory = place.path().join("m");
+fn a_failed_change_leaves_the_memory_unchanged() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     let mut writer = build(&memory, ValueDtype::F16);
     let before = files(&memory);
     let format = MemoryFormat {
@@ -212,9 +213,9 @@ fn a_failed_change_leaves_the_memory_as_it_was() {
 }
 
 #[test]
-fn a_reader_keeps_its_generation_whatever_is_written() {
-    let place = folder();
-    let memory = place.path().join("m");
+fn a_reader_keeps_its_generation_during_writes() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     let mut writer = build(&memory, ValueDtype::Int8);
     let reader = Memory::open(&memory).unwrap();
     let generation = reader.generation();
@@ -231,15 +232,15 @@ fn a_reader_keeps_its_generation_whatever_is_written() {
     }
     writer.delete(&[1]).unwrap();
     // Only generations without readers are removed.
-    let is_there = |number: u64| memory.join(format!("gen-{number:06}")).exists();
-    assert!(is_there(1) && is_there(2) && !is_there(3) && !is_there(4));
+    let is_present = |number: u64| memory.join(format!("gen-{number:06}")).exists();
+    assert!(is_present(1) && is_present(2) && !is_present(3) && !is_present(4));
     assert_eq!(all(&generation), before);
     assert!(generation.verify().is_empty());
     assert!(reader.reload().unwrap());
     assert_eq!(all(&reader.generation()).0.len(), before.0.len() - 1);
     drop(generation);
     writer.compact(|_| ()).unwrap();
-    assert!(!is_there(1) && !is_there(2));
+    assert!(!is_present(1) && !is_present(2));
     // Removing the folders anyway does not affect a reader.
     let generation = reader.generation();
     let before = all(&generation);
@@ -248,15 +249,15 @@ fn a_reader_keeps_its_generation_whatever_is_written() {
 }
 
 #[test]
-fn only_the_name_of_a_generation_can_have_vanished() {
-    let place = folder();
-    let memory = place.path().join("m");
+fn only_a_valid_generation_name_is_reported_as_missing() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(build(&memory, ValueDtype::F16));
     let pointer = memory.join("CURRENT");
-    let whole = fs::read_to_string(&pointer).unwrap();
+    let original = fs::read_to_string(&pointer).unwrap();
     for (name, vanished) in [("gen-000009", true), ("gen-", false), ("gen-x", false), ("m", false)]
     {
-        fs::write(&pointer, whole.replacen("gen-000002", name, 1)).unwrap();
+        fs::write(&pointer, original.replacen("gen-000002", name, 1)).unwrap();
         let error = Memory::open(&memory).unwrap_err();
         assert_eq!(
             matches!(error, MemoryError::MissingGeneration { .. }),

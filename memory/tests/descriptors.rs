@@ -23,8 +23,8 @@ fn an_error_says_whether_the_change_is_made() {
     }
     let mut ended = [0; 3];
     for free in 0..12 {
-        let place = folder();
-        let memory = place.path().join("m");
+        let temporary = folder();
+        let memory = temporary.path().join("m");
         let rows = batch(&mut Numbers::new(5), FORMAT, &(0..20).collect::<Vec<_>>());
         let mut writer = Writer::create(&memory, FORMAT, 20, [Ok(rows)].into_iter()).unwrap();
         writer.delete(&[0]).unwrap();
@@ -36,7 +36,7 @@ fn an_error_says_whether_the_change_is_made() {
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{free} free: {text}{errors}");
-        let outcomes = ["is refused", "is made all the same", "is made without an error"];
+        let outcomes = ["is refused", "is made despite an error", "is made without an error"];
         let outcome = outcomes.iter().position(|outcome| text.contains(outcome)).unwrap();
         ended[outcome] += 1;
         assert!(Memory::verify(&memory).unwrap().is_empty());
@@ -52,20 +52,20 @@ fn an_error_says_whether_the_change_is_made() {
 
 fn change_with_few_descriptors(memory: &Path, free: usize) {
     let mut writer = Writer::open(memory).unwrap();
-    let mut taken = Vec::new();
+    let mut open_files = Vec::new();
     while let Ok(file) = File::open("/dev/null") {
-        taken.push(file);
+        open_files.push(file);
     }
-    taken.truncate(taken.len().saturating_sub(free));
+    open_files.truncate(open_files.len().saturating_sub(free));
     let changed = writer.delete(&[7]);
-    drop(taken);
+    drop(open_files);
     let now = Memory::open(memory).unwrap().generation();
     let is_made = now.row_of(7).unwrap().is_none();
     match &changed {
         Ok(()) => println!("the change is made without an error"),
         Err(MemoryError::ChangeMade { generation, .. }) => {
             assert_eq!(*generation, now.manifest().generation);
-            println!("the change is made all the same");
+            println!("the change is made despite an error");
         }
         Err(_) => println!("the change is refused"),
     }

@@ -20,9 +20,9 @@ fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, 
     for row in 0..ROWS {
         let centre = next.below(10) as usize;
         for at in 0..width {
-            let near = centres[centre * width + at] + 0.1 * next.real();
+            let near_centre = centres[centre * width + at] + 0.1 * next.real();
             rows.keys[row * width + at] =
-                if row % 50 == 49 { rows.keys[(row - 7) * width + at] } else { near };
+                if row % 50 == 49 { rows.keys[(row - 7) * width + at] } else { near_centre };
         }
     }
     plain.put(&rows);
@@ -49,8 +49,8 @@ fn ids(found: &SearchResults) -> Vec<Vec<i64>> {
 fn exact_search_is_brute_force_in_double_precision() {
     // Normalised keys may use bfloat16; others do not.
     for (width, normalised) in [(1, true), (5, false), (64, true), (128, false), (384, true)] {
-        let place = folder();
-        let (writer, plain) = memory(&place.path().join("m"), width, normalised);
+        let temporary = folder();
+        let (writer, plain) = memory(&temporary.path().join("m"), width, normalised);
         let generation = writer.generation();
         let sources = generation.manifest().sources.clone();
         let mut next = Numbers::new(77);
@@ -79,35 +79,35 @@ fn exact_search_is_brute_force_in_double_precision() {
 }
 
 #[test]
-fn keys_that_bfloat16_cannot_tell_apart_are_ordered() {
-    let place = folder();
+fn keys_that_bfloat16_cannot_distinguish_are_ordered() {
+    let temporary = folder();
     let (width, rows, count) = (48, 4000, 40);
     let format = MemoryFormat { width, normalised: true, values: None };
     let mut next = Numbers::new(9);
     let centre: Vec<f32> = (0..width).map(|_| next.real()).collect();
-    let mut near = |count: usize| -> Vec<f32> {
+    let mut near_centre = |count: usize| -> Vec<f32> {
         let mut numbers = Vec::new();
         (0..count).for_each(|_| numbers.extend(centre.iter().map(|x| x + 1e-4 * next.real())));
         numbers
     };
-    let (keys, queries) = (near(rows), near(count));
+    let (keys, queries) = (near_centre(rows), near_centre(count));
     let mut plain = PlainMemory::new(format);
     let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
     let batch = Batch { entries, keys, values: Vec::new() };
     plain.put(&batch);
     let writer =
-        Writer::create(place.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
     let sources = writer.generation().manifest().sources.clone();
     for k in [1, 10, 100] {
-        let of = Queries { keys: &queries, k };
-        let found = Exact.search(writer.generation(), of, &Filter::default()).unwrap();
+        let request = Queries { keys: &queries, k };
+        let found = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
         assert_eq!(ids(&found), plain.search(&queries, k, &Filter::default(), &sources));
     }
 }
 
 #[test]
-fn writing_keys_anew_changes_none() {
-    let place = folder();
+fn rewriting_keys_does_not_change_them() {
+    let temporary = folder();
     let (width, rows) = (5, 2000);
     let format = MemoryFormat { width, normalised: true, values: None };
     let mut next = Numbers::new(31);
@@ -115,7 +115,7 @@ fn writing_keys_anew_changes_none() {
     let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
     let batch = Batch { entries, keys, values: Vec::new() };
     let mut writer =
-        Writer::create(place.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
     let keys = |writer: &Writer| -> Vec<Vec<f32>> {
         let generation = writer.generation();
         generation.live_rows().map(|row| generation.key(row).unwrap().to_vec()).collect()
@@ -127,7 +127,7 @@ fn writing_keys_anew_changes_none() {
 
 /// Compares a memory of unnormalised keys with brute force.
 fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<f32>>) {
-    let place = folder();
+    let temporary = folder();
     let format = MemoryFormat { width, normalised: false, values: None };
     let rows = keys.len() / width;
     let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
@@ -135,16 +135,16 @@ fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<
     let mut plain = PlainMemory::new(format);
     plain.put(&batch);
     let writer =
-        Writer::create(place.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
     let sources = writer.generation().manifest().sources.clone();
     let filter = Filter { gates, ..Filter::default() };
-    let of = Queries { keys: queries, k: 5 };
-    let found = Exact.search(writer.generation(), of, &filter).unwrap();
+    let request = Queries { keys: queries, k: 5 };
+    let found = Exact.search(writer.generation(), request, &filter).unwrap();
     assert_eq!(ids(&found), plain.search(queries, 5, &filter, &sources));
 }
 
 #[test]
-fn products_near_the_ends_of_single_precision_are_ordered() {
+fn products_near_the_limits_of_single_precision_are_ordered() {
     let mut next = Numbers::new(21);
     for scale in [1e-20f32, 1e-21, 3e-22, 1e-22, 1e-23] {
         let mut numbers =
@@ -161,12 +161,12 @@ fn products_near_the_ends_of_single_precision_are_ordered() {
 
 #[test]
 fn products_beyond_single_precision_are_refused() {
-    let place = folder();
+    let temporary = folder();
     let format = MemoryFormat { width: 1, normalised: false, values: None };
     let entries = vec![engram_memory::Entry::bare(0)];
     let batch = Batch { entries, keys: vec![1e17], values: Vec::new() };
     let writer =
-        Writer::create(place.path().join("m"), format, 1, [Ok(batch)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, 1, [Ok(batch)].into_iter()).unwrap();
     let search = |gate: f32| {
         let filter = Filter { gates: Some(vec![1.0, gate]), ..Filter::default() };
         Exact.search(writer.generation(), Queries { keys: &[1.0, 1e17], k: 1 }, &filter)
@@ -177,9 +177,9 @@ fn products_beyond_single_precision_are_refused() {
 }
 
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
-    let place = folder();
-    let (writer, _) = memory(&place.path().join("m"), 64, true);
+fn the_thread_count_does_not_change_a_bit() {
+    let temporary = folder();
+    let (writer, _) = memory(&temporary.path().join("m"), 64, true);
     let mut next = Numbers::new(5);
     let keys: Vec<f32> = (0..200 * 64).map(|_| next.real()).collect();
     let search = |threads: usize| {
@@ -200,8 +200,8 @@ fn the_number_of_threads_does_not_change_a_bit() {
 
 #[test]
 fn queries_and_filters_that_do_not_fit_are_refused() {
-    let place = folder();
-    let (writer, _) = memory(&place.path().join("m"), 5, true);
+    let temporary = folder();
+    let (writer, _) = memory(&temporary.path().join("m"), 5, true);
     let refused = |keys: &[f32], k: usize, filter: Filter| {
         let found = Exact.search(writer.generation(), Queries { keys, k }, &filter);
         found.unwrap_err().to_string()
@@ -211,8 +211,9 @@ fn queries_and_filters_that_do_not_fit_are_refused() {
         refused(&[1.0; 6], 1, Filter::default()).contains("width 6, but the memory has width 5")
     );
     assert!(refused(&[f32::NAN; 5], 1, Filter::default()).contains("query 0 contains NaN"));
-    let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
-    let error = refused(&[1.0; 5], 1, of("web"));
+    let of_source =
+        |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
+    let error = refused(&[1.0; 5], 1, of_source("web"));
     assert!(error.contains("no entry has the source `web`; the sources are `"), "{error}");
     let filter = Filter { gates: Some(vec![1.0; 2]), ..Filter::default() };
     assert!(refused(&[1.0; 5], 1, filter).contains("the number of gates is 2"));
@@ -221,9 +222,9 @@ fn queries_and_filters_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn only_the_entries_that_are_named_are_found() {
-    let place = folder();
-    let (writer, _) = memory(&place.path().join("m"), 5, true);
+fn only_the_given_ids_are_found() {
+    let temporary = folder();
+    let (writer, _) = memory(&temporary.path().join("m"), 5, true);
     let generation = writer.generation();
     let keys = [0.3, -1.0, 0.5, 0.2, 1.0];
     let search =
@@ -232,39 +233,42 @@ fn only_the_entries_that_are_named_are_found() {
     // Ids of all three segments; two of them share a byte of the segment's bits.
     let named = [0, 1, 8, 999, 1000, 2998, 2999];
     let all = ids(&search(5000, Filter::default()).unwrap()).remove(0);
-    let wanted: Vec<i64> = all.into_iter().filter(|id| named.contains(id)).collect();
-    assert_eq!(wanted.len(), 7);
-    assert_eq!(ids(&search(100, among(&named)).unwrap())[0], wanted);
-    assert_eq!(ids(&search(2, among(&named)).unwrap()), [&wanted[..2]]);
+    let expected: Vec<i64> = all.into_iter().filter(|id| named.contains(id)).collect();
+    assert_eq!(expected.len(), 7);
+    assert_eq!(ids(&search(100, among(&named)).unwrap())[0], expected);
+    assert_eq!(ids(&search(2, among(&named)).unwrap()), [&expected[..2]]);
     assert_eq!(ids(&search(2, among(&[])).unwrap()), [[0; 0]]);
     // Only entries in both the ids and the source.
-    let of_first = |id: &i64| generation.entry(generation.row_of(*id).unwrap().unwrap()).unwrap();
-    let source = of_first(&wanted[0]).source;
+    let entry_of = |id: &i64| generation.entry(generation.row_of(*id).unwrap().unwrap()).unwrap();
+    let source = entry_of(&expected[0]).source;
     let both = Filter { sources: Some(vec![source.clone()]), ..among(&named) };
-    let wanted: Vec<i64> = wanted.into_iter().filter(|id| of_first(id).source == source).collect();
-    assert_eq!(ids(&search(100, both).unwrap()), [wanted]);
+    let expected: Vec<i64> =
+        expected.into_iter().filter(|id| entry_of(id).source == source).collect();
+    assert_eq!(ids(&search(100, both).unwrap()), [expected]);
     // 3 is deleted; 5000 never existed.
     let error = search(1, among(&[0, 3, 5000])).unwrap_err().to_string();
     assert!(error.contains("3") && error.contains("2"), "{error}");
 }
 
 #[test]
-fn a_source_of_which_nothing_is_left_is_told() {
-    let place = folder();
-    let (mut writer, _) = memory(&place.path().join("m"), 5, true);
-    let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
+fn a_source_without_entries_is_an_error() {
+    let temporary = folder();
+    let (mut writer, _) = memory(&temporary.path().join("m"), 5, true);
+    let of_source =
+        |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
     let keys = [1.0; 5];
     let queries = Queries { keys: &keys, k: 5000 };
-    let found = Exact.search(writer.generation(), queries, &of("vqa")).unwrap();
+    let found = Exact.search(writer.generation(), queries, &of_source("vqa")).unwrap();
     let ids: Vec<i64> = found.hits[0].iter().map(|hit| hit.id).collect();
     let before = writer.generation().clone();
     writer.delete(&ids).unwrap();
-    let error = Exact.search(writer.generation(), queries, &of("vqa")).unwrap_err().to_string();
+    let error =
+        Exact.search(writer.generation(), queries, &of_source("vqa")).unwrap_err().to_string();
     assert!(error.contains("no entry has the source `vqa`"), "{error}");
     writer.compact(|_| ()).unwrap();
     // The previous generation is still valid for its holder; its rows differ from the next
     // generation's.
-    assert_eq!(Exact.search(&before, queries, &of("vqa")).unwrap(), found);
+    assert_eq!(Exact.search(&before, queries, &of_source("vqa")).unwrap(), found);
     let last = found.hits[0].iter().map(|hit| hit.row).max().unwrap();
     let error = writer.generation().entry(last).unwrap_err().to_string();
     assert!(error.contains("must be a row of this generation"), "{error}");

@@ -21,7 +21,7 @@ fn corpus() -> PathBuf {
 }
 
 /// Returns the corpus inputs of a target, with their names.
-fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
+fn corpus_inputs(name: &str) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(corpus().join(name)).unwrap();
     let mut found: Vec<_> = entries
         .map(|entry| {
@@ -34,10 +34,10 @@ fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn every_kept_input_is_read_or_refused() {
+fn every_corpus_input_is_read_or_refused() {
     let mut failed = Vec::new();
     for (name, _) in targets::TARGETS {
-        let inputs = kept(name);
+        let inputs = corpus_inputs(name);
         assert!(inputs.len() >= 6, "{name} has {} inputs", inputs.len());
         for (file, bytes) in inputs {
             if catch_unwind(|| targets::run(name, &bytes)).is_err() {
@@ -49,7 +49,7 @@ fn every_kept_input_is_read_or_refused() {
 }
 
 #[test]
-fn no_corpus_is_without_its_target() {
+fn every_corpus_has_a_target() {
     for entry in fs::read_dir(corpus()).unwrap() {
         let name = entry.unwrap().file_name();
         assert!(
@@ -62,17 +62,17 @@ fn no_corpus_is_without_its_target() {
 }
 
 #[test]
-fn cut_and_turned_files_are_read_or_refused() {
+fn truncated_and_bit_flipped_files_are_read_or_refused() {
     let mut next = Numbers::new(35);
     for (name, _) in targets::TARGETS {
-        let good: Vec<Vec<u8>> = kept(name)
+        let good: Vec<Vec<u8>> = corpus_inputs(name)
             .into_iter()
             .filter(|(file, _)| file.starts_with("good"))
             .map(|(_, bytes)| bytes)
             .collect();
         assert!(!good.is_empty(), "{name}");
         for bytes in &good {
-            (0..bytes.len()).for_each(|cut| targets::run(name, &bytes[..cut]));
+            (0..bytes.len()).for_each(|end| targets::run(name, &bytes[..end]));
         }
         for round in 0..TURNED {
             let mut bytes = good[round % good.len()].clone();

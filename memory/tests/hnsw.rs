@@ -76,13 +76,13 @@ fn both(generation: &Generation, filter: &Filter, k: usize) -> f64 {
 }
 
 #[test]
-fn nearly_all_is_found_whatever_the_filter() {
-    let place = folder();
-    let writer = memory(&place.path().join("m"));
+fn recall_is_high_with_every_filter() {
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
     let generation = writer.generation();
     let sources = generation.manifest().sources.clone();
     let rare = sources.iter().position(|name| name == "rare").unwrap();
-    let of = |names: &[&str]| Filter {
+    let of_sources = |names: &[&str]| Filter {
         sources: Some(names.iter().map(|name| name.to_string()).collect()),
         ..Filter::default()
     };
@@ -91,7 +91,7 @@ fn nearly_all_is_found_whatever_the_filter() {
         |query: usize| (0..sources.len()).map(move |s| 0.1 + ((query + s) % 4) as f32 / 4.0);
     for (name, filter) in [
         ("everything", Filter::default()),
-        ("two sources", of(&["wit", "kg"])),
+        ("two sources", of_sources(&["wit", "kg"])),
         ("documents", Filter { excluded_documents: documents, ..Filter::default() }),
         (
             "gates",
@@ -105,7 +105,7 @@ fn nearly_all_is_found_whatever_the_filter() {
         }
     }
     // With few remaining rows, or gates that remove the order, the search is exact.
-    assert_eq!(both(generation, &of(&["rare"]), 10), 1.0);
+    assert_eq!(both(generation, &of_sources(&["rare"]), 10), 1.0);
     let mut zeros = vec![0.0; QUERIES * sources.len()];
     zeros.iter_mut().skip(rare).step_by(sources.len()).for_each(|gate| *gate = 1.0);
     assert_eq!(both(generation, &Filter { gates: Some(zeros), ..Filter::default() }, 10), 1.0);
@@ -114,13 +114,13 @@ fn nearly_all_is_found_whatever_the_filter() {
 }
 
 #[test]
-fn a_gate_of_the_only_source_is_heeded() {
-    let place = folder();
+fn a_zero_or_negative_gate_of_a_single_source_is_applied() {
+    let temporary = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let mut rows = batch(&mut Numbers::new(6), format, &(0..500).collect::<Vec<_>>());
     rows.entries.iter_mut().for_each(|entry| entry.source = "wit".to_owned());
     let mut writer =
-        Writer::create(place.path().join("m"), format, 500, [Ok(rows)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, 500, [Ok(rows)].into_iter()).unwrap();
     writer.index(GraphSettings::default(), || ()).unwrap();
     for gate in [-1.0, 0.0] {
         let filter = Filter { gates: Some(vec![gate; QUERIES]), ..Filter::default() };
@@ -129,8 +129,8 @@ fn a_gate_of_the_only_source_is_heeded() {
 }
 
 #[test]
-fn keys_that_are_there_many_times_have_a_graph() {
-    let place = folder();
+fn repeated_keys_have_a_graph() {
+    let temporary = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let mut next = Numbers::new(12);
     let different: Vec<f32> = (0..40 * WIDTH).map(|_| next.real()).collect();
@@ -139,24 +139,24 @@ fn keys_that_are_there_many_times_have_a_graph() {
         key.copy_from_slice(&different[next.below(40) as usize * WIDTH..][..WIDTH]);
     }
     let mut writer =
-        Writer::create(place.path().join("m"), format, 2000, [Ok(rows)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, 2000, [Ok(rows)].into_iter()).unwrap();
     // Rounding makes the product of a key with itself exceed 1.
     writer.index(GraphSettings::default(), || ()).unwrap();
     let (generation, keys) = (writer.generation(), queries());
     let graph = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
-    let of = Queries { keys: &keys, k: 10 };
-    let found = graph.search(generation, of, &Filter::default()).unwrap();
-    let exact = Exact.search(generation, of, &Filter::default()).unwrap();
+    let request = Queries { keys: &keys, k: 10 };
+    let found = graph.search(generation, request, &Filter::default()).unwrap();
+    let exact = Exact.search(generation, request, &Filter::default()).unwrap();
     assert!(found.recall(&exact) >= 0.95, "recall {}", found.recall(&exact));
 }
 
 #[test]
-fn settings_that_no_graph_can_have_are_refused() {
-    let place = folder();
+fn invalid_graph_settings_are_refused() {
+    let temporary = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let rows = batch(&mut Numbers::new(6), format, &[1, 2]);
     let mut writer =
-        Writer::create(place.path().join("m"), format, 2, [Ok(rows)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, 2, [Ok(rows)].into_iter()).unwrap();
     for (connections, ef_construction) in [(1, 10), (257, 10), (16, 0), (16, 1 << 50)] {
         let settings = GraphSettings { connections, ef_construction };
         let error = writer.index(settings, || ()).unwrap_err().to_string();
@@ -166,13 +166,13 @@ fn settings_that_no_graph_can_have_are_refused() {
 
 #[test]
 fn copies_of_a_key_do_not_hide_the_others() {
-    let place = folder();
+    let temporary = folder();
     let format = MemoryFormat { width: 16, normalised: true, values: None };
     let mut next = Numbers::new(21);
     let keys: Vec<f32> = (0..40 * 16).map(|_| next.real()).collect();
     let entries = (0..4000).map(engram_memory::Entry::bare).collect();
     let batch = engram_memory::Batch { entries, keys: keys.repeat(100), values: Vec::new() };
-    let folder = place.path().join("m");
+    let folder = temporary.path().join("m");
     let mut writer = Writer::create(folder, format, 4000, [Ok(batch)].into_iter()).unwrap();
     writer.index(GraphSettings::default(), || ()).unwrap();
     let graphs = Hnsw::open(writer.generation(), Hnsw::EF_SEARCH).unwrap();
@@ -187,9 +187,9 @@ fn copies_of_a_key_do_not_hide_the_others() {
 
 #[test]
 fn the_same_keys_give_the_same_graph() {
-    let place = folder();
+    let temporary = folder();
     let files = ["a", "b"].map(|name| {
-        let folder = place.path().join(name);
+        let folder = temporary.path().join(name);
         drop(memory(&folder));
         GRAPH.map(|file| std::fs::read(folder.join("gen-000002").join(file)).unwrap())
     });
@@ -198,14 +198,14 @@ fn the_same_keys_give_the_same_graph() {
 
 #[test]
 fn a_damaged_graph_is_refused() {
-    let place = folder();
-    let folder = place.path().join("m");
+    let temporary = folder();
+    let folder = temporary.path().join("m");
     drop(memory(&folder));
     let queries = queries();
     let mut next = Numbers::new(2);
     for file in GRAPH {
         let path = folder.join("gen-000002").join(file);
-        let whole = std::fs::read(&path).unwrap();
+        let original = std::fs::read(&path).unwrap();
         let search = || {
             let generation = engram_memory::Memory::open(&folder).unwrap().generation();
             let faults = generation.verify().len();
@@ -217,20 +217,20 @@ fn a_damaged_graph_is_refused() {
         };
         assert!(matches!(search(), (0, Ok(_))));
         for _ in 0..20 {
-            let mut bytes = whole.clone();
-            bytes[next.below(whole.len() as u64) as usize] ^= 1 << next.below(8);
+            let mut bytes = original.clone();
+            bytes[next.below(original.len() as u64) as usize] ^= 1 << next.below(8);
             std::fs::write(&path, bytes).unwrap();
             let (faults, found) = search();
             let error = found.unwrap_err().to_string();
             assert!(error.contains(&format!("{file}: was changed between")), "{error}");
             assert_eq!(faults, 1);
         }
-        for rest in [None, Some(&whole[..whole.len() - 3])] {
+        for rest in [None, Some(&original[..original.len() - 3])] {
             std::fs::remove_file(&path).unwrap();
             rest.inspect(|bytes| std::fs::write(&path, bytes).unwrap());
             let (faults, found) = search();
             assert!(faults == 1 && found.is_err());
-            std::fs::write(&path, &whole).unwrap();
+            std::fs::write(&path, &original).unwrap();
         }
     }
 }

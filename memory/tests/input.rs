@@ -54,25 +54,25 @@ fn any_bytes_give_rows_or_an_error() {
     let view = TensorView::new(Dtype::F32, vec![ROWS, 3], &bytes).unwrap();
     let entries = "{\"id\": 5, \"source\": \"kg\", \"document\": 7, \"text\": \"é\"}\n{}\n\n\
                    {\"document\": \"Q1\", \"question\": \"?\", \"answer\": [\"a\"]}\n{\"id\": 9}\n";
-    let whole = [
+    let original = [
         ("keys.npy", npy_bytes(&numbers, 3).unwrap()),
         ("keys.safetensors", safetensors::serialize([("keys", view)], None).unwrap()),
         ("entries.jsonl", entries.as_bytes().to_vec()),
     ];
     let mut ended = [0, 0];
     for round in 0..1500 {
-        let place = folder();
-        let changed = round % whole.len();
-        for (at, (name, bytes)) in whole.iter().enumerate() {
+        let temporary = folder();
+        let changed = round % original.len();
+        for (at, (name, bytes)) in original.iter().enumerate() {
             let bytes = if at == changed { mutated(&mut next, bytes) } else { bytes.clone() };
-            std::fs::write(place.path().join(name), bytes).unwrap();
+            std::fs::write(temporary.path().join(name), bytes).unwrap();
         }
         let keys = if changed == 1 { "keys.safetensors" } else { "keys.npy" };
-        let built = build(place.path(), keys);
+        let built = build(temporary.path(), keys);
         ended[usize::from(built.is_ok())] += 1;
         match built {
             Ok(rows) => assert_eq!(rows, ROWS, "round {round}"),
-            Err(_) => assert!(!place.path().join("m").exists(), "round {round}"),
+            Err(_) => assert!(!temporary.path().join("m").exists(), "round {round}"),
         }
     }
     assert!(ended.iter().all(|count| *count > 100), "{ended:?}");

@@ -16,9 +16,9 @@ const WIDTH: usize = 3;
 fn sequences_of_changes_agree_with_a_plain_list() {
     let folder = plain::folder();
     (0..SEQUENCES).into_par_iter().for_each(|seed| {
-        let place = folder.path().join(seed.to_string());
-        sequence(seed, &place);
-        std::fs::remove_dir_all(&place).unwrap();
+        let memory = folder.path().join(seed.to_string());
+        sequence(seed, &memory);
+        std::fs::remove_dir_all(&memory).unwrap();
     });
 }
 
@@ -60,11 +60,11 @@ fn sequence(seed: u64, folder: &std::path::Path) {
             3 => open.compact(|_| ()).unwrap(),
             4 => {
                 // New keys for the same entries, as from a refreshed encoder.
-                let turned = |mut batch: Batch| {
+                let rotated = |mut batch: Batch| {
                     batch.keys.chunks_mut(WIDTH).for_each(|key| key.rotate_left(1));
                     Ok(batch)
                 };
-                open.refresh(turned).unwrap();
+                open.refresh(rotated).unwrap();
                 plain.refresh(|key| key.rotate_left(1));
             }
             5 => writer = None,
@@ -116,19 +116,22 @@ fn compare(seed: u64, next: &mut Numbers, memory: &Memory, plain: &PlainMemory) 
         filter.gates = Some((0..3 * sources.len()).map(|_| next.below(4) as f32 / 4.0).collect());
     }
     let found = Exact.search(&generation, Queries { keys: &queries, k }, &filter).unwrap();
-    let wanted = plain.search(&queries, k, &filter, &sources);
-    for (found, wanted) in found.hits.iter().zip(&wanted) {
+    let expected = plain.search(&queries, k, &filter, &sources);
+    for (found, expected) in found.hits.iter().zip(&expected) {
         let ids: Vec<i64> = found.iter().map(|hit| hit.id).collect();
-        assert_eq!(&ids, wanted, "seed {seed}");
+        assert_eq!(&ids, expected, "seed {seed}");
         for hit in found {
             let (entry, value) = plain.get(hit.id);
             assert_eq!(generation.entry(hit.row).unwrap(), *entry, "seed {seed}");
             let values = generation.values(&[hit.row]).unwrap();
             assert_eq!(values.len(), value.len(), "seed {seed}");
-            for (found, wanted) in values.iter().zip(value) {
-                assert!((found - wanted).abs() < 0.05, "seed {seed}: {found} for {wanted}");
+            for (found, expected) in values.iter().zip(value) {
+                assert!(
+                    (found - expected).abs() < 0.05,
+                    "seed {seed}: {found}, expected {expected}"
+                );
             }
         }
     }
-    assert_eq!(found.hits.len(), wanted.len());
+    assert_eq!(found.hits.len(), expected.len());
 }

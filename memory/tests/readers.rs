@@ -29,8 +29,8 @@ fn stamped(mut batch: Batch, generation: u64) -> Batch {
 fn each_batch_of_results_is_from_one_generation() {
     let seconds = std::env::var("ENGRAM_SOAK_SECONDS").ok();
     let seconds = seconds.map_or(5, |seconds| seconds.parse().unwrap());
-    let place = folder();
-    let path = place.path().join("m");
+    let temporary = folder();
+    let path = temporary.path().join("m");
     let values = Some(ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 2, normalised: false, values };
     let rows = batch(&mut Numbers::new(1), format, &(0..300).collect::<Vec<_>>());
@@ -81,9 +81,9 @@ fn each_batch_of_results_is_from_one_generation() {
 }
 
 #[test]
-fn a_generation_that_vanished_is_said_and_its_reader_keeps_what_is_open() {
-    let place = folder();
-    let path = place.path().join("m");
+fn a_removed_generation_is_reported_and_open_readers_keep_it() {
+    let temporary = folder();
+    let path = temporary.path().join("m");
     let values = Some(ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 2, normalised: false, values };
     let rows = batch(&mut Numbers::new(1), format, &[0, 1, 2]);
@@ -96,12 +96,15 @@ fn a_generation_that_vanished_is_said_and_its_reader_keeps_what_is_open() {
     let found = Exact.search(&memory.generation(), queries, &Filter::default()).unwrap();
     assert_eq!(found.hits[0].len(), 3);
     for error in [memory.reload().unwrap_err(), Memory::open(&path).unwrap_err()] {
-        let told = error.to_string();
-        assert!(told.contains("gen-000001 is missing") && told.contains("build it"), "{told}");
+        let message = error.to_string();
+        assert!(
+            message.contains("gen-000001 is missing") && message.contains("build it"),
+            "{message}"
+        );
     }
     // Removes the whole memory while it is read.
     std::fs::remove_dir_all(&path).unwrap();
-    let told = memory.reload().unwrap_err().to_string();
-    assert!(told.contains("is missing"), "{told}");
+    let message = memory.reload().unwrap_err().to_string();
+    assert!(message.contains("is missing"), "{message}");
     assert!(Exact.search(&memory.generation(), queries, &Filter::default()).is_ok());
 }

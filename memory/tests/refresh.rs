@@ -48,11 +48,11 @@ fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
         if step == 3 {
             let steps = RefreshSteps { start: step, lag: 4 };
             let mut encode = encode(0.37);
-            let slow = move |batch| {
+            let delayed = move |batch| {
                 std::thread::sleep(delay);
                 encode(batch)
             };
-            running = writer.take().map(|writer| Refresh::start(writer, steps, slow));
+            running = writer.take().map(|writer| Refresh::start(writer, steps, delayed));
         }
         if let Some(refresh) = running.take() {
             match refresh.adopt(step, &memory).unwrap() {
@@ -73,10 +73,10 @@ fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
 }
 
 #[test]
-fn what_a_step_retrieves_does_not_depend_on_the_worker() {
-    let place = folder();
-    let quick = train(&place.path().join("quick"), Duration::ZERO);
-    let slow = train(&place.path().join("slow"), Duration::from_millis(200));
+fn the_results_of_a_step_do_not_depend_on_the_worker() {
+    let temporary = folder();
+    let quick = train(&temporary.path().join("quick"), Duration::ZERO);
+    let slow = train(&temporary.path().join("slow"), Duration::from_millis(200));
     assert_eq!(quick, slow);
     assert!(quick[..7].iter().all(|found| *found == quick[0]));
     assert!(quick[7..].iter().all(|found| *found == quick[7]));
@@ -84,16 +84,16 @@ fn what_a_step_retrieves_does_not_depend_on_the_worker() {
 }
 
 #[test]
-fn readers_go_on_while_the_worker_writes() {
-    let place = folder();
-    let path = place.path().join("m");
+fn readers_continue_while_the_worker_writes() {
+    let temporary = folder();
+    let path = temporary.path().join("m");
     let writer = memory(&path);
     let memory = Memory::open(&path).unwrap();
     let before = search(&memory);
-    let (go_on, may_go_on) = channel::<()>();
+    let (resume, resumed) = channel::<()>();
     let mut encode = encode(2.0);
     let waiting = move |batch| {
-        may_go_on.recv().unwrap();
+        resumed.recv().unwrap();
         encode(batch)
     };
     let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 1 }, waiting);
@@ -102,15 +102,15 @@ fn readers_go_on_while_the_worker_writes() {
         assert_eq!(search(&memory), before);
     }
     assert!(matches!(Writer::open(&path), Err(MemoryError::Locked { .. })));
-    go_on.send(()).unwrap();
+    resume.send(()).unwrap();
     let Adoption::Now(_) = refresh.adopt(1, &memory).unwrap() else { panic!("step 1 has come") };
     assert_ne!(search(&memory), before);
 }
 
 #[test]
 fn a_failed_refresh_changes_nothing() {
-    let place = folder();
-    let path = place.path().join("m");
+    let temporary = folder();
+    let path = temporary.path().join("m");
     let writer = memory(&path);
     let memory = Memory::open(&path).unwrap();
     let before = search(&memory);
@@ -127,7 +127,33 @@ fn a_failed_refresh_changes_nothing() {
 }
 
 #[test]
-fn collapse_is_told_with_advice() {
+fn a_dropped_refresh_stops_and_removes_its_files() {
+    let place = folder();
+    let path = place.path().join("m");
+    let writer = memory(&path);
+    let memory = Memory::open(&path).unwrap();
+    let before = search(&memory);
+    let (started, has_started) = channel::<()>();
+    let mut encode = encode(2.0);
+    let slow = move |batch| {
+        started.send(()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        encode(batch)
+    };
+    let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 1 }, slow);
+    has_started.recv().unwrap();
+    drop(refresh);
+    let mut names: Vec<_> =
+        std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    // The worker may have written its last batch before the drop.
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("partial")), "{names:?}");
+    assert!(Writer::open(&path).unwrap().generation().verify().is_empty());
+    assert_eq!(search(&memory), before);
+}
+
+#[test]
+fn collapse_is_an_error_with_advice() {
     let place = folder();
     let path = place.path().join("m");
     let mut writer = memory(&path);

@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn a_refresh_holds_a_batch_beside_what_is_there() {
+fn a_refresh_allocates_only_a_batch() {
     let folder = tempfile::tempdir().unwrap();
     let (rows, width, values) =
         (6000, 64, ValueFormat { tokens: 16, width: 256, dtype: ValueDtype::F16 });

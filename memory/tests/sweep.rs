@@ -38,7 +38,7 @@ fn tree(folder: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     found
 }
 
-const MARK: &str = "engram memory: this generation is not finished\n";
+const MARKER: &str = "engram memory: this generation is not finished\n";
 
 /// Writes files, and creates their folders.
 fn write(folder: &Path, files: &[(&str, &str)]) {
@@ -50,9 +50,9 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
 }
 
 #[test]
-fn what_a_killed_writer_left_is_swept() {
-    let place = folder();
-    let memory = place.path().join("m");
+fn files_of_a_killed_writer_are_removed() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(create(&memory, 0).unwrap());
     let before = tree(&memory);
     write(
@@ -60,14 +60,14 @@ fn what_a_killed_writer_left_is_swept() {
         &[
             // A writer killed while writing, before the pointer, while writing the pointer, and
             // before its first file.
-            ("gen-000002.partial/UNFINISHED", MARK),
+            ("gen-000002.partial/UNFINISHED", MARKER),
             ("gen-000002.partial/keys.safetensors", "half"),
-            ("gen-000003/UNFINISHED", MARK),
+            ("gen-000003/UNFINISHED", MARKER),
             ("gen-000003/manifest.json", "{}"),
             ("gen-000003/graph-0-upper.safetensors", "half"),
             ("gen-000003/deleted-12.bits", "half"),
             (".CURRENT.engram-aB3xY9", "gen-0000"),
-            ("gen-000004.partial/UNFINISHED", &MARK[..7]),
+            ("gen-000004.partial/UNFINISHED", &MARKER[..7]),
         ],
     );
     fs::create_dir(memory.join("gen-000005.partial")).unwrap();
@@ -76,7 +76,7 @@ fn what_a_killed_writer_left_is_swept() {
     assert_eq!(tree(&memory), before);
     // A new build works in the folder of a killed first build.
     fs::remove_file(memory.join("CURRENT")).unwrap();
-    write(&memory, &[("gen-000001/UNFINISHED", MARK), (".CURRENT.engram-aB3xY9", "")]);
+    write(&memory, &[("gen-000001/UNFINISHED", MARKER), (".CURRENT.engram-aB3xY9", "")]);
     for error in [Memory::open(&memory).unwrap_err(), Writer::open(&memory).unwrap_err()] {
         assert!(matches!(error, MemoryError::NoMemory { .. }), "{error}");
     }
@@ -94,7 +94,7 @@ const OTHERS: [(&str, &str); 14] = [
     ("gen-000007/manifest.json", "{\"generation\": 7}"),
     ("gen-000008.partial/manifest.json", "{}"),
     ("gen-000009.partial/UNFINISHED", "business"),
-    ("gen-000010.backup/UNFINISHED", MARK),
+    ("gen-000010.backup/UNFINISHED", MARKER),
     (".CURRENT.backup", "6"),
     (".CURRENT.a1b2c3", "7"),
     (".LOCK.engram-a1b2c3", "8"),
@@ -103,9 +103,9 @@ const OTHERS: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn what_engram_did_not_write_stays() {
-    let place = folder();
-    let memory = place.path().join("m");
+fn files_that_engram_did_not_write_stay() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(create(&memory, 0).unwrap());
     write(&memory, &OTHERS);
     // A user's files inside Engram's folders stay, too, with the folder.
@@ -130,13 +130,13 @@ fn what_engram_did_not_write_stays() {
         });
         found
     };
-    let wanted = others(&all);
-    assert_eq!(wanted.len(), OTHERS.len() + 2 + 3);
+    let expected = others(&all);
+    assert_eq!(expected.len(), OTHERS.len() + 2 + 3);
     for deleted in 0..3 {
         let mut writer = Writer::open(&memory).unwrap();
         writer.compact(|_| ()).unwrap();
         writer.delete(&[deleted]).unwrap();
-        assert_eq!(others(&tree(&memory)), wanted);
+        assert_eq!(others(&tree(&memory)), expected);
         assert!(Memory::verify(&memory).unwrap().is_empty());
     }
     assert_eq!(Memory::open(&memory).unwrap().generation().len(), 17);
@@ -149,8 +149,8 @@ fn what_engram_did_not_write_stays() {
 #[test]
 fn a_refused_build_changes_nothing() {
     for (name, text) in OTHERS.into_iter().chain([("LOCK", "mine"), ("CURRENT", "mine")]) {
-        let place = folder();
-        let there = place.path().join("m");
+        let temporary = folder();
+        let there = temporary.path().join("m");
         write(&there, &[(name, text)]);
         let before = tree(&there);
         let error = create(&there, 0).unwrap_err();
@@ -158,8 +158,8 @@ fn a_refused_build_changes_nothing() {
         assert!(Writer::open(&there).is_err() && Memory::open(&there).is_err());
         assert_eq!(tree(&there), before, "{name}");
     }
-    let place = folder();
-    let file = place.path().join("m");
+    let temporary = folder();
+    let file = temporary.path().join("m");
     fs::write(&file, "mine").unwrap();
     assert!(matches!(create(&file, 0), Err(MemoryError::AlreadyExists { .. })));
     assert_eq!(fs::read(&file).unwrap(), b"mine");
@@ -167,8 +167,8 @@ fn a_refused_build_changes_nothing() {
 
 #[test]
 fn a_generation_behind_a_lost_pointer_is_never_built_over() {
-    let place = folder();
-    let memory = place.path().join("m");
+    let temporary = folder();
+    let memory = temporary.path().join("m");
     drop(create(&memory, 0).unwrap());
     fs::remove_file(memory.join("CURRENT")).unwrap();
     let before = tree(&memory);
@@ -180,13 +180,13 @@ fn a_generation_behind_a_lost_pointer_is_never_built_over() {
 }
 
 #[test]
-fn a_failed_build_leaves_only_what_was_there() {
-    let place = folder();
+fn a_failed_build_leaves_only_existing_files() {
+    let temporary = folder();
     let fail = |folder: &Path| {
         let rows = batch(&mut Numbers::new(5), FORMAT, &[1, 1]);
         Writer::create(folder, FORMAT, 2, [Ok(rows)].into_iter()).unwrap_err()
     };
-    let memory = place.path().join("m");
+    let memory = temporary.path().join("m");
     assert!(matches!(fail(&memory), MemoryError::DuplicateId { .. }));
     assert!(!memory.exists());
     fs::create_dir(&memory).unwrap();
@@ -195,10 +195,10 @@ fn a_failed_build_leaves_only_what_was_there() {
 }
 
 #[test]
-fn of_builds_at_once_one_makes_the_memory() {
+fn one_of_several_simultaneous_builds_succeeds() {
     for round in 0..40 {
-        let place = folder();
-        let memory = &place.path().join("m");
+        let temporary = folder();
+        let memory = &temporary.path().join("m");
         let built: Vec<_> = std::thread::scope(|scope| {
             let build = |first| scope.spawn(move || create(memory, first).map(drop));
             let threads: Vec<_> = (0..4).map(|number| build(100 * number)).collect();

@@ -16,7 +16,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The epsilon of the norm.
 const EPSILON: f64 = 1e-5;
 /// Standard deviation of a fresh down-projection.
-const DEVIATION: f64 = 0.02;
+const STD: f64 = 0.02;
 
 /// The settings of adapters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -122,7 +122,7 @@ impl BottleneckAdapter {
         let (up, bottleneck) = (builder.pp("up"), config.bottleneck);
         Ok(Self {
             norm: LayerNorm::new(width, EPSILON, &builder.pp("norm"))?,
-            down: Linear::new(width, bottleneck, DEVIATION, &builder.pp("down"))?,
+            down: Linear::new(width, bottleneck, STD, &builder.pp("down"))?,
             up: Linear {
                 weight: up.get("weight", &[width, bottleneck], Init::Zeros)?,
                 bias: Some(up.get("bias", &[width], Init::Zeros)?),
@@ -138,8 +138,8 @@ impl BottleneckAdapter {
         let sum = other.map_or(x, |other| chain.input(other));
         let normed = chain.norm(x, self.norm.as_norm());
         let (down, up) = (self.down.with_bias()?, self.up.with_bias()?);
-        let made = chain.feed_forward(normed, down, up, self.activation);
-        chain.residual(sum, made, None);
+        let delta = chain.feed_forward(normed, down, up, self.activation);
+        chain.residual(sum, delta, None);
         Ok(chain.finish()?)
     }
 }
@@ -151,17 +151,17 @@ mod tests {
 
     /// Gradients with respect to all inputs, for both placements, with a non-zero up-projection.
     #[test]
-    fn gradients_are_those_of_central_differences() -> Result<()> {
+    fn gradients_equal_central_differences() -> Result<()> {
         let numbers = |count: u32, step: f64| -> Vec<f64> {
             (0..count).map(|i| (f64::from(i) * step).sin()).collect()
         };
         let config = |placement| AdapterConfig { bottleneck: 2, placement, ..Default::default() };
         for placement in [Placement::Serial, Placement::Parallel] {
-            let given = [numbers(12, 0.7), numbers(12, 1.3), numbers(8, 0.9), numbers(8, 2.1)];
-            let [x, y, down, up] = given;
-            let given: [(Vec<f64>, &[usize]); 4] =
+            let inputs = [numbers(12, 0.7), numbers(12, 1.3), numbers(8, 0.9), numbers(8, 2.1)];
+            let [x, y, down, up] = inputs;
+            let inputs: [(Vec<f64>, &[usize]); 4] =
                 [(x, &[3, 4]), (y, &[3, 4]), (down, &[2, 4]), (up, &[4, 2])];
-            check_gradients(&given, |t| {
+            check_gradients(&inputs, |t| {
                 let builder = ParameterBuilder::new(1, Vec::new(), t[0].dtype(), t[0].device());
                 let mut adapters = Adapters::new(&config(placement), (1, 4), &builder)?;
                 adapters.adapters[0].down.weight = t[2].clone();

@@ -132,19 +132,20 @@ impl Clip {
 /// # Errors
 /// [`ModelError::Candle`] if the logits are not square.
 pub fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
-    let own: Arc<[u32]> = (0..logits.dim(0)? as u32).collect();
-    let directions = matching_loss(logits, own.clone())? + matching_loss(&logits.t()?, own)?;
+    let targets: Arc<[u32]> = (0..logits.dim(0)? as u32).collect();
+    let directions =
+        matching_loss(logits, targets.clone())? + matching_loss(&logits.t()?, targets)?;
     Ok((directions? * 0.5)?)
 }
 
 /// The loss of one direction, a scalar: the mean cross-entropy of logits `[B, N]`. Row `i` matches
-/// column `own[i]`.
+/// column `targets[i]`.
 ///
 /// # Errors
-/// [`ModelError::Candle`] if `own` has another number of rows, or names a column that does not
+/// [`ModelError::Candle`] if `targets` has another number of rows, or names a column that does not
 /// exist.
-pub fn matching_loss(logits: &Tensor, own: Arc<[u32]>) -> Result<Tensor> {
-    let options = CrossEntropy { targets: own, ignored: None, label_smoothing: 0.0 };
+pub fn matching_loss(logits: &Tensor, targets: Arc<[u32]>) -> Result<Tensor> {
+    let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
     Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
 }
 
@@ -202,8 +203,8 @@ fn end_rows(tokens: &PackedTokens, end_of_text: Option<u32>) -> Result<Arc<[u32]
     let end_of = |span: &Span| {
         let ids = &tokens.ids[span.start..span.start + span.length];
         let end = end_of_text.or(ids.iter().max().copied()).unwrap_or_default();
-        let place = ids.iter().position(|id| *id == end);
-        place.map(|place| (span.start + place) as u32).ok_or_else(|| {
+        let index = ids.iter().position(|id| *id == end);
+        index.map(|index| (span.start + index) as u32).ok_or_else(|| {
             ModelError::BadInput(format!(
                 "a text of {} tokens lacks the end-of-text token {end}",
                 ids.len()

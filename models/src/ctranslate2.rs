@@ -229,9 +229,9 @@ impl Names<'_> {
         let bias = self.file.tensor(&format!("{from}/bias"))?;
         let rows = if to.len() == 1 { weight.dim(0)? } else { self.d };
         if weight.dim(0)? != rows * to.len() || bias.dims() != [rows * to.len()] {
-            let (found, wanted) = (weight.dims(), rows * to.len());
+            let (found, expected) = (weight.dims(), rows * to.len());
             let reason =
-                format!("`{from}` has shape {found:?}, but {wanted} rows and biases are needed");
+                format!("`{from}` has shape {found:?}, but {expected} rows and biases are needed");
             return Err(self.file.bad(reason));
         }
         for (i, (name, biased)) in to.iter().enumerate() {

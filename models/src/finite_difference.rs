@@ -35,8 +35,8 @@ pub fn check_gradients(
                 Ok(value_and_gradients(&moved, DType::F64, &f)?.0)
             };
             let difference = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
-            let place = || format!("input {i} {shape:?}, element {j}, f64");
-            compare(place, *exact, difference, 1e-6, 1.0)?;
+            let location = || format!("input {i} {shape:?}, element {j}, f64");
+            compare(location, *exact, difference, 1e-6, 1.0)?;
         }
     }
     let (fused_value, fused) = value_and_gradients(inputs, DType::F32, &f)?;
@@ -102,15 +102,15 @@ fn value_and_gradients(
 }
 
 fn compare(
-    place: impl Fn() -> String,
-    got: f64,
-    want: f64,
+    location: impl Fn() -> String,
+    actual: f64,
+    expected: f64,
     tolerance: f64,
     scale: f64,
 ) -> Result<()> {
-    let allowed = tolerance * scale.max(want.abs()).max(1e-3);
-    if (got - want).abs() <= allowed {
+    let allowed = tolerance * scale.max(expected.abs()).max(1e-3);
+    if (actual - expected).abs() <= allowed {
         return Ok(());
     }
-    Err(ModelError::BadInput(format!("{}: {got:e}, expected {want:e}", place())))
+    Err(ModelError::BadInput(format!("{}: {actual:e}, expected {expected:e}", location())))
 }

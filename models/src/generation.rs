@@ -179,8 +179,8 @@ pub(crate) fn search(
         for (text, (answers, count)) in answers.iter_mut().zip(counts).enumerate() {
             if count > 0 {
                 let moved = answers.advance(&candidates[first..first + count]);
-                let place = |slot| text * beams + slot;
-                copies.extend(moved.into_iter().map(|(from, to)| (place(from), place(to))));
+                let index = |slot| text * beams + slot;
+                copies.extend(moved.into_iter().map(|(from, to)| (index(from), index(to))));
                 first += count;
             }
         }
@@ -207,7 +207,7 @@ fn best_tokens(
     vocab_size: usize,
     count: usize,
 ) -> Result<Vec<Vec<Candidate>>> {
-    let of_row = |(row, boost): (&[f32], &Option<Boost<'_>>)| {
+    let best_of_row = |(row, boost): (&[f32], &Option<Boost<'_>>)| {
         let total = log_sum(row);
         if !total.is_finite() {
             let reason =
@@ -233,7 +233,7 @@ fn best_tokens(
         };
         Ok(highest(&boosted, count).into_iter().map(candidate).collect())
     };
-    logits.par_chunks(vocab_size).zip(boosts).map(of_row).collect()
+    logits.par_chunks(vocab_size).zip(boosts).map(best_of_row).collect()
 }
 
 /// Returns the `count` highest values of a row and their indices. Highest first, the lowest index
@@ -242,8 +242,8 @@ pub(crate) fn highest(row: &[f32], count: usize) -> Vec<(f32, u32)> {
     let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
     for (&logit, token) in row.iter().zip(0..) {
         if best.len() < count || best.last().is_some_and(|worst| logit > worst.0) {
-            let place = best.partition_point(|better| better.0 >= logit);
-            best.insert(place, (logit, token));
+            let index = best.partition_point(|better| better.0 >= logit);
+            best.insert(index, (logit, token));
             best.truncate(count);
         }
     }

@@ -110,21 +110,21 @@ impl Convolution {
     /// See [`kernels::unfold`].
     pub fn forward(&self, x: &Tensor, lengths: &[usize]) -> Result<(Tensor, Vec<usize>)> {
         let rows = kernels::unfold(x, lengths, self.windows)?;
-        let made = kernels::linear(&rows, &self.weight.flatten_from(1)?, Some(&self.bias))?;
+        let output = kernels::linear(&rows, &self.weight.flatten_from(1)?, Some(&self.bias))?;
         let lengths: Vec<usize> =
             lengths.iter().map(|&length| self.windows.of_length(length)).collect();
-        let made = match *x.dims() {
+        let output = match *x.dims() {
             [_, width, _] => {
                 let shape = (
                     lengths.iter().sum::<usize>(),
                     self.windows.of_width(width),
                     self.bias.dim(0)?,
                 );
-                made.reshape(shape)?
+                output.reshape(shape)?
             }
-            _ => made,
+            _ => output,
         };
-        Ok((made, lengths))
+        Ok((output, lengths))
     }
 }
 

@@ -29,7 +29,7 @@ pub const WEIGHTS_FILE: &str = "mobilenet_v2_1.0_224.safetensors";
 #[derive(Debug, Clone)]
 pub struct MobileNet {
     input: Shape,
-    steps: Vec<Planned>,
+    steps: Vec<PlannedStep>,
     /// The index of the embedding's value, and its width.
     embedding: (usize, usize),
     /// Weight `[classes, width]` and bias.
@@ -38,7 +38,7 @@ pub struct MobileNet {
 
 /// A step, the values that it reads, and the values that no later step reads.
 #[derive(Debug, Clone)]
-struct Planned {
+struct PlannedStep {
     layer: Layer,
     inputs: Vec<usize>,
     freed: Vec<usize>,
@@ -81,7 +81,7 @@ impl MobileNet {
             let mut freed: Vec<usize> =
                 inputs.iter().copied().filter(|value| !needed(value)).collect();
             freed.dedup();
-            steps.push(Planned { layer, inputs, freed });
+            steps.push(PlannedStep { layer, inputs, freed });
         }
         let width = graph.embedding_width;
         let classifier = match graph.classifier {
@@ -143,8 +143,8 @@ impl MobileNet {
     /// `[H, W, C]` → `[D]`.
     fn embed_one(&self, image: &[f32]) -> Vec<f32> {
         let mut values: Vec<Vec<f32>> = vec![image.to_vec()];
-        for Planned { layer, inputs, freed } in &self.steps {
-            let made = match layer {
+        for PlannedStep { layer, inputs, freed } in &self.steps {
+            let output = match layer {
                 Layer::Convolution(convolution) => convolution.run(&values[inputs[0]]),
                 Layer::Depthwise(convolution) => convolution.run(&values[inputs[0]]),
                 Layer::Add => {
@@ -156,7 +156,7 @@ impl MobileNet {
             for value in freed {
                 values[*value] = Vec::new();
             }
-            values.push(made);
+            values.push(output);
         }
         values.swap_remove(self.embedding.0)
     }

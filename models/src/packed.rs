@@ -67,11 +67,11 @@ impl PackedTokens {
 
     /// Fails if a sequence has more than `longest` tokens.
     pub(crate) fn check_positions(&self, longest: usize) -> Result<()> {
-        match self.positions.iter().find(|place| **place as usize >= longest) {
+        match self.positions.iter().find(|position| **position as usize >= longest) {
             None => Ok(()),
-            Some(place) => Err(ModelError::BadInput(format!(
+            Some(position) => Err(ModelError::BadInput(format!(
                 "a sequence has {} tokens, but this encoder takes at most {longest}: truncate it",
-                u64::from(*place) + 1
+                u64::from(*position) + 1
             ))),
         }
     }

@@ -221,15 +221,15 @@ impl Parameters {
     /// See [`Parameters::load`].
     pub fn load_some(&self, path: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
         let source = Weights::open(path)?;
-        let wanted = self.list.iter().filter(|parameter| is_wanted(&parameter.name));
-        let wanted: Vec<&Parameter> = wanted.collect();
-        let mut values = Vec::with_capacity(wanted.len());
-        for parameter in &wanted {
+        let selected = self.list.iter().filter(|parameter| is_wanted(&parameter.name));
+        let selected: Vec<&Parameter> = selected.collect();
+        let mut values = Vec::with_capacity(selected.len());
+        for parameter in &selected {
             let tensor =
                 source.get(&parameter.name, parameter.tensor.dims(), DType::F32, &Device::Cpu)?;
             values.push(tensor.flatten_all()?.to_vec1::<f32>()?);
         }
-        for (parameter, value) in wanted.into_iter().zip(values) {
+        for (parameter, value) in selected.into_iter().zip(values) {
             parameter.update(&mut |data| data.copy_from_slice(&value))?;
         }
         Ok(())
@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_that_is_no_factor_is_an_error() {
+    fn an_invalid_rate_is_an_error() {
         for rate in [-1.0, f64::NAN, f64::INFINITY] {
             let groups = vec![ParameterGroup { pattern: "weight".into(), rate }];
             let builder = ParameterBuilder::new(1, groups, DType::F32, &Device::Cpu);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_group_counts_and_frozen_is_a_plain_tensor() -> Result<()> {
+    fn the_last_matching_group_applies_and_a_frozen_parameter_is_a_plain_tensor() -> Result<()> {
         let group = |pattern: &str, rate| ParameterGroup { pattern: pattern.into(), rate };
         let groups = vec![group("**", 0.0), group("head.**", 2.0)];
         let builder = ParameterBuilder::new(1, groups, DType::F32, &Device::Cpu);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_names_nothing_is_an_error() {
+    fn a_pattern_without_a_match_is_an_error() {
         let groups = vec![ParameterGroup { pattern: "encodr.**".into(), rate: 0.0 }];
         let builder = ParameterBuilder::new(1, groups, DType::F32, &Device::Cpu);
         builder.get("weight", &[1], Init::Ones).unwrap();
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_depends_on_seed_and_name_alone() -> Result<()> {
+    fn initial_values_depend_only_on_seed_and_name() -> Result<()> {
         let start = |seed, other: bool| -> Result<Vec<f32>> {
             let builder = ParameterBuilder::on_cpu(seed);
             if other {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_seen_by_every_holder() -> Result<()> {
+    fn every_model_that_shares_a_parameter_sees_an_update() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(0);
         let held = builder.get("weight", &[3], Init::Ones)?;
         let parameters = builder.finish()?;

@@ -151,12 +151,12 @@ impl PreNormBlocks {
         adapters.check(blocks)?;
         // The state is detached after every frozen block, so that the memory holds the
         // intermediates of at most one block.
-        let cut = |done: usize, x: Tensor| match stop_gradient_after {
+        let detached = |done: usize, x: Tensor| match stop_gradient_after {
             Some(frozen) if done <= frozen => x.detach(),
             _ => mode.detach(x),
         };
         let scale = 1.0 / ((hidden_size / num_heads) as f32).sqrt();
-        let mut state = cut(0, x);
+        let mut state = detached(0, x);
         for (i, layer) in self.layers.iter().enumerate() {
             let options = Attention {
                 num_heads,
@@ -166,7 +166,7 @@ impl PreNormBlocks {
                 dropout: mode.dropout(self.config.attention_dropout),
             };
             let next = layer.forward(&state, &options, &self.config, mode)?;
-            state = cut(i + 1, adapters.apply(i, &state, next)?);
+            state = detached(i + 1, adapters.apply(i, &state, next)?);
         }
         Ok(state)
     }
@@ -215,8 +215,8 @@ impl Layer {
         let attended = chain.stacked_linear(context, &[self.output.as_part()]);
         let x = chain.residual(x, attended, dropout());
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());
-        let fed = chain.feed_forward(normed, up, down, config.hidden_act);
-        chain.residual(x, fed, dropout());
+        let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);
+        chain.residual(x, ffn_output, dropout());
         Ok(chain.finish()?)
     }
 }

@@ -133,8 +133,8 @@ fn stack<L>(
     layer: impl Fn(&T5Config, &ParameterBuilder) -> Result<L>,
 ) -> Result<(RelativeBias, Vec<L>)> {
     let blocks = builder.pp("block");
-    let place = "0.layer.0.SelfAttention.relative_attention_bias";
-    let bias = RelativeBias::new(config, bidirectional, &blocks.pp(place))?;
+    let bias_path = "0.layer.0.SelfAttention.relative_attention_bias";
+    let bias = RelativeBias::new(config, bidirectional, &blocks.pp(bias_path))?;
     let layers = (0..count).map(|i| layer(config, &blocks.pp(i))).collect::<Result<_>>()?;
     Ok((bias, layers))
 }
@@ -146,9 +146,9 @@ fn final_norm(config: &T5Config, builder: &ParameterBuilder) -> Result<RmsNorm> 
 /// Fails unless the lengths sum to the number of encoder states.
 fn check_rows(states: &Tensor, lengths: &[usize]) -> Result<()> {
     match (states.dim(0)?, lengths.iter().sum::<usize>()) {
-        (rows, wanted) if rows == wanted => Ok(()),
-        (rows, wanted) => {
-            let reason = format!("{rows} encoder states, but the lengths sum to {wanted}");
+        (rows, expected) if rows == expected => Ok(()),
+        (rows, expected) => {
+            let reason = format!("{rows} encoder states, but the lengths sum to {expected}");
             Err(ModelError::BadInput(reason))
         }
     }

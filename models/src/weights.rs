@@ -156,17 +156,17 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
 }
 
 /// Returns a safetensors file with all values as f16 and the tensors sorted by name. Tensors whose
-/// names begin with `left_out` are omitted; an empty `left_out` omits none. Equal tensors give
+/// names begin with `omitted` are left out; an empty `omitted` leaves out none. Equal tensors give
 /// equal bytes.
 ///
 /// # Errors
 /// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
-pub fn to_f16(path: &Path, left_out: &str) -> Result<Vec<u8>> {
+pub fn to_f16(path: &Path, omitted: &str) -> Result<Vec<u8>> {
     let weights = Weights::open(path)?;
     let all = weights.tensors()?;
     let mut tensors = Vec::new();
     for (name, view) in all.iter().flat_map(SafeTensors::tensors) {
-        if !left_out.is_empty() && name.starts_with(left_out) {
+        if !omitted.is_empty() && name.starts_with(omitted) {
             continue;
         }
         let tensor = view.load(&Device::Cpu).and_then(|tensor| tensor.to_dtype(DType::F16));
@@ -195,13 +195,13 @@ fn find<'a>(tensors: &SafeTensors<'a>, name: &str) -> Option<TensorView<'a>> {
     tensors.tensor(name).ok().or_else(original)
 }
 
-/// Returns the name with the fewest edits from `wanted`; ties go to the first in alphabetical
+/// Returns the name with the fewest edits from `requested`; ties go to the first in alphabetical
 /// order. Returns `None` if half of the characters or more differ.
-fn nearest(wanted: &str, mut names: Vec<&str>) -> Option<String> {
+fn nearest(requested: &str, mut names: Vec<&str>) -> Option<String> {
     names.sort_unstable();
-    let edits = |name: &&str| strsim::damerau_levenshtein(name, wanted);
+    let edits = |name: &&str| strsim::damerau_levenshtein(name, requested);
     let best = names.into_iter().min_by_key(edits)?;
-    (2 * edits(&best) < wanted.len()).then(|| best.to_string())
+    (2 * edits(&best) < requested.len()).then(|| best.to_string())
 }
 
 #[cfg(test)]
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_survives_the_round_trip_and_names_what_it_lacks() -> Result<()> {
+    fn a_file_survives_the_round_trip_and_errors_name_missing_tensors() -> Result<()> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("w.safetensors");
         let tensor = Tensor::arange(0f32, 6f32, &Device::Cpu)?.reshape((2, 3))?;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_in_another_form_are_named_with_the_remedy() {
+    fn weights_in_another_format_give_an_error_with_the_remedy() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let error = || Weights::open_folder(folder.path()).err().expect("a refusal").to_string();
         assert!(error().contains("model.safetensors: "), "{}", error());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_names_of_a_norm_are_known() -> Result<()> {
+    fn gamma_and_beta_are_read_as_weight_and_bias() -> Result<()> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("w.safetensors");
         let tensor = Tensor::ones(3, DType::F32, &Device::Cpu)?;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_an_unknown_type_are_an_error_that_names_the_tensor() {
+    fn an_unsupported_dtype_is_an_error_that_names_the_tensor() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("w.safetensors");
         let view = TensorView::new(safetensors::Dtype::BOOL, vec![2], &[0, 1]).unwrap();
@@ -274,20 +274,20 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_is_an_error() {
+    fn a_truncated_file_is_an_error() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("w.safetensors");
         let tensor = Tensor::zeros(100, DType::F32, &Device::Cpu).unwrap();
         save(&path, [("a", &tensor)].into_iter()).unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        for cut in [0, 7, 20, bytes.len() - 1] {
-            std::fs::write(&path, &bytes[..cut]).unwrap();
-            assert!(Weights::open(&path).is_err(), "cut at {cut}");
+        for end in [0, 7, 20, bytes.len() - 1] {
+            std::fs::write(&path, &bytes[..end]).unwrap();
+            assert!(Weights::open(&path).is_err(), "truncated after {end} bytes");
         }
     }
 
     #[test]
-    fn f16_files_have_the_numbers_in_16_bits() {
+    fn f16_files_hold_the_values_in_16_bits() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model.safetensors");
         let numbers = Tensor::new(&[1f32 / 3.0, -2.0, 1e-9], &Device::Cpu).expect("a tensor");

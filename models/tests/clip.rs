@@ -48,14 +48,14 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let texts = clip.encode_texts(&texts, &Mode::evaluate())?;
     let images = clip.vision().forward(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
     let logits = clip.logits(&images.embeddings, &texts.embeddings)?;
-    for (what, got) in [
+    for (what, actual) in [
         ("text_hidden", &texts.last_hidden_state),
         ("text_embeddings", &texts.embeddings),
         ("image_hidden", &images.last_hidden_state),
         ("image_embeddings", &images.embeddings),
         ("logits", &logits),
     ] {
-        assert_output((name, what), got, &tensors, tolerance)?;
+        assert_output((name, what), actual, &tensors, tolerance)?;
     }
     let loss = contrastive_loss(&logits)?;
     assert_gradients(name, &loss, &parameters, &tensors, 20.0 * tolerance)
@@ -82,10 +82,10 @@ fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
         let builder = ParameterBuilder::new(0, Vec::new(), dtype, &Device::Cpu);
         let vision = ClipVision::new(&config, &builder.with_weights(Arc::clone(&weights)))?;
         let images = vision.forward(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
-        for (what, got) in
+        for (what, actual) in
             [("image_hidden", &images.last_hidden_state), ("image_embeddings", &images.embeddings)]
         {
-            assert_output(("clip_vision", what), got, &tensors, tolerance)?;
+            assert_output(("clip_vision", what), actual, &tensors, tolerance)?;
         }
         let loss = (images.embeddings * tensors["direction"].to_dtype(dtype)?)?.sum_all()?;
         assert_gradients("clip_vision", &loss, &builder.finish()?, &tensors, 20.0 * tolerance)?;
@@ -99,7 +99,7 @@ fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
 /// A text gives the same result alone and in a batch. Tokens after its end do not change its
 /// embedding.
 #[test]
-fn what_follows_the_end_of_a_text_changes_nothing() -> Result<()> {
+fn tokens_after_the_end_of_a_text_change_nothing() -> Result<()> {
     let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
     let embed = |texts: &[&[u32]]| -> Result<Vec<f32>> {
         values(&clip.encode_texts(&PackedTokens::new(texts), &Mode::inference())?.embeddings)
@@ -112,7 +112,7 @@ fn what_follows_the_end_of_a_text_changes_nothing() -> Result<()> {
 }
 
 #[test]
-fn inputs_that_do_not_fit_are_refused() -> Result<()> {
+fn mismatched_inputs_are_refused() -> Result<()> {
     let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
     let text = |ids: Vec<u32>| {
         let refused = clip.encode_texts(&PackedTokens::new(&[ids]), &Mode::inference());
@@ -128,7 +128,7 @@ fn inputs_that_do_not_fit_are_refused() -> Result<()> {
 }
 
 #[test]
-fn older_names_of_the_towers_go_before_the_others() {
+fn older_names_of_the_towers_take_precedence() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
     let config = r#"{"model_type": "clip", "text_config": {"hidden_size": 32, "eos_token_id": 2},
@@ -142,10 +142,10 @@ fn older_names_of_the_towers_go_before_the_others() {
 }
 
 #[test]
-fn configurations_that_cannot_be_built_are_refused() {
+fn invalid_configurations_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
-    for (text, wanted) in [
+    for (text, reason) in [
         (r#"{"model_type": "bert"}"#, "model_type `bert` is not `clip`"),
         (r#"{"model_type": "clip", "projection_dim": 0}"#, "projection_dim"),
         (r#"{"model_type": "clip", "vision_config": {"patch_size": 0}}"#, "patch_size"),
@@ -156,7 +156,7 @@ fn configurations_that_cannot_be_built_are_refused() {
     ] {
         std::fs::write(&path, text).expect("a file");
         let error = ClipConfig::read(&path).expect_err(text).to_string();
-        assert!(error.contains(wanted) && error.contains("config.json"), "{error}");
+        assert!(error.contains(reason) && error.contains("config.json"), "{error}");
     }
     std::fs::write(&path, r#"{"model_type": "clip"}"#).expect("a file");
     let defaults = ClipConfig::read(&path).expect("the published defaults");

@@ -34,7 +34,7 @@ fn load(dtype: DType) -> Result<(ConformerCtc, ParameterBuilder)> {
 }
 
 #[test]
-fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
+fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
     let tensors = expected("conformer")?;
     let list =
         |name: &str| Ok::<_, ModelError>(tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>()?);
@@ -56,10 +56,11 @@ fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
         let losses = ctc_loss(&logits, ctc)?;
         assert_output(("conformer", "losses"), &losses, &tensors, tolerance)?;
         let loss = losses.mean_all()?;
-        let of_frames = loss.backward()?;
-        let of_frames = of_frames.get(frames.as_tensor()).expect("a gradient of the frames");
-        let want = values(&tensors["frames_gradient"])?;
-        assert!(relative_difference(&values(of_frames)?, &want) < tolerance, "{dtype:?}");
+        let frames_gradient = loss.backward()?;
+        let frames_gradient =
+            frames_gradient.get(frames.as_tensor()).expect("a gradient of the frames");
+        let expected = values(&tensors["frames_gradient"])?;
+        assert!(relative_difference(&values(frames_gradient)?, &expected) < tolerance, "{dtype:?}");
         assert_gradients("conformer", &loss, &parameters, &tensors, tolerance)?;
         // Batch statistics are frozen parameters.
         let frozen = parameters.iter().filter(|p| !p.is_trainable()).map(|p| p.name());
@@ -70,20 +71,20 @@ fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
 }
 
 #[test]
-fn frames_are_those_of_the_reference() -> Result<()> {
+fn frames_equal_the_reference() -> Result<()> {
     let read = |file| candle_core::safetensors::load(fixture("", file), &Device::Cpu);
     let samples = read("log_mel.safetensors")?["samples"].to_dtype(DType::F32)?;
     let samples = (samples / 32_768.0)?.to_vec1::<f32>()?;
-    let want = read("log_mel_normalised.safetensors")?["frames"].to_vec2::<f32>()?;
-    let made = LogMel::conformer(80)?.frames(&samples, 0);
-    assert_eq!(made.len(), samples.len() / 160);
-    assert_eq!(want.len(), made.len().div_ceil(3));
-    for (i, want) in want.iter().enumerate() {
-        let row = &made.values[3 * i * 80..][..80];
-        for (found, want) in row.iter().zip(want) {
+    let expected = read("log_mel_normalised.safetensors")?["frames"].to_vec2::<f32>()?;
+    let computed = LogMel::conformer(80)?.frames(&samples, 0);
+    assert_eq!(computed.len(), samples.len() / 160);
+    assert_eq!(expected.len(), computed.len().div_ceil(3));
+    for (i, expected) in expected.iter().enumerate() {
+        let row = &computed.values[3 * i * 80..][..80];
+        for (found, expected) in row.iter().zip(expected) {
             // torch computes the transform in f32 too, and quiet bands have few significant digits
             // left.
-            assert!((found - want).abs() < 3e-4, "frame {}: {found}, {want}", 3 * i);
+            assert!((found - expected).abs() < 3e-4, "frame {}: {found}, {expected}", 3 * i);
         }
     }
     Ok(())
@@ -125,7 +126,7 @@ fn gradients_of_frames_against_central_differences() -> Result<()> {
 }
 
 #[test]
-fn a_clip_does_not_hear_the_others() -> Result<()> {
+fn clips_do_not_attend_to_each_other() -> Result<()> {
     let encoder = ConformerEncoder::new(&small(), &ParameterBuilder::on_cpu(1))?;
     let encode = |frames: &Tensor, lengths: &[usize]| {
         let embedded = encoder.embed(frames, lengths)?;
@@ -135,8 +136,10 @@ fn a_clip_does_not_hear_the_others() -> Result<()> {
     let both = encode(&frames, &[14, 9])?;
     let second = encode(&frames.narrow(0, 14, 9)?, &[9])?;
     assert_eq!(both.lengths, [4, 3]);
-    let of_second = both.states.narrow(0, 4, 3)?.to_vec2::<f32>()?;
-    for (a, b) in of_second.iter().flatten().zip(second.states.to_vec2::<f32>()?.iter().flatten()) {
+    let second_states = both.states.narrow(0, 4, 3)?.to_vec2::<f32>()?;
+    for (a, b) in
+        second_states.iter().flatten().zip(second.states.to_vec2::<f32>()?.iter().flatten())
+    {
         assert!((a - b).abs() < 1e-5);
     }
     assert!(encoder.embed(&frames, &[23, 0]).is_err());
@@ -199,7 +202,7 @@ fn clip(length: usize, seed: f32) -> Frames {
 }
 
 #[test]
-fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
+fn best_rq_masks_spans_and_returns_their_codes() -> Result<()> {
     let config = BestRqConfig {
         num_codes: 11,
         code_dim: 3,
@@ -231,12 +234,15 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
         let changed: Vec<bool> = before.iter().zip(&after).map(|(a, b)| a != b).collect();
         hidden += changed.iter().filter(|changed| **changed).count();
         for (row, _) in after.iter().zip(&changed).filter(|(_, changed)| **changed) {
-            assert!(row.iter().all(|value| value.abs() < 0.6), "noise of deviation 0.1: {row:?}");
+            assert!(
+                row.iter().all(|value| value.abs() < 0.6),
+                "noise with standard deviation 0.1: {row:?}"
+            );
         }
         for (state, changed) in changed.chunks(4).enumerate() {
-            let place = first + state as u32;
-            let is_masked = masked.states.contains(&place);
-            assert_eq!(is_masked, changed.iter().all(|changed| *changed), "state {place}");
+            let index = first + state as u32;
+            let is_masked = masked.states.contains(&index);
+            assert_eq!(is_masked, changed.iter().all(|changed| *changed), "state {index}");
         }
         first += before.len().div_ceil(4) as u32;
     }
@@ -306,8 +312,8 @@ fn the_quantiser_has_no_gradient() -> Result<()> {
         assert_eq!(parameter.is_trainable(), !is_quantiser, "{name}");
         assert_eq!(gradients.get(parameter.tensor()).is_some(), !is_quantiser, "{name}");
     }
-    let nothing = engram_models::speech::best_rq::MaskedStates { states: vec![], codes: vec![] };
-    assert!(best_rq.logits(&audio, &nothing).is_err());
+    let empty = engram_models::speech::best_rq::MaskedStates { states: vec![], codes: vec![] };
+    assert!(best_rq.logits(&audio, &empty).is_err());
     for bad in [
         BestRqConfig { num_codes: 0, ..BestRqConfig::default() },
         BestRqConfig { mask_probability: f64::NAN, ..BestRqConfig::default() },

@@ -21,7 +21,7 @@ fn rows(states: usize, classes: usize, size: f64, seed: usize) -> Rows {
 }
 
 /// Returns one row per class of the path, with nearly all probability on that class.
-fn peaked(path: &[u32], classes: usize) -> Rows {
+fn peaked_rows(path: &[u32], classes: usize) -> Rows {
     let row =
         |best: &u32| (0..classes).map(|v| if v as u32 == *best { 9.0 } else { 0.0 }).collect();
     path.iter().map(row).collect()
@@ -86,11 +86,14 @@ fn all_beams_together_are_all_texts() -> Result<()> {
                 let name = format!("{states} states, {classes} classes, seed {seed}");
                 let found = beam_search(&rows, blank, 2000, boost)?;
                 assert_eq!(found.len(), all.len(), "{name}");
-                for Hypothesis { tokens, log_probability, bonus: given } in &found {
-                    let want = all[tokens].0.ln();
-                    assert!((log_probability - want).abs() < 1e-5, "{name}: {tokens:?}");
-                    let want = boost.map_or(0.0, |tree| bonus(tree, tokens));
-                    assert!((given - want).abs() < 1e-5, "{name}: {tokens:?}: {given}, {want}");
+                for Hypothesis { tokens, log_probability, bonus: bonus_of_text } in &found {
+                    let exact = all[tokens].0.ln();
+                    assert!((log_probability - exact).abs() < 1e-5, "{name}: {tokens:?}");
+                    let exact = boost.map_or(0.0, |tree| bonus(tree, tokens));
+                    assert!(
+                        (bonus_of_text - exact).abs() < 1e-5,
+                        "{name}: {tokens:?}: {bonus_of_text}, {exact}"
+                    );
                 }
                 let score = |text: &Hypothesis| text.log_probability + text.bonus;
                 assert!(found.is_sorted_by(|a, b| score(a) >= score(b)), "{name}");
@@ -108,10 +111,10 @@ fn all_beams_together_are_all_texts() -> Result<()> {
 /// A beam whose own extensions are not among the best still contributes to its neighbour. With few
 /// beams, the probabilities equal a search over all tokens.
 #[test]
-fn few_beams_leave_out_no_token_that_counts() -> Result<()> {
+fn pruning_omits_no_relevant_token() -> Result<()> {
     // The reference search: all tokens of all beams, text by text.
-    let slow = |rows: &Rows, blank: u32, beams: usize, words: Option<&BoostTree>| {
-        let given = |tokens: &[u32]| {
+    let exhaustive = |rows: &Rows, blank: u32, beams: usize, words: Option<&BoostTree>| {
+        let bonus_of_text = |tokens: &[u32]| {
             let Some(tree) = words else { return 0.0 };
             let mut state = BoostState::default();
             let one = |token: &u32| {
@@ -139,7 +142,7 @@ fn few_beams_leave_out_no_token_that_counts() -> Result<()> {
                 }
             }
             let mut sorted: Vec<_> = next.into_iter().map(|(text, (b, l))| (text, b, l)).collect();
-            let score = |(text, b, l): &(Vec<u32>, f64, f64)| (b + l).ln() + given(text);
+            let score = |(text, b, l): &(Vec<u32>, f64, f64)| (b + l).ln() + bonus_of_text(text);
             sorted.sort_by(|a, b| score(b).total_cmp(&score(a)));
             sorted.truncate(beams);
             texts = sorted;
@@ -152,11 +155,11 @@ fn few_beams_leave_out_no_token_that_counts() -> Result<()> {
         let (rows, blank) = (rows(9, classes, 3.0, seed), (seed % classes) as u32);
         for boost in [None, Some(&words)] {
             let found = beam_search(&rows, blank, beams, boost)?;
-            let wanted = slow(&rows, blank, beams, boost);
-            assert_eq!(found.len(), wanted.len());
+            let reference = exhaustive(&rows, blank, beams, boost);
+            assert_eq!(found.len(), reference.len());
             for Hypothesis { tokens, log_probability, .. } in found {
-                let want = wanted.get(&tokens).copied().unwrap_or(f64::NAN);
-                assert!((log_probability - want).abs() < 1e-5, "seed {seed}: {tokens:?}");
+                let exact = reference.get(&tokens).copied().unwrap_or(f64::NAN);
+                assert!((log_probability - exact).abs() < 1e-5, "seed {seed}: {tokens:?}");
             }
         }
     }
@@ -164,7 +167,7 @@ fn few_beams_leave_out_no_token_that_counts() -> Result<()> {
 }
 
 #[test]
-fn the_path_of_a_text_is_its_likeliest() {
+fn the_path_of_a_text_is_its_most_likely_path() {
     for (states, seed) in [(1, 1), (3, 2), (4, 3), (5, 4)] {
         let (rows, blank) = (rows(states, 3, 2.0, seed), 2);
         for (tokens, (_, path, log_probability)) in all_texts(&rows, blank) {
@@ -195,8 +198,9 @@ fn found(clips: &[&Rows], blank: u32, searches: &[BeamSearchOptions]) -> Result<
 /// Clips of a batch with different searches give the same results as alone. An empty clip gives an
 /// empty text.
 #[test]
-fn clips_of_a_batch_change_nothing() -> Result<()> {
-    let clips = [rows(7, 4, 3.0, 1), Rows::new(), rows(12, 4, 3.0, 2), peaked(&[0, 0, 3, 0, 1], 4)];
+fn clips_of_a_batch_do_not_affect_each_other() -> Result<()> {
+    let clips =
+        [rows(7, 4, 3.0, 1), Rows::new(), rows(12, 4, 3.0, 2), peaked_rows(&[0, 0, 3, 0, 1], 4)];
     let search = |num_beams, boost: Option<BoostTree>| BeamSearchOptions {
         num_beams,
         boost: boost.map(Arc::new),
@@ -234,7 +238,7 @@ fn clips_of_a_batch_change_nothing() -> Result<()> {
 
 /// Two states of `a` or `b` with 0.6 and 0.4, then `c` or the blank. The boosted word is `bc`.
 #[test]
-fn a_word_is_heard_where_its_bonus_outweighs_what_it_costs() -> Result<()> {
+fn a_word_is_transcribed_if_its_bonus_exceeds_its_cost() -> Result<()> {
     let (half, low) = (0.5f32.ln(), f32::NEG_INFINITY);
     let rows = vec![
         vec![0.6f32.ln(), 0.4f32.ln(), low, low, low],
@@ -242,25 +246,25 @@ fn a_word_is_heard_where_its_bonus_outweighs_what_it_costs() -> Result<()> {
         vec![low, low, half, low, half],
     ];
     // `ac` and `a` have 0.3 each, `bc` and `b` 0.2.
-    let hear = |weight: f32| beam_search(&rows, 4, 8, Some(&tree(&[&[1, 2]], weight)));
+    let transcribe = |weight: f32| beam_search(&rows, 4, 8, Some(&tree(&[&[1, 2]], weight)));
     let costs = (0.3f64 / 0.2).ln();
-    for (weight, heard) in [(0.0, &[0][..]), (0.26, &[0]), (0.28, &[1, 2]), (3.0, &[1, 2])] {
-        let found = hear(weight)?;
-        assert_eq!(found[0].tokens, heard, "{weight} for what costs {costs}");
+    for (weight, expected) in [(0.0, &[0][..]), (0.26, &[0]), (0.28, &[1, 2]), (3.0, &[1, 2])] {
+        let found = transcribe(weight)?;
+        assert_eq!(found[0].tokens, expected, "bonus {weight}, cost {costs}");
         assert_eq!(found.len(), 4);
         for text in found {
             // `b` alone is not a complete word: it has returned its bonus.
             let bonus = if text.tokens == [1, 2] { 1.5 * f64::from(weight) } else { 0.0 };
             assert!((text.bonus - bonus).abs() < 1e-6, "{text:?}");
-            let want = if text.tokens[0] == 0 { 0.3f64 } else { 0.2 };
-            assert!((text.log_probability - want.ln()).abs() < 1e-6, "{text:?}");
+            let exact = if text.tokens[0] == 0 { 0.3f64 } else { 0.2 };
+            assert!((text.log_probability - exact.ln()).abs() < 1e-6, "{text:?}");
         }
     }
     Ok(())
 }
 
 #[test]
-fn what_is_impossible_is_not_found_and_what_is_no_number_is_refused() -> Result<()> {
+fn impossible_texts_are_not_found_and_nan_is_refused() -> Result<()> {
     let low = f32::NEG_INFINITY;
     // The only possible path is `a`, `a` again, then a blank or `b`.
     let rows = vec![vec![0.0, low, low], vec![0.0, low, low], vec![low, 1.0, 1.0]];

@@ -47,7 +47,7 @@ fn refusal(model: &[u8]) -> String {
 }
 
 #[test]
-fn weights_are_the_published_ones() -> Result<()> {
+fn weights_equal_the_published_weights() -> Result<()> {
     let published = candle_core::safetensors::load(fixture("model.safetensors"), &Device::Cpu)?;
     // The tolerance is half a quantisation step of a row's largest weight. int16 has one scale for
     // stacked layers. Float weights are exact.
@@ -57,22 +57,26 @@ fn weights_are_the_published_ones() -> Result<()> {
         let tensors: HashMap<&str, &Tensor> =
             read.tensors().iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let mut names: Vec<&str> = tensors.keys().copied().collect();
-        let mut wanted: Vec<&str> = published.keys().map(String::as_str).collect();
+        let mut expected: Vec<&str> = published.keys().map(String::as_str).collect();
         names.sort_unstable();
-        wanted.sort_unstable();
-        assert_eq!(names, wanted, "{quantisation}");
-        for (name, want) in &published {
-            let (found, want) = (values(tensors[name.as_str()])?, values(want)?);
-            let scale = largest(want.iter().copied());
-            let far = largest(found.iter().zip(&want).map(|(a, b)| a - b));
-            assert!(far <= step * scale + 1e-7, "{quantisation} {name}: {far}, {scale}");
+        expected.sort_unstable();
+        assert_eq!(names, expected, "{quantisation}");
+        for (name, expected_tensor) in &published {
+            let (found, expected_tensor) =
+                (values(tensors[name.as_str()])?, values(expected_tensor)?);
+            let scale = largest(expected_tensor.iter().copied());
+            let difference = largest(found.iter().zip(&expected_tensor).map(|(a, b)| a - b));
+            assert!(
+                difference <= step * scale + 1e-7,
+                "{quantisation} {name}: {difference}, {scale}"
+            );
         }
     }
     Ok(())
 }
 
 #[test]
-fn what_is_saved_loads_as_a_published_model() -> Result<()> {
+fn a_saved_model_loads_as_a_published_model() -> Result<()> {
     let folder = folder(&bytes("float16"));
     let read = PublishedWhisper::read_ctranslate2(folder.path())?;
     let saved = tempfile::tempdir().expect("a folder");
@@ -94,23 +98,23 @@ fn what_is_saved_loads_as_a_published_model() -> Result<()> {
 
 #[test]
 fn damaged_files_are_refused_with_the_reason() {
-    let whole = bytes("int8");
-    for end in [0, 3, 20, 1_000, whole.len() - 1] {
-        let error = refusal(&whole[..end]);
+    let complete = bytes("int8");
+    for end in [0, 3, 20, 1_000, complete.len() - 1] {
+        let error = refusal(&complete[..end]);
         assert!(error.contains("model.bin") && error.contains("is truncated"), "{end}: {error}");
     }
-    let longer = [&whole[..], b"x"].concat();
+    let longer = [&complete[..], b"x"].concat();
     assert!(refusal(&longer).contains("1 bytes after the end"));
-    let other_version = [&5u32.to_le_bytes(), &whole[4..]].concat();
+    let other_version = [&5u32.to_le_bytes(), &complete[4..]].concat();
     assert!(refusal(&other_version).contains("version 5"), "{}", refusal(&other_version));
-    let mut other_model = whole.clone();
+    let mut other_model = complete.clone();
     other_model[6..10].copy_from_slice(b"Vosk");
     assert!(refusal(&other_model).contains("WhisperSpec"), "{}", refusal(&other_model));
     // Changing any byte of the header gives an error or a model, never a panic.
-    for place in 4..600 {
+    for index in 4..600 {
         for value in [0, 0xff] {
-            let mut changed = whole.clone();
-            changed[place] = value;
+            let mut changed = complete.clone();
+            changed[index] = value;
             let folder = folder(&changed);
             let _ = PublishedWhisper::read_ctranslate2(folder.path());
         }
@@ -118,7 +122,7 @@ fn damaged_files_are_refused_with_the_reason() {
 }
 
 #[test]
-fn the_other_files_are_needed_too() {
+fn the_configuration_and_tokenizer_are_required() {
     for missing in ["config.json", "tokenizer.json"] {
         let folder = folder(&bytes("float16"));
         std::fs::remove_file(folder.path().join(missing)).expect("a file");

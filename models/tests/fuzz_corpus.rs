@@ -74,8 +74,8 @@ fn variants(bytes: &[u8]) -> Vec<Vec<u8>> {
     for _ in 0..if bytes.is_empty() { 0 } else { 200 } {
         let mut changed = bytes.to_vec();
         for _ in 0..=next(3) {
-            let place = next(bytes.len());
-            changed[place] ^= 1 << next(8);
+            let index = next(bytes.len());
+            changed[index] ^= 1 << next(8);
         }
         all.push(changed);
     }
@@ -83,7 +83,7 @@ fn variants(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_kept_input_is_read_or_refused_in_little_memory() {
+fn every_corpus_input_is_read_or_refused_in_little_memory() {
     let (mut failed, mut large, mut count) = (Vec::new(), Vec::new(), 0);
     for (name, _) in targets::TARGETS {
         let inputs = corpus(name);
@@ -108,7 +108,7 @@ fn every_kept_input_is_read_or_refused_in_little_memory() {
 }
 
 #[test]
-fn no_corpus_is_without_its_target() {
+fn every_corpus_has_a_target() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     for entry in fs::read_dir(fuzz.join("corpus")).expect("a corpus") {
         let name = entry.expect("an entry").file_name();

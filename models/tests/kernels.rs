@@ -96,8 +96,8 @@ fn windows_over_time_and_frequency() -> Result<()> {
     let x = random(&[7, 4, 2], 1)?;
     let windows = Windows::square(3, 2, 1);
     let (weight, bias) = (random(&[2, 9], 2)?, random(&[2], 3)?);
-    let made = depthwise(&x, (&weight, &bias), &[4, 3], windows)?;
-    assert_eq!(made.dims(), [4, 2, 2]);
+    let output = depthwise(&x, (&weight, &bias), &[4, 3], windows)?;
+    assert_eq!(output.dims(), [4, 2, 2]);
     assert!(depthwise(&x, (&bias, &bias), &[7], windows).is_err());
     assert!(depthwise(&x, (&weight, &bias), &[7], Windows::over_time(3, 1, 1)).is_err());
     Ok(())
@@ -116,7 +116,7 @@ fn residual_sums_and_scaled_rows() -> Result<()> {
 }
 
 #[test]
-fn linear_maps_alone_and_stacked() -> Result<()> {
+fn linear_layers_alone_and_stacked() -> Result<()> {
     let (x, w, b) = (input(&[2, 3, 4], 1), input(&[5, 4], 2), input(&[5], 3));
     check_gradients(&[x.clone(), w.clone()], |t| Ok(linear(&t[0], &t[1], None)?))?;
     check_gradients(&[x.clone(), w.clone(), b.clone()], |t| {
@@ -310,9 +310,12 @@ fn attention_over_many_tiles() -> Result<()> {
             let flat = |t: &Tensor| t.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>();
             Ok((flat(&y)?, store.get(x.as_tensor()).map(flat).transpose()?.unwrap_or_default()))
         };
-        let ((value, slope), (want_value, want_slope)) = (run(DType::F32)?, run(DType::F64)?);
-        for (got, want) in value.iter().zip(&want_value).chain(slope.iter().zip(&want_slope)) {
-            assert!((got - want).abs() < 2e-5, "causal {causal}: {got} {want}");
+        let ((value, gradient), (expected_value, expected_gradient)) =
+            (run(DType::F32)?, run(DType::F64)?);
+        for (actual, expected) in
+            value.iter().zip(&expected_value).chain(gradient.iter().zip(&expected_gradient))
+        {
+            assert!((actual - expected).abs() < 2e-5, "causal {causal}: {actual} {expected}");
         }
     }
     Ok(())
@@ -328,14 +331,14 @@ fn a_fully_masked_row_gives_zeros() -> Result<()> {
     let y = self_attention(&qkv, Some(AttentionBias::Shared(&bias)), &options)?;
     assert_eq!(y.to_vec2::<f32>()?[1], [0.0, 0.0]);
     let store = y.sum_all()?.backward()?;
-    let slope = store.get(&qkv).expect("a gradient").flatten_all()?.to_vec1::<f32>()?;
-    assert!(slope.iter().all(|v| v.is_finite()));
+    let gradient = store.get(&qkv).expect("a gradient").flatten_all()?.to_vec1::<f32>()?;
+    assert!(gradient.iter().all(|v| v.is_finite()));
     Ok(())
 }
 
 /// Each branch gives the same result as when it follows the shared prefix alone.
 #[test]
-fn branches_see_the_trunk_and_not_each_other() -> Result<()> {
+fn branches_see_the_prefix_and_not_each_other() -> Result<()> {
     let options =
         |segments| Attention { num_heads: 2, scale: 0.7, causal: false, segments, dropout: None };
     // Long enough for several tiles: a shared prefix of 70 rows, branches of 1, 300 and 40.
@@ -355,8 +358,9 @@ fn branches_see_the_trunk_and_not_each_other() -> Result<()> {
     for length in &lengths[1..] {
         let own = Tensor::cat(&[&trunk, &qkv.narrow(0, start, *length)?], 0)?;
         let alone = self_attention(&own, None, &options(Segments::packed(&[70 + length])))?;
-        let (found, wanted) = (together.narrow(0, start, *length)?, alone.narrow(0, 70, *length)?);
-        assert!(difference(&found, &wanted)? < 1e-5, "a branch of {length}");
+        let (found, expected) =
+            (together.narrow(0, start, *length)?, alone.narrow(0, 70, *length)?);
+        assert!(difference(&found, &expected)? < 1e-5, "a branch of {length}");
         start += length;
     }
     Ok(())
@@ -364,7 +368,7 @@ fn branches_see_the_trunk_and_not_each_other() -> Result<()> {
 
 /// The kernel and the composite reject the same inputs.
 #[test]
-fn shapes_that_do_not_fit_are_refused_by_kernel_and_composite() -> Result<()> {
+fn kernel_and_composite_refuse_mismatched_shapes() -> Result<()> {
     for dtype in [DType::F32, DType::F64] {
         let zeros = |shape: &[usize]| Tensor::zeros(shape, dtype, &Device::Cpu);
         let options = |lengths: &[usize], num_heads| {
@@ -401,42 +405,46 @@ fn shapes_that_do_not_fit_are_refused_by_kernel_and_composite() -> Result<()> {
 
 /// As in PyTorch, and the same in kernel and composite.
 #[test]
-fn the_slope_of_relu_at_0_is_0() -> Result<()> {
+fn the_gradient_of_relu_at_0_is_0() -> Result<()> {
     for dtype in [DType::F32, DType::F64] {
         let x = Tensor::new(&[-1f64, -0.0, 0.0, 2.0], &Device::Cpu)?.to_dtype(dtype)?;
         let x = candle_core::Var::from_tensor(&x)?;
         let y = activation(x.as_tensor(), Activation::Relu)?;
         let store = y.sum_all()?.backward()?;
-        let slopes = store.get(x.as_tensor()).expect("a gradient").to_dtype(DType::F64)?;
-        assert_eq!(slopes.to_vec1::<f64>()?, [0.0, 0.0, 0.0, 1.0], "{dtype:?}");
+        let gradient = store.get(x.as_tensor()).expect("a gradient").to_dtype(DType::F64)?;
+        assert_eq!(gradient.to_vec1::<f64>()?, [0.0, 0.0, 0.0, 1.0], "{dtype:?}");
     }
     Ok(())
 }
 
 /// Returns losses and gradients of the logits: f32 by the kernel, f64 by the composite.
-fn loss_and_slope(logits: &[f32], options: &CrossEntropy, dtype: DType) -> Result<[Vec<f64>; 2]> {
+fn loss_and_gradient(
+    logits: &[f32],
+    options: &CrossEntropy,
+    dtype: DType,
+) -> Result<[Vec<f64>; 2]> {
     let rows = options.targets.len();
     let logits = Tensor::new(logits, &Device::Cpu)?.reshape((rows, logits.len() / rows))?;
     let logits = candle_core::Var::from_tensor(&logits.to_dtype(dtype)?)?;
     let losses = cross_entropy(logits.as_tensor(), options.clone())?;
     let store = losses.sum_all()?.backward()?;
-    let slope = store.get(logits.as_tensor()).expect("a gradient").flatten_all()?;
+    let gradient = store.get(logits.as_tensor()).expect("a gradient").flatten_all()?;
     let numbers = |tensor: &Tensor| tensor.to_dtype(DType::F64)?.to_vec1::<f64>();
-    Ok([numbers(&losses)?, numbers(&slope)?])
+    Ok([numbers(&losses)?, numbers(&gradient)?])
 }
 
 /// Neither a class masked by minus infinity nor an ignored row affects the loss.
 #[test]
-fn masked_classes_and_ignored_rows_have_no_part_in_the_loss() -> Result<()> {
+fn masked_classes_and_ignored_rows_do_not_affect_the_loss() -> Result<()> {
     let masked = f32::NEG_INFINITY;
     let logits = [1.0, masked, 2.0, 0.5, masked, masked, masked, masked, f32::NAN, 1.0, 2.0, 3.0];
     let options =
         CrossEntropy { targets: vec![2, 9, 9].into(), ignored: Some(9), label_smoothing: 0.0 };
-    let kernel = loss_and_slope(&logits, &options, DType::F32)?;
+    let kernel = loss_and_gradient(&logits, &options, DType::F32)?;
     for dtype in [DType::F64, DType::F16, DType::BF16] {
-        let composite = loss_and_slope(&logits, &options, dtype)?;
-        for (found, wanted) in composite.iter().flatten().zip(kernel.iter().flatten()) {
-            assert!((found - wanted).abs() < 0.01, "{dtype:?}: {composite:?}, {kernel:?}");
+        let composite = loss_and_gradient(&logits, &options, dtype)?;
+        for (found, expected) in composite.iter().flatten().zip(kernel.iter().flatten()) {
+            assert!((found - expected).abs() < 0.01, "{dtype:?}: {composite:?}, {kernel:?}");
         }
     }
     // ln(1 + e^-1 + e^-1.5)
@@ -446,7 +454,7 @@ fn masked_classes_and_ignored_rows_have_no_part_in_the_loss() -> Result<()> {
     for (target, label_smoothing) in [(1, 0.0), (0, 0.1)] {
         let options = CrossEntropy { targets: vec![target].into(), ignored: None, label_smoothing };
         for dtype in [DType::F32, DType::F64, DType::F16] {
-            let [losses, _] = loss_and_slope(&logits[..4], &options, dtype)?;
+            let [losses, _] = loss_and_gradient(&logits[..4], &options, dtype)?;
             assert_eq!(losses, [f64::INFINITY], "{target} {dtype:?}");
         }
     }
@@ -455,7 +463,7 @@ fn masked_classes_and_ignored_rows_have_no_part_in_the_loss() -> Result<()> {
 
 /// Half precision has too small a range for the sums and constants of the composite.
 #[test]
-fn softmax_in_half_precision_is_that_of_f32() -> Result<()> {
+fn softmax_in_half_precision_equals_f32() -> Result<()> {
     let masked = f32::NEG_INFINITY;
     let long = vec![0.5f32; 6000];
     for (dtype, far, tolerance) in [(DType::F16, 60_000.0, 1e-3), (DType::BF16, 3e38, 1e-2)] {
@@ -463,11 +471,11 @@ fn softmax_in_half_precision_is_that_of_f32() -> Result<()> {
         for row in rows {
             let x = Tensor::new(row.as_slice(), &Device::Cpu)?.reshape((1, row.len()))?;
             let half = x.to_dtype(dtype)?;
-            let wanted = softmax(&half.to_dtype(DType::F32)?)?.flatten_all()?.to_vec1::<f32>()?;
+            let expected = softmax(&half.to_dtype(DType::F32)?)?.flatten_all()?.to_vec1::<f32>()?;
             let found = softmax(&half)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
-            for (found, wanted) in found.iter().zip(&wanted) {
-                let wrong = (found - wanted).abs() > tolerance * wanted.abs() + 1e-7;
-                assert!(found.is_finite() && !wrong, "{dtype:?} {found} {wanted}");
+            for (found, expected) in found.iter().zip(&expected) {
+                let wrong = (found - expected).abs() > tolerance * expected.abs() + 1e-7;
+                assert!(found.is_finite() && !wrong, "{dtype:?} {found} {expected}");
             }
         }
     }
@@ -506,7 +514,7 @@ fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
 }
 
 #[test]
-fn buffers_hold_what_candle_would_and_accumulate() -> Result<()> {
+fn buffers_equal_candles_gradients_and_accumulate() -> Result<()> {
     let builder = ParameterBuilder::on_cpu(5);
     let loss = network(&builder)?;
     let parameters = builder.finish()?;
@@ -515,12 +523,16 @@ fn buffers_hold_what_candle_would_and_accumulate() -> Result<()> {
     for round in 1..=2 {
         gradients.backward(&loss()?)?;
         for parameter in parameters.iter() {
-            let want = store.get(parameter.tensor()).expect("a gradient").flatten_all()?;
-            let want = want.to_vec1::<f32>()?;
-            let got = gradients.by_name(parameter.name()).expect("a gradient");
-            for (got, want) in got.iter().zip(want) {
-                let want = want * round as f32;
-                assert!((got - want).abs() < 1e-5, "{}: {got} {want}", parameter.name());
+            let expected = store.get(parameter.tensor()).expect("a gradient").flatten_all()?;
+            let expected = expected.to_vec1::<f32>()?;
+            let actual = gradients.by_name(parameter.name()).expect("a gradient");
+            for (actual, expected) in actual.iter().zip(expected) {
+                let expected = expected * round as f32;
+                assert!(
+                    (actual - expected).abs() < 1e-5,
+                    "{}: {actual} {expected}",
+                    parameter.name()
+                );
             }
         }
     }
@@ -528,13 +540,13 @@ fn buffers_hold_what_candle_would_and_accumulate() -> Result<()> {
     gradients.clear();
     gradients.backward(&loss()?)?;
     let again = gradients.by_name("table").expect("a gradient")[0];
-    let want = store.get(parameters.get("table").expect("it").tensor()).expect("a gradient");
-    assert!((again - want.flatten_all()?.to_vec1::<f32>()?[0]).abs() < 1e-6);
+    let expected = store.get(parameters.get("table").expect("it").tensor()).expect("a gradient");
+    assert!((again - expected.flatten_all()?.to_vec1::<f32>()?[0]).abs() < 1e-6);
     Ok(())
 }
 
 #[test]
-fn the_thread_count_changes_no_bit() -> Result<()> {
+fn the_thread_count_does_not_change_a_bit() -> Result<()> {
     let run = |threads: usize| -> Result<Vec<u32>> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         pool.map_err(|e| ModelError::BadInput(e.to_string()))?.install(|| {
@@ -556,17 +568,17 @@ fn the_thread_count_changes_no_bit() -> Result<()> {
     Ok(())
 }
 
-/// These checks detect a layer that breaks the gradient: candle's own fused softmax and layer norm
-/// (candle 0.11), the usual choice of readers of its examples.
+/// The checks detect layers that break the gradient: candle's own fused softmax and layer norm
+/// (candle 0.11), which its examples use.
 #[test]
-fn a_cut_gradient_is_noticed() -> Result<()> {
+fn a_broken_gradient_is_detected() -> Result<()> {
     let x = input(&[2, 7], 1);
-    let cut =
+    let broken =
         check_gradients(std::slice::from_ref(&x), |t| Ok(candle_nn::ops::softmax_last_dim(&t[0])?));
-    assert!(cut.is_err(), "candle's softmax_last_dim has a gradient now: retire this test");
-    let cut = check_gradients(&[x, input(&[7], 2), input(&[7], 3)], |t| {
+    assert!(broken.is_err(), "candle's softmax_last_dim has a gradient now: retire this test");
+    let broken = check_gradients(&[x, input(&[7], 2), input(&[7], 3)], |t| {
         Ok(candle_nn::ops::layer_norm(&t[0], &t[1], &t[2], 1e-5)?)
     });
-    assert!(cut.is_err(), "candle's layer_norm has a gradient now: retire this test");
+    assert!(broken.is_err(), "candle's layer_norm has a gradient now: retire this test");
     Ok(())
 }

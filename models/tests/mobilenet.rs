@@ -55,38 +55,38 @@ fn read(folder: &Path, graph: &Value) -> Result<MobileNet> {
 
 /// The small graph against candle's convolutions, with TensorFlow's zero padding.
 #[test]
-fn a_small_graph_equals_candles_convolutions() -> Result<()> {
+fn a_small_graph_equals_candle_convolutions() -> Result<()> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let network = read(folder.path(), &graph())?;
     assert_eq!((network.image_size(), network.embedding_size()), ((5, 4), 2));
-    let of = parameters()?;
-    let p = |i: usize| of[i].1.clone();
+    let list = parameters()?;
+    let p = |i: usize| list[i].1.clone();
     let images = wave(&[2, 3, 5, 4], 0.7)?;
     let bias = |i: usize| p(i).reshape((1, 2, 1, 1));
     // 5 rows with stride 2: one zero on both sides. 4 columns: one zero on the right.
     let padded = images.pad_with_zeros(2, 1, 1)?.pad_with_zeros(3, 0, 1)?;
     let a = padded.conv2d(&p(0), 0, 2, 1, 1)?.broadcast_add(&bias(1)?)?.clamp(0f32, 6f32)?;
     let b = a.conv2d(&p(2), 1, 1, 1, 2)?.broadcast_add(&bias(3)?)?;
-    let want = (a + b)?.mean((2, 3))?;
-    let got = network.embed(&images)?;
-    let difference = (&got - &want)?.abs()?.max_all()?.to_scalar::<f32>()?;
+    let expected = (a + b)?.mean((2, 3))?;
+    let actual = network.embed(&images)?;
+    let difference = (&actual - &expected)?.abs()?.max_all()?.to_scalar::<f32>()?;
     assert!(difference < 1e-6, "{difference:e}");
-    let logits = want.matmul(&p(4).reshape((2, 2))?.t()?)?.broadcast_add(&p(5))?;
-    let want = candle_nn::ops::softmax(&logits, 1)?;
-    let probabilities = network.class_probabilities(&got)?.expect("a classifier");
-    let difference = (probabilities - want)?.abs()?.max_all()?.to_scalar::<f32>()?;
+    let logits = expected.matmul(&p(4).reshape((2, 2))?.t()?)?.broadcast_add(&p(5))?;
+    let expected = candle_nn::ops::softmax(&logits, 1)?;
+    let probabilities = network.class_probabilities(&actual)?.expect("a classifier");
+    let difference = (probabilities - expected)?.abs()?.max_all()?.to_scalar::<f32>()?;
     assert!(difference < 1e-6, "{difference:e}");
     // An image alone, on any number of threads, gives the same bits.
     let alone = network.embed(&images.narrow(0, 1, 1)?)?.flatten_all()?.to_vec1::<f32>()?;
-    assert_eq!(alone, got.to_vec2::<f32>()?[1]);
+    assert_eq!(alone, actual.to_vec2::<f32>()?[1]);
     assert!(network.embed(&images.narrow(1, 0, 2)?).is_err());
     Ok(())
 }
 
 #[test]
-fn graphs_that_cannot_be_run_are_refused() {
+fn invalid_graphs_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for (place, value, wanted) in [
+    for (pointer, value, reason) in [
         ("/ops/0/op", json!("MAX_POOL_2D"), "operation 0 (MAX_POOL_2D): is not supported"),
         ("/ops/0/out_shape", json!([1, 2, 2, 2]), "operation 0 (CONV_2D): gives"),
         ("/ops/0/stride", json!(0), "no `stride`"),
@@ -105,9 +105,9 @@ fn graphs_that_cannot_be_run_are_refused() {
         ("/ops/1/tensor", json!("z"), "z.weight"),
     ] {
         let mut changed = graph();
-        *changed.pointer_mut(place).expect(place) = value;
-        let error = read(folder.path(), &changed).expect_err(place).to_string();
-        assert!(error.contains(wanted), "{place}: {error}");
+        *changed.pointer_mut(pointer).expect(pointer) = value;
+        let error = read(folder.path(), &changed).expect_err(pointer).to_string();
+        assert!(error.contains(reason), "{pointer}: {error}");
     }
 }
 
@@ -119,7 +119,7 @@ fn published() -> Option<(MobileNet, PathBuf)> {
 }
 
 #[test]
-fn the_check_pictures_give_the_reference_embeddings() -> Result<()> {
+fn the_check_images_give_the_reference_embeddings() -> Result<()> {
     let Some((network, folder)) = published() else {
         let text = b"SKIPPED: set ENGRAM_DATA to the real data to compare MobileNetV2\n";
         std::io::Write::write_all(&mut std::io::stderr(), text).expect("standard error");
@@ -135,10 +135,11 @@ fn the_check_pictures_give_the_reference_embeddings() -> Result<()> {
         let images = scaled.permute((2, 0, 1))?.unsqueeze(0)?;
         let embedding = network.embed(&images)?;
         let probabilities = network.class_probabilities(&embedding)?.expect("a classifier");
-        for (what, got) in [("embedding", embedding), ("probs", probabilities)] {
-            let want = &reference[&format!("{name}.{what}")];
-            let scale = want.abs()?.max_all()?.to_scalar::<f32>()?;
-            let difference = (got.squeeze(0)? - want)?.abs()?.max_all()?.to_scalar::<f32>()?;
+        for (what, actual) in [("embedding", embedding), ("probs", probabilities)] {
+            let expected = &reference[&format!("{name}.{what}")];
+            let scale = expected.abs()?.max_all()?.to_scalar::<f32>()?;
+            let difference =
+                (actual.squeeze(0)? - expected)?.abs()?.max_all()?.to_scalar::<f32>()?;
             println!("{name}: {what} is off by {:.1e} of its largest", difference / scale);
             assert!(difference < 1e-4 * scale, "{name}: {what} is off by {difference:e}");
         }

@@ -113,9 +113,10 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 
 /// Asserts that a gradient differs from the reference by at most `tolerance` of its largest
 /// element.
-fn assert_gradient(name: &str, got: &[f32], want: &Tensor, tolerance: f32) -> Result<()> {
-    let want = values(want)?;
-    let (scale, difference) = (largest(want.iter().copied()), largest_difference(got, &want));
+fn assert_gradient(name: &str, actual: &[f32], reference: &Tensor, tolerance: f32) -> Result<()> {
+    let reference = values(reference)?;
+    let (scale, difference) =
+        (largest(reference.iter().copied()), largest_difference(actual, &reference));
     println!("  {name}: up to {scale:.1e}, off by {difference:.1e}");
     // A bias that shifts all scores of a row equally has no effect: its gradient is rounding error.
     let scale = if scale < 1e-12 { 1.0 } else { scale };
@@ -142,8 +143,8 @@ fn hidden_states_and_every_gradient_equal_the_reference() -> Result<()> {
         ours.sort();
         assert_eq!(ours, names, "{name}: parameters");
         for parameter in names {
-            let got = gradients.by_name(parameter).expect("a gradient");
-            assert_gradient(parameter, got, &tensors[&format!("gradient.{parameter}")], 1e-4)?;
+            let actual = gradients.by_name(parameter).expect("a gradient");
+            assert_gradient(parameter, actual, &tensors[&format!("gradient.{parameter}")], 1e-4)?;
         }
     }
     Ok(())
@@ -163,9 +164,9 @@ fn the_composites_equal_the_reference_too() -> Result<()> {
         assert!(difference < 1e-6, "{name}: hidden states are off by {difference:e}");
         let store = loss(&hidden)?.backward()?;
         for parameter in builder.finish()?.iter() {
-            let got = values(store.get(parameter.tensor()).expect("a gradient"))?;
-            let want = &tensors[&format!("gradient.{}", parameter.name())];
-            assert_gradient(parameter.name(), &got, want, 1e-6)?;
+            let actual = values(store.get(parameter.tensor()).expect("a gradient"))?;
+            let reference = &tensors[&format!("gradient.{}", parameter.name())];
+            assert_gradient(parameter.name(), &actual, reference, 1e-6)?;
         }
     }
     Ok(())
@@ -192,7 +193,7 @@ fn a_sequence_alone_equals_itself_in_a_batch() -> Result<()> {
 }
 
 #[test]
-fn an_empty_sequence_in_a_batch_does_no_harm() -> Result<()> {
+fn an_empty_sequence_does_not_affect_its_batch() -> Result<()> {
     for name in ENCODERS {
         let run = |sequences: &[Vec<u32>]| -> Result<(Vec<f32>, f64)> {
             let (encoder, parameters) = load(name, Vec::new())?;
@@ -202,14 +203,14 @@ fn an_empty_sequence_in_a_batch_does_no_harm() -> Result<()> {
             Ok((values(&hidden)?, gradients.global_norm()))
         };
         let (full, empty) = (vec![3, 1, 4, 1, 5], Vec::new());
-        let want = run(std::slice::from_ref(&full))?;
-        assert!(run(&[empty.clone(), full, empty])? == want, "{name}");
+        let reference = run(std::slice::from_ref(&full))?;
+        assert!(run(&[empty.clone(), full, empty])? == reference, "{name}");
     }
     Ok(())
 }
 
 #[test]
-fn the_thread_count_changes_no_bit() -> Result<()> {
+fn the_thread_count_does_not_change_a_bit() -> Result<()> {
     for name in ENCODERS {
         let run = |threads: usize| -> Result<Vec<u32>> {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
@@ -228,7 +229,7 @@ fn the_thread_count_changes_no_bit() -> Result<()> {
 }
 
 #[test]
-fn a_sequence_beyond_the_absolute_places_is_an_error() -> Result<()> {
+fn a_sequence_beyond_the_position_table_is_an_error() -> Result<()> {
     let long = PackedTokens::new(&[vec![1; 3], vec![1; 25]]);
     for name in ["bert", "deberta_v2"] {
         let (encoder, _) = load(name, Vec::new())?;
@@ -241,14 +242,14 @@ fn a_sequence_beyond_the_absolute_places_is_an_error() -> Result<()> {
 }
 
 #[test]
-fn weights_that_do_not_fit_are_named_with_their_shapes() -> Result<()> {
+fn mismatched_weights_give_an_error_with_their_shapes() -> Result<()> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, projection) in [("bert", "query"), ("deberta_v3", "query_proj")] {
         let missing = format!("encoder.layer.1.attention.self.{projection}.weight");
         let path = folder.path().join(format!("{name}.safetensors"));
         let all = candle_core::safetensors::load(fixture(name, "model.safetensors"), &Device::Cpu)?;
-        let kept = all.iter().filter(|(name, _)| **name != missing);
-        weights::save(&path, kept.map(|(name, tensor)| (name.as_str(), tensor)))?;
+        let remaining = all.iter().filter(|(name, _)| **name != missing);
+        weights::save(&path, remaining.map(|(name, tensor)| (name.as_str(), tensor)))?;
         let builder = ParameterBuilder::on_cpu(0).with_weights(open(&path)?);
         let error = build(name, json!({}), &builder).expect_err("a tensor is missing");
         let text = error.to_string();
@@ -265,7 +266,7 @@ fn weights_that_do_not_fit_are_named_with_their_shapes() -> Result<()> {
 
 /// With dropout: every trainable parameter has a gradient, frozen parameters have none.
 #[test]
-fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
+fn only_trainable_parameters_have_gradients() -> Result<()> {
     for name in ENCODERS {
         for frozen in [&[][..], &["embeddings.**", "encoder.layer.0.**"]] {
             let group = |pattern: &&str| ParameterGroup { pattern: pattern.to_string(), rate: 0.0 };
@@ -285,7 +286,9 @@ fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
                 assert_eq!(gradient.is_some(), moves, "{name}: {}", parameter.name());
                 if let Some(gradient) = gradient {
                     parameter.update(&mut |data| {
-                        data.iter_mut().zip(gradient).for_each(|(value, slope)| *value -= slope);
+                        data.iter_mut()
+                            .zip(gradient)
+                            .for_each(|(value, partial)| *value -= partial);
                     })?;
                 }
             }
@@ -298,30 +301,30 @@ fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
 
 /// Frozen parameters and predictions build no graph; the states are equal bit for bit.
 #[test]
-fn no_graph_is_kept_where_no_gradient_is_wanted() -> Result<()> {
+fn no_graph_is_built_without_gradients() -> Result<()> {
     for name in ENCODERS {
         let Expected { tokens, .. } = expected(name)?;
         let (encoder, _) = load(name, Vec::new())?;
-        let wanted = encoder.forward(&tokens, &Mode::evaluate())?;
-        assert!(wanted.iter().all(Tensor::track_op), "{name}");
+        let reference = encoder.forward(&tokens, &Mode::evaluate())?;
+        assert!(reference.iter().all(Tensor::track_op), "{name}");
         let (frozen, _) = load(name, vec![ParameterGroup::all_frozen()])?;
         let makers = [(&frozen, Mode::train(1)), (&frozen, Mode::evaluate())];
         for (encoder, mode) in makers.into_iter().chain([(&encoder, Mode::inference())]) {
             let states = encoder.forward(&tokens, &mode)?;
             assert!(!states.iter().any(Tensor::track_op), "{name}: {mode:?}");
-            assert_eq!(states.len(), wanted.len());
-            for (state, wanted) in states.iter().zip(&wanted) {
-                assert!(values(state)? == values(wanted)?, "{name}: {mode:?}");
+            assert_eq!(states.len(), reference.len());
+            for (state, reference) in states.iter().zip(&reference) {
+                assert!(values(state)? == values(reference)?, "{name}: {mode:?}");
             }
             let last = encoder.encode(&tokens, &mode)?;
-            assert!(values(&last)? == values(&wanted[wanted.len() - 1])?, "{name}: {mode:?}");
+            assert!(values(&last)? == values(&reference[reference.len() - 1])?, "{name}: {mode:?}");
         }
     }
     Ok(())
 }
 
 #[test]
-fn configurations_that_cannot_be_built_are_refused() {
+fn invalid_configurations_are_refused() {
     for (name, field, value) in [
         ("bert", "num_attention_heads", json!(5)),
         ("bert", "hidden_dropout_prob", json!(1.0)),

@@ -98,7 +98,7 @@ fn generation_loss(model: &Reveal) -> Result<Tensor> {
 }
 
 #[test]
-fn the_fusion_has_right_gradients_for_queries_keys_values_and_scores() -> Result<()> {
+fn the_fusion_has_correct_gradients_for_queries_keys_values_and_scores() -> Result<()> {
     let inputs: [(Vec<f64>, &[usize]); 4] = [
         (numbers(5 * WIDTH, 1), &[5, WIDTH]),
         (numbers(12, 2), &[2, 6]),
@@ -109,8 +109,8 @@ fn the_fusion_has_right_gradients_for_queries_keys_values_and_scores() -> Result
         let (model, _) = model(t[0].dtype())?;
         let base = BaseStates { states: t[0].clone(), lengths: vec![2, 3] };
         // The first query has one entry, the second has two.
-        let of_query = Tensor::new(&[0u32, 1, 1], &Device::Cpu)?;
-        let scores = (t[1].index_select(&of_query, 0)? * &t[2])?.sum(1)?;
+        let query_rows = Tensor::new(&[0u32, 1, 1], &Device::Cpu)?;
+        let scores = (t[1].index_select(&query_rows, 0)? * &t[2])?.sum(1)?;
         let counts = [1, 2];
         let prior = model.prior(&scores, &counts)?;
         let retrieved = Retrieved { counts: &counts, prior: &prior, values: &t[3] };
@@ -119,7 +119,7 @@ fn the_fusion_has_right_gradients_for_queries_keys_values_and_scores() -> Result
 }
 
 #[test]
-fn the_losses_have_right_gradients() -> Result<()> {
+fn the_losses_have_correct_gradients() -> Result<()> {
     let (values, states) = (numbers(24, 1), numbers(20, 2));
     check_gradients(&[(values.clone(), &[6, 4])], |t| decorrelation(&t[0], 3))?;
     check_gradients(&[(values, &[6, 4]), (states, &[5, 4])], |t| alignment(&t[0], &t[1]))?;
@@ -129,7 +129,7 @@ fn the_losses_have_right_gradients() -> Result<()> {
 }
 
 #[test]
-fn the_losses_are_what_their_definitions_say() -> Result<()> {
+fn the_losses_equal_their_definitions() -> Result<()> {
     let scalar = |loss: Tensor| -> Result<f32> { Ok(loss.to_scalar()?) };
     // Already centred: the cosines are 0, -1/√2 and -1/√2, so the squares below the diagonal sum to
     // 1.
@@ -157,18 +157,18 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
     // A small step along the gradient of a single part changes the loss by the predicted amount.
     for part in ["query_head.", "key_head.", "head_out", "dataset_gate", "att_transform", "value_"]
     {
-        let of_part: Vec<(usize, &engram_models::params::Parameter)> = parameters
+        let selected: Vec<(usize, &engram_models::params::Parameter)> = parameters
             .trainable()
             .enumerate()
             .filter(|(_, parameter)| parameter.name().starts_with(part))
             .collect();
-        let squares = of_part.iter().flat_map(|(i, _)| gradients.get(*i).unwrap_or(&[]));
+        let squares = selected.iter().flat_map(|(i, _)| gradients.get(*i).unwrap_or(&[]));
         let length = squares.map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
         println!("{part}: {length:e}");
         assert!(length > 2e-4, "{part}: {length}");
         let at = |step: f64| -> Result<f64> {
             let shift = |factor: f64| -> Result<()> {
-                for (i, parameter) in &of_part {
+                for (i, parameter) in &selected {
                     let gradient = gradients.get(*i).unwrap_or(&[]).to_vec();
                     parameter.update(&mut |data| {
                         for (x, g) in data.iter_mut().zip(&gradient) {
@@ -194,7 +194,7 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
 }
 
 #[test]
-fn equal_scores_are_plain_fusion_in_the_decoder() -> Result<()> {
+fn equal_scores_equal_plain_fusion_in_the_decoder() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let mode = Mode::evaluate();
     let (query, values) = (rows(3, 1)?, rows(4 * TOKENS, 2)?);
@@ -213,7 +213,7 @@ fn equal_scores_are_plain_fusion_in_the_decoder() -> Result<()> {
 }
 
 #[test]
-fn an_entry_of_weight_0_is_not_read() -> Result<()> {
+fn an_entry_of_weight_0_has_no_effect() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let base = BaseStates { states: rows(3, 1)?, lengths: vec![3] };
     let fused = |prior: [f32; 2], first| -> Result<Vec<Vec<f32>>> {
@@ -232,7 +232,7 @@ fn an_entry_of_weight_0_is_not_read() -> Result<()> {
 }
 
 #[test]
-fn queries_are_fused_with_what_they_read_alone() -> Result<()> {
+fn queries_are_fused_only_with_their_own_entries() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let (states, values) = (rows(7, 1)?, rows(3 * TOKENS, 2)?);
     let prior = Tensor::new(&[1f32, 0.4, 1.6], &Device::Cpu)?;
@@ -314,12 +314,12 @@ fn queries_and_keys_have_unit_length_and_gates_sum_to_1() -> Result<()> {
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_refused() -> Result<()> {
+fn mismatched_shapes_are_refused() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let mode = Mode::evaluate();
-    let mut one_told = input(4)?;
-    one_told.image_of.pop();
-    assert!(model.encode(&one_told, &mode).is_err());
+    let mut missing_image = input(4)?;
+    missing_image.image_of.pop();
+    assert!(model.encode(&missing_image, &mode).is_err());
     let without_pixels = RevealInput { pixels: None, ..input(4)? };
     assert!(model.encode(&without_pixels, &mode).is_err());
     let base = model.encode(&input(4)?, &mode)?;
@@ -342,7 +342,7 @@ fn shapes_that_do_not_fit_are_refused() -> Result<()> {
 }
 
 #[test]
-fn the_published_sizes_have_their_parameters_without_any_being_made() -> Result<()> {
+fn published_sizes_are_counted_without_allocating_parameters() -> Result<()> {
     // The paper reports 0.4, 1.4 and 2.1 billion, rounded.
     for (config, millions, frozen) in [
         (RevealConfig::base(4), 475, 6),

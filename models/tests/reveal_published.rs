@@ -76,14 +76,14 @@ fn fresh() -> Result<Parameters> {
 }
 
 #[test]
-fn what_the_files_have_is_taken_bit_by_bit_and_all_else_is_fresh() -> Result<()> {
+fn parameters_in_the_files_are_loaded_bit_by_bit_and_the_others_are_fresh() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let published = files(folder.path());
     let open = |path: &Option<PathBuf>| Weights::open(path.as_deref().unwrap());
     let (t5, vit) = (open(&published.t5)?, open(&published.vit)?);
     let (before, after) = (fresh()?, fresh()?);
     let set = published.load_into(&after)?;
-    let (mut taken, mut kept) = (0, Vec::new());
+    let (mut num_loaded, mut fresh_parts) = (0, Vec::new());
     for (before, after) in before.iter().zip(after.iter()) {
         let (name, shape) = (after.name(), after.tensor().dims());
         let read = |weights: &Weights, there: &str, shape: &[usize]| {
@@ -111,16 +111,16 @@ fn what_the_files_have_is_taken_bit_by_bit_and_all_else_is_fresh() -> Result<()>
             _ => {
                 assert_eq!(before.to_vec()?, after.to_vec()?, "{name}");
                 assert!(!set.contains(&name.to_owned()), "{name}");
-                kept.push(name.split('.').next().unwrap_or_default().to_owned());
+                fresh_parts.push(name.split('.').next().unwrap_or_default().to_owned());
                 continue;
             }
         };
         assert_eq!(after.to_vec()?, expected.flatten_all()?.to_vec1::<f32>()?, "{name}");
         assert!(set.contains(&name.to_owned()), "{name}");
-        taken += 1;
+        num_loaded += 1;
     }
-    assert_eq!((taken, set.len()), (set.len(), taken));
-    kept.dedup();
+    assert_eq!((num_loaded, set.len()), (set.len(), num_loaded));
+    fresh_parts.dedup();
     let own = [
         "image_head",
         "query_head",
@@ -130,7 +130,7 @@ fn what_the_files_have_is_taken_bit_by_bit_and_all_else_is_fresh() -> Result<()>
         "dataset_gate",
         "att_transform",
     ];
-    assert_eq!(kept, own);
+    assert_eq!(fresh_parts, own);
     // The upper layers belong to the fusion, the lower layers to the base encoder.
     for layer in 0..3 {
         assert!(set.iter().any(|name| name.starts_with(&format!("encoder.block.{layer}."))));
@@ -143,7 +143,7 @@ fn what_the_files_have_is_taken_bit_by_bit_and_all_else_is_fresh() -> Result<()>
 }
 
 #[test]
-fn a_tensor_that_is_missing_or_misshapen_is_named_with_its_file() -> Result<()> {
+fn errors_name_a_missing_or_misshapen_tensor_and_its_file() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let published = files(folder.path());
     let builder = ParameterBuilder::on_cpu(11);
@@ -155,21 +155,21 @@ fn a_tensor_that_is_missing_or_misshapen_is_named_with_its_file() -> Result<()> 
     // A tensor of another shape.
     let other = Tensor::zeros((8, 13), DType::F32, &Device::Cpu)?;
     write(&path, &parameters, "", Some((last, other)));
-    let told = published.load_into(&fresh()?).unwrap_err().to_string();
+    let error = published.load_into(&fresh()?).unwrap_err().to_string();
     for part in ["t5.safetensors", last, "[8, 12]", "[8, 13]"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(error.contains(part), "{part}: {error}");
     }
     // A missing tensor.
     let named = parameters.iter().filter(|one| one.name() != last);
     save(&path, named.map(|one| (one.name(), one.tensor())))?;
-    let told = published.load_into(&fresh()?).unwrap_err().to_string();
-    assert!(told.contains("t5.safetensors") && told.contains(last), "{told}");
+    let error = published.load_into(&fresh()?).unwrap_err().to_string();
+    assert!(error.contains("t5.safetensors") && error.contains(last), "{error}");
     // A ViT for images of another size.
     let builder = ParameterBuilder::on_cpu(12);
     ViT::new(&ViTConfig { class_token: true, image_size: 8, ..config().image }, &builder)?;
     write(published.vit.as_deref().unwrap(), &builder.finish()?, "", None);
     let only = PublishedWeights { t5: None, ..published };
-    let told = only.load_into(&fresh()?).unwrap_err().to_string();
-    assert!(told.contains("vit.safetensors") && told.contains("position_embeddings"), "{told}");
+    let error = only.load_into(&fresh()?).unwrap_err().to_string();
+    assert!(error.contains("vit.safetensors") && error.contains("position_embeddings"), "{error}");
     Ok(())
 }

@@ -49,21 +49,21 @@ fn run(
     Ok((losses.to_dtype(DType::F64)?.to_vec1()?, gradient))
 }
 
-fn assert_near(found: &[f64], wanted: &[f64], tolerance: f64, what: &str) {
-    assert_eq!(found.len(), wanted.len(), "{what}");
-    for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        let near = (found - wanted).abs() <= tolerance * wanted.abs().max(1.0);
-        assert!(near || found == wanted, "{what}, number {i}: {found}, {wanted}");
+fn assert_near(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let near = (found - expected).abs() <= tolerance * expected.abs().max(1.0);
+        assert!(near || found == expected, "{what}, number {i}: {found}, {expected}");
     }
 }
 
 #[test]
-fn ctc_is_that_of_torch() -> Result<()> {
+fn ctc_equals_torch() -> Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/ctc/expected.safetensors");
     let tensors: HashMap<String, Tensor> = candle_core::safetensors::load(path, &Device::Cpu)?;
     for classes in [5, 40] {
-        let of = |name: &str| tensors[&format!("{classes}.{name}")].to_dtype(DType::F64);
-        let list = |name: &str| of(name)?.flatten_all()?.to_vec1::<f64>();
+        let tensor = |name: &str| tensors[&format!("{classes}.{name}")].to_dtype(DType::F64);
+        let list = |name: &str| tensor(name)?.flatten_all()?.to_vec1::<f64>();
         let mut labels = list("targets")?.into_iter().map(|label| label as u32);
         let lengths = list("target_lengths")?;
         let targets = lengths.iter().map(|n| labels.by_ref().take(*n as usize).collect());
@@ -98,7 +98,7 @@ fn log_softmax(logits: &[f64], classes: usize) -> Vec<f64> {
 }
 
 /// Returns the labels of a path over frames: merges repeats, then removes blanks.
-fn said(path: &[u32], blank: u32) -> Vec<u32> {
+fn labels_of_path(path: &[u32], blank: u32) -> Vec<u32> {
     let mut path = path.to_vec();
     path.dedup();
     path.retain(|class| *class != blank);
@@ -121,7 +121,7 @@ fn ctc_of_all_paths(logits: &[f64], classes: usize, target: &[u32], blank: u32) 
     let rows = log_softmax(logits, classes);
     let mut total = 0.0;
     for path in sequences(logits.len() / classes, classes) {
-        if said(&path, blank) == target {
+        if labels_of_path(&path, blank) == target {
             let steps = path.iter().enumerate().map(|(t, c)| rows[t * classes + *c as usize]);
             total += steps.sum::<f64>().exp();
         }
@@ -153,40 +153,40 @@ fn transducer_of_all_paths(logits: &[f64], classes: usize, target: &[u32], blank
 }
 
 /// Checks values and gradients against the sum over all paths, differentiated numerically in f64.
-fn assert_as_all_paths(
+fn assert_equals_sum_over_paths(
     (logits, classes): (&[f64], usize),
     what: &str,
     loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
     all_paths: impl Fn(&[f64]) -> f64,
 ) -> Result<()> {
-    let wanted = all_paths(logits);
-    assert!(wanted.is_finite());
-    let mut slopes = Vec::new();
+    let expected = all_paths(logits);
+    assert!(expected.is_finite());
+    let mut differences = Vec::new();
     for i in 0..logits.len() {
         let at = |step: f64| {
             let mut moved = logits.to_vec();
             moved[i] += step;
             all_paths(&moved)
         };
-        slopes.push(0.7 * (at(1e-5) - at(-1e-5)) / 2e-5);
+        differences.push(0.7 * (at(1e-5) - at(-1e-5)) / 2e-5);
     }
     for (dtype, exact, near) in [(DType::F32, 2e-6, 2e-6), (DType::F64, 1e-13, 1e-8)] {
         let (losses, gradient) = run((logits, classes, dtype), &[0.7], &loss)?;
-        assert_near(&losses, &[wanted], exact, what);
-        assert_near(&gradient, &slopes, near, what);
+        assert_near(&losses, &[expected], exact, what);
+        assert_near(&gradient, &differences, near, what);
     }
     Ok(())
 }
 
 #[test]
-fn both_are_the_sums_over_all_paths() -> Result<()> {
+fn both_losses_are_sums_over_all_paths() -> Result<()> {
     let targets: [&[u32]; 9] =
         [&[], &[0], &[2], &[2, 2], &[0, 2], &[2, 0, 2], &[0, 0, 2], &[0, 3, 2], &[3, 3, 3]];
     for (frames, target) in (1..=5).flat_map(|frames| targets.map(|target| (frames, target))) {
         let what = format!("{frames} frames, {target:?}");
         if is_feasible(frames, target) {
             let logits = numbers(frames * 4, 2.0);
-            assert_as_all_paths(
+            assert_equals_sum_over_paths(
                 (&logits, 4),
                 &format!("CTC, {what}"),
                 |x| ctc_loss(x, ctc(&[frames], &[target], 1)),
@@ -194,7 +194,7 @@ fn both_are_the_sums_over_all_paths() -> Result<()> {
             )?;
         }
         let logits = numbers(frames * (target.len() + 1) * 4, 2.0);
-        assert_as_all_paths(
+        assert_equals_sum_over_paths(
             (&logits, 4),
             &format!("transducer, {what}"),
             |x| transducer_loss(x, transducer(&[frames], &[target], 1)),
@@ -227,7 +227,7 @@ fn the_probabilities_of_all_targets_sum_to_1() -> Result<()> {
 }
 
 #[test]
-fn gradients_are_those_of_finite_differences() -> Result<()> {
+fn gradients_equal_finite_differences() -> Result<()> {
     let targets: [&[u32]; 4] = [&[1, 1, 3], &[], &[0, 3], &[3]];
     let input: (Vec<f64>, &[usize]) = (numbers(14 * 4, 2.0), &[14, 4]);
     check_gradients(&[input], |t| Ok(ctc_loss(&t[0], ctc(&[6, 2, 5, 1], &targets, 2))?))?;
@@ -308,12 +308,12 @@ fn long_clips_are_precise() -> Result<()> {
         };
         let ctc = ctc_in_logarithms(&logits, classes, &target, 0);
         let transducer = transducer_in_logarithms(rows, classes, &short, 0);
-        for (wanted, exact, fused) in [
+        for (expected, exact, fused) in [
             (ctc, run_ctc(DType::F64)?, run_ctc(DType::F32)?),
             (transducer, run_transducer(DType::F64)?, run_transducer(DType::F32)?),
         ] {
-            assert_near(&exact.0, &[wanted], 1e-12, "the loss in f64");
-            assert_near(&fused.0, &[wanted], 2e-7, "the loss in f32");
+            assert_near(&exact.0, &[expected], 1e-12, "the loss in f64");
+            assert_near(&fused.0, &[expected], 2e-7, "the loss in f32");
             assert_near(&fused.1, &exact.1, 1e-5, "the gradient");
             let rows = fused.1.chunks(classes).map(|row| row.iter().sum::<f64>().abs());
             assert!(rows.fold(0.0, f64::max) < 1e-5, "a row's gradient sums to 0");
@@ -323,11 +323,11 @@ fn long_clips_are_precise() -> Result<()> {
 }
 
 #[test]
-fn feasible_targets_have_a_frame_for_all_they_need() {
-    for (least, target) in
+fn feasible_targets_have_enough_frames() {
+    for (lowest, target) in
         [(1, &[][..]), (1, &[3]), (2, &[3, 4]), (3, &[3, 3]), (8, &[1, 1, 1, 2, 2])]
     {
-        assert!(is_feasible(least, target) && !is_feasible(least - 1, target), "{target:?}");
+        assert!(is_feasible(lowest, target) && !is_feasible(lowest - 1, target), "{target:?}");
     }
     assert_eq!(ctc(&[0, 1, 2, 3], &[&[], &[1], &[1, 1], &[1, 1]], 0).infeasible(), 2);
     assert_eq!(transducer(&[0, 1, 0], &[&[], &[1, 1], &[1]], 0).infeasible(), 2);
@@ -352,11 +352,11 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
             let loss = |x: &Tensor| ctc_loss(x, few.clone());
             let (losses, gradient) = run((&logits, 3, dtype), &weights, loss)?;
             let alone = |x: &Tensor| ctc_loss(x, ctc(&[2], &[&[2]], 0));
-            let (loss, slopes) = run((&logits[6..12], 3, dtype), &[0.3], alone)?;
+            let (loss, own_gradient) = run((&logits[6..12], 3, dtype), &[0.3], alone)?;
             assert_eq!(losses, [infinity, infinity, loss[0], infinity, infinity]);
-            assert_eq!(gradient[6..12], slopes);
-            assert!(gradient[..6].iter().chain(&gradient[12..]).all(|slope| *slope == 0.0));
-            assert!(slopes.iter().any(|slope| *slope != 0.0));
+            assert_eq!(gradient[6..12], own_gradient);
+            assert!(gradient[..6].iter().chain(&gradient[12..]).all(|partial| *partial == 0.0));
+            assert!(own_gradient.iter().any(|partial| *partial != 0.0));
         }
         // 0 * 3, 2 * 2 and 3 * 2 rows; the label of the last is masked.
         let mut logits = logits.clone();
@@ -367,11 +367,11 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
             let loss = |x: &Tensor| transducer_loss(x, few.clone());
             let (losses, gradient) = run((&logits, 3, dtype), &[above, 0.3, above], loss)?;
             let alone = |x: &Tensor| transducer_loss(x, transducer(&[2], &[&[1]], 0));
-            let (loss, slopes) = run((&logits[..12], 3, dtype), &[0.3], alone)?;
+            let (loss, own_gradient) = run((&logits[..12], 3, dtype), &[0.3], alone)?;
             assert_eq!(losses, [infinity, loss[0], infinity]);
-            assert_eq!(gradient[..12], slopes);
-            assert!(gradient[12..].iter().all(|slope| *slope == 0.0));
-            assert!(slopes.iter().any(|slope| *slope != 0.0));
+            assert_eq!(gradient[..12], own_gradient);
+            assert!(gradient[12..].iter().all(|partial| *partial == 0.0));
+            assert!(own_gradient.iter().any(|partial| *partial != 0.0));
         }
         // No clip has a path, and there are no logits.
         let nothing = |x: &Tensor| ctc_loss(x, ctc(&[0, 0], &[&[], &[1]], 0));
@@ -387,7 +387,7 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
 
 /// Masked classes are ignored: loss and gradient are the same without them.
 #[test]
-fn masked_classes_count_nothing() -> Result<()> {
+fn masked_classes_are_ignored() -> Result<()> {
     let (rows, masked) = (12, -f64::INFINITY);
     let three = numbers(rows * 3, 2.0);
     let four: Vec<f64> = three.chunks(3).flat_map(|row| [row[0], row[1], masked, row[2]]).collect();
@@ -398,32 +398,33 @@ fn masked_classes_count_nothing() -> Result<()> {
     ];
     for (loss, dtype) in losses.into_iter().flat_map(|loss| TYPES.map(|dtype| (loss, dtype))) {
         // Rows of the transducer: 2 * 4 and 2 * 2.
-        let wanted = run((&three, 3, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
+        let expected = run((&three, 3, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
         let found = run((&four, 4, dtype), &[1.0, 2.0], |x| loss(x, &[3, 1, 1]))?;
-        assert_near(&found.0, &wanted.0, 1e-6, "losses");
-        let kept: Vec<f64> = found.1.chunks(4).flat_map(|row| [row[0], row[1], row[3]]).collect();
-        assert_near(&kept, &wanted.1, 1e-6, "gradient");
+        assert_near(&found.0, &expected.0, 1e-6, "losses");
+        let unmasked: Vec<f64> =
+            found.1.chunks(4).flat_map(|row| [row[0], row[1], row[3]]).collect();
+        assert_near(&unmasked, &expected.1, 1e-6, "gradient");
         assert!(found.1.chunks(4).all(|row| row[2] == 0.0), "{dtype:?}: a masked class");
         // A finite mask value, in place of the first clip's label.
-        let least: Vec<f64> = four.iter().map(|v| v.max(f64::from(f32::MIN))).collect();
-        let found = run((&least, 4, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
+        let lowest: Vec<f64> = four.iter().map(|v| v.max(f64::from(f32::MIN))).collect();
+        let found = run((&lowest, 4, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
         assert_eq!(found.0[0], f64::INFINITY);
-        assert_near(&found.0[1..], &wanted.0[1..], 1e-6, "the other clip");
-        assert!(found.1[..32].iter().all(|slope| *slope == 0.0));
+        assert_near(&found.0[1..], &expected.0[1..], 1e-6, "the other clip");
+        assert!(found.1[..32].iter().all(|partial| *partial == 0.0));
     }
     // A fully masked row: no CTC path, but the transducer has paths around it.
     let mut rows = numbers(6 * 3, 2.0);
     rows[3..6].fill(masked);
     for dtype in TYPES {
-        let of_ctc = |x: &Tensor| ctc_loss(x, ctc(&[6], &[&[1]], 0));
-        let (losses, gradient) = run((&rows, 3, dtype), &[1.0], of_ctc)?;
+        let ctc_of = |x: &Tensor| ctc_loss(x, ctc(&[6], &[&[1]], 0));
+        let (losses, gradient) = run((&rows, 3, dtype), &[1.0], ctc_of)?;
         assert!(losses == [f64::INFINITY] && gradient == [0.0; 18]);
-        let of_transducer = |x: &Tensor| transducer_loss(x, transducer(&[3], &[&[1]], 0));
-        let (losses, gradient) = run((&rows, 3, dtype), &[1.0], of_transducer)?;
+        let transducer_of = |x: &Tensor| transducer_loss(x, transducer(&[3], &[&[1]], 0));
+        let (losses, gradient) = run((&rows, 3, dtype), &[1.0], transducer_of)?;
         // Row 1 is after the label in frame 0, so the label is written later.
         assert_near(&losses, &[transducer_of_all_paths(&rows, 3, &[1], 0)], 1e-6, "the loss");
-        assert!(gradient.iter().all(|slope| slope.is_finite()));
-        assert!(gradient[6..].iter().all(|slope| *slope != 0.0));
+        assert!(gradient.iter().all(|partial| partial.is_finite()));
+        assert!(gradient[6..].iter().all(|partial| *partial != 0.0));
         assert_eq!(gradient[3..6], [0.0; 3]);
     }
     Ok(())
@@ -431,7 +432,7 @@ fn masked_classes_count_nothing() -> Result<()> {
 
 /// NaN or infinite logits give NaN loss in their own clip and do not affect other clips.
 #[test]
-fn what_is_no_number_stays_in_its_clip() -> Result<()> {
+fn nan_logits_affect_only_their_own_clip() -> Result<()> {
     for bad in [f64::NAN, f64::INFINITY] {
         for dtype in TYPES {
             let mut logits = numbers(6 * 3, 2.0);
@@ -439,8 +440,8 @@ fn what_is_no_number_stays_in_its_clip() -> Result<()> {
             let loss = |x: &Tensor| ctc_loss(x, ctc(&[3, 3], &[&[1], &[2]], 0));
             let (losses, gradient) = run((&logits, 3, dtype), &[1.0, 1.0], loss)?;
             assert!(losses[0].is_nan() && losses[1].is_finite(), "{losses:?}");
-            assert!(gradient[..9].iter().all(|slope| *slope == 0.0));
-            assert!(gradient[9..].iter().all(|slope| *slope != 0.0));
+            assert!(gradient[..9].iter().all(|partial| *partial == 0.0));
+            assert!(gradient[9..].iter().all(|partial| *partial != 0.0));
         }
     }
     Ok(())
@@ -460,14 +461,14 @@ fn buffers_are_overwritten_and_added_to() -> Result<()> {
         let finite = ctc.narrow(0, usize::from(!feasible), if feasible { 2 } else { 1 })?;
         Ok(((finite.sum_all()? * 0.5)? + transducer.sum_all()?)?)
     };
-    let mut taken = |loss: &Tensor| -> Result<Vec<f32>> {
+    let mut accumulated = |loss: &Tensor| -> Result<Vec<f32>> {
         gradients.backward(loss)?;
         Ok(gradients.by_name("logits").expect("a gradient").to_vec())
     };
-    let once = taken(&first(true)?)?;
-    let twice = taken(&first(true)?)?;
+    let once = accumulated(&first(true)?)?;
+    let twice = accumulated(&first(true)?)?;
     assert!(once.iter().zip(&twice).all(|(once, twice)| (2.0 * once - twice).abs() < 1e-6));
-    let with_others = taken(&first(false)?)?;
+    let with_others = accumulated(&first(false)?)?;
     gradients.clear();
     gradients.backward(&first(false)?)?;
     let alone = gradients.by_name("logits").expect("a gradient").to_vec();
@@ -476,13 +477,13 @@ fn buffers_are_overwritten_and_added_to() -> Result<()> {
     gradients.clear();
     gradients.backward(&ctc_loss(&logits, ctc(&[3, 15], &[&[1, 2, 3, 1], &[3]], 0))?.sum_all()?)?;
     let only = gradients.by_name("logits").expect("a gradient");
-    assert!(only[..12].iter().all(|slope| *slope == 0.0));
-    assert!(only[12..].iter().all(|slope| *slope != 0.0));
+    assert!(only[..12].iter().all(|partial| *partial == 0.0));
+    assert!(only[12..].iter().all(|partial| *partial != 0.0));
     Ok(())
 }
 
 #[test]
-fn the_thread_count_changes_no_bit() -> Result<()> {
+fn the_thread_count_does_not_change_a_bit() -> Result<()> {
     let logits = numbers(1300 * 70, 4.0);
     let target: Vec<u32> = (0..40).map(|i| i * 7 % 69 + 1).collect();
     let run_with = |threads: usize| -> Result<Vec<u64>> {
@@ -507,11 +508,11 @@ fn the_thread_count_changes_no_bit() -> Result<()> {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() -> Result<()> {
+fn mismatched_inputs_are_refused() -> Result<()> {
     for dtype in TYPES {
         let x = Tensor::zeros((6, 4), dtype, &Device::Cpu)?;
-        let of_ctc = |options| ctc_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
-        assert!(of_ctc(ctc(&[4, 2], &[&[1], &[2]], 0)).is_ok());
+        let ctc_of = |options| ctc_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
+        assert!(ctc_of(ctc(&[4, 2], &[&[1], &[2]], 0)).is_ok());
         for (options, why) in [
             (ctc(&[4, 3], &[&[1], &[2]], 0), "6 rows"),
             (ctc(&[4, usize::MAX], &[&[1], &[2]], 0), "6 rows"),
@@ -521,11 +522,11 @@ fn what_does_not_fit_is_refused() -> Result<()> {
             (ctc(&[4, 2], &[&[1], &[2]], 4), "blank 4"),
             (ctc(&[], &[], 0), "6 rows"),
         ] {
-            let error = of_ctc(options).unwrap_err();
+            let error = ctc_of(options).unwrap_err();
             assert!(error.contains(why) && error.contains("CTC"), "{error}");
         }
-        let of = |options| transducer_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
-        assert!(of(transducer(&[2, 2], &[&[1], &[]], 0)).is_ok());
+        let result = |options| transducer_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
+        assert!(result(transducer(&[2, 2], &[&[1], &[]], 0)).is_ok());
         for (options, why) in [
             (transducer(&[2, 3], &[&[1], &[]], 0), "6 rows"),
             (transducer(&[usize::MAX, 2], &[&[1], &[2]], 0), "6 rows"),
@@ -534,7 +535,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
             (transducer(&[2, 2], &[&[3], &[]], 3), "label 3"),
             (transducer(&[2, 2], &[&[3], &[]], 9), "blank 9"),
         ] {
-            let error = of(options).unwrap_err();
+            let error = result(options).unwrap_err();
             assert!(error.contains(why) && error.contains("transducer"), "{error}");
         }
         let flat = Tensor::zeros(6, dtype, &Device::Cpu)?;

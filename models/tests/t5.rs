@@ -73,8 +73,8 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let states = t5.encode(&expected.texts, &Mode::evaluate())?;
     let tokens = expected.decoder_tokens();
     let logits = t5.decode(&tokens, &states, &lengths(&expected.texts), &Mode::evaluate())?;
-    for (what, got) in [("states", &states), ("logits", &logits)] {
-        assert_output((name, what), got, tensors, tolerance)?;
+    for (what, actual) in [("states", &states), ("logits", &logits)] {
+        assert_output((name, what), actual, tensors, tolerance)?;
     }
     let targets = expected.targets.concat().into();
     let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
@@ -113,7 +113,7 @@ fn searches(name: &str) -> Vec<Search> {
 
 /// Greedy search and beam search, in f32 and with the composites.
 #[test]
-fn answers_equal_the_reference() -> Result<()> {
+fn outputs_equal_the_reference() -> Result<()> {
     for (name, dtype) in MODELS.into_iter().flat_map(|m| [(m, DType::F32), (m, DType::F64)]) {
         let (t5, _) = load(name, dtype, Vec::new())?;
         let texts = expected(name)?.texts;
@@ -121,18 +121,21 @@ fn answers_equal_the_reference() -> Result<()> {
             let answers = t5.generate(&texts, &options)?;
             assert_eq!(answers.len(), outputs.len());
             for (answer, Output { tokens, log_probabilities }) in answers.iter().zip(&outputs) {
-                let place = format!("{name} {dtype:?} {options:?}");
-                assert_eq!(&answer.tokens, tokens, "{place}");
-                assert_eq!(answer.ended, tokens.last() == Some(&1), "{place}");
+                let case = format!("{name} {dtype:?} {options:?}");
+                assert_eq!(&answer.tokens, tokens, "{case}");
+                assert_eq!(answer.ended, tokens.last() == Some(&1), "{case}");
                 assert_eq!(answer.without_end().len(), tokens.len() - usize::from(answer.ended));
-                for (got, want) in answer.log_probabilities.iter().zip(log_probabilities) {
-                    assert!((got - want).abs() < 5e-5, "{place}: {got}, wanted {want}");
+                for (actual, expected) in answer.log_probabilities.iter().zip(log_probabilities) {
+                    assert!(
+                        (actual - expected).abs() < 5e-5,
+                        "{case}: {actual}, expected {expected}"
+                    );
                 }
                 let sum: f32 = log_probabilities.iter().sum();
-                assert!((answer.log_probability - sum).abs() < 2e-4, "{place}");
+                assert!((answer.log_probability - sum).abs() < 2e-4, "{case}");
                 let length = (tokens.len() as f32).powf(options.length_penalty as f32);
                 let score = sum / length;
-                assert!((answer.score - score).abs() < 1e-4 * (1.0 + score.abs()), "{place}");
+                assert!((answer.score - score).abs() < 1e-4 * (1.0 + score.abs()), "{case}");
             }
         }
     }
@@ -142,7 +145,7 @@ fn answers_equal_the_reference() -> Result<()> {
 /// Each token of the greedy search is the argmax of the decoder without a cache. The output is
 /// longer than the initial cache.
 #[test]
-fn each_greedy_token_is_the_likeliest_of_the_decoder_without_a_cache() -> Result<()> {
+fn each_greedy_token_is_the_argmax_without_a_cache() -> Result<()> {
     for name in MODELS {
         let (t5, _) = load(name, DType::F32, vec![ParameterGroup::all_frozen()])?;
         let texts = expected(name)?.texts;
@@ -173,7 +176,7 @@ fn each_greedy_token_is_the_likeliest_of_the_decoder_without_a_cache() -> Result
 
 /// The output for a text does not depend on the other texts of the batch.
 #[test]
-fn answers_of_a_batch_are_those_of_its_texts() -> Result<()> {
+fn outputs_of_a_batch_equal_outputs_of_single_texts() -> Result<()> {
     let (t5, _) = load("t5", DType::F32, vec![ParameterGroup::all_frozen()])?;
     let texts = expected("t5")?.texts;
     let options = GenerateOptions { num_beams: 3, max_new_tokens: 30, ..Default::default() };
@@ -188,12 +191,12 @@ fn answers_of_a_batch_are_those_of_its_texts() -> Result<()> {
 }
 
 #[test]
-fn of_equal_tokens_the_lowest_is_taken() -> Result<()> {
+fn ties_go_to_the_lowest_token() -> Result<()> {
     let config = T5Config { dropout_rate: 0.0, ..small_config() };
     let builder = fresh(DType::F32);
     let t5 = T5::new(&config, &builder)?;
     let parameters = builder.finish()?;
-    let output = parameters.get("lm_head.weight").expect("the output map");
+    let output = parameters.get("lm_head.weight").expect("the output projection");
     output.update(&mut |values| values.fill(0.5))?;
     let options = GenerateOptions { max_new_tokens: 3, eos_token_id: 8, ..Default::default() };
     let texts = PackedTokens::new(&[[5, 6]]);
@@ -206,11 +209,11 @@ fn of_equal_tokens_the_lowest_is_taken() -> Result<()> {
 }
 
 #[test]
-fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
+fn invalid_search_options_are_refused() -> Result<()> {
     let (t5, parameters) = load("t5", DType::F32, Vec::new())?;
     let texts = PackedTokens::new(&[[5, 6], [7, 8]]);
     let default = GenerateOptions::default;
-    for (options, wanted) in [
+    for (options, expected) in [
         (GenerateOptions { num_beams: 0, ..default() }, "num_beams"),
         (GenerateOptions { num_beams: 5000, ..default() }, "num_beams"),
         (GenerateOptions { max_new_tokens: 0, ..default() }, "max_new_tokens"),
@@ -218,8 +221,8 @@ fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
         (GenerateOptions { eos_token_id: 40, ..default() }, "eos_token_id"),
         (GenerateOptions { start_token_id: 40, ..default() }, "start_token_id"),
     ] {
-        let error = t5.generate(&texts, &options).expect_err(wanted).to_string();
-        assert!(error.contains(wanted), "{error}");
+        let error = t5.generate(&texts, &options).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
     }
     let none = t5.decoder().generate(
         t5.shared(),
@@ -242,7 +245,7 @@ fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
             .to_string()
             .contains("4 encoder states, but the lengths sum to 3")
     );
-    let output = parameters.get("lm_head.weight").expect("the output map");
+    let output = parameters.get("lm_head.weight").expect("the output projection");
     output.update(&mut |values| values[0] = f32::NAN)?;
     let refused = t5.generate(&texts, &default()).expect_err("a refusal").to_string();
     assert!(refused.contains("NaN or infinite logits"), "{refused}");
@@ -299,7 +302,7 @@ fn a_decoder_layer_has_all_gradients() -> Result<()> {
 }
 
 #[test]
-fn more_places_than_there_are_have_no_bias() -> Result<()> {
+fn more_queries_than_keys_are_an_error() -> Result<()> {
     let bias = RelativeBias::new(&small_config(), true, &fresh(DType::F32))?;
     assert_eq!(bias.forward(2, 3)?.dims(), [3, 2, 3]);
     assert!(
@@ -310,8 +313,8 @@ fn more_places_than_there_are_have_no_bias() -> Result<()> {
 
 /// Expected: `python tests/reference/t5.py --counts`.
 #[test]
-fn published_sizes_have_their_numbers_of_parameters() -> Result<()> {
-    for (config, wanted) in [
+fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
+    for (config, expected) in [
         (T5Config::small(), 76_961_152),
         (T5Config::base(), 247_577_856),
         (T5Config::large(), 783_150_080),
@@ -319,7 +322,7 @@ fn published_sizes_have_their_numbers_of_parameters() -> Result<()> {
     ] {
         let builder = ParameterBuilder::shapes_only();
         T5::new(&config, &builder)?;
-        assert_eq!(builder.finish()?.element_counts(), (wanted, wanted));
+        assert_eq!(builder.finish()?.element_counts(), (expected, expected));
     }
     Ok(())
 }
@@ -351,8 +354,8 @@ fn published_configurations_are_read() -> Result<()> {
 }
 
 #[test]
-fn configurations_that_cannot_be_built_are_refused() {
-    for (from, to, wanted) in [
+fn invalid_configurations_are_refused() {
+    for (from, to, expected) in [
         (r#""num_heads": 12"#, r#""num_heads": 0"#, "num_heads"),
         (r#""num_heads": 12,"#, "", "`num_heads` is missing"),
         (r#""num_layers": 12"#, r#""num_layers": 0"#, "num_layers"),
@@ -371,6 +374,6 @@ fn configurations_that_cannot_be_built_are_refused() {
     ] {
         assert!(BASE.contains(from), "{from}");
         let error = read(&BASE.replace(from, to)).expect_err(to).to_string();
-        assert!(error.contains(wanted) && error.contains("config.json"), "{to}: {error}");
+        assert!(error.contains(expected) && error.contains("config.json"), "{to}: {error}");
     }
 }

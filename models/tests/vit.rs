@@ -87,7 +87,7 @@ fn the_composites_equal_the_reference_too() -> Result<()> {
 }
 
 #[test]
-fn published_configurations_are_understood() -> Result<()> {
+fn published_configurations_are_read() -> Result<()> {
     let published = ViTConfig::read(&fixture("vit_classifier", "config.json"))?;
     assert_eq!((published.hidden_act, published.layer_norm_eps), (Activation::GeluTanh, 1e-3));
     assert!(published.class_token && !published.qkv_bias);
@@ -98,7 +98,7 @@ fn published_configurations_are_understood() -> Result<()> {
 
 /// Central differences over every element of every parameter, in f64.
 #[test]
-fn every_gradient_is_that_of_central_differences() -> Result<()> {
+fn every_gradient_equals_central_differences() -> Result<()> {
     for class_token in [true, false] {
         let (vit, parameters) = tiny(class_token, DType::F64)?;
         let pixels = images(DType::F64)?;
@@ -119,7 +119,7 @@ fn every_gradient_is_that_of_central_differences() -> Result<()> {
                 let difference = (at(1e-5)? - at(-1e-5)?) / 2e-5;
                 let close = (gradient - difference).abs() < 1e-6 * difference.abs().max(1.0);
                 let name = parameter.name();
-                assert!(close, "{name}, element {i}: {gradient:e}, wanted {difference:e}");
+                assert!(close, "{name}, element {i}: {gradient:e}, expected {difference:e}");
             }
             variable.set(&Tensor::from_vec(start, tensor.shape(), &Device::Cpu)?)?;
         }
@@ -145,28 +145,28 @@ fn every_parameter_has_a_gradient() -> Result<()> {
 /// With a stop-gradient, values do not change, lower gradients are missing, and upper gradients are
 /// equal.
 #[test]
-fn no_gradient_reaches_below_the_cut() -> Result<()> {
+fn no_gradient_passes_a_stop_gradient() -> Result<()> {
     let (vit, parameters) = tiny(true, DType::F32)?;
     let pixels = images(DType::F32)?;
-    let run = |cut| -> Result<(Vec<f32>, Gradients)> {
-        let hidden = last_hidden_state(&vit.forward(&pixels, cut, &Mode::evaluate())?)?;
+    let run = |frozen_blocks| -> Result<(Vec<f32>, Gradients)> {
+        let hidden = last_hidden_state(&vit.forward(&pixels, frozen_blocks, &Mode::evaluate())?)?;
         let mut gradients = Gradients::new(&parameters);
         gradients.backward(&loss(&hidden)?)?;
         Ok((values(&hidden)?, gradients))
     };
-    let (whole, all) = run(None)?;
-    for cut in 0..=3 {
-        let (hidden, gradients) = run(Some(cut))?;
-        assert_eq!(hidden, whole, "cut after {cut}");
+    let (full, all) = run(None)?;
+    for frozen_blocks in 0..=3 {
+        let (hidden, gradients) = run(Some(frozen_blocks))?;
+        assert_eq!(hidden, full, "{frozen_blocks} frozen blocks");
         for parameter in parameters.iter() {
             let name = parameter.name();
             let block = name.strip_prefix("encoder.layer.").and_then(|rest| rest.split('.').next());
             let below = match block.map(|block| block.parse::<usize>().expect("a number")) {
-                Some(block) => block < cut,
+                Some(block) => block < frozen_blocks,
                 None => name.starts_with("embeddings."),
             };
-            let wanted = if below { None } else { all.by_name(name) };
-            assert_eq!(gradients.by_name(name), wanted, "cut after {cut}: {name}");
+            let expected = if below { None } else { all.by_name(name) };
+            assert_eq!(gradients.by_name(name), expected, "{frozen_blocks} frozen blocks: {name}");
         }
     }
     let refused = vit.forward(&pixels, Some(4), &Mode::evaluate()).expect_err("a refusal");
@@ -176,7 +176,7 @@ fn no_gradient_reaches_below_the_cut() -> Result<()> {
 
 /// Dropout is active only in training. An image gives the same result alone and in a batch.
 #[test]
-fn modes_and_batches_change_what_they_should() -> Result<()> {
+fn dropout_acts_only_in_training_and_images_are_independent() -> Result<()> {
     let pixels = images(DType::F32)?;
     let (tiny, _) = tiny(false, DType::F32)?;
     let builder = ParameterBuilder::new(5, Vec::new(), DType::F32, &Device::Cpu);
@@ -185,20 +185,20 @@ fn modes_and_batches_change_what_they_should() -> Result<()> {
     let run = |vit: &ViT, pixels: &Tensor, mode: Mode| -> Result<Vec<f32>> {
         values(&vit.forward(pixels, None, &mode)?.patch_tokens)
     };
-    let wanted = run(&tiny, &pixels, Mode::evaluate())?;
-    assert_eq!(run(&vit, &pixels, Mode::evaluate())?, wanted);
-    assert_eq!(run(&vit, &pixels, Mode::inference())?, wanted);
+    let expected = run(&tiny, &pixels, Mode::evaluate())?;
+    assert_eq!(run(&vit, &pixels, Mode::evaluate())?, expected);
+    assert_eq!(run(&vit, &pixels, Mode::inference())?, expected);
     let trained = run(&vit, &pixels, Mode::train(1))?;
-    assert_ne!(trained, wanted);
+    assert_ne!(trained, expected);
     assert_ne!(trained, run(&vit, &pixels, Mode::train(2))?);
     assert_eq!(trained, run(&vit, &pixels, Mode::train(1))?);
     let second = run(&vit, &pixels.narrow(0, 1, 1)?, Mode::evaluate())?;
-    assert!(relative_difference(&second, &wanted[second.len()..]) < 1e-6);
+    assert!(relative_difference(&second, &expected[second.len()..]) < 1e-6);
     Ok(())
 }
 
 #[test]
-fn pictures_of_another_shape_are_refused() -> Result<()> {
+fn images_of_another_shape_are_refused() -> Result<()> {
     let (vit, _) = load("vit", DType::F32)?;
     for shape in [&[2, 3, 12, 11][..], &[2, 1, 12, 12], &[0, 3, 12, 12], &[3, 12, 12], &[12]] {
         let pixels = Tensor::zeros(shape, DType::F32, &Device::Cpu)?;
@@ -210,7 +210,7 @@ fn pictures_of_another_shape_are_refused() -> Result<()> {
 
 /// Weights with a class token cannot be loaded into a model without one.
 #[test]
-fn weights_of_another_form_are_refused() -> Result<()> {
+fn weights_of_another_shape_are_refused() -> Result<()> {
     let config =
         ViTConfig { class_token: false, ..ViTConfig::read(&fixture("vit", "config.json"))? };
     let weights = Weights::open(&fixture("vit", "model.safetensors"))?;
@@ -222,7 +222,7 @@ fn weights_of_another_form_are_refused() -> Result<()> {
 
 /// The counts come from `transformers`, printed by the script that creates the fixtures.
 #[test]
-fn published_sizes_have_the_published_parameters() -> Result<()> {
+fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     for (config, parameters, patches) in [
         (ViTConfig::base_16(), 85_798_656, 196),
         (ViTConfig::large_16(), 303_301_632, 196),
@@ -232,9 +232,9 @@ fn published_sizes_have_the_published_parameters() -> Result<()> {
         config.validate()?;
         assert_eq!((config.num_parameters(), config.num_patches()), (parameters, patches));
         // The class token and its position.
-        let of_class_token = 2 * config.hidden_size;
+        let class_token_values = 2 * config.hidden_size;
         let reveal = ViTConfig { class_token: false, ..config };
-        assert_eq!(reveal.num_parameters(), parameters - of_class_token);
+        assert_eq!(reveal.num_parameters(), parameters - class_token_values);
     }
     for name in MODELS {
         let (vit, parameters) = load(name, DType::F32)?;
@@ -245,7 +245,7 @@ fn published_sizes_have_the_published_parameters() -> Result<()> {
 
 /// With a convolutional stem, the number of states is equal, and every parameter has a gradient.
 #[test]
-fn a_stem_of_convolutions_makes_patches() -> Result<()> {
+fn a_convolution_stem_computes_patches() -> Result<()> {
     let config = ViTConfig {
         image_size: 16,
         patch_size: 8,
@@ -283,10 +283,10 @@ fn a_stem_of_convolutions_makes_patches() -> Result<()> {
 }
 
 #[test]
-fn configurations_that_cannot_be_built_are_refused() {
+fn invalid_configurations_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
-    for (text, wanted) in [
+    for (text, expected) in [
         (r#"{"hidden_size": 8}"#, "model_type"),
         (r#"{"model_type": "clip"}"#, "model_type `clip` is not `vit`"),
         (r#"{"model_type": "vit", "num_attention_heads": 7}"#, "7 heads"),
@@ -307,7 +307,7 @@ fn configurations_that_cannot_be_built_are_refused() {
     ] {
         std::fs::write(&path, text).expect("a file");
         let error = ViTConfig::read(&path).expect_err(text).to_string();
-        assert!(error.contains(wanted) && error.contains("config.json"), "{error}");
+        assert!(error.contains(expected) && error.contains("config.json"), "{error}");
     }
     std::fs::write(&path, r#"{"model_type": "vit"}"#).expect("a file");
     assert_eq!(ViTConfig::read(&path).expect("the published defaults"), ViTConfig::base_16());

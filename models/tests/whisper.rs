@@ -32,14 +32,14 @@ fn load(dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Whisper, Parameter
 }
 
 /// The inputs of the reference.
-struct Given {
+struct Example {
     tensors: HashMap<String, Tensor>,
     lengths: Vec<usize>,
     read: PackedTokens,
     written: Vec<u32>,
 }
 
-fn given() -> Result<Given> {
+fn example() -> Result<Example> {
     let tensors = expected("whisper")?;
     let list =
         |name: &str| Ok::<_, ModelError>(tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>()?);
@@ -47,7 +47,7 @@ fn given() -> Result<Given> {
     let texts = [list("text.0")?, list("text.1")?];
     let read = PackedTokens::new(&texts.each_ref().map(|text| &text[..text.len() - 1]));
     let written = texts.iter().flat_map(|text| text[1..].to_vec()).collect();
-    Ok(Given { tensors, lengths, read, written })
+    Ok(Example { tensors, lengths, read, written })
 }
 
 /// Returns the mean of `-log p` of the next tokens.
@@ -57,39 +57,40 @@ fn mean_loss(logits: &Tensor, written: &[u32]) -> Result<Tensor> {
     Ok(cross_entropy(logits, options)?.mean_all()?)
 }
 
-fn frames(given: &Given, dtype: DType) -> Result<Var> {
-    Ok(Var::from_tensor(&given.tensors["frames"].to_dtype(dtype)?)?)
+fn frames(example: &Example, dtype: DType) -> Result<Var> {
+    Ok(Var::from_tensor(&example.tensors["frames"].to_dtype(dtype)?)?)
 }
 
 #[test]
-fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
-    let given = given()?;
+fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
+    let example = example()?;
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
         let (whisper, builder) = load(dtype, Vec::new())?;
         let parameters: Parameters = builder.finish()?;
-        let frames = frames(&given, dtype)?;
+        let frames = frames(&example, dtype)?;
         let mode = Mode::evaluate();
-        let audio = whisper.encode(frames.as_tensor(), &given.lengths, &mode)?;
+        let audio = whisper.encode(frames.as_tensor(), &example.lengths, &mode)?;
         assert_eq!(audio.lengths, [12, 7]);
-        assert_output(("whisper", "states"), &audio.states, &given.tensors, tolerance)?;
-        let logits = whisper.decode(&given.read, &audio, &mode)?;
-        assert_output(("whisper", "logits"), &logits, &given.tensors, tolerance)?;
-        let loss = mean_loss(&logits, &given.written)?;
-        let want = given.tensors["loss"].to_vec1::<f32>()?[0];
+        assert_output(("whisper", "states"), &audio.states, &example.tensors, tolerance)?;
+        let logits = whisper.decode(&example.read, &audio, &mode)?;
+        assert_output(("whisper", "logits"), &logits, &example.tensors, tolerance)?;
+        let loss = mean_loss(&logits, &example.written)?;
+        let expected = example.tensors["loss"].to_vec1::<f32>()?[0];
         let found = values(&loss)?[0];
-        assert!((found - want).abs() < 1e-4 * want, "{found}, {want}");
-        let of_frames = loss.backward()?;
-        let of_frames = of_frames.get(frames.as_tensor()).expect("a gradient of the frames");
-        let want = values(&given.tensors["frames_gradient"])?;
-        assert!(relative_difference(&values(of_frames)?, &want) < tolerance, "{dtype:?}");
-        assert_gradients("whisper", &loss, &parameters, &given.tensors, tolerance)?;
+        assert!((found - expected).abs() < 1e-4 * expected, "{found}, {expected}");
+        let frames_gradient = loss.backward()?;
+        let frames_gradient =
+            frames_gradient.get(frames.as_tensor()).expect("a gradient of the frames");
+        let expected = values(&example.tensors["frames_gradient"])?;
+        assert!(relative_difference(&values(frames_gradient)?, &expected) < tolerance, "{dtype:?}");
+        assert_gradients("whisper", &loss, &parameters, &example.tensors, tolerance)?;
     }
     Ok(())
 }
 
 /// A fresh model has the same sinusoids as published models.
 #[test]
-fn fresh_positions_are_the_published_sinusoids() -> Result<()> {
+fn fresh_positions_equal_the_published_sinusoids() -> Result<()> {
     let table = |builder: &ParameterBuilder| -> Result<Vec<f32>> {
         let parameters = builder.finish()?;
         parameters.get("model.encoder.embed_positions.weight").expect("positions").to_vec()
@@ -97,19 +98,19 @@ fn fresh_positions_are_the_published_sinusoids() -> Result<()> {
     let config = WhisperConfig::read(&fixture("whisper", "config.json"))?;
     let fresh = ParameterBuilder::on_cpu(1);
     Whisper::new(&config, &fresh)?;
-    let made = table(&fresh)?;
+    let computed = table(&fresh)?;
     let step = 10_000f64.ln() / 7.0;
-    for (i, value) in made.iter().enumerate() {
+    for (i, value) in computed.iter().enumerate() {
         let (position, channel) = ((i / 16) as f64, i % 16);
         let angle = position * (-step * (channel % 8) as f64).exp();
-        let want = if channel < 8 { angle.sin() } else { angle.cos() };
-        assert!((f64::from(*value) - want).abs() < 1e-6);
+        let expected = if channel < 8 { angle.sin() } else { angle.cos() };
+        assert!((f64::from(*value) - expected).abs() < 1e-6);
     }
     Ok(())
 }
 
 #[test]
-fn frames_are_those_of_the_reference() -> Result<()> {
+fn frames_equal_the_reference() -> Result<()> {
     let tensors = candle_core::safetensors::load(fixture("", "log_mel.safetensors"), &Device::Cpu)?;
     let samples: Vec<f32> = tensors["samples"]
         .to_dtype(DType::F32)?
@@ -120,14 +121,14 @@ fn frames_are_those_of_the_reference() -> Result<()> {
     for bands in [80, 128] {
         let mel = LogMel::whisper(bands)?;
         for (what, length) in [("alone", 0), ("padded", 480_000)] {
-            let made = mel.frames(&samples, length);
-            let want = tensors[&format!("{what}.{bands}")].to_vec2::<f32>()?;
-            for (i, want) in want.iter().enumerate() {
-                let row = &made.values[3 * i * bands..][..bands];
-                for (found, want) in row.iter().zip(want) {
+            let computed = mel.frames(&samples, length);
+            let expected = tensors[&format!("{what}.{bands}")].to_vec2::<f32>()?;
+            for (i, expected) in expected.iter().enumerate() {
+                let row = &computed.values[3 * i * bands..][..bands];
+                for (found, expected) in row.iter().zip(expected) {
                     assert!(
-                        (found - want).abs() < 1e-4,
-                        "{what} {bands}, frame {}: {found}, {want}",
+                        (found - expected).abs() < 1e-4,
+                        "{what} {bands}, frame {}: {found}, {expected}",
                         3 * i
                     );
                 }
@@ -139,23 +140,27 @@ fn frames_are_those_of_the_reference() -> Result<()> {
 
 /// The published filters, if the data are available.
 #[test]
-fn filters_are_the_published_ones() -> Result<()> {
+fn filters_equal_the_published_filters() -> Result<()> {
     let Some(data) = std::env::var_os("ENGRAM_DATA") else {
         eprintln!("SKIPPED: ENGRAM_DATA is not set");
         return Ok(());
     };
     let path = PathBuf::from(data).join("speech/mel_filters.safetensors");
     if !path.exists() {
-        eprintln!("SKIPPED: {} is not there", path.display());
+        eprintln!("SKIPPED: {} is missing", path.display());
         return Ok(());
     }
     let published = candle_core::safetensors::load(path, &Device::Cpu)?;
     for bands in [80, 128] {
-        let want = published[&format!("mel_{bands}")].to_vec2::<f32>()?;
-        for (band, want) in want.iter().enumerate() {
+        let expected = published[&format!("mel_{bands}")].to_vec2::<f32>()?;
+        for (band, expected) in expected.iter().enumerate() {
             let found = LogMel::whisper(bands)?.filter(band);
-            for (i, want) in want.iter().enumerate() {
-                assert!((found[i] - want).abs() < 1e-8, "band {band} at {i}: {}, {want}", found[i]);
+            for (i, expected) in expected.iter().enumerate() {
+                assert!(
+                    (found[i] - expected).abs() < 1e-8,
+                    "band {band} at {i}: {}, {expected}",
+                    found[i]
+                );
             }
         }
     }
@@ -189,11 +194,11 @@ fn rules() -> DecodingRules {
 /// Each token is the argmax among the allowed tokens, by the decoder without a cache. The text of a
 /// clip does not depend on the rest of the batch.
 #[test]
-fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
-    let given = given()?;
+fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
+    let example = example()?;
     let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
-    let frames = given.tensors["frames"].clone();
-    let audio = whisper.encode(&frames, &given.lengths, &Mode::inference())?;
+    let frames = example.tensors["frames"].clone();
+    let audio = whisper.encode(&frames, &example.lengths, &Mode::inference())?;
     let prompt = [2, 3];
     let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
     let transcripts = whisper.decoder().generate(&audio, &prompt, &rules(), &options)?;
@@ -223,8 +228,8 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
             let best = (0..40).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap_or(0);
             if i < [5, 7][clip] {
                 assert_eq!(best as u32, *token, "clip {clip}, token {i}");
-                let wanted = softmax(&row, best).ln();
-                assert!((transcript.generated.log_probabilities[i] - wanted).abs() < 1e-4);
+                let expected = softmax(&row, best).ln();
+                assert!((transcript.generated.log_probabilities[i] - expected).abs() < 1e-4);
             } else {
                 assert_eq!((*token, i), (1, [5, 7][clip]), "a text of {i} tokens is ended");
             }
@@ -244,7 +249,7 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
 }
 
 #[test]
-fn what_the_model_cannot_take_is_refused() -> Result<()> {
+fn invalid_inputs_are_refused() -> Result<()> {
     let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
     let mode = Mode::inference();
     let frames = Tensor::zeros((26, 6), DType::F32, &Device::Cpu)?;
@@ -271,7 +276,7 @@ fn what_the_model_cannot_take_is_refused() -> Result<()> {
 /// The published counts: `model.num_parameters()` of `transformers` with the published
 /// configurations.
 #[test]
-fn published_sizes_have_the_published_numbers_of_parameters() -> Result<()> {
+fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     for (config, count) in [
         (WhisperConfig::tiny_en(), 37_760_256),
         (WhisperConfig::tiny(), 37_760_640),
@@ -292,12 +297,12 @@ fn published_sizes_have_the_published_numbers_of_parameters() -> Result<()> {
 /// blocks.
 fn adapted_loss(
     whisper: &Whisper,
-    given: &Given,
+    example: &Example,
     (token, adapters): (&Tensor, &[Adapters; 2]),
 ) -> Result<Tensor> {
     let mode = Mode::evaluate();
-    let frames = given.tensors["frames"].to_dtype(token.dtype())?;
-    let own = whisper.encoder().embed(&frames, &given.lengths)?;
+    let frames = example.tensors["frames"].to_dtype(token.dtype())?;
+    let own = whisper.encoder().embed(&frames, &example.lengths)?;
     let (mut rows, mut start) = (Vec::new(), 0);
     for length in &own.lengths {
         rows.push(token.clone());
@@ -307,15 +312,15 @@ fn adapted_loss(
     let lengths = own.lengths.iter().map(|length| length + 1).collect();
     let with_token = AudioStates { states: Tensor::cat(&rows, 0)?, lengths };
     let audio = whisper.encoder().forward(with_token, &adapters[0], &mode)?;
-    let logits = whisper.decoder().forward(&given.read, &audio, &adapters[1], &mode)?;
-    mean_loss(&logits, &given.written)
+    let logits = whisper.decoder().forward(&example.read, &audio, &adapters[1], &mode)?;
+    mean_loss(&logits, &example.written)
 }
 
 /// AVFormer's training: all published parameters are frozen. The gradients of inserted tokens and
 /// adapters match central differences.
 #[test]
 fn gradients_pass_through_the_frozen_model() -> Result<()> {
-    let given = given()?;
+    let example = example()?;
     for dtype in [DType::F64, DType::F32] {
         let groups = vec![ParameterGroup { pattern: "model.**".into(), rate: 0.0 }];
         let (whisper, builder) = load(dtype, groups)?;
@@ -327,11 +332,11 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         let list: Vec<f32> = (0..16).map(|i| (i as f32 * 1.7).sin()).collect();
         let token = Tensor::from_vec(list, (1, 16), &Device::Cpu)?.to_dtype(dtype)?;
         let token = Var::from_tensor(&token)?;
-        let loss = |token: &Tensor| adapted_loss(&whisper, &given, (token, &adapters));
+        let loss = |token: &Tensor| adapted_loss(&whisper, &example, (token, &adapters));
         // Fresh adapters do not change the output.
-        let frames = given.tensors["frames"].to_dtype(dtype)?;
-        let plain = whisper.encode(&frames, &given.lengths, &Mode::evaluate())?;
-        let embedded = whisper.encoder().embed(&frames, &given.lengths)?;
+        let frames = example.tensors["frames"].to_dtype(dtype)?;
+        let plain = whisper.encode(&frames, &example.lengths, &Mode::evaluate())?;
+        let embedded = whisper.encoder().embed(&frames, &example.lengths)?;
         let adapted = whisper.encoder().forward(embedded, &adapters[0], &Mode::evaluate())?;
         assert_eq!(values(&plain.states)?, values(&adapted.states)?);
         assert!(whisper.encoder().forward(plain, &adapters[1], &Mode::evaluate()).is_err());
@@ -364,15 +369,15 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
 
 /// The published tiny.en, if its folder is available (`tests/fetch_weights.sh`).
 #[test]
-fn tiny_en_has_the_states_and_logits_of_the_reference() -> Result<()> {
+fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
     let folders = ["ENGRAM_WHISPER", "ENGRAM_DATA"].map(std::env::var_os);
     let [Some(weights), Some(data)] = folders else {
         eprintln!("SKIPPED: ENGRAM_WHISPER or ENGRAM_DATA is not set");
         return Ok(());
     };
-    let sound = PathBuf::from(data).join("speech/wav16k/jfk.wav");
-    if !sound.exists() {
-        eprintln!("SKIPPED: {} is not there", sound.display());
+    let recording = PathBuf::from(data).join("speech/wav16k/jfk.wav");
+    if !recording.exists() {
+        eprintln!("SKIPPED: {} is missing", recording.display());
         return Ok(());
     }
     let published = PublishedWhisper::read_ctranslate2(&PathBuf::from(weights))?;
@@ -382,12 +387,12 @@ fn tiny_en_has_the_states_and_logits_of_the_reference() -> Result<()> {
         ParameterBuilder::new(0, vec![ParameterGroup::all_frozen()], DType::F32, &Device::Cpu);
     let whisper = Whisper::load(folder.path(), &builder)?;
     // The header of this file is 44 bytes long.
-    let bytes = std::fs::read(&sound).expect("sound");
+    let bytes = std::fs::read(&recording).expect("a recording");
     let pairs = bytes[44..].chunks_exact(2);
     let samples: Vec<f32> =
         pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
-    let made = LogMel::whisper(80)?.frames(&samples, whisper.config().max_samples());
-    let frames = Tensor::from_vec(made.values, (3000, 80), &Device::Cpu)?;
+    let computed = LogMel::whisper(80)?.frames(&samples, whisper.config().max_samples());
+    let frames = Tensor::from_vec(computed.values, (3000, 80), &Device::Cpu)?;
     let path = fixture("", "whisper_tiny_en.safetensors");
     let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
     let every = |tensor: &Tensor, step: u32| {

@@ -26,13 +26,14 @@ fn tensors(file: &str) -> Result<HashMap<String, Tensor>> {
 }
 
 /// Returns the largest difference, relative to the largest expected value.
-fn relative_difference(found: &[f32], wanted: &[f32]) -> f32 {
-    assert_eq!(found.len(), wanted.len());
+fn relative_difference(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
     let largest = |values: &mut dyn Iterator<Item = f32>| {
         values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
     };
-    let far = largest(&mut found.iter().zip(wanted).map(|(found, wanted)| found - wanted));
-    far / largest(&mut wanted.iter().copied())
+    let difference =
+        largest(&mut found.iter().zip(expected).map(|(found, expected)| found - expected));
+    difference / largest(&mut expected.iter().copied())
 }
 
 fn load(dtype: DType) -> Result<(Whisper, AudioStates)> {
@@ -50,17 +51,17 @@ fn integers(tensors: &HashMap<String, Tensor>, name: &str) -> Result<Vec<u32>> {
 }
 
 /// The inputs and outputs of the reference.
-struct Given {
+struct Example {
     tensors: HashMap<String, Tensor>,
     heads: Vec<[usize; 2]>,
     prompt: Vec<u32>,
     texts: [Vec<u32>; 2],
 }
 
-fn given() -> Result<Given> {
+fn example() -> Result<Example> {
     let tensors = tensors("alignment.safetensors")?;
     let heads = integers(&tensors, "heads")?;
-    Ok(Given {
+    Ok(Example {
         heads: heads.chunks(2).map(|head| [head[0] as usize, head[1] as usize]).collect(),
         prompt: integers(&tensors, "prompt")?,
         texts: [integers(&tensors, "text.0")?, integers(&tensors, "text.1")?],
@@ -68,37 +69,39 @@ fn given() -> Result<Given> {
     })
 }
 
-fn assert_is(name: &str, found: &Alignment, given: &Given, tolerance: f32) -> Result<()> {
-    let of = |what: &str| Ok::<_, ModelError>(given.tensors[&format!("{what}.{name}")].clone());
+fn assert_is(name: &str, found: &Alignment, example: &Example, tolerance: f32) -> Result<()> {
+    let expected_tensor =
+        |what: &str| Ok::<_, ModelError>(example.tensors[&format!("{what}.{name}")].clone());
     let starts: Vec<u32> = found.starts.iter().map(|start| *start as u32).collect();
-    assert_eq!(starts, integers(&given.tensors, &format!("starts.{name}"))?);
+    assert_eq!(starts, integers(&example.tensors, &format!("starts.{name}"))?);
     let floats = |tensor: Tensor| -> Result<Vec<f32>> {
         Ok(tensor.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?)
     };
     let weights: Vec<f32> = found.weights.iter().map(|weight| *weight as f32).collect();
-    let far = relative_difference(&weights, &floats(of("weights")?)?);
-    assert!(far < tolerance, "text {name}: weights are off by {far:.1e}");
-    let far = relative_difference(&found.probabilities, &floats(of("probabilities")?)?);
-    assert!(far < tolerance, "text {name}: probabilities are off by {far:.1e}");
+    let difference = relative_difference(&weights, &floats(expected_tensor("weights")?)?);
+    assert!(difference < tolerance, "text {name}: weights are off by {difference:.1e}");
+    let difference =
+        relative_difference(&found.probabilities, &floats(expected_tensor("probabilities")?)?);
+    assert!(difference < tolerance, "text {name}: probabilities are off by {difference:.1e}");
     Ok(())
 }
 
 #[test]
-fn tokens_begin_where_the_reference_has_them() -> Result<()> {
-    let given = given()?;
+fn token_times_equal_the_reference() -> Result<()> {
+    let example = example()?;
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
         let (whisper, audio) = load(dtype)?;
-        let heads = AlignmentHeads::new(&given.heads, whisper.config())?;
+        let heads = AlignmentHeads::new(&example.heads, whisper.config())?;
         let texts = [
-            AlignmentText { tokens: &given.texts[0], num_states: 10 },
-            AlignmentText { tokens: &given.texts[1], num_states: 7 },
+            AlignmentText { tokens: &example.texts[0], num_states: 10 },
+            AlignmentText { tokens: &example.texts[1], num_states: 7 },
         ];
         let align = |audio: &AudioStates, texts: &[AlignmentText<'_>]| {
-            whisper.decoder().align(audio, texts, (&given.prompt, END), &heads)
+            whisper.decoder().align(audio, texts, (&example.prompt, END), &heads)
         };
         let found = align(&audio, &texts)?;
-        assert_is("0", &found[0], &given, tolerance)?;
-        assert_is("1", &found[1], &given, tolerance)?;
+        assert_is("0", &found[0], &example, tolerance)?;
+        assert_is("1", &found[1], &example, tolerance)?;
         // An empty text gives an empty alignment and does not affect other clips. Surplus states
         // are ignored.
         let states = 9;
@@ -106,13 +109,13 @@ fn tokens_begin_where_the_reference_has_them() -> Result<()> {
             &audio,
             &[
                 AlignmentText { tokens: &[], num_states: states },
-                AlignmentText { tokens: &given.texts[1], num_states: states },
+                AlignmentText { tokens: &example.texts[1], num_states: states },
             ],
         )?;
         assert_eq!(found[0], Alignment::default());
-        assert_is("1", &found[1], &given, tolerance)?;
-        let nothing = AlignmentText { tokens: &[], num_states: states };
-        assert!(align(&audio, &[nothing; 2])?.iter().all(|found| *found == Alignment::default()));
+        assert_is("1", &found[1], &example, tolerance)?;
+        let empty = AlignmentText { tokens: &[], num_states: states };
+        assert!(align(&audio, &[empty; 2])?.iter().all(|found| *found == Alignment::default()));
     }
     Ok(())
 }
@@ -120,7 +123,7 @@ fn tokens_begin_where_the_reference_has_them() -> Result<()> {
 /// More tokens than states, a single state, and no position left for the end token.
 #[test]
 fn short_clips_and_long_texts_have_times() -> Result<()> {
-    let (given, (whisper, audio)) = (given()?, load(DType::F32)?);
+    let (example, (whisper, audio)) = (example()?, load(DType::F32)?);
     // Without named heads, the upper half of the layers is used.
     let heads = AlignmentHeads::new(&[], whisper.config())?;
     let upper: Vec<[usize; 2]> = (1..3).flat_map(|layer| (0..4).map(move |i| [layer, i])).collect();
@@ -131,7 +134,7 @@ fn short_clips_and_long_texts_have_times() -> Result<()> {
             AlignmentText { tokens: &text, num_states: states },
             AlignmentText { tokens: &text[..5], num_states: states },
         ];
-        let prompt = (given.prompt.as_slice(), END);
+        let prompt = (example.prompt.as_slice(), END);
         for (text, found) in
             texts.iter().zip(whisper.decoder().align(&audio, &texts, prompt, &heads)?)
         {
@@ -146,9 +149,9 @@ fn short_clips_and_long_texts_have_times() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_aligned_is_refused() -> Result<()> {
-    let (given, (whisper, audio)) = (given()?, load(DType::F32)?);
-    let heads = AlignmentHeads::new(&given.heads, whisper.config())?;
+fn invalid_alignment_inputs_are_refused() -> Result<()> {
+    let (example, (whisper, audio)) = (example()?, load(DType::F32)?);
+    let heads = AlignmentHeads::new(&example.heads, whisper.config())?;
     let refused = |texts: &[&[u32]], prompt: &[u32]| {
         let texts: Vec<AlignmentText<'_>> =
             texts.iter().map(|text| AlignmentText { tokens: text, num_states: 5 }).collect();

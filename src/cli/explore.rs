@@ -82,9 +82,9 @@ impl Explore {
             anyhow::bail!("no readable run or memory was found");
         }
         output::note(&format!("{} runs, {} memories", runs.len(), memories.len()), false);
-        let (answerers, recognisers) = (LazyRuns::of(&runs), LazyRuns::of(&runs));
+        let (answerers, asr_models) = (LazyRuns::of(&runs), LazyRuns::of(&runs));
         let budget = Budget::new();
-        serve(Explored { runs, memories, answerers, recognisers, budget }, self.port)?;
+        serve(Explored { runs, memories, answerers, asr_models, budget }, self.port)?;
         Ok(Outcome::Done)
     }
 }

@@ -57,19 +57,19 @@ impl GridCommand {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::watch(None)?;
-        interrupt.finish(self.make(interrupt.stop()))
+        interrupt.finish(self.train(interrupt.stop()))
     }
 
-    fn make(&self, stop: Stop) -> anyhow::Result<Outcome> {
+    fn train(&self, stop: Stop) -> anyhow::Result<Outcome> {
         let mut grid = Grid::load(&self.file)?;
         if !self.configurations.is_empty() {
-            let known: Vec<&str> =
+            let names: Vec<&str> =
                 grid.configurations().iter().map(|one| one.name.as_str()).collect();
             if let Some(name) =
-                self.configurations.iter().find(|name| !known.contains(&name.as_str()))
+                self.configurations.iter().find(|name| !names.contains(&name.as_str()))
             {
-                let (file, known) = (self.file.display(), known.join(", "));
-                anyhow::bail!("{file}: has no configuration `{name}`; it has {known}");
+                let (file, names) = (self.file.display(), names.join(", "));
+                anyhow::bail!("{file}: has no configuration `{name}`; it has {names}");
             }
             grid = grid.select(&self.configurations.iter().map(String::as_str).collect::<Vec<_>>());
         }

@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use super::{Outcome, output};
 
 /// Time that a run has to end by itself after it has saved its steps.
-const PATIENCE: Duration = Duration::from_secs(2);
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// Interval between checks whether the run has saved its steps.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -42,7 +42,7 @@ impl Interrupt {
         let command = own_command(run.is_some());
         let this =
             Self { stop: Stop::default(), signal: Arc::default(), resume: Resume { run, command } };
-        let signals = watched();
+        let signals = watched_signals();
         let second = Arc::new(AtomicBool::new(false));
         for signal in &signals {
             let failed = "cannot register a signal handler";
@@ -52,11 +52,11 @@ impl Interrupt {
                 .context(failed)?;
             signal_hook::flag::register(*signal, Arc::clone(&second)).context(failed)?;
         }
-        let mut arriving = Signals::new(&signals).context("cannot watch for signals")?;
+        let mut incoming = Signals::new(&signals).context("cannot watch for signals")?;
         let (stop, first, resume) =
             (this.stop.clone(), Arc::clone(&this.signal), this.resume.clone());
         thread::spawn(move || {
-            let Some(signal) = arriving.forever().next() else { return };
+            let Some(signal) = incoming.forever().next() else { return };
             first.store(signal, Ordering::SeqCst);
             stop.request();
             if stop.has_unsaved() {
@@ -67,7 +67,7 @@ impl Interrupt {
                 while stop.has_unsaved() {
                     thread::sleep(POLL);
                 }
-                thread::sleep(PATIENCE);
+                thread::sleep(GRACE_PERIOD);
             }
             // All steps are saved, so exiting here loses nothing.
             output::note(&resume.message(), false);
@@ -121,7 +121,7 @@ fn exit_code(signal: i32) -> u8 {
 }
 
 /// The signals that end a command, except the signals that the caller ignores (as with `nohup`).
-fn watched() -> Vec<i32> {
+fn watched_signals() -> Vec<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_back_by_a_shell() {
+    fn a_shell_restores_quoted_words() {
         assert_eq!(quoted("runs/r-1"), "runs/r-1");
         assert_eq!(quoted("phase.0.name=it's"), r"'phase.0.name=it'\''s'");
         assert_eq!(quoted("start.parameters=[\"a.**\"]"), "'start.parameters=[\"a.**\"]'");

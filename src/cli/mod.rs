@@ -120,7 +120,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     pool.num_threads(cli.threads.map_or(0, usize::from)).build_global()?;
     let trains =
         matches!(cli.command, Command::Train(_) | Command::Grid(_) | Command::Reproduce(_));
-    // A thread inside the pool splits work at less cost than one that waits outside for each
+    // Inside the pool, a thread splits work more cheaply than outside, where it waits for each
     // kernel: steps are a tenth faster. With one thread, joining a refresh would deadlock.
     match trains && rayon::current_num_threads() > 1 {
         true => rayon::scope(|_| cli.command.run()),

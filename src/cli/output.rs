@@ -113,9 +113,9 @@ pub fn write_folder(
     write: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let make = || -> anyhow::Result<()> {
-        let whole = FolderWriter::create(folder)?;
-        write(whole.path())?;
-        Ok(whole.commit()?)
+        let staging = FolderWriter::create(folder)?;
+        write(staging.path())?;
+        Ok(staging.commit()?)
     };
     make().with_context(|| format!("{}: could not be written", folder.display()))
 }

@@ -86,18 +86,18 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     Ok(())
 }
 
-/// Returns an error if `output` would replace one of the files in `named`. These are files that an
-/// input file refers to.
+/// Returns an error if `output` would replace one of the `referenced` files, to which an input file
+/// refers.
 pub(super) fn check_not_overwritten<'a>(
     output: &Path,
-    named: impl IntoIterator<Item = &'a Path>,
+    referenced: impl IntoIterator<Item = &'a Path>,
 ) -> anyhow::Result<()> {
     if output == Path::new(STDOUT) || is_device(output) {
         return Ok(());
     }
     let target = resolved(output);
     let exists = target.exists();
-    for file in named {
+    for file in referenced {
         let read = resolved(file);
         // The frames of a clip may be a folder.
         let is_same =
@@ -117,7 +117,7 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
             let values = matches.try_get_raw(arg.get_id().as_str()).ok().flatten();
             for value in values.into_iter().flatten() {
                 arguments.push(PathArgument {
-                    argument: shown(arg),
+                    argument: argument_name(arg),
                     path: path(value, role, &name),
                     role,
                 });
@@ -139,7 +139,7 @@ fn path(value: &OsStr, role: Role, command: &str) -> PathBuf {
     }
 }
 
-fn shown(arg: &Arg) -> String {
+fn argument_name(arg: &Arg) -> String {
     match arg.get_long() {
         Some(long) => format!("--{long}"),
         None => arg.get_id().as_str().to_uppercase(),
@@ -150,10 +150,10 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new(STDOUT)
 }
 
-/// Returns an error if an output cannot be created at its path, or lies in a run or a memory.
+/// Returns an error if an output cannot be created at its path, or is inside a run or a memory.
 fn check_output(output: &PathArgument) -> anyhow::Result<()> {
     let PathArgument { argument, path, role } = output;
-    let shown = path.display();
+    let display = path.display();
     if matches!(role, Role::OutputFolder | Role::NewFolder) {
         ensure!(
             path.as_os_str() != "-",
@@ -164,11 +164,11 @@ fn check_output(output: &PathArgument) -> anyhow::Result<()> {
         let ends_in_slash = path.as_os_str().as_encoded_bytes().ends_with(b"/");
         ensure!(
             !(is_file && (path.is_dir() || ends_in_slash)),
-            "{shown}: is a folder; name a file for {argument}"
+            "{display}: is a folder; name a file for {argument}"
         );
         ensure!(
             is_file || path.is_dir() || !ends_in_slash,
-            "{shown}: no such folder for {argument}; create it with `mkdir -p`"
+            "{display}: no such folder for {argument}; create it with `mkdir -p`"
         );
         ensure!(
             !path.as_os_str().is_empty(),
@@ -191,7 +191,7 @@ fn check_output(output: &PathArgument) -> anyhow::Result<()> {
     let target = resolved(path);
     if let Some((what, folder)) = containing_run_or_memory(&target, *role == Role::OutputFolder) {
         bail!(
-            "{shown}: {argument} would write into the {what} {}; give another path",
+            "{display}: {argument} would write into the {what} {}; give another path",
             folder.display()
         );
     }

@@ -15,7 +15,7 @@ use clap::Args;
 use engram_data::patent::{
     Labels, PhrasePair, predictions_csv, read_pairs, read_pairs_with_titles,
 };
-use engram_train::encode::PromptChoice;
+use engram_infer::encode::PromptChoice;
 use engram_train::studies::patent::{predict, zero_shot};
 use engram_train::studies::reveal;
 
@@ -119,8 +119,9 @@ impl Predict {
                 (None, None) => anyhow::bail!("give --input or --haystack"),
             };
         }
-        let of_reveal = self.evidence || self.curves || self.memory.is_some() || self.k.is_some();
-        if of_reveal || self.haystack.is_some() {
+        let needs_reveal =
+            self.evidence || self.curves || self.memory.is_some() || self.k.is_some();
+        if needs_reveal || self.haystack.is_some() {
             let reason = "is not a finished REVEAL run, which --haystack, --evidence, --curves, \
                           --memory and -k need";
             let run = self.run.as_deref().unwrap_or(Path::new("")).display();
@@ -134,42 +135,43 @@ impl Predict {
             dash if dash == Path::new("-") => Path::new(paths::STDIN),
             input => input,
         };
-        let rows = match &self.run {
+        let pairs = match &self.run {
             Some(run) => {
                 let titles = predict::titles(run)?;
                 read_pairs_with_titles(input, Labels::Optional, &titles)?
             }
             None => read_pairs(input, Labels::Optional)?,
         };
-        let scores = self.scores(&rows)?;
-        if let Some((row, score)) = rows.iter().zip(&scores).find(|(_, score)| !score.is_finite()) {
-            anyhow::bail!("pair `{}`: the score is {score}; check the model's weights", row.id);
+        let scores = self.scores(&pairs)?;
+        if let Some((pair, score)) = pairs.iter().zip(&scores).find(|(_, score)| !score.is_finite())
+        {
+            anyhow::bail!("pair `{}`: the score is {score}; check the model's weights", pair.id);
         }
-        let bytes = predictions_csv(&rows, &scores);
+        let bytes = predictions_csv(&pairs, &scores);
         output::write_atomic(&self.output, &bytes)?;
         let done = format!("{} scores written to {}", scores.len(), self.output.display());
         output::note(&done, self.quiet);
         Ok(Outcome::Done)
     }
 
-    fn scores(&self, rows: &[PhrasePair]) -> anyhow::Result<Vec<f64>> {
+    fn scores(&self, pairs: &[PhrasePair]) -> anyhow::Result<Vec<f64>> {
         match (&self.run, &self.encoder, &self.vectors) {
             (Some(folder), _, _) => {
-                let work = predict::prediction_work(folder, rows.len())?;
+                let work = predict::prediction_work(folder, pairs.len())?;
                 let bar = output::progress_bar(work, "scores", self.quiet);
-                let scores = predict::predict(folder, rows, &|done| bar.inc(done as u64))?;
+                let scores = predict::predict(folder, pairs, &|done| bar.inc(done as u64))?;
                 bar.finish_and_clear();
                 Ok(scores)
             }
             (None, Some(weights), _) => {
-                let bar = output::progress_bar(rows.len(), "scores", self.quiet);
+                let bar = output::progress_bar(pairs.len(), "scores", self.quiet);
                 let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Default);
                 let count = |done: usize| bar.inc(done as u64);
-                let scores = zero_shot::encoder_cosines(weights, &prompt, rows, &count)?;
+                let scores = zero_shot::encoder_cosines(weights, &prompt, pairs, &count)?;
                 bar.finish_and_clear();
                 Ok(scores)
             }
-            (None, None, Some(file)) => Ok(zero_shot::word_vector_cosines(file, rows)?),
+            (None, None, Some(file)) => Ok(zero_shot::word_vector_cosines(file, pairs)?),
             (None, None, None) => anyhow::bail!("give a run, --encoder or --vectors"),
         }
     }

@@ -62,7 +62,7 @@ impl RecipeCommand {
 /// The schemas of one study, or of all studies if `study` is `None`.
 fn schemas(study: Option<Study>) -> Vec<RecipeSchema> {
     let name = study.and_then(|study| study.to_possible_value());
-    let is_wanted =
+    let is_selected =
         |schema: &RecipeSchema| name.as_ref().is_none_or(|name| name.get_name() == schema.study());
-    recipe_schemas().into_iter().filter(is_wanted).collect()
+    recipe_schemas().into_iter().filter(is_selected).collect()
 }

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use engram_train::{Program, RunOptions, Stop, is_finished};
+use engram_infer::finished_run::is_finished;
+use engram_train::{Program, RunOptions, Stop};
 
 use super::interrupt::Interrupt;
 use super::{Outcome, output};
@@ -54,8 +55,8 @@ pub struct Reproduce {
     #[arg(long, default_value_t = 1, default_value_if("scale", "full", "3"), value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Add the claims that need more training, at the scale of train/recipes/*/ablations.toml,
-    /// whatever --scale is
+    /// Add the claims that need more training, at the scale of train/recipes/*/ablations.toml, for
+    /// any --scale
     #[arg(long)]
     ablations: bool,
     /// A Whisper model, used as AVFormer's frozen ASR model in addition to the Conformer:
@@ -85,7 +86,7 @@ pub struct Reproduce {
     /// Use runs in the folder that another build of this program trained, and note it in the report
     #[arg(long)]
     reuse: bool,
-    /// Show no progress
+    /// Hide progress
     #[arg(long)]
     quiet: bool,
     /// Print the report as JSON
@@ -122,14 +123,14 @@ impl Reproduce {
     pub fn run(mut self) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::watch(None)?;
         self.stop = interrupt.stop();
-        interrupt.finish(self.make())
+        interrupt.finish(self.measure())
     }
 
-    fn make(mut self) -> anyhow::Result<Outcome> {
+    fn measure(mut self) -> anyhow::Result<Outcome> {
         let started = Instant::now();
         self.ablations |= self.scale == Scale::Full;
-        self.check_given()?;
-        let _claimed = self.claim_folder()?;
+        self.check_inputs()?;
+        let _lock = self.lock_folder()?;
         let (mut claims, mut notes) = (Vec::new(), Vec::new());
         if self.includes_study(StudyName::Patent) {
             claims.extend(self.patent(&mut notes)?);
@@ -206,8 +207,8 @@ impl Reproduce {
         format!("engram reproduce --claim {id} --scale {scale} --seeds {seeds}{more}")
     }
 
-    fn tell(&self, what: &str) {
-        output::note(what, self.quiet);
+    fn note(&self, text: &str) {
+        output::note(text, self.quiet);
     }
 
     fn is_smoke(&self) -> bool {

@@ -64,8 +64,8 @@ fn pages(command: &clap::Command) -> anyhow::Result<Vec<(String, String)>> {
     // Examples and tables follow a command's options: keep their line breaks.
     let roff = String::from_utf8(roff)?.replace(".SH EXTRA\n", ".SH EXAMPLES\n.nf\n");
     let mut all = vec![(page.get_filename(), roff)];
-    for below in command.get_subcommands() {
-        all.extend(pages(below)?);
+    for subcommand in command.get_subcommands() {
+        all.extend(pages(subcommand)?);
     }
     Ok(all)
 }

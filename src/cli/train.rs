@@ -88,14 +88,14 @@ impl Train {
 
     fn train(&self, stop: Stop) -> anyhow::Result<Outcome> {
         let mut set = self.set.clone();
-        if let Some(what) = self.on_error {
+        if let Some(action) = self.on_error {
             anyhow::ensure!(
                 matches!(self.study, Study::Avformer),
                 "--on-error is only for avformer; leave it out"
             );
             set.push(format!(
                 "data.on_error={}",
-                if what == OnError::Skip { "skip" } else { "stop" }
+                if action == OnError::Skip { "skip" } else { "stop" }
             ));
         }
         let options = RecipeOptions { tiny: self.tiny, set };
@@ -137,10 +137,10 @@ impl Train {
                 summary.map(|summary| (self.show(&summary, tables::clip), summary.check_failures))
             }
         };
-        let Some((shown, failures)) = summary else {
+        let Some((printed, failures)) = summary else {
             return Ok(Outcome::CheckFailed);
         };
-        shown?;
+        printed?;
         Ok(if failures.is_empty() { Outcome::Done } else { Outcome::CheckFailed })
     }
 

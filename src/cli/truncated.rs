@@ -28,11 +28,11 @@ extern "C" fn end(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: `si_addr` is the address of the failed read. `write` and `_exit` are
     // async-signal-safe.
     unsafe {
-        let named = match path_at((*info).si_addr() as usize, &mut path) {
+        let file_name = match path_at((*info).si_addr() as usize, &mut path) {
             Some(length) => &path[..length],
             None => b"a weights or data file".as_slice(),
         };
-        for part in [b"error: ".as_slice(), named, REMEDY] {
+        for part in [b"error: ".as_slice(), file_name, REMEDY] {
             libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len());
         }
         libc::_exit(2);

@@ -33,26 +33,26 @@ impl<'a> Axis<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scale {
     /// The range; in decimal logarithms on a logarithmic axis.
-    places: Range<f64>,
+    bounds: Range<f64>,
     logarithmic: bool,
 }
 
 impl Scale {
     pub(super) fn new(axis: Axis<'_>, numbers: impl Iterator<Item = f64>) -> Self {
         let logarithmic = axis.logarithmic;
-        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for number in numbers {
-            let place = if logarithmic { number.log10() } else { number };
-            (least, most) = (least.min(place), most.max(place));
+            let position = if logarithmic { number.log10() } else { number };
+            (low, high) = (low.min(position), high.max(position));
         }
-        let margin = (0.05 * (most - least)).max(0.01);
-        Self { places: least - margin..most + margin, logarithmic }
+        let margin = (0.05 * (high - low)).max(0.01);
+        Self { bounds: low - margin..high + margin, logarithmic }
     }
 
     /// 1, 2 and 5 times each power of ten, or only the powers of ten if those are too many.
     fn ratios(&self) -> Vec<f64> {
-        let powers = self.places.start.floor() as i32..=self.places.end.ceil() as i32;
-        let within = |number: &f64| self.places.contains(&number.log10());
+        let powers = self.bounds.start.floor() as i32..=self.bounds.end.ceil() as i32;
+        let within = |number: &f64| self.bounds.contains(&number.log10());
         let all = |of: &[f64]| -> Vec<f64> {
             let numbers =
                 powers.clone().flat_map(|power| of.iter().map(move |one| one * 10f64.powi(power)));
@@ -68,27 +68,27 @@ impl Ranged for Scale {
     type ValueType = f64;
 
     fn map(&self, number: &f64, limit: (i32, i32)) -> i32 {
-        let place = if self.logarithmic { number.log10() } else { *number };
-        RangedCoordf64::from(self.places.clone()).map(&place, limit)
+        let position = if self.logarithmic { number.log10() } else { *number };
+        RangedCoordf64::from(self.bounds.clone()).map(&position, limit)
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
         match self.logarithmic {
             true => self.ratios(),
-            false => RangedCoordf64::from(self.places.clone()).key_points(hint),
+            false => RangedCoordf64::from(self.bounds.clone()).key_points(hint),
         }
     }
 
     fn range(&self) -> Range<f64> {
-        let number = |place: f64| if self.logarithmic { 10f64.powf(place) } else { place };
-        number(self.places.start)..number(self.places.end)
+        let number = |position: f64| if self.logarithmic { 10f64.powf(position) } else { position };
+        number(self.bounds.start)..number(self.bounds.end)
     }
 }
 
 impl ValueFormatter<f64> for Scale {
     fn format_ext(&self, number: &f64) -> String {
-        let apart = (self.places.end - self.places.start) / LABELS as f64;
-        label(*number, if self.logarithmic { *number } else { apart })
+        let spacing = (self.bounds.end - self.bounds.start) / LABELS as f64;
+        label(*number, if self.logarithmic { *number } else { spacing })
     }
 }
 
@@ -107,15 +107,15 @@ mod tests {
 
     use super::*;
 
-    fn written(axis: Axis<'_>, numbers: [f64; 2]) -> Vec<String> {
+    fn labels(axis: Axis<'_>, numbers: [f64; 2]) -> Vec<String> {
         let scale = Scale::new(axis, numbers.into_iter());
         let points = scale.key_points(BoldPoints(LABELS));
         points.iter().map(|number| scale.format_ext(number)).collect()
     }
 
     #[test]
-    fn numbers_of_an_axis_have_as_many_digits_as_needed() {
-        let linear = |numbers| written(Axis::linear("WER"), numbers);
+    fn tick_labels_have_as_many_digits_as_needed() {
+        let linear = |numbers| labels(Axis::linear("WER"), numbers);
         assert_eq!(linear([0.0, 0.15]), ["0.00", "0.05", "0.10", "0.15"]);
         assert_eq!(linear([-18.0, 1.0]), ["-15", "-10", "-5", "0"]);
         assert_eq!(linear([-0.1, 0.1]), ["-0.10", "-0.05", "0.00", "0.05", "0.10"]);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn logarithmic_axes_have_round_numbers() {
-        let ratios = |numbers| written(Axis::logarithmic("keys"), numbers);
+        let ratios = |numbers| labels(Axis::logarithmic("keys"), numbers);
         assert_eq!(ratios([1.0, 16.0]), ["1", "2", "5", "10"]);
         assert_eq!(ratios([0.15, 1.0]), ["0.2", "0.5", "1"]);
         assert_eq!(ratios([100.0, 1e6]), ["100", "1000", "10000", "100000", "1000000"]);

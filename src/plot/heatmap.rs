@@ -9,7 +9,7 @@ use super::{COLOURS, PlotError, svg};
 /// Width and height of a cell, in pixels.
 const CELL: (i32, i32) = (72, 30);
 /// Width of a letter in the names, in pixels.
-const LETTER: i32 = 7;
+const LETTER_WIDTH: i32 = 7;
 const MARGIN: i32 = 8;
 /// From this shade on, text is white.
 const DARK: f64 = 0.55;
@@ -29,33 +29,37 @@ pub fn draw_heatmap(
         return Err(PlotError(format!("expected {rows} rows of {columns} numbers")));
     }
     let longest = rows.iter().map(|row| row.chars().count()).max().unwrap_or(0) as i32;
-    let names = LETTER * longest + MARGIN;
+    let names = LETTER_WIDTH * longest + MARGIN;
     let width = names + CELL.0 * columns.len() as i32 + 2 * MARGIN;
     let height = CELL.1 * (rows.len() as i32 + 1) + 2 * MARGIN;
-    let most = numbers.iter().flatten().fold(0.0f64, |most, number| most.max(number.abs()));
+    let max = numbers.iter().flatten().fold(0.0f64, |largest, number| largest.max(number.abs()));
     // The largest number then has three digits.
-    let step = if most > 0.0 { most / 100.0 } else { 1.0 };
+    let step = if max > 0.0 { max / 100.0 } else { 1.0 };
     svg((width as u32, height as u32), |area| {
         let style = ("sans-serif", 13).into_font().color(&BLACK);
         let middle = Pos::new(HPos::Center, VPos::Center);
         let left = |column: usize| MARGIN + names + CELL.0 * column as i32;
         let top = |row: usize| MARGIN + CELL.1 * row as i32;
         for (column, name) in columns.iter().enumerate() {
-            let place = (left(column) + CELL.0 / 2, top(0) + CELL.1 / 2);
-            area.draw(&Text::new(name.as_str(), place, style.pos(middle)))?;
+            let position = (left(column) + CELL.0 / 2, top(0) + CELL.1 / 2);
+            area.draw(&Text::new(name.as_str(), position, style.pos(middle)))?;
         }
         for (row, (name, numbers)) in rows.iter().zip(numbers).enumerate() {
             let (top, bottom) = (top(row + 1), top(row + 2));
             let before = Pos::new(HPos::Left, VPos::Center);
             area.draw(&Text::new(name.as_str(), (MARGIN, top + CELL.1 / 2), style.pos(before)))?;
             for (column, number) in numbers.iter().enumerate() {
-                let shade = if most > 0.0 { number.abs() / most } else { 0.0 };
+                let shade = if max > 0.0 { number.abs() / max } else { 0.0 };
                 let colour = COLOURS[usize::from(*number < 0.0)].mix(shade);
                 let cell = [(left(column), top), (left(column + 1), bottom)];
                 area.draw(&Rectangle::new(cell, colour.filled()))?;
                 let ink = if shade > DARK { WHITE } else { BLACK };
-                let place = (left(column) + CELL.0 / 2, top + CELL.1 / 2);
-                area.draw(&Text::new(label(*number, step), place, style.color(&ink).pos(middle)))?;
+                let position = (left(column) + CELL.0 / 2, top + CELL.1 / 2);
+                area.draw(&Text::new(
+                    label(*number, step),
+                    position,
+                    style.color(&ink).pos(middle),
+                ))?;
             }
         }
         Ok(())
@@ -67,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_stand_in_the_table() {
+    fn the_svg_has_all_names_and_numbers() {
         let names = |names: [&str; 2]| names.map(str::to_owned);
         let numbers = [vec![1.5, 0.0], vec![-0.25, 0.5]];
         let svg = draw_heatmap(&names(["a fact", "another"]), &names(["pi", "##e"]), &numbers);

@@ -13,9 +13,9 @@ use super::{Area, Axis, COLOURS, PlotError, svg};
 const WIDTH: u32 = 640;
 /// Height of a row, and total height of the margins, in pixels.
 const ROW: u32 = 34;
-const AROUND: u32 = 76;
+const MARGINS: u32 = 76;
 /// Width of a letter in the names, in pixels.
-const LETTER: u32 = 7;
+const LETTER_WIDTH: u32 = 7;
 
 /// A value with its interval.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +56,7 @@ impl Interval {
 /// # Errors
 /// If the plotting back end fails.
 pub fn draw_intervals(axis: &str, intervals: &[Interval]) -> Result<String, PlotError> {
-    let height = AROUND + ROW * intervals.len() as u32;
+    let height = MARGINS + ROW * intervals.len() as u32;
     svg((WIDTH, height), |area| drawn(area, axis, intervals))
 }
 
@@ -66,7 +66,7 @@ fn drawn(
     intervals: &[Interval],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let names = intervals.iter().map(|interval| interval.name.chars().count());
-    let names = (LETTER * names.max().unwrap_or(0) as u32 + 16).min(WIDTH / 2);
+    let names = (LETTER_WIDTH * names.max().unwrap_or(0) as u32 + 16).min(WIDTH / 2);
     let ends =
         intervals.iter().flat_map(|interval| interval.bounds.into_iter().chain([interval.value]));
     let rows = intervals.len() as i32;
@@ -76,7 +76,7 @@ fn drawn(
         .x_label_area_size(42)
         .y_label_area_size(names)
         .build_cartesian_2d(scale, RangedCoordi32::from(-1..rows))?;
-    let place = |row: usize| rows - 1 - row as i32;
+    let row_position = |row: usize| rows - 1 - row as i32;
     let name = |at: &i32| {
         let row = usize::try_from(rows - 1 - at).ok();
         row.and_then(|row| intervals.get(row)).map_or_else(String::new, |one| one.name.clone())
@@ -96,14 +96,14 @@ fn drawn(
     let colour = COLOURS[0];
     chart.draw_series(intervals.iter().enumerate().map(|(row, interval)| {
         let [low, high] = interval.bounds;
-        PathElement::new(vec![(low, place(row)), (high, place(row))], colour.stroke_width(2))
+        PathElement::new(
+            vec![(low, row_position(row)), (high, row_position(row))],
+            colour.stroke_width(2),
+        )
     }))?;
-    chart.draw_series(
-        intervals
-            .iter()
-            .enumerate()
-            .map(|(row, interval)| Circle::new((interval.value, place(row)), 4, colour.filled())),
-    )?;
+    chart.draw_series(intervals.iter().enumerate().map(|(row, interval)| {
+        Circle::new((interval.value, row_position(row)), 4, colour.filled())
+    }))?;
     Ok(())
 }
 

@@ -67,13 +67,13 @@ fn drawn(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = lines.iter().flat_map(|line| &line.points);
     let ends = lines.iter().flat_map(|line| line.intervals.iter().flatten());
-    let across = Scale::new(axes[0], points.clone().map(|point| point.0));
-    let upwards = Scale::new(axes[1], points.map(|point| point.1).chain(ends.copied()));
+    let x_scale = Scale::new(axes[0], points.clone().map(|point| point.0));
+    let y_scale = Scale::new(axes[1], points.map(|point| point.1).chain(ends.copied()));
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(58)
-        .build_cartesian_2d(across, upwards)?;
+        .build_cartesian_2d(x_scale, y_scale)?;
     chart
         .configure_mesh()
         .x_desc(axes[0].name)

@@ -31,7 +31,7 @@ const text = (selector) => page.textContent(selector);
 const idle = () => page.waitForFunction(() => document.querySelector("[aria-busy]") === null);
 const tests = {};
 
-tests["curves of runs are drawn, and read out as text"] = async () => {
+tests["curves of runs are drawn and described as text"] = async () => {
   await page.waitForSelector("#chart path.curve");
   const drawn = await page.locator("#chart path.curve").count();
   assert.ok(drawn >= 2, `${drawn} curves`);
@@ -46,26 +46,26 @@ tests["curves of runs are drawn, and read out as text"] = async () => {
   await look("curves");
 };
 
-tests["values that are all but the same are drawn"] = async () => {
+tests["nearly equal values are drawn"] = async () => {
   const count = await page.evaluate(async () => {
     const { draw } = await import("/chart.js");
     const holder = document.createElement("div");
     const points = [[0, 0.30000000000000004], [1, 0.3]];
-    draw(holder, [{ name: "flat", place: 0, points }], "flat", false, () => {});
-    draw(holder, [{ name: "large", place: 0, points: [[0, 1e15], [1, 1e15 + 1]] }], "large", false, () => {});
+    draw(holder, [{ name: "flat", index: 0, points }], "flat", false, () => {});
+    draw(holder, [{ name: "large", index: 0, points: [[0, 1e15], [1, 1e15 + 1]] }], "large", false, () => {});
     return holder.querySelectorAll("line.grid").length;
   });
   assert.ok(count > 0 && count < 20, `${count} ticks`);
 };
 
-tests["a request that cannot be read is told in words"] = async () => {
-  const told = await page.evaluate(async () => {
+tests["an invalid request gets an error message"] = async () => {
+  const error = await page.evaluate(async () => {
     const wrong = await fetch("/api/memories/0/search", {
       method: "POST", headers: { "content-type": "application/json" }, body: '{"k": -1}',
     });
     return (await wrong.json()).error;
   }).catch((error) => error.message);
-  assert.match(told, /k: invalid value/);
+  assert.match(error, /k: invalid value/);
   // Chromium itself logs the status.
   faults.splice(0, faults.length, ...faults.filter((fault) => !/422/.test(fault)));
 };
@@ -79,7 +79,7 @@ tests["tabs are reached by keys"] = async () => {
   assert.ok(await page.isVisible("#curves"));
 };
 
-tests["a search in words finds the right entry"] = async () => {
+tests["a text search finds the right entry"] = async () => {
   await page.click("#tab-memory");
   const capitals = await page.locator("#memories option").evaluateAll((all) => all.find((one) => one.textContent.endsWith("capitals"))?.value);
   await page.selectOption("#memories", capitals);
@@ -90,7 +90,7 @@ tests["a search in words finds the right entry"] = async () => {
   await page.waitForFunction(() => document.getElementById("found").textContent.includes("nearest to entry"));
 };
 
-tests["a run's memory is searched by a picture, with gates"] = async () => {
+tests["a run's memory is searched by an image, with gates"] = async () => {
   const run = await page.locator("#memories option").evaluateAll((all) => all.find((one) => one.textContent.endsWith("reveal/memory")).value);
   await page.selectOption("#memories", run);
   await page.fill("#words", "Which spice can be smelled near this?");
@@ -105,7 +105,7 @@ tests["a run's memory is searched by a picture, with gates"] = async () => {
     return transfer;
   });
   const before = await text("#hits");
-  await page.dispatchEvent("#memory-picture", "drop", { dataTransfer: dropped });
+  await page.dispatchEvent("#query-image", "drop", { dataTransfer: dropped });
   await page.waitForFunction((old) => document.getElementById("hits").textContent !== old, before);
   assert.match(await text("#hits li:first-child .soft"), /score -?\d.*gate \d/);
   await page.uncheck("#sources input[value=kg]");
@@ -122,7 +122,7 @@ tests["a run's memory is searched by a picture, with gates"] = async () => {
   await look("memory");
 };
 
-tests["an entry that is switched off changes the answer, and back on restores it"] = async () => {
+tests["switching an entry off changes the answer, and switching it on restores the answer"] = async () => {
   await page.click("#tab-answers");
   await page.waitForSelector("#questions button");
   let changed = false;
@@ -134,10 +134,10 @@ tests["an entry that is switched off changes the answer, and back on restores it
     await answered;
     await idle();
     const before = await text("#answer-text");
-    const earned = page.locator("#evidence li", { has: page.locator(".swatch.series-0") });
-    if (await earned.count() === 0) continue;
+    const attributed = page.locator("#evidence li", { has: page.locator(".swatch.series-0") });
+    if (await attributed.count() === 0) continue;
     // Not `uncheck`: the list is redrawn before it could check the box again.
-    await earned.first().locator("input").click();
+    await attributed.first().locator("input").click();
     await page.waitForSelector("#off li");
     await idle();
     changed = (await text("#answer-text")) !== before;
@@ -159,7 +159,7 @@ tests["an entry that is switched off changes the answer, and back on restores it
   await page.waitForFunction(() => [...document.querySelectorAll("#questions small")].every((one) => one.textContent.includes("held out")));
 };
 
-tests["speech is played, drawn, and transcribed with other pictures and less noise"] = async () => {
+tests["speech is played, drawn, and transcribed with other images and less noise"] = async () => {
   await page.click("#tab-speech");
   await page.waitForSelector("#transcripts td");
   assert.ok(await page.locator("#transcripts tr").count() >= 3);
@@ -189,7 +189,7 @@ tests["speech is played, drawn, and transcribed with other pictures and less noi
   assert.ok(seconds > 0.3 && seconds < 20, `${seconds} s`);
 };
 
-tests["nothing is wider than a phone"] = async () => {
+tests["all tabs fit the width of a phone"] = async () => {
   await page.setViewportSize({ width: 390, height: 800 });
   await page.emulateMedia({ colorScheme: "dark" });
   for (const tab of await page.locator("[role=tab]:visible").all()) {

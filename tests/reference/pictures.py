@@ -28,14 +28,14 @@ SIZES = [(24, 24), (31, 7), (60, 20), (96, 80), (61, 43), (61, 9), (5, 43), (1, 
 def source():
     """Returns an image of 61 x 43 pixels."""
     draw = random.Random(3)
-    picture = Image.new("RGB", (61, 43))
+    image = Image.new("RGB", (61, 43))
     for y in range(43):
         for x in range(61):
             smooth = (4 * x, 255 - 5 * y, (x * y) % 256)
             line = (255, 255, 255) if (x + 2 * y) % 17 == 0 else smooth
             noise = draw.randint(-20, 20) if y > 21 else 0
-            picture.putpixel((x, y), tuple(max(0, min(255, c + noise)) for c in line))
-    return picture
+            image.putpixel((x, y), tuple(max(0, min(255, c + noise)) for c in line))
+    return image
 
 
 def write_coco(folder):
@@ -53,27 +53,27 @@ def main():
     parser.add_argument("--coco", help="folder of COCO's val2017 photographs")
     arguments = parser.parse_args()
     FIXTURES.mkdir(parents=True, exist_ok=True)
-    picture = source()
-    alpha = picture.copy()
-    alpha.putalpha(Image.linear_gradient("L").resize(picture.size))
+    image = source()
+    alpha = image.copy()
+    alpha.putalpha(Image.linear_gradient("L").resize(image.size))
     exif = Image.Exif()
     exif[0x0112] = 6
-    picture.save(FIXTURES / "source.png", optimize=True)
-    picture.quantize(32).save(FIXTURES / "palette.png", optimize=True)
-    picture.convert("L").save(FIXTURES / "grey.png", optimize=True)
+    image.save(FIXTURES / "source.png", optimize=True)
+    image.quantize(32).save(FIXTURES / "palette.png", optimize=True)
+    image.convert("L").save(FIXTURES / "grey.png", optimize=True)
     alpha.save(FIXTURES / "alpha.webp", lossless=True, exact=True)
-    picture.quantize(32).save(FIXTURES / "source.gif")
-    picture.save(FIXTURES / "source.bmp")
-    picture.save(FIXTURES / "turned.jpg", quality=90, subsampling=0, exif=exif)
+    image.quantize(32).save(FIXTURES / "source.gif")
+    image.save(FIXTURES / "source.bmp")
+    image.save(FIXTURES / "turned.jpg", quality=90, subsampling=0, exif=exif)
 
-    places, top = [], 0
-    ground = Image.new("RGB", (96, 2 * sum(height for _, height in SIZES)))
+    positions, top = [], 0
+    canvas = Image.new("RGB", (96, 2 * sum(height for _, height in SIZES)))
     for name, resample in FILTERS.items():
         for size in SIZES:
-            ground.paste(picture.resize(size, resample), (0, top))
-            places.append({"filter": name, "width": size[0], "height": size[1], "top": top})
+            canvas.paste(image.resize(size, resample), (0, top))
+            positions.append({"filter": name, "width": size[0], "height": size[1], "top": top})
             top += size[1]
-    ground.save(FIXTURES / "resized.png", optimize=True)
+    canvas.save(FIXTURES / "resized.png", optimize=True)
 
     decoded = {}
     for path in sorted(FIXTURES.iterdir()):
@@ -84,7 +84,7 @@ def main():
             decoded[path.name] = {"size": list(opened.size), "mean": [round(m, 4) for m in means]}
     if arguments.coco:
         write_coco(arguments.coco)
-    expected = {"resized": places, "decoded": decoded}
+    expected = {"resized": positions, "decoded": decoded}
     (FIXTURES / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 

@@ -1,6 +1,6 @@
 """Reference model folders for the sentence encoders, made by `sentence-transformers`.
 
-Writes to train/tests/fixtures/sentence_transformers:
+Writes to infer/tests/fixtures/sentence_transformers:
 - blobs/: the folders' files that are binary or longer than 600 bytes, each once, named by the start of their SHA-256;
 - folders.json: the texts, and for each folder its files (a text, or `{"blob": NAME}`) and the embeddings from
   sentence-transformers: `encode` (with the default prompt), `encode_query`, `encode_document`, and `encode` with each
@@ -48,7 +48,7 @@ from transformers import (
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-FIXTURE = Path(__file__).resolve().parents[2] / "train/tests/fixtures/sentence_transformers"
+FIXTURE = Path(__file__).resolve().parents[2] / "infer/tests/fixtures/sentence_transformers"
 TEXTS = [
     "A pipe joint",
     "method of JOINING two pipes, with a Café",
@@ -148,7 +148,11 @@ def saved(published, *modules, **settings):
 
 
 def changed(folder, **changes):
-    """Returns a copy with changed files (`name__json`: an update of the object; text: new content; None: removed)."""
+    """Returns a changed copy of a folder.
+
+    `files` maps file names to None (removes the file), a function (edits the JSON value) or a new JSON value. `moves` has
+    pairs of old and new paths.
+    """
     copy = Path(tempfile.mkdtemp(dir=work)) / "folder"
     shutil.copytree(folder, copy)
     for name, change in changes.get("files", {}).items():

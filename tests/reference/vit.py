@@ -77,7 +77,7 @@ def published(model):
 
 
 def gradients(model):
-    """Returns the gradients with those names; they replace the parameters."""
+    """Returns the gradients with the published names. Overwrites the parameters with the gradients."""
     for parameter in model.parameters():
         parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     return published(model)
@@ -106,16 +106,16 @@ def write(name, config, head=False):
     class_token = config.get("class_token", True)
     encoder = model.vit if head else model
     hidden = encoder(pixels).last_hidden_state if class_token else without_class_token(encoder, pixels)
-    places = torch.arange(hidden.numel(), dtype=torch.float64).reshape(hidden.shape)
-    (hidden * torch.sin(1.7 * places + 0.3)).sum().backward()
+    indices = torch.arange(hidden.numel(), dtype=torch.float64).reshape(hidden.shape)
+    (hidden * torch.sin(1.7 * indices + 0.3)).sum().backward()
 
     weights = published(model)
-    slopes = gradients(model)
+    gradients_by_name = gradients(model)
     if not class_token:
-        for tensors in (weights, slopes):
+        for tensors in (weights, gradients_by_name):
             del tensors["embeddings.cls_token"]
-            places = tensors["embeddings.position_embeddings"]
-            tensors["embeddings.position_embeddings"] = places[:, 1:].contiguous()
+            positions = tensors["embeddings.position_embeddings"]
+            tensors["embeddings.position_embeddings"] = positions[:, 1:].contiguous()
     folder = FIXTURES / name
     folder.mkdir(parents=True, exist_ok=True)
     if head:
@@ -124,8 +124,8 @@ def write(name, config, head=False):
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     save_file({n: t.half() for n, t in weights.items()}, folder / "model.safetensors")
     expected = {"pixels": pixels, "hidden": hidden.detach()}
-    slopes = {n.removeprefix("vit."): t for n, t in slopes.items() if not n.startswith("classifier.")}
-    expected |= {f"gradient.{n}": t for n, t in slopes.items()}
+    gradients_by_name = {n.removeprefix("vit."): t for n, t in gradients_by_name.items() if not n.startswith("classifier.")}
+    expected |= {f"gradient.{n}": t for n, t in gradients_by_name.items()}
     save_file({n: t.float().contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
 
 

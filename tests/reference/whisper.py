@@ -111,7 +111,7 @@ def tiny():
     save_file(expected, folder / "expected.safetensors")
 
 
-def sound():
+def synthetic_audio():
     """Returns a rising tone, a click, noise, and half a second of silence."""
     rng = np.random.default_rng(3)
     seconds = np.arange(20_800) / 16_000
@@ -122,7 +122,7 @@ def sound():
 
 
 def log_mel():
-    samples = sound()
+    samples = synthetic_audio()
     audio = samples.astype(np.float32) / 32_768
     out = {"samples": torch.tensor(samples.astype(np.int32))}
     for bands in (80, 128):
@@ -136,19 +136,19 @@ def log_mel():
 
 def read_model_bin(path):
     """Reads the variables of a CTranslate2 file, version 6."""
-    data, place = Path(path).read_bytes(), 0
+    data, offset = Path(path).read_bytes(), 0
 
     def number(code):
-        nonlocal place
-        (value,) = struct.unpack_from("<" + code, data, place)
-        place += struct.calcsize(code)
+        nonlocal offset
+        (value,) = struct.unpack_from("<" + code, data, offset)
+        offset += struct.calcsize(code)
         return value
 
     def text():
-        nonlocal place
+        nonlocal offset
         length = number("H")
-        place += length
-        return data[place - length : place - 1].decode()
+        offset += length
+        return data[offset - length : offset - 1].decode()
 
     assert number("I") == 6 and text() == "WhisperSpec"
     number("I")
@@ -158,9 +158,9 @@ def read_model_bin(path):
         dims = [number("I") for _ in range(number("B"))]
         kind, size = number("B"), number("I")
         if kind == 4:
-            array = np.frombuffer(data, np.float16, size // 2, place).reshape(dims)
+            array = np.frombuffer(data, np.float16, size // 2, offset).reshape(dims)
             variables[name] = torch.tensor(array.astype(np.float32))
-        place += size
+        offset += size
     return variables
 
 

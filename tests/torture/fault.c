@@ -2,15 +2,15 @@
 //
 // It counts the operations on paths below FAULT_UNDER, from 1. At operation FAULT_AT it does FAULT_DO:
 //   fail        returns -1 with errno FAULT_ERRNO
-//   fail-on     the same, for this operation and all later ones that can fail so
+//   fail-on     the same, for this operation and all later operations that can fail with FAULT_ERRNO
 //   short       writes half of the bytes, as write(2) may
-//   full        writes half of the bytes, then fails on with ENOSPC: the disk is full
+//   full        writes half of the bytes; later operations fail with ENOSPC: the disk is full
 //   interrupt   returns -1 with EINTR, once
 //   kill        ends the process by SIGKILL before the operation
 //   kill-after  the same, after the operation
 //   stop        stops the process by SIGSTOP before the operation
-// FAULT_LOG names a file that gets a line for each operation: "OPERATION PATH", and after a tab the size of a file that
-// is synced, or the former path of one that is renamed.
+// FAULT_LOG names a log file with one line per operation: "OPERATION PATH", a tab, and a note. The note of a sync is the
+// size of the file; the note of a rename is the old path.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -52,7 +52,7 @@ static void die(void) {
 
 static int is(const char *name) { return what && !strcmp(what, name); }
 
-// Whether an operation can fail with `number`: of too many open files, or of a full disk.
+// Whether an operation can fail with `number`: too many open files (EMFILE), or a full disk.
 static int can_fail(const char *operation) {
     int opens = !strcmp(operation, "open") || !strcmp(operation, "read");
     if (number == EMFILE) return opens;
@@ -93,7 +93,7 @@ static const char *of_file(int file, char *path) {
     return path;
 }
 
-// `name` as it stands below the open folder `folder`.
+// The path of `name` in the open folder `folder`.
 static const char *below(int folder, const char *name, char *path) {
     char start[PATH_MAX];
     if (name[0] == '/') return name;
@@ -106,7 +106,7 @@ static const char *below(int folder, const char *name, char *path) {
     return path;
 }
 
-// The function of the C library that this one stands before.
+// The function of the C library that a function here replaces.
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 // The size of an open file.
@@ -116,10 +116,10 @@ static const char *size_of(int file, char *text) {
     return text;
 }
 
-// Asks for the verdict, then does `call` or not. A call that cannot be halved fails.
+// Makes `call` unless the verdict is a failure. HALF also fails, because the call cannot be halved.
 #define GUARD(operation, path, note, call)               \
-    char room[2 * PATH_MAX], more[2 * PATH_MAX];         \
-    (void)room, (void)more;                              \
+    char path_buffer[2 * PATH_MAX], note_buffer[2 * PATH_MAX];         \
+    (void)path_buffer, (void)note_buffer;                              \
     enum verdict verdict = judge(operation, path, note); \
     if (verdict == FAIL || verdict == HALF) return -1;   \
     __typeof__(call) result = call;                      \
@@ -128,8 +128,8 @@ static const char *size_of(int file, char *text) {
 
 // The same for calls that write `size` bytes.
 #define GUARD_WRITE(file, size, call)                    \
-    char room[PATH_MAX];                                 \
-    enum verdict verdict = judge("write", of_file(file, room), ""); \
+    char path_buffer[PATH_MAX];                                 \
+    enum verdict verdict = judge("write", of_file(file, path_buffer), ""); \
     if (verdict == FAIL) return -1;                      \
     if (verdict == HALF && size > 1) size /= 2;          \
     ssize_t result = call;                               \
@@ -149,19 +149,19 @@ static const char *opening(int flags) { return flags & (O_WRONLY | O_RDWR | O_CR
 
 int open(const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(AT_FDCWD, name, room), "", REAL(open)(name, flags, mode));
+    GUARD(opening(flags), below(AT_FDCWD, name, path_buffer), "", REAL(open)(name, flags, mode));
 }
 int open64(const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(AT_FDCWD, name, room), "", REAL(open64)(name, flags, mode));
+    GUARD(opening(flags), below(AT_FDCWD, name, path_buffer), "", REAL(open64)(name, flags, mode));
 }
 int openat(int folder, const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(folder, name, room), "", REAL(openat)(folder, name, flags, mode));
+    GUARD(opening(flags), below(folder, name, path_buffer), "", REAL(openat)(folder, name, flags, mode));
 }
 int openat64(int folder, const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(folder, name, room), "", REAL(openat64)(folder, name, flags, mode));
+    GUARD(opening(flags), below(folder, name, path_buffer), "", REAL(openat64)(folder, name, flags, mode));
 }
 
 ssize_t write(int file, const void *bytes, size_t size) {
@@ -177,33 +177,33 @@ ssize_t sendfile64(int out, int in, off64_t *from, size_t size) {
     GUARD_WRITE(out, size, REAL(sendfile64)(out, in, from, size));
 }
 ssize_t writev(int file, const struct iovec *parts, int count) {
-    GUARD("write", of_file(file, room), "", REAL(writev)(file, parts, count));
+    GUARD("write", of_file(file, path_buffer), "", REAL(writev)(file, parts, count));
 }
 
-int fsync(int file) { GUARD("fsync", of_file(file, room), size_of(file, more), REAL(fsync)(file)); }
-int fdatasync(int file) { GUARD("fsync", of_file(file, room), size_of(file, more), REAL(fdatasync)(file)); }
-int ftruncate64(int file, off64_t size) { GUARD("truncate", of_file(file, room), "", REAL(ftruncate64)(file, size)); }
+int fsync(int file) { GUARD("fsync", of_file(file, path_buffer), size_of(file, note_buffer), REAL(fsync)(file)); }
+int fdatasync(int file) { GUARD("fsync", of_file(file, path_buffer), size_of(file, note_buffer), REAL(fdatasync)(file)); }
+int ftruncate64(int file, off64_t size) { GUARD("truncate", of_file(file, path_buffer), "", REAL(ftruncate64)(file, size)); }
 
 int rename(const char *from, const char *to) {
-    GUARD("rename", below(AT_FDCWD, to, room), below(AT_FDCWD, from, more), REAL(rename)(from, to));
+    GUARD("rename", below(AT_FDCWD, to, path_buffer), below(AT_FDCWD, from, note_buffer), REAL(rename)(from, to));
 }
 int renameat(int from_folder, const char *from, int folder, const char *to) {
-    GUARD("rename", below(folder, to, room), below(from_folder, from, more), REAL(renameat)(from_folder, from, folder, to));
+    GUARD("rename", below(folder, to, path_buffer), below(from_folder, from, note_buffer), REAL(renameat)(from_folder, from, folder, to));
 }
 int renameat2(int from_folder, const char *from, int folder, const char *to, unsigned flags) {
-    GUARD("rename", below(folder, to, room), below(from_folder, from, more), REAL(renameat2)(from_folder, from, folder, to, flags));
+    GUARD("rename", below(folder, to, path_buffer), below(from_folder, from, note_buffer), REAL(renameat2)(from_folder, from, folder, to, flags));
 }
-int link(const char *from, const char *to) { GUARD("link", below(AT_FDCWD, to, room), "", REAL(link)(from, to)); }
+int link(const char *from, const char *to) { GUARD("link", below(AT_FDCWD, to, path_buffer), "", REAL(link)(from, to)); }
 int linkat(int from_folder, const char *from, int folder, const char *to, int flags) {
-    GUARD("link", below(folder, to, room), "", REAL(linkat)(from_folder, from, folder, to, flags));
+    GUARD("link", below(folder, to, path_buffer), "", REAL(linkat)(from_folder, from, folder, to, flags));
 }
-int symlink(const char *to, const char *name) { GUARD("link", below(AT_FDCWD, name, room), "", REAL(symlink)(to, name)); }
-int mkdir(const char *name, mode_t mode) { GUARD("mkdir", below(AT_FDCWD, name, room), "", REAL(mkdir)(name, mode)); }
+int symlink(const char *to, const char *name) { GUARD("link", below(AT_FDCWD, name, path_buffer), "", REAL(symlink)(to, name)); }
+int mkdir(const char *name, mode_t mode) { GUARD("mkdir", below(AT_FDCWD, name, path_buffer), "", REAL(mkdir)(name, mode)); }
 int mkdirat(int folder, const char *name, mode_t mode) {
-    GUARD("mkdir", below(folder, name, room), "", REAL(mkdirat)(folder, name, mode));
+    GUARD("mkdir", below(folder, name, path_buffer), "", REAL(mkdirat)(folder, name, mode));
 }
-int unlink(const char *name) { GUARD("unlink", below(AT_FDCWD, name, room), "", REAL(unlink)(name)); }
+int unlink(const char *name) { GUARD("unlink", below(AT_FDCWD, name, path_buffer), "", REAL(unlink)(name)); }
 int unlinkat(int folder, const char *name, int flags) {
-    GUARD("unlink", below(folder, name, room), "", REAL(unlinkat)(folder, name, flags));
+    GUARD("unlink", below(folder, name, path_buffer), "", REAL(unlinkat)(folder, name, flags));
 }
-int rmdir(const char *name) { GUARD("unlink", below(AT_FDCWD, name, room), "", REAL(rmdir)(name)); }
+int rmdir(const char *name) { GUARD("unlink", below(AT_FDCWD, name, path_buffer), "", REAL(rmdir)(name)); }

@@ -87,24 +87,24 @@ pub fn parse_json_line<'a, T: Deserialize<'a>>(
 
 /// The message of the JSON parser on one line, with quotations from the file shortened.
 pub fn message(error: &serde_json::Error) -> String {
-    let (what, place) = divided(error);
-    what + &place
+    let (description, position) = split_position(error);
+    description + &position
 }
 
 /// Like [`message`] with the column only, for files in which each line is parsed separately.
 pub fn message_in_line(error: &serde_json::Error) -> String {
-    match divided(error) {
-        (what, place) if place.is_empty() => what,
-        (what, _) => format!("{what} (column {})", error.column()),
+    match split_position(error) {
+        (description, position) if position.is_empty() => description,
+        (description, _) => format!("{description} (column {})", error.column()),
     }
 }
 
 /// Splits a message into the description and the position.
-fn divided(error: &serde_json::Error) -> (String, String) {
+fn split_position(error: &serde_json::Error) -> (String, String) {
     let message = error.to_string();
     let at = if error.line() > 0 { message.rfind(" at line ") } else { None };
-    let (what, place) = message.split_at(at.unwrap_or(message.len()));
-    (shortened(what, QUOTED), place.to_owned())
+    let (description, position) = message.split_at(at.unwrap_or(message.len()));
+    (shortened(description, QUOTED), position.to_owned())
 }
 
 /// Splits text into blocks of whole lines of at least [`BLOCK`] bytes (the last may be shorter).

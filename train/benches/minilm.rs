@@ -1,12 +1,12 @@
-//! MiniLM beside PyTorch: a training step, an epoch's real batches, a forward pass, peak memory.
+//! Benchmarks MiniLM against PyTorch: a training step, a forward pass, real batches, peak memory.
 //!
 //!   tests/fetch_weights.sh
 //!   ENGRAM_DATA=../shared/data ENGRAM_PEER_PYTHON=python3 cargo bench -p engram-train --bench minilm
 //!
-//! `ENGRAM_PEER_PYTHON` names a Python with torch and transformers; without it only our own times
-//! are printed. Both sides run the same weights on the same examples with 2 threads in f32, in
-//! turns, so that a machine that slows down slows both; quoted are medians and the median of the
-//! ratios of neighbouring turns.
+//! `ENGRAM_PEER_PYTHON` names a Python with torch and transformers. Without it, only Engram's times
+//! are printed. Both run the same weights on the same examples, in f32 with 2 threads. They take
+//! turns, so that a change in the machine's speed affects both. The output is the median time of
+//! each, and the median ratio over the turns.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -40,7 +40,7 @@ struct Batch {
     gold: Vec<f32>,
 }
 
-/// Our side.
+/// The model in Engram, with its optimiser.
 struct Ours {
     encoder: TextEncoder,
     model: CrossEncoder,
@@ -72,7 +72,7 @@ impl Ours {
         Ok(Self { encoder, model, parameters, gradients, optimiser, rates, steps: 0 })
     }
 
-    /// Forward, backward, clipping, AdamW; the loss.
+    /// Trains one step (forward, backward, clipping, AdamW) and returns the loss.
     fn step(&mut self, batch: &Batch) -> Result<f32> {
         self.steps += 1;
         let tokens = PackedTokens::new(&batch.sequences);
@@ -96,7 +96,7 @@ impl Ours {
     }
 }
 
-/// PyTorch in a process of its own, which answers each request with milliseconds.
+/// A PyTorch process. It answers each request with a number: milliseconds, or MB of memory.
 struct Peer {
     child: Child,
     requests: ChildStdin,
@@ -104,7 +104,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Starts the peer where `ENGRAM_PEER_PYTHON` names a Python that has what it needs.
+    /// Starts PyTorch; `None` if `ENGRAM_PEER_PYTHON` names no Python with the needed packages.
     fn start(folder: &std::path::Path, batches: &std::path::Path) -> Option<Self> {
         let Some(python) = std::env::var_os("ENGRAM_PEER_PYTHON") else {
             eprintln!("SKIPPED: PyTorch; name a Python with torch in ENGRAM_PEER_PYTHON");
@@ -129,7 +129,7 @@ impl Peer {
         }
     }
 
-    fn ask(&mut self, request: &str) -> Option<f64> {
+    fn query(&mut self, request: &str) -> Option<f64> {
         writeln!(self.requests, "{request}").ok()?;
         self.requests.flush().ok()?;
         self.answer()
@@ -149,7 +149,7 @@ impl Drop for Peer {
     }
 }
 
-/// Runs both sides in turns and prints a row.
+/// Runs Engram and PyTorch in turns and prints a line.
 fn compare(
     name: &str,
     turns: usize,
@@ -162,7 +162,7 @@ fn compare(
         ours()?;
         let our_time = start.elapsed().as_secs_f64() * 1e3;
         let their_time = theirs();
-        // The first turn warms up.
+        // The first turn is a warm-up.
         if turn > 0 {
             our_times.push(our_time);
             if let Some(their_time) = their_time {
@@ -193,7 +193,7 @@ fn even_batch() -> Batch {
     }
 }
 
-/// 960 rows of the study as pairs with 8 other targets, in batches of 64.
+/// 960 phrase pairs, each with 8 other targets of its group, in batches of 64.
 fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
     let Some(data) = std::env::var_os("ENGRAM_DATA").map(PathBuf::from) else {
         eprintln!("SKIPPED: the study's batches; set ENGRAM_DATA to the real data");
@@ -213,11 +213,11 @@ fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
     let chosen: Vec<usize> = (0..960).map(|i| i * 7919 % rows.len()).collect();
     for chunk in chosen.chunks(64) {
         let mut batch = Batch { sequences: Vec::new(), gold: Vec::new() };
-        for &place in chunk {
-            let row = &rows[place];
+        for &index in chunk {
+            let row = &rows[index];
             let title = titles.title(&row.context).unwrap_or_default().to_lowercase();
             let title: String = title.chars().take(100).collect();
-            let group = groups[group_of_row[place]].iter().map(|&i| rows[i].target.as_str());
+            let group = groups[group_of_row[index]].iter().map(|&i| rows[i].target.as_str());
             let mut others: Vec<&str> = Vec::new();
             for other in group.filter(|other| *other != row.target) {
                 if others.len() < 8 && !others.contains(&other) {
@@ -247,8 +247,8 @@ fn peak_memory() -> Option<f64> {
 }
 
 fn main() -> Result<()> {
-    // As the command does: freed pages are kept (`mi_option_purge_delay`, never).
-    // SAFETY: sets one number of the allocator that this program uses.
+    // Keeps freed pages (`mi_option_purge_delay` −1), as the `engram` command does.
+    // SAFETY: sets one option of this program's allocator.
     unsafe { libmimalloc_sys::mi_option_set(15, -1) };
     rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
     let location = WeightsLocation::parse("hf://sentence-transformers/all-MiniLM-L6-v2")?;
@@ -267,16 +267,20 @@ fn main() -> Result<()> {
     let file = tempfile::NamedTempFile::new()?;
     serde_json::to_writer(file.as_file(), &serde_json::json!([as_json(&even), json]))?;
     let mut peer = Peer::start(folder, file.path());
-    let mut ask = |request: &str| peer.as_mut().and_then(|peer| peer.ask(request));
+    let mut query = |request: &str| peer.as_mut().and_then(|peer| peer.query(request));
 
-    let their_peak = ask("memory");
-    compare("training step, 32 x 32 tokens", 15, || ours.step(&even).map(drop), || ask("step"))?;
-    compare("forward pass, 32 x 32 tokens", 15, || ours.forward(&even), || ask("forward"))?;
+    let their_peak = query("memory");
+    compare("training step, 32 x 32 tokens", 15, || ours.step(&even).map(drop), || query("step"))?;
+    compare("forward pass, 32 x 32 tokens", 15, || ours.forward(&even), || query("forward"))?;
     if !batches.is_empty() {
         let epoch = || batches.iter().try_for_each(|batch| ours.step(batch).map(drop));
-        compare("15 real batches of 64 pairs", 3, epoch, || ask("epoch"))?;
+        compare("15 real batches of 64 pairs", 3, epoch, || query("epoch"))?;
     }
-    let shown = |peak: Option<f64>| peak.map_or("not known".into(), |mb| format!("{mb:.0} MB"));
-    println!("peak memory of the step: ours {}, torch {}", shown(our_peak), shown(their_peak));
+    let megabytes = |peak: Option<f64>| peak.map_or("unknown".into(), |mb| format!("{mb:.0} MB"));
+    println!(
+        "peak memory of the step: ours {}, torch {}",
+        megabytes(our_peak),
+        megabytes(their_peak)
+    );
     Ok(())
 }

@@ -43,9 +43,9 @@ impl Perturbation {
                 let length = settings.learning_rate * (norm(values) + TINY);
                 let step = (length / (gradient_norm + TINY) * gradient_scale) as f32;
                 for (value, gradient) in values.iter_mut().zip(gradient) {
-                    let reach = epsilon * value.abs();
+                    let max_change = epsilon * value.abs();
                     let moved = *value + step * gradient;
-                    *value = moved.max(*value - reach).min(*value + reach);
+                    *value = moved.max(*value - max_change).min(*value + max_change);
                 }
             })?;
         }
@@ -74,7 +74,7 @@ mod tests {
     use engram_models::params::{Init, ParameterBuilder};
 
     #[test]
-    fn weights_move_within_their_reach_and_come_back_bit_for_bit() -> Result<()> {
+    fn perturbed_weights_stay_within_epsilon_and_are_restored_exactly() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(3);
         let weight = builder.get("dense.weight", &[4, 3], Init::Normal(1.0))?;
         let bias = builder.get("dense.bias", &[3], Init::Normal(1.0))?;

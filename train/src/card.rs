@@ -108,8 +108,8 @@ fn evaluations(summary: &RunSummary) -> Result<String> {
     let mut header = Vec::new();
     for line in lines.filter(|line| line["kind"] == "evaluation") {
         let Some(line) = line.as_object() else { continue };
-        let shown = line.iter().filter(|(name, _)| *name != "kind" && !name.starts_with("count/"));
-        let (names, values): (Vec<&String>, Vec<&Value>) = shown.unzip();
+        let fields = line.iter().filter(|(name, _)| *name != "kind" && !name.starts_with("count/"));
+        let (names, values): (Vec<&String>, Vec<&Value>) = fields.unzip();
         if names != header.iter().collect::<Vec<_>>() {
             header = names.into_iter().cloned().collect();
             let rule = vec!["---"; header.len()].join(" | ");

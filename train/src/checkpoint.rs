@@ -113,9 +113,9 @@ impl Checkpoints {
         let folder = FolderWriter::create(&target).map_err(TrainError::io(&target))?;
         write_all(folder.path(), contents)?;
         folder.commit().map_err(TrainError::io(&target))?;
-        self.point(LATEST, &name)?;
+        self.set_pointer(LATEST, &name)?;
         if reason == Reason::Best {
-            self.point(BEST, &name)?;
+            self.set_pointer(BEST, &name)?;
         }
         self.prune(keep)?;
         Ok(target)
@@ -156,11 +156,11 @@ impl Checkpoints {
         keep: usize,
     ) -> Result<()> {
         if let Some(name) = restored.and_then(Path::file_name) {
-            self.point(LATEST, &name.to_string_lossy())?;
+            self.set_pointer(LATEST, &name.to_string_lossy())?;
         }
         let best = best.map(|step| Name { step, kind: Kind::Regular }.to_string());
         match best.filter(|name| self.folder.join(name).exists()) {
-            Some(name) => self.point(BEST, &name)?,
+            Some(name) => self.set_pointer(BEST, &name)?,
             None => {
                 let path = self.folder.join(BEST);
                 durable::remove_file(&path).map_err(TrainError::io(&path))?;
@@ -184,7 +184,7 @@ impl Checkpoints {
         Some(self.folder.join(name.trim())).filter(|path| path.is_dir())
     }
 
-    fn point(&self, pointer: &str, name: &str) -> Result<()> {
+    fn set_pointer(&self, pointer: &str, name: &str) -> Result<()> {
         write_file(&self.folder.join(pointer), format!("{name}\n").as_bytes())
     }
 
@@ -204,7 +204,7 @@ impl Checkpoints {
     /// count. So the kept checkpoints equal those of an uninterrupted run.
     fn prune(&self, keep: usize) -> Result<()> {
         let all = self.list()?;
-        let spared = [self.latest(), self.best()];
+        let pointed = [self.latest(), self.best()];
         let newest = all.last().copied();
         let regular: Vec<Name> =
             all.iter().copied().filter(|name| name.kind == Kind::Regular).collect();
@@ -212,7 +212,7 @@ impl Checkpoints {
         let stops = all.iter().filter(|name| name.kind == Kind::Stop && Some(**name) != newest);
         for name in old.iter().chain(stops) {
             let path = self.folder.join(name.to_string());
-            if !spared.iter().flatten().any(|spared| *spared == path) {
+            if !pointed.iter().flatten().any(|pointed| *pointed == path) {
                 durable::remove_folder(&path).map_err(TrainError::io(&path))?;
             }
         }
@@ -329,6 +329,6 @@ fn read_tensor(weights: &Weights, name: &str, shape: &[usize], values: &mut [f32
 }
 
 /// Whether this is the name of a checkpoint folder.
-pub(crate) fn is_one(name: &OsStr) -> bool {
+pub(crate) fn is_checkpoint_name(name: &OsStr) -> bool {
     name.to_str().and_then(Name::parse).is_some()
 }

@@ -52,7 +52,7 @@ mod tests {
     use engram_models::params::{Init, ParameterBuilder};
 
     #[test]
-    fn the_mean_follows_and_swaps_without_a_trace() -> Result<()> {
+    fn the_average_follows_and_swaps_back_exactly() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(0);
         builder.get("weight", &[2], Init::Zeros)?;
         let parameters = builder.finish()?;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
+use engram_infer::InferError;
 use engram_models::ModelError;
 use engram_models::gradients::GradientFault;
 use engram_textfile::TextError;
@@ -25,18 +26,14 @@ pub enum TrainError {
     #[error(transparent)]
     Data(Box<DataError>),
 
-    /// A model that cannot encode keys or queries.
-    #[error("{name}: {reason}")]
-    Encoder {
-        /// Its Hub address or file.
-        name: String,
-        /// The reason and the remedy.
-        reason: String,
-    },
+    /// A trained model could not be loaded or used, for other reasons than the cases above and
+    /// [`TrainError::Io`].
+    #[error(transparent)]
+    Infer(Box<InferError>),
 
-    /// Speech that cannot be transcribed with the given options.
+    /// A manifest with clips that the study cannot use.
     #[error("{reason}")]
-    Transcribe {
+    Manifest {
         /// The reason and the remedy.
         reason: String,
     },
@@ -46,7 +43,7 @@ pub enum TrainError {
     Study {
         /// The study.
         study: String,
-        /// The function that failed.
+        /// The function or the operation that failed.
         part: &'static str,
         /// The study's own error.
         source: StudyError,
@@ -161,18 +158,6 @@ pub enum TrainError {
         name: String,
     },
 
-    /// A file of a finished run is damaged or missing.
-    #[error(
-        "{} {reason}; restore it from a copy of the run, or train again",
-        path.display()
-    )]
-    BadChecksum {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with the file.
-        reason: String,
-    },
-
     /// The run was asked to stop and has stopped.
     #[error("{} was stopped at step {step}; --resume continues it", run.display())]
     Stopped {
@@ -228,7 +213,7 @@ pub enum TrainError {
         }
     )]
     NotFinite {
-        /// What was not finite, with parameter names where known.
+        /// The value that was not finite, with parameter names if known.
         what: String,
         /// The number of consecutive steps.
         in_a_row: u32,
@@ -295,6 +280,18 @@ impl From<TextError> for TrainError {
     }
 }
 
+impl From<InferError> for TrainError {
+    /// Errors of models, data and files have the same case, whichever crate reports them.
+    fn from(error: InferError) -> Self {
+        match error {
+            InferError::Model(error) => Self::Model(error),
+            InferError::Data(error) => Self::Data(error),
+            InferError::Io { path, source } => Self::Io { path, source },
+            error => Self::Infer(Box::new(error)),
+        }
+    }
+}
+
 impl TrainError {
     /// Wraps an I/O error with its file, for `map_err`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
@@ -305,17 +302,12 @@ impl TrainError {
 fn remedy(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match error.kind() {
-        ErrorKind::NotFound => "; check the path: a relative path starts at the working directory",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "; no permission: change the file permissions or choose another path"
+        ErrorKind::AlreadyExists => {
+            "; this is a file, not a run folder: choose another folder, or move the file"
         }
-        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
-            "; a file is in the place of a run folder: choose another folder, or move the file"
-        }
-        ErrorKind::IsADirectory => "; this is a folder: name a file in it",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             "; free some space, then --resume from the last checkpoint"
         }
-        _ => "",
+        _ => engram_infer::remedy(error),
     }
 }

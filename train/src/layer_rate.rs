@@ -12,7 +12,7 @@ pub(crate) fn layer_rates(names: &[&str], decay: f64) -> Vec<f64> {
     }
     let mut stacks: Vec<(&str, usize)> = Vec::new();
     for (stack, layer) in names.iter().filter_map(|name| numbered_level(name)) {
-        match stacks.iter_mut().find(|(known, _)| *known == stack) {
+        match stacks.iter_mut().find(|(existing, _)| *existing == stack) {
             Some((_, height)) => *height = (*height).max(layer + 1),
             None => stacks.push((stack, layer + 1)),
         }

@@ -10,18 +10,14 @@ mod awp;
 mod card;
 pub mod checkpoint;
 mod checksums;
-mod digest;
 mod ema;
-pub mod encode;
 mod error;
 pub mod grid;
 mod layer_rate;
 mod log;
 pub mod optimiser;
-mod pretrained;
 mod program;
 pub mod recipe;
-pub mod recognise;
 mod run_folder;
 pub mod schedule;
 mod stop;
@@ -29,12 +25,12 @@ pub mod studies;
 mod study;
 mod trainer;
 
-pub use checksums::{CHECKSUMS, check_checksums, write_checksums};
+pub use checksums::write_checksums;
 pub use error::{Result, StudyError, TrainError};
 pub use log::METRICS;
 pub use program::Program;
 pub use recipe::{Phase, Recipe, RecipeOptions};
-pub use run_folder::{RECIPE, check_failures, is_finished};
+pub use run_folder::check_failures;
 pub use stop::{Stop, Stopped};
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,

@@ -11,7 +11,7 @@ use crate::recipe::{OptimiserKind, OptimiserSettings};
 pub use adafactor::Adafactor;
 pub use adamw::AdamW;
 
-/// Numbers per parallel task. It is fixed, so that results do not depend on the thread count.
+/// Values per parallel task. It is fixed, so that results do not depend on the thread count.
 const BLOCK: usize = 1 << 14;
 
 /// The learning rate and gradient scale of one step.
@@ -88,7 +88,7 @@ impl Buffer {
 }
 
 /// The trainable parameters that have a gradient, each with its gradient, rate and state.
-fn moving<'a, S>(
+fn trainable_with_gradients<'a, S>(
     parameters: &'a Parameters,
     gradients: &'a Gradients,
     rates: &'a [f64],

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use engram_data::DataError;
+use engram_infer::digest;
+use engram_infer::finished_run::RECIPE;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::write_file;
-use crate::digest;
 use crate::error::{Result, TrainError};
-use crate::run_folder::RECIPE;
 
 /// The file in a run folder that lists the builds that trained the run, oldest first.
 pub const PROGRAMS: &str = "programs.json";

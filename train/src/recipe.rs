@@ -8,14 +8,14 @@ mod variants;
 
 use std::path::Path;
 
+use engram_infer::digest;
+use engram_infer::finished_run::check_checksums;
 use engram_models::params::ParameterGroup;
 use engram_models::weights::Weights;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::checksums::check_checksums;
-use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::schedule::Schedule;
 use document::Document;
@@ -70,7 +70,7 @@ impl Recipe {
             document.set(assignment)?;
         }
         let recipe = Self::of_document(document)?;
-        // Reports errors in variants at once.
+        // Reports errors in variants before training.
         recipe.variants()?;
         Ok(recipe)
     }
@@ -150,12 +150,12 @@ impl Recipe {
     /// # Errors
     /// [`TrainError::Io`] if the weights cannot be read, [`TrainError::Model`] if the file is not a
     /// weights file; [`TrainError::Recipe`] if the recipe has a different hash.
-    pub(crate) fn pin_start(&mut self) -> Result<()> {
+    pub(crate) fn fill_start_hash(&mut self) -> Result<()> {
         let Some(start) = &self.body.start else { return Ok(()) };
         check_checksums(&start.run)?;
         let weights = start.weights();
         let (_, found) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
-        if start.sha256.as_ref().is_some_and(|wanted| *wanted != found) {
+        if start.sha256.as_ref().is_some_and(|expected| *expected != found) {
             let reason = format!("does not match {}, which has {found}", weights.display());
             return Err(self.error("start.sha256", reason));
         }

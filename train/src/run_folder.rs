@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
 use engram_durable as durable;
+use engram_infer::finished_run::{RECIPE, SUMMARY, WEIGHTS};
 use fs4::fs_std::FileExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -29,14 +30,10 @@ use crate::error::{Result, TrainError};
 use crate::log::METRICS;
 use crate::program::Program;
 use crate::recipe::identity;
-use crate::trainer::WEIGHTS;
 pub(crate) use own::{is_run, sweep_names};
 
-/// The last file that a finished run of any study writes: its results.
-pub(crate) const SUMMARY: &str = "summary.json";
 const LOCK: &str = ".lock";
-/// The files that every run folder has from the start.
-pub const RECIPE: &str = "recipe.toml";
+/// The hashes of the inputs. Like the recipe, every run folder has it from the start.
 pub(crate) const INPUTS: &str = "inputs.json";
 
 /// Reads the summary of a finished run.
@@ -67,7 +64,7 @@ pub fn check_failures(run: &Path) -> Result<Vec<String>> {
     Ok(read_summary::<Checked>(&run.join(SUMMARY))?.check_failures)
 }
 
-/// A run's inputs beside its recipe (data rows, weights, tokenizer): names with SHA-256.
+/// A run's inputs other than its recipe (data rows, weights, tokenizer): names with SHA-256.
 pub type Inputs = BTreeMap<String, String>;
 
 /// A run folder. The process may write to it as long as it holds this value.
@@ -119,7 +116,7 @@ impl RunFolder {
         Ok(Self { path: path.to_path_buf(), inputs: inputs.clone(), _lock: lock })
     }
 
-    /// The run's inputs beside its recipe.
+    /// The run's inputs other than its recipe.
     pub(crate) fn inputs(&self) -> &Inputs {
         &self.inputs
     }
@@ -150,7 +147,7 @@ fn start_in(run: &Path, (resume, recipe, inputs): (bool, &str, &Inputs)) -> Resu
     }
     let stored = run.join(RECIPE);
     let before = fs::read_to_string(&stored).map_err(TrainError::io(&stored))?;
-    refuse_another_recipe(run, &before, recipe)?;
+    check_recipe(run, &before, recipe)?;
     check_inputs(run, inputs)?;
     Ok(Start::Resumed)
 }
@@ -171,19 +168,18 @@ fn is_unstarted(run: &Path) -> Result<bool> {
 /// Whether a run has lost its checkpoints: it is finished, or its checkpoint folder is gone. The
 /// folder is created before the first step.
 fn has_lost_checkpoints(run: &Path) -> bool {
-    let began = run.join(METRICS).is_file();
+    let has_started = run.join(METRICS).is_file();
     let finished = run.join(WEIGHTS).is_file();
-    began && !has_checkpoint(run) && (finished || !run.join(checkpoint::FOLDER).is_dir())
+    has_started && !has_checkpoint(run) && (finished || !run.join(checkpoint::FOLDER).is_dir())
 }
 
 fn has_checkpoint(run: &Path) -> bool {
     let entries = fs::read_dir(run.join(checkpoint::FOLDER));
-    entries.into_iter().flatten().flatten().any(|entry| checkpoint::is_one(&entry.file_name()))
-}
-
-/// Whether a run of any study is finished.
-pub fn is_finished(run: &Path) -> bool {
-    run.join(SUMMARY).is_file()
+    entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|entry| checkpoint::is_checkpoint_name(&entry.file_name()))
 }
 
 /// Opens a lock file without changing it, or creates it.
@@ -210,21 +206,21 @@ pub(crate) fn lock(run: &Path) -> Result<File> {
 }
 
 /// Returns an error unless the run was started with these inputs.
-pub(crate) fn check_inputs(run: &Path, now: &Inputs) -> Result<()> {
+pub(crate) fn check_inputs(run: &Path, current: &Inputs) -> Result<()> {
     let path = run.join(INPUTS);
     let before = fs::read(&path).map_err(TrainError::io(&path))?;
     let before: Inputs =
         serde_json::from_slice(&before).map_err(|error| TrainError::io(&path)(error.into()))?;
-    let differs = |name: &&String| before.get(*name) != now.get(*name);
-    match before.keys().chain(now.keys()).find(differs) {
+    let differs = |name: &&String| before.get(*name) != current.get(*name);
+    match before.keys().chain(current.keys()).find(differs) {
         Some(name) => Err(TrainError::InputChanged { run: run.to_path_buf(), name: name.clone() }),
         None => Ok(()),
     }
 }
 
-fn refuse_another_recipe(run: &Path, before: &str, now: &str) -> Result<()> {
-    let (before, now) = (&identity(before), &identity(now));
-    if before == now {
+fn check_recipe(run: &Path, before: &str, current: &str) -> Result<()> {
+    let (before, current) = (&identity(before), &identity(current));
+    if before == current {
         return Ok(());
     }
     let missing = "nothing";
@@ -232,12 +228,12 @@ fn refuse_another_recipe(run: &Path, before: &str, now: &str) -> Result<()> {
         let all: Vec<&str> = other.lines().collect();
         from.lines().find(|line| !all.contains(line)).map(str::to_string)
     };
-    let (was, is) = (differs(before, now), differs(now, before));
-    let line = was.as_ref().or(is.as_ref()).cloned().unwrap_or_default();
+    let (old, new) = (differs(before, current), differs(current, before));
+    let line = old.as_ref().or(new.as_ref()).cloned().unwrap_or_default();
     let key = line.split('=').next().unwrap_or_default().trim().to_string();
     let value = |line: Option<String>| {
         let value = line.and_then(|line| Some(line.split_once('=')?.1.trim().to_string()));
         value.unwrap_or_else(|| missing.to_string())
     };
-    Err(TrainError::RecipeChanged { run: run.to_path_buf(), key, was: value(was), now: value(is) })
+    Err(TrainError::RecipeChanged { run: run.to_path_buf(), key, was: value(old), now: value(new) })
 }

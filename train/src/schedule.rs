@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_warms_up_and_falls_to_its_final_share() {
+    fn linear_warms_up_and_falls_to_its_final_fraction() {
         let schedule = Schedule { warmup_fraction: 0.2, ..Schedule::default() };
         assert_eq!(
             factors(&schedule, &[0, 1, 2, 6, 9, 10, 99], 10),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn inverse_sqrt_is_that_of_scenic() {
+    fn inverse_sqrt_equals_scenic() {
         // base * min(1, t/W) * sqrt(T)/sqrt(t + T - W), W = 4, T = 12
         let schedule = Schedule {
             kind: Curve::InverseSqrt,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn constant_stays() {
+    fn constant_stays_at_the_peak() {
         let schedule = Schedule { kind: Curve::Constant, ..Schedule::default() };
         assert_eq!(factors(&schedule, &[0, 7, 1000], 10), [1.0, 1.0, 1.0]);
     }

@@ -60,8 +60,8 @@ pub trait Study {
     /// Evaluates the current model.
     fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation>;
 
-    /// Names and SHA-256 hashes of all inputs beside the recipe. A run can only be resumed with the
-    /// same inputs.
+    /// Names and SHA-256 hashes of all inputs other than the recipe. A run can only be resumed with
+    /// the same inputs.
     fn inputs(&self) -> StudyResult<Inputs> {
         Ok(Inputs::new())
     }

@@ -14,7 +14,6 @@ use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
 use crate::stop::Stop;
 use crate::study::{Evaluation, Study};
-pub(crate) use finish::WEIGHTS;
 use phase::{Outcome, PhaseRun, study_error};
 pub(crate) use state::State;
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use engram_data::image::DecodedImage;
 use engram_data::world::images::images;
 use engram_data::world::view_augmentation;
+use engram_infer::encode::{Encoder, Item, Modalities};
 use engram_models::weights::Weights;
-use engram_train::encode::{Encoder, Item, Modalities};
 use engram_train::studies::clip::run::{ClipSummary, train_clip};
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
 use image::RgbImage;
@@ -73,7 +73,7 @@ fn view() -> RgbImage {
 }
 
 #[test]
-fn names_are_learnt_and_the_run_is_an_encoder_of_pictures() {
+fn names_are_learnt_and_the_run_is_an_image_encoder() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let summary = try_run(&run, &[], RunOptions::default()).unwrap().unwrap();
@@ -102,7 +102,7 @@ fn names_are_learnt_and_the_run_is_an_encoder_of_pictures() {
     let vectors = encoder.encode(&[&prepared[0], &prepared[1]]).unwrap();
     let (of_file, of_memory) = vectors.split_at(384);
     assert_eq!(of_file, of_memory);
-    let length: f32 = of_file.iter().map(|number| number * number).sum();
+    let length: f32 = of_file.iter().map(|value| value * value).sum();
     assert!((length - 1.0).abs() < 1e-5, "{length}");
 
     // The temperature is not part of the published model.
@@ -144,9 +144,9 @@ fn a_stopped_run_resumes_to_the_same_bytes_on_any_number_of_threads() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_named() {
+fn invalid_settings_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    for (set, wanted) in [
+    for (set, expected) in [
         ("data.picture=3", "data.picture"),
         ("data.images=1882", "data.images"),
         ("data.test_views=0", "data.test_views"),
@@ -165,6 +165,6 @@ fn settings_that_cannot_be_are_named() {
         let error = try_run(&folder.path().join("run"), &[set], RunOptions::default());
         let error = error.expect_err(set);
         assert!(matches!(error, TrainError::Recipe { .. }), "{set}: {error}");
-        assert!(error.to_string().contains(wanted), "{set}: {error}");
+        assert!(error.to_string().contains(expected), "{set}: {error}");
     }
 }

@@ -69,9 +69,9 @@ fn difference(parameters: &Parameters, expected: &Value) -> f64 {
     let mut worst: f64 = 0.0;
     for (parameter, expected) in parameters.iter().zip(expected.as_array().expect("a list")) {
         let values = parameter.to_vec().expect("values");
-        let places = expected["places"].as_array().expect("places");
-        for (place, value) in places.iter().zip(expected["values"].as_array().expect("values")) {
-            let found = f64::from(values[place.as_u64().expect("a place") as usize]);
+        let indices = expected["places"].as_array().expect("places");
+        for (index, value) in indices.iter().zip(expected["values"].as_array().expect("values")) {
+            let found = f64::from(values[index.as_u64().expect("an index") as usize]);
             worst = worst.max((found - value.as_f64().expect("a number")).abs());
         }
         let sum: f64 = values.iter().map(|v| f64::from(*v)).sum();
@@ -102,7 +102,7 @@ fn adafactor(weight_decay: f64, momentum: f64) -> OptimiserSettings {
 }
 
 #[test]
-fn adamw_is_that_of_pytorch() -> TestResult {
+fn adamw_equals_pytorch() -> TestResult {
     let worst = difference(&run(&adamw(), 0.0)?, &expected()["adamw"]);
     assert!(worst < 5e-7, "differs by {worst:e}");
     let worst = difference(&run(&adamw(), 1.5)?, &expected()["adamw_clipped"]);
@@ -113,7 +113,7 @@ fn adamw_is_that_of_pytorch() -> TestResult {
 }
 
 #[test]
-fn adafactor_is_that_of_optax() -> TestResult {
+fn adafactor_equals_optax() -> TestResult {
     let worst = difference(&run(&adafactor(0.002, 0.0), 0.0)?, &expected()["adafactor"]);
     assert!(worst < 5e-7, "differs by {worst:e}");
     let found = run(&adafactor(0.0, 0.9), 0.0)?;
@@ -123,7 +123,7 @@ fn adafactor_is_that_of_optax() -> TestResult {
 }
 
 #[test]
-fn threads_do_not_change_a_bit() -> TestResult {
+fn results_do_not_depend_on_the_thread_count() -> TestResult {
     for settings in [adamw(), adafactor(0.002, 0.9)] {
         let with = |threads| -> Result<Vec<Vec<u32>>, Box<dyn std::error::Error>> {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
@@ -146,7 +146,7 @@ fn a_parameter_without_a_gradient_stays() -> TestResult {
     builder.get("unused", &[2], Init::Ones)?;
     let parameters = builder.finish()?;
     let mut gradients = Gradients::new(&parameters);
-    let used = parameters.get("used").expect("it was asked for").tensor();
+    let used = parameters.get("used").expect("a requested parameter").tensor();
     gradients.backward(&used.sum_all()?)?;
     let mut optimiser: Box<dyn Optimiser> = engram_train::optimiser::new(&adamw(), &parameters);
     let size = StepSize { learning_rate: 0.1, gradient_scale: 1.0 };

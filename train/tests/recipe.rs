@@ -51,7 +51,7 @@ fn error(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_typo_is_named_with_its_line_and_the_near_key() {
+fn a_typo_is_named_with_its_line_and_the_nearest_key() {
     assert_eq!(
         error("learning_rate", "learning_rte"),
         "recipe.toml:8: unknown key `learning_rte` in [optimiser]; did you mean `learning_rate`?"
@@ -84,7 +84,7 @@ fn a_wrong_value_is_named_with_its_line() {
 }
 
 #[test]
-fn a_number_that_no_run_can_work_with_is_refused() {
+fn an_unusable_number_is_refused() {
     for path in [
         "evaluation.margin",
         "optimiser.decay_exponent",
@@ -140,7 +140,7 @@ fn a_recipe_without_a_check_is_refused() {
 }
 
 #[test]
-fn a_studys_own_section_is_checked_too() -> Result<(), String> {
+fn a_section_of_the_study_is_checked_too() -> Result<(), String> {
     let mut recipe = parse(TEXT, false, &[])?;
     let data: Data = recipe.data().map_err(|e| e.to_string())?;
     assert_eq!(data, Data { folder: "data".to_string(), rows: 1000 });
@@ -155,7 +155,7 @@ fn a_studys_own_section_is_checked_too() -> Result<(), String> {
 }
 
 #[test]
-fn assignments_go_over_tiny_and_tiny_over_the_rest() -> Result<(), String> {
+fn assignments_override_tiny_and_tiny_overrides_the_recipe() -> Result<(), String> {
     let full = parse(TEXT, false, &[])?;
     assert_eq!(full.phases()[0].epochs, Some(3));
     let mut tiny = parse(TEXT, true, &[])?;
@@ -213,7 +213,7 @@ fn a_wrong_assignment_is_named() {
 }
 
 #[test]
-fn the_resolved_form_reads_as_the_same_recipe() -> Result<(), String> {
+fn the_resolved_recipe_parses_to_the_same_recipe() -> Result<(), String> {
     let mut recipe = parse(TEXT, true, &["awp.epsilon=0.5", "phase.only.feed.visual=true"])?;
     recipe.data::<Data>().map_err(|e| e.to_string())?;
     let resolved = recipe.resolved().map_err(|e| e.to_string())?;
@@ -237,7 +237,7 @@ phase.only = { epochs = 9, learning_rate = 0.5 }
 "#;
 
 #[test]
-fn variants_go_over_the_recipe_and_the_command_line_over_both() -> Result<(), String> {
+fn variants_override_the_recipe_and_the_command_line_overrides_both() -> Result<(), String> {
     let text = format!("{TEXT}{VARIANTS}");
     // The second variant's name, weight, epochs, learning rate of the phase, and rows.
     let second = |tiny: bool, set: &[&str]| -> Result<_, String> {
@@ -255,7 +255,7 @@ fn variants_go_over_the_recipe_and_the_command_line_over_both() -> Result<(), St
             assert_eq!((variant.name.as_deref(), variant.weight), (Some("long"), 0.5));
             found.push((phase.epochs, phase.learning_rate, data.rows));
         }
-        assert_eq!(found[0], found[1], "the resolved form says the same");
+        assert_eq!(found[0], found[1], "the resolved recipe is the same");
         Ok(found[0])
     };
     assert_eq!(second(false, &[])?, (Some(9), Some(0.5), 50));
@@ -291,7 +291,7 @@ fn a_wrong_variant_is_named_with_its_line() {
 }
 
 #[test]
-fn a_phase_of_no_steps_is_left_out() {
+fn a_phase_of_0_steps_is_skipped() {
     let before = "[[phase]]\nname = \"before\"\nsteps = 5\n\n[[phase]]\nname = \"only\"";
     let two = TEXT.replace("[[phase]]\nname = \"only\"", before);
     let recipe = parse(&two, false, &["phase.before.steps=0"]).unwrap();

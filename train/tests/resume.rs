@@ -12,7 +12,7 @@ use toy::{Breakage, Toy, lasting_files, train};
 const EMA_AND_AWP: [&str; 3] = ["ema.decay=0.9", "awp.start_epoch=1", "awp.epsilon=0.01"];
 
 fn whole(run: &Path, set: &[&str]) {
-    let summary = train(&mut Toy::default(), run, set, false, None).expect("an unbroken run");
+    let summary = train(&mut Toy::default(), run, set, false, None).expect("an uninterrupted run");
     assert!(summary.finished && summary.check.passed());
     assert_eq!(summary.steps, 16);
 }
@@ -77,7 +77,7 @@ fn a_killed_run_resumes_to_the_same_bytes() {
 
 /// A kill between the rename of a checkpoint and the pointer update, with half-written files.
 #[test]
-fn pointers_that_a_killed_run_left_behind_are_set_right() {
+fn pointers_of_a_killed_run_are_corrected() {
     let folder = tempdir().expect("a temporary folder");
     for keep_best in ["evaluation.keep_best=true", "evaluation.keep_best=false"] {
         let [reference, run] =
@@ -98,7 +98,7 @@ fn pointers_that_a_killed_run_left_behind_are_set_right() {
 }
 
 #[test]
-fn a_folder_is_taken_again_after_a_kill_at_its_first_file() {
+fn a_folder_is_reused_after_a_kill_at_its_first_file() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
     let half = ".inputs.json.engram-Ab12Cd";
@@ -118,7 +118,7 @@ fn a_folder_is_taken_again_after_a_kill_at_its_first_file() {
 }
 
 #[test]
-fn a_run_without_its_checkpoints_is_not_begun_again() {
+fn a_run_without_its_checkpoints_is_not_restarted() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
     whole(&run, &[]);
@@ -166,7 +166,7 @@ fn a_finished_run_resumes_to_itself() {
 }
 
 #[test]
-fn threads_do_not_change_a_bit() {
+fn results_do_not_depend_on_the_thread_count() {
     let folder = tempdir().expect("a temporary folder");
     let runs = [1, 2].map(|threads| {
         let run = folder.path().join(threads.to_string());
@@ -211,7 +211,7 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
 }
 
 #[test]
-fn damage_to_all_checkpoints_is_an_error_and_not_a_fresh_start() {
+fn damage_to_all_checkpoints_is_an_error_instead_of_a_new_run() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
     train(&mut Toy::default(), &run, &[], false, Some(9)).expect("a start");
@@ -220,19 +220,19 @@ fn damage_to_all_checkpoints_is_an_error_and_not_a_fresh_start() {
             fs::remove_file(entry.path().join("manifest.json")).expect("the damage is done");
         }
     }
-    let error = train(&mut Toy::default(), &run, &[], true, None).expect_err("nothing is whole");
+    let error = train(&mut Toy::default(), &run, &[], true, None).expect_err("all are damaged");
     assert!(matches!(error, TrainError::NoGoodCheckpoint { .. }), "{error}");
 }
 
 #[test]
-fn old_checkpoints_go_and_the_best_stays() {
+fn old_checkpoints_are_removed_and_the_best_is_kept() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
     // The first evaluation of each phase is the best one.
-    let figures = vec![0.1, 0.5, 0.2, 0.6];
-    let mut study = Toy::broken(Breakage { figures, ..Breakage::default() });
+    let evaluation_values = vec![0.1, 0.5, 0.2, 0.6];
+    let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
     let set = ["checkpoint.keep=1", "checkpoint.every_steps=1"];
-    let summary = train(&mut study, &run, &set, false, None).expect("an unbroken run");
+    let summary = train(&mut study, &run, &set, false, None).expect("an uninterrupted run");
     assert_eq!(summary.best, Some((0.2, 15)));
     let mut names: Vec<String> = fs::read_dir(run.join("checkpoints"))
         .expect("checkpoints")
@@ -262,9 +262,9 @@ fn everything(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
 }
 
 #[test]
-fn a_refused_folder_stays_as_it_is() {
-    let place = tempdir().expect("a temporary folder");
-    let whole_run = place.path().join("whole");
+fn a_refused_folder_stays_unchanged() {
+    let parent = tempdir().expect("a temporary folder");
+    let whole_run = parent.path().join("whole");
     whole(&whole_run, &[]);
     let files: [&[(&str, &str)]; 8] = [
         &[(".env.sample", "precious"), (".bashrc.backup", "precious"), ("notes.txt", "precious")],
@@ -277,7 +277,7 @@ fn a_refused_folder_stays_as_it_is() {
         &[("checkpoints/step-00000001/state.json", "{}")],
     ];
     for (number, files) in files.into_iter().enumerate() {
-        let folder = place.path().join(number.to_string());
+        let folder = parent.path().join(number.to_string());
         for (name, bytes) in files {
             let path = folder.join(name);
             fs::create_dir_all(path.parent().expect("a folder")).expect("made");
@@ -299,11 +299,11 @@ fn a_refused_folder_stays_as_it_is() {
 }
 
 #[test]
-fn only_leftovers_of_the_runs_own_files_are_swept() {
-    let place = tempdir().expect("a temporary folder");
-    let run = place.path().join("run");
+fn only_temporary_files_of_the_run_are_removed() {
+    let parent = tempdir().expect("a temporary folder");
+    let run = parent.path().join("run");
     train(&mut Toy::default(), &run, &[], false, Some(9)).expect("a start");
-    let kept = [
+    let foreign = [
         ".env.sample",
         ".notes.txt.engram-Ab12Cd",
         "checkpoints/step-00000001.bak",
@@ -311,12 +311,12 @@ fn only_leftovers_of_the_runs_own_files_are_swept() {
         "model.unfinished",
     ];
     let swept = [".metrics.jsonl.engram-Ab12Cd", "checkpoints/.BEST.engram-Ab12Cd"];
-    for name in kept.iter().chain(&swept) {
+    for name in foreign.iter().chain(&swept) {
         fs::write(run.join(name), "precious").expect("written");
     }
     fs::create_dir(run.join("checkpoints/step-1")).expect("made");
     kill_and_resume(&run, &[], &[]);
-    for name in kept {
+    for name in foreign {
         assert_eq!(fs::read(run.join(name)).expect("there"), b"precious", "{name}");
     }
     assert!(run.join("checkpoints/step-1").is_dir());
@@ -324,7 +324,7 @@ fn only_leftovers_of_the_runs_own_files_are_swept() {
 }
 
 #[test]
-fn a_run_that_is_asked_to_stop_resumes_to_the_same_bytes() {
+fn a_run_after_a_stop_request_resumes_to_the_same_bytes() {
     for set in [&[][..], &EMA_AND_AWP, &["checkpoint.every_steps=0"]] {
         let folder = tempdir().expect("a temporary folder");
         let reference = folder.path().join("reference");

@@ -91,7 +91,7 @@ fn run(folder: &Path, set: &[&str], options: RunOptions) -> Option<RevealSummary
 }
 
 #[test]
-fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
+fn a_run_stopped_during_a_refresh_resumes_to_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, stopped) = (folder.path().join("whole"), folder.path().join("stopped"));
     let summary = run(&whole, &[], RunOptions::default()).unwrap();
@@ -120,13 +120,13 @@ fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
             assert!(read(&whole) == read(&stopped), "{file} differs after a stop at {stop}");
         }
         // Compared as text: recall@10 of four entries is NaN.
-        let figures = [&resumed, &summary].map(|one| serde_json::to_string(&one.metrics).unwrap());
-        assert_eq!(figures[0], figures[1]);
+        let metrics = [&resumed, &summary].map(|one| serde_json::to_string(&one.metrics).unwrap());
+        assert_eq!(metrics[0], metrics[1]);
     }
 }
 
 #[test]
-fn a_model_without_memory_and_one_without_gate_are_trained_as_well() {
+fn models_without_memory_or_gate_are_trained() {
     let folder = tempfile::tempdir().unwrap();
     for (name, set) in [
         ("no-memory", &["memory.k=0", "phase.fine-tune.feed.contrastive=0"][..]),
@@ -141,18 +141,18 @@ fn a_model_without_memory_and_one_without_gate_are_trained_as_well() {
 }
 
 /// An error with its causes.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut told = error.to_string();
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        told = format!("{told}: {error}");
+        message = format!("{message}: {error}");
         cause = error.source();
     }
-    told
+    message
 }
 
 #[test]
-fn settings_that_no_run_can_work_with_are_refused_with_their_line() {
+fn unusable_settings_are_refused_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
     for (set, named) in [
         ("phase.fine-tune.feed.own_knowledge=1.5", "own_knowledge"),
@@ -172,8 +172,8 @@ fn settings_that_no_run_can_work_with_are_refused_with_their_line() {
         let run = folder.path().join("run");
         let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         let error = train_reveal(&mut recipe, &options).unwrap_err();
-        let told = told(&error);
-        assert!(told.contains(named), "{set}: {told}");
+        let message = with_causes(&error);
+        assert!(message.contains(named), "{set}: {message}");
         let _ = std::fs::remove_dir_all(&run);
     }
 }
@@ -233,8 +233,8 @@ fn a_run_starts_from_the_weights_of_another() {
         let recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options);
         let error =
             recipe.and_then(|mut recipe| train_reveal(&mut recipe, &options_of_run)).unwrap_err();
-        let told = told(&error);
-        assert!(told.contains(named), "{told}");
+        let message = with_causes(&error);
+        assert!(message.contains(named), "{message}");
         // Faults of the file itself are found before the run folder is created.
         assert!(!set.starts_with("start.") || !run.exists(), "{set}");
         let _ = std::fs::remove_dir_all(&run);
@@ -253,7 +253,7 @@ set = ["phase.fine-tune.steps=7", "memory.refresh_every=0", "memory.k=10"]
 
 [[configuration]]
 name = "main"
-description = "as it is"
+description = "no changes"
 
 [[configuration]]
 name = "eval-k-0"
@@ -286,7 +286,7 @@ within = 0.1
 
 [[claim]]
 id = "test.vqa"
-claim = "answered questions are found where they are"
+claim = "the source vqa is needed to retrieve its entries"
 better = "main"
 worse = "only-pairs"
 metric = "recall_at_10"
@@ -294,7 +294,7 @@ source = "vqa"
 "#;
 
 #[test]
-fn a_grid_shares_phases_and_goes_on_where_it_was() {
+fn a_grid_shares_phases_and_resumes() {
     let folder = tempfile::tempdir().unwrap();
     let grid =
         |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"));
@@ -367,7 +367,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     );
     let markdown = report.to_markdown();
     assert!(markdown.contains("| k-2 | `memory.k=2` |") && markdown.contains("**not decided**"));
-    assert!(markdown.contains("| main | as it is |"), "{markdown}");
+    assert!(markdown.contains("| main | no changes |"), "{markdown}");
     assert!(report.to_html().contains("<svg"));
 
     // Nothing runs twice, and the results are the same.
@@ -482,6 +482,6 @@ fn a_configuration_is_evaluated_after_its_memory_was_removed() {
     assert_eq!(more.configurations().len(), 3);
     run_grid(&more, &options, &mut |progress| panic!("{progress:?}")).unwrap();
     let read = |name: &str| std::fs::read(seed.join(name).join("test.jsonl")).unwrap();
-    assert!(read("k-2-again") == read("k-2"), "the memory encoded again is another one");
+    assert!(read("k-2-again") == read("k-2"), "the re-encoded memory gives other answers");
     assert!(weights == std::fs::read(seed.join("k-2/model.safetensors")).unwrap());
 }

@@ -13,7 +13,7 @@ use engram_train::studies::reveal::corpus::{Corpus, MetricKind, Task};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::studies::reveal::settings::{OnBadImage, RevealData};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
-use files::{PICTURES, RECIPE, data_of, write};
+use files::{NUM_IMAGES, RECIPE, data_of, write};
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn load(data: &RevealData) -> Result<Corpus, String> {
 }
 
 #[test]
-fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
+fn no_text_about_a_held_out_image_is_in_the_memory_or_in_training() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     let corpus = load(&data).unwrap();
@@ -41,15 +41,15 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
     let held_out: HashSet<&String> = validation.union(&test).collect();
     assert_eq!(corpus.items.len(), 3 * 10 + 1);
     for item in &corpus.items {
-        let picture = item.entry.payload.get("image").and_then(Value::as_str);
-        let number = picture.map(|path| path.replace("pictures/", "").replace(".png", ""));
-        for known in [number, item.entry.document.clone()].iter().flatten() {
-            assert!(!held_out.contains(known), "{:?}", item.entry);
+        let image = item.entry.payload.get("image").and_then(Value::as_str);
+        let number = image.map(|path| path.replace("images/", "").replace(".png", ""));
+        for document in [number, item.entry.document.clone()].iter().flatten() {
+            assert!(!held_out.contains(document), "{:?}", item.entry);
         }
-        assert_eq!(picture.is_some(), item.image.is_some());
+        assert_eq!(image.is_some(), item.image.is_some());
         // An entry belongs to its image, and the image's example does not retrieve it.
         let own = format!("entry {}", item.entry.id);
-        assert_eq!(picture.is_none(), item.entry.document == Some(own), "{:?}", item.entry);
+        assert_eq!(image.is_none(), item.entry.document == Some(own), "{:?}", item.entry);
     }
     assert!(corpus.continuations().iter().all(|example| example.document.is_some()));
     let texts = corpus.training_texts().join("\n");
@@ -73,15 +73,15 @@ fn nothing_said_of_a_held_out_picture_is_in_the_memory_or_in_training() {
 }
 
 #[test]
-fn views_are_drawn_by_their_number_whatever_is_kept() {
+fn views_depend_on_their_number_and_not_on_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     let corpus = load(&data).unwrap();
     let small = load(&RevealData { image_cache_mib: 0, ..data }).unwrap();
-    let wanted = [(0, 0), (0, 20), (0, 21), (3, 20)];
-    let views = corpus.images.pixels(&wanted).unwrap();
-    assert_eq!(views, small.images.pixels(&wanted).unwrap());
-    assert_eq!(views, corpus.images.pixels(&wanted).unwrap());
+    let requested = [(0, 0), (0, 20), (0, 21), (3, 20)];
+    let views = corpus.images.pixels(&requested).unwrap();
+    assert_eq!(views, small.images.pixels(&requested).unwrap());
+    assert_eq!(views, corpus.images.pixels(&requested).unwrap());
     let views: Vec<&[f32]> = views.chunks(3 * 8 * 8).collect();
     assert_eq!(views.len(), 4);
     for (i, one) in views.iter().enumerate() {
@@ -91,44 +91,47 @@ fn views_are_drawn_by_their_number_whatever_is_kept() {
 }
 
 #[test]
-fn a_picture_that_is_missing_or_broken_is_named_and_counted() {
+fn missing_and_broken_images_are_named_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let mut data = data_of(folder.path());
     data.captions.clear();
     data.entries.clear();
-    fs::write(folder.path().join("pictures/3.png"), b"\x89PNG\r\n\x1a\n broken").unwrap();
-    fs::remove_file(folder.path().join("pictures/5.png")).unwrap();
+    fs::write(folder.path().join("images/3.png"), b"\x89PNG\r\n\x1a\n broken").unwrap();
+    fs::remove_file(folder.path().join("images/5.png")).unwrap();
     // A question whose image does not decode.
-    let told = load(&data).err().unwrap();
+    let message = load(&data).err().unwrap();
     for part in ["aokvqa.json, question q3", "3.png", "1 are missing, 1 do not decode", "text_only"]
     {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     // A question without its image.
-    fs::copy(folder.path().join("pictures/4.png"), folder.path().join("pictures/3.png")).unwrap();
-    let told = load(&data).err().unwrap();
-    assert!(told.contains("question q5") && told.contains("5.png, which is missing"), "{told}");
+    fs::copy(folder.path().join("images/4.png"), folder.path().join("images/3.png")).unwrap();
+    let message = load(&data).err().unwrap();
+    assert!(
+        message.contains("question q5") && message.contains("5.png, which is missing"),
+        "{message}"
+    );
 
     data.on_bad_image = OnBadImage::Skip;
     let corpus = load(&data).unwrap();
-    assert_eq!(corpus.train.len() + corpus.validation.len() + corpus.test.len(), PICTURES - 1);
+    assert_eq!(corpus.train.len() + corpus.validation.len() + corpus.test.len(), NUM_IMAGES - 1);
     assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions skipped")));
     data.on_bad_image = OnBadImage::TextOnly;
     let corpus = load(&data).unwrap();
     let all = corpus.train.iter().chain(&corpus.validation).chain(&corpus.test);
-    assert_eq!(all.clone().count(), PICTURES);
+    assert_eq!(all.clone().count(), NUM_IMAGES);
     assert_eq!(all.filter(|example| example.image.is_none()).count(), 1);
     assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions asked without")));
 
     // An image named only by its captions is never described, and gets no split.
     let data = RevealData { on_bad_image: OnBadImage::TextOnly, ..data_of(folder.path()) };
     let data = RevealData { questions: Vec::new(), ..data };
-    fs::remove_file(folder.path().join("pictures/5.png")).unwrap();
+    fs::remove_file(folder.path().join("images/5.png")).unwrap();
     let corpus = load(&data).unwrap();
     let counts = [&corpus.train, &corpus.validation, &corpus.test].map(Vec::len);
     assert_eq!(counts, [9, 4, 6]);
     let note = "1 of 20 described images skipped";
-    assert!(corpus.notes.iter().any(|told| told == note), "{:?}", corpus.notes);
+    assert!(corpus.notes.iter().any(|one| one == note), "{:?}", corpus.notes);
 }
 
 /// The documents of the examples in each split.
@@ -138,7 +141,7 @@ fn documents(corpus: &Corpus) -> [HashSet<String>; 3] {
 }
 
 #[test]
-fn captions_that_are_not_asked_for_keep_to_the_split_of_their_file() {
+fn captions_without_descriptions_follow_the_split_of_their_file() {
     use engram_data::world::questions::Split;
     let folder = tempfile::tempdir().unwrap();
     let mut data = data_of(folder.path());
@@ -154,29 +157,29 @@ fn captions_that_are_not_asked_for_keep_to_the_split_of_their_file() {
         .collect();
     write(folder.path(), "aokvqa.json", &json!(questions));
     for i in 0..10 {
-        let picture = RgbImage::from_pixel(9, 9, Rgb([i * 20, 255 - i, 7]));
-        picture.save(folder.path().join(format!("pictures/{}.png", 100 + i))).unwrap();
+        let image = RgbImage::from_pixel(9, 9, Rgb([i * 20, 255 - i, 7]));
+        image.save(folder.path().join(format!("images/{}.png", 100 + i))).unwrap();
     }
     data.captions[0].source = None;
     let corpus = load(&data).unwrap();
     // Of the web entries, only the text without an image is left.
     let web = corpus.items.iter().filter(|item| item.entry.source == "web");
-    assert_eq!(web.map(|item| item.text.as_str()).collect::<Vec<_>>(), ["of no picture"]);
+    assert_eq!(web.map(|item| item.text.as_str()).collect::<Vec<_>>(), ["without an image"]);
     data.captions[0].split = None;
     let corpus = load(&data).unwrap();
     assert_eq!(corpus.items.iter().filter(|item| item.entry.source == "web").count(), 21);
 }
 
 #[test]
-fn a_copy_of_a_picture_is_on_its_side() {
+fn copies_of_an_image_get_one_split() {
     use engram_data::world::questions::Split;
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let mut data = data_of(at);
     data.captions[0].source = None;
     // Each even image is a copy of the next odd one.
-    for i in (0..PICTURES).step_by(2) {
-        let name = |i: usize| at.join(format!("pictures/{i}.png"));
+    for i in (0..NUM_IMAGES).step_by(2) {
+        let name = |i: usize| at.join(format!("images/{i}.png"));
         fs::copy(name(i + 1), name(i)).unwrap();
     }
     let corpus = load(&data).unwrap();
@@ -203,9 +206,9 @@ fn a_copy_of_a_picture_is_on_its_side() {
     // Other paths to a file, as entries may have them.
     let mut data = data_of(at);
     data.captions.clear();
-    let absolute = at.canonicalize().unwrap().join("pictures");
-    let lines = (0..PICTURES).flat_map(|i| {
-        [format!("./pictures/{i}.png"), format!("{}/{i}.png", absolute.display())].map(|image| {
+    let absolute = at.canonicalize().unwrap().join("images");
+    let lines = (0..NUM_IMAGES).flat_map(|i| {
+        [format!("./images/{i}.png"), format!("{}/{i}.png", absolute.display())].map(|image| {
             let line = json!({"source": "web", "image": image, "text": format!("web {i}")});
             format!("{line}\n")
         })
@@ -214,7 +217,7 @@ fn a_copy_of_a_picture_is_on_its_side() {
     for missing in [false, true] {
         if missing {
             // Missing images are identified by their paths.
-            fs::remove_file(at.join("pictures/0.png")).unwrap();
+            fs::remove_file(at.join("images/0.png")).unwrap();
             data.on_bad_image = OnBadImage::TextOnly;
         }
         let corpus = load(&data).unwrap();
@@ -228,19 +231,19 @@ fn a_copy_of_a_picture_is_on_its_side() {
         "choices": ["a", "b"], "correct_choice_idx": 0, "difficult_direct_answer": false,
         "direct_answers": ["a"]}]);
     let mut data = data_of(at);
-    fs::copy(at.join("pictures/1.png"), at.join("pictures/0.png")).unwrap();
+    fs::copy(at.join("images/1.png"), at.join("images/0.png")).unwrap();
     write(at, "aokvqa.json", &questions);
     let caption = json!({"images": [{"id": 0, "file_name": "0.png"}],
         "annotations": [{"id": 0, "image_id": 0, "caption": "nought"}]});
     write(at, "captions.json", &caption);
     (data.captions[0].split, data.questions[0].split) = (Some(Split::Train), Some(Split::Test));
-    let told = load(&data).err().unwrap();
-    assert!(told.contains("image 1: is for test, but captions.json has image 0"), "{told}");
-    assert!(told.contains(&format!("{}", at.join("aokvqa.json").display())), "{told}");
+    let message = load(&data).err().unwrap();
+    assert!(message.contains("image 1: is for test, but captions.json has image 0"), "{message}");
+    assert!(message.contains(&format!("{}", at.join("aokvqa.json").display())), "{message}");
 }
 
 #[test]
-fn ids_of_entries_do_not_run_over() {
+fn ids_of_entries_do_not_overflow() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     let write = |lines: &str| fs::write(folder.path().join("entries.jsonl"), lines).unwrap();
@@ -254,7 +257,7 @@ fn ids_of_entries_do_not_run_over() {
 }
 
 #[test]
-fn training_reads_nothing_of_an_examples_own_document() {
+fn training_retrieves_no_entry_of_the_examples_document() {
     use engram_models::kernels::Mode;
     use engram_models::params::ParameterBuilder;
     use engram_models::reveal::Reveal;
@@ -280,20 +283,20 @@ fn training_reads_nothing_of_an_examples_own_document() {
         Retriever::build(&run, &model, (corpus, sequencer), &Stop::default()).unwrap();
     let first = &corpus.train[0];
     let second = corpus.train.iter().find(|one| one.document != first.document).unwrap();
-    let asked = [first, second];
-    let texts = asked.map(|example| sequencer.asked(example).unwrap());
-    let views = asked.map(|example| example.image.map(|picture| (picture, 0)));
+    let examples = [first, second];
+    let texts = examples.map(|example| sequencer.asked(example).unwrap());
+    let views = examples.map(|example| example.image.map(|image| (image, 0)));
     let input = sequencer.input(corpus, &texts, &views).unwrap();
-    let targets = asked.map(|_| sequencer.target(&[5]));
-    let documents = asked.map(|example| example.document.as_deref());
-    let known = BatchTargets {
+    let targets = examples.map(|_| sequencer.target(&[5]));
+    let documents = examples.map(|example| example.document.as_deref());
+    let batch_targets = BatchTargets {
         targets: &targets,
         own: &[None; 2],
         replaced: &[false; 2],
         documents: &documents,
     };
     let forward = study.forward(&model, Some(&retriever));
-    let losses = forward.losses(&input, known, &feed, &Mode::evaluate()).unwrap();
+    let losses = forward.losses(&input, batch_targets, &feed, &Mode::evaluate()).unwrap();
     let found = losses.parts.iter().find(|(name, _)| name == "distinct_retrieved").unwrap().1;
     let own =
         corpus.items.iter().filter(|item| documents.contains(&item.entry.document.as_deref()));
@@ -303,7 +306,7 @@ fn training_reads_nothing_of_an_examples_own_document() {
 }
 
 #[test]
-fn what_the_evaluation_would_refuse_is_refused_before_the_training() {
+fn data_that_cannot_be_evaluated_is_refused_before_training() {
     let folder = tempfile::tempdir().unwrap();
     data_of(folder.path());
     let path = folder.path().join("aokvqa.json");
@@ -314,72 +317,73 @@ fn what_the_evaluation_would_refuse_is_refused_before_the_training() {
     let recipe = RECIPE.replace(
         "[model]",
         "[[data.questions]]\naokvqa = \"aokvqa.json\"\n\
-        image_name = \"pictures/%d.png\"\n[model]\nimage_size = 8",
+        image_name = \"images/%d.png\"\n[model]\nimage_size = 8",
     );
     let set = vec![format!("data.path={:?}", folder.path())];
     let options = RecipeOptions { set, ..RecipeOptions::default() };
     let mut recipe = Recipe::parse(&recipe, Path::new("recipe.toml"), &options).unwrap();
     let run = folder.path().join("run");
     let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
-    let told = train_reveal(&mut recipe, &options).unwrap_err();
-    let told = format!("{told}: {:?}", std::error::Error::source(&told).map(ToString::to_string));
-    assert!(told.contains("aokvqa.json") && told.contains("choice"), "{told}");
+    let error = train_reveal(&mut recipe, &options).unwrap_err();
+    let message =
+        format!("{error}: {:?}", std::error::Error::source(&error).map(ToString::to_string));
+    assert!(message.contains("aokvqa.json") && message.contains("choice"), "{message}");
     assert!(!run.join("metrics.jsonl").exists() && !run.join("checkpoints").exists());
 }
 
 #[test]
-fn faults_of_entries_are_told_with_their_line() {
+fn faults_of_entries_are_reported_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     for (line, parts) in [
-        (r#"{"image": "pictures/99.png"}"#, ["line 2", "99.png, which is missing"]),
+        (r#"{"image": "images/99.png"}"#, ["line 2", "99.png, which is missing"]),
         (r#"{"source": "", "text": "x"}"#, [":2", "empty source"]),
         (r#"{"source": "web"}"#, [":2", "has neither text nor image"]),
         (r#"{"id": 7, "text": "x"}"#, ["line 2", "has the id 7 of line 1"]),
-        ("no json", [":2", "is no entry"]),
+        ("no json", [":2", "is not an entry"]),
     ] {
         fs::write(
             folder.path().join("entries.jsonl"),
             format!("{{\"id\": 7, \"source\": \"web\", \"text\": \"a\"}}\n{line}\n"),
         )
         .unwrap();
-        let told = load(&data).err().unwrap();
+        let message = load(&data).err().unwrap();
         for part in ["entries.jsonl", parts[0], parts[1]] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(message.contains(part), "{part}: {message}");
         }
     }
     // A source without entries.
     fs::write(folder.path().join("entries.jsonl"), "\n").unwrap();
-    let told = load(&data).err().unwrap();
-    assert!(told.contains("entries.jsonl: is an empty source"), "{told}");
+    let message = load(&data).err().unwrap();
+    assert!(message.contains("entries.jsonl: is an empty source"), "{message}");
     let mut other = data_of(folder.path());
     other.without_sources = vec!["wikidata".into()];
-    let told = load(&other).err().unwrap();
-    assert!(told.contains("`wikidata`; choose from web, captions, questions"), "{told}");
+    let message = load(&other).err().unwrap();
+    assert!(message.contains("`wikidata`; choose from web, captions, questions"), "{message}");
     // All images of a source are held out.
     other.without_sources.clear();
     other.questions[0].split = Some(engram_data::world::questions::Split::Test);
-    let told = load(&other).err().unwrap();
-    assert!(told.contains("the source `captions` is an empty source"), "{told}");
+    let message = load(&other).err().unwrap();
+    assert!(message.contains("the source `captions` is an empty source"), "{message}");
 }
 
 #[test]
-fn a_picture_on_two_sides_is_refused() {
+fn an_image_with_two_splits_is_refused() {
     use engram_data::world::questions::Split;
     let folder = tempfile::tempdir().unwrap();
     let mut data = data_of(folder.path());
     data.captions[0].split = Some(Split::Train);
     data.questions[0].split = Some(Split::Test);
-    let told = load(&data).err().unwrap();
+    let message = load(&data).err().unwrap();
     assert!(
-        told.contains("aokvqa.json, image ") && told.contains("captions.json has it"),
-        "{told}"
+        message.contains("aokvqa.json, image ") && message.contains("captions.json has it"),
+        "{message}"
     );
     data.questions.clear();
     data.captions[0].split = None;
     data.captions.push(data.captions[0].clone());
-    let told = load(&data).err().unwrap();
-    assert!(told.contains("image 0") && told.contains("already"), "{told}");
+    let message = load(&data).err().unwrap();
+    assert!(message.contains("image 0") && message.contains("already"), "{message}");
     data.captions.iter_mut().for_each(|file| file.describe = false);
     assert_eq!(data.first_invalid_key().unwrap().0, "captions");
 }

@@ -16,7 +16,7 @@ use files::{RECIPE, data_of, write};
 use serde_json::{Value, json};
 
 #[test]
-fn the_recipes_of_published_sizes_are_those_sizes() {
+fn the_recipes_of_published_sizes_have_those_sizes() {
     use engram_models::params::ParameterBuilder;
     use engram_models::reveal::{Reveal, RevealConfig};
     use engram_train::studies::reveal::published::Published;
@@ -122,7 +122,7 @@ fn a_run_starts_from_folders_of_published_weights() {
     published_folders(at);
     let summary = train_from(at, "t5", "vit").unwrap();
     assert_eq!(summary.steps, 1);
-    // No note says that a part starts from random weights.
+    // There is no note about random weights.
     assert_eq!(summary.notes, ["6 entries about held-out images skipped"]);
     let run = at.join("run");
     let read = |path: &Path| fs::read(path).unwrap();
@@ -157,10 +157,10 @@ fn a_run_starts_from_folders_of_published_weights() {
         ("nowhere", "vit", "nowhere"),
         ("hf://a/b/c", "vit", "does not name a model"),
     ] {
-        let told = train_from(at, t5, vit).unwrap_err();
-        assert!(told.contains(named), "{t5}, {vit}: {told}");
+        let message = train_from(at, t5, vit).unwrap_err();
+        assert!(message.contains(named), "{t5}, {vit}: {message}");
     }
     fs::remove_file(at.join("t5/tokenizer.json")).unwrap();
-    let told = train_from(at, "t5", "vit").unwrap_err();
-    assert!(told.contains("tokenizer.json"), "{told}");
+    let message = train_from(at, "t5", "vit").unwrap_err();
+    assert!(message.contains("tokenizer.json"), "{message}");
 }

@@ -32,21 +32,21 @@ fn a_recipe_may_allow_a_parameter_without_a_gradient() {
 }
 
 #[test]
-fn a_pattern_that_names_no_parameter_is_an_error_with_place_and_nearest_name() {
+fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
     let refused = |set: &str| {
         let folder = tempdir().expect("a temporary folder");
         let run = folder.path().join("run");
         let error = train(&mut Toy::default(), &run, &[set], false, None);
-        error.expect_err("the pattern names nothing").to_string()
+        error.expect_err("the pattern matches nothing").to_string()
     };
-    for (set, place) in [
+    for (set, path) in [
         (r#"group=[{match="hed.**", rate=0.5}]"#, "group.0.match"),
         (r#"phase.second.group=[{match="hed.**", rate=0.5}]"#, "phase.1.group.0.match"),
         (r#"gradient_check.allow=["body.*", "hed.**"]"#, "gradient_check.allow.1"),
         (r#"awp.match=["hed.**"]"#, "awp.match.0"),
     ] {
         let error = refused(set);
-        let start = format!("--set {set}: `{place}` is `hed.**`, which matches none of the 4");
+        let start = format!("--set {set}: `{path}` is `hed.**`, which matches none of the 4");
         assert!(
             error.starts_with(&start) && error.contains("most similar name is `head."),
             "{error}"
@@ -58,7 +58,7 @@ fn a_pattern_that_names_no_parameter_is_an_error_with_place_and_nearest_name() {
 fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
-    train(&mut Toy::default(), &run, &[], false, None).expect("an unbroken run");
+    train(&mut Toy::default(), &run, &[], false, None).expect("an uninterrupted run");
     let values = |step: &str, name: &str, shape: &[usize]| -> Vec<f32> {
         let path = run.join(format!("checkpoints/step-{step}/parameters.safetensors"));
         let weights = Weights::open(&path).expect("weights");
@@ -84,9 +84,9 @@ fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
 }
 
 #[test]
-fn a_loss_that_is_not_a_number_is_left_out_twice_and_stops_at_the_third() {
+fn two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error() {
     let (result, folder) = broken(Breakage { nan_steps: vec![2, 3, 7], ..Breakage::default() });
-    assert!(result.expect("two in a row are left out").finished);
+    assert!(result.expect("two steps in a row are skipped").finished);
     let metrics = fs::read_to_string(folder.path().join("run/metrics.jsonl")).expect("metrics");
     assert!(metrics.lines().next().is_some_and(|l| l.contains("\"skipped_steps\":2")), "{metrics}");
 
@@ -103,19 +103,19 @@ fn a_loss_that_is_not_a_number_is_left_out_twice_and_stops_at_the_third() {
 
 /// The toy trains with `quiet`, so its output shows what `quiet` does not hide.
 #[test]
-fn a_step_that_is_left_out_is_told_even_quietly() {
+fn a_skipped_step_is_reported_even_with_quiet() {
     let output = std::process::Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", "a_loss_that_is_not_a_number_is_left_out_twice_and_stops_at_the_third"])
+        .args(["--exact", "two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error"])
         .arg("--nocapture")
         .output()
-        .expect("the test in a process of its own");
+        .expect("the test in its own process");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("step 2 is skipped: the loss was NaN\n"), "{text}");
     assert!(!text.contains("mse"), "{text}");
 }
 
 #[test]
-fn a_file_in_the_place_of_a_run_folder_is_named_with_a_remedy() {
+fn a_file_instead_of_a_run_folder_is_named_with_a_remedy() {
     let folder = tempdir().expect("a temporary folder");
     let file = folder.path().join("file");
     fs::write(&file, "").expect("a file");
@@ -135,11 +135,11 @@ fn a_file_in_the_place_of_a_run_folder_is_named_with_a_remedy() {
 #[test]
 fn a_phase_stops_early_without_a_gain() {
     let folder = tempdir().expect("a temporary folder");
-    let figures = vec![0.5, 0.6, 0.7, 0.1];
-    let mut study = Toy::broken(Breakage { figures, ..Breakage::default() });
+    let evaluation_values = vec![0.5, 0.6, 0.7, 0.1];
+    let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
     let set = ["evaluation.every_steps=1", "evaluation.early_stop=2", "phase.second.steps=1"];
     let run = folder.path().join("run");
-    let summary = train(&mut study, &run, &set, false, None).expect("an unbroken run");
+    let summary = train(&mut study, &run, &set, false, None).expect("an uninterrupted run");
     // Three steps of the first phase, one of the second.
     assert_eq!(summary.steps, 4);
     assert_eq!(summary.best, Some((0.1, 4)));
@@ -203,7 +203,8 @@ fn a_write_that_fails_leaves_no_half_checkpoint() {
     let left = fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten();
     let names: Vec<_> = left.map(|entry| entry.file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
-    train(&mut Toy::default(), &run, &EACH_STEP, true, None).expect("with space, it goes on");
+    train(&mut Toy::default(), &run, &EACH_STEP, true, None)
+        .expect("with space, the run continues");
 }
 
 #[test]
@@ -211,7 +212,8 @@ fn the_check_of_a_recipe_can_fail() {
     let folder = tempdir().expect("a temporary folder");
     let set = ["check.files=[\"nowhere\"]", "check.loss_at_most=0.0", "check.metric_value=0.0"];
     let run = folder.path().join("run");
-    let summary = train(&mut Toy::default(), &run, &set, false, None).expect("an unbroken run");
+    let summary =
+        train(&mut Toy::default(), &run, &set, false, None).expect("an uninterrupted run");
     assert_eq!(summary.check.failures.len(), 3, "{:?}", summary.check.failures);
     let card = fs::read_to_string(run.join("README.md")).expect("the card");
     for part in ["training examples", "| seed | 7 |", "study = \"toy\"", "| step | phase |"] {

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use engram_data::world::speech::{SAMPLE_RATE, voices};
+use engram_infer::InferError;
+use engram_infer::asr::{AsrModel, ConformerAsr, Padding, StreamOptions, TranscribeOptions};
 use engram_models::weights::Weights;
-use engram_train::recognise::{AsrModel, ConformerAsr, Padding, StreamOptions, TranscribeOptions};
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError, write_checksums};
 use rand::SeedableRng;
@@ -123,7 +124,7 @@ fn talkative(run: &Path) {
 }
 
 #[test]
-fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
+fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     let folder = tempfile::tempdir().unwrap();
     let (both, first) = (folder.path().join("both"), folder.path().join("first"));
     try_run(&both, &[], RunOptions::default()).unwrap().unwrap();
@@ -149,15 +150,15 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
 
     // Opened as any ASR model.
     talkative(&both);
-    let AsrModel::Conformer(recogniser) = AsrModel::open(both.to_str().unwrap()).unwrap() else {
+    let AsrModel::Conformer(conformer) = AsrModel::open(both.to_str().unwrap()).unwrap() else {
         panic!("a run of this study is a Conformer");
     };
     let voice = voices().unwrap().pop().unwrap();
     let samples = voice.sentence(&mut ChaCha8Rng::seed_from_u64(3)).samples;
     let options = TranscribeOptions::default();
-    let alone = recogniser.transcribe(&[&samples], &[], &options).unwrap();
+    let alone = conformer.transcribe(&[&samples], &[], &options).unwrap();
     let clips: [&[f32]; 4] = [&[0.0; 9], &samples, &[0.0; 16_000], &samples];
-    let together = recogniser.transcribe(&clips, &[], &options).unwrap();
+    let together = conformer.transcribe(&clips, &[], &options).unwrap();
     assert!(alone[0].text.len() > 5, "{:?}", alone[0].text);
     for again in [&together[1], &together[3]] {
         assert_eq!((&again.text, &again.segments), (&alone[0].text, &alone[0].segments));
@@ -167,7 +168,7 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
     assert_eq!((together[0].text.as_str(), together[2].text.as_str()), ("", ""));
 
     // With bias words for one of two clips, for any number of beams.
-    let asr_model = AsrModel::Conformer(recogniser);
+    let asr_model = AsrModel::Conformer(conformer);
     for num_beams in [1, 4] {
         let options = TranscribeOptions { num_beams, ..options.clone() };
         asr_model.check(&options).unwrap();
@@ -176,11 +177,11 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
         let tree = asr_model.boost_builder(Some(50.0)).unwrap().tree(&["Zebra", "zoo"]).unwrap();
         assert!(!without.contains("zebra"), "{without}");
         let boosts = [Some(tree), None];
-        let heard = asr_model.transcribe(&[&samples, &samples], &boosts, &options).unwrap();
-        assert!(heard[0].text.contains("zebra"), "{num_beams} beams: {}", heard[0].text);
-        assert_eq!(heard[1].text, without);
-        let certain = heard[0].mean_log_probability;
-        assert!(certain < heard[1].mean_log_probability && certain.is_finite());
+        let boosted = asr_model.transcribe(&[&samples, &samples], &boosts, &options).unwrap();
+        assert!(boosted[0].text.contains("zebra"), "{num_beams} beams: {}", boosted[0].text);
+        assert_eq!(boosted[1].text, without);
+        let certain = boosted[0].mean_log_probability;
+        assert!(certain < boosted[1].mean_log_probability && certain.is_finite());
     }
     let error =
         asr_model.boost_builder(None).unwrap().tree(&["zoo", "café"]).unwrap_err().to_string();
@@ -218,7 +219,7 @@ fn of_manifest(path: &str) -> Vec<String> {
 }
 
 #[test]
-fn clips_of_files_are_learnt_and_those_too_short_for_their_texts_counted() {
+fn clips_from_files_are_trained_on_and_too_short_clips_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = manifest(folder.path(), |i, line| {
         if i == 1 {
@@ -243,7 +244,7 @@ fn clips_of_files_are_learnt_and_those_too_short_for_their_texts_counted() {
 }
 
 #[test]
-fn texts_and_clips_that_cannot_be_are_named() {
+fn invalid_texts_and_clips_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let error = |line: &dyn Fn(usize, &mut Value), more: &str| {
         let mut set = of_manifest(&manifest(folder.path(), line));
@@ -288,7 +289,7 @@ fn texts_and_clips_that_cannot_be_are_named() {
 
 /// A run on audio alone, and a run that starts from it with another seed: it keeps the quantiser.
 #[test]
-fn sound_without_texts_is_a_start_for_another_run() {
+fn a_run_on_audio_alone_initialises_another_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = manifest(folder.path(), |_, line| {
         line.as_object_mut().unwrap().remove("text");
@@ -314,7 +315,8 @@ fn sound_without_texts_is_a_start_for_another_run() {
     std::fs::write(first.join("tokenizer.json"), "{}").unwrap();
     let damaged =
         try_run(&folder.path().join("third"), std::slice::from_ref(&start), RunOptions::default());
-    assert!(matches!(damaged, Err(TrainError::BadChecksum { .. })), "{damaged:?}");
+    let Err(TrainError::Infer(error)) = damaged else { panic!("{damaged:?}") };
+    assert!(matches!(*error, InferError::BadChecksum { .. }), "{error}");
     write_checksums(&first).unwrap();
     let error = try_run(&folder.path().join("third"), &[start], RunOptions::default());
     assert!(error.unwrap_err().to_string().contains("tokens"));
@@ -322,7 +324,7 @@ fn sound_without_texts_is_a_start_for_another_run() {
 
 /// Texts are compared as the tokenizer decodes them.
 #[test]
-fn capitals_of_a_data_set_are_no_errors() {
+fn capitals_in_the_references_are_not_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = manifest(folder.path(), |_, line| {
         line["text"] = line["text"].as_str().unwrap().to_uppercase().into();
@@ -331,40 +333,40 @@ fn capitals_of_a_data_set_are_no_errors() {
     let mut set = of_manifest(&path);
     set.push("batch.examples=3".into());
     try_run(&run, &set, RunOptions::default()).unwrap().unwrap();
-    let said = String::from_utf8(read(&run, "ref.tsv")).unwrap();
-    assert!(said.starts_with("0\tabacus\n"), "{said}");
+    let references = String::from_utf8(read(&run, "ref.tsv")).unwrap();
+    assert!(references.starts_with("0\tabacus\n"), "{references}");
 }
 
 /// A recording of several windows has the concatenated text of its parts.
 #[test]
-fn a_long_recording_is_heard_to_its_end() {
+fn a_long_recording_is_transcribed_completely() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap().unwrap();
     talkative(&run);
-    let recogniser = ConformerAsr::open(run.to_str().unwrap()).unwrap();
+    let asr_model = ConformerAsr::open(run.to_str().unwrap()).unwrap();
     let voice = voices().unwrap().remove(0);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut samples = Vec::new();
     while samples.len() < 63 * SAMPLE_RATE as usize {
         samples.extend(voice.sentence(&mut rng).samples);
     }
-    let words = recogniser.boost_builder(Some(50.0)).unwrap().tree(&["zebra"]).unwrap();
+    let words = asr_model.boost_builder(Some(50.0)).unwrap().tree(&["zebra"]).unwrap();
     let boosted =
         TranscribeOptions { boost: Some(words), word_times: true, ..TranscribeOptions::default() };
     for length in [5, 21, 40, 41, 63] {
         let length = length * SAMPLE_RATE as usize;
         let mut blocks = samples[..length].chunks(7_777);
-        let mut told = Vec::new();
+        let mut progress = Vec::new();
         let read = |into: &mut Vec<f32>| -> Result<bool, TrainError> {
             into.extend_from_slice(blocks.next().unwrap_or_default());
             Ok(blocks.len() > 0)
         };
         let options = TranscribeOptions::default();
-        let long = recogniser.transcribe_long(&options, read, |done| told.push(done)).unwrap();
-        let whole = recogniser.transcribe(&[&samples[..length]], &[], &options).unwrap().remove(0);
+        let long = asr_model.transcribe_long(&options, read, |done| progress.push(done)).unwrap();
+        let whole = asr_model.transcribe(&[&samples[..length]], &[], &options).unwrap().remove(0);
         assert_eq!(long.seconds, whole.seconds);
-        assert_eq!(told.last(), Some(&long.seconds));
+        assert_eq!(progress.last(), Some(&long.seconds));
         // Words are returned only on request.
         assert!(long.words.is_empty() && whole.words.is_empty());
         let letters = |text: &str| text.chars().filter(|c| *c != ' ').count() as f64;
@@ -379,22 +381,22 @@ fn a_long_recording_is_heard_to_its_end() {
         into.extend_from_slice(unread.take().unwrap_or_default());
         Ok(false)
     };
-    let heard = recogniser.transcribe_long(&boosted, read, |_| {}).unwrap();
+    let transcript = asr_model.transcribe_long(&boosted, read, |_| {}).unwrap();
     for window in [0.0..20.0, 20.0..41.0] {
-        let mut own = heard.words.iter().filter(|word| window.contains(&word.start));
-        assert!(own.any(|word| word.text.contains("zebra")), "{window:?}: {}", heard.text);
+        let mut own = transcript.words.iter().filter(|word| window.contains(&word.start));
+        assert!(own.any(|word| word.text.contains("zebra")), "{window:?}: {}", transcript.text);
     }
 }
 
 /// With one chunk the text equals the whole clip's. With many chunks it is the same each time and
 /// complete.
 #[test]
-fn a_recording_that_comes_in_is_heard_to_its_end() {
+fn a_stream_is_transcribed_completely() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap().unwrap();
     talkative(&run);
-    let recogniser = AsrModel::open(run.to_str().unwrap()).unwrap();
+    let asr_model = AsrModel::open(run.to_str().unwrap()).unwrap();
     let voice = voices().unwrap().remove(0);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut samples = Vec::new();
@@ -404,33 +406,33 @@ fn a_recording_that_comes_in_is_heard_to_its_end() {
     let options = TranscribeOptions { word_times: true, ..TranscribeOptions::default() };
     let stream = |samples: &[f32], chunk_seconds: f64, window_seconds: f64| {
         let mut blocks = samples.chunks(7_777);
-        let (mut told, mut count) = (Vec::new(), 0);
+        let (mut progress, mut count) = (Vec::new(), 0);
         let read = |into: &mut Vec<f32>| -> Result<bool, TrainError> {
             into.extend_from_slice(blocks.next().unwrap_or_default());
             Ok(blocks.len() > 0)
         };
         let chunks = StreamOptions { chunk_seconds, window_seconds };
-        let made = recogniser.transcribe_stream(&options, chunks, read, |pass| {
-            told.push(pass.received_seconds);
+        let result = asr_model.transcribe_stream(&options, chunks, read, |pass| {
+            progress.push(pass.received_seconds);
             count += pass.new.len();
         });
-        made.map(|made| (made, told, count))
+        result.map(|result| (result, progress, count))
     };
     let short = &samples[..8 * SAMPLE_RATE as usize];
-    let whole = recogniser.transcribe(&[short], &[], &options).unwrap().remove(0);
-    let (made, told, _) = stream(short, 8.0, 8.0).unwrap();
+    let whole = asr_model.transcribe(&[short], &[], &options).unwrap().remove(0);
+    let (result, progress, _) = stream(short, 8.0, 8.0).unwrap();
     // One pass and the end, which makes everything final.
-    assert_eq!((made.passes, told), (1, vec![8.0, 8.0]));
-    let words: Vec<_> = made.words.iter().map(|word| word.word.clone()).collect();
+    assert_eq!((result.passes, progress), (1, vec![8.0, 8.0]));
+    let words: Vec<_> = result.words.iter().map(|word| word.word.clone()).collect();
     assert!(words == whole.words && !words.is_empty());
 
     let length = samples.len() as f64 / f64::from(SAMPLE_RATE);
-    let (made, told, count) = stream(&samples, 2.0, 10.0).unwrap();
-    assert_eq!((made.passes + 1, told.last()), (told.len(), Some(&length)));
-    assert!(count == made.words.len() && made.transcript.seconds == length);
-    assert!(made.words.last().is_some_and(|last| last.word.end > length - 5.0));
+    let (result, progress, count) = stream(&samples, 2.0, 10.0).unwrap();
+    assert_eq!((result.passes + 1, progress.last()), (progress.len(), Some(&length)));
+    assert!(count == result.words.len() && result.transcript.seconds == length);
+    assert!(result.words.last().is_some_and(|last| last.word.end > length - 5.0));
     let (again, ..) = stream(&samples, 2.0, 10.0).unwrap();
-    assert_eq!(again.transcript, made.transcript);
+    assert_eq!(again.transcript, result.transcript);
     let refused = stream(&samples, 2.0, 19.0).map(drop).unwrap_err().to_string();
     assert!(refused.contains("2 to 18 s"), "{refused}");
 }

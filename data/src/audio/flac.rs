@@ -1,7 +1,7 @@
 //! FLAC files, including several files joined into one.
 //!
-//! Symphonia reads one stream. A new stream begins where the marker and the first metadata block
-//! follow frames; no frame looks like them.
+//! Symphonia reads one stream. A new stream begins where a marker and a metadata block follow
+//! frames: no frame contains these bytes.
 
 use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use super::packets::{Demuxer, Next, decode, make_decoder};
 
 /// The number of bytes to search at a time.
 const READ: usize = 1 << 16;
-/// The marker and the header of the first metadata block, which may be the last block or not.
+/// The marker and the header of the first metadata block, without and with the last-block flag.
 const STARTS: [&[u8; 8]; 2] = [b"fLaC\x00\x00\x00\x22", b"fLaC\x80\x00\x00\x22"];
 /// The length of the marker, in bytes.
 const MARKER: u64 = 4;
@@ -34,7 +34,7 @@ pub(super) struct FlacBlocks {
 
 impl FlacBlocks {
     pub(super) fn open(mut input: Input) -> Result<Self, String> {
-        leave_out_tag(&mut input).map_err(cannot_read)?;
+        exclude_tag(&mut input).map_err(cannot_read)?;
         let file = Arc::new(Mutex::new(Streams::new(input)));
         let (demuxer, decoder) = open_stream(&file)?;
         Ok(Self { file, demuxer, decoder, decoded: 0 })
@@ -64,7 +64,7 @@ impl Blocks for FlacBlocks {
         let packet = loop {
             match self.demuxer.next()? {
                 Next::Packet(packet) => break packet,
-                Next::Stream | Next::End | Next::Cut => match self.next_stream()? {
+                Next::Stream | Next::End | Next::Truncated => match self.next_stream()? {
                     true => continue,
                     false => return Ok(None),
                 },
@@ -96,7 +96,7 @@ fn open_stream(file: &Arc<Mutex<Streams>>) -> Result<Stream, String> {
 }
 
 /// Excludes an ID3v1 tag at the end, which would be read as part of the last frame.
-fn leave_out_tag(input: &mut Input) -> io::Result<()> {
+fn exclude_tag(input: &mut Input) -> io::Result<()> {
     let Some(length) = input.length().filter(|length| *length > TAG) else { return Ok(()) };
     let start = input.position();
     input.seek(SeekFrom::Start(length - TAG))?;

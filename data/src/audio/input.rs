@@ -4,7 +4,7 @@ use std::io::{self, Cursor, Error, ErrorKind, Read, Seek, SeekFrom};
 
 use symphonia::core::io::MediaSource;
 
-/// The most bytes of a pipe to hold in memory, for formats that need seeking.
+/// The maximum number of bytes of a pipe in memory, for formats that need seeking.
 const MAX_IN_MEMORY: usize = 1 << 29;
 
 /// A source of bytes.
@@ -99,8 +99,8 @@ impl Input {
 
 impl Read for Input {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let most = self.left().map_or(bytes.len(), |left| bytes.len().min(left as usize));
-        let bytes = &mut bytes[..most];
+        let available = self.left().map_or(bytes.len(), |left| bytes.len().min(left as usize));
+        let bytes = &mut bytes[..available];
         let count = match self.ahead.is_empty() {
             true => self.source.read(bytes)?,
             false => {
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_ahead_changes_nothing() {
+    fn peeking_changes_nothing() {
         for length in [None, Some(10)] {
             let mut input = Input::new(Box::new(Cursor::new((0..10).collect::<Vec<u8>>())), length);
             assert_eq!(input.peek(3).expect("bytes"), [0, 1, 2]);

@@ -31,9 +31,9 @@ const LEVEL: f64 = 0.1;
 /// ```
 pub fn add_noise(speech: &[f32], noise: &[f32], snr_db: f32, offset: usize) -> Vec<f32> {
     let used = repeated(noise, offset, speech.len());
-    let (wanted, own) = (power(speech), power(&used));
-    let gain = (wanted / own / 10f64.powf(f64::from(snr_db) / 10.0)).sqrt();
-    if wanted < SILENCE || own < SILENCE || !gain.is_finite() {
+    let (speech_power, noise_power) = (power(speech), power(&used));
+    let gain = (speech_power / noise_power / 10f64.powf(f64::from(snr_db) / 10.0)).sqrt();
+    if speech_power < SILENCE || noise_power < SILENCE || !gain.is_finite() {
         return speech.to_vec();
     }
     let sum =
@@ -47,7 +47,7 @@ pub fn add_noise(speech: &[f32], noise: &[f32], snr_db: f32, offset: usize) -> V
 /// correlated.
 pub fn babble(voices: &[&[f32]], samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let mut sum = vec![0.0; samples];
-    let mut heard = 0;
+    let mut audible = 0;
     for voice in voices {
         let offset = if voice.is_empty() { 0 } else { rng.random_range(0..voice.len()) };
         let voice = repeated(voice, offset, samples);
@@ -55,12 +55,12 @@ pub fn babble(voices: &[&[f32]], samples: usize, rng: &mut ChaCha8Rng) -> Vec<f3
         if power < SILENCE {
             continue;
         }
-        heard += 1;
+        audible += 1;
         for (sum, sample) in sum.iter_mut().zip(voice) {
             *sum += f64::from(sample) / power.sqrt();
         }
     }
-    let level = LEVEL / f64::from(heard.max(1)).sqrt();
+    let level = LEVEL / f64::from(audible.max(1)).sqrt();
     sum.into_iter().map(|sample| (level * sample) as f32).collect()
 }
 
@@ -76,9 +76,9 @@ pub fn power(samples: &[f32]) -> f64 {
     sum / samples.len().max(1) as f64
 }
 
-fn repeated(sound: &[f32], offset: usize, samples: usize) -> Vec<f32> {
-    let offset = offset % sound.len().max(1);
-    sound.iter().cycle().skip(offset).take(samples).copied().collect()
+fn repeated(audio: &[f32], offset: usize, samples: usize) -> Vec<f32> {
+    let offset = offset % audio.len().max(1);
+    audio.iter().cycle().skip(offset).take(samples).copied().collect()
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_what_was_asked_for() {
+    fn the_mix_has_the_requested_ratio() {
         let speech = speech(16_000);
         for noise in [white_noise(48_000, &mut rng(1)), white_noise(700, &mut rng(2))] {
             for snr in [-10.0, -5.0, 0.0, 5.0, 20.0, 40.0] {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_power_is_of_the_part_of_the_noise_that_is_used() {
+    fn the_noise_power_is_measured_over_the_part_used() {
         let mut noise = white_noise(2_000, &mut rng(3));
         noise[1_000..].iter_mut().for_each(|sample| *sample *= 30.0);
         let speech = speech(1_000);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_leaves_the_speech_as_it_is() {
+    fn silence_leaves_the_speech_unchanged() {
         let (speech, noise) = (speech(4_000), white_noise(4_000, &mut rng(5)));
         for silent in [&[][..], &[0.0; 30], &[1e-6; 30]] {
             assert_eq!(add_noise(&speech, silent, 0.0, 7), speech);

@@ -11,10 +11,10 @@ use std::io::{Seek, SeekFrom};
 use super::blocks::{Format, cannot_read};
 use super::input::Input;
 
-/// The most samples per channel in an AAC packet.
+/// The maximum number of samples per channel in an AAC packet.
 pub(super) const PACKET: u64 = 2048;
 /// The largest `moov` box that is read, in bytes.
-const MOST: u64 = 1 << 28;
+const MAX_MOOV_BYTES: u64 = 1 << 28;
 /// Container boxes that hold the boxes to read.
 const HOLDERS: [&[u8; 4]; 6] = [b"trak", b"edts", b"mdia", b"minf", b"stbl", b"mvex"];
 
@@ -76,14 +76,14 @@ impl Edits {
         let count = (samples.len() / format.channels) as u64;
         let (mut kept, rate) = (0, u128::from(format.rate));
         for (i, part) in self.parts.iter().enumerate() {
-            let place =
+            let to_samples =
                 |units: u64, scale: u32| (u128::from(units) * rate / u128::from(scale)) as u64;
-            let start = place(part.start, part.scale);
+            let start = to_samples(part.start, part.scale);
             // The movie's time unit is coarse, so one more unit is played.
             let end = part.length.map_or(u64::MAX, |(length, scale)| {
-                start.saturating_add(place(length.saturating_add(1), scale))
+                start.saturating_add(to_samples(length.saturating_add(1), scale))
             });
-            let next = self.parts.get(i + 1).map(|next| place(next.start, next.scale));
+            let next = self.parts.get(i + 1).map(|next| to_samples(next.start, next.scale));
             let end = next.map_or(end, |next| end.min(next));
             let from = start.clamp(before, before + count) - before;
             let to = end.clamp(before, before + count) - before;
@@ -171,7 +171,7 @@ fn movie(input: &mut Input) -> std::io::Result<Option<Vec<u8>>> {
             size => size.saturating_sub(header),
         };
         if head.ends_with(b"moov") {
-            return Ok(Some(input.read_up_to(body.min(MOST) as usize)?));
+            return Ok(Some(input.read_up_to(body.min(MAX_MOOV_BYTES) as usize)?));
         }
         if (size != 0 && size < header) || !input.skip(body)? {
             return Ok(None);

@@ -18,19 +18,20 @@ use symphonia::core::units::{Duration, Timestamp};
 use super::blocks::{Blocks, Format, cannot_read};
 use super::input::Input;
 use super::packets::{decode, make_decoder};
-use frames::{Found, Frames};
+use frames::{FrameEvent, Frames};
 use header::{Header, Info};
 
-/// A file is refused if more than a tenth of its frames are damaged; a few may always be.
+/// A file is refused if more than a tenth of its frames are damaged.
 const MAX_DAMAGED: u64 = 10;
+/// Up to this number of damaged frames is always accepted.
 const FEW_DAMAGED: u64 = 5;
 
 /// The audio of a stream of frames.
 pub(super) struct MpegBlocks {
     frames: Frames,
     /// Frames that were read ahead to see whether a format change lasts.
-    ahead: VecDeque<Found>,
-    /// The format of the frames before.
+    ahead: VecDeque<FrameEvent>,
+    /// The format of the preceding frames.
     format: Option<Format>,
     frame_samples: usize,
     /// A new decoder is made for each part, and for each format in it.
@@ -39,7 +40,7 @@ pub(super) struct MpegBlocks {
     /// Samples of the part that may be the encoder's padding after the audio.
     held: Vec<f32>,
     seconds: Option<f64>,
-    whole: u64,
+    intact: u64,
     damaged: u64,
 }
 
@@ -50,7 +51,7 @@ struct Part {
     /// The number of frames present.
     frames: u64,
     /// Samples per channel that were removed at the start.
-    left_out: usize,
+    trimmed: usize,
 }
 
 impl MpegBlocks {
@@ -62,7 +63,7 @@ impl MpegBlocks {
         };
         let first = frames.next()?;
         let mut seconds = None;
-        if let Some(Found::Frame(header, frame)) = &first {
+        if let Some(FrameEvent::Frame(header, frame)) = &first {
             let counted = Info::parse(header, frame).and_then(|info| info.frames);
             let counted = counted.map(|frames| frames as f64).filter(|frames| *frames > 0.0);
             let guessed = frames.length().map(|length| length as f64 / header.length as f64);
@@ -78,12 +79,12 @@ impl MpegBlocks {
             part: Part::default(),
             held: Vec::new(),
             seconds,
-            whole: 0,
+            intact: 0,
             damaged: 0,
         }))
     }
 
-    fn advance(&mut self) -> Result<Option<Found>, String> {
+    fn advance(&mut self) -> Result<Option<FrameEvent>, String> {
         match self.ahead.pop_front() {
             Some(found) => Ok(Some(found)),
             None => self.frames.next().map_err(cannot_read),
@@ -107,7 +108,7 @@ impl MpegBlocks {
             self.ahead.extend(self.frames.next().map_err(cannot_read)?);
         }
         Ok(match self.ahead.front() {
-            Some(Found::Frame(next, _)) => format_of(next) == format,
+            Some(FrameEvent::Frame(next, _)) => format_of(next) == format,
             _ => true,
         })
     }
@@ -128,29 +129,29 @@ impl MpegBlocks {
             }
         };
         let packet = Packet::new(0, Timestamp::ZERO, Duration::from(header.samples as u64), frame);
-        let mut sound = Vec::new();
-        let made = decode(&mut **decoder, &packet, &mut sound);
-        Ok(made.ok().filter(|made| *made == format_of(header)).map(|_| sound))
+        let mut decoded = Vec::new();
+        let made = decode(&mut **decoder, &packet, &mut decoded);
+        Ok(made.ok().filter(|made| *made == format_of(header)).map(|_| decoded))
     }
 
     /// Outputs the audio that is certainly not padding, and silence for damaged frames.
-    fn pass_on(&mut self, sound: Option<Vec<f32>>, frames: usize, samples: &mut Vec<f32>) {
+    fn pass_on(&mut self, decoded: Option<Vec<f32>>, frames: usize, samples: &mut Vec<f32>) {
         let channels = self.format.map_or(1, |format| format.channels);
-        match &sound {
-            Some(_) => self.whole += 1,
+        match &decoded {
+            Some(_) => self.intact += 1,
             None => self.damaged += frames as u64,
         }
-        let sound = sound.unwrap_or_else(|| vec![0.0; frames * self.frame_samples * channels]);
+        let decoded = decoded.unwrap_or_else(|| vec![0.0; frames * self.frame_samples * channels]);
         self.part.frames += frames as u64;
-        let start = (self.part.info.start - self.part.left_out).min(sound.len() / channels);
-        self.part.left_out += start;
-        self.held.extend_from_slice(&sound[start * channels..]);
-        let sure = self.held.len().saturating_sub(self.part.info.end * channels);
-        samples.extend(self.held.drain(..sure));
+        let start = (self.part.info.start - self.part.trimmed).min(decoded.len() / channels);
+        self.part.trimmed += start;
+        self.held.extend_from_slice(&decoded[start * channels..]);
+        let ready = self.held.len().saturating_sub(self.part.info.end * channels);
+        samples.extend(self.held.drain(..ready));
     }
 
     fn check_damage(&self) -> Result<(), String> {
-        let (damaged, all) = (self.damaged, self.whole + self.damaged);
+        let (damaged, all) = (self.damaged, self.intact + self.damaged);
         if damaged > FEW_DAMAGED && damaged * MAX_DAMAGED > all {
             return Err(format!("is damaged: {damaged} of {all} frames cannot be decoded"));
         }
@@ -166,8 +167,8 @@ impl Blocks for MpegBlocks {
     fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String> {
         samples.clear();
         let (header, frame) = match self.advance()? {
-            Some(Found::Frame(header, frame)) => (header, frame),
-            Some(Found::Lost(frames)) => {
+            Some(FrameEvent::Frame(header, frame)) => (header, frame),
+            Some(FrameEvent::Lost(frames)) => {
                 self.pass_on(None, frames, samples);
                 return Ok(self.format);
             }
@@ -186,12 +187,12 @@ impl Blocks for MpegBlocks {
             return Ok(Some(before));
         }
         if format == before {
-            let sound = self.decode(&header, frame)?;
-            self.pass_on(sound, 1, samples);
+            let decoded = self.decode(&header, frame)?;
+            self.pass_on(decoded, 1, samples);
         } else if self.is_change(format)? {
             // A block has one format, so the new format begins with the next block.
             self.end_part(Info::default(), samples);
-            self.ahead.push_front(Found::Frame(header, frame));
+            self.ahead.push_front(FrameEvent::Frame(header, frame));
             self.format = Some(format);
         } else {
             self.pass_on(None, 1, samples);

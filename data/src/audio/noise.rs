@@ -33,7 +33,7 @@ const WIDTHS: std::ops::Range<f32> = 0.05..1.0;
 /// The attenuation per octave, in decibels.
 const TILTS: std::ops::Range<f32> = 0.0..9.0;
 /// Strokes of a machine per second.
-const BLOWS: std::ops::Range<f32> = 4.0..60.0;
+const STROKES: std::ops::Range<f32> = 4.0..60.0;
 /// Loudness changes of a band per second, and the range of its loudness in decibels.
 const CHANGES: std::ops::Range<f32> = 0.5..10.0;
 const STEPS: std::ops::Range<f32> = 0.0..25.0;
@@ -65,7 +65,7 @@ fn bands(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     for _ in 0..rng.random_range(BANDS) {
         let octave = rng.random_range(OCTAVES);
         let mut band =
-            if rng.random_bool(0.25) { blows(length, rng) } else { white_noise(length, rng) };
+            if rng.random_bool(0.25) { strokes(length, rng) } else { white_noise(length, rng) };
         resonate(&mut band, LOWEST * octave.exp2(), rng.random_range(WIDTHS));
         let gain = decibels(-tilt * octave) / (power(&band).sqrt() as f32).max(1e-6);
         let loudness = changing(length, rng);
@@ -79,9 +79,9 @@ fn bands(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
 }
 
 /// Returns a pulse for each stroke, at slightly irregular intervals.
-fn blows(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+fn strokes(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let (mut samples, mut at) = (vec![0.0; length], 0.0);
-    let between = SAMPLE_RATE as f32 / rng.random_range(BLOWS);
+    let between = SAMPLE_RATE as f32 / rng.random_range(STROKES);
     while (at as usize) < length {
         samples[at as usize] = rng.random_range(0.5..1.0);
         at += between * rng.random_range(0.8..1.2);
@@ -108,8 +108,8 @@ fn changing(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let points: Vec<f32> =
         (0..length / between as usize + 2).map(|_| depth * rng.random_range(-0.5..=0.5)).collect();
     let at = |i: usize| {
-        let place = i as f32 / between;
-        let (point, part) = (place as usize, place.fract());
+        let position = i as f32 / between;
+        let (point, part) = (position as usize, position.fract());
         points[point] * (1.0 - part) + points[point + 1] * part
     };
     (0..length).map(at).collect()
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noises_are_finite_heard_and_follow_their_seed() {
+    fn noises_are_finite_audible_and_follow_their_seed() {
         for kind in [NoiseKind::Coloured, NoiseKind::Bands] {
             let make = |seed, samples| kind.make(samples, &mut ChaCha8Rng::seed_from_u64(seed));
             assert_eq!(make(1, 9_000), make(1, 9_000));

@@ -63,7 +63,7 @@ impl PacketBlocks {
     }
 
     /// Refuses an Ogg stream with a gap.
-    fn check_place(&mut self, packet: &Packet, format: Format) -> Result<(), String> {
+    fn check_continuity(&mut self, packet: &Packet, format: Format) -> Result<(), String> {
         if self.container != Container::Ogg {
             return Ok(());
         }
@@ -108,16 +108,16 @@ impl Blocks for PacketBlocks {
                 return self.next(samples);
             }
             Next::End => return self.end(),
-            Next::Cut if self.container == Container::Mp4 && self.edits.is_some() => {
+            Next::Truncated if self.container == Container::Mp4 && self.edits.is_some() => {
                 return match self.end()? {
                     None => Err("is truncated within its last packets".to_owned()),
                     some => Ok(some),
                 };
             }
-            Next::Cut => return Ok(None),
+            Next::Truncated => return Ok(None),
         };
         let format = decode(&mut *self.decoder, &packet, samples)?;
-        self.check_place(&packet, format)?;
+        self.check_continuity(&packet, format)?;
         self.format = Some(format);
         let count = (samples.len() / format.channels.max(1)) as u64;
         if let Some(edits) = &mut self.edits {
@@ -139,7 +139,7 @@ pub(super) enum Next {
     Stream,
     End,
     /// An unexpected end of the file.
-    Cut,
+    Truncated,
 }
 
 /// The packets of one track.
@@ -193,7 +193,7 @@ impl Demuxer {
                     return Ok(Next::Stream);
                 }
                 Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
-                    return Ok(Next::Cut);
+                    return Ok(Next::Truncated);
                 }
                 Err(error) => return Err(format!("cannot be decoded ({error})")),
             }

@@ -57,8 +57,8 @@ impl Resampler {
 
     /// Appends the remaining samples to `out`.
     pub fn finish(&mut self, out: &mut Vec<f32>) -> Result<(), String> {
-        let wanted = (self.read as f64 * self.ratio).round() as u64;
-        while self.written < wanted {
+        let expected = (self.read as f64 * self.ratio).round() as u64;
+        while self.written < expected {
             let before = (self.written, self.delay);
             self.convert(0, Some(self.waiting.len()), out)?;
             self.waiting.clear();
@@ -66,7 +66,7 @@ impl Resampler {
                 return Err("its sample rate cannot be converted".to_string());
             }
         }
-        out.truncate(out.len() - (self.written - wanted) as usize);
+        out.truncate(out.len() - (self.written - expected) as usize);
         Ok(())
     }
 
@@ -98,10 +98,10 @@ impl Resampler {
             .inner
             .process_into_buffer(&input, &mut output, Some(&indexing))
             .map_err(|e| text(&e))?;
-        let late = self.delay.min(made);
-        self.delay -= late;
-        self.written += (made - late) as u64;
-        out.extend_from_slice(&self.converted[late..made]);
+        let delayed = self.delay.min(made);
+        self.delay -= delayed;
+        self.written += (made - delayed) as u64;
+        out.extend_from_slice(&self.converted[delayed..made]);
         Ok(used)
     }
 }

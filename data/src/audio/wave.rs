@@ -17,11 +17,11 @@ const UNKNOWN: u64 = 0x7fff_0000;
 /// The same limit for 64-bit sizes.
 const UNKNOWN_64: u64 = 1 << 62;
 /// The bytes of a `fmt ` or `ds64` chunk that are read, whatever its length.
-const MOST_OF_A_CHUNK: u64 = 64;
+const MAX_CHUNK_BYTES: u64 = 64;
 /// Valid channel counts in a header. Other counts mean a damaged header.
 const CHANNELS: std::ops::RangeInclusive<u64> = 1..=255;
 /// If more seconds of audio than this follow the counted samples, the header is wrong.
-const MUCH: u64 = 1;
+const MAX_EXTRA_SECONDS: u64 = 1;
 
 /// The rest of the GUID at the start of a W64 file.
 const W64_RIFF: &[u8] = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00";
@@ -101,9 +101,11 @@ impl WaveBlocks {
                     let Format { rate, channels } = self.data.format;
                     let second = u64::from(rate) * channels as u64 * self.data.pcm.width() as u64;
                     return match left {
-                        Some(left) if left > MUCH * second && left > declared / 10 => Err(format!(
-                            "has {left} bytes after the {declared} bytes in its header"
-                        )),
+                        Some(left) if left > MAX_EXTRA_SECONDS * second && left > declared / 10 => {
+                            Err(format!(
+                                "has {left} bytes after the {declared} bytes in its header"
+                            ))
+                        }
                         _ => Ok(false),
                     };
                 }
@@ -126,8 +128,8 @@ impl Blocks for WaveBlocks {
         self.bytes = self.input.read_up_to(count as usize).map_err(cannot_read)?;
         self.data.read += self.bytes.len() as u64;
         if let Some(declared) = self.data.declared.filter(|_| (self.bytes.len() as u64) < count) {
-            let (there, declared) = (self.data.read / frame, declared / frame);
-            return Err(format!("is truncated: {there} of {declared} samples are present"));
+            let (present, declared) = (self.data.read / frame, declared / frame);
+            return Err(format!("is truncated: {present} of {declared} samples are present"));
         }
         if self.bytes.is_empty() {
             return Ok(None);
@@ -187,7 +189,7 @@ fn read_header(input: &mut Input) -> Result<(Kind, Data), String> {
                 return Ok((kind, Data { pcm, format, declared, read: 0 }));
             }
             b"fmt " | b"ds64" => {
-                let part = size.min(MOST_OF_A_CHUNK);
+                let part = size.min(MAX_CHUNK_BYTES);
                 let bytes = input.read_up_to(part as usize).map_err(cannot_read)?;
                 match &id {
                     b"fmt " => format = Some(read_format(&bytes, kind.is_big_endian())?),
@@ -208,8 +210,8 @@ fn declared_size(size: u64, kind: Kind, left: Option<u64>) -> Option<u64> {
         true => UNKNOWN_64,
         false => UNKNOWN,
     };
-    let is_there = left.is_some_and(|left| size <= left);
-    let is_unknown = size == 0 || (size >= unknown && !is_there);
+    let is_present = left.is_some_and(|left| size <= left);
+    let is_unknown = size == 0 || (size >= unknown && !is_present);
     (!is_unknown).then_some(size)
 }
 

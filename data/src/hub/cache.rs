@@ -18,8 +18,8 @@ use crate::DataError;
 
 /// Size limits in bytes, above any real commit, `modules.json` and file listing.
 const MAX_REFERENCE_BYTES: u64 = 1_000;
-const LARGEST_MODULES: u64 = 1 << 20;
-const LARGEST_LISTING: u64 = 100 << 20;
+const MAX_MODULES_BYTES: u64 = 1 << 20;
+const MAX_LISTING_BYTES: u64 = 100 << 20;
 
 /// The state of a file in the cache.
 pub(super) enum Cached {
@@ -109,7 +109,7 @@ impl CachedModel {
             return snapshot.join("config_sentence_transformers.json").is_file();
         }
         let Some(folder) = file.strip_suffix("/config.json") else { return false };
-        let modules = read_short(&snapshot.join("modules.json"), LARGEST_MODULES);
+        let modules = read_short(&snapshot.join("modules.json"), MAX_MODULES_BYTES);
         let modules: Option<Value> = modules.and_then(|text| serde_json::from_str(&text).ok());
         let text = |module: &Value, key| module.get(key).and_then(Value::as_str).map(str::to_owned);
         modules.as_ref().and_then(Value::as_array).is_some_and(|modules| {
@@ -125,7 +125,7 @@ impl CachedModel {
     /// listing.
     fn is_listed(&self, file: &str) -> Option<bool> {
         let path = self.folder.join("trees").join(format!("{}.json", self.commit()));
-        let listing: Value = serde_json::from_str(&read_short(&path, LARGEST_LISTING)?).ok()?;
+        let listing: Value = serde_json::from_str(&read_short(&path, MAX_LISTING_BYTES)?).ok()?;
         if listing.get("format_version").and_then(Value::as_u64) != Some(1) {
             return None;
         }
@@ -144,7 +144,7 @@ impl CachedModel {
 
     /// Removes partial downloads of earlier contents of a file, which nothing will complete. Files
     /// in use and unknown files stay.
-    pub(super) fn sweep_parts(&self, file: &str) {
+    pub(super) fn remove_old_parts(&self, file: &str) {
         let start = format!("{}.", file.replace('/', "--"));
         let locks = self.cache.join(".locks").join(self.repo.folder_name());
         for entry in fs::read_dir(self.folder.join("incoming")).into_iter().flatten().flatten() {
@@ -199,7 +199,7 @@ impl CachedModel {
     }
 
     /// Moves a complete, verified download to the blobs.
-    pub(super) fn keep_blob(&self, part: &Path, etag: &str) -> Result<(), DataError> {
+    pub(super) fn store_blob(&self, part: &Path, etag: &str) -> Result<(), DataError> {
         let blob = self.blob(etag);
         self.make_folder(&self.folder.join("blobs"))?;
         let keep = || {

@@ -15,7 +15,7 @@ use ureq::{Agent, AgentBuilder, Request};
 use url::Url;
 
 use super::HubSettings;
-use super::metadata::shown;
+use super::metadata::quoted_start;
 
 const MAX_REDIRECTS: usize = 10;
 /// The size of the chunks in which a body is read.
@@ -34,7 +34,7 @@ const HEADERS: [&str; 8] = [
 
 /// The reason why a request has no usable response.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum RequestError {
     /// The hub cannot be reached, or is down.
     Unreachable(String),
     /// The hub does not respond, or is too slow.
@@ -64,7 +64,7 @@ impl Head {
 }
 
 /// A response whose body is still to be read.
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) head: Head,
     events: Receiver<Event>,
 }
@@ -77,18 +77,18 @@ enum Event {
     Failed(String),
 }
 
-impl Answer {
+impl Response {
     /// Returns the next bytes of the body, or `None` at its end.
     ///
     /// # Errors   `Slow` if nothing arrives within `limit`; `Broken`
-    pub(super) fn next(&self, limit: Duration) -> Result<Option<Vec<u8>>, Trouble> {
+    pub(super) fn next(&self, limit: Duration) -> Result<Option<Vec<u8>>, RequestError> {
         match self.events.recv_timeout(limit) {
             Ok(Event::Bytes(bytes)) => Ok(Some(bytes)),
             Ok(Event::End) => Ok(None),
-            Ok(Event::Failed(reason)) => Err(Trouble::Broken(reason)),
-            Err(RecvTimeoutError::Timeout) => Err(silence(limit)),
+            Ok(Event::Failed(reason)) => Err(RequestError::Broken(reason)),
+            Err(RecvTimeoutError::Timeout) => Err(timeout(limit)),
             Ok(Event::Head(_)) | Err(RecvTimeoutError::Disconnected) => {
-                Err(Trouble::Broken("the connection ended".to_owned()))
+                Err(RequestError::Broken("the connection ended".to_owned()))
             }
         }
     }
@@ -106,10 +106,11 @@ impl<'a> Client<'a> {
     pub(super) fn new(
         settings: &'a HubSettings,
         response_timeout: Duration,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, RequestError> {
         let endpoint = Url::parse(&settings.endpoint).ok().filter(is_web);
-        let endpoint = endpoint
-            .ok_or_else(|| Trouble::Refused("nothing: this is not an http or https URL".into()))?;
+        let endpoint = endpoint.ok_or_else(|| {
+            RequestError::Refused("nothing: this is not an http or https URL".into())
+        })?;
         Ok(Self {
             endpoint,
             settings,
@@ -125,29 +126,35 @@ impl<'a> Client<'a> {
         path: &str,
         range: &str,
         mut is_enough: impl FnMut(&Head) -> Result<bool, String>,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Response, RequestError> {
         let address = format!("{}/{path}", self.settings.endpoint);
-        let mut url = Url::parse(&address).map_err(|error| Trouble::Refused(error.to_string()))?;
+        let mut url =
+            Url::parse(&address).map_err(|error| RequestError::Refused(error.to_string()))?;
         let mut token = self.settings.token.as_deref();
         for _ in 0..=MAX_REDIRECTS {
-            let answer = self.ask(&url, range, token)?;
-            let head = &answer.head;
+            let response = self.send_request(&url, range, token)?;
+            let head = &response.head;
             let next = head.is_redirect().then(|| next_address(&url, head)).transpose();
-            let next = next.map_err(Trouble::Refused)?;
+            let next = next.map_err(RequestError::Refused)?;
             let stays = next.as_ref().is_some_and(|next| self.is_endpoint(next));
             let is_enough =
-                !(head.is_endpoint && stays) && is_enough(head).map_err(Trouble::Refused)?;
-            let Some(next) = next.filter(|_| !is_enough) else { return Ok(answer) };
+                !(head.is_endpoint && stays) && is_enough(head).map_err(RequestError::Refused)?;
+            let Some(next) = next.filter(|_| !is_enough) else { return Ok(response) };
             url = next;
             if !self.is_endpoint(&url) {
                 // A redirect back to the endpoint does not restore the token.
                 token = None;
             }
         }
-        Err(Trouble::Refused(format!("more than {MAX_REDIRECTS} redirects")))
+        Err(RequestError::Refused(format!("more than {MAX_REDIRECTS} redirects")))
     }
 
-    fn ask(&self, url: &Url, range: &str, token: Option<&str>) -> Result<Answer, Trouble> {
+    fn send_request(
+        &self,
+        url: &Url,
+        range: &str,
+        token: Option<&str>,
+    ) -> Result<Response, RequestError> {
         let mut request = self.agent(url).request_url("GET", url).set("Range", range);
         request = request.set("Accept-Encoding", "identity");
         if let Some(token) = token {
@@ -158,13 +165,13 @@ impl<'a> Client<'a> {
         let (sender, events) = sync_channel(0);
         let work = move || transfer(request, is_endpoint, &sender);
         thread::Builder::new().name("download".to_owned()).spawn(work).map_err(|error| {
-            Trouble::Unreachable(format!("no thread for the connection ({error})"))
+            RequestError::Unreachable(format!("no thread for the connection ({error})"))
         })?;
         match events.recv_timeout(self.response_timeout) {
-            Ok(Event::Head(head)) => Ok(Answer { head, events }),
-            Ok(Event::Failed(reason)) => Err(Trouble::Unreachable(reason)),
-            Err(RecvTimeoutError::Timeout) => Err(silence(self.response_timeout)),
-            _ => Err(Trouble::Unreachable("the connection ended".to_owned())),
+            Ok(Event::Head(head)) => Ok(Response { head, events }),
+            Ok(Event::Failed(reason)) => Err(RequestError::Unreachable(reason)),
+            Err(RecvTimeoutError::Timeout) => Err(timeout(self.response_timeout)),
+            _ => Err(RequestError::Unreachable("the connection ended".to_owned())),
         }
     }
 
@@ -231,8 +238,8 @@ fn source_of(error: &dyn std::error::Error) -> Option<String> {
     error.source().map(ToString::to_string)
 }
 
-fn silence(limit: Duration) -> Trouble {
-    Trouble::Slow(format!("nothing arrived for {} s", limit.as_secs_f64()))
+fn timeout(limit: Duration) -> RequestError {
+    RequestError::Slow(format!("nothing arrived for {} s", limit.as_secs_f64()))
 }
 
 fn is_web(url: &Url) -> bool {
@@ -245,7 +252,7 @@ fn next_address(from: &Url, head: &Head) -> Result<Url, String> {
         .header("location")
         .ok_or_else(|| format!("a redirect without a URL (status {})", head.status))?;
     let mut url = from.join(location).ok().filter(is_web).ok_or_else(|| {
-        format!("a redirect that is not to an http or https URL ({})", shown(location))
+        format!("a redirect that is not to an http or https URL ({})", quoted_start(location))
     })?;
     if from.scheme() == "https" && url.scheme() == "http" {
         return Err("a redirect from https to http".to_owned());

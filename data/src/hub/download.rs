@@ -16,7 +16,7 @@ use hf_hub::{Repo, RepoType};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::cache::{Cached, CachedModel, disk_error};
-use super::client::{Answer, Client, Head, Trouble};
+use super::client::{Client, Head, RequestError, Response};
 use super::metadata::{FileMetadata, first_byte, total_size};
 use super::settings::without_password;
 use super::{HubSettings, WeightsLocation, checksum, names, reach};
@@ -45,9 +45,9 @@ pub(super) fn download(
     effort: Effort,
 ) -> Result<PathBuf, DataError> {
     let transfer = Transfer { location, model, file, settings };
-    let silence = reach::recent_silence(&settings.endpoint);
-    let retries = if silence.is_some() { 0 } else { settings.retries };
-    if let Some(reason) = silence.filter(|_| effort == Effort::Brief) {
+    let known_failure = reach::recent_failure(&settings.endpoint);
+    let retries = if known_failure.is_some() { 0 } else { settings.retries };
+    if let Some(reason) = known_failure.filter(|_| effort == Effort::Brief) {
         return Err(transfer.no_network(reason));
     }
     let response_timeout = match effort {
@@ -55,7 +55,7 @@ pub(super) fn download(
         Effort::Brief => settings.response_timeout.min(SHORT_RESPONSE_TIMEOUT),
     };
     let client = Client::new(settings, response_timeout)
-        .map_err(|trouble| transfer.failure(trouble).into_error())?;
+        .map_err(|error| transfer.failure(error).into_error())?;
     if settings.token.as_ref().is_some_and(|token| !token.bytes().all(|b| b.is_ascii_graphic())) {
         return Err(DataError::InvalidAccessToken { location: location.to_string() });
     }
@@ -63,7 +63,7 @@ pub(super) fn download(
     for _ in 0..retries {
         match transfer.attempt(&client) {
             Err(Failure::Unreachable(_)) if effort == Effort::Full => {}
-            Err(Failure::Passing(_)) => {}
+            Err(Failure::Temporary(_)) => {}
             ended => return ended.map_err(Failure::into_error),
         }
         thread::sleep(pause);
@@ -77,23 +77,23 @@ enum Failure {
     /// No network, or no hub: worth another attempt if the file is needed.
     Unreachable(DataError),
     /// Worth another attempt.
-    Passing(DataError),
+    Temporary(DataError),
     /// Another attempt would not help.
     Final(DataError),
 }
 
 impl Failure {
     /// Marks an unreachable hub as reachable, because it has just responded.
-    fn after_an_answer(self) -> Self {
+    fn after_response(self) -> Self {
         match self {
-            Self::Unreachable(error) => Self::Passing(error),
+            Self::Unreachable(error) => Self::Temporary(error),
             other => other,
         }
     }
 
     fn into_error(self) -> DataError {
         match self {
-            Self::Unreachable(error) | Self::Passing(error) | Self::Final(error) => error,
+            Self::Unreachable(error) | Self::Temporary(error) | Self::Final(error) => error,
         }
     }
 }
@@ -120,27 +120,27 @@ impl Transfer<'_> {
             return Ok(path);
         }
         if let Some(blob) = self.model.find_blob(&metadata)
-            && self.is_right(&blob, &metadata.etag)?
+            && self.has_etag(&blob, &metadata.etag)?
         {
             return Ok(self.model.publish(self.file, &metadata)?);
         }
         let part = self.model.part(self.file, &metadata.etag)?;
-        self.fill(client, &part, size).map_err(Failure::after_an_answer)?;
-        if !self.is_right(&part, &metadata.etag)? {
+        self.fill(client, &part, size).map_err(Failure::after_response)?;
+        if !self.has_etag(&part, &metadata.etag)? {
             self.remove(&part)?;
-            return Err(Failure::Passing(DataError::WrongChecksum {
+            return Err(Failure::Temporary(DataError::WrongChecksum {
                 location: self.location.to_string(),
                 file: self.file.to_owned(),
                 hash: checksum::kind(&metadata.etag),
             }));
         }
-        self.model.keep_blob(&part, &metadata.etag)?;
-        self.model.sweep_parts(self.file);
+        self.model.store_blob(&part, &metadata.etag)?;
+        self.model.remove_old_parts(self.file);
         Ok(self.model.publish(self.file, &metadata)?)
     }
 
     fn note_waiting(&self, lock: &Path) {
-        // A closed standard error stops no download.
+        // A closed standard error must not stop the download.
         let _ = writeln!(
             std::io::stderr(),
             "{}: waiting for another process that downloads {} and holds {}",
@@ -153,36 +153,39 @@ impl Transfer<'_> {
     /// Requests commit, etag and size. The bytes of large files are on another server; the hub's
     /// redirect has the metadata.
     fn metadata(&self, client: &Client<'_>) -> Result<(FileMetadata, u64), Failure> {
-        let asked = self.model.commit();
+        let requested = self.model.commit();
         let mut metadata: Option<FileMetadata> = None;
-        let answer = client.get(&self.address(&asked), "bytes=0-0", |head| {
+        let response = client.get(&self.address(&requested), "bytes=0-0", |head| {
             if metadata.is_none() && (head.status < 400 || head.status == 416) {
                 metadata = FileMetadata::read(head.status, |name| head.header(name))?;
             }
             Ok(metadata.as_ref().is_some_and(|metadata| metadata.size.is_some()))
         });
         if metadata.is_some() {
-            reach::note_answer(&self.settings.endpoint);
+            reach::note_response(&self.settings.endpoint);
         }
-        let head = match answer {
-            Ok(answer) => answer.head,
-            Err(trouble) => {
-                if let Trouble::Unreachable(reason) | Trouble::Slow(reason) = &trouble {
-                    reach::note_silence(&self.settings.endpoint, reason);
+        let head = match response {
+            Ok(response) => response.head,
+            Err(error) => {
+                if let RequestError::Unreachable(reason) | RequestError::Slow(reason) = &error {
+                    reach::note_failure(&self.settings.endpoint, reason);
                 }
-                return Err(self.failure(trouble));
+                return Err(self.failure(error));
             }
         };
         let refused = |reason: &str| Failure::Final(self.refused(reason));
         let is_known = metadata.as_ref().is_some_and(|metadata| metadata.size.is_some());
         if !is_known && !matches!(head.status, 200 | 206) {
-            return Err(self.status_failure(&head, &asked));
+            return Err(self.status_failure(&head, &requested));
         }
         let metadata = metadata.ok_or_else(|| refused("no X-Repo-Commit header"))?;
         let total = total_size(head.status, |name| head.header(name)).map_err(|e| refused(&e))?;
         let size = metadata.size.or(total).ok_or_else(|| refused("no size"))?;
-        if names::commit(&asked).is_some_and(|asked| asked != metadata.commit) {
-            return Err(refused(&format!("commit {} instead of commit {asked}", metadata.commit)));
+        if names::commit(&requested).is_some_and(|requested| requested != metadata.commit) {
+            return Err(refused(&format!(
+                "commit {} instead of commit {requested}",
+                metadata.commit
+            )));
         }
         Ok((metadata, size))
     }
@@ -211,11 +214,11 @@ impl Transfer<'_> {
                 path: self.model.cache().to_path_buf(),
             }));
         }
-        let asked = self.model.commit();
-        let answer = client
-            .get(&self.address(&asked), &format!("bytes={length}-"), |_| Ok(false))
-            .map_err(|trouble| self.failure(trouble))?;
-        let head = &answer.head;
+        let requested = self.model.commit();
+        let response = client
+            .get(&self.address(&requested), &format!("bytes={length}-"), |_| Ok(false))
+            .map_err(|error| self.failure(error))?;
+        let head = &response.head;
         let first = first_byte(|name| head.header(name));
         match head.status {
             206 if first == Some(length) || first.is_none() && length == 0 => {}
@@ -228,21 +231,21 @@ impl Transfer<'_> {
             206 | 416 => {
                 self.remove(part)?;
                 let reason = format!("bytes other than those from {length} on");
-                return Err(Failure::Passing(self.refused(&reason)));
+                return Err(Failure::Temporary(self.refused(&reason)));
             }
-            _ => return Err(self.status_failure(head, &asked)),
+            _ => return Err(self.status_failure(head, &requested)),
         }
         let announced = head.header("content-length").and_then(|length| length.parse().ok());
         if announced.is_some_and(|announced: u64| announced > size - length) {
             return Err(self.too_long(part, size));
         }
-        self.receive(&answer, &mut file, part, length, size)
+        self.receive(&response, &mut file, part, length, size)
     }
 
     /// Writes a body to the partial file, never more than announced.
     fn receive(
         &self,
-        answer: &Answer,
+        response: &Response,
         file: &mut fs::File,
         part: &Path,
         start: u64,
@@ -250,12 +253,12 @@ impl Transfer<'_> {
     ) -> Result<(), Failure> {
         let bar = self.bar(start, size);
         let limit = self.settings.stall_timeout;
-        let least = (MIN_BYTES_PER_SECOND * limit.as_secs_f64()) as u64;
+        let min_bytes = (MIN_BYTES_PER_SECOND * limit.as_secs_f64()) as u64;
         let mut length = start;
         let (mut window, mut window_start) = (Instant::now(), length);
         loop {
             let left = limit.saturating_sub(window.elapsed());
-            let slow = match answer.next(left) {
+            let slow = match response.next(left) {
                 Ok(None) => break,
                 Ok(Some(bytes)) => {
                     length += bytes.len() as u64;
@@ -265,10 +268,10 @@ impl Transfer<'_> {
                     file.write_all(&bytes)
                         .map_err(|source| Failure::Final(disk_error(part, source)))?;
                     bar.set_position(length);
-                    window.elapsed() >= limit && length - window_start < least
+                    window.elapsed() >= limit && length - window_start < min_bytes
                 }
-                Err(Trouble::Slow(_)) => length - window_start < least,
-                Err(trouble) => return Err(self.failure(trouble)),
+                Err(RequestError::Slow(_)) => length - window_start < min_bytes,
+                Err(error) => return Err(self.failure(error)),
             };
             if slow {
                 let (bytes, seconds) = (length - window_start, limit.as_secs_f64());
@@ -277,9 +280,9 @@ impl Transfer<'_> {
                     _ => format!("only {bytes} bytes arrived in {seconds} s"),
                 };
                 let error = self.no_network(reason);
-                let has_been_fast = window_start > start;
-                return Err(if has_been_fast {
-                    Failure::Passing(error)
+                let was_fast_before = window_start > start;
+                return Err(if was_fast_before {
+                    Failure::Temporary(error)
                 } else {
                     Failure::Final(error)
                 });
@@ -290,7 +293,7 @@ impl Transfer<'_> {
         }
         bar.finish_and_clear();
         if length < size {
-            return Err(Failure::Passing(DataError::WrongSize {
+            return Err(Failure::Temporary(DataError::WrongSize {
                 location: self.location.to_string(),
                 file: self.file.to_owned(),
                 announced: size,
@@ -313,7 +316,7 @@ impl Transfer<'_> {
         bar
     }
 
-    fn is_right(&self, path: &Path, etag: &str) -> Result<bool, Failure> {
+    fn has_etag(&self, path: &Path, etag: &str) -> Result<bool, Failure> {
         checksum::matches(path, etag).map_err(|source| Failure::Final(disk_error(path, source)))
     }
 
@@ -328,20 +331,20 @@ impl Transfer<'_> {
         format!("{}/resolve/{}/{}", repo.url(), revision.url_revision(), self.file)
     }
 
-    fn failure(&self, trouble: Trouble) -> Failure {
-        match trouble {
-            Trouble::Unreachable(reason) => Failure::Unreachable(self.no_network(reason)),
-            Trouble::Broken(reason) => Failure::Passing(self.no_network(reason)),
-            // There was one wait already; do not retry.
-            Trouble::Slow(reason) => Failure::Final(self.no_network(reason)),
-            Trouble::Refused(reason) => Failure::Final(self.refused(&reason)),
+    fn failure(&self, error: RequestError) -> Failure {
+        match error {
+            RequestError::Unreachable(reason) => Failure::Unreachable(self.no_network(reason)),
+            RequestError::Broken(reason) => Failure::Temporary(self.no_network(reason)),
+            // The time limit has already passed once; do not retry.
+            RequestError::Slow(reason) => Failure::Final(self.no_network(reason)),
+            RequestError::Refused(reason) => Failure::Final(self.refused(&reason)),
         }
     }
 
-    fn status_failure(&self, head: &Head, asked: &str) -> Failure {
+    fn status_failure(&self, head: &Head, requested: &str) -> Failure {
         let reason = format!("status {}", head.status);
         if matches!(head.status, 429 | 500..=599) {
-            reach::note_silence(&self.settings.endpoint, &reason);
+            reach::note_failure(&self.settings.endpoint, &reason);
             return Failure::Unreachable(self.no_network(reason));
         }
         if !head.is_endpoint {
@@ -351,15 +354,15 @@ impl Transfer<'_> {
         }
         Failure::Final(match head.status {
             404 => {
-                reach::note_answer(&self.settings.endpoint);
-                self.note_absence(head, asked);
+                reach::note_response(&self.settings.endpoint);
+                self.note_absence(head, requested);
                 DataError::MissingFile {
                     location: self.location.to_string(),
                     file: self.file.to_owned(),
                 }
             }
             status @ (401 | 403) => {
-                reach::note_answer(&self.settings.endpoint);
+                reach::note_response(&self.settings.endpoint);
                 DataError::AccessRefused { location: self.location.to_string(), status }
             }
             _ => self.refused(&reason),
@@ -368,11 +371,11 @@ impl Transfer<'_> {
 
     /// Records, for later runs, that the commit has no such file, if the hub says so about this
     /// commit.
-    fn note_absence(&self, head: &Head, asked: &str) {
+    fn note_absence(&self, head: &Head, requested: &str) {
         let is_entry = head.header("x-error-code").is_none_or(|code| code == "EntryNotFound");
         let commit = head.header("x-repo-commit").and_then(names::commit);
         let Some(commit) = commit.filter(|_| is_entry) else { return };
-        if names::commit(asked).is_none_or(|asked| asked == commit) {
+        if names::commit(requested).is_none_or(|requested| requested == commit) {
             // If the cache is not writable, the result is the same without this record.
             let _ = self.model.note_absence(self.file, &commit);
         }

@@ -26,12 +26,13 @@ impl FileMetadata {
     ) -> Result<Option<Self>, String> {
         let Some(commit) = header("x-repo-commit") else { return Ok(None) };
         let commit = names::commit(commit).ok_or_else(|| {
-            format!("a commit that does not have 40 hexadecimal digits ({})", shown(commit))
+            format!("a commit that does not have 40 hexadecimal digits ({})", quoted_start(commit))
         })?;
         let linked = header("x-linked-etag").or_else(|| header("etag"));
         let etag = linked.ok_or("no ETag")?;
-        let etag = names::etag(etag)
-            .ok_or_else(|| format!("an ETag that is not a SHA-1 or SHA-256 ({})", shown(etag)))?;
+        let etag = names::etag(etag).ok_or_else(|| {
+            format!("an ETag that is not a SHA-1 or SHA-256 ({})", quoted_start(etag))
+        })?;
         let size = match header("x-linked-size") {
             Some(size) => Some(number(size)?),
             None => total_size(status, header)?,
@@ -51,7 +52,7 @@ pub fn total_size<'a>(
         return match range.rsplit_once('/') {
             Some((_, "*")) => Ok(None),
             Some((_, size)) => number(size).map(Some),
-            None => Err(format!("a Content-Range without a size ({})", shown(range))),
+            None => Err(format!("a Content-Range without a size ({})", quoted_start(range))),
         };
     }
     match header("content-length") {
@@ -70,11 +71,11 @@ fn number(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = is_number.then(|| text.parse().ok()).flatten();
-    number.ok_or_else(|| format!("a size that is not a number of bytes ({})", shown(text)))
+    number.ok_or_else(|| format!("a size that is not a number of bytes ({})", quoted_start(text)))
 }
 
 /// Returns the start of a header's value, quoted.
-pub(super) fn shown(value: &str) -> String {
+pub(super) fn quoted_start(value: &str) -> String {
     let start: String = value.chars().take(80).collect();
     let rest = if start.len() < value.len() { "…" } else { "" };
     format!("{start:?}{rest}")
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_linked_facts_come_first() {
+    fn the_metadata_of_the_linked_file_comes_first() {
         let sha256 = "b".repeat(64);
         let metadata = read(
             302,

@@ -6,10 +6,10 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The time after which an unreachable hub is tried again.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 enum Reach {
-    Answered,
+    Responded,
     Unreachable { since: Instant, reason: String },
 }
 
@@ -20,28 +20,28 @@ fn hubs() -> MutexGuard<'static, HashMap<String, Reach>> {
 }
 
 /// Records that the hub has responded.
-pub(super) fn note_answer(endpoint: &str) {
-    hubs().insert(endpoint.to_owned(), Reach::Answered);
+pub(super) fn note_response(endpoint: &str) {
+    hubs().insert(endpoint.to_owned(), Reach::Responded);
 }
 
 /// Records that the hub cannot be reached. A hub that has responded before stays reachable.
-pub(super) fn note_silence(endpoint: &str, reason: &str) {
+pub(super) fn note_failure(endpoint: &str, reason: &str) {
     let mut hubs = hubs();
-    if !matches!(hubs.get(endpoint), Some(Reach::Answered)) {
+    if !matches!(hubs.get(endpoint), Some(Reach::Responded)) {
         let reach = Reach::Unreachable { since: Instant::now(), reason: reason.to_owned() };
         hubs.insert(endpoint.to_owned(), reach);
     }
 }
 
 /// Whether the hub has responded to this program.
-pub(super) fn has_answered(endpoint: &str) -> bool {
-    matches!(hubs().get(endpoint), Some(Reach::Answered))
+pub(super) fn has_responded(endpoint: &str) -> bool {
+    matches!(hubs().get(endpoint), Some(Reach::Responded))
 }
 
 /// Returns the reason if the hub was unreachable a short time ago.
-pub(super) fn recent_silence(endpoint: &str) -> Option<String> {
+pub(super) fn recent_failure(endpoint: &str) -> Option<String> {
     match hubs().get(endpoint) {
-        Some(Reach::Unreachable { since, reason }) if since.elapsed() < ASK_AGAIN => {
+        Some(Reach::Unreachable { since, reason }) if since.elapsed() < RETRY_AFTER => {
             Some(reason.clone())
         }
         _ => None,

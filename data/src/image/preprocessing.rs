@@ -92,7 +92,7 @@ impl Preprocessing {
             return Ok(None);
         }
         let published = Published::deserialize(own.unwrap_or(&whole)).map_err(no_processor)?;
-        published.understood().map(Some).map_err(bad)
+        published.preprocessing().map(Some).map_err(bad)
     }
 
     /// Returns the output height and width; `None` if they depend on the image.
@@ -141,8 +141,8 @@ impl Preprocessing {
             for y in (top..).take(rows) {
                 let row = image.row(y);
                 values.extend((left..).take(columns).map(|x| {
-                    let place = usize::try_from(x).ok().map(|x| 3 * x + channel);
-                    let pixel = place.and_then(|place| row.get(place)).copied().unwrap_or(0);
+                    let index = usize::try_from(x).ok().map(|x| 3 * x + channel);
+                    let pixel = index.and_then(|index| row.get(index)).copied().unwrap_or(0);
                     table[usize::from(pixel)]
                 }));
             }
@@ -209,7 +209,7 @@ const PER_BYTE: f64 = 1.0 / 255.0;
 const MAX_EDGE: u32 = 4096;
 
 impl Published {
-    fn understood(self) -> Result<Preprocessing, String> {
+    fn preprocessing(self) -> Result<Preprocessing, String> {
         let checked = |name: &str, edge: u32| match edge {
             1..=MAX_EDGE => Ok(edge),
             _ => Err(format!("`{name}` has {edge} pixels, not 1 to {MAX_EDGE}")),
@@ -219,8 +219,8 @@ impl Published {
             return Err("`do_pad` is true, but padding is not implemented".to_owned());
         }
         let class = self.image_processor_type.or(self.feature_extractor_type);
-        let is_of = |kind: &str| class.as_ref().is_some_and(|class| class.starts_with(kind));
-        let (is_clip, is_vit) = (is_of("CLIP"), is_of("ViT"));
+        let is_class = |kind: &str| class.as_ref().is_some_and(|class| class.starts_with(kind));
+        let (is_clip, is_vit) = (is_class("CLIP"), is_class("ViT"));
         let resize = match (self.do_resize.unwrap_or(true), self.size) {
             (false, _) => None,
             (true, None) => return Err(missing("size")),

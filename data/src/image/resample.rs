@@ -9,7 +9,7 @@ use super::preprocessing::Filter;
 
 /// The fractional bits of a weight. A sum of 8-bit channels then fits into 32 bits, even if
 /// negative weights double it.
-const PLACES: u32 = 32 - 8 - 2;
+const FRACTIONAL_BITS: u32 = 32 - 8 - 2;
 
 /// Resamples an image to another size.
 pub(super) fn resample(
@@ -46,19 +46,19 @@ struct Span {
 /// `precompute_coeffs` and `normalize_coeffs_8bpc`.
 fn spans(from: u32, to: u32, filter: Filter) -> Vec<Span> {
     let scale = f64::from(from) / f64::from(to);
-    let stretch = scale.max(1.0);
-    let reach = filter.reach() * stretch;
-    let span = |place: u32| {
-        let centre = (f64::from(place) + 0.5) * scale;
+    let shrinkage = scale.max(1.0);
+    let reach = filter.reach() * shrinkage;
+    let span = |index: u32| {
+        let centre = (f64::from(index) + 0.5) * scale;
         // The conversion to an integer truncates; negative values become 0.
         let start = (centre - reach + 0.5) as usize;
         let end = ((centre + reach + 0.5) as usize).min(from as usize);
-        let weight = |pixel: usize| filter.at((pixel as f64 - centre + 0.5) * (1.0 / stretch));
+        let weight = |pixel: usize| filter.at((pixel as f64 - centre + 0.5) * (1.0 / shrinkage));
         let weights: Vec<f64> = (start..end).map(weight).collect();
         let sum: f64 = weights.iter().sum();
         let integer = |weight: f64| {
             let share = if sum == 0.0 { weight } else { weight / sum };
-            let scaled = share * f64::from(1 << PLACES);
+            let scaled = share * f64::from(1 << FRACTIONAL_BITS);
             (if share < 0.0 { scaled - 0.5 } else { scaled + 0.5 }) as i32
         };
         Span { start, weights: weights.into_iter().map(integer).collect() }
@@ -89,11 +89,11 @@ impl Filter {
 }
 
 /// Half a unit of the last bit, for rounding.
-const HALF: i32 = 1 << (PLACES - 1);
+const ROUNDING: i32 = 1 << (FRACTIONAL_BITS - 1);
 
 /// Rounds a weighted sum to an 8-bit channel.
 fn rounded(sum: i32) -> u8 {
-    (sum >> PLACES).clamp(0, 255) as u8
+    (sum >> FRACTIONAL_BITS).clamp(0, 255) as u8
 }
 
 /// `[H, from, 3]` → `[H, to, 3]`.
@@ -105,7 +105,7 @@ fn along_rows(pixels: &[u8], from: u32, to: u32, filter: Filter) -> Vec<u8> {
     let mut result = Vec::with_capacity(pixels.len() / row_length * spans.len() * 3);
     for row in pixels.chunks_exact(row_length) {
         for Span { start, weights } in &spans {
-            let mut sums = [HALF; 3];
+            let mut sums = [ROUNDING; 3];
             for (pixel, weight) in row[3 * start..].chunks_exact(3).zip(weights) {
                 for (sum, colour) in sums.iter_mut().zip(pixel) {
                     *sum += i32::from(*colour) * weight;
@@ -126,7 +126,7 @@ fn along_columns(pixels: &[u8], width: u32, from: u32, to: u32, filter: Filter) 
     let mut result = Vec::with_capacity(spans.len() * row_length);
     let mut sums = vec![0; row_length];
     for Span { start, weights } in &spans {
-        sums.fill(HALF);
+        sums.fill(ROUNDING);
         let rows = pixels[start * row_length..].chunks_exact(row_length);
         for (row, weight) in rows.zip(weights) {
             for (sum, colour) in sums.iter_mut().zip(row) {

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::DataError;
 
-/// The name of the list that is the whole file.
+/// The list name if the whole file is one list.
 pub(super) const WHOLE: &str = "";
 
 /// An item of a list.
@@ -34,7 +34,8 @@ pub(crate) struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Whether the first character is this one, which tells an object, a list and a string apart.
+    /// Whether the item's text begins with this character, which distinguishes an object, a list
+    /// and a string.
     pub(super) fn begins_with(&self, character: char) -> bool {
         self.text.starts_with(character)
     }

@@ -137,12 +137,12 @@ mod tests {
         (frames, bands)
     }
 
-    fn is_one_stretch(places: &[usize]) -> bool {
-        places.windows(2).all(|two| two[1] == two[0] + 1)
+    fn is_contiguous(positions: &[usize]) -> bool {
+        positions.windows(2).all(|two| two[1] == two[0] + 1)
     }
 
     #[test]
-    fn one_mask_of_each_kind_is_a_stretch_of_the_mean() {
+    fn each_mask_is_one_contiguous_span_of_the_mean() {
         let masks = SpecAugment { time_masks: 1, frequency_masks: 1, ..SpecAugment::default() };
         let before = frames(400);
         let mean = before.iter().map(|value| f64::from(*value)).sum::<f64>() / 32_000.0;
@@ -150,7 +150,7 @@ mod tests {
         for seed in 0..300 {
             let after = masked(&masks, 400, seed);
             let (time, bands) = changed(&before, &after);
-            assert!(is_one_stretch(&time) && is_one_stretch(&bands), "seed {seed}");
+            assert!(is_contiguous(&time) && is_contiguous(&bands), "seed {seed}");
             for (i, (before, after)) in before.iter().zip(&after).enumerate() {
                 let is_masked = time.contains(&(i / BANDS)) || bands.contains(&(i % BANDS));
                 let want = if is_masked { mean as f32 } else { *before };
@@ -163,18 +163,18 @@ mod tests {
     }
 
     #[test]
-    fn no_mask_is_longer_than_its_share_of_the_clip() {
+    fn no_mask_exceeds_its_fraction_of_the_clip() {
         let masks = SpecAugment {
             time_masks: 1,
             max_time_fraction: 0.1,
             frequency_masks: 0,
             ..SpecAugment::default()
         };
-        for (length, most) in [(400, 40), (59, 5), (9, 0)] {
+        for (length, max) in [(400, 40), (59, 5), (9, 0)] {
             let longest = (0..200)
                 .map(|seed| changed(&frames(length), &masked(&masks, length, seed)).0.len())
                 .max();
-            assert_eq!(longest, Some(most), "of {length} frames");
+            assert_eq!(longest, Some(max), "of {length} frames");
         }
     }
 

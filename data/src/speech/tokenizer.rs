@@ -1,4 +1,4 @@
-//! The tokenizer of an ASR model: a published tokenizer, or one of letters.
+//! The tokenizer of an ASR model: a published tokenizer, or a tokenizer of single letters.
 
 use std::path::{Path, PathBuf};
 
@@ -75,8 +75,8 @@ impl SpeechTokenizer {
         let known = |text: &str| {
             let ids = self.encode(text).ok()?;
             // Some tokenizers drop unknown characters.
-            let is_left_out = ids.is_empty() && text.contains(char::is_alphanumeric);
-            let is_known = !is_left_out && ids.iter().all(|id| !unknown.contains(&Some(*id)));
+            let is_dropped = ids.is_empty() && text.contains(char::is_alphanumeric);
+            let is_known = !is_dropped && ids.iter().all(|id| !unknown.contains(&Some(*id)));
             is_known.then_some(ids)
         };
         let is_unknown = |c: &char| known(c.encode_utf8(&mut [0; 4])).is_none();
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_go_there_and_back() -> Result<(), DataError> {
+    fn letters_survive_a_round_trip() -> Result<(), DataError> {
         let letters = SpeechTokenizer::letters()?;
         assert_eq!(letters.vocabulary_size(), 28);
         let ids = letters.encode_strict("It's a zoo")?;

@@ -32,8 +32,10 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, tokenizers::Error>) ->
     let outcome = catch_unwind(AssertUnwindSafe(call));
     QUIET.set(outer);
     match outcome {
-        Ok(result) => result.map_err(|error| shown(&error.to_string())),
-        Err(panic) => Err(format!("the tokenizers library panicked: {}", shown(message(&*panic)))),
+        Ok(result) => result.map_err(|error| shortened(&error.to_string())),
+        Err(panic) => {
+            Err(format!("the tokenizers library panicked: {}", shortened(message(&*panic))))
+        }
     }
 }
 
@@ -44,7 +46,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Shortens a message of the library, which may quote a whole file, to one line of 200 characters.
-fn shown(message: &str) -> String {
+fn shortened(message: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     message.chars().take(200).map(plain).collect()
 }

@@ -1,4 +1,4 @@
-//! SpokenClip names in noise, with their images: the data of AVFormer in the embedded world.
+//! Spoken names in noise, with their images: the data of AVFormer in the embedded world.
 //!
 //! The voices and the noise of the test split are not in training. The names and images are the
 //! same as in training, in other views.
@@ -79,23 +79,23 @@ impl Audiovisual {
             return Err(DataError::OutOfRange { what, value, wanted: "use 1 to 138" });
         }
         for voice in &mut voices {
-            let mut place = 0..all;
+            let mut indices = 0..all;
             // Keep one name in each of `names` equal intervals.
             voice.names.retain(|_| {
-                place.next().is_some_and(|i| i == 0 || i * names / all != (i - 1) * names / all)
+                indices.next().is_some_and(|i| i == 0 || i * names / all != (i - 1) * names / all)
             });
         }
-        let shown = images::images()?;
-        let said = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
+        let all_images = images::images()?;
+        let spoken_names = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
         let of_name = |spoken: &SpokenClip| {
-            shown.iter().find(|image| image.name == spoken.text).cloned().ok_or_else(|| {
+            all_images.iter().find(|image| image.name == spoken.text).cloned().ok_or_else(|| {
                 DataError::Image {
                     path: spoken.text.into(),
                     reason: "no image has this name".into(),
                 }
             })
         };
-        let images = said.par_iter().map(of_name).collect::<Result<_, _>>()?;
+        let images = spoken_names.par_iter().map(of_name).collect::<Result<_, _>>()?;
         Ok(Self { seed, voices, images })
     }
 
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn clips_are_the_same_every_time_and_names_take_turns() -> Result<(), DataError> {
+    fn clips_are_reproducible_and_cycle_through_the_names() -> Result<(), DataError> {
         let world = Audiovisual::new(16, 1)?;
         assert_eq!(world.names().len(), 16);
         let names: Vec<&str> = world.names().collect();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_leaves_the_speech_and_blanks_the_name_alone() -> Result<(), DataError> {
+    fn noise_keeps_the_speech_and_masking_replaces_only_the_name() -> Result<(), DataError> {
         let world = Audiovisual::new(138, 1)?;
         for number in 0..40 {
             let clean = world.clip(Split::Test, number, &NoiseSettings::clean());

@@ -26,10 +26,10 @@ const GRID: u32 = 8;
 const CHANNELS: usize = 4;
 
 /// Width of the image part of a key.
-const PICTURE_WIDTH: usize = (GRID * GRID) as usize * CHANNELS;
+const LAYOUT_WIDTH: usize = (GRID * GRID) as usize * CHANNELS;
 
 /// Width of a key.
-pub const KEY_WIDTH: usize = TEXT_WIDTH + PICTURE_WIDTH;
+pub const KEY_WIDTH: usize = TEXT_WIDTH + LAYOUT_WIDTH;
 
 /// Tokens per value.
 pub const VALUE_TOKENS: usize = 2;
@@ -46,7 +46,7 @@ const ENTRY_TEXT: f32 = 0.4;
 const QUERY_TEXT: f32 = 0.75;
 
 /// The number of positions that a word occupies in a hashed text.
-const PLACES_A_WORD: usize = 8;
+const POSITIONS_PER_WORD: usize = 8;
 
 /// The colour distance at which a pixel fully counts as foreground, in units of 0 to 255.
 const BACKGROUND_DISTANCE: f32 = 32.0;
@@ -80,11 +80,11 @@ impl<'a> HashFeatures<'a> {
     /// # Shapes   `[entries, KEY_WIDTH]`, each of unit length
     /// # Errors   as [`World::view`]
     pub fn entry_keys(&self, entries: &[Entry]) -> Result<Vec<f32>, DataError> {
-        let shown = entries.iter().filter(|entry| entry.has_image());
-        let layouts = self.layouts(shown.map(|entry| (entry.image, 0)).collect())?;
+        let with_image = entries.iter().filter(|entry| entry.has_image());
+        let layouts = self.layouts(with_image.map(|entry| (entry.image, 0)).collect())?;
         let key = |entry: &Entry| {
-            let shown = entry.has_image().then_some((entry.image, 0));
-            self.key(&entry.text(), ENTRY_TEXT, shown.and_then(|view| layouts.get(&view)))
+            let view = entry.has_image().then_some((entry.image, 0));
+            self.key(&entry.text(), ENTRY_TEXT, view.and_then(|view| layouts.get(&view)))
         };
         Ok(entries.par_iter().flat_map_iter(key).collect())
     }
@@ -152,10 +152,10 @@ impl<'a> HashFeatures<'a> {
             // Skip words that are in no entry.
             let Some(rarity) = self.rarity.get(&word) else { continue };
             let hash = Sha256::digest(word.as_bytes());
-            for bytes in hash.chunks_exact(2).take(PLACES_A_WORD) {
-                let place = u16::from_le_bytes([bytes[0], bytes[1]]);
-                let sign = if place & 1 == 0 { 1.0 } else { -1.0 };
-                sum[usize::from(place >> 1) % width] += sign * rarity;
+            for bytes in hash.chunks_exact(2).take(POSITIONS_PER_WORD) {
+                let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
+                let sign = if bits & 1 == 0 { 1.0 } else { -1.0 };
+                sum[usize::from(bits >> 1) % width] += sign * rarity;
             }
         }
         to_unit_length(&mut sum);
@@ -177,16 +177,16 @@ fn words(text: &str) -> Vec<String> {
 fn layout(view: &RgbImage) -> Vec<f32> {
     let background = border_colour(view);
     let (width, height) = view.dimensions();
-    let mut cells = vec![0.0; PICTURE_WIDTH];
+    let mut cells = vec![0.0; LAYOUT_WIDTH];
     for (x, y, pixel) in view.enumerate_pixels() {
         let colour = pixel.0.map(f32::from);
-        let square = |(value, behind): (f32, f32)| (value - behind).powi(2);
+        let square = |(value, background): (f32, f32)| (value - background).powi(2);
         let distance = colour.into_iter().zip(background).map(square).sum::<f32>().sqrt();
-        let there = (distance / BACKGROUND_DISTANCE).min(1.0);
-        let [red, green, blue] = colour.map(|value| there * (value / 127.5 - 1.0));
+        let foreground = (distance / BACKGROUND_DISTANCE).min(1.0);
+        let [red, green, blue] = colour.map(|value| foreground * (value / 127.5 - 1.0));
         let cell = (y * GRID / height * GRID + x * GRID / width) as usize;
         let channels = &mut cells[cell * CHANNELS..(cell + 1) * CHANNELS];
-        for (sum, value) in channels.iter_mut().zip([red, green, blue, there]) {
+        for (sum, value) in channels.iter_mut().zip([red, green, blue, foreground]) {
             *sum += value;
         }
     }

@@ -90,10 +90,11 @@ impl YesNoQuestion {
     pub fn of(yes_or_no: &str) -> Option<Self> {
         ATTRIBUTES.iter().find_map(|attribute| {
             let wordings = attribute.yes_or_no?;
-            let says = |answer: &str| {
+            let contains_answer = |answer: &str| {
                 wordings.iter().any(|wording| wording.replace("{answer}", answer) == yes_or_no)
             };
-            let answer = attribute.answers.iter().copied().find(|answer| says(answer))?;
+            let answer =
+                attribute.answers.iter().copied().find(|answer| contains_answer(answer))?;
             Some(Self { question: attribute.questions.first()?, answer })
         })
     }
@@ -130,7 +131,7 @@ impl World {
         if needles == 0 {
             return refuse("the number of needles", needles, "use at least 1");
         }
-        if self.images.len().checked_sub(needles).is_none_or(|most| most < distractors) {
+        if self.images.len().checked_sub(needles).is_none_or(|remaining| remaining < distractors) {
             return refuse("the number of other images", distractors, "the world has fewer images");
         }
         let attributes: Vec<_> =
@@ -141,24 +142,25 @@ impl World {
             let names = [needles, distractors, turn].map(|number| number.to_string());
             let mut rng = seeded(options.seed, &["haystack", &names[0], &names[1], &names[2]]);
             let yes = turn % 2 == 0;
-            let Some((asked, found)) = self.draw_needles(attribute, needles, yes, &mut rng) else {
+            let Some((asked_answer, found)) = self.draw_needles(attribute, needles, yes, &mut rng)
+            else {
                 let wanted = "too few test images share an answer; use fewer needles";
                 return refuse("the number of needles", needles, wanted);
             };
             let of_attribute = self.entries.iter().filter(|entry| entry.attribute == attribute);
-            let beside: Vec<i64> = of_attribute
+            let other_entries: Vec<i64> = of_attribute
                 .map(|entry| entry.id)
                 .filter(|id| found.iter().all(|needle| needle.id != *id))
                 .collect();
             let mut haystack: Vec<i64> =
-                beside.choose_multiple(&mut rng, distractors).copied().collect();
+                other_entries.choose_multiple(&mut rng, distractors).copied().collect();
             haystack.extend(found.iter().map(|entry| entry.id));
             haystack.shuffle(&mut rng);
             let slug = |entry: &&Entry| self.images[entry.image].slug.clone();
             tasks.push(HaystackTask {
                 id: format!("{needles}-in-{distractors}-{turn}"),
                 world: self.name(),
-                question: wordings[usize::from(needles > 1)].replace("{answer}", asked),
+                question: wordings[usize::from(needles > 1)].replace("{answer}", asked_answer),
                 answer: if yes { "yes" } else { "no" }.to_owned(),
                 images: found.iter().map(slug).collect(),
                 view: EVALUATION_VIEW,
@@ -192,14 +194,14 @@ impl World {
                 entries.iter().filter(|entry| has(answer, entry)).count() >= with_answer
             })
             .collect();
-        let asked = *common.choose(rng)?;
-        let (having, lacking): (Vec<&Entry>, Vec<&Entry>) =
-            entries.into_iter().partition(|entry| has(asked, entry));
-        let mut found: Vec<&Entry> = having.choose_multiple(rng, with_answer).copied().collect();
+        let asked_answer = *common.choose(rng)?;
+        let (matching, others): (Vec<&Entry>, Vec<&Entry>) =
+            entries.into_iter().partition(|entry| has(asked_answer, entry));
+        let mut found: Vec<&Entry> = matching.choose_multiple(rng, with_answer).copied().collect();
         if !yes {
-            let place = rng.random_range(0..=found.len());
-            found.insert(place, lacking.choose(rng)?);
+            let position = rng.random_range(0..=found.len());
+            found.insert(position, others.choose(rng)?);
         }
-        Some((asked, found))
+        Some((asked_answer, found))
     }
 }

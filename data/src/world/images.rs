@@ -99,17 +99,17 @@ pub fn images() -> Result<Vec<WorldImage>, DataError> {
         })
     });
     let mut images: Vec<WorldImage> = described.collect::<Result<_, DataError>>()?;
-    let looks: Vec<_> = images.par_iter().map(|image| look(&image.image)).collect();
+    let pixel_hashes: Vec<_> = images.par_iter().map(|image| pixel_hash(&image.image)).collect();
     // Of several identical images, the image with the shortest name is kept: France, not Clipperton
     // Island.
-    let mut kept: HashMap<[u8; 32], &WorldImage> = HashMap::new();
-    for (look, image) in looks.iter().zip(&images) {
-        let of_look = kept.entry(*look).or_insert(image);
-        if image.name.len() < of_look.name.len() {
-            *of_look = image;
+    let mut by_hash: HashMap<[u8; 32], &WorldImage> = HashMap::new();
+    for (pixel_hash, image) in pixel_hashes.iter().zip(&images) {
+        let shortest = by_hash.entry(*pixel_hash).or_insert(image);
+        if image.name.len() < shortest.name.len() {
+            *shortest = image;
         }
     }
-    let slugs: HashSet<String> = kept.into_values().map(|image| image.slug.clone()).collect();
+    let slugs: HashSet<String> = by_hash.into_values().map(|image| image.slug.clone()).collect();
     images.retain(|image| slugs.contains(&image.slug));
     for (number, image) in images.iter_mut().enumerate() {
         image.number = number;
@@ -118,7 +118,7 @@ pub fn images() -> Result<Vec<WorldImage>, DataError> {
 }
 
 /// Returns a hash of the visible pixels: colours multiplied by their opacity.
-fn look(image: &RgbaImage) -> [u8; 32] {
+fn pixel_hash(image: &RgbaImage) -> [u8; 32] {
     let seen = image.pixels().flat_map(|pixel| {
         let [red, green, blue, alpha] = pixel.0.map(u16::from);
         [red * alpha / 255, green * alpha / 255, blue * alpha / 255, alpha].map(|value| value as u8)

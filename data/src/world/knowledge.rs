@@ -60,7 +60,7 @@ impl Entry {
 }
 
 /// Returns all facts about an image.
-pub(super) fn entries_of(image: &WorldImage, place: usize, seed: u64) -> Vec<Entry> {
+pub(super) fn entries_of(image: &WorldImage, image_index: usize, seed: u64) -> Vec<Entry> {
     let facts = ATTRIBUTES.iter().zip(image.number * IDS_PER_IMAGE..);
     let entries = facts.filter_map(|(attribute, id)| {
         let answers = match attribute.made_up() {
@@ -71,7 +71,7 @@ pub(super) fn entries_of(image: &WorldImage, place: usize, seed: u64) -> Vec<Ent
             return None;
         }
         let knowledge = state(image, attribute, id as i64, &answers, seed);
-        Some(Entry { id: id as i64, image: place, attribute, answers, knowledge })
+        Some(Entry { id: id as i64, image: image_index, attribute, answers, knowledge })
     });
     entries.collect()
 }

@@ -223,11 +223,11 @@ impl Family {
 struct Relatives {
     synonym: &'static str,
     /// For a thing, the names of its kind; for a kind, the names of its things.
-    across: Vec<&'static str>,
-    /// The rating of a pair with one of the names in `across`.
-    across_rating: &'static str,
+    other_level: Vec<&'static str>,
+    /// The rating of a pair with one of the names in `other_level`.
+    other_level_rating: &'static str,
     /// The other things of the family, and related words.
-    beside: Vec<&'static str>,
+    related_things: Vec<&'static str>,
 }
 
 impl Relatives {
@@ -237,17 +237,17 @@ impl Relatives {
         let Some(own) = things.clone().find(|names| names[0] == thing) else {
             return Self {
                 synonym: family.kind[1],
-                across: things.flatten().copied().collect(),
-                across_rating: "Hyponym",
-                beside: family.related.to_vec(),
+                other_level: things.flatten().copied().collect(),
+                other_level_rating: "Hyponym",
+                related_things: family.related.to_vec(),
             };
         };
         let others = things.filter(|names| *names != own).flatten();
         Self {
             synonym: own[1],
-            across: family.kind.to_vec(),
-            across_rating: "Hypernym",
-            beside: others.chain(&family.related).copied().collect(),
+            other_level: family.kind.to_vec(),
+            other_level_rating: "Hypernym",
+            related_things: others.chain(&family.related).copied().collect(),
         }
     }
 }
@@ -278,9 +278,9 @@ fn rated_targets(
         targets.add(format!("{narrower} {thing}"), 0.5, "Hyponym");
         targets.add(format!("{narrower} {synonym}"), 0.5, "Hyponym");
     }
-    for across in relatives.across.choose_multiple(rng, 3) {
+    for name in relatives.other_level.choose_multiple(rng, 3) {
         let quality = [quality, quality_synonym][rng.random_range(0..2)];
-        targets.add(format!("{quality} {across}"), 0.5, relatives.across_rating);
+        targets.add(format!("{quality} {name}"), 0.5, relatives.other_level_rating);
     }
 
     let other = other_quality(anchor.quality, rng);
@@ -291,9 +291,9 @@ fn rated_targets(
         };
         targets.add(format!("{quality} {thing}"), 0.25, rating);
     }
-    for beside in relatives.beside.choose_multiple(rng, 3) {
+    for related in relatives.related_things.choose_multiple(rng, 3) {
         let quality = [quality, quality_synonym, other][rng.random_range(0..3)];
-        targets.add(format!("{quality} {beside}"), 0.25, "Domain related");
+        targets.add(format!("{quality} {related}"), 0.25, "Domain related");
     }
 
     // The word's meaning in other contexts is unrelated in this context.
@@ -303,13 +303,13 @@ fn rated_targets(
         let synonym = Relatives::new(other_sense, thing).synonym;
         targets.add(format!("{quality} {synonym}"), 0.0, "Not related");
     }
-    let foreign: Vec<&str> = FAMILIES
+    let unrelated: Vec<&str> = FAMILIES
         .iter()
         .filter(|other| !other.has(thing))
         .flat_map(Family::words)
         .filter(|word| !family.words().any(|own| own == *word))
         .collect();
-    for (turn, word) in foreign.choose_multiple(rng, 4).enumerate() {
+    for (turn, word) in unrelated.choose_multiple(rng, 4).enumerate() {
         let quality = [quality, quality, quality_synonym, other][turn];
         targets.add(format!("{quality} {word}"), 0.0, "Not related");
     }

@@ -1,4 +1,4 @@
-//! Questions about the images of the embedded world, and what each part tests.
+//! Questions about the images of the embedded world, and the purpose of each part.
 //!
 //! | part | image | fact | source of a correct answer |
 //! |---|---|---|---|
@@ -112,11 +112,11 @@ pub(super) fn image_splits(images: &[WorldImage], seed: u64) -> Vec<Split> {
     let mut splits = vec![Split::Train; images.len()];
     for group in groups {
         let of_group = images.iter().enumerate().filter(|(_, image)| image.group == group);
-        let mut places: Vec<usize> = of_group.map(|(place, _)| place).collect();
-        places.shuffle(&mut seeded(seed, &["split", group]));
-        let training = (places.len() as f64 * TRAINING_FRACTION).round() as usize;
-        for (turn, place) in places.into_iter().skip(training).enumerate() {
-            splits[place] = if turn % 3 == 0 { Split::Validation } else { Split::Test };
+        let mut indices: Vec<usize> = of_group.map(|(index, _)| index).collect();
+        indices.shuffle(&mut seeded(seed, &["split", group]));
+        let training = (indices.len() as f64 * TRAINING_FRACTION).round() as usize;
+        for (turn, index) in indices.into_iter().skip(training).enumerate() {
+            splits[index] = if turn % 3 == 0 { Split::Validation } else { Split::Test };
         }
     }
     splits

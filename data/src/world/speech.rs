@@ -93,8 +93,8 @@ fn voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
     for line in CLIPS.lines() {
         let fields: Vec<&'static str> = line.split('\t').collect();
         let &[of, part, kind, text, start, length] = fields.as_slice() else { continue };
-        let place = (start.parse::<usize>(), length.parse::<usize>());
-        let (Ok(start), Ok(length)) = place else { continue };
+        let range = (start.parse::<usize>(), length.parse::<usize>());
+        let (Ok(start), Ok(length)) = range else { continue };
         if of != name {
             continue;
         }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_voice_says_the_same_names_and_each_is_an_image_s() -> Result<(), DataError> {
+    fn every_voice_says_the_same_names_and_each_names_an_image() -> Result<(), DataError> {
         let voices = voices()?;
         let of = |split| voices.iter().filter(|voice| voice.split == split).count();
         assert_eq!([Split::Train, Split::Validation, Split::Test].map(of), [8, 1, 1]);

@@ -31,11 +31,11 @@ impl World {
     ///
     /// # Errors   [`DataError::OutOfRange`] if there are fewer such facts
     pub fn swap(&self, count: usize, seed: u64) -> Result<Swap, DataError> {
-        let asked = self
+        let test_questions = self
             .questions
             .iter()
             .filter(|question| question.made_up && question.split == Split::Test);
-        let mut ids: Vec<i64> = asked.map(|question| question.entry).collect();
+        let mut ids: Vec<i64> = test_questions.map(|question| question.entry).collect();
         if count > ids.len() {
             let wanted = "the test questions ask for fewer made-up facts; swap fewer facts";
             let (what, value) = ("the number of facts to swap", count.to_string());

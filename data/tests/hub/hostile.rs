@@ -39,7 +39,7 @@ fn reply(
 }
 
 /// Sends this commit, etag and size.
-fn facts(out: &mut TcpStream, commit: &str, etag: &str, size: &str) -> std::io::Result<()> {
+fn send_metadata(out: &mut TcpStream, commit: &str, etag: &str, size: &str) -> std::io::Result<()> {
     let range = format!("bytes 0-0/{size}");
     let etag = format!("\"{etag}\"");
     let headers = [("ETag", etag.as_str()), ("X-Repo-Commit", commit), ("Content-Range", &range)];
@@ -47,8 +47,8 @@ fn facts(out: &mut TcpStream, commit: &str, etag: &str, size: &str) -> std::io::
 }
 
 /// Sends the metadata of [`BODY`].
-fn honest_facts(out: &mut TcpStream) -> std::io::Result<()> {
-    facts(out, COMMIT, &etag_of(BODY), &BODY.len().to_string())
+fn send_correct_metadata(out: &mut TcpStream) -> std::io::Result<()> {
+    send_metadata(out, COMMIT, &etag_of(BODY), &BODY.len().to_string())
 }
 
 fn redirect(out: &mut TcpStream, to: &str) -> std::io::Result<()> {
@@ -57,17 +57,21 @@ fn redirect(out: &mut TcpStream, to: &str) -> std::io::Result<()> {
 }
 
 /// A hub without faults.
-fn honest(request: &Request, out: &mut TcpStream) -> std::io::Result<()> {
-    if request.asks_for_facts() { honest_facts(out) } else { reply(out, 200, &[], BODY) }
+fn correct_hub(request: &Request, out: &mut TcpStream) -> std::io::Result<()> {
+    if request.requests_metadata() {
+        send_correct_metadata(out)
+    } else {
+        reply(out, 200, &[], BODY)
+    }
 }
 
 /// A cache, and a folder beside it with a file that must not change.
-struct Place {
+struct TestCache {
     folder: TempDir,
     settings: HubSettings,
 }
 
-impl Place {
+impl TestCache {
     fn new(endpoint: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("outside")).unwrap();
@@ -117,7 +121,7 @@ fn size_of(folder: &Path) -> u64 {
 
 #[test]
 fn names_in_headers() {
-    let victim = Place::new("").outside().join("victim");
+    let victim = TestCache::new("").outside().join("victim");
     let victim = victim.to_str().unwrap();
     let up = format!("{}{victim}", "../".repeat(12));
     let sha1 = "0".repeat(40);
@@ -143,15 +147,15 @@ fn names_in_headers() {
                 let size = BODY.len().to_string();
                 let etag = if is_etag { named.clone() } else { etag_of(BODY) };
                 let commit = if is_etag { COMMIT } else { &named };
-                if request.asks_for_facts() {
-                    facts(out, commit, &etag, &size)
+                if request.requests_metadata() {
+                    send_metadata(out, commit, &etag, &size)
                 } else {
                     reply(out, 200, &[], BODY)
                 }
             });
-            let place = Place::new(&server.endpoint);
-            place.assert_refused(&["check HF_ENDPOINT"]);
-            assert!(!place.settings.cache.exists(), "{bad:?} is refused before any path is made");
+            let cache = TestCache::new(&server.endpoint);
+            cache.assert_refused(&["check HF_ENDPOINT"]);
+            assert!(!cache.settings.cache.exists(), "{bad:?} is refused before any path is made");
         }
     }
 }
@@ -169,14 +173,14 @@ fn names_from_the_user() {
     ] {
         assert!(WeightsLocation::parse(bad).is_err(), "{bad:?}");
     }
-    let server = Scripted::start(honest);
-    let place = Place::new(&server.endpoint);
+    let server = Scripted::start(correct_hub);
+    let cache = TestCache::new(&server.endpoint);
     for bad in
         ["../../../outside/victim", "/etc/passwd", "a/../../x", "a\\b", "a\0b", "", "a//b", "."]
     {
-        let error = model().file(bad, &place.settings).unwrap_err();
+        let error = model().file(bad, &cache.settings).unwrap_err();
         assert!(matches!(error, DataError::MissingFile { .. }), "{bad:?}: {error}");
-        assert_eq!(model().optional_file(bad, &place.settings).unwrap(), None);
+        assert_eq!(model().optional_file(bad, &cache.settings).unwrap(), None);
     }
     assert!(server.requests().is_empty());
 }
@@ -185,15 +189,15 @@ fn names_from_the_user() {
 /// detour.
 #[test]
 fn the_token_stays() {
-    let other = Scripted::start(honest);
-    let name_for_it = other.endpoint.replace("127.0.0.1", "localhost");
-    let disguised = name_for_it.replace("http://", "http://127.0.0.1@");
-    for to in [&other.endpoint, &name_for_it, &disguised] {
+    let other = Scripted::start(correct_hub);
+    let same_host = other.endpoint.replace("127.0.0.1", "localhost");
+    let disguised = same_host.replace("http://", "http://127.0.0.1@");
+    for to in [&other.endpoint, &same_host, &disguised] {
         let to = to.clone();
         let hub = Scripted::start(move |_, out| redirect(out, &format!("{to}/elsewhere")));
-        let mut place = Place::new(&hub.endpoint);
-        place.settings.token = Some("hf_secret".to_owned());
-        assert_eq!(fs::read(place.fetch().unwrap()).unwrap(), BODY);
+        let mut cache = TestCache::new(&hub.endpoint);
+        cache.settings.token = Some("hf_secret".to_owned());
+        assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
         assert!(hub.requests().iter().all(|request| request.authorization == "Bearer hf_secret"));
         let seen = other.requests();
         assert_eq!(seen.len(), 2);
@@ -207,12 +211,12 @@ fn the_token_stays() {
 #[test]
 fn the_token_follows_a_renamed_model_but_does_not_come_back() {
     let hub = Scripted::start(|request, out| match request.path.as_str() {
-        "/new/resolve/main/config.json" => honest(request, out),
+        "/new/resolve/main/config.json" => correct_hub(request, out),
         _ => reply(out, 307, &[("Location", "/new/resolve/main/config.json")], b""),
     });
-    let mut place = Place::new(&hub.endpoint);
-    place.settings.token = Some("hf_secret".to_owned());
-    place.fetch().unwrap();
+    let mut cache = TestCache::new(&hub.endpoint);
+    cache.settings.token = Some("hf_secret".to_owned());
+    cache.fetch().unwrap();
     assert!(hub.requests().iter().all(|request| request.authorization == "Bearer hf_secret"));
 
     let home = hub.endpoint.clone();
@@ -221,17 +225,17 @@ fn the_token_follows_a_renamed_model_but_does_not_come_back() {
     });
     let away = other.endpoint.clone();
     let hub = Scripted::start(move |_, out| reply(out, 302, &[("Location", &away)], b""));
-    let mut place = Place::new(&hub.endpoint);
-    place.settings.token = Some("hf_secret".to_owned());
-    place.fetch().unwrap();
+    let mut cache = TestCache::new(&hub.endpoint);
+    cache.settings.token = Some("hf_secret".to_owned());
+    cache.fetch().unwrap();
     assert!(other.requests().iter().all(|request| request.authorization == "none"));
 }
 
 /// A redirect within the hub has its own etag; a redirect to another host has the file's etag.
 #[test]
-fn facts_are_those_of_the_last_answer_of_the_hub() {
+fn metadata_comes_from_the_last_response_of_the_hub() {
     let hub = Scripted::start(|request, out| match request.path.as_str() {
-        "/cached/config.json" => honest(request, out),
+        "/cached/config.json" => correct_hub(request, out),
         _ => {
             let headers = [
                 ("Location", "/cached/config.json"),
@@ -242,17 +246,17 @@ fn facts_are_those_of_the_last_answer_of_the_hub() {
             reply(out, 307, &headers, b"")
         }
     });
-    assert_eq!(fs::read(Place::new(&hub.endpoint).fetch().unwrap()).unwrap(), BODY);
+    assert_eq!(fs::read(TestCache::new(&hub.endpoint).fetch().unwrap()).unwrap(), BODY);
 }
 
 #[test]
 fn neither_token_nor_password_is_printed() {
-    let mut place = Place::new("http://user:pa55word@127.0.0.1:9");
-    place.settings.token = Some("hf_se cret\u{7f}".to_owned());
-    let error = place.fetch().unwrap_err();
+    let mut cache = TestCache::new("http://user:pa55word@127.0.0.1:9");
+    cache.settings.token = Some("hf_se cret\u{7f}".to_owned());
+    let error = cache.fetch().unwrap_err();
     assert_has(&error.to_string(), &["the access token", "set HF_TOKEN"]);
-    place.settings.token = Some("hf_secret".to_owned());
-    let shown = format!("{error:?} {} {:?}", place.fetch().unwrap_err(), place.settings);
+    cache.settings.token = Some("hf_secret".to_owned());
+    let shown = format!("{error:?} {} {:?}", cache.fetch().unwrap_err(), cache.settings);
     assert!(shown.contains("http://127.0.0.1:9"), "{shown}");
     assert!(!shown.contains("pa55word") && !shown.contains("cret"), "{shown}");
 }
@@ -261,16 +265,16 @@ fn neither_token_nor_password_is_printed() {
 fn redirects_end() {
     for to in ["", "?", "/owner/name/resolve/main/config.json", "#x"] {
         let server = Scripted::start(move |_, out| reply(out, 302, &[("Location", to)], b""));
-        Place::new(&server.endpoint).assert_refused(&["more than 10 redirects"]);
+        TestCache::new(&server.endpoint).assert_refused(&["more than 10 redirects"]);
         assert_eq!(server.requests().len(), 11);
     }
     for to in ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://", "http://[::"] {
         let server = Scripted::start(move |_, out| redirect(out, to));
-        Place::new(&server.endpoint)
+        TestCache::new(&server.endpoint)
             .assert_refused(&["a redirect that is not to an http or https URL"]);
     }
     let server = Scripted::start(|_, out| reply(out, 302, &[], b""));
-    Place::new(&server.endpoint).assert_refused(&["a redirect without a URL"]);
+    TestCache::new(&server.endpoint).assert_refused(&["a redirect without a URL"]);
 }
 
 #[test]
@@ -283,13 +287,13 @@ fn sizes_that_cannot_be() {
         ("*", "no size"),
         ("x", "not a number of bytes"),
     ] {
-        let server = Scripted::start(move |request, out| match request.asks_for_facts() {
-            true => facts(out, COMMIT, &etag_of(BODY), size),
+        let server = Scripted::start(move |request, out| match request.requests_metadata() {
+            true => send_metadata(out, COMMIT, &etag_of(BODY), size),
             false => reply(out, 200, &[], BODY),
         });
-        let place = Place::new(&server.endpoint);
-        place.assert_refused(&[part]);
-        assert_eq!(size_of(&place.model_folder()), 0);
+        let cache = TestCache::new(&server.endpoint);
+        cache.assert_refused(&[part]);
+        assert_eq!(size_of(&cache.model_folder()), 0);
     }
 }
 
@@ -298,13 +302,13 @@ fn bodies_that_are_too_long() {
     let longer = [BODY, b"more"].concat();
     let length = longer.len().to_string();
     let announced = longer.clone();
-    let with_length = Scripted::start(move |request, out| match request.asks_for_facts() {
-        true => honest_facts(out),
+    let with_length = Scripted::start(move |request, out| match request.requests_metadata() {
+        true => send_correct_metadata(out),
         false => reply(out, 200, &[("Content-Length", &length)], &announced),
     });
     let endless = Scripted::start(|request, out| {
-        if request.asks_for_facts() {
-            return honest_facts(out);
+        if request.requests_metadata() {
+            return send_correct_metadata(out);
         }
         reply(out, 200, &[], b"")?;
         loop {
@@ -312,8 +316,8 @@ fn bodies_that_are_too_long() {
         }
     });
     let chunked = Scripted::start(|request, out| {
-        if request.asks_for_facts() {
-            return honest_facts(out);
+        if request.requests_metadata() {
+            return send_correct_metadata(out);
         }
         reply(out, 200, &[("Transfer-Encoding", "chunked")], b"")?;
         loop {
@@ -325,14 +329,14 @@ fn bodies_that_are_too_long() {
         bomb.write_all(&[0; 1 << 20]).unwrap();
     }
     let bomb = bomb.finish().unwrap();
-    let gzip = Scripted::start(move |request, out| match request.asks_for_facts() {
-        true => honest_facts(out),
+    let gzip = Scripted::start(move |request, out| match request.requests_metadata() {
+        true => send_correct_metadata(out),
         false => reply(out, 200, &[("Content-Encoding", "gzip")], &bomb),
     });
     for server in [&with_length, &endless, &chunked, &gzip] {
-        let place = Place::new(&server.endpoint);
-        place.assert_refused(&["more than the 19 bytes announced"]);
-        assert_eq!(size_of(&place.model_folder()), 0);
+        let cache = TestCache::new(&server.endpoint);
+        cache.assert_refused(&["more than the 19 bytes announced"]);
+        assert_eq!(size_of(&cache.model_folder()), 0);
     }
     assert!(gzip.requests().iter().all(|request| request.encoding == "identity"));
 }
@@ -343,18 +347,18 @@ fn a_compressed_body_is_unpacked() {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     packed.write_all(BODY).unwrap();
     let packed = packed.finish().unwrap();
-    let server = Scripted::start(move |request, out| match request.asks_for_facts() {
-        true => honest_facts(out),
+    let server = Scripted::start(move |request, out| match request.requests_metadata() {
+        true => send_correct_metadata(out),
         false => reply(out, 200, &[("Content-Encoding", "gzip")], &packed),
     });
-    assert_eq!(fs::read(Place::new(&server.endpoint).fetch().unwrap()).unwrap(), BODY);
+    assert_eq!(fs::read(TestCache::new(&server.endpoint).fetch().unwrap()).unwrap(), BODY);
 }
 
 #[test]
 fn bodies_that_do_not_end() {
-    let drip = Scripted::start(|request, out| {
-        if request.asks_for_facts() {
-            return honest_facts(out);
+    let slow_hub = Scripted::start(|request, out| {
+        if request.requests_metadata() {
+            return send_correct_metadata(out);
         }
         reply(out, 200, &[], b"")?;
         for byte in BODY {
@@ -363,14 +367,14 @@ fn bodies_that_do_not_end() {
         }
         Ok(())
     });
-    let mut place = Place::new(&drip.endpoint);
-    place.settings.stall_timeout = Duration::from_millis(500);
-    let error = place.fetch().unwrap_err().to_string();
+    let mut cache = TestCache::new(&slow_hub.endpoint);
+    cache.settings.stall_timeout = Duration::from_millis(500);
+    let error = cache.fetch().unwrap_err().to_string();
     assert_has(&error, &["only ", " bytes arrived in 0.5 s", "run again"]);
     // The next run resumes the download.
-    place.settings.stall_timeout = Duration::from_secs(5);
-    let honest = Scripted::start(|request, out| match request.asks_for_facts() {
-        true => honest_facts(out),
+    cache.settings.stall_timeout = Duration::from_secs(5);
+    let correct_hub = Scripted::start(|request, out| match request.requests_metadata() {
+        true => send_correct_metadata(out),
         false => {
             let start: usize = request.range.trim_end_matches('-').parse().unwrap();
             assert!(start > 0, "from the start again");
@@ -378,12 +382,12 @@ fn bodies_that_do_not_end() {
             reply(out, 206, &[("Content-Range", &range)], &BODY[start..])
         }
     });
-    place.settings.endpoint.clone_from(&honest.endpoint);
-    assert_eq!(fs::read(place.fetch().unwrap()).unwrap(), BODY);
+    cache.settings.endpoint.clone_from(&correct_hub.endpoint);
+    assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
 }
 
 #[test]
-fn answers_that_do_not_come() {
+fn responses_that_do_not_arrive() {
     let silent = Scripted::start(|_, _| {
         thread::sleep(Duration::from_secs(20));
         Ok(())
@@ -403,10 +407,10 @@ fn answers_that_do_not_come() {
         }
     });
     for server in [&silent, &headers, &one_header] {
-        let mut place = Place::new(&server.endpoint);
-        place.settings.response_timeout = Duration::from_millis(500);
+        let mut cache = TestCache::new(&server.endpoint);
+        cache.settings.response_timeout = Duration::from_millis(500);
         let started = Instant::now();
-        place.assert_refused(&["nothing arrived for 0.5 s"]);
+        cache.assert_refused(&["nothing arrived for 0.5 s"]);
         assert!(started.elapsed() < Duration::from_secs(5));
     }
 }
@@ -414,16 +418,17 @@ fn answers_that_do_not_come() {
 /// A range other than the requested range is not appended to a partial file.
 #[test]
 fn other_ranges() {
-    let server =
-        Scripted::start(|request, out| match (request.asks_for_facts(), request.range.as_str()) {
-            (true, _) => honest_facts(out),
+    let server = Scripted::start(|request, out| {
+        match (request.requests_metadata(), request.range.as_str()) {
+            (true, _) => send_correct_metadata(out),
             // Interrupts the transfer.
             (_, "0-") => reply(out, 206, &[("Content-Range", "bytes 0-18/19")], &BODY[..5]),
             _ => reply(out, 206, &[("Content-Range", "bytes 2-18/19")], &BODY[2..]),
-        });
-    let mut place = Place::new(&server.endpoint);
-    place.settings.retries = 3;
-    place.assert_refused(&["bytes other than those from 5 on"]);
+        }
+    });
+    let mut cache = TestCache::new(&server.endpoint);
+    cache.settings.retries = 3;
+    cache.assert_refused(&["bytes other than those from 5 on"]);
 }
 
 #[test]
@@ -431,15 +436,15 @@ fn checksums() {
     for (etag, is_right) in
         [(GIT_SHA1.to_owned(), true), ("0".repeat(40), false), ("0".repeat(64), false)]
     {
-        let server = Scripted::start(move |request, out| match request.asks_for_facts() {
-            true => facts(out, COMMIT, &etag, &BODY.len().to_string()),
+        let server = Scripted::start(move |request, out| match request.requests_metadata() {
+            true => send_metadata(out, COMMIT, &etag, &BODY.len().to_string()),
             false => reply(out, 200, &[], BODY),
         });
-        let place = Place::new(&server.endpoint);
+        let cache = TestCache::new(&server.endpoint);
         if is_right {
-            place.fetch().unwrap();
+            cache.fetch().unwrap();
         } else {
-            place.assert_refused(&["does not match its checksum"]);
+            cache.assert_refused(&["does not match its checksum"]);
         }
     }
 }
@@ -448,21 +453,21 @@ fn checksums() {
 const GIT_SHA1: &str = "bc77bf8f7cdcf1bc3b843a77809edf1d1367b78e";
 
 #[test]
-fn a_commit_is_not_another_one() {
-    let server = Scripted::start(|request, out| match request.asks_for_facts() {
-        true => facts(out, &"f".repeat(40), &etag_of(BODY), &BODY.len().to_string()),
+fn a_different_commit_is_refused() {
+    let server = Scripted::start(|request, out| match request.requests_metadata() {
+        true => send_metadata(out, &"f".repeat(40), &etag_of(BODY), &BODY.len().to_string()),
         false => reply(out, 200, &[], BODY),
     });
-    let place = Place::new(&server.endpoint);
+    let cache = TestCache::new(&server.endpoint);
     let pinned = WeightsLocation::parse(&format!("hf://owner/name@{COMMIT}")).unwrap();
-    let error = pinned.file("config.json", &place.settings).unwrap_err().to_string();
+    let error = pinned.file("config.json", &cache.settings).unwrap_err().to_string();
     assert_has(&error, &["commit ffff", COMMIT]);
 }
 
 /// Folders of the cache may be links, but nothing is written through a link out of the cache.
 #[test]
 fn a_cache_with_links_that_lead_out() {
-    let server = Scripted::start(honest);
+    let server = Scripted::start(correct_hub);
     let etag = etag_of(BODY);
     let snapshot = format!("models--owner--name/snapshots/{COMMIT}");
     for link in [
@@ -476,11 +481,11 @@ fn a_cache_with_links_that_lead_out() {
         ".locks/models--owner--name",
     ] {
         for target in ["../outside", "../outside/missing"] {
-            let place = Place::new(&server.endpoint);
-            let path = place.settings.cache.join(link);
+            let cache = TestCache::new(&server.endpoint);
+            let path = cache.settings.cache.join(link);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            symlink(place.folder.path().join("cache").join(target), &path).unwrap();
-            let error = place.fetch().unwrap_err().to_string();
+            symlink(cache.folder.path().join("cache").join(target), &path).unwrap();
+            let error = cache.fetch().unwrap_err().to_string();
             assert_has(
                 &error,
                 &[path.to_str().unwrap(), "leads out of the hub's cache", "remove the link"],
@@ -492,11 +497,11 @@ fn a_cache_with_links_that_lead_out() {
         format!(".locks/models--owner--name/{etag}.lock"),
     ] {
         for target in ["victim", "missing"] {
-            let place = Place::new(&server.endpoint);
-            let path = place.settings.cache.join(&link);
+            let cache = TestCache::new(&server.endpoint);
+            let path = cache.settings.cache.join(&link);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            symlink(place.outside().join(target), &path).unwrap();
-            assert_has(&place.fetch().unwrap_err().to_string(), &["leads out of the hub's cache"]);
+            symlink(cache.outside().join(target), &path).unwrap();
+            assert_has(&cache.fetch().unwrap_err().to_string(), &["leads out of the hub's cache"]);
         }
     }
 }
@@ -504,7 +509,7 @@ fn a_cache_with_links_that_lead_out() {
 /// Links in place of files are replaced, and their targets stay unchanged.
 #[test]
 fn a_cache_with_files_that_are_links() {
-    let server = Scripted::start(honest);
+    let server = Scripted::start(correct_hub);
     let etag = etag_of(BODY);
     for (link, target) in [
         (format!("models--owner--name/snapshots/{COMMIT}/config.json"), "missing"),
@@ -513,15 +518,15 @@ fn a_cache_with_files_that_are_links() {
         ("models--owner--name/refs/main".to_owned(), "missing"),
         ("models--owner--name/refs/main".to_owned(), "empty"),
     ] {
-        let place = Place::new(&server.endpoint);
-        let path = place.settings.cache.join(&link);
+        let cache = TestCache::new(&server.endpoint);
+        let path = cache.settings.cache.join(&link);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        symlink(place.outside().join(target), &path).unwrap();
-        assert_eq!(fs::read(place.fetch().unwrap()).unwrap(), BODY, "{link}");
+        symlink(cache.outside().join(target), &path).unwrap();
+        assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY, "{link}");
         assert!(
             fs::canonicalize(&path)
                 .unwrap()
-                .starts_with(fs::canonicalize(&place.settings.cache).unwrap())
+                .starts_with(fs::canonicalize(&cache.settings.cache).unwrap())
         );
     }
 }
@@ -530,25 +535,28 @@ fn a_cache_with_files_that_are_links() {
 #[test]
 fn blobs_are_used_again() {
     for (content, transfers) in [(BODY, 0), (&b"{\"hidden_size\": 9}\n"[..], 1)] {
-        let server = Scripted::start(honest);
-        let place = Place::new(&server.endpoint);
-        let blobs = place.model_folder().join("blobs");
+        let server = Scripted::start(correct_hub);
+        let cache = TestCache::new(&server.endpoint);
+        let blobs = cache.model_folder().join("blobs");
         fs::create_dir_all(&blobs).unwrap();
         fs::write(blobs.join(etag_of(BODY)), content).unwrap();
-        assert_eq!(fs::read(place.fetch().unwrap()).unwrap(), BODY);
+        assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
         let requests = server.requests();
-        assert_eq!(requests.iter().filter(|request| !request.asks_for_facts()).count(), transfers);
+        assert_eq!(
+            requests.iter().filter(|request| !request.requests_metadata()).count(),
+            transfers
+        );
     }
 }
 
 /// Removes outdated partial downloads and links left by a killed process; other names stay.
 #[test]
 fn leftovers() {
-    let server = Scripted::start(honest);
-    let place = Place::new(&server.endpoint);
-    let locks = place.settings.cache.join(".locks/models--owner--name");
-    let incoming = place.model_folder().join("incoming");
-    let snapshot = place.model_folder().join("snapshots").join(COMMIT);
+    let server = Scripted::start(correct_hub);
+    let cache = TestCache::new(&server.endpoint);
+    let locks = cache.settings.cache.join(".locks/models--owner--name");
+    let incoming = cache.model_folder().join("incoming");
+    let snapshot = cache.model_folder().join("snapshots").join(COMMIT);
     for folder in [&locks, &incoming, &snapshot] {
         fs::create_dir_all(folder).unwrap();
     }
@@ -563,7 +571,7 @@ fn leftovers() {
     fs::write(incoming.join(format!("other.json.{old}.part")), "").unwrap();
     symlink("nowhere", snapshot.join(".config.json.engram-aB3dE6")).unwrap();
     fs::write(snapshot.join(".config.json.mine"), "").unwrap();
-    place.fetch().unwrap();
+    cache.fetch().unwrap();
     let names = |folder: &Path| {
         let entries = fs::read_dir(folder).unwrap();
         let mut names: Vec<_> =
@@ -580,28 +588,29 @@ fn leftovers() {
 /// The cache itself may be a link: this is the user's choice.
 #[test]
 fn a_cache_on_another_disk() {
-    let server = Scripted::start(honest);
-    let mut place = Place::new(&server.endpoint);
+    let server = Scripted::start(correct_hub);
+    let mut cache = TestCache::new(&server.endpoint);
     let disk = tempfile::tempdir().unwrap();
-    let link = place.folder.path().join("link");
+    let link = cache.folder.path().join("link");
     symlink(disk.path(), &link).unwrap();
-    place.settings.cache = link;
-    assert_eq!(fs::read(place.fetch().unwrap()).unwrap(), BODY);
+    cache.settings.cache = link;
+    assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
 }
 
 #[test]
-fn answers_without_sense() {
+fn meaningless_responses() {
     for status in [199, 204, 300, 304, 400, 405, 410, 451, 999] {
         let server =
             Scripted::start(move |_, out| reply(out, status, &[("Content-Length", "0")], b""));
-        Place::new(&server.endpoint)
+        TestCache::new(&server.endpoint)
             .assert_refused(&[&format!("status {status}"), "check HF_ENDPOINT"]);
     }
     let page = Scripted::start(|_, out| reply(out, 200, &[("Content-Length", "5")], b"<html"));
-    Place::new(&page.endpoint).assert_refused(&["no X-Repo-Commit header", "check HF_ENDPOINT"]);
+    TestCache::new(&page.endpoint)
+        .assert_refused(&["no X-Repo-Commit header", "check HF_ENDPOINT"]);
     let noise = Scripted::start(|_, out| out.write_all(&[0xff; 300]));
-    Place::new(&noise.endpoint).assert_refused(&["run again when online"]);
+    TestCache::new(&noise.endpoint).assert_refused(&["run again when online"]);
     for endpoint in ["", "hub", "ftp://127.0.0.1", "file:///etc", "http://"] {
-        Place::new(endpoint).assert_refused(&["not an http or https URL", "check HF_ENDPOINT"]);
+        TestCache::new(endpoint).assert_refused(&["not an http or https URL", "check HF_ENDPOINT"]);
     }
 }

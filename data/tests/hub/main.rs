@@ -1,7 +1,7 @@
 //! Tests of weights from a folder, from the cache and from a hub. A local server plays the hub; on
 //! demand it interrupts transfers, sends wrong sizes or does not respond.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 mod hostile;
 mod offline;
@@ -137,7 +137,7 @@ fn revisions() {
 }
 
 #[test]
-fn a_broken_connection_is_taken_up_where_it_broke() {
+fn a_broken_connection_is_resumed_at_the_same_byte() {
     let hub = Hub::start();
     hub.server.fail(&[Fault::Break(50_000), Fault::Break(70_000)]);
     let path = hub.fetch("big.safetensors").unwrap();
@@ -151,7 +151,7 @@ fn a_broken_connection_is_taken_up_where_it_broke() {
 }
 
 #[test]
-fn the_next_run_takes_up_a_broken_download() {
+fn the_next_run_resumes_a_broken_download() {
     let mut hub = Hub::start();
     hub.settings.retries = 0;
     hub.server.fail(&[Fault::Break(150_000)]);
@@ -214,7 +214,7 @@ fn two_at_once_download_once() {
 
 /// A partial file that is complete, or longer than the file, cannot be resumed and is dropped.
 #[test]
-fn a_part_that_does_not_fit_is_dropped() {
+fn a_mismatched_partial_file_is_dropped() {
     for length in [200_000, 200_001] {
         let mut hub = Hub::start();
         hub.settings.retries = 0;
@@ -265,8 +265,8 @@ fn refusals() {
     ] {
         hub.server.refuse(status);
         assert_has(&hub.fetch("config.json").unwrap_err().to_string(), &parts);
-        let asked = hub.server.requests().len();
-        assert_eq!(asked, if status == 503 { 5 } else { 1 }, "requests after {status}");
+        let requests = hub.server.requests().len();
+        assert_eq!(requests, if status == 503 { 5 } else { 1 }, "requests after {status}");
     }
     assert!(hub.is_clean());
 }

@@ -40,7 +40,7 @@ const POOLING: &str = r#"[
 ]"#;
 
 #[test]
-fn what_a_cached_file_names_is_not_taken_as_absent() {
+fn a_file_named_in_a_cached_file_is_not_treated_as_absent() {
     let (_cache, mut settings) = cache_of(&[("config.json", "{}"), ("modules.json", POOLING)]);
     let pooling = |settings: &HubSettings| model().optional_file("1_Pooling/config.json", settings);
     settings.offline = true;
@@ -61,7 +61,7 @@ fn what_a_cached_file_names_is_not_taken_as_absent() {
 }
 
 #[test]
-fn without_a_network_the_cached_files_are_taken_at_once() {
+fn without_a_network_the_cached_files_are_used_at_once() {
     let (_cache, mut settings) = cache_of(&[("config.json", "{}"), ("model.safetensors", "")]);
     settings.endpoint = nowhere(3);
     let started = Instant::now();
@@ -75,7 +75,7 @@ fn without_a_network_the_cached_files_are_taken_at_once() {
 }
 
 #[test]
-fn a_model_of_which_nothing_is_cached_is_an_error() {
+fn a_model_without_cached_files_is_an_error() {
     let cache = tempfile::tempdir().unwrap();
     let mut settings = HubSettings::new(cache.path());
     settings.endpoint = nowhere(4);
@@ -89,7 +89,7 @@ fn a_model_of_which_nothing_is_cached_is_an_error() {
 }
 
 #[test]
-fn a_hub_that_breaks_down_while_it_is_asked_is_an_error() {
+fn a_hub_that_fails_during_a_request_is_an_error() {
     let mut hub = Hub::start();
     hub.settings.retries = 1;
     hub.fetch("config.json").unwrap();
@@ -99,7 +99,7 @@ fn a_hub_that_breaks_down_while_it_is_asked_is_an_error() {
 }
 
 #[test]
-fn a_hub_that_is_down_is_as_no_network() {
+fn a_hub_that_is_down_counts_as_no_network() {
     let hub = Hub::start();
     let (_cache, mut settings) = cache_of(&[("config.json", "{}")]);
     settings.endpoint.clone_from(&hub.server.endpoint);
@@ -174,7 +174,7 @@ fn a_folder_that_was_filled_by_hand() {
 }
 
 #[test]
-fn a_reference_that_is_broken_is_written_again() {
+fn a_broken_reference_is_rewritten() {
     for broken in ["", "../../..", "a/b", "\0", "/etc"] {
         let hub = Hub::start();
         let reference = hub.model_folder().join("refs/main");

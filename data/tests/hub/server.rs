@@ -59,7 +59,7 @@ impl Server {
         Self { endpoint, state }
     }
 
-    /// The faults of the next transfers, in order. Metadata requests are not counted.
+    /// Sets the faults of the next transfers, in order. Metadata requests are not counted.
     pub fn fail(&self, faults: &[Fault]) {
         self.state.lock().unwrap().faults.extend(faults);
     }
@@ -75,7 +75,8 @@ impl Server {
     }
 }
 
-/// Big files are on a CDN, as on the hub: a redirect with the metadata, then the bytes.
+/// Answers one request. Big files are on a CDN, as on the hub: a redirect with the metadata, then
+/// the bytes.
 fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::Result<()> {
     let Request { path, range, authorization, .. } = Request::read(&stream)?;
     let mut out = stream;
@@ -106,26 +107,26 @@ fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::R
     drop(locked);
 
     let etag = format!("{:x}", Sha256::digest(&bytes));
-    let facts = format!(
+    let headers = format!(
         "X-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: \"{etag}\"\r\nETag: \"cdn\"\r\nConnection: close\r\n"
     );
     if redirected {
         return write!(
             out,
-            "HTTP/1.1 302 Found\r\nLocation: {endpoint}/cdn{path}\r\nContent-Length: 0\r\n{facts}\r\n"
+            "HTTP/1.1 302 Found\r\nLocation: {endpoint}/cdn{path}\r\nContent-Length: 0\r\n{headers}\r\n"
         );
     }
     let (start, end) = range.split_once('-').unwrap_or(("0", ""));
     let start: usize = start.parse().unwrap_or(0);
     let end = end.parse().map_or(bytes.len(), |last: usize| last + 1);
     if start >= bytes.len() {
-        return write!(out, "HTTP/1.1 416 No\r\nContent-Length: 0\r\n{facts}\r\n");
+        return write!(out, "HTTP/1.1 416 No\r\nContent-Length: 0\r\n{headers}\r\n");
     }
     let mut body = bytes[start..end].to_vec();
     let total = bytes.len();
     let last = end - 1;
     let partial =
-        format!("HTTP/1.1 206 Partial\r\nContent-Range: bytes {start}-{last}/{total}\r\n{facts}");
+        format!("HTTP/1.1 206 Partial\r\nContent-Range: bytes {start}-{last}/{total}\r\n{headers}");
     let length = format!("Content-Length: {}\r\n\r\n", body.len());
     match fault {
         None => write!(out, "{partial}{length}")?,
@@ -138,7 +139,7 @@ fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::R
             body.truncate(count);
         }
         Some(Fault::IgnoreRange) => {
-            write!(out, "HTTP/1.1 200 OK\r\n{facts}Content-Length: {total}\r\n\r\n")?;
+            write!(out, "HTTP/1.1 200 OK\r\n{headers}Content-Length: {total}\r\n\r\n")?;
             body = bytes;
         }
         Some(Fault::Flip) => {
@@ -187,7 +188,7 @@ impl Request {
     }
 
     /// Whether this is a metadata request, not a transfer.
-    pub fn asks_for_facts(&self) -> bool {
+    pub fn requests_metadata(&self) -> bool {
         self.range == "0-0"
     }
 }

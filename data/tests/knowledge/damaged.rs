@@ -72,10 +72,10 @@ fn cut_and_flipped_files_are_read_or_refused() {
         for cut in 0..bytes.len() {
             targets::run(name, &bytes[..cut]);
         }
-        for place in 0..bytes.len() {
+        for position in 0..bytes.len() {
             for bit in 0..8 {
                 let mut flipped = bytes.clone();
-                flipped[place] ^= 1 << bit;
+                flipped[position] ^= 1 << bit;
                 targets::run(name, &flipped);
             }
         }

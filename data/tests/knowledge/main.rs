@@ -1,7 +1,7 @@
 //! Tests of the readers of published data sets: small files written here, faults, and the real
 //! files if `ENGRAM_DATA` is set.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 mod coco;
 mod damaged;

@@ -33,9 +33,9 @@ pub fn skipped<const N: usize>(reasons: [(Reason, u64); N]) -> BTreeMap<Reason, 
 }
 
 #[track_caller]
-pub fn refused(result: Result<(Vec<String>, Counts), String>, wanted: &str) {
+pub fn refused(result: Result<(Vec<String>, Counts), String>, expected: &str) {
     let error = result.unwrap_err();
-    assert!(error.contains(wanted) && error.contains("; "), "{error}");
+    assert!(error.contains(expected) && error.contains("; "), "{error}");
 }
 
 /// Returns the folder of a real data set, if it exists.

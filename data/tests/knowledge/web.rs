@@ -19,8 +19,8 @@ fn web_pairs_become_images_with_captions() {
         ]
     );
     assert_eq!(counts.skipped, skipped([(Reason::NoText, 1), (Reason::NoImage, 1)]));
-    for (least, entries) in [(3, 2), (4, 1), (5, 1), (6, 0)] {
-        let options = WebOptions { min_characters: least, ..WebOptions::default() };
+    for (min, entries) in [(3, 2), (4, 1), (5, 1), (6, 0)] {
+        let options = WebOptions { min_characters: min, ..WebOptions::default() };
         let (lines, counts) = web(file, &options).unwrap();
         assert_eq!(lines.len(), entries);
         assert_eq!(counts.skipped.get(&Reason::TooShort).copied().unwrap_or(0), 2 - entries as u64);

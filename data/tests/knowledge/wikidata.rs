@@ -77,7 +77,7 @@ fn a_triple_with_an_unknown_entity_is_named_or_counted() {
 }
 
 #[test]
-fn what_is_too_frequent_is_not_turned_round() {
+fn frequent_objects_get_no_reverse_edge() {
     for (count, reverse) in [(TOO_FREQUENT - 1, TOO_FREQUENT - 1), (TOO_FREQUENT, 0)] {
         let edges: String = (0..count).map(|i| format!("Q{i}\tP31\thuman\n")).collect();
         let edges = edges + "Q1\tP1\tother\n";

@@ -44,7 +44,7 @@ fn faults_of_ego4d_are_named() {
     let files = Files::new([("audio/c-2.wav", "x")]);
     let source = files.with_audio("av.json");
     let person = r#""person_id": """#;
-    for (from, to, wanted) in [
+    for (from, to, expected) in [
         ("1.25, \"person", "-2, \"person", &["entry `c-2`", "end -2 is not after"][..]),
         ("\"start_time_sec\": 0.0", "\"start_time_sec\": -1", &["entry `c-2`", "start -1"]),
         ("\"start_time_sec\": 0.0", "\"start_time_sec\": \"0\"", &[":7: ", "\"0\""]),
@@ -54,7 +54,7 @@ fn faults_of_ego4d_are_named() {
     ] {
         assert!(EGO4D.contains(from), "{from}");
         files.write("av.json", EGO4D.replacen(from, to, 1));
-        refused("ego4d", &source, wanted);
+        refused("ego4d", &source, expected);
     }
     let twice = EGO4D.replace(person, r#""person_id": "3""#).replace(
         "\"start_time_sec\": 0.0, \"end_time_sec\": 1.25",
@@ -74,7 +74,7 @@ fn faults_of_ego4d_are_named() {
 
 /// A clip whose boxes exceed the item limit of the other readers.
 #[test]
-fn what_is_not_read_of_ego4d_may_be_long() {
+fn unused_fields_of_ego4d_may_be_long() {
     let boxes = format!("\"persons\": [{}0],", "{\"x\": 1, \"y\": 2},".repeat(1 << 20));
     assert!(boxes.len() > 17 << 20);
     let files = Files::new([("audio/c-2.wav", "x")]);

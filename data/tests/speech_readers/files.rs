@@ -54,10 +54,10 @@ pub fn ids(read: &SpeechClips) -> Vec<&str> {
 }
 
 #[track_caller]
-pub fn refused(format: &str, source: &SpeechSource, wanted: &[&str]) {
+pub fn refused(format: &str, source: &SpeechSource, expected: &[&str]) {
     let error = read(format, source).unwrap_err().to_string();
-    for wanted in wanted {
-        assert!(error.contains(wanted), "{wanted:?} is not in: {error}");
+    for expected in expected {
+        assert!(error.contains(expected), "{expected:?} is not in: {error}");
     }
     assert!(error.contains(';') || error.contains('?'), "no remedy: {error}");
 }

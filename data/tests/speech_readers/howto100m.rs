@@ -10,7 +10,7 @@ const HOWTO100M: &str = r#"{"nnSSgljYARs": {"start": [9.52, 12, 15, 20.25], "end
  "-gone": {"end": [1, 2], "start": [0, 1], "text": ["a", "b"]}}"#;
 
 #[test]
-fn howto100m_names_captions_by_their_place() {
+fn howto100m_names_captions_by_their_index() {
     let files = Files::new([("audio/nnSSgljYARs.m4a", "x")]);
     for bytes in [HOWTO100M.as_bytes().to_vec(), gzip(&HOWTO100M.replace('\n', "\r\n"))] {
         files.write("caption.json", bytes);

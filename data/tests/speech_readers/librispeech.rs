@@ -102,7 +102,7 @@ fn faults_of_librispeech_are_named() {
 }
 
 #[test]
-fn missing_sound_ends_the_reading_or_is_listed() {
+fn missing_audio_is_an_error_or_is_listed() {
     let files = librispeech();
     fs::remove_file(files.path(&format!("{CHAPTER}-0001.wav"))).unwrap();
     let source = files.source("LibriSpeech");

@@ -1,7 +1,7 @@
 //! Tests of the readers of published speech data sets: small files written here, faults, and shared
 //! behaviour.
 
-#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
 mod ego4d;
 mod files;
@@ -20,7 +20,7 @@ use files::{Files, ids, read, refused, skipping};
 use how2::how2;
 
 #[test]
-fn images_are_of_the_clip_or_of_its_recording() {
+fn images_belong_to_the_clip_or_its_recording() {
     let files = how2();
     for name in ["12.5.jpg", "2.5.JPG", "notes.txt", "100.jpeg", "frame_000010.jpg", "frame_9.jpg"]
     {
@@ -121,7 +121,7 @@ fn clips_are_written_as_a_manifest() {
 }
 
 #[test]
-fn a_manifest_that_fails_leaves_the_one_before() {
+fn a_failed_manifest_leaves_the_previous_file() {
     let files = Files::new([("m.jsonl", "before")]);
     let path = files.path("m.jsonl");
     let good = Clip { id: "a".to_owned(), audio: files.path("a.wav"), ..Clip::default() };

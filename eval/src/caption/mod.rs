@@ -368,8 +368,8 @@ fn by_domain(
     let mut positions: BTreeMap<(usize, &str), Vec<usize>> = BTreeMap::new();
     for (position, image) in images.iter().enumerate() {
         if let Some(domain) = image.domain.as_deref() {
-            let place = ORDER.iter().position(|&name| name == domain).unwrap_or(ORDER.len());
-            positions.entry((place, domain)).or_default().push(position);
+            let rank = ORDER.iter().position(|&name| name == domain).unwrap_or(ORDER.len());
+            positions.entry((rank, domain)).or_default().push(position);
         }
     }
     let mut domains = Vec::with_capacity(positions.len());

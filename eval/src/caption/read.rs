@@ -20,14 +20,14 @@ const FREQUENCY_SHAPE: &str =
 
 /// Reads COCO or NoCaps annotations; NoCaps gives each image a `domain`.
 ///
-/// # Errors   [`EvalError::Text`] and those of [`parse_annotations`]
+/// # Errors   [`EvalError::Text`]; as [`parse_annotations`]
 pub fn read_annotations(path: &Path) -> Result<CaptionAnnotations, EvalError> {
     parse_annotations(&path.display().to_string(), &read_bytes(path)?)
 }
 
 /// Reads results: a list with one caption per image.
 ///
-/// # Errors   [`EvalError::Text`] and those of [`parse_results`]
+/// # Errors   [`EvalError::Text`]; as [`parse_results`]
 pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
     parse_results(&path.display().to_string(), &read_bytes(path)?)
 }
@@ -39,7 +39,7 @@ pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
 /// one to four tokens joined by single spaces. The names `ref_len` and `df` are also accepted. Both
 /// numbers count documents and are not logarithms.
 ///
-/// # Errors   [`EvalError::Text`] and those of [`parse_document_frequency`]
+/// # Errors   [`EvalError::Text`]; as [`parse_document_frequency`]
 pub fn read_document_frequency(path: &Path) -> Result<DocumentFrequency, EvalError> {
     parse_document_frequency(&path.display().to_string(), &read_bytes(path)?)
 }

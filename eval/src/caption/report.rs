@@ -69,10 +69,10 @@ pub struct WorstImage {
     pub references: Vec<String>,
 }
 
-/// Scores results against annotations. Intervals resample images; document frequencies of CIDEr
-/// stay those of the whole data set.
+/// Scores results against annotations. Intervals resample images; CIDEr keeps the document
+/// frequencies of the whole data set.
 ///
-/// # Errors   those of [`evaluate`](super::evaluate); [`EvalError::InvalidOption`]
+/// # Errors   as [`evaluate`](super::evaluate); [`EvalError::InvalidOption`]
 pub fn report(
     annotations: CaptionAnnotations,
     results: CaptionResults,

@@ -116,35 +116,35 @@ pub fn evaluate(
         .collect::<Result<_, _>>()?;
     let column = |score: &dyn Fn(bool, (bool, bool)) -> bool| -> Vec<f64> {
         let scores = replies.iter().zip(&found).map(|(reply, words)| score(reply.yes, *words));
-        scores.map(|right| f64::from(u8::from(right))).collect()
+        scores.map(|correct| f64::from(u8::from(correct))).collect()
     };
-    let right = column(&|wanted, (yes, no)| if wanted { yes } else { no });
-    let strict = column(&|wanted, (yes, no)| if wanted { yes && !no } else { no && !yes });
+    let correct = column(&|is_yes, (yes, no)| if is_yes { yes } else { no });
+    let strict = column(&|is_yes, (yes, no)| if is_yes { yes && !no } else { no && !yes });
     let compliance = column(&|_, (yes, no)| yes || no);
     let resampling = Resampling::by_named_row("question", replies.len());
     let published = BootstrapOptions { resamples: PUBLISHED_RESAMPLES, ..options.bootstrap };
-    let drawn = bootstrap(&resampling, &published, |times| weighted_mean(&right, times)).values;
+    let drawn = bootstrap(&resampling, &published, |times| weighted_mean(&correct, times)).values;
     let accuracy = mean(&drawn);
     let squares: Vec<f64> = drawn.iter().map(|value| (value - accuracy).powi(2)).collect();
     let plain = |info: &MetricInfo, values: &[f64]| {
         measure_of_mean((info.name, info), "question", values, &options.bootstrap)
     };
     let secondary =
-        vec![plain(&PLAIN, &right), plain(&STRICT, &strict), plain(&COMPLIANCE, &compliance)];
-    let item = |(reply, right): (&Reply<'_>, &f64)| {
-        Item::new(&PLAIN, "none", &reply.id, None, Statistic::Mean { value: *right })
+        vec![plain(&PLAIN, &correct), plain(&STRICT, &strict), plain(&COMPLIANCE, &compliance)];
+    let item = |(reply, correct): (&Reply<'_>, &f64)| {
+        Item::new(&PLAIN, "none", &reply.id, None, Statistic::Mean { value: *correct })
     };
     let items = match options.items {
-        true => replies.iter().zip(&right).map(item).collect(),
+        true => replies.iter().zip(&correct).map(item).collect(),
         false => Vec::new(),
     };
-    let primary = Measure { value: accuracy, ..plain(&ACCURACY, &right) };
+    let primary = Measure { value: accuracy, ..plain(&ACCURACY, &correct) };
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let answers: Vec<&str> = replies.iter().map(answer_name).collect();
     let words: Vec<&str> = found.iter().copied().map(answer_words).collect();
     let breakdowns = vec![
-        breakdown("correct answer", &answers, &right, options),
-        breakdown("answer words", &words, &right, options),
+        breakdown("correct answer", &answers, &correct, options),
+        breakdown("answer words", &words, &correct, options),
     ];
     let mut evaluation = Evaluation::new(primary, secondary, breakdowns, provenance, sources);
     let standard_deviation = mean(&squares).sqrt();
@@ -185,12 +185,12 @@ fn answer_words(words: (bool, bool)) -> &'static str {
 fn breakdown(
     name: &str,
     labels: &[&'static str],
-    right: &[f64],
+    correct: &[f64],
     options: &HaystackOptions,
 ) -> Breakdown {
     let parts = ["yes", "no", "both", "neither"].into_iter().filter_map(|part| {
-        let of_part = labels.iter().zip(right).filter(|(label, _)| **label == part);
-        let values: Vec<f64> = of_part.map(|(_, right)| *right).collect();
+        let of_part = labels.iter().zip(correct).filter(|(label, _)| **label == part);
+        let values: Vec<f64> = of_part.map(|(_, correct)| *correct).collect();
         let measure =
             || measure_of_mean((PLAIN.name, &PLAIN), "question", &values, &options.bootstrap);
         (!values.is_empty()).then(|| (part.to_owned(), measure()))
@@ -204,11 +204,11 @@ impl HaystackReport {
         let evaluation = &self.evaluation;
         let questions = evaluation.primary.n;
         let heading = format!("Visual Haystacks, {questions} questions\n{}", sources(evaluation));
-        let deviation = format!(
+        let deviation_line = format!(
             "Accuracy is the mean over {PUBLISHED_RESAMPLES} resamples, standard deviation {:.4}\n",
             self.standard_deviation
         );
-        let mut paragraphs = vec![heading, metrics(evaluation), deviation];
+        let mut paragraphs = vec![heading, metrics(evaluation), deviation_line];
         paragraphs.extend(evaluation.breakdowns.iter().map(text::breakdown));
         paragraphs.join("\n")
     }

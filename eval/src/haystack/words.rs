@@ -76,9 +76,9 @@ mod tests {
 
     /// Expected values are from nltk 3.9.2 with its English sentence model.
     #[test]
-    fn words_are_those_of_nltk() {
+    fn words_equal_those_of_nltk() {
         let (yes, no, both, neither) = ((true, false), (false, true), (true, true), (false, false));
-        for (response, wanted) in [
+        for (response, expected) in [
             ("Yes.", yes),
             ("YES!", yes),
             ("yes'", yes),
@@ -110,7 +110,7 @@ mod tests {
             ("yes.no", neither),
             ("", neither),
         ] {
-            assert_eq!(contains_yes_no(response), Ok(wanted), "{response:?}");
+            assert_eq!(contains_yes_no(response), Ok(expected), "{response:?}");
         }
     }
 }

@@ -8,10 +8,10 @@ use super::writer::Html;
 use crate::caption::report::{CaptionReport, WorstImage};
 
 const WORDS: Words<'static> =
-    Words { item_figure: "CIDEr-D of an image", items: "images", unit: "" };
+    Words { value_name: "CIDEr-D of an image", items: "images", unit: "" };
 
 /// Maximum number of reference captions shown per image.
-const MOST_REFERENCES: usize = 10;
+const MAX_REFERENCES: usize = 10;
 /// Maximum length of a caption, in characters.
 const CAPTION_WIDTH: usize = 600;
 
@@ -57,11 +57,11 @@ fn cells(image: &WorstImage) -> Vec<Cell> {
     let mut html = Html::default();
     html.foreign("p", "given", &cut(&image.caption, CAPTION_WIDTH));
     html.node("ul", &[], |html| {
-        for reference in image.references.iter().take(MOST_REFERENCES) {
+        for reference in image.references.iter().take(MAX_REFERENCES) {
             html.foreign("li", "", &cut(reference, CAPTION_WIDTH));
         }
     });
-    if let Some(more @ 1..) = image.references.len().checked_sub(MOST_REFERENCES) {
+    if let Some(more @ 1..) = image.references.len().checked_sub(MAX_REFERENCES) {
         html.leaf("p", &[("class", "note")], &format!("and {} more references", size(more)));
     }
     let metrics = &image.metrics;

@@ -88,7 +88,7 @@ impl Cases<'_> {
         });
     }
 
-    /// Hidden until the script enables them.
+    /// The controls are hidden until the script enables them.
     fn controls(&self, html: &mut Html) {
         html.node("div", &[("class", "controls"), ("hidden", "")], |html| {
             html.node("label", &[], |html| {
@@ -105,14 +105,14 @@ impl Cases<'_> {
                 html.text("Sort ");
                 html.node("select", &[("class", "order")], |html| {
                     html.leaf("option", &[("value", "")], "worst first");
-                    for (place, column) in self.columns.iter().enumerate() {
+                    for (index, column) in self.columns.iter().enumerate() {
                         let ways = match column.kind {
                             Kind::Reading => continue,
                             Kind::Name | Kind::Code => ["A to Z", "Z to A"],
                             Kind::Number => ["ascending", "descending"],
                         };
                         for (direction, way) in ["up", "down"].into_iter().zip(ways) {
-                            let value = format!("{place} {direction}");
+                            let value = format!("{index} {direction}");
                             let text = format!("{}, {way}", column.heading);
                             html.leaf("option", &[("value", &value)], &text);
                         }
@@ -168,9 +168,9 @@ fn write_cell(html: &mut Html, cell: &Cell, column: &Column<'_>) {
     }
 }
 
-/// Shortens a text to at most `most` characters, with an ellipsis.
-pub(super) fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+/// Shortens a text to at most `max_length` characters, with an ellipsis.
+pub(super) fn cut(text: &str, max_length: usize) -> String {
+    match text.char_indices().nth(max_length) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }

@@ -106,8 +106,8 @@ fn list(
                             html.leaf("div", &[], claim.claim);
                             match claim.measure {
                                 Some(_) => {
-                                    let place = format!("#{}", claim.id);
-                                    html.leaf("a", &[("href", &place)], claim.id);
+                                    let link = format!("#{}", claim.id);
+                                    html.leaf("a", &[("href", &link)], claim.id);
                                 }
                                 None => html.leaf("span", &[("class", "label")], claim.id),
                             }
@@ -163,7 +163,7 @@ mod tests {
     use crate::metric::MetricInfo;
 
     #[test]
-    fn claims_stand_in_the_summary_and_in_their_group_and_untested_ones_apart() {
+    fn claims_are_in_the_summary_and_in_their_group_and_untested_claims_apart() {
         let info = MetricInfo { name: "wer", version: 1, higher_is_better: Some(false) };
         let measure = Measure::new(&info, 12_345, Ok(0.125), None);
         let tested = ClaimCard {

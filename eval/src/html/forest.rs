@@ -10,9 +10,10 @@ use crate::text::level;
 
 /// Number of axis steps.
 const STEPS: usize = 4;
-/// Plot widths of a full-width table and of tables side by side.
-const WIDE: f64 = 460.0;
-const NARROW: f64 = 192.0;
+/// Plot width in a table that fills the page.
+const WIDE_PLOT: f64 = 460.0;
+/// Plot width in one of several tables side by side.
+const NARROW_PLOT: f64 = 192.0;
 
 /// One row of the table.
 #[derive(Debug, Clone)]
@@ -53,7 +54,7 @@ pub(super) struct Forest {
 
 /// The properties shared by all rows.
 struct Table<'a> {
-    shown: &'a Forest,
+    options: &'a Forest,
     scale: Option<RowScale>,
     /// Whether any row has an interval.
     intervals: bool,
@@ -62,14 +63,15 @@ struct Table<'a> {
 }
 
 /// Writes a table of values with intervals, drawn on one axis.
-pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Forest) {
+pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &Forest) {
     let numbers = || rows.iter().flat_map(|row| row.mark().numbers());
-    let overall = shown.overall.filter(|value| value.is_finite());
+    let overall = options.overall.filter(|value| value.is_finite());
     let axis = Axis::over(numbers().chain(overall), STEPS);
-    let (width, class) = if shown.n { (NARROW, "forest") } else { (WIDE, "forest wide") };
+    let (width, class) =
+        if options.n { (NARROW_PLOT, "forest") } else { (WIDE_PLOT, "forest wide") };
     let interval = rows.iter().find_map(|row| row.interval);
     let table = Table {
-        shown,
+        options,
         scale: axis.map(|axis| RowScale { axis, width }),
         intervals: interval.is_some(),
         decimals: decimals(numbers()),
@@ -82,7 +84,7 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Fore
                 html.node("thead", &[], |html| {
                     html.node("tr", &[], |html| {
                         html.leaf("th", &[("scope", "col")], name);
-                        if shown.n {
+                        if options.n {
                             html.leaf("th", &[("scope", "col"), ("class", "number")], "n");
                         }
                         html.leaf("th", &[("scope", "col"), ("class", "number")], "value");
@@ -100,7 +102,8 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Fore
                 if let Some(scale) = &table.scale {
                     html.node("tfoot", &[], |html| {
                         html.node("tr", &[], |html| {
-                            let before = 2 + usize::from(shown.n) + usize::from(interval.is_some());
+                            let before =
+                                2 + usize::from(options.n) + usize::from(interval.is_some());
                             html.leaf("td", &[("colspan", &before.to_string())], "");
                             html.node("td", &[("class", "plot")], |html| {
                                 interval_axis(html, scale)
@@ -122,7 +125,7 @@ fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
             html.leaf("span", &[("class", "direction"), ("title", title)], arrow);
         }
     });
-    if table.shown.n {
+    if table.options.n {
         html.leaf("td", &[("class", "number n")], &size(row.n));
     }
     let value = fixed(row.value, table.decimals);
@@ -140,7 +143,7 @@ fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
         if let Some(scale) = table.scale.as_ref().filter(|_| row.value.is_finite()) {
             let limits = limits.unwrap_or_default();
             let title = format!("{}: {} {limits}", row.name, value);
-            interval_row(html, scale, row.mark(), table.shown.overall, title.trim_end());
+            interval_row(html, scale, row.mark(), table.options.overall, title.trim_end());
         } else if let Some(reason) = row.reason {
             html.leaf("span", &[("class", "reason"), ("dir", "auto")], reason);
         }

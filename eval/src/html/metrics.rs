@@ -57,7 +57,7 @@ mod tests {
     use crate::metric::MetricInfo;
 
     #[test]
-    fn every_figure_is_on_the_page_and_stays_text() {
+    fn every_value_is_on_the_page_as_text() {
         let info = MetricInfo { name: "exact_match", version: 1, higher_is_better: Some(true) };
         let rows = [("<main>".to_owned(), Measure::new(&info, 10, Ok(0.625), None))];
         let table = MetricTable {

@@ -60,9 +60,9 @@ pub(super) fn limits(interval: &Interval, decimals: usize) -> String {
 
 fn grouped(digits: &str) -> String {
     let mut out = String::with_capacity(digits.len() + digits.len() / 3 * 3);
-    for (place, digit) in digits.chars().enumerate() {
+    for (index, digit) in digits.chars().enumerate() {
         // Four digits stay ungrouped.
-        if place > 0 && digits.len() > 4 && (digits.len() - place).is_multiple_of(3) {
+        if index > 0 && digits.len() > 4 && (digits.len() - index).is_multiple_of(3) {
             out.push(THIN_SPACE);
         }
         out.push(digit);
@@ -75,8 +75,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_four_digits_that_matter() {
-        for (value, wanted) in [
+    fn values_have_four_significant_digits() {
+        for (value, expected) in [
             (0.054_321, "0.0543"),
             (-0.5, "−0.5000"),
             (-0.000_01, "0.0000"),
@@ -86,7 +86,7 @@ mod tests {
             (f64::NAN, "–"),
             (f64::NEG_INFINITY, "−inf"),
         ] {
-            assert_eq!(format_value(value), wanted);
+            assert_eq!(format_value(value), expected);
         }
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(count(1234), "1234");

@@ -76,15 +76,15 @@ impl Page {
             });
             html.leaf("p", &[("class", "lead")], &self.lead);
             html.node("nav", &[("aria-label", "Contents")], |html| {
-                for (place, section) in self.sections.iter().enumerate() {
-                    let target = format!("#{}", id(place));
+                for (index, section) in self.sections.iter().enumerate() {
+                    let target = format!("#{}", id(index));
                     html.leaf("a", &[("href", &target)], &section.heading);
                 }
             });
         });
         html.node("main", &[], |html| {
-            for (place, section) in self.sections.iter().enumerate() {
-                let (id, heading_id) = (id(place), format!("heading-{}", place + 1));
+            for (index, section) in self.sections.iter().enumerate() {
+                let (id, heading_id) = (id(index), format!("heading-{}", index + 1));
                 let attributes = [("id", &*id), ("aria-labelledby", &*heading_id)];
                 html.node("section", &attributes, |html| {
                     html.leaf("h2", &[("id", &heading_id)], &section.heading);

@@ -9,7 +9,7 @@ use crate::items::Statistic;
 use crate::phrase::{PhraseReport, WorstRow, z_scores};
 
 const WORDS: Words<'static> = Words {
-    item_figure: "prediction − gold score, in standard deviations",
+    value_name: "prediction − gold score, in standard deviations",
     items: "rows",
     unit: "",
 };

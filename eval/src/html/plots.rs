@@ -36,7 +36,7 @@ impl RowScale {
         ROW_MARGIN + share * (self.width - 2.0 * ROW_MARGIN)
     }
 
-    fn place(&self, value: f64) -> f64 {
+    fn position(&self, value: f64) -> f64 {
         self.at_share(self.axis.share(value))
     }
 
@@ -82,19 +82,19 @@ pub(super) fn interval_row(
             line(html, "grid", (x, 0.0), (x, ROW_HEIGHT));
         }
         if let Some(overall) = overall.filter(|overall| overall.is_finite()) {
-            let x = scale.place(overall);
+            let x = scale.position(overall);
             line(html, "overall", (x, 0.0), (x, ROW_HEIGHT));
         }
         let middle = ROW_HEIGHT / 2.0;
         if let Some((low, high)) = mark.limits.filter(|(a, b)| a.is_finite() && b.is_finite()) {
-            let (low, high) = (scale.place(low), scale.place(high));
+            let (low, high) = (scale.position(low), scale.position(high));
             line(html, "whisker", (low, middle), (high, middle));
             for end in [low, high] {
                 line(html, "whisker", (end, middle - 4.0), (end, middle + 4.0));
             }
         }
         if mark.value.is_finite() {
-            let (x, y) = (length(scale.place(mark.value)), length(middle));
+            let (x, y) = (length(scale.position(mark.value)), length(middle));
             html.leaf("circle", &[("class", "mark"), ("cx", &x), ("cy", &y), ("r", "4")], "");
         }
     });
@@ -134,7 +134,7 @@ const ABOVE: f64 = 42.0;
 const BELOW: f64 = 46.0;
 
 /// With at most this many distinct values, each gets its own bar.
-const FEW_VALUES: usize = 12;
+const MAX_VALUE_BARS: usize = 12;
 
 struct Bar {
     low: f64,
@@ -148,16 +148,16 @@ struct Bar {
 fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
-    let (least, most) = (*sorted.first()?, *sorted.last()?);
+    let (min, max) = (*sorted.first()?, *sorted.last()?);
     // Otherwise a few outliers would squeeze all other values into one bar.
     let usual = sorted[((sorted.len() - 1) * 995).div_ceil(1000)];
-    let far = most - least > 2.0 * (usual - least) && usual > least;
-    let end = if far { usual } else { most };
-    let zero = if least >= 0.0 { 0.0 } else { least };
-    let axis = Axis::over([zero, least, end], 5)?;
+    let has_outliers = max - min > 2.0 * (usual - min) && usual > min;
+    let end = if has_outliers { usual } else { max };
+    let zero = if min >= 0.0 { 0.0 } else { min };
+    let axis = Axis::over([zero, min, end], 5)?;
     let mut distinct = sorted.clone();
     distinct.dedup_by(|a, b| (*a - *b).abs() < 1e-9);
-    if distinct.len() <= FEW_VALUES && distinct.len() > 1 && !far {
+    if distinct.len() <= MAX_VALUE_BARS && distinct.len() > 1 && !has_outliers {
         let narrowest = distinct.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::MAX, f64::min);
         let span = axis.high() - axis.low();
         let half = (0.4 * narrowest).clamp(0.008 * span, 0.03 * span);
@@ -185,7 +185,7 @@ fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
         let bin = (axis.share(*value) * bars.len() as f64 + 1e-9) as usize;
         bars[bin.min(last)].count += 1;
     }
-    let beyond = most > axis.high();
+    let beyond = max > axis.high();
     if beyond {
         bars[last].name = format!("{} or more", axis.label(bars[last].low));
     }
@@ -197,8 +197,8 @@ impl Histogram<'_> {
     pub(super) fn draw(&self, html: &mut Html) {
         let Some((axis, bars, beyond)) = bars(self.values) else { return };
         let total: usize = bars.iter().map(|bar| bar.count).sum();
-        let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
-        let Some(counts) = Axis::over([0.0, most.max(1) as f64], most.clamp(1, 4)) else { return };
+        let max = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
+        let Some(counts) = Axis::over([0.0, max.max(1) as f64], max.clamp(1, 4)) else { return };
         let (bottom, right) = (PLOT.1 - BELOW, PLOT.0 - RIGHT);
         // Bars of single values at the ends need space beyond the ticks.
         let (inner, width) = (LEFT + 8.0, right - LEFT - 16.0);
@@ -266,12 +266,13 @@ mod tests {
     #[test]
     fn every_value_is_in_a_bar() {
         let noise: Vec<f64> = (0..997).map(|i| f64::from(i * i % 101) / 100.0).collect();
-        let far = [&noise[..], &[50.0]].concat();
-        for values in [&noise[..], &far, &[0.0; 7], &[0.0, 30.0, 100.0], &[-2.0, 1.0, 3.5]] {
+        let with_outlier = [&noise[..], &[50.0]].concat();
+        for values in [&noise[..], &with_outlier, &[0.0; 7], &[0.0, 30.0, 100.0], &[-2.0, 1.0, 3.5]]
+        {
             let (_, bars, _) = bars(values).unwrap();
             assert_eq!(bars.iter().map(|bar| bar.count).sum::<usize>(), values.len());
         }
-        assert!(bars(&far).unwrap().1.last().unwrap().name.ends_with("or more"));
+        assert!(bars(&with_outlier).unwrap().1.last().unwrap().name.ends_with("or more"));
         assert!(bars(&[f64::NAN]).is_none());
         let few = bars(&[0.0, 30.0, 100.0]).unwrap().1;
         assert_eq!(

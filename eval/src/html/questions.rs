@@ -9,13 +9,13 @@ use crate::aokvqa::{AokvqaReport, WrongAnswer};
 use crate::vqa::{VqaReport, WorstQuestion};
 
 const WORDS: Words<'static> = Words {
-    item_figure: "accuracy of a question in per cent",
+    value_name: "accuracy of a question in per cent",
     items: "questions",
     unit: "per cent",
 };
 
 /// Maximum number of distinct human answers shown per question.
-const MOST_ANSWERS: usize = 20;
+const MAX_ANSWERS: usize = 20;
 /// Maximum length of a question or an answer, in characters.
 const TEXT_WIDTH: usize = 300;
 
@@ -152,12 +152,12 @@ fn answer(html: &mut Html, class: &str, label: &str, answer: &str) {
 fn people(html: &mut Html, answers: &[(String, u64)]) {
     html.node("p", &[], |html| {
         html.leaf("span", &[("class", "label")], "human answers ");
-        for (place, (answer, times)) in answers.iter().take(MOST_ANSWERS).enumerate() {
-            html.text(if place == 0 { "" } else { ", " });
+        for (index, (answer, times)) in answers.iter().take(MAX_ANSWERS).enumerate() {
+            html.text(if index == 0 { "" } else { ", " });
             html.foreign("span", "", &cut(answer, TEXT_WIDTH));
             html.leaf("span", &[("class", "times")], &format!(" ×{}", count(*times)));
         }
-        if let Some(more @ 1..) = answers.len().checked_sub(MOST_ANSWERS) {
+        if let Some(more @ 1..) = answers.len().checked_sub(MAX_ANSWERS) {
             html.text(&format!(" and {} more", size(more)));
         }
     });

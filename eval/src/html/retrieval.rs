@@ -28,8 +28,8 @@ impl RetrievalReport {
         let lead = format!("{} queries", size(evaluation.primary.n));
         let mut page = Page::new("Retrieval", &lead);
         let primary = evaluation.primary.metric.as_str();
-        let item_figure = format!("{primary} of a query");
-        let words = Words { item_figure: &item_figure, items: "queries", unit: "" };
+        let value_name = format!("{primary} of a query");
+        let words = Words { value_name: &value_name, items: "queries", unit: "" };
         sections::opening(&mut page, evaluation, &self.warnings, words);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         let none = values.iter().filter(|value| **value == 0.0).count();
@@ -57,8 +57,8 @@ fn cells(query: &WorstQuery) -> Vec<Cell> {
     let list = |html: &mut Html, label: &str, ids: &[(&str, &str)], more: usize| {
         html.node("p", &[], |html| {
             html.leaf("span", &[("class", "label")], &format!("{label} "));
-            for (place, (class, id)) in ids.iter().enumerate() {
-                html.text(if place == 0 { "" } else { ", " });
+            for (index, (class, id)) in ids.iter().enumerate() {
+                html.text(if index == 0 { "" } else { ", " });
                 html.foreign("span", class, &cut(id, ID_WIDTH));
             }
             if ids.is_empty() {

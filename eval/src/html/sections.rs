@@ -10,7 +10,7 @@ use crate::result::{Breakdown, Evaluation, Measure};
 use crate::text::level;
 
 /// Maximum number of parts listed in a breakdown.
-const MOST_PARTS: usize = 200;
+const MAX_PARTS: usize = 200;
 /// Breakdowns with more parts are folded.
 const OPEN_PARTS: usize = 40;
 
@@ -18,7 +18,7 @@ const OPEN_PARTS: usize = 40;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words<'a> {
     /// The value of one item: `word error rate of an utterance`.
-    pub(super) item_figure: &'a str,
+    pub(super) value_name: &'a str,
     /// The kind of items, in the plural: `utterances`.
     pub(super) items: &'static str,
     /// The unit of the values, such as `per cent`; empty for shares.
@@ -54,7 +54,7 @@ pub(super) fn metric_name(metric: &str) -> String {
     found.map_or_else(|| crate::text::words(metric), |(_, name)| (*name).to_owned())
 }
 
-/// The value that a single item shows.
+/// The value of a single item.
 pub(super) fn item_value(item: &Item) -> f64 {
     match item.statistic {
         Statistic::Ratio { numerator, denominator: 0.0 } => numerator,
@@ -114,7 +114,7 @@ fn headline(html: &mut Html, primary: &Measure, words: Words<'_>) {
     });
 }
 
-/// Files, normaliser, counts and method of the intervals.
+/// Writes the files, the normaliser, the counts and the method of the intervals.
 fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
     html.node("dl", &[], |html| {
         let mut pair = |name: &str, value: &str| {
@@ -157,7 +157,7 @@ fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
     });
 }
 
-/// One table per breakdown; tables of the same division share a section.
+/// Adds one table per breakdown; tables of the same grouping share a section.
 pub(super) fn breakdowns(page: &mut Page, evaluation: &Evaluation) {
     let overall = |table: &Breakdown| {
         let measures = std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
@@ -187,7 +187,7 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     let rows: Vec<Row<'_>> = table
         .rows
         .iter()
-        .take(MOST_PARTS)
+        .take(MAX_PARTS)
         .map(|part| {
             let name = if part.name.is_empty() { "(none)" } else { &part.name }.to_owned();
             let (reason, interval) = (part.reason.as_deref(), part.interval.as_ref());
@@ -202,8 +202,8 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
             html.leaf("p", &[("class", "note")], &text);
         }
     };
-    if table.rows.len() > MOST_PARTS {
-        let text = format!("The first {} of {} parts.", size(MOST_PARTS), size(table.rows.len()));
+    if table.rows.len() > MAX_PARTS {
+        let text = format!("The first {} of {} parts.", size(MAX_PARTS), size(table.rows.len()));
         html.leaf("p", &[("class", "note")], &text);
     }
     match rows.len() > OPEN_PARTS {
@@ -227,9 +227,9 @@ pub(super) fn distribution(
         return;
     }
     page.section("Distribution", |html| {
-        let Words { item_figure, items, .. } = words;
+        let Words { value_name, items, .. } = words;
         html.node("figure", &[], |html| {
-            Histogram { values, quantity: item_figure, items, overall }.draw(html);
+            Histogram { values, quantity: value_name, items, overall }.draw(html);
             if let Some(remark) = remark {
                 html.leaf("figcaption", &[], &remark);
             }
@@ -237,7 +237,7 @@ pub(super) fn distribution(
     });
 }
 
-/// `1 234 of 2 939 utterances`.
+/// Formats a part of a total, like `1 234 of 2 939 utterances`.
 pub(super) fn part_of(part: usize, whole: usize, items: &str) -> String {
     let share = super::numbers::percent(part as f64, whole.max(1) as f64);
     format!("{} of {} {items} ({share})", size(part), size(whole))
@@ -246,13 +246,14 @@ pub(super) fn part_of(part: usize, whole: usize, items: &str) -> String {
 /// The name of a row, and its formatted numbers.
 pub(super) type PlainRow = (Html, Vec<String>);
 
-/// A table with one heading per column; the first column is left-aligned, the others right-aligned.
+/// Writes a table with one heading per column; the first column is left-aligned, the others
+/// right-aligned.
 pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[PlainRow]) {
     html.node("table", &[("class", "plain")], |html| {
         html.node("thead", &[], |html| {
             html.node("tr", &[], |html| {
-                for (place, heading) in headings.iter().enumerate() {
-                    let class = if place == 0 { "" } else { "number" };
+                for (column, heading) in headings.iter().enumerate() {
+                    let class = if column == 0 { "" } else { "number" };
                     html.leaf("th", &[("scope", "col"), ("class", class)], heading);
                 }
             });

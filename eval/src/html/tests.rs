@@ -183,12 +183,12 @@ fn nothing_is_loaded() {
 #[test]
 fn sections_are_complete_and_linked() {
     for (name, page) in pages() {
-        for wanted in ["Metrics", "Method", "Distribution", "Worst cases"] {
+        for heading in ["Metrics", "Method", "Distribution", "Worst cases"] {
             // Replies are correct or wrong, so no distribution is drawn.
-            if (name, wanted) == ("haystack", "Distribution") {
+            if (name, heading) == ("haystack", "Distribution") {
                 continue;
             }
-            assert!(page.contains(&format!(">{wanted}</h2>")), "{name}: {wanted}");
+            assert!(page.contains(&format!(">{heading}</h2>")), "{name}: {heading}");
         }
         for part in page.split("href=\"#").skip(1) {
             let target = part.split('"').next().unwrap_or_default();

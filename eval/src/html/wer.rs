@@ -15,8 +15,8 @@ use crate::wer::tokens::TokenUnit;
 
 /// Maximum number of alignment steps shown, per pair and in total; browsers display this many
 /// quickly.
-const STEPS_OF_PAIR: usize = 1500;
-const STEPS_OF_ALL: usize = 30_000;
+const MAX_PAIR_STEPS: usize = 1500;
+const MAX_STEPS: usize = 30_000;
 /// Maximum length of a token, in characters.
 const TOKEN_WIDTH: usize = 80;
 
@@ -38,7 +38,7 @@ impl WerReport {
     /// `unit` is the evaluation's unit. The distribution shows [`WerReport::items`].
     pub fn to_html(&self, unit: TokenUnit) -> String {
         let evaluation = &self.evaluation;
-        let (title, item_figure, tokens) = match unit {
+        let (title, value_name, tokens) = match unit {
             TokenUnit::Word => ("Word error rate", "word error rate of an utterance", "words"),
             TokenUnit::Char => {
                 ("Character error rate", "character error rate of an utterance", "characters")
@@ -50,14 +50,14 @@ impl WerReport {
             count(self.counts.reference_tokens()),
             evaluation.normaliser
         );
-        let words = Words { item_figure, items: "utterances", unit: "" };
+        let words = Words { value_name, items: "utterances", unit: "" };
         let mut page = Page::new(title, &lead);
         sections::opening(&mut page, evaluation, &[], words);
         page.section("Errors", |html| self.errors(html, tokens));
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        let right = values.iter().filter(|value| **value == 0.0).count();
+        let correct = values.iter().filter(|value| **value == 0.0).count();
         let remark =
-            format!("{} have no error.", sections::part_of(right, values.len(), words.items));
+            format!("{} have no error.", sections::part_of(correct, values.len(), words.items));
         let overall = Some(("overall", evaluation.primary.value));
         sections::distribution(&mut page, &values, words, overall, Some(remark));
         page.section("By normaliser", |html| self.by_normaliser(html));
@@ -65,10 +65,10 @@ impl WerReport {
         if let Some(confusions) = &self.confusions {
             page.section("Most frequent confusions", |html| most_frequent(html, confusions));
         }
-        let mut steps = STEPS_OF_ALL;
+        let mut steps = MAX_STEPS;
         Cases {
             items: "utterances with errors",
-            total: if values.is_empty() { self.worst.len() } else { values.len() - right },
+            total: if values.is_empty() { self.worst.len() } else { values.len() - correct },
             order: "by number of errors",
             columns: &COLUMNS,
             rows: self.worst.iter().map(|pair| cells(self, pair, unit, &mut steps)).collect(),
@@ -210,7 +210,7 @@ fn cells(report: &WerReport, pair: &WorstPair, unit: TokenUnit, steps: &mut usiz
 /// Shows the reference above the hypothesis; `steps` is the remaining budget for all pairs.
 fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps: &mut usize) -> Html {
     let mut html = Html::default();
-    let shown = columns.len().min(STEPS_OF_PAIR).min(*steps);
+    let shown = columns.len().min(MAX_PAIR_STEPS).min(*steps);
     *steps -= shown;
     let class = match unit {
         TokenUnit::Word => "alignment",

@@ -108,9 +108,9 @@ mod tests {
         let mut html = Html::default();
         let text = "</script><img src=x onerror=\"a('&')\">\0\u{7f}\u{202e}é";
         html.leaf("p", &[("title", text)], text);
-        let inert = "&lt;/script&gt;&lt;img src=x onerror=&quot;a(&#39;&amp;&#39;)&quot;&gt;\
+        let escaped = "&lt;/script&gt;&lt;img src=x onerror=&quot;a(&#39;&amp;&#39;)&quot;&gt;\
                      \u{2400}\u{2421}[U+202E]é";
-        assert_eq!(html.into_string(), format!("<p title=\"{inert}\">{inert}</p>"));
+        assert_eq!(html.into_string(), format!("<p title=\"{escaped}\">{escaped}</p>"));
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
             html.foreign("li", "word", "שלום");
             html.void("br", &[]);
         });
-        let wanted = "<ul><li class=\"word\" dir=\"auto\">שלום</li><br></ul>";
-        assert_eq!(html.into_string(), wanted);
+        let expected = "<ul><li class=\"word\" dir=\"auto\">שלום</li><br></ul>";
+        assert_eq!(html.into_string(), expected);
     }
 }

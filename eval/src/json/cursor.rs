@@ -99,9 +99,9 @@ impl<'a> Cursor<'a> {
             return Some(Vec::new());
         }
         let cuts = self.cuts();
-        let read = |place: usize| {
-            Self { at: cuts[place], ..*self }
-                .part(cuts.get(place + 1).copied().unwrap_or(usize::MAX))
+        let read = |index: usize| {
+            Self { at: cuts[index], ..*self }
+                .part(cuts.get(index + 1).copied().unwrap_or(usize::MAX))
         };
         let parts: Vec<Option<Part<T>>> = (0..cuts.len()).into_par_iter().map(read).collect();
         let mut rows = Vec::with_capacity(parts.len());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_read_as_the_whole() {
+    fn parallel_reading_equals_serial_reading() {
         for list in [
             "[]",
             " [\n] ",
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_expected_is_left_to_the_whole() {
+    fn unexpected_text_is_left_to_the_serial_reader() {
         let file = |list: &str| format!("{{\"annotations\": {list}}}");
         for list in [
             "",
@@ -287,7 +287,7 @@ mod tests {
 
     /// Valid lists with fragments inserted at random positions.
     #[test]
-    fn no_text_is_read_otherwise_in_parts() {
+    fn no_text_is_read_differently_in_parts() {
         let pieces = [
             r#"{"id": 1}"#,
             r#"{"id": 2, "text": "a"}"#,
@@ -318,9 +318,9 @@ mod tests {
         let found =
             TestRunner::new_with_rng(config, random).run(&inputs, |(elements, broken, part)| {
                 let mut text = format!("{{\"a\": 1, \"annotations\": [{}]}}", elements.join(", "));
-                for (place, piece) in broken {
-                    let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-                    text.insert_str(*place.get(&places), piece);
+                for (index, piece) in broken {
+                    let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+                    text.insert_str(*index.get(&starts), piece);
                 }
                 agree::<Row>(&text, part);
                 let list = text.find('[').map_or("", |at| &text[at..text.len() - 1]);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inputs_of_the_fuzzer_are_not_read_otherwise() {
+    fn the_inputs_of_the_fuzzer_are_not_read_differently() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
         let mut read = 0;
         for name in ["vqa", "caption", "aokvqa"] {

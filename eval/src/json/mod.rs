@@ -44,8 +44,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for DistinctKeys<T> {
                 let mut values = HashMap::new();
                 while let Some((key, value)) = map.next_entry::<String, T>()? {
                     match values.entry(key) {
-                        Entry::Vacant(place) => place.insert(value),
-                        Entry::Occupied(place) => return Err(duplicate_key_error(place.key())),
+                        Entry::Vacant(entry) => entry.insert(value),
+                        Entry::Occupied(entry) => return Err(duplicate_key_error(entry.key())),
                     };
                 }
                 Ok(DistinctKeys(values))

@@ -64,7 +64,7 @@ impl InputWarning {
 /// correlations.
 ///
 /// Returns the most serious finding: NaN, then constant, then nearly constant; the first input
-/// before the second. The test for "nearly constant" is that of scipy: the norm of the centred
+/// before the second. "Nearly constant" is defined as in scipy: the norm of the centred
 /// values is below `eps^0.75` times the mean.
 ///
 /// # Source   `scipy.stats.pearsonr` 1.17 (`ConstantInputWarning`, `NearConstantInputWarning`)

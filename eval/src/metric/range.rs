@@ -1,9 +1,9 @@
 //! The range of each metric, and the interval of a value that is the same in every resample.
 //!
-//! Where all units agree (0 of 276 wrong, 276 of 276 correct, two systems with the same answers),
+//! If all units agree (0 of 276 wrong, 276 of 276 correct, two systems with the same answers),
 //! every resample gives the value of the sample. The percentile interval is then a point. But the
 //! sample is finite, so other units may differ. A proportion gets its exact interval (Clopper and
-//! Pearson), any other metric the rule of three: with 95 % confidence, at most 3 of `n` units
+//! Pearson). Any other metric gets the rule of three: with 95 % confidence, at most 3 of `n` units
 //! differ from the sample, each by at most the range of the metric.
 
 use crate::result::Interval;

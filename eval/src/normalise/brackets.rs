@@ -15,17 +15,17 @@ pub(super) fn delete_parentheses(text: &str, out: &mut String) -> bool {
     delete(text, out, 1, |byte| byte == b'(', |byte| byte == b')')
 }
 
-/// Deletes from each opening byte to the next closing byte if at least `least` bytes stand between
-/// them.
+/// Deletes from each opening byte to the next closing byte if at least `min_length` bytes stand
+/// between them.
 fn delete(
     text: &str,
     out: &mut String,
-    least: usize,
+    min_length: usize,
     opens: impl Fn(u8) -> bool,
     closes: impl Fn(u8) -> bool,
 ) -> bool {
     let bytes = text.as_bytes();
-    let (mut kept, mut at) = (0, 0);
+    let (mut copied, mut at) = (0, 0);
     while let Some(open) = bytes[at..].iter().position(|&byte| opens(byte)) {
         let open = at + open;
         let inner = &bytes[open + 1..];
@@ -34,16 +34,16 @@ fn delete(
             break;
         };
         at = open + 1 + length;
-        if length >= least {
-            out.push_str(&text[kept..open]);
+        if length >= min_length {
+            out.push_str(&text[copied..open]);
             at += 1;
-            kept = at;
+            copied = at;
         }
     }
-    if kept > 0 {
-        out.push_str(&text[kept..]);
+    if copied > 0 {
+        out.push_str(&text[copied..]);
     }
-    kept > 0
+    copied > 0
 }
 
 #[cfg(test)]

@@ -91,15 +91,15 @@ pub(super) fn is_ascii_symbol(byte: u8) -> bool {
 /// last such block.
 static BLOCKS: [bool; (ASSIGNED_LATER[ASSIGNED_LATER.len() - 1].1 >> 8) as usize + 1] = {
     let mut blocks = [false; _];
-    let mut stretch = 0;
-    while stretch < ASSIGNED_LATER.len() {
-        let (first, last) = ASSIGNED_LATER[stretch];
+    let mut index = 0;
+    while index < ASSIGNED_LATER.len() {
+        let (first, last) = ASSIGNED_LATER[index];
         let mut block = first >> 8;
         while block <= last >> 8 {
             blocks[block as usize] = true;
             block += 1;
         }
-        stretch += 1;
+        index += 1;
     }
     blocks
 };
@@ -107,11 +107,11 @@ static BLOCKS: [bool; (ASSIGNED_LATER[ASSIGNED_LATER.len() - 1].1 >> 8) as usize
 /// Whether a character was assigned after Unicode 14.
 pub(super) fn is_assigned_later(character: char) -> bool {
     let code = u32::from(character);
-    if !BLOCKS.get((code >> 8) as usize).is_some_and(|&holds_some| holds_some) {
+    if !BLOCKS.get((code >> 8) as usize).is_some_and(|&has_any| has_any) {
         return false;
     }
-    let stretch = ASSIGNED_LATER.partition_point(|&(_, last)| last < code);
-    ASSIGNED_LATER.get(stretch).is_some_and(|&(first, _)| first <= code)
+    let index = ASSIGNED_LATER.partition_point(|&(_, last)| last < code);
+    ASSIGNED_LATER.get(index).is_some_and(|&(first, _)| first <= code)
 }
 
 /// The general category in Unicode 14, like `unicodedata.category`.
@@ -124,7 +124,7 @@ pub(super) fn category(character: char) -> GeneralCategory {
     }
 }
 
-/// `\s` and `str.isspace`.
+/// Whether a character matches `\s`, like `str.isspace`.
 pub(crate) fn is_space(character: char) -> bool {
     match u8::try_from(character) {
         Ok(byte) if byte.is_ascii() => ascii(byte, SPACE),
@@ -132,7 +132,7 @@ pub(crate) fn is_space(character: char) -> bool {
     }
 }
 
-/// `\w`: letters, all kinds of numbers and `_`, but no marks.
+/// Whether a character matches `\w`: letters, all kinds of numbers and `_`, but no marks.
 pub(super) fn is_word(character: char) -> bool {
     use GeneralCategory::{
         DecimalNumber, LetterNumber, LowercaseLetter, ModifierLetter, OtherLetter, OtherNumber,
@@ -207,7 +207,7 @@ pub(super) fn space_end(text: &str, start: usize) -> usize {
     at
 }
 
-/// `str.lower`, with the full mappings and the final sigma.
+/// Appends the text in lower case, like `str.lower`, with the full mappings and the final sigma.
 pub(crate) fn lowercase_into(text: &str, out: &mut String) {
     let start = out.len();
     if text.is_ascii() {
@@ -230,23 +230,23 @@ pub(crate) fn lowercase_into(text: &str, out: &mut String) {
 /// Replaces each run of white space by one space: `re.sub(r"\s+", " ", text)`.
 pub(super) fn collapse_space_into(text: &str, out: &mut String) {
     let mut in_space = false;
-    let mut kept = 0;
+    let mut copied = 0;
     for (at, character) in text.char_indices() {
         if is_space(character) {
             if !in_space {
-                out.push_str(&text[kept..at]);
+                out.push_str(&text[copied..at]);
                 out.push(' ');
                 in_space = true;
             }
-            kept = at + character.len_utf8();
+            copied = at + character.len_utf8();
         } else {
             in_space = false;
         }
     }
-    out.push_str(&text[kept..]);
+    out.push_str(&text[copied..]);
 }
 
-/// `str.strip` without arguments.
+/// Removes white space at both ends, like `str.strip` without arguments.
 pub(crate) fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_is_that_of_python() {
+    fn white_space_is_as_in_python() {
         for space in ['\t', '\u{B}', '\u{1C}', '\u{1F}', '\u{85}', '\u{A0}', '\u{3000}'] {
             assert!(is_space(space), "{space:?}");
         }

@@ -83,8 +83,8 @@ fn gap_end(text: &str, start: usize) -> usize {
     at
 }
 
-/// Words with a fixed tail after them: the tail and the replacement of both. The tail must end at a
-/// word boundary.
+/// The tail that must follow this word, and the replacement of both. The tail must end at a word
+/// boundary.
 fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word.as_bytes() {
         b"won" => ("'t", "will not"),
@@ -98,7 +98,7 @@ fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Words that are always replaced; a title gets a space after it.
+/// The replacement of a word that is always replaced; a title gets a space after it.
 fn full_word(word: &str) -> Option<&'static str> {
     if !(2..=7).contains(&word.len()) {
         return None;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn fillers_go_before_contractions_are_looked_for() {
+    fn fillers_are_deleted_before_contractions_are_expanded() {
         assert_eq!(expanded("um, i can um't hmmm"), ", i can not hmmm");
         assert_eq!(expanded("he \u{1F} 's the um's"), "he is the is");
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn words_end_where_python_says() {
+    fn words_end_as_in_python() {
         assert_eq!(
             expanded("canné't can't\u{e9} st\u{301}"),
             "canné not can't\u{e9} saint \u{301}"

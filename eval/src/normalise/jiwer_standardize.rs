@@ -73,7 +73,7 @@ fn expand_contractions(text: &str, out: &mut String) {
 /// characters of any kind.
 fn squeeze_space(text: &str, out: &mut String) {
     let mut characters = text.char_indices().peekable();
-    let mut kept = 0;
+    let mut copied = 0;
     while let Some((start, character)) = characters.next() {
         if !is_space(character) {
             continue;
@@ -84,12 +84,12 @@ fn squeeze_space(text: &str, out: &mut String) {
             end = at + next.len_utf8();
         }
         if end > single || matches!(character, '\t'..='\r') {
-            out.push_str(&text[kept..start]);
+            out.push_str(&text[copied..start]);
             out.push(' ');
-            kept = end;
+            copied = end;
         }
     }
-    out.push_str(&text[kept..]);
+    out.push_str(&text[copied..]);
 }
 
 #[cfg(test)]

@@ -147,15 +147,15 @@ impl Normaliser {
     ///
     /// # Errors   [`UnknownNormaliser`], with the nearest known name
     pub fn parse(name: &str) -> Result<Self, UnknownNormaliser> {
-        let wanted = name.to_lowercase();
-        if let Some(normaliser) = Self::ALL.into_iter().find(|known| known.name() == wanted) {
+        let lower = name.to_lowercase();
+        if let Some(normaliser) = Self::ALL.into_iter().find(|known| known.name() == lower) {
             return Ok(normaliser);
         }
-        let likeness = |known: &str| strsim::jaro_winkler(known, &wanted);
+        let similarity = |known: &str| strsim::jaro_winkler(known, &lower);
         let nearest = Self::ALL
             .into_iter()
             .map(Self::name)
-            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+            .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
             .unwrap_or("none");
         Err(UnknownNormaliser { found: name.to_owned(), nearest })
     }

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_whole() {
+    fn the_list_is_complete() {
         let pairs: Vec<_> = SPELLINGS.lines().filter_map(|line| line.split_once('\t')).collect();
         assert_eq!(pairs.len(), 1739);
         for (british, us) in pairs {

@@ -16,13 +16,13 @@ use super::characters::{
 /// Returns true if NFKC changed the text.
 pub(super) fn remove_symbols(text: &str, out: &mut String) -> bool {
     let composed = compose_compatible(text);
-    let mut kept = 0;
+    let mut copied = 0;
     for (at, symbol) in composed.match_indices(is_symbol_or_mark) {
-        out.push_str(&composed[kept..at]);
+        out.push_str(&composed[copied..at]);
         out.push(' ');
-        kept = at + symbol.len();
+        copied = at + symbol.len();
     }
-    out.push_str(&composed[kept..]);
+    out.push_str(&composed[copied..]);
     matches!(composed, Cow::Owned(_))
 }
 
@@ -38,7 +38,7 @@ pub(super) fn is_number_symbol(character: char) -> bool {
     matches!(character, '.' | '%' | '$' | '¢' | '€' | '£')
 }
 
-/// Three steps of the English normaliser: deletes commas between digits, replaces each period
+/// Runs three steps of the English normaliser: deletes commas between digits, replaces each period
 /// without a digit after it by a space, and removes diacritics and all symbols that no number
 /// needs.
 pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comma_goes_if_its_digits_are_free() {
+    fn each_digit_joins_at_one_comma_only() {
         assert_eq!(english("1,000,000 1,2,3,4 a,b 1, 2"), "1000000 12 34 a b 1  2");
         assert_eq!(english("٣,5,6"), "٣5 6");
     }

@@ -73,7 +73,7 @@ fn write_american(text: &str, out: &mut String) {
     }
 }
 
-/// `re.sub(r"[.$¢€£]([^0-9])", r" \1", text)`
+/// Applies `re.sub(r"[.$¢€£]([^0-9])", r" \1", text)`.
 fn drop_loose_symbols(text: &str, out: &mut String) {
     let mut characters = text.chars();
     while let Some(character) = characters.next() {

@@ -22,7 +22,7 @@ const SECTIONS: [(char, &str); 9] = [
 ];
 
 /// With more distinct gold scores than this, the scores are treated as continuous, not as classes.
-const MOST_CLASSES: usize = 20;
+const MAX_CLASSES: usize = 20;
 
 /// All breakdowns: `score` (if the scores are classes), `rating` (if given), `section`, `anchor`.
 ///
@@ -35,7 +35,7 @@ pub(super) fn all(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
     let mut tables = Vec::new();
 
     let mut scores = divide(&|row| (row.score + 0.0).to_string());
-    if scores.parts.len() <= MOST_CLASSES {
+    if scores.parts.len() <= MAX_CLASSES {
         scores.parts.sort_by(|(_, a), (_, b)| a.gold()[0].total_cmp(&b.gold()[0]));
         tables.extend(scores.tables("score", &[MeanPrediction, MeanAbsoluteError], options));
     }

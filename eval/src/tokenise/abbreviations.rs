@@ -19,7 +19,8 @@ pub(super) fn dotted_letters(single: bool) -> Pattern {
     letter + more | countries | text("U.S.-") + words("U.K U.S.S.R")
 }
 
-/// Usually followed by lower case. Before a capital letter, the period also ends the sentence.
+/// Abbreviations that are usually followed by lower case. Before a capital letter, the period also
+/// ends the sentence.
 pub(super) fn mid_sentence() -> Pattern {
     let months_and_days =
         words("Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Mon Tue Tues Wed Thu Thurs Fri");
@@ -36,7 +37,8 @@ pub(super) fn mid_sentence() -> Pattern {
     stem + text(".")
 }
 
-/// Usually followed by a name, so never at the end of a sentence; without the period.
+/// Abbreviations that are usually followed by a name, so never at the end of a sentence; without
+/// the period.
 pub(super) fn before_name() -> Pattern {
     let titles = words(
         "Mr Mrs Ms Dr Drs Prof Profs Sen Sens Rep Reps Atty Attys Lt Col Gen Messrs Gov Govs Adm \
@@ -48,7 +50,7 @@ pub(super) fn before_name() -> Pattern {
     titles | capitalised_words("Miss") | others | dotted_letters(true) | companies
 }
 
-/// Abbreviations only if a number follows: `no. 5`, `fig. 2`.
+/// Words that are abbreviations only if a number follows: `no. 5`, `fig. 2`.
 pub(super) fn before_number() -> Pattern {
     words("ca fig figs prop no nos art bldg pp op") + text(".")
 }

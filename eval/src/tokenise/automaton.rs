@@ -97,7 +97,7 @@ impl Blueprint {
         Self { class_of_unit, classes, sets, nodes: builder.nodes, entries, rewrites, splits }
     }
 
-    fn reads(&self, set: usize, class: u8) -> bool {
+    fn contains(&self, set: usize, class: u8) -> bool {
         self.sets[set][usize::from(class) / 64] >> (class % 64) & 1 == 1
     }
 }
@@ -264,7 +264,7 @@ impl Automaton {
         let mut nodes = Vec::new();
         for &node in &*self.nodes_of_state[usize::from(state)] {
             if let Node::Read { set, next } = &self.blueprint.nodes[node as usize]
-                && self.blueprint.reads(*set, class)
+                && self.blueprint.contains(*set, class)
             {
                 nodes.extend(next);
             }

@@ -76,7 +76,7 @@ pub(super) fn space_or_newline() -> Pattern {
     space() | newline()
 }
 
-/// The typewriter apostrophe, the typographic one, and the entity.
+/// The typewriter apostrophe, the typographic apostrophe, and the entity.
 pub(super) fn apostrophe() -> Pattern {
     any_of("'\u{92}\u{2019}") | text("&apos;")
 }

@@ -59,7 +59,7 @@ pub(super) fn rules() -> Vec<Rule> {
     rules.0
 }
 
-/// `cannot`, `gonna`, tags, dashes, entities.
+/// Adds the rules for `cannot`, `gonna`, tags, dashes and entities.
 fn add_contractions_and_markup(rules: &mut Rules) {
     rules.add(words("c++ c# f#"), Rewrite::Keep);
     rules.add(words("cannot 'twas"), Rewrite::KeepBut(3));
@@ -104,7 +104,7 @@ fn negation() -> Pattern {
     text("n") + inner_apostrophe() + text("t")
 }
 
-/// Plain words and words with an apostrophe.
+/// Adds the rules for plain words and words with an apostrophe.
 fn add_words(rules: &mut Rules) {
     let soft_hyphens = || any_of("\u{AD}").any_number();
     // `can't` becomes `ca n't`: the stem does not end in `n`.
@@ -132,7 +132,7 @@ fn add_words(rules: &mut Rules) {
     rules.add_before(text("y") + apostrophe(), letter(), Rewrite::Keep);
 }
 
-/// Web and mail addresses, social media names and tags, then the clitics.
+/// Adds the rules for web and mail addresses, social media names and tags, then for the clitics.
 fn add_addresses(rules: &mut Rules) {
     let first = none_of(" \t\n\u{C}\r\"<>|(){}").at_least_once();
     let last = none_of(" \t\n\u{C}\r\"<>|.!?(){},-");
@@ -164,7 +164,7 @@ fn add_addresses(rules: &mut Rules) {
     rules.add_before(negation(), none_of("A-Za-z"), Rewrite::ClosingQuote);
 }
 
-/// Dates, numbers, fractions, currency amounts and words with slashes.
+/// Adds the rules for dates, numbers, fractions, currency amounts and words with slashes.
 fn add_numbers(rules: &mut Rules) {
     let short = || digit().times(1, 2);
     let dash = || any_of("-/");
@@ -213,7 +213,7 @@ fn number() -> Pattern {
     digit().at_least_once() | digit().any_number() + group.at_least_once()
 }
 
-/// Acronyms and abbreviations, by the text that follows.
+/// Adds the rules for acronyms and abbreviations, by the text that follows.
 fn add_abbreviations(rules: &mut Rules) {
     let sentence = space_or_newline().at_least_once() + (sentence_openers() | tag());
     rules.add_before(
@@ -257,7 +257,8 @@ fn clause_mark() -> Pattern {
     any_of(",;:\u{3001}")
 }
 
-/// Telephone numbers, double quotes, smileys, brackets, hyphens, dots, and other marks.
+/// Adds the rules for telephone numbers, double quotes, smileys, brackets, hyphens, dots and other
+/// marks.
 fn add_brackets_and_marks(rules: &mut Rules) {
     rules.add(telephone_number(), Rewrite::TelephoneNumber);
     let double_quote = || text("\"") | text("&quot;");
@@ -307,7 +308,7 @@ fn add_brackets_and_marks(rules: &mut Rules) {
 
 /// `555-1234`, `(555) 123-4567`, `+44 20 1234 5678`, `555.123.4567`.
 fn telephone_number() -> Pattern {
-    let digits = |least, most| any_of("0-9").times(least, most);
+    let digits = |min, max| any_of("0-9").times(min, max);
     let gap = || any_of("- \u{A0}");
     let plus = || (text("+") + text("+").optional()).optional();
     let bracketed = text("(") + digits(2, 3) + text(")") + any_of(" \u{A0}").optional();
@@ -325,7 +326,7 @@ fn ellipsis() -> Pattern {
         | any_of("\u{85}\u{2026}")
 }
 
-/// Words with hyphens, words with digits, company names.
+/// Adds the rules for words with hyphens, words with digits and company names.
 fn add_compounds(rules: &mut Rules) {
     let acronym = dotted_letters(false) + text(".");
     let part = any_of("A-Za-z0-9\u{AD}").at_least_once();
@@ -350,7 +351,7 @@ fn add_compounds(rules: &mut Rules) {
     rules.add(company, Rewrite::Ampersand);
 }
 
-/// Single quotes and symbols.
+/// Adds the rules for single quotes and symbols.
 fn add_quotes_and_symbols(rules: &mut Rules) {
     rules.add_before(text("'"), any_of("A-Za-z") + none_of(" \t\n\r\u{A0}"), Rewrite::OpeningQuote);
     rules.add(clitic() | negation(), Rewrite::ClosingQuote);
@@ -374,7 +375,7 @@ fn add_quotes_and_symbols(rules: &mut Rules) {
     );
 }
 
-/// White space, line ends, and all other characters.
+/// Adds the rules for white space, line ends and all other characters.
 fn add_spaces(rules: &mut Rules) {
     rules.add(
         space().at_least_once() | any_of("\0\u{200B}\u{200E}\u{200F}\u{FEFF}"),

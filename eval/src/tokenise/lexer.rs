@@ -6,10 +6,10 @@ use super::automaton::{Automaton, DEAD, START, Split, State};
 use super::rewrite::Rewrite;
 
 /// A scan this many units past the end of the best match starts to record dead ends.
-const PATIENCE: usize = 64;
+const DEAD_END_DISTANCE: usize = 64;
 
 /// One in this many of the unsuccessful positions is recorded.
-const KEPT: usize = 16;
+const DEAD_END_INTERVAL: usize = 16;
 
 /// A lexer, reusable for several texts.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Lexer {
                     rewrite.write(matched, &mut output);
                 }
             }
-            position = token_end - rewrite.given_back(matched);
+            position = token_end - rewrite.rescanned_bytes(matched);
         }
         (output, position > end)
     }
@@ -150,14 +150,14 @@ impl Lexer {
             if let Some(rule) = self.automaton.matched(state) {
                 best = Some((rule, position));
                 best_end = position;
-            } else if position > best_end + PATIENCE
-                && position.is_multiple_of(KEPT)
+            } else if position > best_end + DEAD_END_DISTANCE
+                && position.is_multiple_of(DEAD_END_INTERVAL)
                 && self.dead_ends.contains(&(state, position))
             {
                 break;
             }
         }
-        if position > best_end + PATIENCE {
+        if position > best_end + DEAD_END_DISTANCE {
             self.remember_dead_ends(text, start, best_end, position);
         }
         best
@@ -183,7 +183,8 @@ impl Lexer {
         {
             state = self.automaton.step(state, unit);
             position = next;
-            if position > best_end + PATIENCE && position.is_multiple_of(KEPT) {
+            if position > best_end + DEAD_END_DISTANCE && position.is_multiple_of(DEAD_END_INTERVAL)
+            {
                 self.dead_ends.insert((state, position));
             }
         }

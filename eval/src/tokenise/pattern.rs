@@ -97,10 +97,10 @@ impl Pattern {
         Self::Sequence(vec![self.clone(), self.any_number()])
     }
 
-    /// At least `least` times and at most `most` times.
-    pub(super) fn times(self, least: usize, most: usize) -> Self {
-        let mut parts = vec![self.clone(); least];
-        parts.extend((least..most).map(|_| self.clone().optional()));
+    /// At least `min` times and at most `max` times.
+    pub(super) fn times(self, min: usize, max: usize) -> Self {
+        let mut parts = vec![self.clone(); min];
+        parts.extend((min..max).map(|_| self.clone().optional()));
         Self::Sequence(parts)
     }
 

@@ -68,10 +68,10 @@ pub(crate) fn tokenise_into<S, R>(
     R: Default + Send,
 {
     let collect = |part: Split<'_, char>| {
-        let (mut collected, mut kept) = (R::default(), String::new());
+        let (mut collected, mut filtered) = (R::default(), String::new());
         for line in part {
-            keep_words(line, &mut kept);
-            collect(&mut collected, &kept);
+            keep_words(line, &mut filtered);
+            collect(&mut collected, &filtered);
         }
         collected
     };
@@ -110,8 +110,8 @@ where
     tokenised
 }
 
-/// Each thread tokenises a part, all results are passed to `take`, then the next parts follow. So
-/// few parts are in memory at a time.
+/// Tokenises one part per thread and passes the results to `take`, then continues with the next
+/// parts. So few parts are in memory at a time.
 fn tokenise_parts<S, R, F>(lines: &[S], part_lines: usize, collect: &F, mut take: impl FnMut(R))
 where
     S: AsRef<str> + Sync,
@@ -127,8 +127,8 @@ where
             tokenise_part(lexer, part, following, collect)
         };
         let parts: Vec<(R, bool)> = lexers.par_iter_mut().zip(starts).map(of_part).collect();
-        for (start, (part, overran)) in starts.iter().zip(parts) {
-            if overran {
+        for (start, (part, extends)) in starts.iter().zip(parts) {
+            if extends {
                 // A tag contains the line end and the start of the next part: tokenise the rest
                 // sequentially.
                 let rest = &lines[*start..];
@@ -147,32 +147,32 @@ fn tokenise_part<S: AsRef<str>, R>(
     following: &[S],
     collect: &impl Fn(Split<'_, char>) -> R,
 ) -> (R, bool) {
-    let (output, overran) = lexer.run(lines, following);
+    let (output, extends) = lexer.run(lines, following);
     let output = match output.strip_suffix('\n') {
         Some(stripped) if !following.is_empty() => stripped,
         _ => &output,
     };
-    (collect(output.split('\n')), overran)
+    (collect(output.split('\n')), extends)
 }
 
 /// The tokens of a raw line that pycocoevalcap keeps, joined by spaces.
 fn without_punctuation(line: &str) -> String {
-    let mut kept = String::with_capacity(line.len());
-    keep_words(line, &mut kept);
-    kept
+    let mut filtered = String::with_capacity(line.len());
+    keep_words(line, &mut filtered);
+    filtered
 }
 
-fn keep_words(line: &str, kept: &mut String) {
-    kept.clear();
+fn keep_words(line: &str, filtered: &mut String) {
+    filtered.clear();
     let tokens = line.trim_end_matches(is_white_space).split(' ');
     // Most tokens are words.
     let is_word = |token: &str| token.starts_with(|c: char| c.is_ascii_lowercase());
     let tokens = tokens.filter(|token| is_word(token) || !DROPPED.contains(token));
-    for (place, token) in tokens.enumerate() {
-        if place > 0 {
-            kept.push(' ');
+    for (index, token) in tokens.enumerate() {
+        if index > 0 {
+            filtered.push(' ');
         }
-        kept.push_str(token);
+        filtered.push_str(token);
     }
 }
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_keeps_what_is_not_listed() {
+    fn the_filter_keeps_unlisted_tokens() {
         let line = "(a) \"b\" c?! -- d: dog... [f] ----- 5'";
         assert_eq!(tokenise(&[line]), ["-lrb- a -rrb- b c ?! d dog -lsb- f -rsb- ----- 5"]);
         assert_eq!(tokenise(&["", " \u{A0} ", "..."]), ["", "", ""]);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_inside_a_caption_move_the_others() {
+    fn line_ends_inside_a_caption_shift_the_others() {
         assert_eq!(tokenise(&["a\rb", "c\nd", "e"]), ["a", "b", "c d"]);
         assert_eq!(tokenise(&["a\r", "b\u{85}"]), ["a", "b"]);
         assert!(has_line_end("a\rb") && has_line_end("\u{2028}"));

@@ -41,7 +41,7 @@ pub(super) enum Rewrite {
 
 impl Rewrite {
     /// Number of bytes at the end of `matched` that are scanned again for the next token.
-    pub(super) fn given_back(self, matched: &str) -> usize {
+    pub(super) fn rescanned_bytes(self, matched: &str) -> usize {
         let characters = match self {
             Self::KeepBut(characters) => characters,
             Self::EndsSentence | Self::AcronymEndsSentence => 1,
@@ -56,8 +56,8 @@ impl Rewrite {
             Self::Delete | Self::LineEnd => {}
             Self::To(token) => push_lower(token, output),
             Self::KeepBut(_) => {
-                let kept = matched.len() - self.given_back(matched);
-                push_lower(matched.get(..kept).unwrap_or(matched), output);
+                let token_length = matched.len() - self.rescanned_bytes(matched);
+                push_lower(matched.get(..token_length).unwrap_or(matched), output);
             }
             Self::Word if matched.contains(SOFT_HYPHEN) => {
                 let word = matched.replace(SOFT_HYPHEN, "");
@@ -69,9 +69,9 @@ impl Rewrite {
             Self::Fraction => push_lower(fraction(matched), output),
             Self::Currency => push_lower(currency(matched), output),
             Self::Ampersand => push_lower(&plain_ampersands(matched), output),
-            Self::JoinSpaces => push_lower(&joined(matched), output),
-            Self::Brackets => push_lower(&spelt_brackets(matched), output),
-            Self::TelephoneNumber => push_lower(&spelt_brackets(&joined(matched)), output),
+            Self::JoinSpaces => push_lower(&without_spaces(matched), output),
+            Self::Brackets => push_lower(&named_brackets(matched), output),
+            Self::TelephoneNumber => push_lower(&named_brackets(&without_spaces(matched)), output),
             Self::AcronymEndsSentence if matched.len() == 2 => {
                 push_lower(matched.trim_end_matches('.'), output);
             }
@@ -94,8 +94,8 @@ fn push_lower(token: &str, output: &mut String) {
     }
 }
 
-/// LaTeX quotes: straight quotes become `single` and `double`, typographic quotes their
-/// equivalents.
+/// Converts quotes to LaTeX quotes: straight quotes become `single` and `double`, typographic
+/// quotes their equivalents.
 fn quotes(token: &str, single: &str, double: &str) -> String {
     let plain = token.replace("&apos;", "'").replace("&quot;", "\"");
     let mut output = String::with_capacity(plain.len() + double.len());
@@ -148,10 +148,10 @@ fn plain_ampersands(token: &str) -> String {
     output
 }
 
-fn joined(token: &str) -> String {
+fn without_spaces(token: &str) -> String {
     token.replace(' ', "\u{A0}")
 }
 
-fn spelt_brackets(token: &str) -> String {
+fn named_brackets(token: &str) -> String {
     token.replace('(', "-LRB-").replace(')', "-RRB-")
 }

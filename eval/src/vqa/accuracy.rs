@@ -1,6 +1,6 @@
 //! Scores one answer.
 
-use super::answer::{Normaliser, tidied};
+use super::answer::{Normaliser, without_line_ends};
 use super::human_answers::HumanAnswer;
 
 /// Number of earlier answers that are searched for the same text, to avoid normalising it again.
@@ -53,20 +53,20 @@ impl Scorer {
     fn compare(&mut self, given: &str, answers: &[HumanAnswer<'_>]) {
         self.matching.clear();
         let Some((first, rest)) = answers.split_first() else { return };
-        let (given, first_tidied) = (tidied(given), tidied(&first.answer));
+        let (given, first_text) = (without_line_ends(given), without_line_ends(&first.answer));
         let differs = |other: &HumanAnswer<'_>| {
-            other.answer != first.answer && tidied(&other.answer) != first_tidied
+            other.answer != first.answer && without_line_ends(&other.answer) != first_text
         };
         if !rest.iter().any(differs) {
-            self.matching.resize(answers.len(), given == first_tidied);
+            self.matching.resize(answers.len(), given == first_text);
             return;
         }
         let given = self.given.normalise(&given);
-        for (place, human) in answers.iter().enumerate() {
+        for (index, human) in answers.iter().enumerate() {
             let same = |earlier: &HumanAnswer<'_>| earlier.answer == human.answer;
-            let matching = match answers[..place.min(FEW)].iter().position(same) {
+            let matching = match answers[..index.min(FEW)].iter().position(same) {
                 Some(earlier) => self.matching[earlier],
-                None => self.human.normalise(&tidied(&human.answer)) == given,
+                None => self.human.normalise(&without_line_ends(&human.answer)) == given,
             };
             self.matching.push(matching);
         }
@@ -78,24 +78,24 @@ mod tests {
     use super::*;
 
     fn answers(texts: &[&'static str]) -> Vec<HumanAnswer<'static>> {
-        let answer = |(place, text): (usize, &&'static str)| HumanAnswer {
+        let answer = |(index, text): (usize, &&'static str)| HumanAnswer {
             answer: (*text).into(),
-            first_equal: place as u32,
+            first_equal: index as u32,
         };
         texts.iter().enumerate().map(answer).collect()
     }
 
     #[test]
-    fn accuracy_leaves_each_person_out_in_turn() {
-        for (matches, wanted) in [(0, 0.0), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.0), (9, 1.0)] {
+    fn each_human_answer_is_compared_with_the_others() {
+        for (matches, expected) in [(0, 0.0), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.0), (9, 1.0)] {
             let mut texts = vec!["dog"; 10];
             texts[..matches].fill("the cat");
-            assert!((accuracy("Cat", &answers(&texts)) - wanted).abs() < 1e-12, "{matches}");
+            assert!((accuracy("Cat", &answers(&texts)) - expected).abs() < 1e-12, "{matches}");
         }
     }
 
     #[test]
-    fn equal_answers_are_compared_as_they_stand() {
+    fn equal_answers_are_compared_without_normalisation() {
         assert_eq!(accuracy("Yes", &answers(&["yes"; 10])), 0.0);
         assert_eq!(accuracy(" yes\n", &answers(&["yes"; 10])), 1.0);
         // Without ids the ten answers are equal in all fields, so no other answer remains.

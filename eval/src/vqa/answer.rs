@@ -18,7 +18,7 @@ fn is_digit(letter: char) -> bool {
 }
 
 /// Replaces line ends and tabs by spaces, and trims white space.
-pub(super) fn tidied(answer: &str) -> Cow<'_, str> {
+pub(super) fn without_line_ends(answer: &str) -> Cow<'_, str> {
     if !answer.contains(['\n', '\t']) {
         return answer.trim_matches(is_space).into();
     }
@@ -42,16 +42,16 @@ pub fn normalise_answer(answer: &str) -> String {
 /// Computes [`normalise_answer`] with reusable buffers, for many answers.
 #[derive(Debug, Default)]
 pub(super) struct Normaliser {
-    unmarked: String,
-    unstopped: String,
+    without_marks: String,
+    without_full_stops: String,
     lower: String,
     words: String,
 }
 
 impl Normaliser {
     pub(super) fn normalise(&mut self, answer: &str) -> &str {
-        let text = without_punctuation(answer, &mut self.unmarked);
-        let text = without_stops(text, &mut self.unstopped);
+        let text = remove_punctuation(answer, &mut self.without_marks);
+        let text = remove_full_stops(text, &mut self.without_full_stops);
         self.lower.clear();
         lowercase_into(text, &mut self.lower);
         self.words.clear();
@@ -68,17 +68,17 @@ impl Normaliser {
 
 /// Removes each mark that has a space on either side, and every mark if a comma stands between two
 /// digits. Other marks become spaces.
-fn without_punctuation<'a>(answer: &'a str, out: &'a mut String) -> &'a str {
+fn remove_punctuation<'a>(answer: &'a str, out: &'a mut String) -> &'a str {
     let bytes = answer.as_bytes();
-    let (mut found, mut goes) = (false, [false; PUNCTUATION.len()]);
+    let (mut found, mut is_removed) = (false, [false; PUNCTUATION.len()]);
     for (at, mark) in bytes.iter().enumerate().filter_map(|(at, byte)| Some((at, mark(*byte)?))) {
         found = true;
-        goes[mark] |= bytes.get(at + 1) == Some(&b' ') || answer[..at].ends_with(' ');
+        is_removed[mark] |= bytes.get(at + 1) == Some(&b' ') || answer[..at].ends_with(' ');
         if PUNCTUATION[mark] == b','
             && answer[..at].ends_with(is_digit)
             && answer[at + 1..].starts_with(is_digit)
         {
-            goes = [true; PUNCTUATION.len()];
+            is_removed = [true; PUNCTUATION.len()];
         }
     }
     if !found {
@@ -87,7 +87,7 @@ fn without_punctuation<'a>(answer: &'a str, out: &'a mut String) -> &'a str {
     out.clear();
     let kept = answer.chars().filter_map(|letter| match u8::try_from(letter).ok().and_then(mark) {
         None => Some(letter),
-        Some(mark) => (!goes[mark]).then_some(' '),
+        Some(mark) => (!is_removed[mark]).then_some(' '),
     });
     out.extend(kept);
     out
@@ -102,7 +102,7 @@ fn mark(byte: u8) -> Option<usize> {
 }
 
 /// Removes full stops that are not followed by a digit.
-fn without_stops<'a>(text: &'a str, out: &'a mut String) -> &'a str {
+fn remove_full_stops<'a>(text: &'a str, out: &'a mut String) -> &'a str {
     if !text.contains('.') {
         return text;
     }
@@ -145,8 +145,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_become_what_the_script_makes_of_them() {
-        for (answer, wanted) in [
+    fn answers_are_normalised_as_by_the_script() {
+        for (answer, expected) in [
             ("The two dogs.", "2 dogs"),
             ("1,000 people", "1000 people"),
             ("t-shirt", "t shirt"),
@@ -167,7 +167,7 @@ mod tests {
             ("n/a", "n"),
             ("", ""),
         ] {
-            assert_eq!(normalise_answer(answer), wanted, "{answer:?}");
+            assert_eq!(normalise_answer(answer), expected, "{answer:?}");
         }
         let stops = normalise_answer(&"x. ".repeat(40));
         assert_eq!(stops.matches('.').count(), 8);

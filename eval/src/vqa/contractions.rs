@@ -127,7 +127,7 @@ const CONTRACTIONS: [(&str, &str); 116] = [
 /// The replacement for a lower-case word, if the table has one.
 pub(super) fn contraction(word: &str) -> Option<&'static str> {
     let found = CONTRACTIONS.binary_search_by_key(&word, |(key, _)| key).ok();
-    found.map(|place| CONTRACTIONS[place].1)
+    found.map(|index| CONTRACTIONS[index].1)
 }
 
 #[cfg(test)]

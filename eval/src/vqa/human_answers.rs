@@ -59,15 +59,16 @@ pub(super) fn deserialize_answers<'de: 'a, 'a, D: Deserializer<'de>>(
 /// For each answer, the index of the first answer with the same other fields.
 fn first_equal(written: &[Written<'_>]) -> Vec<u32> {
     if written.len() <= FEW {
-        let first = |(place, answer): (usize, &Written<'_>)| {
+        let first = |(index, answer): (usize, &Written<'_>)| {
             let same = |earlier: &Written<'_>| earlier.other_fields() == answer.other_fields();
-            written[..place].iter().position(same).unwrap_or(place) as u32
+            written[..index].iter().position(same).unwrap_or(index) as u32
         };
         return written.iter().enumerate().map(first).collect();
     }
-    let mut places = HashMap::with_capacity(written.len());
+    let mut first_indices = HashMap::with_capacity(written.len());
     let rows = written.iter().zip(0..);
-    rows.map(|(answer, place)| *places.entry(answer.other_fields()).or_insert(place)).collect()
+    rows.map(|(answer, index)| *first_indices.entry(answer.other_fields()).or_insert(index))
+        .collect()
 }
 
 #[cfg(test)]
@@ -80,7 +81,7 @@ mod tests {
         answers: Box<[HumanAnswer<'a>]>,
     }
 
-    fn places(answers: &[&str]) -> Vec<u32> {
+    fn first_indices(answers: &[&str]) -> Vec<u32> {
         let text = format!("{{\"answers\": [{}]}}", answers.join(","));
         let question: Question<'_> = serde_json::from_str(&text).unwrap();
         assert!(question.answers.iter().all(|answer| matches!(answer.answer, Cow::Borrowed(_))));
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart_by_all_other_fields() {
+    fn answers_are_distinguished_by_all_other_fields() {
         let written = [
             r#"{"answer": "a"}"#,
             r#"{"answer": "b", "answer_id": 1}"#,
@@ -98,9 +99,9 @@ mod tests {
             r#"{"answer": "f", "raw_answer": "yes", "answer_id": 1}"#,
             r#"{"answer": "g", "other": 5}"#,
         ];
-        assert_eq!(places(&written), [0, 1, 1, 3, 4, 4, 0]);
+        assert_eq!(first_indices(&written), [0, 1, 1, 3, 4, 4, 0]);
         // More than `FEW` answers: uses the hash table.
-        let long = places(&written.repeat(5));
+        let long = first_indices(&written.repeat(5));
         assert_eq!(long[..7], [0, 1, 1, 3, 4, 4, 0]);
         assert_eq!(long[28..], long[..7]);
     }

@@ -204,8 +204,8 @@ pub(crate) fn with_counts<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<(St
     let mut counts: Vec<(String, u64)> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();
     for answer in answers {
-        let place = *index.entry(answer).or_insert(counts.len());
-        match counts.get_mut(place) {
+        let position = *index.entry(answer).or_insert(counts.len());
+        match counts.get_mut(position) {
             Some((_, times)) => *times += 1,
             None => counts.push((answer.to_owned(), 1)),
         }

@@ -71,8 +71,8 @@ pub fn confusions(pairs: &Pairs<'_>, unit: TokenUnit, count: usize) -> Confusion
         }
     }
     let single = |counts: HashMap<&str, u64>| {
-        let most = most_frequent(counts, count);
-        most.into_iter().map(|(token, n)| (token.to_owned(), n)).collect()
+        let frequent = most_frequent(counts, count);
+        frequent.into_iter().map(|(token, n)| (token.to_owned(), n)).collect()
     };
     Confusions {
         substitutions: most_frequent(substitutions, count)

@@ -56,7 +56,7 @@ pub enum Alignment {
 }
 
 impl Alignment {
-    /// Whether the alignment is that of jiwer.
+    /// Whether this is jiwer's alignment.
     pub(crate) fn is_jiwer(&self) -> bool {
         *self == Self::Jiwer
     }
@@ -181,7 +181,7 @@ impl<'a> PairAligner<'a> {
         self.encode(unit, reference, hypothesis);
         let (reference_tokens, hypothesis_tokens) = (self.reference.len(), self.hypothesis.len());
         let vocabulary = self.vocabulary.size(unit);
-        let most = match sclite {
+        let limit = match sclite {
             true if sclite::too_long(reference_tokens, hypothesis_tokens) => {
                 sclite::MAX_CELLS as u64
             }
@@ -202,7 +202,7 @@ impl<'a> PairAligner<'a> {
         };
         let few = if sclite { "" } else { ", with little in common" };
         Some(format!(
-            "has {reference_tokens} and {hypothesis_tokens} {tokens}{few}: needs more than {most} cells"
+            "has {reference_tokens} and {hypothesis_tokens} {tokens}{few}: needs more than {limit} cells"
         ))
     }
 

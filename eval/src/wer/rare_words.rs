@@ -133,7 +133,7 @@ pub fn rare_word_errors(
         };
         let is_rare = |word: &str| match (rare_words, own) {
             (RareWords::List(list), _) => list.contains(word),
-            (RareWords::MaxCount(most), _) => frequencies.get(word).copied().unwrap_or(0) <= *most,
+            (RareWords::MaxCount(max), _) => frequencies.get(word).copied().unwrap_or(0) <= *max,
             (RareWords::PerPair(_), own) => own.is_some_and(|own| own.contains(word)),
         };
         let (reference_tokens, hypothesis_tokens) =

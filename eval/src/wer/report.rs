@@ -87,7 +87,7 @@ pub struct Labels {
     pub of_pair: Vec<String>,
 }
 
-/// All values of an evaluation. The JSON form is that of [`Evaluation`] with additional fields.
+/// All values of an evaluation. The JSON form is [`Evaluation`] with more fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WerReport {
     /// WER (primary; CER if the unit is characters), the other rates, and the breakdowns.

@@ -224,8 +224,8 @@ fn aligned(pair: &WorstPair, unit: TokenUnit, alignment: Alignment, colour: Colo
                 _ if cell.is_empty() && !escape.is_empty() => *line += &"*".repeat(wide),
                 _ => *line += cell,
             }
-            let starred = colour == Colour::Never && cell.is_empty() && !escape.is_empty();
-            if !starred {
+            let is_starred = colour == Colour::Never && cell.is_empty() && !escape.is_empty();
+            if !is_starred {
                 *line += &fill;
             }
         }
@@ -248,19 +248,19 @@ mod tests {
     use crate::wer::align;
 
     #[test]
-    fn tokens_without_a_form_are_named() {
-        for (token, wanted) in [
+    fn invisible_tokens_are_shown_by_code() {
+        for (token, expected) in [
             (" ", "␣"),
             ("\u{200d}", "U+200D"),
             ("\t\u{a0}", "U+0009 U+00A0"),
             ("a\u{a0}b", "a\u{a0}b"),
         ] {
-            assert_eq!(visible(token), wanted);
+            assert_eq!(visible(token), expected);
         }
     }
 
     #[test]
-    fn an_alignment_stands_in_columns() {
+    fn an_alignment_is_written_in_columns() {
         let (reference, hypothesis) = ("a cat sat on", "a sat on mats");
         let pair = WorstPair {
             id: "u1".to_owned(),
@@ -268,7 +268,7 @@ mod tests {
             reference: reference.to_owned(),
             hypothesis: hypothesis.to_owned(),
         };
-        let wanted = [
+        let expected = [
             "u1: 2 of 4 wrong (0 substituted, 1 deleted, 1 inserted)",
             "REF a cat sat on ****",
             "HYP a *** sat on mats",
@@ -276,7 +276,7 @@ mod tests {
         ];
         assert_eq!(
             aligned(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Never),
-            wanted.join("\n")
+            expected.join("\n")
         );
         let coloured = aligned(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Ansi);
         assert!(coloured.contains("\u{1b}[31mcat\u{1b}[0m"), "{coloured}");

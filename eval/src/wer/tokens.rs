@@ -77,15 +77,15 @@ pub struct Vocabulary<'a> {
 const ASCII: u32 = 128;
 
 /// Maximum capacity of a table that is reused: the time to clear a table depends on its capacity.
-const KEPT: usize = 1024;
+const MAX_REUSED_CAPACITY: usize = 1024;
 
 impl<'a> Vocabulary<'a> {
-    /// Forgets all mappings.
+    /// Removes all mappings.
     pub fn clear(&mut self) {
-        if self.words.capacity() > KEPT {
+        if self.words.capacity() > MAX_REUSED_CAPACITY {
             self.words = HashMap::default();
         }
-        if self.chars.capacity() > KEPT {
+        if self.chars.capacity() > MAX_REUSED_CAPACITY {
             self.chars = HashMap::default();
         }
         self.words.clear();
@@ -124,8 +124,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_divided_as_jiwer_divides_them() {
-        for (text, wanted) in [
+    fn words_are_split_as_by_jiwer() {
+        for (text, expected) in [
             ("", vec![]),
             (" \t\n ", vec![]),
             ("a b", vec!["a", "b"]),
@@ -135,7 +135,7 @@ mod tests {
             ("é ü\u{3000}ß x", vec!["é", "ü\u{3000}ß", "x"]),
             ("a\u{200b}b \u{7f} c", vec!["a\u{200b}b", "\u{7f}", "c"]),
         ] {
-            assert_eq!(words(text).collect::<Vec<_>>(), wanted, "{text:?}");
+            assert_eq!(words(text).collect::<Vec<_>>(), expected, "{text:?}");
         }
     }
 

@@ -5,11 +5,11 @@ use super::*;
 /// The edit distance by its definition.
 fn distance(reference: &[&str], hypothesis: &[&str]) -> u64 {
     let mut row: Vec<u64> = (0..=reference.len() as u64).collect();
-    for heard in hypothesis {
+    for hypothesis_words in hypothesis {
         let mut diagonal = row[0];
         row[0] += 1;
-        for (column, said) in reference.iter().enumerate() {
-            let substituted = diagonal + u64::from(said != heard);
+        for (column, reference_words) in reference.iter().enumerate() {
+            let substituted = diagonal + u64::from(reference_words != hypothesis_words);
             diagonal = row[column + 1];
             row[column + 1] = substituted.min(diagonal + 1).min(row[column] + 1);
         }
@@ -24,22 +24,25 @@ fn errors(unit: TokenUnit, reference: &str, hypothesis: &str) -> u64 {
 #[test]
 fn an_alignment_has_the_fewest_edits() {
     holds(cases(600), (sentence(90), sentence(90)), |(reference, hypothesis)| {
-        let (said, heard): (Vec<_>, Vec<_>) =
+        let (reference_words, hypothesis_words): (Vec<_>, Vec<_>) =
             (words(&reference).collect(), words(&hypothesis).collect());
-        assert_eq!(errors(TokenUnit::Word, &reference, &hypothesis), distance(&said, &heard));
+        assert_eq!(
+            errors(TokenUnit::Word, &reference, &hypothesis),
+            distance(&reference_words, &hypothesis_words)
+        );
         targets::check_alignment(&reference, &hypothesis);
-        // The tokens of a hit are equal, those of a substitution differ.
+        // The tokens of a hit are equal; the tokens of a substitution differ.
         let (mut i, mut j) = (0, 0);
         for edit in align(TokenUnit::Word, &reference, &hypothesis) {
             match edit {
-                Edit::Hit => assert_eq!(said[i], heard[j]),
-                Edit::Substitution => assert_ne!(said[i], heard[j]),
+                Edit::Hit => assert_eq!(reference_words[i], hypothesis_words[j]),
+                Edit::Substitution => assert_ne!(reference_words[i], hypothesis_words[j]),
                 Edit::Deletion | Edit::Insertion => {}
             }
             i += usize::from(edit != Edit::Insertion);
             j += usize::from(edit != Edit::Deletion);
         }
-        assert_eq!((i, j), (said.len(), heard.len()));
+        assert_eq!((i, j), (reference_words.len(), hypothesis_words.len()));
     });
 }
 
@@ -59,9 +62,12 @@ fn long_alignments_have_the_fewest_edits_too() {
             numbers.iter().map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ")
         };
         let (reference, hypothesis) = (text(&reference), text(&hypothesis));
-        let (said, heard): (Vec<_>, Vec<_>) =
+        let (reference_words, hypothesis_words): (Vec<_>, Vec<_>) =
             (words(&reference).collect(), words(&hypothesis).collect());
-        assert_eq!(errors(TokenUnit::Word, &reference, &hypothesis), distance(&said, &heard));
+        assert_eq!(
+            errors(TokenUnit::Word, &reference, &hypothesis),
+            distance(&reference_words, &hypothesis_words)
+        );
     });
 }
 

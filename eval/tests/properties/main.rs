@@ -148,9 +148,9 @@ fn text(pieces: usize) -> impl Strategy<Value = String> {
 }
 
 /// A sentence of few different words, so that hypotheses and references share words and n-grams.
-fn sentence(most: usize) -> impl Strategy<Value = String> {
+fn sentence(max_words: usize) -> impl Strategy<Value = String> {
     let word = select(vec!["a", "b", "c", "d", "dog", "runs", "é"]);
-    vec(word, 0..most).prop_map(|words| words.join(" "))
+    vec(word, 0..max_words).prop_map(|words| words.join(" "))
 }
 
 /// Pairs of texts with the same index, with default ids.

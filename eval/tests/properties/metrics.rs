@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn caption_figures_stay_in_their_limits() {
+fn caption_scores_stay_within_their_limits() {
     holds(cases(150), vec((text(20), text(20)), 1..12), |pairs| {
         let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let (annotations, results) = captions(&references, &hypotheses);
@@ -12,12 +12,12 @@ fn caption_figures_stay_in_their_limits() {
 }
 
 #[test]
-fn a_perfect_caption_has_the_perfect_figures() {
+fn a_perfect_caption_has_perfect_scores() {
     let long = vec(select(vec!["a", "dog", "runs", "in", "the", "park"]), 4..12);
     holds(cases(150), vec(long.prop_map(|words| words.join(" ")), 2..9), |captions| {
         let scores = caption_scores(&captions, &captions);
-        for figure in scores.corpus.bleu {
-            assert!((figure - 1.0).abs() < 1e-6, "{figure}");
+        for bleu in scores.corpus.bleu {
+            assert!((bleu - 1.0).abs() < 1e-6, "{bleu}");
         }
         assert!((scores.corpus.rouge_l - 1.0).abs() < 1e-12);
         // For a reference and its copy, both forms of CIDEr are the same mean of cosines.
@@ -40,7 +40,7 @@ fn permuted<T: Clone>(rows: &[T], keys: &[u32]) -> Vec<T> {
 }
 
 #[test]
-fn the_order_of_the_items_changes_no_figure() {
+fn the_order_of_the_items_changes_no_score() {
     let close =
         |a: f64, b: f64| (a - b).abs() <= 1e-9 * (1.0 + a.abs()) || a.is_nan() && b.is_nan();
     let rows = vec((sentence(9), sentence(9)), 2..15);
@@ -73,7 +73,7 @@ fn the_order_of_the_items_changes_no_figure() {
 }
 
 #[test]
-fn more_retrieved_finds_no_less() {
+fn larger_cut_offs_never_lower_recall() {
     holds(cases(200), vec((sentence(9), sentence(9)), 1..9), |rows| {
         let (relevant, ranked): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let detail = retrieval_report(&queries(&relevant, &ranked)).evaluation.detail;
@@ -92,7 +92,7 @@ fn more_retrieved_finds_no_less() {
 }
 
 #[test]
-fn perfect_results_have_perfect_figures() {
+fn perfect_results_have_perfect_scores() {
     holds(cases(150), vec(sentence(9), 1..9), |texts| {
         let report = wer_report(&texts, &texts);
         assert_eq!(report.evaluation.primary.value, 0.0);
@@ -176,7 +176,7 @@ fn vqa_accuracy_compares_each_with_the_others() {
 }
 
 #[test]
-fn correlations_stay_in_their_limits() {
+fn correlations_stay_within_their_limits() {
     let score = prop_oneof![
         select(vec![0.0, -0.0, 0.25, 1.0, 1e308, -1e308, 5e-324, 1e-300]),
         any::<f64>().prop_filter("finite", |score| score.is_finite()),
@@ -211,8 +211,8 @@ fn correlations_stay_in_their_limits() {
             return;
         };
         report.to_text();
-        let figures = [&report.evaluation.primary].into_iter().chain(&report.evaluation.secondary);
-        for measure in figures {
+        let measures = [&report.evaluation.primary].into_iter().chain(&report.evaluation.secondary);
+        for measure in measures {
             let value = measure.value;
             assert!(value.is_finite() != measure.reason.is_some(), "{measure:?}");
             if measure.metric != "mean_absolute_error" {

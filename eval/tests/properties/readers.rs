@@ -37,21 +37,21 @@ fn change() -> impl Strategy<Value = Change> {
 
 fn changed(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     for change in changes {
-        let place = |index: &Index, bytes: &[u8]| index.index(bytes.len() + 1);
+        let position = |index: &Index, bytes: &[u8]| index.index(bytes.len() + 1);
         let range = |from: &Index, to: &Index, bytes: &[u8]| {
-            let (a, b) = (place(from, bytes), place(to, bytes));
+            let (a, b) = (position(from, bytes), position(to, bytes));
             a.min(b)..a.max(b)
         };
         match change {
-            Change::Cut(at) => bytes.truncate(place(at, &bytes)),
+            Change::Cut(at) => bytes.truncate(position(at, &bytes)),
             Change::Flip(at, bits) => {
-                let at = place(at, &bytes);
+                let at = position(at, &bytes);
                 if let Some(byte) = bytes.get_mut(at) {
                     *byte ^= bits;
                 }
             }
             Change::Insert(at, piece) => {
-                let at = place(at, &bytes);
+                let at = position(at, &bytes);
                 bytes.splice(at..at, piece.bytes());
             }
             Change::Double(from, to) => {
@@ -94,7 +94,7 @@ fn readers_survive_changed_files() {
 }
 
 #[test]
-fn a_line_of_many_megabytes_is_refused_in_few_words() {
+fn a_line_of_many_megabytes_is_refused_with_a_short_message() {
     let huge = "x".repeat(16 << 20);
     for text in [
         format!("\"{huge}\""),

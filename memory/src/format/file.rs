@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_byte_is_found_when_its_block_is_read() {
+    fn a_changed_byte_is_detected_when_its_block_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let record = written(folder.path(), 2 * BLOCK + 10);
         let path = folder.path().join("f");

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_leads_to_its_file_while_it_is_mapped() {
+    fn an_address_is_resolved_to_its_file_while_it_is_mapped() {
         let folder = tempfile::tempdir().unwrap();
         let named = |address: usize| {
             let mut path = [0; MAX_PATH_LENGTH];
@@ -152,9 +152,9 @@ mod tests {
                     assert_eq!(named(at).unwrap(), path.as_os_str().as_bytes());
                 }
             }
-            let (gone, _) = mapped.remove(1);
-            let start = gone.as_ptr() as usize;
-            drop(gone);
+            let (unmapped, _) = mapped.remove(1);
+            let start = unmapped.as_ptr() as usize;
+            drop(unmapped);
             assert_eq!(named(start), None);
         }
         let long = folder.path().join("x".repeat(200)).join("y".repeat(200)).join("z".repeat(200));

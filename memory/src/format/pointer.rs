@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_engram_gives_are_generations() {
+    fn only_engram_folder_names_are_generations() {
         for number in [1, 37, 999_999, 1_000_000, u64::MAX] {
             assert_eq!(generation_number(&folder_name(number)), Some(number));
         }

@@ -41,7 +41,7 @@ pub(crate) struct TensorWriter<T> {
     /// The number of components still to be written.
     left: usize,
     path: PathBuf,
-    of: std::marker::PhantomData<T>,
+    number_type: std::marker::PhantomData<T>,
 }
 
 impl<T: Number> TensorWriter<T> {
@@ -57,7 +57,13 @@ impl<T: Number> TensorWriter<T> {
         let mut file = FileWriter::create(path.clone())?;
         file.write(&(header.len() as u64).to_le_bytes())?;
         file.write(&header)?;
-        Ok(Self { file, bytes: Vec::new(), left: numbers, path, of: std::marker::PhantomData })
+        Ok(Self {
+            file,
+            bytes: Vec::new(),
+            left: numbers,
+            path,
+            number_type: std::marker::PhantomData,
+        })
     }
 
     pub(crate) fn write(&mut self, numbers: &[T]) -> Result<(), MemoryError> {
@@ -87,7 +93,7 @@ pub(crate) struct MappedTensor<T> {
     /// The offset of its data in the file.
     start: usize,
     shape: Vec<usize>,
-    of: std::marker::PhantomData<T>,
+    number_type: std::marker::PhantomData<T>,
 }
 
 impl<T: Number> MappedTensor<T> {
@@ -118,7 +124,7 @@ impl<T: Number> MappedTensor<T> {
             return Err(corrupt("has misaligned data".to_owned()));
         }
         let shape = shape.to_vec();
-        Ok(Self { file, start, shape, of: std::marker::PhantomData })
+        Ok(Self { file, start, shape, number_type: std::marker::PhantomData })
     }
 
     /// The number of components of a row.

@@ -125,13 +125,13 @@ impl EntryLines {
         Ok(Some(Entry { id, source, document, payload: entry.payload }))
     }
 
-    /// The error if the file ends before it has an entry for each of `rows` keys.
+    /// Returns the error for a file with fewer entries than the `rows` keys.
     pub(super) fn too_few(&self, rows: usize) -> MemoryError {
         let reason = format!("ends after line {}, but there are {rows} keys", self.line);
         self.malformed(None, reason, "give one line per key")
     }
 
-    /// Fails if the file continues after the entries of `rows` keys.
+    /// Fails if the file has more entries than the `rows` keys.
     pub(super) fn end_after(&mut self, rows: usize) -> Result<(), MemoryError> {
         match self.next_line()? {
             false => Ok(()),

@@ -54,14 +54,14 @@ impl Queries {
         let mut sums = [[0f32; KEYS]; QUERIES];
         for (panel, words) in buffer.chunks(self.length * KEYS).enumerate() {
             let first = panel * KEYS;
-            let kept = KEYS.min(rows - first);
+            let num_keys = KEYS.min(rows - first);
             for (group, queries) in self.words.chunks(self.length * QUERIES).enumerate() {
                 // SAFETY: the processor has the instructions.
                 unsafe { multiply(queries, words, &mut sums) };
                 let in_group = QUERIES.min(self.count - group * QUERIES);
                 for (query, sums) in sums.iter().enumerate().take(in_group) {
                     let at = (group * QUERIES + query) * rows + first;
-                    scores[at..at + kept].copy_from_slice(&sums[..kept]);
+                    scores[at..at + num_keys].copy_from_slice(&sums[..num_keys]);
                 }
             }
         }
@@ -83,14 +83,14 @@ fn multiply(queries: &[u32], keys: &[u32], products: &mut [[f32; KEYS]; QUERIES]
     const LANES: usize = 16;
     let mut sums = [[_mm512_setzero_ps(); KEYS / LANES]; QUERIES];
     for (keys, queries) in keys.chunks_exact(KEYS).zip(queries.chunks_exact(QUERIES)) {
-        let mut of_keys = [_mm512_setzero_si512(); KEYS / LANES];
-        for (register, keys) in of_keys.iter_mut().zip(keys.chunks_exact(LANES)) {
+        let mut key_words = [_mm512_setzero_si512(); KEYS / LANES];
+        for (register, keys) in key_words.iter_mut().zip(keys.chunks_exact(LANES)) {
             // SAFETY: the slice has 16 words.
             *register = unsafe { _mm512_loadu_si512(keys.as_ptr().cast()) };
         }
         for (sums, query) in sums.iter_mut().zip(queries) {
             let query = _mm512_set1_epi32(query.cast_signed());
-            for (sum, keys) in sums.iter_mut().zip(of_keys) {
+            for (sum, keys) in sums.iter_mut().zip(key_words) {
                 // SAFETY: a register of 16 words has the layout of a register of 32 bfloat16
                 // numbers.
                 let (query, keys) = unsafe {
@@ -134,11 +134,11 @@ fn bits(number: f32) -> u16 {
 
 /// Returns the norm of a vector's rounding error.
 pub(crate) fn rounding(vector: &[f32]) -> f64 {
-    let lost = |number: &f32| {
+    let rounding_errors = |number: &f32| {
         let rounded = f32::from_bits(u32::from(bits(*number)) << 16);
         f64::from(*number - rounded).powi(2)
     };
-    vector.iter().map(lost).sum::<f64>().sqrt()
+    vector.iter().map(rounding_errors).sum::<f64>().sqrt()
 }
 
 #[cfg(test)]
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_rounded_as_the_half_crate_rounds_them() {
+    fn rounding_equals_the_half_crate() {
         for number in vectors(100, 100, 0.3).into_iter().chain([0.0, -0.0, 1.0, 3e38, 1e-40]) {
             assert_eq!(bits(number), bf16::from_f32(number).to_bits(), "{number}");
         }
     }
 
     #[test]
-    fn products_are_those_of_the_rounded_vectors() {
+    fn products_equal_those_of_the_rounded_vectors() {
         if !Queries::is_supported() {
             eprintln!("SKIPPED: this processor has no AVX-512 BF16");
             return;
@@ -176,19 +176,22 @@ mod tests {
             for (query, scores) in a.chunks(width).zip(scores.chunks(rows)) {
                 for (key, score) in b.chunks(width).zip(scores) {
                     let pairs = rounded(query).into_iter().zip(rounded(key));
-                    let wanted: f64 = pairs.map(|(a, b)| a * b).sum();
-                    assert!((f64::from(*score) - wanted).abs() < 1e-6 * width as f64);
+                    let expected: f64 = pairs.map(|(a, b)| a * b).sum();
+                    assert!((f64::from(*score) - expected).abs() < 1e-6 * width as f64);
                 }
             }
         }
     }
 
     #[test]
-    fn what_rounding_takes_is_at_most_a_256th() {
+    fn the_rounding_error_is_at_most_a_256th() {
         for vector in vectors(50, 40, 0.2).chunks(40) {
             let length = vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
-            let lost = rounding(vector);
-            assert!(lost > 0.0 && lost <= length / 256.0, "{lost} of {length}");
+            let rounding_errors = rounding(vector);
+            assert!(
+                rounding_errors > 0.0 && rounding_errors <= length / 256.0,
+                "{rounding_errors} of {length}"
+            );
         }
         assert_eq!(rounding(&[1.0, -0.5, 0.0]), 0.0);
     }

@@ -25,7 +25,7 @@ const MAX_CANDIDATES: usize = 1 << 22;
 const KEYS: usize = 512;
 
 /// The minimum number of queries for bfloat16. With fewer queries, reading keys dominates, and
-/// rounding does not pay.
+/// rounding costs more than it saves.
 const MIN_ROUNDED_QUERIES: usize = 16;
 /// The norms of queries that can be rounded. Products of such queries with normalised keys do not
 /// underflow.
@@ -71,8 +71,8 @@ pub(super) struct QueryBatch<'a> {
 /// A block of keys.
 #[derive(Clone, Copy)]
 struct Block<'a> {
-    part: usize,
-    of: &'a Part,
+    part_index: usize,
+    part: &'a Part,
     start: usize,
     rows: usize,
 }
@@ -84,12 +84,12 @@ impl<'a> QueryBatch<'a> {
         keys: &'a [f32],
         first: usize,
     ) -> Self {
-        let largest = |of: fn(&SegmentRecord) -> f32| {
+        let largest = |value: fn(&SegmentRecord) -> f32| {
             let segments = generation.manifest().segments.iter();
-            f64::from(segments.map(of).fold(0f32, f32::max))
+            f64::from(segments.map(value).fold(0f32, f32::max))
         };
         let longest = largest(|segment| segment.longest_key);
-        let lost = largest(|segment| segment.largest_rounding);
+        let rounding_error = largest(|segment| segment.largest_rounding);
         let queries = || keys.chunks(prepared.width);
         let rounded = generation.manifest().normalised
             && queries().len() >= MIN_ROUNDED_QUERIES
@@ -106,7 +106,7 @@ impl<'a> QueryBatch<'a> {
                 // The rounding error of the query times any key, plus the rounding error of a key
                 // times the query.
                 let query_lost = bf16::rounding(query);
-                error += query_lost * longest + (norm + query_lost) * lost;
+                error += query_lost * longest + (norm + query_lost) * rounding_error;
             }
             // Products below the smallest normal number lose more than one rounding error.
             let vanished = (prepared.width + 8) as f64 * f64::from(f32::MIN_POSITIVE);
@@ -138,12 +138,12 @@ impl<'a> QueryBatch<'a> {
     /// Returns, for each query, all rows that may be among the best.
     pub(super) fn candidates(&self) -> Result<Vec<Vec<Candidate>>, MemoryError> {
         let parts = self.generation.parts().iter().enumerate();
-        let blocks = parts.flat_map(|(part, of)| {
+        let blocks = parts.flat_map(|(part_index, part)| {
             let block = move |start| {
-                let rows = KEYS.min(of.segment.rows - start);
-                Block { part, of, start, rows }
+                let rows = KEYS.min(part.segment.rows - start);
+                Block { part_index, part, start, rows }
             };
-            (0..of.segment.rows).step_by(KEYS).map(block)
+            (0..part.segment.rows).step_by(KEYS).map(block)
         });
         let blocks: Vec<Block<'_>> = blocks.filter(|block| self.has_rows(block)).collect();
         let empty = || -> Vec<TopK> {
@@ -169,7 +169,7 @@ impl<'a> QueryBatch<'a> {
 
     /// Whether a block has searchable rows.
     fn has_rows(&self, block: &Block<'_>) -> bool {
-        match &self.prepared.hidden[block.part] {
+        match &self.prepared.hidden[block.part_index] {
             Hidden::Nothing => true,
             Hidden::Rows(hidden) => {
                 (block.start..block.start + block.rows).any(|row| !hidden.get(row))
@@ -190,7 +190,7 @@ impl<'a> QueryBatch<'a> {
     /// Computes the products of all queries with a block's keys, times the gates.
     fn score(&self, block: Block<'_>, scores: &mut Scores) -> Result<(), MemoryError> {
         let (width, rows) = (self.prepared.width, block.rows);
-        let keys = block.of.segment.keys(block.start..block.start + rows)?;
+        let keys = block.part.segment.keys(block.start..block.start + rows)?;
         let Scores { products: scores, keys: buffer } = scores;
         scores.resize(self.margins.len() * rows, 0.0);
         match &self.rounded {
@@ -198,7 +198,7 @@ impl<'a> QueryBatch<'a> {
             None => products(self.keys, keys, width, scores),
         }
         if self.prepared.gates.is_some() {
-            let sources = &block.of.segment.sources()?[block.start..block.start + rows];
+            let sources = &block.part.segment.sources()?[block.start..block.start + rows];
             for (query, scores) in scores.chunks_mut(rows).enumerate() {
                 for (score, source) in scores.iter_mut().zip(sources) {
                     *score *= self.prepared.gate(self.first + query, *source);
@@ -215,10 +215,10 @@ impl<'a> QueryBatch<'a> {
         scores: &[f32],
         best: &mut [TopK],
     ) -> Result<(), MemoryError> {
-        let hidden = &self.prepared.hidden[block.part];
+        let hidden = &self.prepared.hidden[block.part_index];
         let documents = match self.prepared.excluded.is_empty() {
             true => &[],
-            false => block.of.segment.documents()?,
+            false => block.part.segment.documents()?,
         };
         let mut reaching = Vec::new();
         for (query, (scores, best)) in scores.chunks(block.rows).zip(best).enumerate() {
@@ -234,7 +234,7 @@ impl<'a> QueryBatch<'a> {
                 {
                     continue;
                 }
-                best.offer(Candidate { score, row: (block.of.start + row) as u32 });
+                best.offer(Candidate { score, row: (block.part.start + row) as u32 });
             }
             shared.fetch_max(to_ordered_bits(best.threshold()), Ordering::Relaxed);
         }
@@ -248,15 +248,15 @@ impl<'a> QueryBatch<'a> {
         let mut scored = Vec::with_capacity(candidates.len());
         for candidate in candidates {
             let row = Row(candidate.row);
-            let (part, in_part) = self.generation.locate(row)?;
-            let found = part.segment.keys(in_part..in_part + 1)?;
-            let source = part.segment.sources()?[in_part];
+            let (part, row_in_part) = self.generation.locate(row)?;
+            let found = part.segment.keys(row_in_part..row_in_part + 1)?;
+            let source = part.segment.sources()?[row_in_part];
             let gate = f64::from(self.prepared.gate(self.first + query, source));
             let product = dot(key, found);
             // Rounded normalised keys may have a product slightly above 1.
             let cosine = scale.map(|scale| (product * scale).clamp(-1.0, 1.0));
             let score = (gate * cosine.unwrap_or(product)) as f32;
-            let hit = Hit { id: part.segment.ids()?[in_part], score, source, row };
+            let hit = Hit { id: part.segment.ids()?[row_in_part], score, source, row };
             scored.push((gate * product, hit));
         }
         // Adding 0 turns -0 into 0, so that both compare as equal.
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_rise_with_numbers() {
+    fn ordered_bits_ascend_with_numbers() {
         let numbers = [f32::NEG_INFINITY, -2.5, -1e-30, -0.0, 0.0, 1e-30, 7.0, f32::INFINITY];
         for pair in numbers.windows(2) {
             assert!(to_ordered_bits(pair[0]) < to_ordered_bits(pair[1]), "{pair:?}");

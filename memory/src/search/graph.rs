@@ -32,7 +32,7 @@ const LAYERS: usize = 16;
 const CANDIDATES: RangeInclusive<usize> = 1..=100_000;
 
 /// How many keys ahead to prefetch, because keys are scattered in main memory.
-const AHEAD: usize = 2;
+const PREFETCH_DISTANCE: usize = 2;
 
 /// The settings for building a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,9 +116,9 @@ impl GraphSettings {
 #[derive(Default)]
 struct DuplicateKeys {
     /// Rows with distinct keys, by hash of the key.
-    of_hash: HashMap<u64, Vec<u32>>,
+    rows_by_hash: HashMap<u64, Vec<u32>>,
     /// The row of each copy, and the first row with its key.
-    of: Vec<(u32, u32)>,
+    copies: Vec<(u32, u32)>,
 }
 
 impl DuplicateKeys {
@@ -128,14 +128,14 @@ impl DuplicateKeys {
         let mut hasher = DefaultHasher::new();
         // Adding 0 turns -0 into 0, which is the same number.
         key.iter().for_each(|number| (number + 0.0).to_bits().hash(&mut hasher));
-        let alike = self.of_hash.entry(hasher.finish()).or_default();
-        match alike.iter().find(|first| same(**first as usize)) {
+        let same_hash = self.rows_by_hash.entry(hasher.finish()).or_default();
+        match same_hash.iter().find(|first| same(**first as usize)) {
             Some(first) => {
-                self.of.push((row, *first));
+                self.copies.push((row, *first));
                 false
             }
             None => {
-                alike.push(row);
+                same_hash.push(row);
                 true
             }
         }
@@ -145,28 +145,28 @@ impl DuplicateKeys {
 impl GraphLists {
     fn of(graph: &Hnsw<'_, f32, UnitDistance>, rows: usize, duplicates: &DuplicateKeys) -> Self {
         // For each row and layer, the rows of its neighbours.
-        let mut of_row: Vec<Vec<Vec<u32>>> = vec![Vec::new(); rows];
+        let mut neighbour_rows: Vec<Vec<Vec<u32>>> = vec![Vec::new(); rows];
         for point in graph.get_point_indexation() {
             let mut layers = point.get_neighborhood_id();
             layers.truncate(usize::from(point.get_point_id().0) + 1);
             let rows_of = |layer: Vec<hnsw_rs::prelude::Neighbour>| {
                 layer.into_iter().map(|neighbour| neighbour.d_id as u32).collect()
             };
-            of_row[point.get_origin_id()] = layers.into_iter().map(rows_of).collect();
+            neighbour_rows[point.get_origin_id()] = layers.into_iter().map(rows_of).collect();
         }
-        for (copy, first) in &duplicates.of {
-            of_row[*copy as usize] = vec![vec![*first]];
-            match of_row[*first as usize].first_mut() {
+        for (copy, first) in &duplicates.copies {
+            neighbour_rows[*copy as usize] = vec![vec![*first]];
+            match neighbour_rows[*first as usize].first_mut() {
                 Some(neighbours) => neighbours.push(*copy),
-                None => of_row[*first as usize].push(vec![*copy]),
+                None => neighbour_rows[*first as usize].push(vec![*copy]),
             }
         }
-        let highest = of_row.iter().map(Vec::len).max().unwrap_or(0);
+        let highest = neighbour_rows.iter().map(Vec::len).max().unwrap_or(0);
         // For each layer, its rows in order, and the number of its first node.
         let mut layers: Vec<(Vec<u32>, usize)> = Vec::new();
         let mut nodes = 0;
         for layer in 0..highest {
-            let in_layer = |row: &u32| layer == 0 || of_row[*row as usize].len() > layer;
+            let in_layer = |row: &u32| layer == 0 || neighbour_rows[*row as usize].len() > layer;
             let members: Vec<u32> = (0..rows as u32).filter(in_layer).collect();
             let first = nodes;
             nodes += members.len();
@@ -180,8 +180,8 @@ impl GraphLists {
         let (mut offsets, mut neighbours, mut upper) = (vec![0], Vec::new(), Vec::new());
         for (layer, (members, _)) in layers.iter().enumerate() {
             for row in members {
-                let of_row = of_row[*row as usize].get(layer).into_iter().flatten();
-                neighbours.extend(of_row.filter_map(|row| node(layer, *row)));
+                let neighbour_rows = neighbour_rows[*row as usize].get(layer).into_iter().flatten();
+                neighbours.extend(neighbour_rows.filter_map(|row| node(layer, *row)));
                 offsets.push(neighbours.len() as u64);
                 if layer > 0 {
                     upper.extend([*row, node(layer - 1, *row).unwrap_or(*row)]);
@@ -278,7 +278,7 @@ impl Graph {
         Ok(Self { rows, edges, entry, offsets, neighbours, upper, upper_nodes, is_checked })
     }
 
-    /// Fails unless every number in the files leads to a node of the right layer. Checks the files
+    /// Fails unless every number in the files refers to a node of the right layer. Checks the files
     /// only once.
     pub(crate) fn check(&self) -> Result<(), MemoryError> {
         if !self.is_checked.load(Ordering::Acquire) {
@@ -309,8 +309,8 @@ impl Graph {
             Ok(Scored { score: dot_f32(query, key(row)?), row })
         };
         let start = score(self.descend(&score)?)?;
-        let mut seen = Bits::zeros(self.rows);
-        seen.set(start.row as usize);
+        let mut visited = Bits::zeros(self.rows);
+        visited.set(start.row as usize);
         let (mut open, mut best) = (BinaryHeap::from([start]), BinaryHeap::new());
         let (mut fresh, mut count) = (Vec::new(), count);
         if visible(start.row as usize) {
@@ -322,13 +322,13 @@ impl Graph {
             }
             fresh.clear();
             for row in self.neighbours(node.row)? {
-                if (*row as usize) < self.rows && !seen.get(*row as usize) {
-                    seen.set(*row as usize);
+                if (*row as usize) < self.rows && !visited.get(*row as usize) {
+                    visited.set(*row as usize);
                     fresh.push(*row);
                 }
             }
             for (at, row) in fresh.iter().enumerate() {
-                if let Some(later) = fresh.get(at + AHEAD) {
+                if let Some(later) = fresh.get(at + PREFETCH_DISTANCE) {
                     prefetch(key(*later)?);
                 }
                 let next = score(*row)?;

@@ -71,8 +71,8 @@ impl Hnsw {
             (0..rows).filter(|row| !hidden.has(*row)).for_each(|row| visible[group_of(row)] += 1);
             let enough = |visible: usize| visible > 0 && visible as f64 >= MIN_SHARE * rows as f64;
             let mut exact = Bits::zeros(rows);
-            let left_out = |row: &usize| hidden.has(*row) || enough(visible[group_of(*row)]);
-            (0..rows).filter(left_out).for_each(|row| exact.set(row));
+            let is_skipped = |row: &usize| hidden.has(*row) || enough(visible[group_of(*row)]);
+            (0..rows).filter(is_skipped).for_each(|row| exact.set(row));
             plan.exact[number] = Hidden::Rows(exact);
             for (source, rows) in visible.iter().enumerate().filter(|(_, rows)| enough(**rows)) {
                 let source = by_source.then_some(source as u32);

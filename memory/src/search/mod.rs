@@ -203,18 +203,20 @@ impl<'a> PreparedFilter<'a> {
                 });
             }
         }
-        let hashes = |names: &Vec<String>| names.iter().map(|name| document_hash(name)).collect();
+        let to_hashes =
+            |names: &Vec<String>| names.iter().map(|name| document_hash(name)).collect();
         let prepared = Self {
             width,
             queries: count,
             k: queries.k.min(generation.len()).max(1),
             cosines: manifest.normalised,
             hidden: hidden_rows(generation, filter)?,
-            excluded: filter.excluded_documents.iter().map(hashes).collect(),
+            excluded: filter.excluded_documents.iter().map(to_hashes).collect(),
             gates: filter.gates.as_deref(),
             sources,
         };
-        let longest = manifest.segments.iter().fold(0f32, |most, own| most.max(own.longest_key));
+        let longest =
+            manifest.segments.iter().fold(0f32, |maximum, own| maximum.max(own.longest_key));
         for (row, query) in queries.keys.chunks(width).enumerate() {
             let largest = norm(query) * f64::from(longest) * f64::from(prepared.largest_gate(row));
             if largest > MAX_SCORE {
@@ -309,9 +311,9 @@ fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidd
         let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
         MemoryError::UnknownSource { name: name.clone(), known: one_line(&known.join(", ")) }
     };
-    let place =
+    let index =
         |name: &String| known.iter().position(|known| known == name).ok_or_else(|| unknown(name));
-    let places: Vec<usize> = names.iter().map(place).collect::<Result<_, _>>()?;
+    let indices: Vec<usize> = names.iter().map(index).collect::<Result<_, _>>()?;
     // The number of searchable rows of each source.
     let mut visible = vec![0; known.len()];
     let mut all = Vec::with_capacity(parts.len());
@@ -319,7 +321,7 @@ fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidd
         let mut hidden = part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows));
         for (row, source) in part.segment.sources()?.iter().enumerate() {
             let source = *source as usize;
-            if !places.contains(&source) {
+            if !indices.contains(&source) {
                 hidden.set(row);
             } else if !hidden.get(row) {
                 visible[source] += 1;
@@ -327,7 +329,7 @@ fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidd
         }
         all.push(Hidden::Rows(hidden));
     }
-    match names.iter().zip(&places).find(|(_, place)| visible[**place] == 0) {
+    match names.iter().zip(&indices).find(|(_, index)| visible[**index] == 0) {
         Some((name, _)) => Err(unknown(name)),
         None => Ok(all),
     }

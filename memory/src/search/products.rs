@@ -55,7 +55,7 @@ pub(super) fn prefetch(vector: &[f32]) {
     "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
     "x86_64+avx2+fma"
 ))]
-pub(super) fn indices_at_least(threshold: f32, scores: &[f32], places: &mut Vec<u32>) {
+pub(super) fn indices_at_least(threshold: f32, scores: &[f32], indices: &mut Vec<u32>) {
     /// Scores that are tested without a branch; nearly all chunks contain none above the threshold.
     const CHUNK: usize = 16;
     for (chunk, scores) in scores.chunks(CHUNK).enumerate() {
@@ -69,7 +69,7 @@ pub(super) fn indices_at_least(threshold: f32, scores: &[f32], places: &mut Vec<
             found[count] = (chunk * CHUNK + at) as u32;
             count += usize::from(*score >= threshold);
         }
-        places.extend_from_slice(&found[..count]);
+        indices.extend_from_slice(&found[..count]);
     }
 }
 
@@ -78,13 +78,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_are_those_of_the_definition() {
+    fn products_equal_the_definition() {
         for width in [1, 7, 16, 17, 100, 384] {
             let a: Vec<f32> = (0..width).map(|i| (i as f32).sin()).collect();
             let b: Vec<f32> = (0..width).map(|i| (i as f32).cos()).collect();
-            let wanted: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-            assert!((dot(&a, &b) - wanted).abs() < 1e-14 * width as f64);
-            assert!((f64::from(dot_f32(&a, &b)) - wanted).abs() < 1e-6 * width as f64);
+            let expected: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            assert!((dot(&a, &b) - expected).abs() < 1e-14 * width as f64);
+            assert!((f64::from(dot_f32(&a, &b)) - expected).abs() < 1e-6 * width as f64);
         }
     }
 
@@ -94,8 +94,8 @@ mod tests {
         for threshold in [-1.0, 50.0, 100.0, 101.0] {
             let mut found = Vec::new();
             indices_at_least(threshold, &scores, &mut found);
-            let wanted = (0..300u32).filter(|at| scores[*at as usize] >= threshold);
-            assert_eq!(found, wanted.collect::<Vec<_>>());
+            let expected = (0..300u32).filter(|at| scores[*at as usize] >= threshold);
+            assert_eq!(found, expected.collect::<Vec<_>>());
         }
     }
 }

@@ -15,15 +15,15 @@ pub(super) struct TopK {
     k: usize,
     margin: f32,
     threshold: f32,
-    kept: Vec<Candidate>,
+    candidates: Vec<Candidate>,
     /// The number of candidates at which the worst are dropped.
-    most: usize,
+    limit: usize,
 }
 
 impl TopK {
     pub(super) fn new(k: usize, margin: f32) -> Self {
-        let most = (2 * k).max(64);
-        Self { k, margin, threshold: f32::NEG_INFINITY, kept: Vec::new(), most }
+        let limit = (2 * k).max(64);
+        Self { k, margin, threshold: f32::NEG_INFINITY, candidates: Vec::new(), limit }
     }
 
     /// Scores below the threshold need not be [offered](TopK::offer).
@@ -32,37 +32,37 @@ impl TopK {
     }
 
     pub(super) fn offer(&mut self, candidate: Candidate) {
-        self.kept.push(candidate);
-        if self.kept.len() > self.most {
+        self.candidates.push(candidate);
+        if self.candidates.len() > self.limit {
             self.prune();
             // Many equal scores all stay. Doubling the limit avoids sorting them again for each new
             // candidate.
-            self.most = self.most.max(2 * self.kept.len());
+            self.limit = self.limit.max(2 * self.candidates.len());
         }
     }
 
     fn prune(&mut self) {
-        if self.kept.len() < self.k {
+        if self.candidates.len() < self.k {
             return;
         }
         let by_score = |a: &Candidate, b: &Candidate| b.score.total_cmp(&a.score);
-        let (_, last, _) = self.kept.select_nth_unstable_by(self.k - 1, by_score);
+        let (_, last, _) = self.candidates.select_nth_unstable_by(self.k - 1, by_score);
         let threshold = last.score - self.margin;
         self.threshold = self.threshold.max(threshold);
-        self.kept.retain(|candidate| candidate.score >= threshold);
+        self.candidates.retain(|candidate| candidate.score >= threshold);
     }
 
     /// Adds the candidates from another part of the stream.
     pub(super) fn merge(&mut self, other: Self) {
         self.threshold = self.threshold.max(other.threshold);
-        self.kept.extend(other.kept);
+        self.candidates.extend(other.candidates);
         self.prune();
     }
 
     /// Returns the candidates, unordered.
     pub(super) fn into_candidates(mut self) -> Vec<Candidate> {
         self.prune();
-        self.kept
+        self.candidates
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_are_kept_with_their_neighbours() {
+    fn the_best_scores_and_scores_within_the_margin_stay() {
         for (k, margin) in [(1, 0.0), (10, 0.0), (10, 0.02), (100, 0.1), (5000, 0.0)] {
             let score = |row: u32| ((row * 7919) % 3001) as f32 / 3001.0;
             let (mut left, mut right) = (TopK::new(k, margin), TopK::new(k, margin));
@@ -86,10 +86,10 @@ mod tests {
             let mut scores: Vec<f32> = (0..3001).map(score).collect();
             scores.sort_by(|a, b| b.total_cmp(a));
             let last = scores.get(k - 1).map_or(f32::NEG_INFINITY, |last| last - margin);
-            let mut wanted: Vec<u32> = (0..3001).filter(|row| score(*row) >= last).collect();
+            let mut expected: Vec<u32> = (0..3001).filter(|row| score(*row) >= last).collect();
             found.sort_unstable();
-            wanted.sort_unstable();
-            assert_eq!(found, wanted, "k {k}, margin {margin}");
+            expected.sort_unstable();
+            assert_eq!(found, expected, "k {k}, margin {margin}");
         }
     }
 

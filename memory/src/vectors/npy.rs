@@ -11,21 +11,22 @@ const MAX_HEADER_BYTES: usize = 10_000;
 
 /// Reads the header. The numbers follow it in `file`.
 pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
-    let cut = |error: io::Error| format!("is not a .npy file: cannot read its header ({error})");
+    let unreadable =
+        |error: io::Error| format!("is not a .npy file: cannot read its header ({error})");
     let mut start = [0; 8];
-    file.read_exact(&mut start).map_err(cut)?;
+    file.read_exact(&mut start).map_err(unreadable)?;
     if !start.starts_with(MAGIC) {
         return Err("is not a .npy file: it does not start with \\x93NUMPY".to_owned());
     }
     let length = match start[6] {
         1 => {
             let mut length = [0; 2];
-            file.read_exact(&mut length).map_err(cut)?;
+            file.read_exact(&mut length).map_err(unreadable)?;
             usize::from(u16::from_le_bytes(length))
         }
         2 | 3 => {
             let mut length = [0; 4];
-            file.read_exact(&mut length).map_err(cut)?;
+            file.read_exact(&mut length).map_err(unreadable)?;
             u32::from_le_bytes(length) as usize
         }
         other => return Err(format!("has .npy version {other}; versions 1 to 3 are supported")),
@@ -34,7 +35,7 @@ pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
         return Err(format!("has a header of {length} bytes, more than {MAX_HEADER_BYTES}"));
     }
     let mut header = vec![0; length];
-    file.read_exact(&mut header).map_err(cut)?;
+    file.read_exact(&mut header).map_err(unreadable)?;
     let header = String::from_utf8(header).map_err(|_| "has a header that is not text")?;
     layout(&header)
 }
@@ -93,14 +94,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_of_numpy_are_read_and_others_refused_in_one_line() {
-        let of = |header: &str| layout(header).map(|layout| (layout.shape, layout.number));
+    fn numpy_headers_are_parsed_and_other_headers_give_a_one_line_error() {
+        let parse_header =
+            |header: &str| layout(header).map(|layout| (layout.shape, layout.number));
         let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n";
-        assert_eq!(of(good), Ok((vec![3, 4], NumberType::F32)));
+        assert_eq!(parse_header(good), Ok((vec![3, 4], NumberType::F32)));
         let good = r#"{"shape": (7,), "descr": ">f8", "fortran_order": False}"#;
-        assert_eq!(of(good), Ok((vec![7], NumberType::BigEndianF64)));
+        assert_eq!(parse_header(good), Ok((vec![7], NumberType::BigEndianF64)));
         let good = "{'descr': '<f2', 'fortran_order': False, 'shape': ()}";
-        assert_eq!(of(good), Ok((vec![], NumberType::F16)));
+        assert_eq!(parse_header(good), Ok((vec![], NumberType::F16)));
         for (header, part) in [
             ("", "no `descr`"),
             ("{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}", "type '<i8'"),
@@ -114,13 +116,13 @@ mod tests {
             ("{'descr': '<f4', 'fortran_order': False, 'shape': ((1, 2),)}", "tuple"),
             ("{'descr': ", "structured"),
         ] {
-            let error = of(header).unwrap_err();
+            let error = parse_header(header).unwrap_err();
             assert!(error.contains(part) && !error.contains('\n'), "{header}: {error}");
         }
     }
 
     #[test]
-    fn sizes_in_the_start_are_not_believed() {
+    fn header_sizes_are_not_trusted() {
         let start = |version: u8, rest: &[u8]| [MAGIC, &[version, 0], rest].concat();
         let read = |bytes: Vec<u8>| read_header(&mut &bytes[..]).err().unwrap_or_default();
         assert!(read(start(2, &u32::MAX.to_le_bytes())).contains("4294967295 bytes"));

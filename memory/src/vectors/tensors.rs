@@ -17,21 +17,21 @@ pub(super) fn read_header(
     bytes: Option<u64>,
     name: &str,
 ) -> Result<Layout, String> {
-    let unlike = |why: String| format!("is neither .npy nor safetensors: {why}");
-    let cut = |error: io::Error| unlike(format!("cannot read its header ({error})"));
+    let unknown_format = |why: String| format!("is neither .npy nor safetensors: {why}");
+    let unreadable = |error: io::Error| unknown_format(format!("cannot read its header ({error})"));
     let mut length = [0; 8];
-    file.read_exact(&mut length).map_err(cut)?;
+    file.read_exact(&mut length).map_err(unreadable)?;
     let length = u64::from_le_bytes(length);
     if length > MAX_HEADER_BYTES || bytes.is_some_and(|bytes| length > bytes) {
-        return Err(unlike("it has no header".to_owned()));
+        return Err(unknown_format("it has no header".to_owned()));
     }
     let mut header = Vec::new();
-    file.by_ref().take(length).read_to_end(&mut header).map_err(cut)?;
+    file.by_ref().take(length).read_to_end(&mut header).map_err(unreadable)?;
     if header.len() as u64 != length {
-        return Err(unlike("it ends within its header".to_owned()));
+        return Err(unknown_format("it ends within its header".to_owned()));
     }
     let header: Metadata =
-        serde_json::from_slice(&header).map_err(|error| unlike(error.to_string()))?;
+        serde_json::from_slice(&header).map_err(|error| unknown_format(error.to_string()))?;
     let expected = (8 + length).checked_add(header.data_len() as u64);
     if bytes.is_some() && bytes != expected {
         return Err("has another length than its header says".to_owned());

@@ -106,8 +106,8 @@ impl FrozenAsrModel {
         }
         match self {
             Self::Whisper { model, prompt, end } => {
-                let whole = |text: &Vec<u32>| [prompt.as_slice(), text].concat();
-                let read: Vec<Vec<u32>> = texts.iter().map(whole).collect();
+                let with_prompt = |text: &Vec<u32>| [prompt.as_slice(), text].concat();
+                let read: Vec<Vec<u32>> = texts.iter().map(with_prompt).collect();
                 let logits = model.decode(&PackedTokens::new(&read), audio, mode)?;
                 let (mut targets, mut own) = (Vec::new(), Vec::new());
                 for text in texts {

@@ -21,7 +21,7 @@ pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Resu
         *end += length;
         Some(*end)
     }));
-    let (mut own, mut given, mut spans, mut powers) =
+    let (mut own, mut target_states, mut spans, mut powers) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut rows = 0;
     for (clip, target) in targets {
@@ -32,12 +32,13 @@ pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Resu
             return Err(ModelError::BadInput(reason));
         }
         own.push(audio.states.narrow(0, starts[*clip], length)?);
-        given.push((*target).clone());
+        target_states.push((*target).clone());
         spans.push(Span { start: rows, length });
         rows += length;
         powers.push(target.sqr()?.mean_all()?);
     }
-    let errors = (Tensor::cat(&own, 0)? - Tensor::cat(&given, 0)?)?.sqr()?.mean_keepdim(1)?;
+    let errors =
+        (Tensor::cat(&own, 0)? - Tensor::cat(&target_states, 0)?)?.sqr()?.mean_keepdim(1)?;
     let errors = span_mean(&errors, Arc::from(spans))?.squeeze(1)?;
     Ok((errors / Tensor::stack(&powers, 0)?)?)
 }
@@ -54,9 +55,9 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_those_of_central_differences() -> Result<()> {
-        let given: [(Vec<f64>, &[usize]); 1] = [(numbers(14, 0.7), &[7, 2])];
-        check_gradients(&given, |t| {
+    fn gradients_equal_central_differences() -> Result<()> {
+        let inputs: [(Vec<f64>, &[usize]); 1] = [(numbers(14, 0.7), &[7, 2])];
+        check_gradients(&inputs, |t| {
             let target = |rows: usize, step| {
                 let numbers = numbers(2 * rows as u32, step);
                 Tensor::from_vec(numbers, (rows, 2), &Device::Cpu)?.to_dtype(t[0].dtype())
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_distance_is_relative_and_of_the_right_rows() -> Result<()> {
+    fn the_distance_is_relative_and_uses_the_rows_of_its_clip() -> Result<()> {
         let states = Tensor::new(&[[9f32, 9.0], [2.0, 0.0], [0.0, 2.0]], &Device::Cpu)?;
         let audio = AudioStates { states, lengths: vec![1, 2] };
         let target = Tensor::new(&[[1f32, 0.0], [0.0, 1.0]], &Device::Cpu)?;

@@ -66,7 +66,7 @@ fn conformer(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
 }
 
 type Make = fn(&ParameterBuilder) -> Result<FrozenAsrModel>;
-const RECOGNISERS: [Make; 2] = [whisper, conformer];
+const ASR_MODELS: [Make; 2] = [whisper, conformer];
 
 fn build(make: Make, config: &AvformerConfig, dtype: DType) -> Result<(Avformer, Parameters)> {
     let frozen = vec![ParameterGroup { pattern: "recogniser.**".into(), rate: 0.0 }];
@@ -91,8 +91,8 @@ fn random() -> AvformerConfig {
 }
 
 #[test]
-fn gradients_pass_through_frozen_recognisers_to_the_projection() -> Result<()> {
-    for make in RECOGNISERS {
+fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
+    for make in ASR_MODELS {
         for position in [TokenPosition::Before, TokenPosition::After] {
             let mut config = random();
             config.projection.position = position;
@@ -122,8 +122,8 @@ fn gradients_pass_through_frozen_recognisers_to_the_projection() -> Result<()> {
 /// All added parameters have a gradient from the first step on; the up-projections are set to
 /// non-zero values for this. No parameter of the ASR model has a gradient.
 #[test]
-fn only_what_is_added_is_trained() -> Result<()> {
-    for make in RECOGNISERS {
+fn only_added_parameters_are_trained() -> Result<()> {
+    for make in ASR_MODELS {
         let (model, parameters) = build(make, &random(), DType::F32)?;
         let added = |name: &str| name.starts_with("adapters") || name.starts_with("projection");
         assert!(parameters.iter().all(|p| p.is_trainable() == added(p.name())));
@@ -154,8 +154,8 @@ fn only_what_is_added_is_trained() -> Result<()> {
 }
 
 #[test]
-fn without_images_and_training_it_is_the_asr_model_bit_for_bit() -> Result<()> {
-    for make in RECOGNISERS {
+fn without_images_and_training_it_equals_the_asr_model_bit_for_bit() -> Result<()> {
+    for make in ASR_MODELS {
         let (model, _) = build(make, &AvformerConfig::default(), DType::F32)?;
         let mode = Mode::inference();
         let encode = |visual: Option<(Vec<f64>, [usize; 2])>| -> Result<Vec<Vec<f32>>> {
@@ -198,7 +198,7 @@ fn without_images_and_training_it_is_the_asr_model_bit_for_bit() -> Result<()> {
 }
 
 #[test]
-fn a_conformer_reads_the_moments_of_the_sound_alone() -> Result<()> {
+fn a_conformer_returns_only_audio_states() -> Result<()> {
     for (make, extra) in [(whisper as Make, 3), (conformer, 0)] {
         let (model, _) = build(make, &random(), DType::F32)?;
         let clips = embedded(&model, DType::F32)?;
@@ -213,7 +213,7 @@ fn a_conformer_reads_the_moments_of_the_sound_alone() -> Result<()> {
 }
 
 #[test]
-fn what_does_not_fit_is_told() -> Result<()> {
+fn mismatched_inputs_are_errors() -> Result<()> {
     let (model, _) = build(whisper, &AvformerConfig::default(), DType::F32)?;
     let encode = |shape, counts: &[usize]| {
         let embeddings = tensor(shape, 0.9, DType::F32)?;

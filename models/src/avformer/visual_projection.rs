@@ -96,11 +96,11 @@ impl VisualProjection {
     /// Joins the visual tokens of each clip with its audio tokens.
     pub(super) fn join(&self, audio: &AudioStates, visual: &VisualTokens<'_>) -> Result<Joined> {
         let (clips, counts) = (audio.lengths.len(), visual.counts);
-        let (found, wanted) = (visual.embeddings.dims(), counts.iter().sum::<usize>());
+        let (found, expected) = (visual.embeddings.dims(), counts.iter().sum::<usize>());
         let width = self.linear.weight.dim(1)?;
-        if counts.len() != clips || found != [wanted, width] {
+        if counts.len() != clips || found != [expected, width] {
             return Err(ModelError::BadInput(format!(
-                "image embeddings {found:?} for {wanted} images of {} clips; there are {clips} \
+                "image embeddings {found:?} for {expected} images of {} clips; there are {clips} \
                  clips, and this projection takes embeddings of {width}",
                 counts.len()
             )));

@@ -196,11 +196,11 @@ impl ClipConfig {
     pub fn read(path: &Path) -> Result<Self> {
         // If an older file has these fields, the reference uses them instead of the newer fields.
         #[derive(Deserialize)]
-        struct Older {
+        struct OlderConfig {
             text_config_dict: Option<ClipTextConfig>,
             vision_config_dict: Option<ClipVisionConfig>,
         }
-        let older: Older = read_published(path, "clip")?;
+        let older: OlderConfig = read_published(path, "clip")?;
         let mut config: Self = read_published(path, "clip")?;
         config.text_config = older.text_config_dict.unwrap_or(config.text_config);
         config.vision_config = older.vision_config_dict.unwrap_or(config.vision_config);

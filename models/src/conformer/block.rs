@@ -88,9 +88,9 @@ fn linear_layer(
     if bias {
         return Linear::new(d_in, d_out, std, builder);
     }
-    let map = Linear::without_bias(d_in, d_out, std, builder)?;
-    let bias = Tensor::zeros(d_out, map.weight.dtype(), map.weight.device())?;
-    Ok(Linear { bias: Some(bias), ..map })
+    let linear = Linear::without_bias(d_in, d_out, std, builder)?;
+    let bias = Tensor::zeros(d_out, linear.weight.dtype(), linear.weight.device())?;
+    Ok(Linear { bias: Some(bias), ..linear })
 }
 
 #[derive(Debug, Clone)]
@@ -120,8 +120,8 @@ impl FeedForward {
     ) -> Result<Value> {
         let normed = chain.norm(x, self.norm.as_norm());
         let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
-        let fed = chain.feed_forward(normed, up, down, config.hidden_act);
-        Ok(chain.scaled_residual(x, (HALF, fed), mode.dropout(config.dropout)))
+        let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);
+        Ok(chain.scaled_residual(x, (HALF, ffn_output), mode.dropout(config.dropout)))
     }
 }
 
@@ -169,13 +169,13 @@ impl RelativeAttention {
         let (num_heads, segments) = (config.num_attention_heads, clips.segments.clone());
         let scale = 1.0 / ((config.hidden_size / num_heads) as f32).sqrt();
         let (weight, bias) = self.query.with_bias()?;
-        let of_content = (bias + self.content_bias.flatten_all()?)?;
-        let of_distance = (bias + self.distance_bias.flatten_all()?)?;
+        let content_query_bias = (bias + self.content_bias.flatten_all()?)?;
+        let position_query_bias = (bias + self.distance_bias.flatten_all()?)?;
         let qkv = stacked_linear(
             normed,
-            &[(weight, Some(&of_content)), self.key.as_part(), self.value.as_part()],
+            &[(weight, Some(&content_query_bias)), self.key.as_part(), self.value.as_part()],
         )?;
-        let queries = linear(normed, weight, Some(&of_distance))?;
+        let queries = linear(normed, weight, Some(&position_query_bias))?;
         let distances = linear(&clips.positions.table, &self.relative_key, None)?;
         let options = Disentangled {
             num_heads,
@@ -258,7 +258,7 @@ impl ConvolutionModule {
         lengths: &[usize],
         config: &ConformerConfig,
     ) -> Result<Value> {
-        let pointwise = |map: &Linear| Ok::<_, crate::ModelError>(map.weight.squeeze(2)?);
+        let pointwise = |layer: &Linear| Ok::<_, crate::ModelError>(layer.weight.squeeze(2)?);
         let weight = pointwise(&self.into_gate)?;
         let x = chain.stacked_linear(x, &[(&weight, self.into_gate.bias.as_ref())]);
         let x = chain.glu(x);

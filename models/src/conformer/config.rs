@@ -117,7 +117,7 @@ impl ConformerConfig {
             conv_kernel_size: 15,
             subsampling_conv_channels: 32,
             initializer_range: 0.05,
-            ..Self::of_the_paper()
+            ..Self::paper()
         }
     }
 
@@ -131,7 +131,7 @@ impl ConformerConfig {
             intermediate_size: 2048,
             conv_kernel_size: 31,
             subsampling_conv_channels: 512,
-            ..Self::of_the_paper()
+            ..Self::paper()
         }
     }
 
@@ -145,11 +145,11 @@ impl ConformerConfig {
             intermediate_size: 4096,
             conv_kernel_size: 5,
             subsampling_conv_channels: 512,
-            ..Self::of_the_paper()
+            ..Self::paper()
         }
     }
 
-    fn of_the_paper() -> Self {
+    fn paper() -> Self {
         Self {
             subsampling_factor: 4,
             scale_input: false,

@@ -26,8 +26,8 @@ impl Positions {
         width: usize,
         (dtype, device): (DType, &Device),
     ) -> Result<Self> {
-        let farthest = longest.saturating_sub(1) as i64;
-        let count = 2 * farthest as usize + 1;
+        let max_distance = longest.saturating_sub(1) as i64;
+        let count = 2 * max_distance as usize + 1;
         let row = |distance: i64| {
             (0..width).map(move |channel| {
                 let frequency = BASE.powf(-((channel / 2 * 2) as f64) / width as f64);
@@ -35,7 +35,7 @@ impl Positions {
                 if channel.is_multiple_of(2) { angle.sin() } else { angle.cos() }
             })
         };
-        let values: Vec<f64> = (-farthest..=farthest).flat_map(row).collect();
+        let values: Vec<f64> = (-max_distance..=max_distance).flat_map(row).collect();
         let table = Tensor::from_vec(values, (count, width), device)?.to_dtype(dtype)?;
         Ok(Self { table, rows: (0..count as u32).collect() })
     }

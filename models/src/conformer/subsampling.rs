@@ -34,12 +34,16 @@ enum Layer {
 impl Subsampler {
     pub(super) fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (windows, channels) = (config.subsampling_windows(), config.subsampling_conv_channels);
-        let places = windows.size[0] * windows.size[1];
+        let kernel_positions = windows.size[0] * windows.size[1];
         // He initialisation, because ReLU follows.
         let std = |inputs: usize| (2.0 / inputs as f64).sqrt();
         let layers = builder.pp("layers");
-        let first =
-            Convolution::over_time_and_width((1, channels), windows, std(places), &layers.pp(0))?;
+        let first = Convolution::over_time_and_width(
+            (1, channels),
+            windows,
+            std(kernel_positions),
+            &layers.pp(0),
+        )?;
         let (mut rest, mut at) = (Vec::new(), 2);
         for _ in 1..config.subsampling_layers() {
             let own = layers.pp(at);
@@ -47,12 +51,12 @@ impl Subsampler {
                 Subsampling::Full => Layer::Full(Convolution::over_time_and_width(
                     (channels, channels),
                     windows,
-                    std(channels * places),
+                    std(channels * kernel_positions),
                     &own,
                 )?),
                 Subsampling::Depthwise => {
                     let shape = [channels, 1, windows.size[0], windows.size[1]];
-                    let weight = own.get("weight", &shape, Init::Normal(std(places)))?;
+                    let weight = own.get("weight", &shape, Init::Normal(std(kernel_positions)))?;
                     at += 1;
                     Layer::Depthwise {
                         weight,
@@ -87,7 +91,7 @@ impl Subsampler {
         let (x, lengths) = self.first.forward(&frames.unsqueeze(2)?, lengths)?;
         let (mut x, mut lengths) = (activation(&x, Activation::Relu)?, lengths);
         for layer in &self.rest {
-            let (made, shorter) = match layer {
+            let (output, shorter) = match layer {
                 Layer::Full(convolution) => convolution.forward(&x, &lengths)?,
                 Layer::Depthwise { weight, bias, windows, pointwise } => {
                     let weight = weight.flatten_from(1)?;
@@ -97,7 +101,7 @@ impl Subsampler {
                     pointwise.forward(&x, &shorter)?
                 }
             };
-            (x, lengths) = (activation(&made, Activation::Relu)?, shorter);
+            (x, lengths) = (activation(&output, Activation::Relu)?, shorter);
         }
         // The published linear layer expects the columns channel by channel.
         let x = x.transpose(1, 2)?.contiguous()?.flatten_from(1)?;

@@ -74,7 +74,7 @@ impl File {
         // SAFETY: as with every weights file, nobody may change the file while it is read. Reads
         // are checked against its length, and every bit pattern is valid for the types.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let mut cursor = Cursor { bytes: &map, place: 0 };
+        let mut cursor = Cursor { bytes: &map, position: 0 };
         let (spec, variables) = cursor.variables().map_err(|reason| bad(path, reason))?;
         Ok(Self { path: path.to_path_buf(), map, spec, variables })
     }
@@ -162,7 +162,7 @@ fn bad(path: &Path, reason: String) -> ModelError {
 /// A read position in the file. Errors are reasons.
 struct Cursor<'a> {
     bytes: &'a [u8],
-    place: usize,
+    position: usize,
 }
 
 impl<'a> Cursor<'a> {
@@ -182,8 +182,8 @@ impl<'a> Cursor<'a> {
         }
         // A name, a rank, a type and a length take at least 10 bytes. This bounds the number of
         // variables by the file size.
-        let most = (self.bytes.len() - self.place) / 10;
-        let mut variables = HashMap::with_capacity(count.min(most));
+        let max_count = (self.bytes.len() - self.position) / 10;
+        let mut variables = HashMap::with_capacity(count.min(max_count));
         for _ in 0..count {
             let name = self.string()?;
             let rank = usize::from(self.u8()?);
@@ -203,7 +203,7 @@ impl<'a> Cursor<'a> {
                 let reason = format!("variable `{name}` of shape {dims:?} has {length} bytes");
                 return Err(reason);
             }
-            let start = self.place;
+            let start = self.position;
             self.take(length)?;
             let variable = Variable { dims, kind, bytes: start..start + length };
             if variables.insert(name.clone(), variable).is_some() {
@@ -219,19 +219,19 @@ impl<'a> Cursor<'a> {
             };
             variables.insert(alias, variable);
         }
-        match self.bytes.len() - self.place {
+        match self.bytes.len() - self.position {
             0 => Ok((spec, variables)),
             rest => Err(format!("{rest} bytes after the end")),
         }
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
-        let end = self.place.checked_add(count).filter(|end| *end <= self.bytes.len());
+        let end = self.position.checked_add(count).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {
             return Err(format!("is truncated: it ends after {} bytes", self.bytes.len()));
         };
-        let taken = &self.bytes[self.place..end];
-        self.place = end;
+        let taken = &self.bytes[self.position..end];
+        self.position = end;
         Ok(taken)
     }
 

@@ -157,7 +157,7 @@ impl DebertaConfig {
         if let Some(size) =
             self.attention_head_size.filter(|size| size.checked_mul(heads) != Some(width))
         {
-            let reason = format!("{size}: {heads} such heads do not make hidden_size {width}");
+            let reason = format!("{size} times {heads} heads is not hidden_size {width}");
             return bad("attention_head_size", reason);
         }
         if self.conv_kernel_size > 0 {
@@ -172,13 +172,15 @@ impl DebertaConfig {
             if self.pos_att_type.count() == 0 {
                 return bad("pos_att_type", "relative_attention needs c2p, p2c or both".into());
             }
-            let (buckets, farthest) = (self.position_buckets, self.farthest());
-            if !(1..=MAX_RELATIVE_POSITIONS).contains(&farthest) {
-                let reason = format!("{farthest} is not between 1 and {MAX_RELATIVE_POSITIONS}");
+            let (buckets, max_distance) = (self.position_buckets, self.max_distance());
+            if !(1..=MAX_RELATIVE_POSITIONS).contains(&max_distance) {
+                let reason =
+                    format!("{max_distance} is not between 1 and {MAX_RELATIVE_POSITIONS}");
                 return bad("max_relative_positions", reason);
             }
-            if buckets == 1 || (buckets > 1 && buckets / 2 + 1 >= farthest) {
-                let reason = format!("{buckets} buckets do not fit {farthest} relative positions");
+            if buckets == 1 || (buckets > 1 && buckets / 2 + 1 >= max_distance) {
+                let reason =
+                    format!("{buckets} buckets do not fit {max_distance} relative positions");
                 return bad("position_buckets", reason);
             }
         }
@@ -197,7 +199,7 @@ impl DebertaConfig {
     }
 
     /// The largest relative distance; larger distances share its embedding.
-    fn farthest(&self) -> i64 {
+    fn max_distance(&self) -> i64 {
         match self.max_relative_positions {
             places if places > 0 => places,
             _ => self.max_position_embeddings as i64,
@@ -206,14 +208,14 @@ impl DebertaConfig {
 
     /// Half the rows of the relative embeddings.
     pub(super) fn relative_span(&self) -> i64 {
-        if self.position_buckets > 0 { self.position_buckets } else { self.farthest() }
+        if self.position_buckets > 0 { self.position_buckets } else { self.max_distance() }
     }
 
     /// Returns the row of the relative embeddings for a distance (query position minus key
     /// position).
     pub(super) fn relative_row(&self, distance: i64) -> u32 {
         let bucket = match self.position_buckets {
-            buckets if buckets > 0 => log_bucket(distance, buckets, self.farthest()),
+            buckets if buckets > 0 => log_bucket(distance, buckets, self.max_distance()),
             _ => distance,
         };
         let span = self.relative_span();
@@ -228,12 +230,12 @@ impl DebertaConfig {
 
 /// Returns the bucket of a distance: the distance itself up to half the buckets, logarithmic beyond
 /// (`make_log_bucket_position`, in f32 like the reference).
-fn log_bucket(distance: i64, buckets: i64, farthest: i64) -> i64 {
+fn log_bucket(distance: i64, buckets: i64, max_distance: i64) -> i64 {
     let middle = buckets / 2;
     if distance.abs() <= middle {
         return distance;
     }
-    let last = ((farthest - 1) as f64 / middle as f64) as f32;
+    let last = ((max_distance - 1) as f64 / middle as f64) as f32;
     let ratio = (distance.abs() as f32 / middle as f32).ln() / last.ln();
     let steps = (ratio * (middle - 1) as f32).ceil() as i64;
     distance.signum() * (steps + middle)
@@ -245,7 +247,7 @@ mod tests {
 
     /// Expected buckets: `tests/reference/text_encoders.py`.
     #[test]
-    fn buckets_equal_those_of_the_published_models() {
+    fn buckets_equal_the_published_models() {
         let text = include_str!("../../tests/fixtures/deberta_buckets.json");
         let expected: Vec<i64> = serde_json::from_str(text).unwrap();
         for (distance, expected) in (0..).zip(expected) {

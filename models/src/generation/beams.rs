@@ -83,23 +83,23 @@ impl<'a> Beams<'a> {
 
         let length = self.running.first().map_or(0, |beam| beam.tokens.len()) + 1;
         let is_last = length >= self.options.max_new_tokens;
-        let mut going_on = Vec::with_capacity(width);
+        let mut continuing = Vec::with_capacity(width);
         for (rank, (boosted, parent, candidate)) in best.into_iter().enumerate() {
             let ends = candidate.token == self.options.eos_token_id;
             if (ends || is_last) && rank < width {
                 let beam = self.running[parent].extended(candidate);
                 self.finished.push((self.answer(&beam, ends), beam.boost));
-            } else if !ends && !is_last && going_on.len() < width {
-                going_on.push((boosted, parent, candidate));
+            } else if !ends && !is_last && continuing.len() < width {
+                continuing.push((boosted, parent, candidate));
             }
         }
         let score = |finished: &_| boosted_score(self.options, finished, length);
         self.finished.sort_by(|a, b| score(b).total_cmp(&score(a)));
         self.finished.truncate(width);
-        if self.is_decided(going_on.first().map(|(boosted, ..)| *boosted), length) {
-            going_on.clear();
+        if self.is_decided(continuing.first().map(|(boosted, ..)| *boosted), length) {
+            continuing.clear();
         }
-        self.replace_running(going_on)
+        self.replace_running(continuing)
     }
 
     /// Returns the best hypothesis.
@@ -126,11 +126,11 @@ impl<'a> Beams<'a> {
             free[self.running[*parent].slot] = false;
         }
         let mut free = (0..free.len()).filter(|slot| free[*slot]);
-        let (mut kept, mut copies) = (vec![false; self.running.len()], Vec::new());
+        let (mut slot_is_kept, mut copies) = (vec![false; self.running.len()], Vec::new());
         let mut next = Vec::with_capacity(chosen.len());
         for (_, parent, candidate) in chosen {
             let mut beam = self.running[parent].extended(candidate);
-            if std::mem::replace(&mut kept[parent], true) {
+            if std::mem::replace(&mut slot_is_kept[parent], true) {
                 let Some(slot) = free.next() else { continue };
                 copies.push((beam.slot, slot));
                 beam.slot = slot;

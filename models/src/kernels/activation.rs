@@ -53,9 +53,9 @@ impl Activation {
             }
             Self::GeluTanh => {
                 let t = tanh(TANH_SCALE * (TANH_CUBIC * x * x).mul_add(x, x));
-                let slope = TANH_SCALE * (3.0 * TANH_CUBIC * x).mul_add(x, 1.0);
+                let derivative = TANH_SCALE * (3.0 * TANH_CUBIC * x).mul_add(x, 1.0);
                 let half = 0.5 * (1.0 + t);
-                (x * half, (0.5 * x * (1.0 - t * t)).mul_add(slope, half))
+                (x * half, (0.5 * x * (1.0 - t * t)).mul_add(derivative, half))
             }
             Self::QuickGelu => {
                 let scaled = QUICK_SCALE * x;
@@ -123,20 +123,20 @@ impl Kernel for ActivationKernel {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let (x, bias, width) = split(inputs)?;
         let mut dx = vec![0.0; x.len()];
         let blocks = dx.par_chunks_mut(ROWS * width).zip(x.par_chunks(ROWS * width));
         blocks.zip(gradient.par_chunks(ROWS * width)).for_each(|((dx, x), dy)| {
-            slopes(self.0, x, bias, width, dy, dx);
+            input_gradient(self.0, x, bias, width, dy, dx);
         });
-        if let Some(Some(db)) = wanted.get_mut(1) {
+        if let Some(Some(db)) = input_gradients.get_mut(1) {
             add_column_sums(&dx, width, width, db.as_sum());
         }
-        match &mut wanted[0] {
-            Some(wanted) if wanted.state == BufferState::Zeros => wanted.data = dx,
-            Some(wanted) => add(&dx, wanted.as_sum()),
+        match &mut input_gradients[0] {
+            Some(buffer) if buffer.state == BufferState::Zeros => buffer.data = dx,
+            Some(buffer) => add(&dx, buffer.as_sum()),
             None => {}
         }
         Ok(())
@@ -178,7 +178,7 @@ vectorised! {
         }
     }
 
-    fn slopes(
+    fn input_gradient(
         f: Activation,
         x: &[f32],
         bias: Option<&[f32]>,
@@ -194,7 +194,7 @@ vectorised! {
     }
 
     /// Computes `g = f(h)` and `dh = dg * f'(h)` in one pass. `dh` replaces `dg`.
-    pub(crate) fn values_and_slopes(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
+    pub(crate) fn values_and_derivatives(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
         match f {
             Activation::Gelu => pairs(Activation::Gelu, h, g, dg),
             f => pairs(f, h, g, dg),
@@ -213,9 +213,9 @@ vectorised! {
 #[inline(always)]
 fn pairs(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
     for ((h, g), dg) in h.iter().zip(g).zip(dg) {
-        let (value, slope) = f.at(*h);
+        let (value, derivative) = f.at(*h);
         *g = value;
-        *dg *= slope;
+        *dg *= derivative;
     }
 }
 

@@ -135,8 +135,8 @@ impl AttentionKernel {
         } else {
             query_rows
         };
-        let whole = self.separate || columns == 3 * width;
-        if width == 0 || heads == 0 || width % heads != 0 || !whole {
+        let matches_width = self.separate || columns == 3 * width;
+        if width == 0 || heads == 0 || width % heads != 0 || !matches_width {
             candle_core::bail!("attention: {heads} heads do not divide input {:?}", dims[0]);
         }
         self.options.segments.check(query_rows, key_rows)?;
@@ -180,8 +180,8 @@ impl AttentionKernel {
     fn heads(&self, sizes: &Sizes) -> Vec<Vec<Head>> {
         let size = sizes.width / self.options.num_heads;
         let mut scores = 0;
-        let mut of_segment = |(query, key): (Span, Span)| {
-            let of_head = |h: usize| {
+        let mut segment_heads = |(query, key): (Span, Span)| {
+            let to_head = |h: usize| {
                 let scores = scores + h * query.length * key.length;
                 let bias = match sizes.shared_bias {
                     Some([l_q, l_k]) => (h * l_q * l_k, l_k),
@@ -189,11 +189,11 @@ impl AttentionKernel {
                 };
                 Head { query, key, column: h * size, size, bias, scores }
             };
-            let heads = (0..self.options.num_heads).map(of_head).collect();
+            let heads = (0..self.options.num_heads).map(to_head).collect();
             scores += self.options.num_heads * query.length * key.length;
             heads
         };
-        self.options.segments.iter().map(&mut of_segment).collect()
+        self.options.segments.iter().map(&mut segment_heads).collect()
     }
 }
 
@@ -213,9 +213,9 @@ impl Kernel for AttentionKernel {
             .into_par_iter()
             .zip(&heads)
             .map(|(run, heads)| {
-                let made: Vec<_> = heads.par_iter().map(|head| s.head_forward(*head)).collect();
+                let results: Vec<_> = heads.par_iter().map(|head| s.head_forward(*head)).collect();
                 let mut log_sums = Vec::new();
-                for (head, (values, sums)) in heads.iter().zip(made) {
+                for (head, (values, sums)) in heads.iter().zip(results) {
                     add_head(&values, *head, width, 0, run);
                     log_sums.extend(sums);
                 }
@@ -231,20 +231,20 @@ impl Kernel for AttentionKernel {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let sizes = self.check(&dims)?;
         let (s, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
         let at_bias = inputs.len() - 1;
-        let wants_bias = s.bias.is_some() && wanted[at_bias].is_some();
-        let made: Vec<Vec<HeadGradients>> = heads
+        let needs_bias_gradient = s.bias.is_some() && input_gradients[at_bias].is_some();
+        let results: Vec<Vec<HeadGradients>> = heads
             .par_iter()
             .zip(&self.log_sums)
             .map(|(heads, log_sums)| {
                 let sums = |h: usize, head: &Head| &log_sums[h * head.query.length..];
                 let one = |(h, head): (usize, &Head)| {
-                    s.head_backward(*head, sums(h, head), output, gradient, wants_bias)
+                    s.head_backward(*head, sums(h, head), output, gradient, needs_bias_gradient)
                 };
                 heads.par_iter().enumerate().map(one).collect()
             })
@@ -252,19 +252,19 @@ impl Kernel for AttentionKernel {
         let segments = &self.options.segments;
         for part in 0..3 {
             let input = if self.separate { part } else { 0 };
-            let Some(wanted) = &mut wanted[input] else { continue };
+            let Some(buffer) = &mut input_gradients[input] else { continue };
             let column = if self.separate { 0 } else { part * s.width };
             let spans = if part == 0 { segments.queries() } else { segments.keys() };
-            let runs = split_runs(wanted.as_sum(), s.stride, spans);
-            runs.into_par_iter().zip(&heads).zip(&made).for_each(|((run, heads), made)| {
-                for (head, d) in heads.iter().zip(made) {
+            let runs = split_runs(buffer.as_sum(), s.stride, spans);
+            runs.into_par_iter().zip(&heads).zip(&results).for_each(|((run, heads), results)| {
+                for (head, d) in heads.iter().zip(results) {
                     add_head([&d.q, &d.k, &d.v][part], *head, s.stride, column, run);
                 }
             });
         }
-        if let (true, Some(bias)) = (wants_bias, &mut wanted[at_bias]) {
+        if let (true, Some(bias)) = (needs_bias_gradient, &mut input_gradients[at_bias]) {
             let sums = bias.as_sum();
-            for (head, d) in heads.iter().flatten().zip(made.iter().flatten()) {
+            for (head, d) in heads.iter().flatten().zip(results.iter().flatten()) {
                 for (row, values) in d.bias.chunks(head.key.length.max(1)).enumerate() {
                     let start = head.bias.0 + row * head.bias.1;
                     add(values, &mut sums[start..start + values.len()]);

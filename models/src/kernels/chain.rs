@@ -30,10 +30,10 @@ pub struct Chain {
 
 /// A value within a chain: an input or a kernel's output.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Value(Place);
+pub struct Value(Source);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Place {
+enum Source {
     Input(usize),
     Step(usize),
 }
@@ -47,7 +47,7 @@ impl Chain {
     /// Registers an outside tensor. Registering a tensor again returns the same input.
     pub fn input(&mut self, tensor: &Tensor) -> Value {
         let known = self.inputs.iter().position(|input| input.id() == tensor.id());
-        Value(Place::Input(known.unwrap_or_else(|| {
+        Value(Source::Input(known.unwrap_or_else(|| {
             self.inputs.push(tensor.clone());
             self.inputs.len() - 1
         })))
@@ -186,7 +186,7 @@ impl Chain {
     /// # Errors
     /// Errors of its kernels. Also an unused value, or a kernel that uses one value twice.
     pub fn finish(self) -> candle_core::Result<Tensor> {
-        let used = |i| self.steps.list.iter().any(|step| step.from.contains(&Place::Step(i)));
+        let used = |i| self.steps.list.iter().any(|step| step.from.contains(&Source::Step(i)));
         if let Some(unused) = (0..self.steps.list.len().saturating_sub(1)).find(|i| !used(*i)) {
             candle_core::bail!("chain: the output of kernel {unused} is not used");
         }
@@ -196,7 +196,7 @@ impl Chain {
             }
         }
         if self.inputs.iter().all(|input| !input.track_op()) {
-            return self.run_apart();
+            return self.run_without_graph();
         }
         let inputs: Vec<&Tensor> = self.inputs.iter().collect();
         apply(self.steps, &inputs)
@@ -204,17 +204,17 @@ impl Chain {
 
     /// Runs the kernels without gradients. Each kernel is dropped after it runs, and each output
     /// after its last use.
-    fn run_apart(self) -> candle_core::Result<Tensor> {
+    fn run_without_graph(self) -> candle_core::Result<Tensor> {
         let list = self.steps.list;
         let last_use =
-            |place: Place| list.iter().rposition(|step| step.from.contains(&place)).unwrap_or(0);
-        let last_uses: Vec<usize> = (0..list.len()).map(|j| last_use(Place::Step(j))).collect();
+            |source: Source| list.iter().rposition(|step| step.from.contains(&source)).unwrap_or(0);
+        let last_uses: Vec<usize> = (0..list.len()).map(|j| last_use(Source::Step(j))).collect();
         let mut outputs: Vec<Option<Tensor>> = Vec::with_capacity(list.len());
         for (i, mut step) in list.into_iter().enumerate() {
-            let find = |place: &Place| match *place {
-                Place::Input(k) => Some(self.inputs[k].clone()),
-                Place::Step(j) if last_uses[j] == i => outputs[j].take(),
-                Place::Step(j) => outputs[j].clone(),
+            let find = |source: &Source| match *source {
+                Source::Input(k) => Some(self.inputs[k].clone()),
+                Source::Step(j) if last_uses[j] == i => outputs[j].take(),
+                Source::Step(j) => outputs[j].clone(),
             };
             let Some(from) = step.from.iter().map(find).collect::<Option<Vec<Tensor>>>() else {
                 candle_core::bail!("chain: {} uses a dropped value", step.kernel.name());
@@ -232,7 +232,7 @@ impl Chain {
         let from = from.into_iter().map(|value| value.0).collect();
         let kernel = Box::new(kernel);
         self.steps.list.push(Step { kernel, from, output: Vec::new(), dims: Vec::new() });
-        Value(Place::Step(self.steps.list.len() - 1))
+        Value(Source::Step(self.steps.list.len() - 1))
     }
 }
 
@@ -244,17 +244,17 @@ struct Steps {
 /// A kernel, the sources of its inputs, and its output.
 struct Step {
     kernel: Box<dyn Kernel>,
-    from: Vec<Place>,
+    from: Vec<Source>,
     /// Empty for the last step: its output belongs to the chain.
     output: Vec<f32>,
     dims: Vec<usize>,
 }
 
 /// Returns the inputs of a step.
-fn gather<'a>(from: &[Place], inputs: &[Input<'a>], done: &'a [Step]) -> Vec<Input<'a>> {
-    let find = |place: &Place| match *place {
-        Place::Input(i) => inputs[i],
-        Place::Step(j) => Input { data: &done[j].output, dims: &done[j].dims },
+fn gather<'a>(from: &[Source], inputs: &[Input<'a>], done: &'a [Step]) -> Vec<Input<'a>> {
+    let find = |source: &Source| match *source {
+        Source::Input(i) => inputs[i],
+        Source::Step(j) => Input { data: &done[j].output, dims: &done[j].dims },
     };
     from.iter().map(find).collect()
 }
@@ -282,7 +282,7 @@ impl Kernel for Steps {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let last = self.list.len() - 1;
         let mut gradients: Vec<Option<Gradient>> = self.list.iter().map(|_| None).collect();
@@ -294,24 +294,25 @@ impl Kernel for Steps {
                 // The result does not depend on this step.
                 None => continue,
             };
-            let mut of_inputs: Vec<Option<Gradient>> = step
+            let mut step_gradients: Vec<Option<Gradient>> = step
                 .from
                 .iter()
-                .map(|place| match *place {
-                    Place::Input(k) => wanted[k].take(),
-                    Place::Step(j) => Some(gradients[j].take().unwrap_or_else(|| Gradient {
+                .map(|source| match *source {
+                    Source::Input(k) => input_gradients[k].take(),
+                    Source::Step(j) => Some(gradients[j].take().unwrap_or_else(|| Gradient {
                         data: vec![0.0; self.list[j].output.len()],
                         state: BufferState::Zeros,
                     })),
                 })
                 .collect();
             let data = gather(&step.from, inputs, &self.list);
-            step.kernel.backward(&data, output, gradient, &mut of_inputs)?;
-            for (place, made) in step.from.iter().zip(of_inputs) {
-                let made = made.map(|made| Gradient { state: BufferState::Sum, ..made });
-                match *place {
-                    Place::Input(k) => wanted[k] = made,
-                    Place::Step(j) => gradients[j] = made,
+            step.kernel.backward(&data, output, gradient, &mut step_gradients)?;
+            for (source, computed) in step.from.iter().zip(step_gradients) {
+                let computed =
+                    computed.map(|computed| Gradient { state: BufferState::Sum, ..computed });
+                match *source {
+                    Source::Input(k) => input_gradients[k] = computed,
+                    Source::Step(j) => gradients[j] = computed,
                 }
             }
         }
@@ -321,9 +322,9 @@ impl Kernel for Steps {
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let mut outputs: Vec<Tensor> = Vec::with_capacity(self.list.len());
         for step in &self.list {
-            let find = |place: &Place| match *place {
-                Place::Input(i) => inputs[i].clone(),
-                Place::Step(j) => outputs[j].clone(),
+            let find = |source: &Source| match *source {
+                Source::Input(i) => inputs[i].clone(),
+                Source::Step(j) => outputs[j].clone(),
             };
             let from: Vec<Tensor> = step.from.iter().map(find).collect();
             outputs.push(step.kernel.composite(&from)?);

@@ -128,10 +128,10 @@ impl Convolution {
     /// Unfolds images into rows, one per window: `[n, H, W, C]` → `[n H' W', k k C]`.
     fn lay_out(&self, sizes: &Sizes, images: &[f32], rows: &mut [f32]) {
         rows.fill(0.0);
-        let of_image = rows.chunks_mut(sizes.windows() * sizes.window());
-        for (image, rows) in images.chunks(sizes.image_size()).zip(of_image) {
-            for (place, row) in rows.chunks_mut(sizes.window()).enumerate() {
-                let at = (place / sizes.out_width, place % sizes.out_width);
+        let rows_per_image = rows.chunks_mut(sizes.windows() * sizes.window());
+        for (image, rows) in images.chunks(sizes.image_size()).zip(rows_per_image) {
+            for (window_index, row) in rows.chunks_mut(sizes.window()).enumerate() {
+                let at = (window_index / sizes.out_width, window_index % sizes.out_width);
                 self.each_row(sizes, at, |to, from, count| {
                     row[to..to + count].copy_from_slice(&image[from..from + count]);
                 });
@@ -141,10 +141,10 @@ impl Convolution {
 
     /// Adds rows of windows to their source pixels (the transpose of unfolding).
     fn add_back(&self, sizes: &Sizes, rows: &[f32], images: &mut [f32]) {
-        let of_image = rows.chunks(sizes.windows() * sizes.window());
-        for (image, rows) in images.chunks_mut(sizes.image_size()).zip(of_image) {
-            for (place, row) in rows.chunks(sizes.window()).enumerate() {
-                let at = (place / sizes.out_width, place % sizes.out_width);
+        let rows_per_image = rows.chunks(sizes.windows() * sizes.window());
+        for (image, rows) in images.chunks_mut(sizes.image_size()).zip(rows_per_image) {
+            for (window_index, row) in rows.chunks(sizes.window()).enumerate() {
+                let at = (window_index / sizes.out_width, window_index % sizes.out_width);
                 self.each_row(sizes, at, |from, to, count| {
                     add(&row[from..from + count], &mut image[to..to + count]);
                 });
@@ -175,7 +175,7 @@ impl Kernel for Convolution {
                 let rows = Matrix::new(rows, count, sizes.window());
                 matmul_on_this_thread(rows, weight, 1.0, output, sizes.out_channels);
                 if self.relu {
-                    cut_below_zero(output);
+                    apply_relu(output);
                 }
             },
         );
@@ -188,26 +188,26 @@ impl Kernel for Convolution {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let sizes = self.sizes(&dims)?;
         let (out, window) = (sizes.out_channels, sizes.window());
-        let of_positive = match self.relu {
+        let masked_gradient = match self.relu {
             true => where_positive(output, gradient),
             false => Vec::new(),
         };
-        let gradient = if self.relu { of_positive.as_slice() } else { gradient };
-        if let Some(db) = &mut wanted[2] {
+        let gradient = if self.relu { masked_gradient.as_slice() } else { gradient };
+        if let Some(db) = &mut input_gradients[2] {
             add_column_sums(gradient, out, out, db.as_sum());
         }
-        let (of_x, of_weight) = wanted.split_at_mut(1);
-        let (dx, dw) = (&mut of_x[0], &mut of_weight[0]);
+        let (x_gradient, weight_gradient) = input_gradients.split_at_mut(1);
+        let (dx, dw) = (&mut x_gradient[0], &mut weight_gradient[0]);
         let weight = Matrix::new(inputs[1].data, out, window);
         let part = sizes.batch.div_ceil(PARTS).next_multiple_of(IMAGES_AT_ONCE);
         // For one part of the batch: returns the weight gradient and adds the gradient of the
         // images.
-        let of_part = |x: &[f32], dy: &[f32], mut dx: Option<&mut [f32]>| {
+        let backward_part = |x: &[f32], dy: &[f32], mut dx: Option<&mut [f32]>| {
             let mut sums = if dw.is_some() { vec![0.0; out * window] } else { Vec::new() };
             let mut rows = Vec::new();
             let blocks = x.chunks(IMAGES_AT_ONCE * sizes.image_size());
@@ -233,9 +233,9 @@ impl Kernel for Convolution {
         let sums: Vec<Vec<f32>> = match dx {
             Some(dx) => parts
                 .zip(dx.as_sum().par_chunks_mut(part * sizes.image_size()))
-                .map(|((x, dy), dx)| of_part(x, dy, Some(dx)))
+                .map(|((x, dy), dx)| backward_part(x, dy, Some(dx)))
                 .collect(),
-            None => parts.map(|(x, dy)| of_part(x, dy, None)).collect(),
+            None => parts.map(|(x, dy)| backward_part(x, dy, None)).collect(),
         };
         if let Some(dw) = dw {
             let total = dw.as_sum();
@@ -253,9 +253,9 @@ impl Kernel for Convolution {
         let (height, width) = (sizes.height + 2 * padding, sizes.width + 2 * padding);
         let mut pixels = Vec::new();
         for image in 0..sizes.batch {
-            for place in 0..sizes.windows() {
-                let top = place / sizes.out_width * self.stride;
-                let left = place % sizes.out_width * self.stride;
+            for window_index in 0..sizes.windows() {
+                let top = window_index / sizes.out_width * self.stride;
+                let left = window_index % sizes.out_width * self.stride;
                 for row in top..top + sizes.edge {
                     let first = (image * height + row) * width + left;
                     pixels.extend((first..first + sizes.edge).map(|pixel| pixel as u32));
@@ -279,25 +279,25 @@ impl Kernel for Convolution {
 }
 
 vectorised! {
-    fn cut_below_zero(values: &mut [f32]) {
+    fn apply_relu(values: &mut [f32]) {
         for value in values {
             *value = if *value < 0.0 { 0.0 } else { *value };
         }
     }
 
-    fn keep_where_positive(output: &[f32], gradient: &[f32], kept: &mut [f32]) {
-        for ((kept, y), dy) in kept.iter_mut().zip(output).zip(gradient) {
-            *kept = if *y > 0.0 { *dy } else { 0.0 };
+    fn keep_where_positive(output: &[f32], gradient: &[f32], masked: &mut [f32]) {
+        for ((masked, y), dy) in masked.iter_mut().zip(output).zip(gradient) {
+            *masked = if *y > 0.0 { *dy } else { 0.0 };
         }
     }
 }
 
 /// Returns the gradient where the output is positive, and 0 elsewhere.
 fn where_positive(output: &[f32], gradient: &[f32]) -> Vec<f32> {
-    let mut kept = vec![0.0; gradient.len()];
-    let blocks = kept.par_chunks_mut(ELEMENTS).zip(output.par_chunks(ELEMENTS));
+    let mut masked = vec![0.0; gradient.len()];
+    let blocks = masked.par_chunks_mut(ELEMENTS).zip(output.par_chunks(ELEMENTS));
     blocks
         .zip(gradient.par_chunks(ELEMENTS))
-        .for_each(|((kept, y), dy)| keep_where_positive(y, dy, kept));
-    kept
+        .for_each(|((masked, y), dy)| keep_where_positive(y, dy, masked));
+    masked
 }

@@ -72,15 +72,15 @@ impl Kernel for CrossEntropy {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = self.check(inputs[0].dims)?.max(1);
-        if let Some(dx) = &mut wanted[0] {
+        if let Some(dx) = &mut input_gradients[0] {
             let rows = inputs[0].data.par_chunks(width).zip(gradient);
             let rows = dx.as_sum().par_chunks_mut(width).zip(rows).enumerate();
             rows.for_each(|(row, (dx, (logits, dy)))| {
                 if !self.is_ignored(row) {
-                    row_slope(logits, self.targets[row] as usize, self.label_smoothing, *dy, dx);
+                    row_gradient(logits, self.targets[row] as usize, self.label_smoothing, *dy, dx);
                 }
             });
         }
@@ -101,7 +101,7 @@ impl Kernel for CrossEntropy {
             weights[row][*target as usize] += 1.0 - f64::from(self.label_smoothing);
         }
         let weighted = weights.iter().map(|weight| u8::from(*weight != 0.0)).collect::<Vec<_>>();
-        let mask = |of: Vec<u8>| Tensor::from_vec(of, shape, device);
+        let mask = |values: Vec<u8>| Tensor::from_vec(values, shape, device);
         // Classes without weight are set to 0: an infinite or NaN logit times 0 would be NaN.
         let zeros = logits.zeros_like()?;
         let logits = mask(counted)?.where_cond(&logits, &zeros)?;
@@ -127,7 +127,7 @@ vectorised! {
         total - (1.0 - smoothing) * logits[target] - smoothing * mean
     }
 
-    fn row_slope(logits: &[f32], target: usize, smoothing: f32, dy: f32, dx: &mut [f32]) {
+    fn row_gradient(logits: &[f32], target: usize, smoothing: f32, dy: f32, dx: &mut [f32]) {
         let top = max(logits);
         let scale = dy / sum(logits, |v| exp(v - top));
         let spread = dy * smoothing / logits.len() as f32;

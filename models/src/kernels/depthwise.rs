@@ -34,8 +34,8 @@ pub(super) struct Depthwise {
 impl Depthwise {
     fn geometry(&self, dims: &[&[usize]]) -> candle_core::Result<Geometry> {
         let geometry = self.windows.geometry(dims[0], &self.lengths)?;
-        let (channels, places) = (geometry.channels, self.windows.kernel_positions());
-        if dims[1] != [channels, places] || dims[2] != [channels] {
+        let (channels, positions) = (geometry.channels, self.windows.kernel_positions());
+        if dims[1] != [channels, positions] || dims[2] != [channels] {
             candle_core::bail!(
                 "depthwise convolution: shapes {dims:?} do not fit {:?}",
                 self.windows
@@ -53,7 +53,7 @@ impl Kernel for Depthwise {
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let geometry = self.geometry(&dims)?;
-        let weight = by_place(inputs[1].data, self.windows.kernel_positions());
+        let weight = transpose(inputs[1].data, self.windows.kernel_positions());
         let mut output = vec![0.0; geometry.count() * geometry.channels];
         output.par_chunks_mut(ROWS * geometry.channels).enumerate().for_each(|(block, y)| {
             values(&geometry, inputs[0].data, (&weight, inputs[2].data), block * ROWS, y);
@@ -66,33 +66,33 @@ impl Kernel for Depthwise {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let geometry = self.geometry(&dims)?;
-        let (channels, places) = (geometry.channels, self.windows.kernel_positions());
-        if let Some(db) = &mut wanted[2] {
+        let (channels, positions) = (geometry.channels, self.windows.kernel_positions());
+        if let Some(db) = &mut input_gradients[2] {
             add_column_sums(gradient, channels, channels, db.as_sum());
         }
-        if let Some(dw) = &mut wanted[1] {
+        if let Some(dw) = &mut input_gradients[1] {
             let part = geometry.count().div_ceil(PARTS).max(1);
             let parts: Vec<Vec<f32>> = gradient
                 .par_chunks(part * channels)
                 .enumerate()
                 .map(|(i, dy)| {
-                    let mut sums = vec![0.0; places * channels];
-                    weight_slopes(&geometry, inputs[0].data, i * part, dy, &mut sums);
+                    let mut sums = vec![0.0; positions * channels];
+                    weight_gradient(&geometry, inputs[0].data, i * part, dy, &mut sums);
                     sums
                 })
                 .collect();
-            let mut sums = vec![0.0; places * channels];
+            let mut sums = vec![0.0; positions * channels];
             parts.iter().for_each(|part| add(part, &mut sums));
-            add(&by_place(&sums, channels), dw.as_sum());
+            add(&transpose(&sums, channels), dw.as_sum());
         }
-        if let Some(dx) = &mut wanted[0] {
-            let weight = by_place(inputs[1].data, places);
+        if let Some(dx) = &mut input_gradients[0] {
+            let weight = transpose(inputs[1].data, positions);
             dx.as_sum().par_chunks_mut(ROWS * channels).enumerate().for_each(|(block, dx)| {
-                slopes(&geometry, gradient, &weight, block * ROWS, dx);
+                input_gradient(&geometry, gradient, &weight, block * ROWS, dx);
             });
         }
         Ok(())
@@ -108,7 +108,7 @@ impl Kernel for Depthwise {
 }
 
 /// Transposes a row-major matrix with `width` columns.
-fn by_place(matrix: &[f32], width: usize) -> Vec<f32> {
+fn transpose(matrix: &[f32], width: usize) -> Vec<f32> {
     (0..width).flat_map(|column| matrix[column..].iter().step_by(width).copied()).collect()
 }
 
@@ -123,8 +123,8 @@ vectorised! {
         let channels = geometry.channels;
         for (i, y) in y.chunks_mut(channels).enumerate() {
             y.copy_from_slice(bias);
-            geometry.covered(first + i, |place, element| {
-                let (w, x) = (&weight[place * channels..][..channels], &x[element * channels..]);
+            geometry.covered(first + i, |position, element| {
+                let (w, x) = (&weight[position * channels..][..channels], &x[element * channels..]);
                 for ((y, w), x) in y.iter_mut().zip(w).zip(x) {
                     *y = w.mul_add(*x, *y);
                 }
@@ -132,11 +132,18 @@ vectorised! {
         }
     }
 
-    fn slopes(geometry: &Geometry, dy: &[f32], weight: &[f32], first: usize, dx: &mut [f32]) {
+    fn input_gradient(
+        geometry: &Geometry,
+        dy: &[f32],
+        weight: &[f32],
+        first: usize,
+        dx: &mut [f32],
+    ) {
         let channels = geometry.channels;
         for (i, dx) in dx.chunks_mut(channels).enumerate() {
-            geometry.covering(first + i, |place, window| {
-                let (w, dy) = (&weight[place * channels..][..channels], &dy[window * channels..]);
+            geometry.covering(first + i, |position, window| {
+                let w = &weight[position * channels..][..channels];
+                let dy = &dy[window * channels..];
                 for ((dx, w), dy) in dx.iter_mut().zip(w).zip(dy) {
                     *dx = w.mul_add(*dy, *dx);
                 }
@@ -144,11 +151,12 @@ vectorised! {
         }
     }
 
-    fn weight_slopes(geometry: &Geometry, x: &[f32], first: usize, dy: &[f32], dw: &mut [f32]) {
+    fn weight_gradient(geometry: &Geometry, x: &[f32], first: usize, dy: &[f32], dw: &mut [f32]) {
         let channels = geometry.channels;
         for (i, dy) in dy.chunks(channels).enumerate() {
-            geometry.covered(first + i, |place, element| {
-                let (dw, x) = (&mut dw[place * channels..][..channels], &x[element * channels..]);
+            geometry.covered(first + i, |position, element| {
+                let dw = &mut dw[position * channels..][..channels];
+                let x = &x[element * channels..];
                 for ((dw, dy), x) in dw.iter_mut().zip(dy).zip(x) {
                     *dw = dy.mul_add(*x, *dw);
                 }

@@ -99,8 +99,8 @@ impl DisentangledBias {
         };
         let alone = self.contents == [Content::Query] && dims[1].last() == Some(&columns);
         let width = if alone { columns } else { columns / 3 };
-        let whole = alone || columns == 3 * width;
-        if *num_heads == 0 || width == 0 || !whole || width % num_heads != 0 {
+        let matches_width = alone || columns == 3 * width;
+        if *num_heads == 0 || width == 0 || !matches_width || width % num_heads != 0 {
             candle_core::bail!(
                 "disentangled bias: {num_heads} heads do not fit input {:?}",
                 dims[0]
@@ -163,8 +163,8 @@ impl DisentangledBias {
         let length = block.key.length;
         for i in 0..block.query.length {
             for (j, row) in self.rows_of(i, length).iter().rev().enumerate() {
-                let place = if content == Content::Query { i } else { j };
-                f(i * length + j, place * block.rows.len() + *row as usize - block.rows.start);
+                let token = if content == Content::Query { i } else { j };
+                f(i * length + j, token * block.rows.len() + *row as usize - block.rows.start);
             }
         }
     }
@@ -187,20 +187,29 @@ impl DisentangledBias {
         gradient: &[f32],
     ) -> Vec<TermGradients> {
         let size = width / self.options.num_heads;
-        let of_term = |(&content, positions): (&Content, &Input<'_>)| {
+        let term_gradients = |(&content, positions): (&Content, &Input<'_>)| {
             let (x, p) = self.factors(inputs[0], *positions, width, block, content);
-            let mut slopes = vec![0.0; x.rows * p.rows];
-            self.for_each_pair(block, content, |at, product| slopes[product] += gradient[at]);
-            let slopes = Matrix::new(&slopes, x.rows, p.rows);
-            let mut made = TermGradients {
+            let mut product_gradients = vec![0.0; x.rows * p.rows];
+            self.for_each_pair(block, content, |at, product| {
+                product_gradients[product] += gradient[at]
+            });
+            let product_gradients = Matrix::new(&product_gradients, x.rows, p.rows);
+            let mut gradients = TermGradients {
                 content: vec![0.0; x.rows * size],
                 positions: vec![0.0; p.rows * size],
             };
-            matmul(self.options.scale, slopes, p, 0.0, &mut made.content, size);
-            matmul(self.options.scale, slopes.t(), x, 0.0, &mut made.positions, size);
-            made
+            matmul(self.options.scale, product_gradients, p, 0.0, &mut gradients.content, size);
+            matmul(
+                self.options.scale,
+                product_gradients.t(),
+                x,
+                0.0,
+                &mut gradients.positions,
+                size,
+            );
+            gradients
         };
-        self.contents.iter().zip(&inputs[1..]).map(of_term).collect()
+        self.contents.iter().zip(&inputs[1..]).map(term_gradients).collect()
     }
 
     /// Returns a head's content `[L, d]` and positions `[rows, d]`.
@@ -261,13 +270,13 @@ impl Kernel for DisentangledBias {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let width = self.check(&dims)?;
         let (heads, size) = (self.options.num_heads, width / self.options.num_heads);
         let blocks = self.blocks(width);
-        let made: Vec<Vec<TermGradients>> = blocks
+        let gradients: Vec<Vec<TermGradients>> = blocks
             .par_iter()
             .map(|block| {
                 let Span { start, length } = block.scores;
@@ -275,25 +284,25 @@ impl Kernel for DisentangledBias {
             })
             .collect();
         for (term, &content) in self.contents.iter().enumerate() {
-            if let Some(wanted) = &mut wanted[0] {
+            if let Some(buffer) = &mut input_gradients[0] {
                 // The heads of a segment share its span of rows.
                 let spans: Vec<Span> =
                     blocks.iter().step_by(heads).map(|block| block.content(content)).collect();
                 let stride = columns(inputs[0].dims);
-                let runs = split_runs(wanted.as_sum(), stride, &spans);
-                let segments = blocks.par_chunks(heads).zip(made.par_chunks(heads));
-                runs.into_par_iter().zip(segments).for_each(|(run, (blocks, made))| {
-                    for (block, made) in blocks.iter().zip(made) {
+                let runs = split_runs(buffer.as_sum(), stride, &spans);
+                let segments = blocks.par_chunks(heads).zip(gradients.par_chunks(heads));
+                runs.into_par_iter().zip(segments).for_each(|(run, (blocks, gradients))| {
+                    for (block, gradients) in blocks.iter().zip(gradients) {
                         let column = first_column(content, width) + block.column;
-                        add_rows(&made[term].content, size, run, stride, column);
+                        add_rows(&gradients[term].content, size, run, stride, column);
                     }
                 });
             }
-            if let Some(wanted) = &mut wanted[1 + term] {
-                let sums = wanted.as_sum();
-                for (block, made) in blocks.iter().zip(&made) {
+            if let Some(buffer) = &mut input_gradients[1 + term] {
+                let sums = buffer.as_sum();
+                for (block, gradients) in blocks.iter().zip(&gradients) {
                     let sums = &mut sums[block.rows.start * width..];
-                    add_rows(&made[term].positions, size, sums, width, block.column);
+                    add_rows(&gradients[term].positions, size, sums, width, block.column);
                 }
             }
         }

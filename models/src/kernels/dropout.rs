@@ -115,10 +115,10 @@ impl Kernel for DropoutKernel {
         _: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
-        if let Some(wanted) = &mut wanted[0] {
-            self.add_masked(gradient, wanted.as_sum());
+        if let Some(buffer) = &mut input_gradients[0] {
+            self.add_masked(gradient, buffer.as_sum());
         }
         Ok(())
     }
@@ -181,8 +181,8 @@ mod tests {
     fn masks_have_their_rate_differ_and_repeat() {
         let mode = Mode::train(7);
         let (a, b) = (mode.dropout(0.3).unwrap(), mode.dropout(0.3).unwrap());
-        let kept = |d: Dropout| (0..100_000).filter(|&i| d.factor(i) > 0.0).count();
-        assert!((kept(a) as i64 - 70_000).abs() < 600, "{}", kept(a));
+        let num_nonzero = |d: Dropout| (0..100_000).filter(|&i| d.factor(i) > 0.0).count();
+        assert!((num_nonzero(a) as i64 - 70_000).abs() < 600, "{}", num_nonzero(a));
         let both = (0..100_000).filter(|&i| a.factor(i) > 0.0 && b.factor(i) > 0.0).count();
         assert!((both as i64 - 49_000).abs() < 600, "two masks are independent: {both}");
         let again = Mode::train(7).dropout(0.3).unwrap();

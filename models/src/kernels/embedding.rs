@@ -66,13 +66,13 @@ impl Kernel for EmbeddingSum {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = inputs[0].dims.last().copied().unwrap_or(1);
         // One thread per table adds the rows in token order.
-        wanted.par_iter_mut().zip(&self.ids).for_each(|(wanted, ids)| {
-            if let Some(wanted) = wanted {
-                let sums = wanted.as_sum();
+        input_gradients.par_iter_mut().zip(&self.ids).for_each(|(buffer, ids)| {
+            if let Some(buffer) = buffer {
+                let sums = buffer.as_sum();
                 for (id, row) in ids.iter().zip(gradient.chunks(width)) {
                     let start = *id as usize * width;
                     add(row, &mut sums[start..start + width]);

@@ -6,7 +6,7 @@
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
-use super::activation::{Activation, all_values, values_and_slopes};
+use super::activation::{Activation, all_values, values_and_derivatives};
 use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
@@ -95,7 +95,7 @@ impl Kernel for FeedForward {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let Sizes { d_in, mid, d_out, rows } = sizes(&dims)?;
@@ -107,24 +107,24 @@ impl Kernel for FeedForward {
             .par_chunks_mut(ELEMENTS)
             .zip(dh.par_chunks_mut(ELEMENTS))
             .zip(self.hidden.par_chunks(ELEMENTS))
-            .for_each(|((g, dg), h)| values_and_slopes(self.f, h, g, dg));
-        if let Some(dw2) = &mut wanted[3] {
+            .for_each(|((g, dg), h)| values_and_derivatives(self.f, h, g, dg));
+        if let Some(dw2) = &mut input_gradients[3] {
             let g = Matrix::new(&active, rows, mid);
             matmul(1.0, dy.t(), g, dw2.beta(), &mut dw2.data, mid);
         }
         drop(active);
-        if let Some(db2) = &mut wanted[4] {
+        if let Some(db2) = &mut input_gradients[4] {
             add_column_sums(gradient, d_out, d_out, db2.as_sum());
         }
         let dh_matrix = Matrix::new(&dh, rows, mid);
-        if let Some(dw1) = &mut wanted[1] {
+        if let Some(dw1) = &mut input_gradients[1] {
             let x = Matrix::new(inputs[0].data, rows, d_in);
             matmul(1.0, dh_matrix.t(), x, dw1.beta(), &mut dw1.data, d_in);
         }
-        if let Some(db1) = &mut wanted[2] {
+        if let Some(db1) = &mut input_gradients[2] {
             add_column_sums(&dh, mid, mid, db1.as_sum());
         }
-        if let Some(dx) = &mut wanted[0] {
+        if let Some(dx) = &mut input_gradients[0] {
             let w1 = Matrix::new(inputs[1].data, mid, d_in);
             matmul(1.0, dh_matrix, w1, dx.beta(), &mut dx.data, d_in);
         }

@@ -76,18 +76,18 @@ impl Kernel for Gated {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = half(inputs[0].dims)?;
-        let Some(wanted) = &mut wanted[0] else { return Ok(()) };
+        let Some(buffer) = &mut input_gradients[0] else { return Ok(()) };
         let mut dx = vec![0.0; inputs[0].data.len()];
         dx.par_chunks_mut(2 * ROWS * width)
             .zip(inputs[0].data.par_chunks(2 * ROWS * width))
             .zip(gradient.par_chunks(ROWS * width))
-            .for_each(|((dx, x), dy)| slopes(self.f, self.gate, x, width, dy, dx));
-        match wanted.state {
-            BufferState::Zeros => wanted.data = dx,
-            _ => add(&dx, wanted.as_sum()),
+            .for_each(|((dx, x), dy)| input_gradient(self.f, self.gate, x, width, dy, dx));
+        match buffer.state {
+            BufferState::Zeros => buffer.data = dx,
+            _ => add(&dx, buffer.as_sum()),
         }
         Ok(())
     }
@@ -109,15 +109,22 @@ vectorised! {
         }
     }
 
-    fn slopes(f: Activation, gate: Half, x: &[f32], width: usize, dy: &[f32], dx: &mut [f32]) {
+    fn input_gradient(
+        f: Activation,
+        gate: Half,
+        x: &[f32],
+        width: usize,
+        dy: &[f32],
+        dx: &mut [f32],
+    ) {
         match f {
             Activation::GeluTanh => {
-                row_slopes(gate, x, width, dy, dx, |a| Activation::GeluTanh.at(a));
+                row_gradients(gate, x, width, dy, dx, |a| Activation::GeluTanh.at(a));
             }
             Activation::Sigmoid => {
-                row_slopes(gate, x, width, dy, dx, |a| Activation::Sigmoid.at(a));
+                row_gradients(gate, x, width, dy, dx, |a| Activation::Sigmoid.at(a));
             }
-            f => row_slopes(gate, x, width, dy, dx, |a| f.at(a)),
+            f => row_gradients(gate, x, width, dy, dx, |a| f.at(a)),
         }
     }
 }
@@ -133,7 +140,7 @@ fn rows(gate: Half, x: &[f32], width: usize, y: &mut [f32], f: impl Fn(f32) -> f
 }
 
 #[inline(always)]
-fn row_slopes(
+fn row_gradients(
     gate: Half,
     x: &[f32],
     width: usize,
@@ -145,8 +152,8 @@ fn row_slopes(
     for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(2 * width)) {
         let ((a, b), (da, db)) = (gate.of(x.split_at(width)), gate.of(dx.split_at_mut(width)));
         for ((((a, b), dy), da), db) in a.iter().zip(b).zip(dy).zip(da).zip(db) {
-            let (value, slope) = f(*a);
-            *da = dy * b * slope;
+            let (value, derivative) = f(*a);
+            *da = dy * b * derivative;
             *db = dy * value;
         }
     }

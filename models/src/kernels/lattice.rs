@@ -39,21 +39,21 @@ pub(crate) fn lattice_loss<L: Lattice>(
     let &[rows, width] = logits.dims() else {
         candle_core::bail!("{}: logits of shape {:?}, expected [T, V]", L::NAME, logits.dims());
     };
-    let wanted = clips.iter().try_fold(0usize, |sum, clip| sum.checked_add(clip.rows()));
-    if wanted != Some(rows) {
-        candle_core::bail!("{}: {rows} rows of logits, but the clips need {wanted:?}", L::NAME);
+    let expected = clips.iter().try_fold(0usize, |sum, clip| sum.checked_add(clip.rows()));
+    if expected != Some(rows) {
+        candle_core::bail!("{}: {rows} rows of logits, but the clips need {expected:?}", L::NAME);
     }
-    apply(LatticeLoss { clips, width, read: Vec::new() }, &[logits])
+    apply(LatticeLoss { clips, width, states: Vec::new() }, &[logits])
 }
 
 struct LatticeLoss<L> {
     clips: Vec<L>,
     width: usize,
-    read: Vec<Read>,
+    states: Vec<ForwardState>,
 }
 
 /// The values of a clip saved by the forward pass; only the loss if it is not finite.
-struct Read {
+struct ForwardState {
     loss: f64,
     softmaxes: Vec<Softmax>,
     emissions: Vec<Wide>,
@@ -68,12 +68,12 @@ struct Softmax {
     sum: f64,
 }
 
-impl Read {
+impl ForwardState {
     fn new<T: Copy + Sync + Into<f64>>(
         (clip, logits, width): (&impl Lattice, &[T], usize),
         softmax: impl Fn(&[T]) -> Softmax + Sync,
     ) -> Self {
-        let of_loss = |loss| Self {
+        let loss_alone = |loss| Self {
             loss,
             softmaxes: Vec::new(),
             emissions: Vec::new(),
@@ -81,7 +81,7 @@ impl Read {
             forward: Vec::new(),
         };
         if clip.rows() == 0 {
-            return of_loss(f64::INFINITY);
+            return loss_alone(f64::INFINITY);
         }
         let count = clip.classes(0).len();
         let mut logarithms = vec![0.0; clip.rows() * count];
@@ -100,13 +100,13 @@ impl Read {
             })
             .collect();
         if softmaxes.iter().any(|softmax| softmax.sum.is_nan()) {
-            return of_loss(f64::NAN);
+            return loss_alone(f64::NAN);
         }
         let mut emissions = vec![Wide::ZERO; logarithms.len()];
         exponentials(&logarithms, &mut emissions);
         let (total, forward) = clip.forward(&emissions);
         match total.is_zero() {
-            true => of_loss(f64::INFINITY),
+            true => loss_alone(f64::INFINITY),
             false => Self { loss: -total.ln(), softmaxes, emissions, total, forward },
         }
     }
@@ -184,9 +184,10 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
         let clips = self.clips.par_iter().zip(self.split(inputs[0].data));
-        let read = clips.map(|(clip, logits)| Read::new((clip, logits, self.width), Softmax::new));
-        self.read = read.collect();
-        let losses = self.read.iter().map(|read| read.loss as f32).collect();
+        let states =
+            clips.map(|(clip, logits)| ForwardState::new((clip, logits, self.width), Softmax::new));
+        self.states = states.collect();
+        let losses = self.states.iter().map(|state| state.loss as f32).collect();
         Ok((losses, Shape::from(self.clips.len())))
     }
 
@@ -195,29 +196,33 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
-        let Some(dx) = &mut wanted[0] else { return Ok(()) };
+        let Some(dx) = &mut input_gradients[0] else { return Ok(()) };
         let add = dx.beta() != 0.0;
-        let clips = self.clips.par_iter().zip(&self.read).zip(gradient);
+        let clips = self.clips.par_iter().zip(&self.states).zip(gradient);
         let clips = clips.zip(self.split(inputs[0].data)).zip(self.split_mut(&mut dx.data));
-        clips.for_each(|((((clip, read), &dy), logits), dx)| {
-            if !read.loss.is_finite() {
+        clips.for_each(|((((clip, state), &dy), logits), dx)| {
+            if !state.loss.is_finite() {
                 if !add {
                     dx.fill(0.0);
                 }
                 return;
             }
-            read.gradient((clip, logits, self.width), dx, |dx, logits, softmax, share, emitted| {
-                let scale = match softmax.is_possible() {
-                    true => (f64::from(dy) * share / softmax.sum) as f32,
-                    false => 0.0,
-                };
-                row_slope(logits, softmax.top as f32, scale, dx, add);
-                for (class, posterior) in emitted {
-                    dx[class] -= (f64::from(dy) * posterior) as f32;
-                }
-            });
+            state.gradient(
+                (clip, logits, self.width),
+                dx,
+                |dx, logits, softmax, share, emitted| {
+                    let scale = match softmax.is_possible() {
+                        true => (f64::from(dy) * share / softmax.sum) as f32,
+                        false => 0.0,
+                    };
+                    row_gradient(logits, softmax.top as f32, scale, dx, add);
+                    for (class, posterior) in emitted {
+                        dx[class] -= (f64::from(dy) * posterior) as f32;
+                    }
+                },
+            );
         });
         Ok(())
     }
@@ -234,11 +239,11 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         let losses: Vec<f64> = clips
             .zip(self.split_mut(&mut gradient))
             .map(|((clip, logits), gradient)| {
-                let read = Read::new((clip, logits, self.width), Softmax::in_f64);
-                if read.loss.is_finite() {
-                    read.gradient((clip, logits, self.width), gradient, slope_in_f64);
+                let state = ForwardState::new((clip, logits, self.width), Softmax::in_f64);
+                if state.loss.is_finite() {
+                    state.gradient((clip, logits, self.width), gradient, gradient_in_f64);
                 }
-                read.loss
+                state.loss
             })
             .collect();
         let (clips, like) = (self.clips.len(), (logits.dtype(), logits.device()));
@@ -251,24 +256,24 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
             return losses.squeeze(1);
         }
         let mut clip_of_row = vec![0.0; clips * logits.dim(0)?];
-        let mut place = 0;
+        let mut offset = 0;
         for (clip, lattice) in self.clips.iter().enumerate() {
-            clip_of_row[clip * logits.dim(0)? + place..][..lattice.rows()].fill(1.0);
-            place += lattice.rows();
+            clip_of_row[clip * logits.dim(0)? + offset..][..lattice.rows()].fill(1.0);
+            offset += lattice.rows();
         }
         let clip_of_row = tensor(clip_of_row, (clips, logits.dim(0)?))?;
         let gradient = tensor(gradient, logits.dims2()?)?;
         // A masked class would give infinity times 0, which is NaN.
-        let kept = gradient.ne(0.0)?.where_cond(logits, &gradient.zeros_like()?)?;
-        let rows = (kept * gradient)?.sum_keepdim(1)?;
-        let nothing = clip_of_row.matmul(&(&rows - rows.detach())?)?;
+        let finite_logits = gradient.ne(0.0)?.where_cond(logits, &gradient.zeros_like()?)?;
+        let rows = (finite_logits * gradient)?.sum_keepdim(1)?;
+        let zero_with_gradient = clip_of_row.matmul(&(&rows - rows.detach())?)?;
         // Blocks every gradient of a loss that is not finite.
         let finite = Tensor::from_vec(finite, (clips, 1), &Device::Cpu)?.to_device(like.1)?;
-        finite.where_cond(&(nothing + &losses)?, &losses)?.squeeze(1)
+        finite.where_cond(&(zero_with_gradient + &losses)?, &losses)?.squeeze(1)
     }
 }
 
-fn slope_in_f64(
+fn gradient_in_f64(
     dx: &mut [f64],
     logits: &[f64],
     softmax: Softmax,
@@ -296,7 +301,7 @@ vectorised! {
         (top, sum(row, |v| exp(v - top)))
     }
 
-    fn row_slope(logits: &[f32], top: f32, scale: f32, dx: &mut [f32], add: bool) {
+    fn row_gradient(logits: &[f32], top: f32, scale: f32, dx: &mut [f32], add: bool) {
         if top == f32::NEG_INFINITY {
             if !add {
                 dx.fill(0.0);

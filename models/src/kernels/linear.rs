@@ -104,7 +104,7 @@ impl Kernel for StackedLinear {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let (layers, d_in, d_out) = self.layers(&dims)?;
@@ -112,15 +112,15 @@ impl Kernel for StackedLinear {
         let x = Matrix::new(inputs[0].data, rows, d_in);
         for layer in &layers {
             let dy = Matrix::strided(&gradient[layer.column..], rows, layer.width, d_out);
-            if let Some(dx) = &mut wanted[0] {
+            if let Some(dx) = &mut input_gradients[0] {
                 let weight = Matrix::new(inputs[layer.weight].data, layer.width, d_in);
                 matmul(1.0, dy, weight, dx.beta(), &mut dx.data, d_in);
                 dx.state = BufferState::Sum;
             }
-            if let Some(dw) = &mut wanted[layer.weight] {
+            if let Some(dw) = &mut input_gradients[layer.weight] {
                 matmul(1.0, dy.t(), x, dw.beta(), &mut dw.data, d_in);
             }
-            if let Some(Some(db)) = layer.bias.map(|bias| &mut wanted[bias]) {
+            if let Some(Some(db)) = layer.bias.map(|bias| &mut input_gradients[bias]) {
                 add_column_sums(&gradient[layer.column..], layer.width, d_out, db.as_sum());
             }
         }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_maxima_take_every_element() {
+    fn sums_and_maxima_use_every_element() {
         let a: Vec<f32> = (0..37).map(|i| i as f32).collect();
         assert_eq!(sum(&a, |a| a), 666.0);
         assert_eq!(sum2(&a, &a, |a, b| a - b), 0.0);

@@ -34,7 +34,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    fn reach(&self) -> usize {
+    fn extent(&self) -> usize {
         match (self.rows, self.columns) {
             (0, _) | (_, 0) => 0,
             (m, n) => (m - 1) * self.row_stride + (n - 1) * self.column_stride + 1,
@@ -89,9 +89,9 @@ fn product(
 ) {
     let (m, n, k) = (a.rows, b.columns, a.columns);
     assert_eq!(k, b.rows, "matmul: the inner dimensions differ");
-    let out_reach = if m == 0 || n == 0 { 0 } else { (m - 1) * out_stride + n };
+    let out_extent = if m == 0 || n == 0 { 0 } else { (m - 1) * out_stride + n };
     assert!(
-        a.reach() <= a.data.len() && b.reach() <= b.data.len() && out_reach <= out.len(),
+        a.extent() <= a.data.len() && b.extent() <= b.data.len() && out_extent <= out.len(),
         "matmul: a matrix extends beyond its slice"
     );
     // SAFETY: every element reached by the strides is inside its slice (asserted above). `out` is
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_count_changes_no_bit() {
+    fn the_thread_count_does_not_change_a_bit() {
         let run = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {

@@ -129,7 +129,7 @@ impl Kernel for NormKernel {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let roles = self.roles(inputs)?;
         let width = roles.width;
@@ -142,23 +142,23 @@ impl Kernel for NormKernel {
             .map(|(block, ((ds, dy), statistics))| {
                 let (mut dw, mut db) = (vec![0.0; width], vec![0.0; width]);
                 sums_into(&roles, self.dropout, block * ROWS * width, ds);
-                slopes(&roles, statistics, dy, ds, &mut dw, &mut db);
+                row_gradients(&roles, statistics, dy, ds, &mut dw, &mut db);
                 (dw, db)
             })
             .collect();
         let at = usize::from(self.residual);
-        for wanted in wanted[at + 1..].iter_mut().flatten() {
-            wanted.as_sum();
+        for buffer in input_gradients[at + 1..].iter_mut().flatten() {
+            buffer.as_sum();
         }
         for (dw, db) in &partial {
-            if let Some(wanted) = &mut wanted[at + 1] {
-                add(dw, wanted.as_sum());
+            if let Some(buffer) = &mut input_gradients[at + 1] {
+                add(dw, buffer.as_sum());
             }
-            if let Some(Some(wanted)) = wanted.get_mut(at + 2) {
-                add(db, wanted.as_sum());
+            if let Some(Some(buffer)) = input_gradients.get_mut(at + 2) {
+                add(db, buffer.as_sum());
             }
         }
-        let (dx, rest) = wanted.split_at_mut(1);
+        let (dx, rest) = input_gradients.split_at_mut(1);
         if let Some(dx) = &mut dx[0] {
             let dx = dx.as_sum();
             let blocks = dx.par_chunks_mut(ROWS * width).zip(ds.par_chunks(ROWS * width));
@@ -240,7 +240,7 @@ vectorised! {
     }
 
     /// Replaces the sums in `ds` by their gradients, and adds the gradients of weight and bias.
-    fn slopes(
+    fn row_gradients(
         roles: &Roles<'_>,
         statistics: &[[f32; 2]],
         dy: &[f32],

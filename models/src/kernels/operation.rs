@@ -31,13 +31,14 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     /// needs are stored in `self`.
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)>;
 
-    /// Writes the gradient of each wanted input, given the output and its gradient.
+    /// Writes the gradient of each input that has a buffer in `input_gradients`, given the output
+    /// and its gradient.
     fn backward(
         &self,
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()>;
 
     /// Computes the same function with candle's differentiable operations.
@@ -157,16 +158,16 @@ impl<K: Kernel> Node<K> {
         }
     }
 
-    /// Returns one gradient per input; `None` if it is not wanted or was written to a buffer.
+    /// Returns one gradient per input; `None` if it is not needed or was written to a buffer.
     fn gradients(
         &self,
         output: &Tensor,
         gradient: &Tensor,
     ) -> candle_core::Result<Vec<Option<Tensor>>> {
         let mut buffered = vec![false; self.inputs.len()];
-        let mut wanted: Vec<Option<Gradient>> = Vec::with_capacity(self.inputs.len());
+        let mut input_gradients: Vec<Option<Gradient>> = Vec::with_capacity(self.inputs.len());
         for (input, buffered) in self.inputs.iter().zip(&mut buffered) {
-            wanted.push(if !input.track_op() {
+            input_gradients.push(if !input.track_op() {
                 None
             } else if let Some((data, sum)) = take_buffer(input.id()) {
                 *buffered = true;
@@ -182,12 +183,12 @@ impl<K: Kernel> Node<K> {
         with_inputs(&ends, |ends| {
             let (output, gradient) = (ends[0].data, ends[1].data);
             with_inputs(&self.inputs, |inputs| {
-                self.kernel.backward(inputs, output, gradient, &mut wanted)
+                self.kernel.backward(inputs, output, gradient, &mut input_gradients)
             })
         })?;
-        let mut gradients = Vec::with_capacity(wanted.len());
-        for ((input, wanted), buffered) in self.inputs.iter().zip(wanted).zip(buffered) {
-            gradients.push(match wanted {
+        let mut gradients = Vec::with_capacity(input_gradients.len());
+        for ((input, buffer), buffered) in self.inputs.iter().zip(input_gradients).zip(buffered) {
+            gradients.push(match buffer {
                 None => None,
                 Some(gradient) if buffered => {
                     return_buffer(input.id(), gradient.data);

@@ -58,10 +58,10 @@ impl Kernel for SpanMean {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = self.check(inputs[0].dims)?;
-        if let Some(dx) = &mut wanted[0] {
+        if let Some(dx) = &mut input_gradients[0] {
             let dx = dx.as_sum();
             for (span, mean) in self.spans.iter().zip(gradient.chunks(width.max(1))) {
                 let scale = 1.0 / span.length as f32;

@@ -57,12 +57,12 @@ impl Kernel for Residual {
         _: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
-        if let Some(dx) = &mut wanted[0] {
+        if let Some(dx) = &mut input_gradients[0] {
             Self { scale: 1.0, dropout: None }.add_branch(gradient, dx.as_sum());
         }
-        if let Some(dy) = &mut wanted[1] {
+        if let Some(dy) = &mut input_gradients[1] {
             self.add_branch(gradient, dy.as_sum());
         }
         Ok(())

@@ -48,18 +48,18 @@ impl Kernel for ScaledRows {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = check(inputs[0].dims, inputs[1].dims)?;
-        let (of_x, of_weights) = wanted.split_at_mut(1);
-        if let Some(dx) = &mut of_x[0] {
+        let (x_gradient, weight_gradient) = input_gradients.split_at_mut(1);
+        if let Some(dx) = &mut x_gradient[0] {
             let blocks = dx.as_sum().par_chunks_mut(ROWS * width);
             blocks
                 .zip(gradient.par_chunks(ROWS * width))
                 .zip(inputs[1].data.par_chunks(ROWS))
                 .for_each(|((dx, dy), weights)| add_scaled(dy, weights, width, dx));
         }
-        if let Some(dw) = &mut of_weights[0] {
+        if let Some(dw) = &mut weight_gradient[0] {
             let blocks = dw.as_sum().par_chunks_mut(ROWS);
             blocks
                 .zip(gradient.par_chunks(ROWS * width))

@@ -32,12 +32,15 @@ impl Kernel for Softmax {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);
-        if let Some(dx) = &mut wanted[0] {
+        if let Some(dx) = &mut input_gradients[0] {
             let rows = output.par_chunks(width).zip(gradient.par_chunks(width));
-            dx.as_sum().par_chunks_mut(width).zip(rows).for_each(|(dx, (y, dy))| slope(y, dy, dx));
+            dx.as_sum()
+                .par_chunks_mut(width)
+                .zip(rows)
+                .for_each(|(dx, (y, dy))| row_gradient(y, dy, dx));
         }
         Ok(())
     }
@@ -53,8 +56,8 @@ impl Kernel for Softmax {
     }
 }
 
-/// Converts half precision to f32. Sums of exponentials overflow in half precision and lose small
-/// terms even earlier.
+/// Converts half precision to f32. In half precision, sums of exponentials lose small terms and
+/// overflow.
 pub(super) fn widened(x: &Tensor) -> candle_core::Result<Tensor> {
     match x.dtype() {
         DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
@@ -88,7 +91,7 @@ vectorised! {
         super::math::sum(row, |v| exp(v - top)).ln() + top
     }
 
-    fn slope(y: &[f32], dy: &[f32], dx: &mut [f32]) {
+    fn row_gradient(y: &[f32], dy: &[f32], dx: &mut [f32]) {
         let mean = sum2(y, dy, |y, dy| y * dy);
         for ((dx, y), dy) in dx.iter_mut().zip(y).zip(dy) {
             *dx = y.mul_add(dy - mean, *dx);

@@ -35,15 +35,17 @@ impl Kernel for Unfold {
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
         let geometry = self.geometry(inputs[0].dims)?;
-        let (x, channels, places) =
+        let (x, channels, positions) =
             (inputs[0].data, geometry.channels, self.windows.kernel_positions());
-        let width = channels * places;
+        let width = channels * positions;
         let mut output = vec![0.0; geometry.count() * width];
         output.par_chunks_mut(ROWS * width).enumerate().for_each(|(block, windows)| {
             for (i, window) in windows.chunks_mut(width).enumerate() {
-                geometry.covered(block * ROWS + i, |place, element| {
+                geometry.covered(block * ROWS + i, |position, element| {
                     let from = &x[element * channels..][..channels];
-                    for (value, to) in from.iter().zip(window[place..].iter_mut().step_by(places)) {
+                    for (value, to) in
+                        from.iter().zip(window[position..].iter_mut().step_by(positions))
+                    {
                         *to = *value;
                     }
                 });
@@ -57,17 +59,19 @@ impl Kernel for Unfold {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
-        wanted: &mut [Option<Gradient>],
+        input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let geometry = self.geometry(inputs[0].dims)?;
-        let (channels, places) = (geometry.channels, self.windows.kernel_positions());
-        let width = channels * places;
-        let Some(dx) = &mut wanted[0] else { return Ok(()) };
+        let (channels, positions) = (geometry.channels, self.windows.kernel_positions());
+        let width = channels * positions;
+        let Some(dx) = &mut input_gradients[0] else { return Ok(()) };
         dx.as_sum().par_chunks_mut(ROWS * channels).enumerate().for_each(|(block, elements)| {
             for (i, sums) in elements.chunks_mut(channels).enumerate() {
-                geometry.covering(block * ROWS + i, |place, window| {
+                geometry.covering(block * ROWS + i, |position, window| {
                     let dy = &gradient[window * width..][..width];
-                    for (sum, value) in sums.iter_mut().zip(dy[place..].iter().step_by(places)) {
+                    for (sum, value) in
+                        sums.iter_mut().zip(dy[position..].iter().step_by(positions))
+                    {
                         *sum += value;
                     }
                 });

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logarithms_come_back() {
+    fn logarithms_invert_exponentials() {
         for x in [0.0, -1e-9, -0.3, -0.35, -1.0, -87.4, -745.2, -123_456.7, -1e9, -9e11] {
             let back = Wide::exp(x).ln();
             assert!((back - x).abs() <= 1e-15 * x.abs().max(1.0), "{x}: {back}");
@@ -132,9 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn sums_products_and_shares_are_those_of_numbers() {
-        let of = |x: f64| Wide::exp(x.ln());
-        let (a, b) = (of(0.3), of(0.001));
+    fn sums_products_and_shares_equal_f64() {
+        let to_wide = |x: f64| Wide::exp(x.ln());
+        let (a, b) = (to_wide(0.3), to_wide(0.001));
         assert!(((a + b).ln() - 0.301f64.ln()).abs() < 1e-15);
         assert!(((a * b).ln() - 0.0003f64.ln()).abs() < 1e-15);
         assert!(((a * b).share(a) - 0.001).abs() < 1e-17);

@@ -66,7 +66,7 @@ impl Windows {
             candle_core::bail!("{self:?} do not fit input {dims:?} with lengths {lengths:?}");
         }
         let (mut row, mut window) = (0, 0);
-        let place = |&length: &usize| {
+        let to_sequence = |&length: &usize| {
             let count = self.of_length(length);
             let sequence = Sequence {
                 rows: Span { start: row, length },
@@ -76,7 +76,7 @@ impl Windows {
             window += count;
             sequence
         };
-        let sequences = lengths.iter().map(place).collect();
+        let sequences = lengths.iter().map(to_sequence).collect();
         let out_width = self.of_width(width);
         Ok(Geometry {
             windows: self,
@@ -178,16 +178,16 @@ impl Geometry {
 
     /// Gathers the elements of each window with candle's operations: `[windows, positions, C]`.
     pub(super) fn gathered(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        let places = self.windows.kernel_positions();
+        let positions = self.windows.kernel_positions();
         // The row after the last element is padding.
-        let mut from = vec![self.elements() as u32; self.count() * places];
-        for (window, from) in from.chunks_mut(places).enumerate() {
-            self.covered(window, |place, element| from[place] = element as u32);
+        let mut from = vec![self.elements() as u32; self.count() * positions];
+        for (window, from) in from.chunks_mut(positions).enumerate() {
+            self.covered(window, |position, element| from[position] = element as u32);
         }
         let count = from.len();
         let from = Tensor::from_vec(from, count, x.device())?;
         let x = x.reshape((self.elements(), self.channels))?.pad_with_zeros(0, 0, 1)?;
-        x.contiguous()?.index_select(&from, 0)?.reshape((self.count(), places, self.channels))
+        x.contiguous()?.index_select(&from, 0)?.reshape((self.count(), positions, self.channels))
     }
 
     /// Returns the shape of an output with one number per channel and window.

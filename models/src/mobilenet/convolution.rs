@@ -33,10 +33,10 @@ impl Convolution {
     /// `[H, W, C_in]` → `[H_out, W_out, C_out]`.
     pub(super) fn run(&self, input: &[f32]) -> Vec<f32> {
         let Window { kernel, stride, output, .. } = self.window;
-        let (places, channels) = (output.height * output.width, output.channels);
+        let (positions, channels) = (output.height * output.width, output.channels);
         let inner = self.weight.len() / channels;
-        let mut result = Vec::with_capacity(places * channels);
-        for _ in 0..places {
+        let mut result = Vec::with_capacity(positions * channels);
+        for _ in 0..positions {
             result.extend_from_slice(&self.bias);
         }
         let gathered;
@@ -47,7 +47,7 @@ impl Convolution {
             &gathered
         };
         let weight = Matrix::new(&self.weight, channels, inner).t();
-        matmul(1.0, Matrix::new(rows, places, inner), weight, 1.0, &mut result, channels);
+        matmul(1.0, Matrix::new(rows, positions, inner), weight, 1.0, &mut result, channels);
         if self.window.relu6 {
             result.par_chunks_mut(1 << 14).for_each(apply_relu6);
         }
@@ -58,15 +58,15 @@ impl Convolution {
     /// C_in]`.
     fn gather(&self, input: &[f32]) -> Vec<f32> {
         let Window { input: from, output, kernel, stride, padding, .. } = self.window;
-        let mut seen =
+        let mut unfolded =
             vec![0.0; output.height * output.width * kernel.0 * kernel.1 * from.channels];
-        let mut patches = seen.chunks_exact_mut(from.channels);
+        let mut patches = unfolded.chunks_exact_mut(from.channels);
         for y in 0..output.height {
             for x in 0..output.width {
                 for (dy, dx) in (0..kernel.0).flat_map(|dy| (0..kernel.1).map(move |dx| (dy, dx))) {
-                    let place = (y * stride + dy).checked_sub(padding.0);
-                    let place = place.zip((x * stride + dx).checked_sub(padding.1));
-                    let inside = place.filter(|(y, x)| *y < from.height && *x < from.width);
+                    let at = (y * stride + dy).checked_sub(padding.0);
+                    let at = at.zip((x * stride + dx).checked_sub(padding.1));
+                    let inside = at.filter(|(y, x)| *y < from.height && *x < from.width);
                     if let (Some(patch), Some((y, x))) = (patches.next(), inside) {
                         let start = (y * from.width + x) * from.channels;
                         patch.copy_from_slice(&input[start..start + from.channels]);
@@ -74,7 +74,7 @@ impl Convolution {
                 }
             }
         }
-        seen
+        unfolded
     }
 }
 
@@ -113,7 +113,7 @@ impl Depthwise {
         // For each kernel element: the offsets of its input and its weight. Elements outside the
         // image are skipped.
         let mut taps: Vec<(usize, usize)> = Vec::with_capacity(kernel.0 * kernel.1);
-        for (x, place) in row.chunks_exact_mut(channels).enumerate() {
+        for (x, sums_of_pixel) in row.chunks_exact_mut(channels).enumerate() {
             taps.clear();
             for (dy, dx) in (0..kernel.0).flat_map(|dy| (0..kernel.1).map(move |dx| (dy, dx))) {
                 let at = (y * stride + dy).checked_sub(padding.0);
@@ -123,7 +123,7 @@ impl Depthwise {
                     taps.push(((y * from.width + x) * channels, weight));
                 }
             }
-            sum_of_taps(input, &self.weight, &self.bias, &taps, relu6, place);
+            sum_of_taps(input, &self.weight, &self.bias, &taps, relu6, sums_of_pixel);
         }
     }
 }
@@ -148,10 +148,10 @@ vectorised! {
         bias: &[f32],
         taps: &[(usize, usize)],
         relu6: bool,
-        place: &mut [f32],
+        sums_of_pixel: &mut [f32],
     ) {
-        let whole = place.len() / LANES * LANES;
-        for start in (0..whole).step_by(LANES) {
+        let vectorised_len = sums_of_pixel.len() / LANES * LANES;
+        for start in (0..vectorised_len).step_by(LANES) {
             let mut sums = [0.0f32; LANES];
             sums.copy_from_slice(&bias[start..start + LANES]);
             for (x, w) in taps {
@@ -161,14 +161,14 @@ vectorised! {
                     *sum = x.mul_add(*w, *sum);
                 }
             }
-            place[start..start + LANES].copy_from_slice(&sums);
+            sums_of_pixel[start..start + LANES].copy_from_slice(&sums);
         }
-        for channel in whole..place.len() {
+        for channel in vectorised_len..sums_of_pixel.len() {
             let products = taps.iter().map(|(x, w)| (input[x + channel], weight[w + channel]));
-            place[channel] = products.fold(bias[channel], |sum, (x, w)| x.mul_add(w, sum));
+            sums_of_pixel[channel] = products.fold(bias[channel], |sum, (x, w)| x.mul_add(w, sum));
         }
         if relu6 {
-            for value in place {
+            for value in sums_of_pixel {
                 *value = value.clamp(0.0, 6.0);
             }
         }

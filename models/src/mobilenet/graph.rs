@@ -93,10 +93,10 @@ pub(super) fn read(path: &Path) -> Result<Graph> {
     let bad = |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
     let published: Published = serde_json::from_slice(&text)
         .map_err(|error| bad(format!("not a graph of operations: {error}")))?;
-    understood(published).map_err(bad)
+    parse(published).map_err(bad)
 }
 
-fn understood(published: Published) -> std::result::Result<Graph, String> {
+fn parse(published: Published) -> std::result::Result<Graph, String> {
     let input = shape_of(&published.input_shape)?;
     // Maps each tensor of the file to its value and shape.
     let mut known = HashMap::from([(published.input_tensor, (0, input))]);
@@ -153,8 +153,8 @@ impl Op {
         &self,
         known: &HashMap<u64, (usize, Shape)>,
     ) -> std::result::Result<(Step, Shape), String> {
-        let input = |place: usize| {
-            let tensor = self.inputs.get(place).ok_or("has too few inputs")?;
+        let input = |index: usize| {
+            let tensor = self.inputs.get(index).ok_or("has too few inputs")?;
             known.get(tensor).copied().ok_or("reads a tensor that no earlier operation computes")
         };
         let (first, shape) = input(0)?;
@@ -196,15 +196,15 @@ impl Op {
         depthwise: bool,
     ) -> std::result::Result<(Window, String), String> {
         let tensor = self.tensor.clone().ok_or("no `tensor`")?;
-        let &[channels, of_input, rows, columns] =
+        let &[channels, input_channels, rows, columns] =
             self.weight_shape.as_deref().ok_or("no `weight_shape`")?
         else {
             return Err(format!("weights of shape {:?}", self.weight_shape));
         };
         let fits = if depthwise {
-            channels == input.channels && of_input == 1
+            channels == input.channels && input_channels == 1
         } else {
-            of_input == input.channels
+            input_channels == input.channels
         };
         let sizes = [channels, rows, columns];
         if !fits || !sizes.iter().all(|size| (1..=MAX_SIDE).contains(size)) {

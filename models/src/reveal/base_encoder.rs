@@ -76,13 +76,13 @@ impl BaseEncoder {
     /// `image_encoder` and `image_head`.
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
         let blocks = builder.pp("encoder.block");
-        let place = "0.layer.0.SelfAttention.relative_attention_bias";
+        let path = "0.layer.0.SelfAttention.relative_attention_bias";
         let layers = 0..config.text_layers();
         let width = config.image.hidden_size;
         let std = (width as f64).powf(-0.5);
         Ok(Self {
             shared: TokenTable::new(&config.t5, &builder.pp("shared"))?,
-            bias: RelativeBias::new(&config.t5, true, &blocks.pp(place))?,
+            bias: RelativeBias::new(&config.t5, true, &blocks.pp(path))?,
             layers: layers
                 .map(|i| EncoderLayer::new(&config.t5, &blocks.pp(i)))
                 .collect::<Result<_>>()?,

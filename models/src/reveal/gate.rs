@@ -15,7 +15,7 @@ const NO_ENTRY: f32 = -1e30;
 #[derive(Debug, Clone)]
 pub(super) struct CorpusGate {
     /// `None` if all sources have weight 1.
-    map: Option<Linear>,
+    linear: Option<Linear>,
     sources: usize,
 }
 
@@ -23,17 +23,17 @@ impl CorpusGate {
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (width, sources) = (config.key_dim, config.sources);
         let std = (width as f64).powf(-0.5);
-        let map = match config.gate {
+        let linear = match config.gate {
             true => Some(Linear::new(width, sources, std, builder)?),
             false => None,
         };
-        Ok(Self { map, sources })
+        Ok(Self { linear, sources })
     }
 
     /// `[B, key_dim]` → `[B, sources]`.
     pub(super) fn forward(&self, queries: &Tensor) -> Result<Tensor> {
-        match &self.map {
-            Some(map) => Ok(softmax(&map.forward(queries)?)?),
+        match &self.linear {
+            Some(linear) => Ok(softmax(&linear.forward(queries)?)?),
             None => {
                 let shape = (queries.dim(0)?, self.sources);
                 Ok(Tensor::ones(shape, queries.dtype(), queries.device())?)
@@ -59,7 +59,8 @@ impl ScoreTransform {
     /// query has `counts`. The output `[ΣK]` is the softmax of each query's transformed scores,
     /// times the query's number of entries; its mean is 1.
     pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
-        let (all, most) = (counts.iter().sum::<usize>(), counts.iter().copied().max().unwrap_or(0));
+        let (all, max_count) =
+            (counts.iter().sum::<usize>(), counts.iter().copied().max().unwrap_or(0));
         if scores.dims() != [all] || all == 0 {
             return Err(ModelError::BadInput(format!(
                 "scores of shape {:?} for {all} retrieved entries",
@@ -68,19 +69,19 @@ impl ScoreTransform {
         }
         let factor = (candle_nn::ops::sigmoid(&self.scale)? * self.ceiling)?;
         let transformed = scores.broadcast_mul(&factor)?;
-        let table = if counts.iter().all(|count| *count == most) {
-            transformed.reshape((counts.len(), most))?
+        let table = if counts.iter().all(|count| *count == max_count) {
+            transformed.reshape((counts.len(), max_count))?
         } else {
             let none = Tensor::full(NO_ENTRY, 1, scores.device())?.to_dtype(scores.dtype())?;
             let padded = Tensor::cat(&[&transformed, &none], 0)?;
             let mut next = 0;
-            let places = counts.iter().flat_map(|&count| {
+            let indices = counts.iter().flat_map(|&count| {
                 let first = next;
                 next += count;
-                (0..most).map(move |k| if k < count { first + k } else { all } as u32)
+                (0..max_count).map(move |k| if k < count { first + k } else { all } as u32)
             });
-            let places = Tensor::from_iter(places.collect::<Vec<u32>>(), scores.device())?;
-            padded.index_select(&places, 0)?.reshape((counts.len(), most))?
+            let indices = Tensor::from_iter(indices.collect::<Vec<u32>>(), scores.device())?;
+            padded.index_select(&indices, 0)?.reshape((counts.len(), max_count))?
         };
         let weights = softmax(&table)?;
         let numbers: Vec<f32> = counts.iter().map(|count| *count as f32).collect();
@@ -88,7 +89,7 @@ impl ScoreTransform {
         let weights = weights.broadcast_mul(&numbers.to_dtype(scores.dtype())?)?;
         let rows = counts.iter().enumerate();
         let present =
-            rows.flat_map(|(row, &count)| (0..count).map(move |k| (row * most + k) as u32));
+            rows.flat_map(|(row, &count)| (0..count).map(move |k| (row * max_count + k) as u32));
         let present = Tensor::from_iter(present.collect::<Vec<u32>>(), scores.device())?;
         Ok(weights.flatten_all()?.index_select(&present, D::Minus1)?)
     }

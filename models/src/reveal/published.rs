@@ -46,10 +46,10 @@ impl PublishedWeights {
         let mut set = Vec::new();
         for parameter in parameters.iter() {
             let (name, shape) = (parameter.name(), parameter.tensor().dims());
-            let value = match (of_t5(name), name.strip_prefix("image_encoder."), &t5, &vit) {
-                (Some(there), _, Some(t5), _) => read(t5, there, shape)?,
+            let value = match (t5_name(name), name.strip_prefix("image_encoder."), &t5, &vit) {
+                (Some(published_name), _, Some(t5), _) => read(t5, published_name, shape)?,
                 (_, Some(POSITIONS), _, Some(vit)) => positions(vit, shape)?,
-                (_, Some(there), _, Some(vit)) => read(vit, there, shape)?,
+                (_, Some(published_name), _, Some(vit)) => read(vit, published_name, shape)?,
                 _ => continue,
             };
             let value = value.flatten_all()?.to_vec1::<f32>()?;
@@ -65,7 +65,7 @@ fn open(path: &Path) -> Result<Weights> {
 }
 
 /// Returns T5's name of a parameter; `None` if it is not a T5 parameter.
-fn of_t5(name: &str) -> Option<&str> {
+fn t5_name(name: &str) -> Option<&str> {
     let parts = ["shared.", "encoder.", "decoder.", "lm_head."];
     match name {
         FUSION_BIAS => Some(ENCODER_BIAS),

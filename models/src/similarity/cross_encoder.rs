@@ -104,13 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slope_of_the_absolute_value_at_0_is_0() -> Result<()> {
+    fn the_gradient_of_the_absolute_value_at_0_is_0() -> Result<()> {
         let x = Var::new(&[-2f32, 0.0, 3.0], &Device::Cpu)?;
         let y = absolute(x.as_tensor())?;
         assert_eq!(y.to_vec1::<f32>()?, [2.0, 0.0, 3.0]);
         let store = y.sum_all()?.backward()?;
-        let slope = store.get(x.as_tensor()).expect("a gradient").to_vec1::<f32>()?;
-        assert_eq!(slope, [-1.0, 0.0, 1.0]);
+        let gradient = store.get(x.as_tensor()).expect("a gradient").to_vec1::<f32>()?;
+        assert_eq!(gradient, [-1.0, 0.0, 1.0]);
         Ok(())
     }
 }

@@ -118,8 +118,8 @@ pub fn cosent(scores: &Tensor, gold: &[f32], scale: f64) -> Result<Tensor> {
 pub fn contrastive(scores: &Tensor, gold: &Tensor, threshold: f64, margin: f64) -> Result<Tensor> {
     let similar = gold.ge(threshold)?.to_dtype(scores.dtype())?;
     let distance = (1.0 - scores)?;
-    let far = (margin - &distance)?.relu()?.sqr()?;
-    let loss = ((&similar * distance.sqr()?)? + ((1.0 - &similar)? * far)?)?;
+    let dissimilar = (margin - &distance)?.relu()?.sqr()?;
+    let loss = ((&similar * distance.sqr()?)? + ((1.0 - &similar)? * dissimilar)?)?;
     Ok((loss.mean_all()? * 0.5)?)
 }
 
@@ -134,7 +134,7 @@ mod tests {
     const SCORES: [f64; 5] = [0.1, -0.3, 0.9, 0.2, 0.4];
 
     #[test]
-    fn every_loss_has_right_gradients() -> Result<()> {
+    fn every_loss_has_correct_gradients() -> Result<()> {
         for loss in [
             PairLoss::Mse,
             PairLoss::Bce,
@@ -186,11 +186,11 @@ mod tests {
 
     /// The gradients of `max(s, 0)` and `|s|` at 0 must be consistent.
     #[test]
-    fn binary_cross_entropy_has_its_slope_at_0_too() -> Result<()> {
+    fn binary_cross_entropy_has_the_correct_gradient_at_0() -> Result<()> {
         let score = candle_core::Var::new(&[0f64], &Device::Cpu)?;
         let store = PairLoss::Bce.loss(score.as_tensor(), &[0.25])?.backward()?;
-        let slope = store.get(score.as_tensor()).expect("a gradient").to_vec1::<f64>()?;
-        assert_eq!(slope, [0.25]);
+        let gradient = store.get(score.as_tensor()).expect("a gradient").to_vec1::<f64>()?;
+        assert_eq!(gradient, [0.25]);
         Ok(())
     }
 

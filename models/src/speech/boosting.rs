@@ -125,11 +125,11 @@ impl BoostTree {
             let next = self.nodes.len() as u32;
             let node = &mut self.nodes[at as usize];
             at = match node.children.binary_search_by_key(token, |(token, _)| *token) {
-                Ok(place) => node.children[place].1,
-                Err(place) => {
-                    node.children.insert(place, (*token, next));
-                    let gets = if at == ROOT { bonus.begin } else { bonus.next };
-                    let bonus = node.bonus + gets;
+                Ok(index) => node.children[index].1,
+                Err(index) => {
+                    node.children.insert(index, (*token, next));
+                    let token_bonus = if at == ROOT { bonus.begin } else { bonus.next };
+                    let bonus = node.bonus + token_bonus;
                     self.nodes.push(Node { bonus, ..Node::default() });
                     next
                 }
@@ -139,15 +139,15 @@ impl BoostTree {
     }
 
     fn set_fallbacks(&mut self, sequence: &[u32]) {
-        let (mut at, mut kept, mut kept_tokens) = (ROOT, 0.0, 0);
+        let (mut at, mut bonus_of_completed, mut completed_tokens) = (ROOT, 0.0, 0);
         for (read, token) in sequence.iter().enumerate() {
             let before = &self.nodes[at as usize];
             if before.is_end && !self.boundaries.continues_word(*token) {
-                (kept, kept_tokens) = (before.bonus, read);
+                (bonus_of_completed, completed_tokens) = (before.bonus, read);
             }
             let Some(next) = self.child(at, *token) else { return };
             at = next;
-            let starts = kept_tokens.max(1)..=read;
+            let starts = completed_tokens.max(1)..=read;
             let found = starts
                 .filter(|start| {
                     let inside = self.boundaries.ends_in_word(sequence[start - 1]);
@@ -158,7 +158,7 @@ impl BoostTree {
                     end.try_fold(ROOT, |node, token| self.child(node, *token))
                 });
             let node = &mut self.nodes[at as usize];
-            (node.completed_bonus, node.fallback) = (kept, found.unwrap_or(ROOT));
+            (node.completed_bonus, node.fallback) = (bonus_of_completed, found.unwrap_or(ROOT));
         }
     }
 
@@ -170,8 +170,8 @@ impl BoostTree {
     /// Returns the state after one more token, and the token's bonus. The bonus is negative if a
     /// broken match returns its bonus.
     pub fn advance(&self, state: BoostState, token: u32, broken: BrokenMatch) -> (BoostState, f32) {
-        let (node, gives) = self.step(state, Some(token), false, broken);
-        (BoostState { node, inside: self.boundaries.ends_in_word(token) }, gives)
+        let (node, bonus) = self.step(state, Some(token), false, broken);
+        (BoostState { node, inside: self.boundaries.ends_in_word(token) }, bonus)
     }
 
     /// Returns the bonus at the end of a text. It is negative if an incomplete match returns its
@@ -180,24 +180,24 @@ impl BoostTree {
         self.step(state, None, false, BrokenMatch::ReturnBonus).1
     }
 
-    /// Writes the bonus of each possible next token into `gives`, indexed by token id.
-    pub fn bonuses(&self, state: BoostState, broken: BrokenMatch, gives: &mut [f32]) {
-        let of_others = |inside| self.step(state, None, inside, broken).1;
-        let (other, inside) = (of_others(false), of_others(true));
-        gives.fill(other);
+    /// Writes the bonus of each possible next token into `bonuses`, indexed by token id.
+    pub fn bonuses(&self, state: BoostState, broken: BrokenMatch, bonuses: &mut [f32]) {
+        let outside_bonus = |inside| self.step(state, None, inside, broken).1;
+        let (other, inside) = (outside_bonus(false), outside_bonus(true));
+        bonuses.fill(other);
         if inside != other {
-            let places = gives.iter_mut().zip(&self.boundaries.continues_word);
-            places
+            let tokens = bonuses.iter_mut().zip(&self.boundaries.continues_word);
+            tokens
                 .filter(|(_, continues_word)| **continues_word)
-                .for_each(|(gives, _)| *gives = inside);
+                .for_each(|(bonus, _)| *bonus = inside);
         }
         let mut at = state.node;
         loop {
             let node = &self.nodes[at as usize];
             for (token, _) in &node.children {
-                if let Some(gives) = gives.get_mut(*token as usize) {
+                if let Some(bonus) = bonuses.get_mut(*token as usize) {
                     let continues_word = self.boundaries.continues_word(*token);
-                    *gives = self.step(state, Some(*token), continues_word, broken).1;
+                    *bonus = self.step(state, Some(*token), continues_word, broken).1;
                 }
             }
             if at == ROOT {
@@ -218,15 +218,15 @@ impl BoostTree {
     ) -> (u32, f32) {
         let continues_word =
             token.map_or(continues_word, |token| self.boundaries.continues_word(token));
-        let (mut at, mut gives) = (state.node, 0.0);
+        let (mut at, mut bonus) = (state.node, 0.0);
         loop {
             let node = &self.nodes[at as usize];
             let may = |token: &u32| at != ROOT || self.may_begin(*token, state.inside);
             if let Some(next) = token.filter(may).and_then(|token| self.child(at, token)) {
-                return (next, gives + self.nodes[next as usize].bonus - node.bonus);
+                return (next, bonus + self.nodes[next as usize].bonus - node.bonus);
             }
             if at == ROOT {
-                return (ROOT, gives);
+                return (ROOT, bonus);
             }
             if node.is_end && !continues_word {
                 at = ROOT;
@@ -234,8 +234,8 @@ impl BoostTree {
             }
             at = node.fallback;
             if broken == BrokenMatch::ReturnBonus {
-                gives -= node.bonus - node.completed_bonus;
-                gives += self.nodes[at as usize].bonus;
+                bonus -= node.bonus - node.completed_bonus;
+                bonus += self.nodes[at as usize].bonus;
             }
         }
     }
@@ -247,8 +247,8 @@ impl BoostTree {
 
     fn child(&self, node: u32, token: u32) -> Option<u32> {
         let children = &self.nodes[node as usize].children;
-        let place = children.binary_search_by_key(&token, |(token, _)| *token).ok()?;
-        Some(children[place].1)
+        let index = children.binary_search_by_key(&token, |(token, _)| *token).ok()?;
+        Some(children[index].1)
     }
 }
 

@@ -109,9 +109,9 @@ impl Lattice for CtcClip {
         let mut posteriors = vec![0.0; emissions.len()];
         // Probabilities include the emission of their own frame. After the last frame there is
         // none.
-        let mut later = Later::new(width);
+        let mut later = SuffixProbabilities::new(width);
         later.blanks[width - 1] = Wide::ONE;
-        let mut earlier = Later::new(width);
+        let mut earlier = SuffixProbabilities::new(width);
         let frames = posteriors.chunks_exact_mut(width).zip(emissions.chunks_exact(width));
         for ((posteriors, emissions), states) in frames.zip(forward.chunks_exact(2 * width)).rev() {
             let states = (states.split_at(width), total);
@@ -123,14 +123,14 @@ impl Lattice for CtcClip {
 }
 
 /// The probability of the rest of the path after each state.
-struct Later {
+struct SuffixProbabilities {
     /// `[W]`
     blanks: Vec<Wide>,
     /// `[W + 1]`
     labels: Vec<Wide>,
 }
 
-impl Later {
+impl SuffixProbabilities {
     fn new(width: usize) -> Self {
         Self { blanks: vec![Wide::ZERO; width], labels: vec![Wide::ZERO; width + 1] }
     }
@@ -159,11 +159,11 @@ vectorised! {
     /// Computes `β` of a frame, with its emission, from `β` of the next frame. Also computes the
     /// posteriors of the frame's emissions.
     fn step_back(
-        later: &Later,
+        later: &SuffixProbabilities,
         emissions: &[Wide],
         joins: &[bool],
         ((blanks, labels), total): ((&[Wide], &[Wide]), Wide),
-        (earlier, posteriors): (&mut Later, &mut [f64]),
+        (earlier, posteriors): (&mut SuffixProbabilities, &mut [f64]),
     ) {
         let width = emissions.len();
         let (blanks, labels, joins) = (&blanks[..width], &labels[..width], &joins[..=width]);

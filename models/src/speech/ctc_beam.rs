@@ -264,10 +264,10 @@ impl State<'_> {
             for token in likeliest.iter().copied().filter(|token| !joins.contains(&(i, *token))) {
                 let repeats = beam.node != EMPTY && node.token == token;
                 let label = if repeats { beam.blank } else { *total } + self.log_probability(token);
-                let (boost_state, gives) = boost.map_or(Default::default(), |tree| {
+                let (boost_state, token_bonus) = boost.map_or(Default::default(), |tree| {
                     tree.advance(node.boost_state, token, BrokenMatch::ReturnBonus)
                 });
-                let bonus = node.bonus + f64::from(gives);
+                let bonus = node.bonus + f64::from(token_bonus);
                 let text =
                     CandidatePrefix::New(Node { parent: beam.node, token, boost_state, bonus });
                 candidates.push(Candidate {
@@ -281,14 +281,14 @@ impl State<'_> {
         candidates.retain(|candidate| candidate.score > f64::NEG_INFINITY);
         candidates.sort_by(|a, b| descending(a.score, b.score));
         candidates.truncate(self.num_beams);
-        let place = |Candidate { blank, label, text, .. }| {
+        let to_beam = |Candidate { blank, label, text, .. }| {
             let node = match text {
                 CandidatePrefix::Same(node) => node,
                 CandidatePrefix::New(node) => texts.child(node),
             };
             Beam { node, blank, label }
         };
-        candidates.into_iter().map(place).collect()
+        candidates.into_iter().map(to_beam).collect()
     }
 
     /// Returns the best next tokens of a beam, best first.
@@ -308,6 +308,6 @@ impl State<'_> {
 
 /// Returns `ln(e^a + e^b)`. Either may be minus infinity.
 fn log_add(a: f64, b: f64) -> f64 {
-    let (most, least) = if a > b { (a, b) } else { (b, a) };
-    if least == f64::NEG_INFINITY { most } else { most + (least - most).exp().ln_1p() }
+    let (larger, smaller) = if a > b { (a, b) } else { (b, a) };
+    if smaller == f64::NEG_INFINITY { larger } else { larger + (smaller - larger).exp().ln_1p() }
 }

@@ -38,8 +38,8 @@ pub(super) fn rows(logits: &Tensor) -> Result<Vec<Vec<f32>>> {
 pub(super) fn clips<'a>(rows: &'a [Vec<f32>], lengths: &[usize]) -> Vec<&'a [Vec<f32>]> {
     let mut rest = rows;
     let own = |length: &usize| {
-        let (own, behind) = rest.split_at((*length).min(rest.len()));
-        rest = behind;
+        let (own, following) = rest.split_at((*length).min(rest.len()));
+        rest = following;
         own
     };
     lengths.iter().map(own).collect()
@@ -65,38 +65,40 @@ pub(super) fn greedy_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
 /// Among the `2 U + 1` positions of the alignment, labels are odd and blanks are even. Ties prefer
 /// to stay at the same position.
 pub fn forced_alignment(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option<BestPath> {
-    let class = |place: usize| if place % 2 == 1 { tokens[place / 2] } else { blank };
-    let places = 2 * tokens.len() + 1;
+    let class = |position: usize| if position % 2 == 1 { tokens[position / 2] } else { blank };
+    let positions = 2 * tokens.len() + 1;
     // Equal neighbouring labels need a blank between them.
-    let may_skip = |place: usize| place % 2 == 1 && place > 1 && class(place) != class(place - 2);
-    let (mut scores, mut next) = (vec![f64::NEG_INFINITY; places], vec![0.0; places]);
+    let may_skip = |position: usize| {
+        position % 2 == 1 && position > 1 && class(position) != class(position - 2)
+    };
+    let (mut scores, mut next) = (vec![f64::NEG_INFINITY; positions], vec![0.0; positions]);
     // Before the first state, at the position before all labels.
     scores[0] = 0.0;
     // The number of positions that the best path advances, by state and position.
-    let mut moves = vec![0u8; rows.len() * places];
-    for (row, moves) in rows.iter().zip(moves.chunks_exact_mut(places)) {
-        for place in 0..places {
-            let mut best = (scores[place], 0);
-            for by in 1..=(1 + usize::from(may_skip(place))).min(place) {
-                if scores[place - by] > best.0 {
-                    best = (scores[place - by], by);
+    let mut moves = vec![0u8; rows.len() * positions];
+    for (row, moves) in rows.iter().zip(moves.chunks_exact_mut(positions)) {
+        for position in 0..positions {
+            let mut best = (scores[position], 0);
+            for by in 1..=(1 + usize::from(may_skip(position))).min(position) {
+                if scores[position - by] > best.0 {
+                    best = (scores[position - by], by);
                 }
             }
             // The softmax denominator is the same for all classes of a state, so it is omitted.
-            let logit = row.get(class(place) as usize).copied().unwrap_or(f32::NEG_INFINITY);
-            (next[place], moves[place]) = (best.0 + f64::from(logit), best.1 as u8);
+            let logit = row.get(class(position) as usize).copied().unwrap_or(f32::NEG_INFINITY);
+            (next[position], moves[position]) = (best.0 + f64::from(logit), best.1 as u8);
         }
         std::mem::swap(&mut scores, &mut next);
     }
-    let ends = [places - 1, places.saturating_sub(2)];
-    let mut place = if scores[ends[1]] > scores[ends[0]] { ends[1] } else { ends[0] };
-    if scores[place].is_nan() || scores[place] == f64::NEG_INFINITY {
+    let ends = [positions - 1, positions.saturating_sub(2)];
+    let mut position = if scores[ends[1]] > scores[ends[0]] { ends[1] } else { ends[0] };
+    if scores[position].is_nan() || scores[position] == f64::NEG_INFINITY {
         return None;
     }
     let mut classes = vec![blank; rows.len()];
     for (state, path) in classes.iter_mut().enumerate().rev() {
-        *path = class(place);
-        place -= usize::from(moves[state * places + place]);
+        *path = class(position);
+        position -= usize::from(moves[state * positions + position]);
     }
     Some(path_of_classes(rows, classes.into_iter(), blank))
 }

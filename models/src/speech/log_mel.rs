@@ -41,7 +41,7 @@ const LONG_TRANSFORM: usize = 512;
 /// Conformer: the pre-emphasis coefficient.
 const PREEMPHASIS: f32 = 0.97;
 /// Conformer: added to the power, 2^-24.
-const GUARD: f32 = 5.960_464_5e-8;
+const POWER_EPSILON: f32 = 5.960_464_5e-8;
 /// Conformer: added to the standard deviation.
 const EPSILON: f32 = 1e-5;
 /// Frames computed by one task.
@@ -100,7 +100,7 @@ impl LogMel {
     /// # Errors
     /// [`ModelError::BadConfig`] if the number of bands is 0 or exceeds the number of frequencies.
     pub fn whisper(bands: usize) -> Result<Self> {
-        Self::of_scale(Scale::ClampedLog10, bands)
+        Self::with_scale(Scale::ClampedLog10, bands)
     }
 
     /// Creates a Conformer's transform with this many bands `M`. Each band has mean 0 and standard
@@ -109,10 +109,10 @@ impl LogMel {
     /// # Errors
     /// The same as for [`LogMel::whisper`].
     pub fn conformer(bands: usize) -> Result<Self> {
-        Self::of_scale(Scale::NormalisedLn, bands)
+        Self::with_scale(Scale::NormalisedLn, bands)
     }
 
-    fn of_scale(scale: Scale, bands: usize) -> Result<Self> {
+    fn with_scale(scale: Scale, bands: usize) -> Result<Self> {
         // Whisper's window is periodic, the Conformer's is symmetric.
         let (transform, period) = match scale {
             Scale::ClampedLog10 => (WINDOW, WINDOW),
@@ -151,9 +151,9 @@ impl LogMel {
         let occupied = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
         values[..occupied * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
             |(block, values)| {
-                let mut space = Space::new(self.fourier.as_ref());
+                let mut buffers = Buffers::new(self.fourier.as_ref());
                 for (i, frame) in values.chunks_mut(bands).enumerate() {
-                    self.frame((block * FRAMES + i) * HOP, (samples, length), &mut space, frame);
+                    self.frame((block * FRAMES + i) * HOP, (samples, length), &mut buffers, frame);
                 }
             },
         );
@@ -174,18 +174,18 @@ impl LogMel {
     fn logarithm(&self, power: f32) -> f32 {
         match self.scale {
             Scale::ClampedLog10 => power.max(MIN_POWER).log10(),
-            Scale::NormalisedLn => (power + GUARD).ln(),
+            Scale::NormalisedLn => (power + POWER_EPSILON).ln(),
         }
     }
 
     /// Returns a sample. The index may be before the start or after the end.
-    fn sample(&self, place: isize, (samples, length): (&[f32], usize)) -> f32 {
-        let at = |place: usize| samples.get(place).copied().unwrap_or(0.0);
+    fn sample(&self, index: isize, (samples, length): (&[f32], usize)) -> f32 {
+        let at = |index: usize| samples.get(index).copied().unwrap_or(0.0);
         match self.scale {
-            Scale::ClampedLog10 => at(mirrored(place, length)),
-            Scale::NormalisedLn => match usize::try_from(place) {
+            Scale::ClampedLog10 => at(mirrored(index, length)),
+            Scale::NormalisedLn => match usize::try_from(index) {
                 Ok(0) => at(0),
-                Ok(place) if place < length => at(place) - PREEMPHASIS * at(place - 1),
+                Ok(index) if index < length => at(index) - PREEMPHASIS * at(index - 1),
                 _ => 0.0,
             },
         }
@@ -196,25 +196,25 @@ impl LogMel {
         &self,
         center: usize,
         (samples, length): (&[f32], usize),
-        space: &mut Space,
+        buffers: &mut Buffers,
         bands: &mut [f32],
     ) {
         let first = center as isize - (WINDOW / 2) as isize;
-        space.input.fill(0.0);
-        for (i, (value, window)) in space.input.iter_mut().zip(&self.window).enumerate() {
+        buffers.input.fill(0.0);
+        for (i, (value, window)) in buffers.input.iter_mut().zip(&self.window).enumerate() {
             *value = window * self.sample(first + i as isize, (samples, length));
         }
-        let made = self.fourier.process_with_scratch(
-            &mut space.input,
-            &mut space.spectrum,
-            &mut space.scratch,
+        let result = self.fourier.process_with_scratch(
+            &mut buffers.input,
+            &mut buffers.spectrum,
+            &mut buffers.scratch,
         );
-        debug_assert!(made.is_ok(), "the plan allocated the buffers");
-        for (power, value) in space.power.iter_mut().zip(&space.spectrum) {
+        debug_assert!(result.is_ok(), "the plan allocated the buffers");
+        for (power, value) in buffers.power.iter_mut().zip(&buffers.spectrum) {
             *power = value.norm_sqr();
         }
         for (band, filter) in bands.iter_mut().zip(&self.filters) {
-            let powers = &space.power[filter.first..];
+            let powers = &buffers.power[filter.first..];
             let sum: f32 = filter.weights.iter().zip(powers).map(|(w, p)| w * p).sum();
             *band = self.logarithm(sum);
         }
@@ -228,14 +228,14 @@ impl std::fmt::Debug for LogMel {
 }
 
 /// The buffers for computing one window.
-struct Space {
+struct Buffers {
     input: Vec<f32>,
     spectrum: Vec<Complex32>,
     power: Vec<f32>,
     scratch: Vec<Complex32>,
 }
 
-impl Space {
+impl Buffers {
     fn new(fourier: &dyn RealToComplex<f32>) -> Self {
         Self {
             input: fourier.make_input_vec(),
@@ -247,12 +247,12 @@ impl Space {
 }
 
 /// Returns the mirror image within `length` of an index outside.
-fn mirrored(place: isize, length: usize) -> usize {
+fn mirrored(index: isize, length: usize) -> usize {
     let last = length.saturating_sub(1);
     match last {
         0 => 0,
         last => {
-            let around = place.unsigned_abs() % (2 * last);
+            let around = index.unsigned_abs() % (2 * last);
             around.min(2 * last - around)
         }
     }
@@ -266,8 +266,8 @@ fn normalise(values: &mut [f32], stride: usize) {
     };
     let mean = sum(&|value| value) / count as f64;
     let squares = sum(&|value| (value - mean).powi(2));
-    let deviation = (squares / count.saturating_sub(1).max(1) as f64).sqrt();
-    let scale = 1.0 / (deviation as f32 + EPSILON);
+    let standard_deviation = (squares / count.saturating_sub(1).max(1) as f64).sqrt();
+    let scale = 1.0 / (standard_deviation as f32 + EPSILON);
     for value in values.iter_mut().step_by(stride) {
         *value = (*value - mean as f32) * scale;
     }
@@ -280,7 +280,7 @@ fn filters(bands: usize, transform: usize) -> Vec<Filter> {
     let top = hertz_to_mel(f64::from(SAMPLE_RATE) / 2.0);
     let edge = |i: usize| mel_to_hertz(top * i as f64 / (bands + 1) as f64);
     let frequency = |i: usize| i as f64 * f64::from(SAMPLE_RATE) / transform as f64;
-    let of_band = |band: usize| {
+    let band_filter = |band: usize| {
         let (low, middle, high) = (edge(band), edge(band + 1), edge(band + 2));
         let weight = |i: usize| {
             let (rise, fall) =
@@ -291,7 +291,7 @@ fn filters(bands: usize, transform: usize) -> Vec<Filter> {
         let weights = (first..frequencies).map(|i| weight(i) as f32);
         Filter { first, weights: weights.take_while(|weight| *weight > 0.0).collect() }
     };
-    (0..bands).map(of_band).collect()
+    (0..bands).map(band_filter).collect()
 }
 
 /// Slaney's mel scale: linear below 1 kHz, logarithmic above.
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scale_is_its_own_inverse_and_has_slaney_s_step() {
+    fn the_mel_scale_is_invertible_and_has_slaneys_step() {
         // 27 logarithmic steps are a factor of 6.4.
         assert!((27.0 / 6.4f64.ln() - MELS_PER_NEPER).abs() < 1e-12);
         for hertz in [0.0, 440.0, 999.0, 1_000.0, 1_001.0, 8_000.0] {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_behind_the_samples_costs_nothing_and_changes_nothing() -> Result<()> {
+    fn silence_after_the_samples_costs_nothing_and_changes_nothing() -> Result<()> {
         let mel = LogMel::whisper(80)?;
         let samples: Vec<f32> = (0..5_000).map(|i| (i as f32 * 0.3).sin() * 0.1).collect();
         let mut longer = samples.clone();
@@ -350,16 +350,16 @@ mod tests {
                 [(0, 0), (1, 0), (159, 0), (160, 1), (200, 1), (201, 1), (320, 2)]
             {
                 let clip = vec![0.5; samples];
-                let made = mel.frames(&clip, 0);
-                assert_eq!((made.len(), made.is_empty()), (frames, frames == 0));
-                assert!(made.values.iter().all(|value| value.is_finite()));
+                let result = mel.frames(&clip, 0);
+                assert_eq!((result.len(), result.is_empty()), (frames, frames == 0));
+                assert!(result.values.iter().all(|value| value.is_finite()));
             }
         }
         Ok(())
     }
 
     #[test]
-    fn bands_that_the_spectrum_cannot_be_divided_into_are_refused() {
+    fn invalid_numbers_of_bands_are_refused() {
         assert!(LogMel::whisper(0).is_err() && LogMel::whisper(202).is_err());
         assert!(LogMel::conformer(0).is_err() && LogMel::conformer(258).is_err());
     }

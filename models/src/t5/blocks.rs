@@ -107,14 +107,14 @@ impl RelativeBias {
             away = distance.unsigned_abs() as usize;
         }
         let exact = buckets / 2;
-        let place = if away < exact {
+        let bucket = if away < exact {
             away
         } else {
             let ratio =
                 (away as f32 / exact as f32).ln() / (self.max_distance as f32 / exact as f32).ln();
             (exact + (ratio * (buckets - exact) as f32) as usize).min(buckets - 1)
         };
-        (first + place) as u32
+        (first + bucket) as u32
     }
 }
 
@@ -123,14 +123,14 @@ impl Projections {
         let (d, inner) = (config.d_model, config.inner_size());
         let std = (d as f64).powf(-0.5);
         let query_std = ((d * config.d_kv) as f64).powf(-0.5);
-        let map = |name: &str, d_in, d_out, std| {
+        let projection = |name: &str, d_in, d_out, std| {
             Linear::without_bias(d_in, d_out, std, &builder.pp(name))
         };
         Ok(Self {
-            query: map("q", d, inner, query_std)?,
-            key: map("k", d, inner, std)?,
-            value: map("v", d, inner, std)?,
-            output: map("o", inner, d, (inner as f64).powf(-0.5))?,
+            query: projection("q", d, inner, query_std)?,
+            key: projection("k", d, inner, std)?,
+            value: projection("v", d, inner, std)?,
+            output: projection("o", inner, d, (inner as f64).powf(-0.5))?,
         })
     }
 
@@ -277,11 +277,11 @@ impl EncoderLayer {
 impl DecoderLayer {
     /// The parameters are below `layer.0`, `layer.1` and `layer.2` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
-        let norm = |place: &str| {
-            let builder = builder.pp(place).pp("layer_norm");
+        let norm = |path: &str| {
+            let builder = builder.pp(path).pp("layer_norm");
             RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder)
         };
-        let projections = |place: &str| Projections::new(config, &builder.pp(place));
+        let projections = |path: &str| Projections::new(config, &builder.pp(path));
         Ok(Self {
             norm: norm("layer.0")?,
             attention: projections("layer.0.SelfAttention")?,
@@ -313,7 +313,7 @@ impl DecoderLayer {
         let normed = chain.norm(x, self.norm.as_norm());
         let attended = self.attention.self_attention(&mut chain, normed, bias, &self_options);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
-        self.rest(chain, x, (keys, values, cross), mode)
+        self.finish_forward(chain, x, (keys, values, cross), mode)
     }
 
     /// One causal step of [`DecoderLayer::forward`] for the next row of each sequence, with the
@@ -336,11 +336,11 @@ impl DecoderLayer {
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        self.rest(chain, x, others, mode)
+        self.finish_forward(chain, x, others, mode)
     }
 
     /// Runs the block after its self-attention.
-    fn rest(
+    fn finish_forward(
         &self,
         mut chain: Chain,
         x: Value,
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rows_alone_are_those_of_all() -> Result<()> {
+    fn the_first_rows_equal_those_of_the_full_layer() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(3);
         let config = T5Config { d_model: 16, d_kv: 4, d_ff: 24, num_heads: 4, ..T5Config::small() };
         let layer = EncoderLayer::new(&config, &builder)?;
@@ -375,14 +375,14 @@ mod tests {
         let all = layer.forward(&x, &bias, &Segments::packed(&lengths), None, &mode)?;
         let all = embedding_sum(&[(&all, vec![0, 5, 6].into())])?;
         let first = layer.first_rows(&x, &lengths, &bias, &mode)?;
-        let far = (all - first)?.abs()?.max_all()?.to_scalar::<f32>()?;
-        assert!(far < 1e-5, "{far}");
+        let difference = (all - first)?.abs()?.max_all()?.to_scalar::<f32>()?;
+        assert!(difference < 1e-5, "{difference}");
         Ok(())
     }
 
     /// Expected buckets: `tests/reference/t5.py`.
     #[test]
-    fn buckets_equal_those_of_the_published_models() -> Result<()> {
+    fn buckets_equal_the_published_models() -> Result<()> {
         let text = include_str!("../../tests/fixtures/t5_buckets.json");
         let expected: serde_json::Value = serde_json::from_str(text).expect("JSON");
         for (kind, bidirectional) in [("bidirectional", true), ("causal", false)] {

@@ -12,7 +12,7 @@ use crate::error::{ModelError, Result};
 use crate::kernels::Activation;
 
 /// The fields that every published T5 v1.1 `config.json` has. (T5 1.0 lacks the last two.)
-const STATED: [&str; 8] = [
+const REQUIRED_FIELDS: [&str; 8] = [
     "vocab_size",
     "d_model",
     "d_kv",
@@ -114,7 +114,7 @@ impl T5Config {
     pub fn read(path: &Path) -> Result<Self> {
         let mut fields: serde_json::Map<String, Value> = read_published(path, "t5")?;
         let bad = |reason| ModelError::BadConfig { what: path.display().to_string(), reason };
-        if let Some(field) = STATED.iter().find(|field| !fields.contains_key(**field)) {
+        if let Some(field) = REQUIRED_FIELDS.iter().find(|field| !fields.contains_key(**field)) {
             return Err(bad(format!(
                 "`{field}` is missing; only T5 v1.1 is supported, which has this field"
             )));

@@ -61,7 +61,7 @@ impl Decoder {
         }
         super::check_rows(states, lengths)?;
         let states = states.detach();
-        let of_layer = |layer: &super::DecoderLayer| {
+        let keys_and_values = |layer: &super::DecoderLayer| {
             let (keys, values) = layer.cross_keys(&states)?;
             Ok((keys.detach(), values.detach()))
         };
@@ -69,7 +69,7 @@ impl Decoder {
         let mut state = DecodingState {
             decoder: self,
             table,
-            keys: self.layers.iter().map(of_layer).collect::<Result<_>>()?,
+            keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
             runs: Segments::packed(lengths).keys().to_vec(),
             cache: KeyValueCache::new(self.layers.len(), slots, states.dtype(), states.device())?,
         };

@@ -44,21 +44,25 @@ impl ConvolutionStem {
         let mut width = config.num_channels;
         let mut layers = Vec::with_capacity(channels.len());
         for (i, &out) in channels.iter().enumerate() {
-            let own = builder.pp(i);
+            let convolution_builder = builder.pp(i);
             let std = (2.0 / (EDGE * EDGE * width) as f64).sqrt();
             layers.push(Layer {
-                weight: own.get("weight", &[out, EDGE, EDGE, width], Init::Normal(std))?,
-                bias: own.get("bias", &[out], Init::Zeros)?,
+                weight: convolution_builder.get(
+                    "weight",
+                    &[out, EDGE, EDGE, width],
+                    Init::Normal(std),
+                )?,
+                bias: convolution_builder.get("bias", &[out], Init::Zeros)?,
             });
             width = out;
         }
         let (edge, d) = (config.patch_size >> channels.len(), config.hidden_size);
-        let places = edge * edge * width;
-        let std = (places as f64).powf(-0.5);
+        let inputs = edge * edge * width;
+        let std = (inputs as f64).powf(-0.5);
         Ok(Self {
             layers,
             edge,
-            projection: Linear::new(places, d, std, &builder.pp("projection"))?,
+            projection: Linear::new(inputs, d, std, &builder.pp("projection"))?,
         })
     }
 

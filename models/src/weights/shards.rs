@@ -72,7 +72,7 @@ mod tests {
     use crate::weights::{Weights, save};
 
     #[test]
-    fn tensors_are_found_in_the_file_that_has_them() -> Result<()> {
+    fn each_tensor_is_read_from_its_file() -> Result<()> {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         let (one, two) = (

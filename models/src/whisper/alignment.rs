@@ -38,8 +38,8 @@ impl AlignmentHeads {
     /// [`ModelError::BadConfig`] if the model does not have one of the heads.
     pub fn new(named: &[[usize; 2]], config: &WhisperConfig) -> Result<Self> {
         let (layers, heads) = (config.decoder_layers, config.decoder_attention_heads);
-        let is_there = |[layer, head]: &[usize; 2]| *layer < layers && *head < heads;
-        if let Some([layer, head]) = named.iter().find(|head| !is_there(head)) {
+        let exists = |[layer, head]: &[usize; 2]| *layer < layers && *head < heads;
+        if let Some([layer, head]) = named.iter().find(|head| !exists(head)) {
             let reason = format!(
                 "the head [{layer}, {head}] does not exist: the decoder has {layers} layers of \
                  {heads} heads, counted from 0"
@@ -180,17 +180,19 @@ impl Decoder {
             let (next, queries) =
                 layer.forward_with_queries(&x, &read.segments, (&keys, &values, &cross))?;
             x = next.detach();
-            let own: Vec<usize> =
+            let layer_heads: Vec<usize> =
                 heads.heads.iter().filter(|head| head[0] == i).map(|head| head[1]).collect();
             let share = 1.0 / heads.heads.len() as f64;
             texts.par_iter_mut().try_for_each(|text| {
-                own.iter().try_for_each(|head| {
-                    let of_head = |of: &Tensor, rows: Span| {
-                        let columns = of.narrow(1, head * width, width)?;
+                layer_heads.iter().try_for_each(|head| {
+                    let head_columns = |rows_of_all_heads: &Tensor, rows: Span| {
+                        let columns = rows_of_all_heads.narrow(1, head * width, width)?;
                         columns.narrow(0, rows.start, rows.length)?.contiguous()
                     };
-                    let (query, key) =
-                        (of_head(&queries.detach(), text.rows)?, of_head(&keys, text.states)?);
+                    let (query, key) = (
+                        head_columns(&queries.detach(), text.rows)?,
+                        head_columns(&keys, text.states)?,
+                    );
                     let scores = query.matmul(&key.t()?)?.to_dtype(DType::F64)?;
                     let mut scores = scores.flatten_all()?.to_vec1::<f64>()?;
                     let scale = 1.0 / (width as f64).sqrt();

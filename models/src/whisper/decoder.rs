@@ -99,9 +99,9 @@ impl Decoder {
     pub(super) fn embed(
         &self,
         ids: std::sync::Arc<[u32]>,
-        places: std::sync::Arc<[u32]>,
+        position_ids: std::sync::Arc<[u32]>,
     ) -> Result<Tensor> {
-        Ok(embedding_sum(&[(&self.tokens, ids), (&self.positions, places)])?)
+        Ok(embedding_sum(&[(&self.tokens, ids), (&self.positions, position_ids)])?)
     }
 
     /// Returns the logits `[T, V]` of states `[T, D]`.
@@ -215,8 +215,8 @@ impl Layer {
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());
         let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
-        let fed = chain.feed_forward(normed, up, down, self.config.activation_function);
-        chain.residual(x, fed, mode.dropout(self.config.dropout));
+        let ffn_output = chain.feed_forward(normed, up, down, self.config.activation_function);
+        chain.residual(x, ffn_output, mode.dropout(self.config.dropout));
         Ok(chain.finish()?)
     }
 }

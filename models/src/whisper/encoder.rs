@@ -76,8 +76,8 @@ impl Encoder {
         let x = activation(&x, Activation::Gelu)?;
         let (x, lengths) = self.conv2.forward(&x, &lengths)?;
         let x = activation(&x, Activation::Gelu)?;
-        let places: Vec<u32> = lengths.iter().flat_map(|&length| 0..length as u32).collect();
-        let positions = embedding_sum(&[(&self.positions, places.into())])?;
+        let position_ids: Vec<u32> = lengths.iter().flat_map(|&length| 0..length as u32).collect();
+        let positions = embedding_sum(&[(&self.positions, position_ids.into())])?;
         Ok(AudioStates { states: residual(&x, &positions, None)?, lengths })
     }
 

@@ -61,11 +61,12 @@ impl Decoder {
             ..options.clone()
         };
         options.validate(self.config.vocab_size)?;
-        let (tokens, most) =
+        let (tokens, max_positions) =
             (prompt.len() + options.max_new_tokens, self.config.max_target_positions);
-        if tokens > most + 1 {
+        if tokens > max_positions + 1 {
             let reason = format!(
-                "prompt and text may have {tokens} tokens, but the decoder has {most} positions"
+                "prompt and text may have {tokens} tokens, but the decoder has {max_positions} \
+                 positions"
             );
             return Err(ModelError::BadInput(reason));
         }
@@ -74,7 +75,7 @@ impl Decoder {
             return Ok(Vec::new());
         }
         let states = audio.states.detach();
-        let of_layer = |layer: &super::decoder::Layer| {
+        let keys_and_values = |layer: &super::decoder::Layer| {
             let (keys, values) = layer.cross_keys(&states)?;
             Ok((keys.detach(), values.detach()))
         };
@@ -83,7 +84,7 @@ impl Decoder {
         let mut state = DecodingState {
             decoder: self,
             rules,
-            keys: self.layers.iter().map(of_layer).collect::<Result<_>>()?,
+            keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
             runs: Segments::packed(&audio.lengths).keys().to_vec(),
             cache: KeyValueCache::new(self.layers.len(), slots, states.dtype(), states.device())?,
             before_start: start.unwrap_or(usize::MAX),
@@ -114,27 +115,27 @@ impl DecodingState<'_> {
         let open = || self.runs.iter().zip(counts).filter(|(_, count)| **count > 0);
         let runs: Arc<[Span]> = open().map(|(run, _)| *run).collect();
         let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), runs);
-        let place = self.cache.length();
+        let index = self.cache.length();
         let step = self.cache.next(slots)?;
-        let places = vec![place as u32; tokens.len()].into();
-        let mut x = self.decoder.embed(tokens.into(), places)?.detach();
+        let positions = vec![index as u32; tokens.len()].into();
+        let mut x = self.decoder.embed(tokens.into(), positions)?.detach();
         let layers = self.decoder.layers.iter().zip(self.cache.layers()).zip(&self.keys);
         for ((layer, own), (keys, values)) in layers {
             x = layer.step(&x, (own, &step), (keys, values, &cross))?.detach();
         }
-        if place == self.before_start {
-            self.no_speech = self.no_speech_of(&x)?;
+        if index == self.before_start {
+            self.no_speech = self.no_speech_probabilities(&x)?;
         }
         Ok(x)
     }
 
-    fn no_speech_of(&self, x: &Tensor) -> Result<Vec<f32>> {
+    fn no_speech_probabilities(&self, x: &Tensor) -> Result<Vec<f32>> {
         let Some(token) = self.rules.tokens.no_speech else { return Ok(Vec::new()) };
         let logits = self.decoder.logits(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
-        let of_row = |row: &Vec<f32>| {
+        let no_speech_probability = |row: &Vec<f32>| {
             row.get(token as usize).map_or(0.0, |logit| (logit - log_sum(row)).exp())
         };
-        Ok(logits.iter().map(of_row).collect())
+        Ok(logits.iter().map(no_speech_probability).collect())
     }
 }
 

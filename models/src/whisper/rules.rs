@@ -10,7 +10,7 @@ use crate::kernels::log_sum;
 use crate::speech::boosting::BoostTree;
 
 /// The first timestamp of a clip is at most this many seconds.
-const LATEST_START: f64 = 1.0;
+const MAX_FIRST_TIMESTAMP: f64 = 1.0;
 
 /// The number of repetitions that counts as a loop.
 const REPEATS: usize = 5;
@@ -38,7 +38,7 @@ pub struct DecodingRules {
 impl DecodingRules {
     /// Masks the tokens that must not follow `tokens` in the text of a clip.
     pub(super) fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
-        let too_long = self.max_tokens.get(clip).is_some_and(|most| tokens.len() >= *most);
+        let too_long = self.max_tokens.get(clip).is_some_and(|limit| tokens.len() >= *limit);
         if too_long || has_repetition_loop(tokens) {
             let end = self.tokens.end as usize;
             return mask(logits.iter_mut().enumerate().filter(|(i, _)| *i != end).map(|(_, l)| l));
@@ -76,8 +76,8 @@ impl DecodingRules {
         }
         if tokens.is_empty() {
             mask(&mut logits[..first]);
-            let latest = first + (LATEST_START / TIMESTAMP_STEP) as usize + 1;
-            mask(logits.iter_mut().skip(latest));
+            let last_allowed = first + (MAX_FIRST_TIMESTAMP / TIMESTAMP_STEP) as usize + 1;
+            mask(logits.iter_mut().skip(last_allowed));
         }
         let (texts, timestamps) = logits.split_at(first);
         let likeliest = texts.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn texts_hold_words_and_end() {
+    fn texts_contain_only_words_and_the_end_token() {
         let rules = rules(false);
         assert_eq!(allowed(&rules, &[], &[])[..3], [1, 2, 11]);
         assert_eq!(allowed(&rules, &[1], &[])[..5], [0, 1, 2, 4, 11]);
     }
 
     #[test]
-    fn timestamps_stand_in_pairs_and_never_go_back() {
+    fn timestamps_come_in_pairs_and_never_decrease() {
         let rules = rules(true);
         // A text begins with a timestamp of at most one second.
         assert_eq!(allowed(&rules, &[], &[]), (13..=63).collect::<Vec<_>>());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_ends_where_it_is_too_long_or_goes_round() {
+    fn a_text_ends_if_it_is_too_long_or_loops() {
         let rules = rules(false);
         let long: Vec<u32> = (0..30).map(|i| i % 13 % 3).collect();
         assert_eq!(allowed(&rules, &long, &[]), [4]);

@@ -25,12 +25,12 @@ pub fn values(tensor: &Tensor) -> Result<Vec<f32>> {
 }
 
 /// Returns the largest difference relative to the largest expected value.
-pub fn relative_difference(got: &[f32], want: &[f32]) -> f32 {
-    assert_eq!(got.len(), want.len());
-    let scale = largest(want.iter().copied());
+pub fn relative_difference(actual: &[f32], reference: &[f32]) -> f32 {
+    assert_eq!(actual.len(), reference.len());
+    let scale = largest(reference.iter().copied());
     // A key bias shifts all scores of a row equally: its gradient is rounding error.
     let scale = if scale < 1e-12 { 1.0 } else { scale };
-    largest(got.iter().zip(want).map(|(got, want)| got - want)) / scale
+    largest(actual.iter().zip(reference).map(|(actual, reference)| actual - reference)) / scale
 }
 
 /// Returns the largest absolute value; NaN counts as larger than any number.
@@ -42,14 +42,14 @@ pub fn largest(values: impl Iterator<Item = f32>) -> f32 {
 /// below `tolerance`.
 pub fn assert_output(
     (name, what): (&str, &str),
-    got: &Tensor,
+    actual: &Tensor,
     tensors: &HashMap<String, Tensor>,
     tolerance: f32,
 ) -> Result<()> {
-    assert_eq!(got.dims(), tensors[what].dims(), "{name}: {what}");
-    let difference = relative_difference(&values(got)?, &values(&tensors[what])?);
-    println!("{name} {:?}: {what} is off by {difference:.1e}", got.dtype());
-    assert!(difference < tolerance, "{name} {:?}: {what} is off by {difference:e}", got.dtype());
+    assert_eq!(actual.dims(), tensors[what].dims(), "{name}: {what}");
+    let difference = relative_difference(&values(actual)?, &values(&tensors[what])?);
+    println!("{name} {:?}: {what} is off by {difference:.1e}", actual.dtype());
+    assert!(difference < tolerance, "{name} {:?}: {what} is off by {difference:e}", actual.dtype());
     Ok(())
 }
 
@@ -65,12 +65,13 @@ pub fn assert_gradients(
     let found: HashMap<String, Vec<f32>> = if loss.dtype() == DType::F32 {
         let mut gradients = Gradients::new(parameters);
         gradients.backward(loss)?;
-        let of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
-        parameters.trainable().map(|p| (p.name().to_owned(), of(p.name()))).collect()
+        let gradient_of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
+        parameters.trainable().map(|p| (p.name().to_owned(), gradient_of(p.name()))).collect()
     } else {
         let store = loss.backward()?;
-        let of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
-        let named = parameters.trainable().map(|p| Ok((p.name().to_owned(), of(p.tensor())?)));
+        let gradient_of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
+        let named =
+            parameters.trainable().map(|p| Ok((p.name().to_owned(), gradient_of(p.tensor())?)));
         named.collect::<Result<_>>()?
     };
     let mut names: Vec<&str> =
@@ -80,8 +81,8 @@ pub fn assert_gradients(
     ours.sort_unstable();
     assert_eq!(ours, names, "{name}: parameters");
     for parameter in names {
-        let want = values(&tensors[&format!("gradient.{parameter}")])?;
-        let difference = relative_difference(&found[parameter], &want);
+        let reference = values(&tensors[&format!("gradient.{parameter}")])?;
+        let difference = relative_difference(&found[parameter], &reference);
         let kind = loss.dtype();
         assert!(difference < tolerance, "{name} {kind:?}: {parameter}: {difference:e}");
     }

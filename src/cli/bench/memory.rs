@@ -27,7 +27,7 @@ const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 1024, dtype: ValueDt
 /// Number of values to gather at once.
 const GATHERED: usize = 100;
 
-/// Measure search in a memory against faiss and usearch, and the reading of values.
+/// Measure search in a memory against faiss and usearch, and how fast values are read.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Keys are random unit vectors in 1,000 clusters. Every round times each tool once; the report has the

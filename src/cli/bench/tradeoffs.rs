@@ -25,7 +25,7 @@ const QUERIES: usize = 1000;
 const K: usize = 10;
 /// Numbers of entries to find in a graph.
 const KS: [usize; 2] = [10, 100];
-/// Numbers of candidates per wanted entry in a graph search.
+/// Numbers of candidates per result in a graph search.
 const CANDIDATES: [usize; 5] = [2, 4, 8, 16, 32];
 /// Query batch sizes: a single user, a training batch, an evaluation.
 const BATCHES: [usize; 3] = [1, 32, 1000];

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, manifest};
 use engram_data::world::questions::Split;
-use engram_train::recognise::sample_evenly;
+use engram_infer::asr::sample_evenly;
 use engram_train::studies::avformer::corpus::{ClipWithFrames, Corpus};
 use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
 use image::{ImageFormat, RgbImage};
@@ -89,7 +89,7 @@ impl Audiovisual {
             anyhow::bail!("--{}: {reason}", key.trim_start_matches("test_").replace('_', "-"));
         }
         let corpus = Corpus::load(&data, 1, true)?;
-        let made = |numbers: Range<usize>| -> anyhow::Result<Vec<ClipWithFrames>> {
+        let generate = |numbers: Range<usize>| -> anyhow::Result<Vec<ClipWithFrames>> {
             Ok(match self.split {
                 SplitName::Train => {
                     let clean = if self.clean { 1.0 } else { 0.0 };
@@ -102,32 +102,33 @@ impl Audiovisual {
                 SplitName::Test => corpus.world_clips(Split::Test, self.clean, numbers),
             })
         };
-        output::write_folder(&self.folder, |whole| {
-            let (mut clips, mut said, mut shown) = (Vec::new(), String::new(), BTreeSet::new());
-            let image_file = |index: usize| whole.join(format!("frames/{index:05}.png"));
-            output::create_folder(&whole.join("frames"))?;
+        output::write_folder(&self.folder, |staging| {
+            let (mut clips, mut references, mut image_indices) =
+                (Vec::new(), String::new(), BTreeSet::new());
+            let image_file = |index: usize| staging.join(format!("frames/{index:05}.png"));
+            output::create_folder(&staging.join("frames"))?;
             for first in (0..count).step_by(BATCH) {
-                for one in made(first..count.min(first + BATCH))? {
-                    let audio = whole.join(format!("{}.wav", one.id));
+                for one in generate(first..count.min(first + BATCH))? {
+                    let audio = staging.join(format!("{}.wav", one.id));
                     output::write_new(&audio, &wav(&one.samples)?)?;
-                    said += &format!("{}\t{}\n", one.id, one.text);
+                    references += &format!("{}\t{}\n", one.id, one.text);
                     let indices = sample_evenly(&one.frames, usize::from(self.frames));
                     let frames = indices.map(|index| Frame::from(image_file(*index))).collect();
-                    shown.extend(sample_evenly(&one.frames, usize::from(self.frames)));
+                    image_indices.extend(sample_evenly(&one.frames, usize::from(self.frames)));
                     let (id, text) = (one.id, Some(one.text));
                     clips.push(Clip { id, audio, text, frames, ..Clip::default() });
                 }
             }
-            for index in shown {
-                let (seen, _) = corpus.image(index)?;
-                let (width, height, pixels) = (seen.width(), seen.height(), seen.pixels().to_vec());
+            for index in image_indices {
+                let (view, _) = corpus.image(index)?;
+                let (width, height, pixels) = (view.width(), view.height(), view.pixels().to_vec());
                 let image = RgbImage::from_raw(width, height, pixels).context("no pixels")?;
                 let mut png = Cursor::new(Vec::new());
                 image.write_to(&mut png, ImageFormat::Png)?;
                 output::write_new(&image_file(index), png.get_ref())?;
             }
-            output::write_new(&whole.join("ref.tsv"), said.as_bytes())?;
-            let list = whole.join("clips.jsonl");
+            output::write_new(&staging.join("ref.tsv"), references.as_bytes())?;
+            let list = staging.join("clips.jsonl");
             output::write_new(&list, &manifest(&list, &clips)?)
         })?;
         output::print(&format!("{}: {} clips", self.folder.display(), count))?;

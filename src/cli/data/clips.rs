@@ -98,13 +98,13 @@ impl Clips {
             output::note(&format!("and {more} more without audio; --json lists all"), false);
         }
         let mut summary = format!("{}: {} clips", self.out.display(), clips.len());
-        for (count, what) in [
+        for (count, reason) in [
             (missing.iter().map(|one| one.clips).sum(), "without audio"),
             (without_text, "without text"),
             (without_length, "without length"),
         ] {
             if count > 0 {
-                summary += &format!("; skipped {count} {what}");
+                summary += &format!("; skipped {count} {reason}");
             }
         }
         if hidden > 0 {

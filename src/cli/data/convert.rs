@@ -47,10 +47,10 @@ impl Ctranslate2 {
         let out = &self.out;
         output::check_new_folder(out)?;
         let model = PublishedWhisper::read_ctranslate2(&self.folder)?;
-        output::write_folder(out, |whole| {
-            model.save(whole)?;
+        output::write_folder(out, |staging| {
+            model.save(staging)?;
             let tokenizer = "tokenizer.json";
-            Ok(copy_file(&self.folder.join(tokenizer), &whole.join(tokenizer))?)
+            Ok(copy_file(&self.folder.join(tokenizer), &staging.join(tokenizer))?)
         })?;
         output::print(&format!("{}: {} tensors", out.display(), model.tensors().len()))
     }

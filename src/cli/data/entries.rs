@@ -226,43 +226,43 @@ impl Wikidata {
                  --descriptions"
             );
         }
-        let mut again = Vec::new();
-        again.extend(edges.iter().filter(|_| reverse).cloned());
-        again.extend(labels.iter().filter(|_| descriptions).cloned());
+        let mut read_twice = Vec::new();
+        read_twice.extend(edges.iter().filter(|_| reverse).cloned());
+        read_twice.extend(labels.iter().filter(|_| descriptions).cloned());
         if let Some(pipe) =
-            again.iter().find(|path| fs::metadata(path).is_ok_and(|found| !found.is_file()))
+            read_twice.iter().find(|path| fs::metadata(path).is_ok_and(|found| !found.is_file()))
         {
             let pipe = pipe.display();
             anyhow::bail!(
                 "{pipe}: cannot be read twice, which these options need; save it to a file"
             );
         }
-        let files = [&edges[..], &labels, &again].concat();
-        output.write(&files, |reading, to| {
-            let mut known = Labels::default();
+        let files = [&edges[..], &labels, &read_twice].concat();
+        output.write(&files, |inputs, to| {
+            let mut label_table = Labels::default();
             for path in &labels {
-                known.read(reading.open(path)?, &mut reading.counter())?;
+                label_table.read(inputs.open(path)?, &mut inputs.counter())?;
             }
             if descriptions {
                 for path in &labels {
-                    wikidata::read_descriptions(reading.open(path)?, &source, to)?;
+                    wikidata::read_descriptions(inputs.open(path)?, &source, to)?;
                 }
             }
             let mut counts = ObjectCounts::default();
             if reverse {
                 for path in &edges {
-                    counts.read(reading.open(path)?, &mut reading.counter())?;
+                    counts.read(inputs.open(path)?, &mut inputs.counter())?;
                 }
             }
             let options = TripleOptions {
                 source: &source,
-                labels: (!labels.is_empty()).then_some(&known),
+                labels: (!labels.is_empty()).then_some(&label_table),
                 keep_ids,
                 reverse: reverse.then_some(&counts),
             };
             edges
                 .iter()
-                .try_for_each(|path| wikidata::read_triples(reading.open(path)?, &options, to))
+                .try_for_each(|path| wikidata::read_triples(inputs.open(path)?, &options, to))
         })
     }
 }
@@ -291,27 +291,27 @@ impl Vqa {
             .map(|image_name| VqaOptions { source: source.clone(), image_name, per_image })
             .collect();
         let files = [&questions[..], &annotations, &aokvqa].concat();
-        output.write(&files, |reading, to| {
+        output.write(&files, |inputs, to| {
             for ((questions, annotations), options) in
                 questions.iter().zip(&annotations).zip(&options)
             {
-                vqa::read(reading.open(questions)?, reading.open(annotations)?, options, to)?;
+                vqa::read(inputs.open(questions)?, inputs.open(annotations)?, options, to)?;
             }
             aokvqa
                 .iter()
                 .zip(&options)
-                .try_for_each(|(path, options)| vqa::read_aokvqa(reading.open(path)?, options, to))
+                .try_for_each(|(path, options)| vqa::read_aokvqa(inputs.open(path)?, options, to))
         })
     }
 }
 
 /// Opens input files and shows progress.
-struct Reading {
+struct InputFiles {
     bar: ProgressBar,
-    skips_bad_rows: bool,
+    skip_bad_lines: bool,
 }
 
-impl Reading {
+impl InputFiles {
     fn open(&self, path: &Path) -> Result<Input<'static>, DataError> {
         let file = File::open(path);
         let file = file.map_err(|source| DataError::Io { path: path.to_owned(), source })?;
@@ -320,7 +320,7 @@ impl Reading {
 
     /// A collector for files that give no entries.
     fn counter(&self) -> Collector<'static> {
-        Collector::new(|_| Ok(())).skipping_bad_rows(self.skips_bad_rows)
+        Collector::new(|_| Ok(())).skipping_bad_rows(self.skip_bad_lines)
     }
 }
 
@@ -339,8 +339,8 @@ impl Output {
         files: &[PathBuf],
         mut read: impl FnMut(Input<'static>, &mut Collector<'_>) -> Result<(), DataError>,
     ) -> anyhow::Result<()> {
-        self.write(files, |reading, to| {
-            files.iter().try_for_each(|path| read(reading.open(path)?, to))
+        self.write(files, |inputs, to| {
+            files.iter().try_for_each(|path| read(inputs.open(path)?, to))
         })
     }
 
@@ -349,11 +349,11 @@ impl Output {
     fn write(
         &self,
         files: &[PathBuf],
-        read: impl FnOnce(&Reading, &mut Collector<'_>) -> Result<(), DataError>,
+        read: impl FnOnce(&InputFiles, &mut Collector<'_>) -> Result<(), DataError>,
     ) -> anyhow::Result<()> {
         let bytes = files.iter().filter_map(|path| fs::metadata(path).ok()).map(|f| f.len()).sum();
         let bar = output::byte_progress_bar(bytes, self.quiet);
-        let reading = Reading { bar, skips_bad_rows: self.skip_bad_lines };
+        let inputs = InputFiles { bar, skip_bad_lines: self.skip_bad_lines };
 
         let not_written = |error| output::not_written(&self.out, error);
         let mut file = BufWriter::new(output::AtomicFile::create(&self.out).map_err(not_written)?);
@@ -367,10 +367,10 @@ impl Output {
             })
         })
         .skipping_bad_rows(self.skip_bad_lines);
-        let read = read(&reading, &mut to);
+        let read = read(&inputs, &mut to);
         let counts = to.counts().clone();
         drop(to);
-        reading.bar.finish_and_clear();
+        inputs.bar.finish_and_clear();
         if let Some(error) = write_error {
             return Err(not_written(error));
         }

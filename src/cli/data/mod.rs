@@ -85,8 +85,8 @@ impl Data {
             }
             Self::Phrases(phrases) => {
                 output::check_new_folder(&phrases.folder)?;
-                output::write_folder(&phrases.folder, |whole| {
-                    Ok(phrase_world(phrases.seed).write(whole)?)
+                output::write_folder(&phrases.folder, |staging| {
+                    Ok(phrase_world(phrases.seed).write(staging)?)
                 })?;
                 for name in ["train.csv", "validation.csv", "test.csv", "ipc_class_titles.tsv"] {
                     output::print(&phrases.folder.join(name).display().to_string())?;

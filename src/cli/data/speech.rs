@@ -25,8 +25,8 @@ Example, to evaluate an ASR model:
   engram eval wer --ref spoken/ref.tsv --hyp hyp.tsv
 
 Example, to make clean speech for the rehearsal of adapters, transcribed by a frozen ASR model:
-  engram data speech heard --split train --count 800 --snr-db 60
-  engram predict --asr-model whisper --input heard/clips.jsonl --format manifest \\
+  engram data speech rehearsal --split train --count 800 --snr-db 60
+  engram predict --asr-model whisper --input rehearsal/clips.jsonl --format manifest \\
       --output rehearsal.jsonl")]
 pub struct Speech {
     /// Output folder for clips.jsonl, ref.tsv and audio files
@@ -66,17 +66,17 @@ impl Speech {
             SplitName::Test => Split::Test,
         };
         let utterances = Corpus::load(&data)?.evaluated(split)?;
-        output::write_folder(&self.folder, |whole| {
-            let (mut clips, mut said) = (Vec::new(), String::new());
+        output::write_folder(&self.folder, |staging| {
+            let (mut clips, mut references) = (Vec::new(), String::new());
             for one in &utterances {
-                let audio = whole.join(format!("{}.wav", one.id));
+                let audio = staging.join(format!("{}.wav", one.id));
                 output::write_new(&audio, &wav(&one.samples)?)?;
-                said += &format!("{}\t{}\n", one.id, one.text);
+                references += &format!("{}\t{}\n", one.id, one.text);
                 let (id, text) = (one.id.clone(), Some(one.text.clone()));
                 clips.push(Clip { id, audio, text, ..Clip::default() });
             }
-            output::write_new(&whole.join("ref.tsv"), said.as_bytes())?;
-            let list = whole.join("clips.jsonl");
+            output::write_new(&staging.join("ref.tsv"), references.as_bytes())?;
+            let list = staging.join("clips.jsonl");
             output::write_new(&list, &manifest(&list, &clips)?)
         })?;
         output::print(&format!("{}: {} sentences", self.folder.display(), utterances.len()))?;

@@ -78,7 +78,7 @@ impl World {
             view: view_augmentation(self.size),
         };
         let world = EmbeddedWorld::new(&options)?;
-        output::write_folder(folder, |whole| self.write(&world, whole))?;
+        output::write_folder(folder, |staging| self.write(&world, staging))?;
         let questions = self.questions(&world);
         output::print(&format!(
             "{}: {} images, {} entries, {} questions",
@@ -98,9 +98,9 @@ impl World {
     }
 
     fn questions(&self, world: &EmbeddedWorld) -> Vec<Question> {
-        let wanted = self.split.map(Split::from);
+        let selected = self.split.map(Split::from);
         let questions = world.questions.iter();
-        questions.filter(|one| wanted.is_none_or(|split| one.split == split)).cloned().collect()
+        questions.filter(|one| selected.is_none_or(|split| one.split == split)).cloned().collect()
     }
 
     fn write(&self, world: &EmbeddedWorld, folder: &Path) -> anyhow::Result<()> {

@@ -202,24 +202,28 @@ impl Wer {
                 detect_format::check(&name(path), text, TextFormat::Jsonl)?;
                 parse_pairs(&name(path), text)?
             }
-            [(_, reference, said), (_, hyp, heard), ..] => {
-                let (said_in, heard_in) = (name(reference), name(hyp));
-                let (said_as, heard_as) = (format(reference), format(hyp));
+            [(_, reference, references), (_, hyp, hypotheses), ..] => {
+                let (reference_file, hypothesis_file) = (name(reference), name(hyp));
+                let (reference_format, hypothesis_format) = (format(reference), format(hyp));
                 if self.format.is_none() {
-                    detect_format::check(&said_in, said, said_as)?;
-                    detect_format::check(&heard_in, heard, heard_as)?;
-                    if (said_as, heard_as) == (TextFormat::Lines, TextFormat::Lines) {
-                        detect_format::check_pair((&said_in, said), heard)?;
+                    detect_format::check(&reference_file, references, reference_format)?;
+                    detect_format::check(&hypothesis_file, hypotheses, hypothesis_format)?;
+                    if (reference_format, hypothesis_format)
+                        == (TextFormat::Lines, TextFormat::Lines)
+                    {
+                        detect_format::check_pair((&reference_file, references), hypotheses)?;
                     }
                 }
-                if self.optional_deletions && ![said_as, heard_as].contains(&TextFormat::Trn) {
+                if self.optional_deletions
+                    && ![reference_format, hypothesis_format].contains(&TextFormat::Trn)
+                {
                     anyhow::bail!(
                         "--optional-deletions needs a .trn file; give one, or --format trn"
                     );
                 }
-                let said = parse_texts(&said_in, said, said_as)?;
-                let heard = parse_texts(&heard_in, heard, heard_as)?;
-                join((&said_in, said), (&heard_in, heard))?
+                let references = parse_texts(&reference_file, references, reference_format)?;
+                let hypotheses = parse_texts(&hypothesis_file, hypotheses, hypothesis_format)?;
+                join((&reference_file, references), (&hypothesis_file, hypotheses))?
             }
             [] => anyhow::bail!("give --ref and --hyp, or --pairs"),
         };

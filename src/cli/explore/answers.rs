@@ -16,7 +16,7 @@ use super::lazy::{FromRun, png};
 use super::uploads::{self, Upload};
 
 /// Maximum number of test questions listed at a time.
-const LISTED: usize = 50;
+const MAX_LISTED: usize = 50;
 
 /// A REVEAL run that answers questions.
 pub(super) struct RevealRun {
@@ -98,7 +98,7 @@ impl FromRun for RevealRun {
 
 impl RevealRun {
     /// The run with its current memory, and the memory's generation.
-    fn now(&self) -> anyhow::Result<(Arc<Answerer>, u64)> {
+    fn current_run(&self) -> anyhow::Result<(Arc<Answerer>, u64)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let pointer = std::fs::read(self.run.join("memory").join(CURRENT));
         if !pointer.is_ok_and(|current| current == opened.current) {
@@ -134,27 +134,27 @@ impl RevealRun {
         }
         let found = questions.len();
         // Lists every n-th question, for variety: adjacent questions are about the same image.
-        let distance = found.div_ceil(LISTED).max(1);
-        let questions = questions.into_iter().step_by(distance).collect();
-        let k = self.now()?.0.k();
+        let stride = found.div_ceil(MAX_LISTED).max(1);
+        let questions = questions.into_iter().step_by(stride).collect();
+        let k = self.current_run()?.0.k();
         Ok(Questions { k, world: self.world.is_some(), found, questions })
     }
 
     /// A view of an image of the embedded world as PNG; view 0 is the original image.
     pub(super) fn view(&self, image: &str, view: u32) -> anyhow::Result<Vec<u8>> {
         let world = self.world.as_ref().context("the run was trained on images from files")?;
-        let place = world.image_index(image);
-        let place = place.with_context(|| format!("there is no image {image:?}"))?;
+        let index = world.image_index(image);
+        let index = index.with_context(|| format!("there is no image {image:?}"))?;
         if view == 0 {
-            return Ok(world.images[place].png.to_vec());
+            return Ok(world.images[index].png.to_vec());
         }
-        png(&world.view(place, view)?)
+        png(&world.view(index, view)?)
     }
 
-    pub(super) fn answer(&self, asked: &QuestionRequest) -> anyhow::Result<Answer> {
-        let image = Upload::of(&asked.image)?.context("a question needs an image")?;
-        let question = uploads::words(&asked.question)?;
-        let answer = self.now()?.0.answer_one(question, image.path(), &asked.without);
+    pub(super) fn answer(&self, request: &QuestionRequest) -> anyhow::Result<Answer> {
+        let image = Upload::of(&request.image)?.context("a question needs an image")?;
+        let question = uploads::words(&request.question)?;
+        let answer = self.current_run()?.0.answer_one(question, image.path(), &request.without);
         answer.map_err(|error| image.without_path(anyhow::Error::from_boxed(error)))
     }
 
@@ -166,13 +166,13 @@ impl RevealRun {
         k: usize,
         filter: Filter,
     ) -> anyhow::Result<(u64, Vec<Evidence>)> {
-        let (answerer, generation) = self.now()?;
+        let (answerer, generation) = self.current_run()?;
         let found = answerer.find((text, image.map(Upload::path)), k, filter);
-        let told = |error| match image {
+        let hide_path = |error| match image {
             Some(image) => image.without_path(error),
             None => error,
         };
-        let found = found.map_err(|error| told(anyhow::Error::from_boxed(error)))?;
+        let found = found.map_err(|error| hide_path(anyhow::Error::from_boxed(error)))?;
         Ok((generation, found))
     }
 }

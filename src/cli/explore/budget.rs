@@ -16,23 +16,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Maximum request size in bytes: an image in base64.
-pub(super) const LARGEST_REQUEST: usize = 32 << 20;
+pub(super) const MAX_REQUEST_BYTES: usize = 32 << 20;
 /// Maximum size of a displayed image, in bytes.
-pub(super) const LARGEST_IMAGE: usize = 32 << 20;
+pub(super) const MAX_IMAGE_BYTES: usize = 32 << 20;
 /// Requests up to this size never wait.
-const SMALL: usize = 1 << 16;
+const SMALL_REQUEST: usize = 1 << 16;
 /// Total bytes of request bodies; read, parsed and decoded they take up to three times as much.
-const BODIES: usize = LARGEST_REQUEST;
+const BODIES: usize = MAX_REQUEST_BYTES;
 /// Total bytes of images being sent.
 const IMAGES: usize = 32 << 20;
 /// Maximum number of concurrent searches and model runs.
-const AT_WORK: usize = 4;
+const MAX_CONCURRENT_WORK: usize = 4;
 /// Timeout for receiving a request body.
-const BODY: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which the body of a refused request is read and discarded.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// Timeout for acquiring a share.
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The unit of the memory budget.
 const KIBIBYTE: usize = 1 << 10;
 /// Chunk size for sending an image, in bytes.
@@ -63,7 +63,7 @@ impl Budget {
             bodies: of(BODIES / KIBIBYTE),
             images: of(IMAGES / KIBIBYTE),
             decoding: of(1),
-            work: of(AT_WORK),
+            work: of(MAX_CONCURRENT_WORK),
         }
     }
 
@@ -76,26 +76,27 @@ impl Budget {
                 return Err(refusal);
             }
         };
-        let read = timeout(BODY, axum::body::to_bytes(body, LARGEST_REQUEST)).await;
+        let read = timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_REQUEST_BYTES)).await;
         let read = read.map_err(|_| {
-            let seconds = BODY.as_secs();
-            let reason = format!("the body of the request did not come within {seconds} s");
+            let seconds = BODY_TIMEOUT.as_secs();
+            let reason = format!("the body of the request was not received within {seconds} s");
             (StatusCode::REQUEST_TIMEOUT, reason)
         })?;
         read.map(|bytes| (bytes, share)).map_err(|error| {
-            (StatusCode::BAD_REQUEST, format!("{error}; send at most {LARGEST_REQUEST} bytes"))
+            (StatusCode::BAD_REQUEST, format!("{error}; send at most {MAX_REQUEST_BYTES} bytes"))
         })
     }
 
     /// Acquires memory for a body by its announced length; without a length, for the maximum size.
     async fn share_of(&self, announced: Option<u64>) -> Result<Share, Refusal> {
-        let size = announced.unwrap_or(LARGEST_REQUEST as u64);
-        match usize::try_from(size).ok().filter(|size| *size <= LARGEST_REQUEST) {
-            Some(size) if size <= SMALL => Ok(Share::default()),
+        let size = announced.unwrap_or(MAX_REQUEST_BYTES as u64);
+        match usize::try_from(size).ok().filter(|size| *size <= MAX_REQUEST_BYTES) {
+            Some(size) if size <= SMALL_REQUEST => Ok(Share::default()),
             Some(size) => take(&self.bodies, size.div_ceil(KIBIBYTE)).await,
             None => {
-                let most = LARGEST_REQUEST >> 20;
-                let reason = format!("the request is larger than {most} MiB; send a smaller image");
+                let max_mib = MAX_REQUEST_BYTES >> 20;
+                let reason =
+                    format!("the request is larger than {max_mib} MiB; send a smaller image");
                 Err((StatusCode::PAYLOAD_TOO_LARGE, reason))
             }
         }
@@ -123,12 +124,12 @@ async fn drain(mut body: Body) {
     let all = async {
         while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
     };
-    let _ = timeout(DRAIN, all).await;
+    let _ = timeout(DRAIN_TIME, all).await;
 }
 
 async fn take(from: &Arc<Semaphore>, permits: usize) -> Result<Share, Refusal> {
     let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-    let taken = timeout(WAIT, Arc::clone(from).acquire_many_owned(permits)).await;
+    let taken = timeout(WAIT_TIMEOUT, Arc::clone(from).acquire_many_owned(permits)).await;
     match taken {
         Ok(Ok(permits)) => Ok(Share { _permits: Some(Arc::new(permits)) }),
         _ => {

@@ -1,10 +1,10 @@
 //! Limits the number of connections and their idle time.
 //!
-//! | limit | which connection is closed |
+//! | limit | closed connection |
 //! |---|---|
-//! | [`HEADERS`] | one whose request header is incomplete after this time |
-//! | [`IDLE`] | one without a request, or whose client does not read the response |
-//! | [`MOST`] | the longest idle one, when a new client connects at this number |
+//! | [`HEADER_TIMEOUT`] | a connection whose request header is incomplete |
+//! | [`MAX_IDLE`] | a connection without a request, or whose client reads no response |
+//! | [`MAX_CONNECTIONS`] | the longest idle connection, if a new client connects |
 
 use std::future::Future;
 use std::pin::pin;
@@ -21,19 +21,19 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 /// Maximum number of connections; below the limit on open files of a process.
-const MOST: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 /// Timeout for receiving a request header.
-const HEADERS: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum idle time of a connection.
-const IDLE: Duration = Duration::from_secs(60);
+const MAX_IDLE: Duration = Duration::from_secs(60);
 /// Minimum idle time before a connection is closed in favour of a new one.
 const GRACE: Duration = Duration::from_millis(500);
 /// Interval between checks for idle connections.
 const TICK: Duration = Duration::from_millis(100);
 /// Maximum header size in bytes.
-const LONGEST_HEADER: usize = 1 << 16;
+const MAX_HEADER_BYTES: usize = 1 << 16;
 /// Time for pending responses to finish on shutdown.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
 /// Start of the idle time; `None` while a request is being handled.
 struct Idle(Mutex<Option<Instant>>);
@@ -56,7 +56,7 @@ impl Idle {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    fn seconds(&self) -> Option<Duration> {
+    fn duration(&self) -> Option<Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
     }
 }
@@ -82,7 +82,7 @@ pub(super) async fn serve(listener: TcpListener, app: Router, stopped: impl Futu
     let mut open: Vec<Open> = Vec::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if open.len() < MOST => match accepted {
+            accepted = listener.accept(), if open.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
                     let idle = Arc::new(Idle::new());
                     let answers = answer(stream, app.clone(), Arc::clone(&idle), stopping.clone());
@@ -100,23 +100,23 @@ pub(super) async fn serve(listener: TcpListener, app: Router, stopped: impl Futu
     drop(listener);
     let _ = stop.send(());
     let all = async { while tasks.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(LAST_ANSWERS, all).await;
+    let _ = tokio::time::timeout(SHUTDOWN_TIME, all).await;
 }
 
 /// Closes connections that are idle too long. At the limit it also closes the longest idle one.
 fn close_idle(open: &mut Vec<Open>) {
     open.retain(|one| !one.task.is_finished());
-    let longest = open.iter().filter_map(|one| one.idle.seconds()).max();
+    let longest = open.iter().filter_map(|one| one.idle.duration()).max();
     let limit = match longest {
-        Some(longest) if open.len() >= MOST && longest > GRACE => longest,
-        _ => IDLE,
+        Some(longest) if open.len() >= MAX_CONNECTIONS && longest > GRACE => longest,
+        _ => MAX_IDLE,
     };
     open.retain(|one| {
-        let ends = one.idle.seconds().is_some_and(|idle| idle >= limit);
-        if ends {
+        let expired = one.idle.duration().is_some_and(|idle| idle >= limit);
+        if expired {
             one.task.abort();
         }
-        !ends
+        !expired
     });
 }
 
@@ -139,8 +139,8 @@ async fn answer(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
-        .max_buf_size(LONGEST_HEADER)
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     // A closed browser is not an error.

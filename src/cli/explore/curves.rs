@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Maximum number of points per curve; longer curves are subsampled evenly.
-const MOST_POINTS: usize = 2000;
+const MAX_POINTS: usize = 2000;
 /// Fields that are not metrics.
-const OF_STEPS: [&str; 3] = ["step", "epoch", "examples"];
+const NOT_METRICS: [&str; 3] = ["step", "epoch", "examples"];
 
 /// A metric by step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,9 +31,9 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
         read => read.with_context(|| format!("{}: could not be read", path.display()))?,
     };
     // The last line may be incomplete while the run is running.
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut curves: Vec<Curve> = Vec::new();
-    for (number, line) in (1..).zip(whole.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+    for (number, line) in (1..).zip(complete.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let fields: Map<String, Value> = serde_json::from_str(line)
             .with_context(|| format!("{}:{number}: is not a line of metrics", path.display()))?;
         let field = |name: &str| fields.get(name);
@@ -43,7 +43,8 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
             continue;
         };
         for (name, value) in &fields {
-            let Some(value) = value.as_f64().filter(|_| !OF_STEPS.contains(&name.as_str())) else {
+            let Some(value) = value.as_f64().filter(|_| !NOT_METRICS.contains(&name.as_str()))
+            else {
                 continue;
             };
             let name = format!("{kind}: {name}");
@@ -53,16 +54,16 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
             }
         }
     }
-    curves.iter_mut().for_each(|curve| curve.points = thinned(&curve.points));
+    curves.iter_mut().for_each(|curve| curve.points = subsampled(&curve.points));
     Ok(curves)
 }
 
 /// Subsamples the points; keeps the last one.
-fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
-    let distance = points.len().div_ceil(MOST_POINTS).max(1);
+fn subsampled(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
+    let stride = points.len().div_ceil(MAX_POINTS).max(1);
     let last = points.len().saturating_sub(1);
-    let kept = points.iter().enumerate().filter(|(at, _)| (last - at).is_multiple_of(distance));
-    kept.map(|(_, point)| *point).collect()
+    let remaining = points.iter().enumerate().filter(|(at, _)| (last - at).is_multiple_of(stride));
+    remaining.map(|(_, point)| *point).collect()
 }
 
 #[cfg(test)]
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_under_way_has_the_curves_of_its_whole_lines() {
+    fn an_unfinished_run_has_the_curves_of_its_complete_lines() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(read(folder.path()).expect("no curves"), []);
         let file = folder.path().join(METRICS);
@@ -89,10 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn long_curves_are_thinned_and_keep_their_end() {
+    fn long_curves_are_subsampled_and_keep_their_last_point() {
         let all: Vec<[f64; 2]> = (0..5001).map(|step| [f64::from(step), 0.0]).collect();
-        let kept = thinned(&all);
-        assert!(kept.len() <= MOST_POINTS && kept.last() == all.last(), "{}", kept.len());
-        assert_eq!(thinned(&all[..3]), all[..3]);
+        let remaining = subsampled(&all);
+        assert!(
+            remaining.len() <= MAX_POINTS && remaining.last() == all.last(),
+            "{}",
+            remaining.len()
+        );
+        assert_eq!(subsampled(&all[..3]), all[..3]);
     }
 }

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use engram_data::folder::is_hidden;
+use engram_infer::finished_run::{RECIPE, is_finished};
 use engram_memory::format::manifest::CURRENT;
-use engram_train::{RECIPE, is_finished};
 use serde::Serialize;
 
 use crate::cli::output;
 
-/// Maximum depth of subfolders that are searched: `FOLDER/GRID/seed-1/ROW/memory`.
-const DEPTH: usize = 5;
+/// Maximum depth of subfolders that are searched: `FOLDER/GRID/seed-1/CONFIGURATION/memory`.
+const MAX_DEPTH: usize = 5;
 
 /// The runs and memories that were found.
 pub(super) struct RunsAndMemories {
@@ -59,21 +59,21 @@ impl Run {
 pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<RunsAndMemories> {
     let mut found = RunsAndMemories { runs: Vec::new(), memories: Vec::new() };
     // Canonical paths give each folder its real name and avoid duplicates.
-    let whole = |folder: &PathBuf| {
-        let whole = folder.canonicalize().ok().filter(|folder| folder.is_dir());
-        whole.with_context(|| {
+    let canonical = |folder: &PathBuf| {
+        let canonical = folder.canonicalize().ok().filter(|folder| folder.is_dir());
+        canonical.with_context(|| {
             format!(
                 "{}: is not a folder; give one that contains runs or memories",
                 folder.display()
             )
         })
     };
-    let whole = folders.iter().map(whole).collect::<anyhow::Result<Vec<PathBuf>>>()?;
-    for folder in &whole {
+    let canonical = folders.iter().map(canonical).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+    for folder in &canonical {
         fs::read_dir(folder).with_context(|| {
             format!("{}: could not be read; give another folder", folder.display())
         })?;
-        look_into(folder, DEPTH, &mut found);
+        add_below(folder, MAX_DEPTH, &mut found);
         let mut all = found.runs.iter().map(|run| &run.folder);
         let mut memories = found.memories.iter().map(|memory| &memory.folder);
         if !all.any(|one| one.starts_with(folder)) && !memories.any(|one| one.starts_with(folder)) {
@@ -87,19 +87,20 @@ pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<RunsAndMemories> {
     for memory in &mut found.memories {
         memory.run = found.runs.iter().position(|run| memory.folder.parent() == Some(&run.folder));
     }
-    found.name();
+    found.set_names();
     Ok(found)
 }
 
 impl RunsAndMemories {
     /// Sets the names of all runs and memories.
-    fn name(&mut self) {
+    fn set_names(&mut self) {
         let runs = self.runs.iter().map(|run| run.folder.as_path());
         let all = runs.chain(self.memories.iter().map(|memory| memory.folder.as_path()));
-        let begins = all.map(|folder| folder.parent().unwrap_or(folder)).reduce(common);
-        let begins = begins.unwrap_or(Path::new("")).to_path_buf();
-        let name =
-            |folder: &Path| folder.strip_prefix(&begins).unwrap_or(folder).display().to_string();
+        let parent_of_all = all.map(|folder| folder.parent().unwrap_or(folder)).reduce(common);
+        let parent_of_all = parent_of_all.unwrap_or(Path::new("")).to_path_buf();
+        let name = |folder: &Path| {
+            folder.strip_prefix(&parent_of_all).unwrap_or(folder).display().to_string()
+        };
         self.runs.iter_mut().for_each(|run| run.name = name(&run.folder));
         self.memories.iter_mut().for_each(|memory| memory.name = name(&memory.folder));
     }
@@ -111,7 +112,7 @@ fn common<'a>(one: &'a Path, other: &Path) -> &'a Path {
 }
 
 /// Adds the runs and memories below a folder. Unreadable ones are skipped with a note.
-fn look_into(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
+fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
     let (name, path) = (String::new(), folder.to_path_buf());
     let is_known = found.runs.iter().any(|run| run.folder == path)
         || found.memories.iter().any(|memory| memory.folder == path);
@@ -140,18 +141,18 @@ fn look_into(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
             return output::note(&format!("skipped: {}: {error}", folder.display()), false);
         }
     };
-    let shown = entries.flatten().filter(|entry| !is_hidden(&entry.file_name()));
-    let mut below: Vec<PathBuf> = shown.map(|entry| entry.path()).collect();
+    let visible = entries.flatten().filter(|entry| !is_hidden(&entry.file_name()));
+    let mut below: Vec<PathBuf> = visible.map(|entry| entry.path()).collect();
     below.retain(|path| path.is_dir() && !path.is_symlink());
     below.sort();
-    below.iter().for_each(|path| look_into(path, depth - 1, found));
+    below.iter().for_each(|path| add_below(path, depth - 1, found));
 }
 
 /// The study of a run's recipe, and whether the run was trained on the embedded world.
 fn study(recipe: &Path) -> anyhow::Result<(String, bool)> {
-    let unread = || format!("{}: is not a run's recipe", recipe.display());
-    let text = fs::read_to_string(recipe).with_context(unread)?;
-    let table: toml::Table = text.parse().with_context(unread)?;
+    let invalid = || format!("{}: is not a run's recipe", recipe.display());
+    let text = fs::read_to_string(recipe).with_context(invalid)?;
+    let table: toml::Table = text.parse().with_context(invalid)?;
     let text = |value: Option<&toml::Value>| {
         value.and_then(|value| value.as_str()).unwrap_or_default().to_owned()
     };
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_with_nothing_in_them_are_named() {
+    fn folders_without_runs_or_memories_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let of = |path: PathBuf| format!("{:#}", find(&[path]).err().expect("refused"));
         assert!(of(folder.path().to_path_buf()).contains("contains no run and no memory"));

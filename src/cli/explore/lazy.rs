@@ -68,10 +68,10 @@ impl<T: FromRun> LazyRuns<T> {
     /// Opens a run, unless it is already open.
     pub(super) fn opened(&self, run: usize) -> anyhow::Result<&T> {
         let one = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
-        let (study, wanted) = (&one.study, T::STUDY);
+        let (study, expected) = (&one.study, T::STUDY);
         anyhow::ensure!(
-            study == wanted,
-            "run {run} belongs to the study {study}; this request needs {wanted}"
+            study == expected,
+            "run {run} belongs to the study {study}; this request needs {expected}"
         );
         one.opened.get(|| T::open(&one.folder))
     }

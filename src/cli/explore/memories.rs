@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
+use engram_infer::encode::{Item, JointEncoder, PromptChoice};
 use engram_memory::generation::Info;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Entry, Generation, Memory, Row};
-use engram_train::encode::{Item, JointEncoder, PromptChoice};
 use engram_train::studies::reveal::predict::Evidence;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use crate::cli::memory::{ShownHit, check_model};
 use crate::cli::output;
 
 /// Maximum number of entries in a response.
-const MOST: usize = 200;
+const MAX_HITS: usize = 200;
 
 /// The memories on the page.
 pub(super) struct Memories(Vec<Explorable>);
@@ -98,7 +98,7 @@ struct Hit {
 
 /// The image of an entry.
 pub(super) enum EntryImage {
-    Made(Vec<u8>),
+    Rendered(Vec<u8>),
     File(PathBuf),
 }
 
@@ -106,13 +106,13 @@ impl Memories {
     /// Opens memories; broken ones are skipped with a note.
     pub(super) fn open(found: Vec<FoundMemory>, images: Option<&Path>) -> Self {
         let open = |FoundMemory { name, folder, run }: FoundMemory| {
-            let beside = folder.parent().unwrap_or(Path::new(""));
-            let images = images.unwrap_or(beside).to_path_buf();
-            let told = |error| {
+            let parent = folder.parent().unwrap_or(Path::new(""));
+            let images = images.unwrap_or(parent).to_path_buf();
+            let skip = |error| {
                 let why = output::with_causes(&anyhow::Error::from(error));
                 output::note(&format!("skipped: {why}"), false);
             };
-            let memory = Memory::open(&folder).map_err(told).ok()?;
+            let memory = Memory::open(&folder).map_err(skip).ok()?;
             Some(Explorable { name, memory, images, encoder: Lazy::default(), run })
         };
         Self(found.into_iter().filter_map(open).collect())
@@ -125,12 +125,12 @@ impl Memories {
     /// Describes all memories that are readable at the moment; reports errors of the others in the
     /// terminal.
     pub(super) fn describe(&self) -> Vec<Described> {
-        let described = self.0.iter().enumerate().filter_map(|(place, memory)| {
-            let described = memory.describe(place);
-            let told = |error| {
+        let described = self.0.iter().enumerate().filter_map(|(index, memory)| {
+            let described = memory.describe(index);
+            let report = |error| {
                 output::note(&format!("{}: {}", memory.name, output::with_causes(&error)), false);
             };
-            described.map_err(told).ok()
+            described.map_err(report).ok()
         });
         described.collect()
     }
@@ -138,10 +138,10 @@ impl Memories {
     pub(super) fn search(
         &self,
         memory: usize,
-        wanted: &SearchRequest,
+        request: &SearchRequest,
         answerers: &LazyRuns<RevealRun>,
     ) -> anyhow::Result<SearchResponse> {
-        self.get(memory)?.search(wanted, answerers)
+        self.get(memory)?.search(request, answerers)
     }
 
     /// The image of an entry: a file within the image folder, or a view rendered by a run on the
@@ -161,7 +161,7 @@ impl Memories {
             && let Some(slug) = path.strip_prefix("pictures/").and_then(|p| p.strip_suffix(".png"))
             && let Ok(png) = answerers.opened(run).and_then(|opened| opened.view(slug, 0))
         {
-            return Ok(EntryImage::Made(png));
+            return Ok(EntryImage::Rendered(png));
         }
         let absent = || format!("the image {path} is not in {}", explorable.images.display());
         let folder = explorable.images.canonicalize().with_context(absent)?;
@@ -176,7 +176,7 @@ impl Memories {
 }
 
 impl Explorable {
-    fn describe(&self, place: usize) -> anyhow::Result<Described> {
+    fn describe(&self, index: usize) -> anyhow::Result<Described> {
         let generation = self.newest()?;
         let reads = |what: &str| {
             generation.manifest().encoders.iter().any(|encoder| encoder.reads.contains(what))
@@ -185,7 +185,7 @@ impl Explorable {
         let accepts =
             QueryKinds { text: is_run || reads("text"), images: is_run || reads("pictures") };
         let (name, info) = (self.name.clone(), generation.info()?);
-        Ok(Described { place, name, info, accepts, run: self.run })
+        Ok(Described { place: index, name, info, accepts, run: self.run })
     }
 
     /// Reloads the memory and returns its current generation.
@@ -196,39 +196,41 @@ impl Explorable {
 
     fn search(
         &self,
-        wanted: &SearchRequest,
+        request: &SearchRequest,
         answerers: &LazyRuns<RevealRun>,
     ) -> anyhow::Result<SearchResponse> {
-        let k = wanted.k.clamp(1, MOST);
+        let k = request.k.clamp(1, MAX_HITS);
         let started = Instant::now();
-        let (text, image) = (words(&wanted.text)?, Upload::of(&wanted.image)?);
-        let asks = text.is_some() || image.is_some();
+        let (text, image) = (words(&request.text)?, Upload::of(&request.image)?);
+        let has_query = text.is_some() || image.is_some();
         let generation = self.newest()?;
-        let known = &generation.manifest().sources;
-        if let Some(other) = wanted.sources.iter().find(|source| !known.contains(source)) {
-            anyhow::bail!("there is no source {other:?}; the sources are {}", known.join(", "));
+        let sources = &generation.manifest().sources;
+        if let Some(other) = request.sources.iter().find(|source| !sources.contains(source)) {
+            anyhow::bail!("there is no source {other:?}; the sources are {}", sources.join(", "));
         }
-        let run = self.run.filter(|_| wanted.near.is_none() && asks);
-        let query = match wanted.near {
+        let run = self.run.filter(|_| request.near.is_none() && has_query);
+        let query = match request.near {
             Some(id) => {
                 let row = generation.row_of(id)?;
                 let row = row.with_context(|| format!("there is no entry {id}"))?;
                 Some(generation.key(row)?.to_vec())
             }
-            None if asks && run.is_none() => Some(self.query(&generation, (text, image.as_ref()))?),
+            None if has_query && run.is_none() => {
+                Some(self.query(&generation, (text, image.as_ref()))?)
+            }
             None => None,
         };
-        let asked = started.elapsed().as_secs_f64();
-        let containing = match words(&wanted.containing)? {
-            Some(words) => Some(containing_words(&generation, words, &wanted.sources)?),
+        let query_seconds = started.elapsed().as_secs_f64();
+        let containing = match words(&request.containing)? {
+            Some(words) => Some(containing_words(&generation, words, &request.sources)?),
             None => None,
         };
         let filter = Filter {
-            sources: (!wanted.sources.is_empty()).then(|| wanted.sources.clone()),
+            sources: (!request.sources.is_empty()).then(|| request.sources.clone()),
             ids: containing.as_ref().map(|entries| entries.iter().map(|(_, id)| *id).collect()),
             ..Filter::default()
         };
-        let shown = |row, score| {
+        let to_hit = |row, score| {
             anyhow::Ok(Hit { hit: ShownHit::of(&generation, row, score)?, gate: None })
         };
         let mut number = generation.manifest().generation;
@@ -236,7 +238,7 @@ impl Explorable {
             (.., Some(containing)) if containing.is_empty() => Vec::new(),
             (Some(keys), ..) => {
                 let found = Exact.search(&generation, Queries { keys, k }, &filter)?.hits;
-                let found = found.into_iter().flatten().map(|hit| shown(hit.row, hit.score));
+                let found = found.into_iter().flatten().map(|hit| to_hit(hit.row, hit.score));
                 found.collect::<anyhow::Result<_>>()?
             }
             (None, Some(run), _) => {
@@ -248,15 +250,15 @@ impl Explorable {
             (None, None, containing) => {
                 let first = match containing {
                     Some(containing) => containing.iter().take(k).map(|(row, _)| *row).collect(),
-                    None => first(&generation, k, &wanted.sources)?,
+                    None => first(&generation, k, &request.sources)?,
                 };
-                let first = first.into_iter().map(|row| shown(row, f32::NAN));
+                let first = first.into_iter().map(|row| to_hit(row, f32::NAN));
                 first.collect::<anyhow::Result<_>>()?
             }
         };
         let seconds = match (started.elapsed().as_secs_f64(), run) {
             (all, Some(_)) => [0.0, all],
-            (all, None) => [all - asked, asked],
+            (all, None) => [all - query_seconds, query_seconds],
         };
         Ok(SearchResponse {
             generation: number,
@@ -274,11 +276,14 @@ impl Explorable {
     ) -> anyhow::Result<Vec<f32>> {
         let encoder = self.encoder.get(|| open_encoder(generation))?;
         let modalities = encoder.modalities();
-        for (is_asked, is_read, what) in [
+        for (in_query, is_supported, what) in [
             (text.is_some(), modalities.text, "text"),
             (image.is_some(), modalities.images, "images"),
         ] {
-            anyhow::ensure!(!is_asked || is_read, "the model of this memory cannot encode {what}");
+            anyhow::ensure!(
+                !in_query || is_supported,
+                "the model of this memory cannot encode {what}"
+            );
         }
         let prepared = encoder.prepare(Item { text, image: image.map(Upload::path) });
         let prepared = prepared.map_err(|error| match image {
@@ -299,7 +304,7 @@ fn containing_words(
     let has_words = has_all(words);
     let containing = |row: Row| {
         let entry = generation.entry(row)?;
-        if !is_of(&entry, sources) {
+        if !is_in_sources(&entry, sources) {
             return Ok(None);
         }
         let names = [entry.document.as_deref(), entry.image()].map(Option::unwrap_or_default);
@@ -311,7 +316,7 @@ fn containing_words(
 }
 
 /// Whether an entry belongs to one of the sources; true if no source is named.
-fn is_of(entry: &Entry, sources: &[String]) -> bool {
+fn is_in_sources(entry: &Entry, sources: &[String]) -> bool {
     sources.is_empty() || sources.contains(&entry.source)
 }
 
@@ -327,7 +332,7 @@ impl Hit {
 fn first(generation: &Generation, k: usize, sources: &[String]) -> anyhow::Result<Vec<Row>> {
     let mut first = Vec::new();
     for row in generation.live_rows() {
-        if is_of(&generation.entry(row)?, sources) {
+        if is_in_sources(&generation.entry(row)?, sources) {
             first.push(row);
         }
         if first.len() == k {

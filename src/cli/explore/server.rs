@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 
 use super::access::{Access, Verdict};
 use super::answers::{QuestionRequest, RevealRun};
-use super::budget::{Budget, LARGEST_IMAGE, Sent, Share};
+use super::budget::{Budget, MAX_IMAGE_BYTES, Sent, Share};
 use super::connections;
 use super::curves;
 use super::discover::Run;
@@ -34,7 +34,7 @@ use super::speech::{self, AvformerRun, ClipTranscripts, SpokenNames};
 use crate::cli::output;
 
 /// Maximum length of an error message, in bytes.
-const LONGEST_REASON: usize = 1 << 16;
+const MAX_REASON_BYTES: usize = 1 << 16;
 /// Content security policy: only resources from this server, and images dropped on the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -60,7 +60,7 @@ pub(super) struct Explored {
     pub(super) runs: Vec<Run>,
     pub(super) memories: Memories,
     pub(super) answerers: LazyRuns<RevealRun>,
-    pub(super) recognisers: LazyRuns<AvformerRun>,
+    pub(super) asr_models: LazyRuns<AvformerRun>,
     pub(super) budget: Budget,
 }
 
@@ -192,7 +192,7 @@ async fn in_json(response: Response) -> Response {
         return response;
     }
     let (head, body) = response.into_parts();
-    let body = axum::body::to_bytes(body, LONGEST_REASON).await.unwrap_or_default();
+    let body = axum::body::to_bytes(body, MAX_REASON_BYTES).await.unwrap_or_default();
     let reason = match body.is_empty() {
         true => head.status.to_string(),
         false => String::from_utf8_lossy(&body).into_owned(),
@@ -226,15 +226,15 @@ async fn run_blocking<T: Send + 'static>(
     shares: impl Send + 'static,
     work: impl FnOnce(&Explored) -> anyhow::Result<T> + Send + 'static,
 ) -> Result<T, ErrorResponse> {
-    let told = |reason: String| ErrorResponse(StatusCode::UNPROCESSABLE_ENTITY, reason);
-    let at_work = explored.budget.work().await?;
+    let unprocessable = |reason: String| ErrorResponse(StatusCode::UNPROCESSABLE_ENTITY, reason);
+    let permit = explored.budget.work().await?;
     let done = tokio::task::spawn_blocking(move || {
-        let _shares = (at_work, shares);
+        let _shares = (permit, shares);
         work(&explored)
     });
     done.await
-        .map_err(|error| told(error.to_string()))?
-        .map_err(|error| told(output::with_causes(&error)))
+        .map_err(|error| unprocessable(error.to_string()))?
+        .map_err(|error| unprocessable(output::with_causes(&error)))
 }
 
 async fn runs(State(explored): Shared) -> Json<serde_json::Value> {
@@ -261,11 +261,11 @@ async fn search(
     State(explored): Shared,
     InPath(memory): InPath<usize>,
     Extension(share): Extension<Share>,
-    Json(wanted): Json<SearchRequest>,
+    Json(request): Json<SearchRequest>,
 ) -> Answered<SearchResponse> {
-    let shares = (share, explored.decoding(!wanted.image.is_empty()).await?);
+    let shares = (share, explored.decoding(!request.image.is_empty()).await?);
     let work =
-        move |explored: &Explored| explored.memories.search(memory, &wanted, &explored.answerers);
+        move |explored: &Explored| explored.memories.search(memory, &request, &explored.answerers);
     run_blocking(explored, shares, work).await.map(Json)
 }
 
@@ -276,20 +276,20 @@ async fn entry_image(
     let find =
         move |explored: &Explored| explored.memories.image(memory, entry, &explored.answerers);
     let file = match run_blocking(Arc::clone(&explored), (), find).await? {
-        EntryImage::Made(bytes) => return Ok(png(bytes)),
+        EntryImage::Rendered(bytes) => return Ok(png(bytes)),
         EntryImage::File(file) => file,
     };
-    let size = file.metadata().map_or(0, |found| found.len());
-    let size = usize::try_from(size).ok().filter(|size| *size <= LARGEST_IMAGE);
+    let size = file.metadata().map_or(0, |metadata| metadata.len());
+    let size = usize::try_from(size).ok().filter(|size| *size <= MAX_IMAGE_BYTES);
     let too_large = || {
-        let reason = format!("the image is larger than {} MiB", LARGEST_IMAGE >> 20);
+        let reason = format!("the image is larger than {} MiB", MAX_IMAGE_BYTES >> 20);
         ErrorResponse(StatusCode::UNPROCESSABLE_ENTITY, reason)
     };
     let share = explored.budget.image(size.ok_or_else(too_large)?).await?;
     let read = move |_: &Explored| {
         let mut bytes = Vec::new();
-        File::open(&file)?.take(LARGEST_IMAGE as u64).read_to_end(&mut bytes)?;
-        // Only images are served, whatever file an entry names.
+        File::open(&file)?.take(MAX_IMAGE_BYTES as u64).read_to_end(&mut bytes)?;
+        // Only images are served, even if an entry names another file.
         let format = image::guess_format(&bytes).context("the file is not an image")?;
         anyhow::Ok((format.to_mime_type(), bytes))
     };
@@ -327,16 +327,18 @@ async fn answer(
     State(explored): Shared,
     InPath(run): InPath<usize>,
     Extension(share): Extension<Share>,
-    Json(asked): Json<QuestionRequest>,
+    Json(question): Json<QuestionRequest>,
 ) -> Answered<Answer> {
     let shares = (share, explored.decoding(true).await?);
-    run_blocking(explored, shares, move |explored| explored.answerers.opened(run)?.answer(&asked))
-        .await
-        .map(Json)
+    run_blocking(explored, shares, move |explored| {
+        explored.answerers.opened(run)?.answer(&question)
+    })
+    .await
+    .map(Json)
 }
 
 async fn names(State(explored): Shared, InPath(run): InPath<usize>) -> Answered<SpokenNames> {
-    run_blocking(explored, (), move |explored| Ok(explored.recognisers.opened(run)?.names()))
+    run_blocking(explored, (), move |explored| Ok(explored.asr_models.opened(run)?.names()))
         .await
         .map(Json)
 }
@@ -345,7 +347,7 @@ async fn frame(
     State(explored): Shared,
     InPath((run, name, view)): InPath<(usize, usize, usize)>,
 ) -> Result<Response, ErrorResponse> {
-    run_blocking(explored, (), move |explored| explored.recognisers.opened(run)?.view(name, view))
+    run_blocking(explored, (), move |explored| explored.asr_models.opened(run)?.view(name, view))
         .await
         .map(png)
 }
@@ -353,10 +355,10 @@ async fn frame(
 async fn audio(
     State(explored): Shared,
     InPath(run): InPath<usize>,
-    Query(wanted): Query<speech::ClipRequest>,
+    Query(request): Query<speech::ClipRequest>,
 ) -> Result<Response, ErrorResponse> {
     let wav = run_blocking(explored, (), move |explored| {
-        explored.recognisers.opened(run)?.audio(&wanted)
+        explored.asr_models.opened(run)?.audio(&request)
     })
     .await?;
     Ok(([(header::CONTENT_TYPE, "audio/wav")], wav).into_response())
@@ -365,10 +367,10 @@ async fn audio(
 async fn transcribe(
     State(explored): Shared,
     InPath(run): InPath<usize>,
-    Query(wanted): Query<speech::ClipRequest>,
+    Query(request): Query<speech::ClipRequest>,
 ) -> Answered<ClipTranscripts> {
     run_blocking(explored, (), move |explored| {
-        explored.recognisers.opened(run)?.transcribe(&wanted)
+        explored.asr_models.opened(run)?.transcribe(&request)
     })
     .await
     .map(Json)

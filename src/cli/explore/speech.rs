@@ -12,10 +12,10 @@ use engram_eval::normalise::Normaliser;
 use engram_eval::wer::align;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::tokens::TokenUnit;
-use engram_models::speech::log_mel::samples_to_seconds;
-use engram_train::recognise::{
+use engram_infer::asr::{
     AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, Word,
 };
+use engram_models::speech::log_mel::samples_to_seconds;
 use engram_train::studies::avformer::settings::{AvformerData, EVALUATED_VIEWS};
 use engram_train::{Recipe, RecipeOptions};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ const ADAPTERS: &str = "run";
 /// Number of segments of the waveform; each shows its lowest and highest sample.
 const PEAKS: usize = 300;
 /// Peak amplitude for playback: with noise, samples may exceed [-1, 1].
-const LOUDEST: f32 = 0.7;
+const MAX_PEAK: f32 = 0.7;
 
 /// A run that transcribes clips.
 pub(super) struct AvformerRun {
@@ -82,7 +82,7 @@ pub(super) struct ClipTranscripts {
 /// The transcript of one system.
 #[derive(Serialize)]
 struct Transcript {
-    /// The images shown: `frozen`, `nothing`, or the name whose images they are.
+    /// The images: `frozen`, `nothing`, or the name whose images were used.
     images: String,
     text: String,
     /// The word alignment: edit kind (`hit`, `substitution`, `deletion`, `insertion`), reference
@@ -95,7 +95,8 @@ impl FromRun for AvformerRun {
     const STUDY: &'static str = "avformer";
 
     fn open(run: &Path) -> anyhow::Result<Self> {
-        let mut recipe = Recipe::load(&run.join(engram_train::RECIPE), &RecipeOptions::default())?;
+        let mut recipe =
+            Recipe::load(&run.join(engram_infer::finished_run::RECIPE), &RecipeOptions::default())?;
         let data: AvformerData = recipe.data()?;
         anyhow::ensure!(
             data.is_world(),
@@ -121,11 +122,11 @@ impl AvformerRun {
     }
 
     /// The audio of a clip as WAV, scaled down if it is too loud to play.
-    pub(super) fn audio(&self, wanted: &ClipRequest) -> anyhow::Result<Vec<u8>> {
-        let mut samples = self.clip(wanted)?.samples;
-        let loudest = samples.iter().fold(0.0f32, |most, sample| most.max(sample.abs()));
-        if loudest > LOUDEST {
-            samples.iter_mut().for_each(|sample| *sample *= LOUDEST / loudest);
+    pub(super) fn audio(&self, request: &ClipRequest) -> anyhow::Result<Vec<u8>> {
+        let mut samples = self.clip(request)?.samples;
+        let loudest = samples.iter().fold(0.0f32, |peak, sample| peak.max(sample.abs()));
+        if loudest > MAX_PEAK {
+            samples.iter_mut().for_each(|sample| *sample *= MAX_PEAK / loudest);
         }
         wav(&samples)
     }
@@ -137,8 +138,8 @@ impl AvformerRun {
 
     /// Transcribes a clip with the frozen ASR model, and with adapters for no images, its own
     /// images and the images of another name.
-    pub(super) fn transcribe(&self, wanted: &ClipRequest) -> anyhow::Result<ClipTranscripts> {
-        let clip = self.clip(wanted)?;
+    pub(super) fn transcribe(&self, request: &ClipRequest) -> anyhow::Result<ClipTranscripts> {
+        let clip = self.clip(request)?;
         let mut adapted = self.adapted.lock().unwrap_or_else(PoisonError::into_inner);
         adapted.activate(None)?;
         let options = TranscribeOptions { word_times: true, ..TranscribeOptions::default() };
@@ -146,15 +147,15 @@ impl AvformerRun {
         adapted.activate(Some(ADAPTERS))?;
         let frozen = frozen?.into_iter().next().context("the ASR model returned no transcript")?;
         let mut transcripts = vec![Transcript::of("frozen", &clip.text, frozen.text)];
-        let mut shown = vec![("nothing".to_owned(), Vec::new())];
+        let mut conditions = vec![("nothing".to_owned(), Vec::new())];
         if adapted.frames() > 0 {
-            for name in [clip.name, wanted.other] {
-                let named = self.world.names().nth(name);
-                let named = named.with_context(|| format!("there is no name {name}"))?.to_owned();
-                shown.push((named, self.see(&adapted, name)?));
+            for name in [clip.name, request.other] {
+                let text = self.world.names().nth(name);
+                let text = text.with_context(|| format!("there is no name {name}"))?.to_owned();
+                conditions.push((text, self.embed_images_of(&adapted, name)?));
             }
         }
-        for (images, embeddings) in shown {
+        for (images, embeddings) in conditions {
             let one = AdaptedClip { samples: clip.samples.clone(), embeddings };
             let text = adapted
                 .transcribe(&[one])?
@@ -163,16 +164,16 @@ impl AvformerRun {
             transcripts.push(Transcript::of(&images, &clip.text, text));
         }
         let AudiovisualClip { text, voice, samples, .. } = clip;
-        let of_part = samples.len().div_ceil(PEAKS).max(1);
+        let segment_length = samples.len().div_ceil(PEAKS).max(1);
         let peak = |part: &[f32]| {
             part.iter().fold([0.0f32; 2], |[low, high], one| [low.min(*one), high.max(*one)])
         };
-        let peaks = samples.chunks(of_part).map(peak).collect();
+        let peaks = samples.chunks(segment_length).map(peak).collect();
         let seconds = samples_to_seconds(samples.len());
         Ok(ClipTranscripts { text, voice, seconds, peaks, words: frozen.words, transcripts })
     }
 
-    fn see(&self, adapted: &AdaptedAsrModel, name: usize) -> anyhow::Result<Vec<f32>> {
+    fn embed_images_of(&self, adapted: &AdaptedAsrModel, name: usize) -> anyhow::Result<Vec<f32>> {
         let folder = tempfile::tempdir().context("no temporary folder for the images")?;
         let mut files = Vec::new();
         for view in 0..EVALUATED_VIEWS {
@@ -183,22 +184,22 @@ impl AvformerRun {
         Ok(adapted.embed_images(&files)?)
     }
 
-    fn clip(&self, wanted: &ClipRequest) -> anyhow::Result<AudiovisualClip> {
+    fn clip(&self, request: &ClipRequest) -> anyhow::Result<AudiovisualClip> {
         let names = self.world.names().len();
-        anyhow::ensure!(wanted.name < names, "there are {names} names");
-        let is_ratio = wanted.snr_db.abs() <= MAX_SNR_DB;
+        anyhow::ensure!(request.name < names, "there are {names} names");
+        let is_ratio = request.snr_db.abs() <= MAX_SNR_DB;
         anyhow::ensure!(
             is_ratio,
             "snr_db is {}; expected -{MAX_SNR_DB} to {MAX_SNR_DB}",
-            wanted.snr_db
+            request.snr_db
         );
         let noise_settings = NoiseSettings {
-            noise: wanted.noise.into_iter().collect(),
-            snr_db: [wanted.snr_db; 2],
+            noise: request.noise.into_iter().collect(),
+            snr_db: [request.snr_db; 2],
             masked: 0.0,
         };
-        let number = wanted.take.checked_mul(names).and_then(|all| all.checked_add(wanted.name));
-        let number = number.context("there are not so many clips")?;
+        let number = request.take.checked_mul(names).and_then(|all| all.checked_add(request.name));
+        let number = number.context("the index of the clip is too large")?;
         Ok(self.world.clip(Split::Test, number, &noise_settings))
     }
 }

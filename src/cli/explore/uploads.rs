@@ -12,17 +12,17 @@ use tempfile::NamedTempFile;
 use crate::cli::output;
 
 /// Maximum length of a text, in characters.
-const LONGEST_TEXT: usize = 2_000;
+const MAX_TEXT_CHARACTERS: usize = 2_000;
 /// Maximum size of an image, in pixels: decoded it takes up to 300 MB with 16 bits per channel.
-const MOST_PIXELS: u64 = 25_000_000;
+const MAX_PIXELS: u64 = 25_000_000;
 
 /// The trimmed text; `None` if it is empty.
 pub(super) fn words(text: &str) -> anyhow::Result<Option<&str>> {
     let text = text.trim();
     let length = text.chars().count();
     anyhow::ensure!(
-        length <= LONGEST_TEXT,
-        "the text has {length} characters; send {LONGEST_TEXT} at most"
+        length <= MAX_TEXT_CHARACTERS,
+        "the text has {length} characters; send {MAX_TEXT_CHARACTERS} at most"
     );
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
@@ -49,8 +49,8 @@ impl Upload {
         // Files that are not images are reported by the decoder.
         if let Some((width, height)) = image::size(&bytes) {
             anyhow::ensure!(
-                u64::from(width) * u64::from(height) <= MOST_PIXELS,
-                "the image has {width} x {height} pixels; reduce it to {MOST_PIXELS} pixels at most"
+                u64::from(width) * u64::from(height) <= MAX_PIXELS,
+                "the image has {width} x {height} pixels; reduce it to {MAX_PIXELS} pixels at most"
             );
         }
         let mut file = NamedTempFile::new().context("no temporary file for the image")?;
@@ -64,7 +64,7 @@ impl Upload {
 
     /// Formats an error about the image, without the path of the temporary file.
     pub(super) fn without_path(&self, error: anyhow::Error) -> anyhow::Error {
-        let place = self.path().display().to_string();
-        anyhow::anyhow!("{}", output::with_causes(&error).replace(&place, "the image"))
+        let path_text = self.path().display().to_string();
+        anyhow::anyhow!("{}", output::with_causes(&error).replace(&path_text, "the image"))
     }
 }

@@ -78,21 +78,21 @@ impl Rows {
     /// Returns an error if the new rows do not have the shapes of the memory.
     fn check_shapes(&self, writer: &Writer, reader: &RowSource) -> anyhow::Result<()> {
         let manifest = writer.generation().manifest();
-        let named = |path: &Option<PathBuf>, what: &str| match path {
+        let describe = |path: &Option<PathBuf>, what: &str| match path {
             Some(path) => format!("{}: {what}", path.display()),
             None => what.to_owned(),
         };
         let (expected, found) = (manifest.width, reader.width());
         if found != expected {
             return Err(
-                MemoryError::Width { what: named(&self.keys, "keys"), expected, found }.into()
+                MemoryError::Width { what: describe(&self.keys, "keys"), expected, found }.into()
             );
         }
         let expected = manifest.values.map(|format| (format.tokens, format.width));
         match (expected, reader.value_shape()) {
             (None, Some(_)) => anyhow::bail!(
                 "{}, but the memory has none; leave them out, or rebuild the memory with values",
-                named(&self.values, "has values")
+                describe(&self.values, "has values")
             ),
             (Some((tokens, width)), None) => anyhow::bail!(
                 "{}: its entries have values of {tokens} x {width}; give --values",
@@ -100,7 +100,7 @@ impl Rows {
             ),
             (Some(expected @ (tokens, width)), Some(found)) if found != expected => anyhow::bail!(
                 "{} are {} x {}, but the memory's are {tokens} x {width}; use the same model",
-                named(&self.values, "values"),
+                describe(&self.values, "values"),
                 found.0,
                 found.1
             ),

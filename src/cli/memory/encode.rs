@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use engram_infer::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use engram_memory::rows::{EntryLines, RowReader};
 use engram_memory::{Batch, EncoderRecord, Entry, Generation, MemoryError};
-use engram_train::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use rayon::prelude::*;
 
 use super::super::output;
@@ -262,7 +262,7 @@ impl Iterator for RowSource {
 
 /// The records of an encoder for the manifest.
 fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
-    let record = |part: &engram_train::encode::Encoder| EncoderRecord {
+    let record = |part: &engram_infer::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
         sha256: part.sha256().to_owned(),
         reads: input_kinds(part.modalities()).to_owned(),
@@ -315,13 +315,13 @@ pub(in crate::cli) fn check_model(
 fn check_prompt(encoder: &JointEncoder, generation: &Generation) -> anyhow::Result<()> {
     for (own, of_memory) in records(encoder).iter().zip(&generation.manifest().encoders) {
         if own.prompt != of_memory.prompt {
-            let shown = |prompt: &Option<String>| format!("{:?}", prompt.as_deref().unwrap_or(""));
+            let quoted = |prompt: &Option<String>| format!("{:?}", prompt.as_deref().unwrap_or(""));
             anyhow::bail!(
                 "{}: its texts were encoded with the prompt {}, not {}; name that prompt with \
                  --prompt",
                 generation.folder().display(),
-                shown(&of_memory.prompt),
-                shown(&own.prompt)
+                quoted(&of_memory.prompt),
+                quoted(&own.prompt)
             );
         }
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use engram_infer::encode::{Item, JointEncoder, PromptChoice};
 use engram_memory::{Generation, MemoryError};
-use engram_train::encode::{Item, JointEncoder, PromptChoice};
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -27,7 +27,7 @@ pub(super) struct QueryOptions {
     /// `question`, and `image`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["queries", "text", "image"])]
     texts: Option<PathBuf>,
-    /// Model that encodes the query, a folder or hf://owner/name; default: the model that made the
+    /// Model that encodes the query, a folder or hf://owner/name; default: the model of the
     /// memory's keys
     #[arg(long, value_name = "MODEL", conflicts_with = "queries")]
     model: Option<String>,
@@ -60,14 +60,14 @@ impl QueryOptions {
             return Err(MemoryError::Width { what, expected, found }.into());
         }
         for Query { text, image, location } in &queries {
-            let asked = [
+            let parts = [
                 (text.is_some(), modalities.text, "a text"),
                 (image.is_some(), modalities.images, "an image"),
             ];
-            if let Some((.., what)) = asked.iter().find(|(has, supported, _)| *has && !supported) {
-                let known = input_kinds(modalities);
+            if let Some((.., what)) = parts.iter().find(|(has, supported, _)| *has && !supported) {
+                let kinds = input_kinds(modalities);
                 anyhow::bail!(
-                    "{location}: the query has {what}, but the model encodes only {known}"
+                    "{location}: the query has {what}, but the model encodes only {kinds}"
                 );
             }
         }
@@ -85,7 +85,7 @@ impl QueryOptions {
         Ok(vectors)
     }
 
-    /// Opens `--model`, or the model that made the memory's keys.
+    /// Opens `--model`, or the model of the memory's keys.
     fn encoder(&self, generation: &Generation) -> anyhow::Result<JointEncoder> {
         let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Query);
         if let Some(model) = &self.model {
@@ -97,8 +97,9 @@ impl QueryOptions {
             anyhow::bail!("{folder} does not name the model of its keys; give it with --model");
         };
         let second = encoders.get(1).map(|encoder| encoder.name.as_str());
-        JointEncoder::open(&first.name, second, &prompt)
-            .with_context(|| format!("the model that made {folder}; give its path with --model"))
+        JointEncoder::open(&first.name, second, &prompt).with_context(|| {
+            format!("cannot open the model of {folder}; give its path with --model")
+        })
     }
 
     fn queries(&self) -> anyhow::Result<Vec<Query>> {

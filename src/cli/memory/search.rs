@@ -144,14 +144,14 @@ impl Search {
         let filter = self.filter(&generation, queries.len() / generation.manifest().width)?;
         let k = self.k.min(generation.len().max(1));
         let queries = Queries { keys: &queries, k };
-        let searched = match self.index {
+        let result = match self.index {
             IndexName::Exact => {
                 Exact.search(&generation, queries, &filter).map(|found| (found, None))
             }
             IndexName::Hnsw => self.search_graphs(&generation, queries, &filter),
         };
         let (found, graph) =
-            searched.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
+            result.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
         if let Some(path) = &self.output {
             output::write_atomic(path, &npy_bytes(&matrix(&found, k, |hit| hit.id, -1), k)?)?;
         }
@@ -160,12 +160,12 @@ impl Search {
             output::write_atomic(path, &npy_bytes(&scores, k)?)?;
         }
         if self.json {
-            let queries = shown(&generation, &found, usize::MAX)?;
+            let queries = query_hits(&generation, &found, usize::MAX)?;
             let report = Report { generation: found.generation, k, graph, queries };
             output::print_json(&report)?;
         } else if self.output.is_none() && self.scores.is_none() {
             output::print(
-                &self.text(&shown(&generation, &found, SHOWN_QUERIES)?, found.hits.len()),
+                &self.text(&query_hits(&generation, &found, SHOWN_QUERIES)?, found.hits.len()),
             )?;
         }
         Ok(Outcome::Done)
@@ -233,26 +233,26 @@ impl Search {
         Ok(filter)
     }
 
-    fn text(&self, shown: &[QueryHits], queries: usize) -> String {
+    fn text(&self, listed: &[QueryHits], queries: usize) -> String {
         let mut text = String::new();
-        for QueryHits { query, hits } in shown {
+        for QueryHits { query, hits } in listed {
             text.push_str(&format!("query {query}\n"));
             for (rank, hit) in (1..).zip(hits) {
-                let shown = match (&hit.image, hit.text.is_empty()) {
+                let label = match (&hit.image, hit.text.is_empty()) {
                     (Some(image), true) => image,
                     _ => &hit.text,
                 };
                 // Line ends and terminal control characters would break the table.
                 let visible = |c: char| if c.is_control() { ' ' } else { c };
-                let words: String = shown.chars().take(SHOWN_CHARACTERS).map(visible).collect();
+                let words: String = label.chars().take(SHOWN_CHARACTERS).map(visible).collect();
                 let (id, score, source) = (hit.id, hit.score, &hit.source);
                 text.push_str(&format!("{rank:>5}  {score:>9.6}  {id:>9}  {source}  {words}\n"));
             }
         }
-        if queries > shown.len() {
+        if queries > listed.len() {
             text.push_str(&format!(
                 "{} more queries; --json prints all, --output writes all\n",
-                queries - shown.len()
+                queries - listed.len()
             ));
         }
         text
@@ -271,20 +271,20 @@ fn matrix<T: Copy>(found: &SearchResults, k: usize, of: impl Fn(&Hit) -> T, miss
 
 /// Selects some queries and their part of the filter.
 fn select_queries(
-    chosen: &[usize],
+    selected: &[usize],
     generation: &Generation,
     queries: Queries<'_>,
     filter: &Filter,
 ) -> (Vec<f32>, Filter) {
     let rows = |all: &[f32], width: usize| -> Vec<f32> {
-        chosen.iter().flat_map(|query| &all[query * width..][..width]).copied().collect()
+        selected.iter().flat_map(|query| &all[query * width..][..width]).copied().collect()
     };
     let manifest = generation.manifest();
     let excluded = |query: &usize| filter.excluded_documents.get(*query).cloned();
     let filter = Filter {
         sources: filter.sources.clone(),
         ids: filter.ids.clone(),
-        excluded_documents: chosen.iter().filter_map(excluded).collect(),
+        excluded_documents: selected.iter().filter_map(excluded).collect(),
         gates: filter.gates.as_ref().map(|gates| rows(gates, manifest.sources.len())),
     };
     (rows(queries.keys, manifest.width), filter)
@@ -355,7 +355,7 @@ impl ShownHit {
     }
 }
 
-fn shown(
+fn query_hits(
     generation: &Generation,
     found: &SearchResults,
     max: usize,

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use engram_infer::finished_run::{RECIPE, is_finished};
 use engram_memory::format::manifest::CURRENT;
-use engram_train::{METRICS, RECIPE, is_finished};
+use engram_train::METRICS;
 
 use crate::cli::output::{STDOUT, follow_links};
 

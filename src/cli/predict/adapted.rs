@@ -6,9 +6,9 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use engram_data::DataError;
 use engram_data::speech::manifest::Clip;
+use engram_infer::InferError;
+use engram_infer::asr::{AdaptedAsrModel, AdaptedClip, AsrModel};
 use engram_models::speech::log_mel::SAMPLE_RATE;
-use engram_train::TrainError;
-use engram_train::recognise::{AdaptedAsrModel, AdaptedClip, AsrModel};
 use serde::Serialize;
 
 use super::Predict;
@@ -30,7 +30,7 @@ pub struct Adapted {
     /// The run's image encoder, if it has moved
     #[arg(long, value_name = "WEIGHTS", requires = "adapters")]
     image_encoder: Option<String>,
-    /// The frames that the model sees
+    /// The frames that the model uses
     #[arg(long, value_name = "FRAMES", default_value = "own", requires = "adapters")]
     frames: FramesName,
 }
@@ -92,7 +92,7 @@ impl Predict {
             FramesName::None => adapted.add_without_images(&name, run)?,
         }
         adapted.activate(Some(&name))?;
-        let sees = adapted.frames() > 0;
+        let uses_images = adapted.frames() > 0;
         let (started, mut text, mut labelled) = (Instant::now(), String::new(), Vec::new());
         let bar = output::progress_bar(all.len(), "clips", self.quiet);
         let mut summary = Summary {
@@ -103,24 +103,25 @@ impl Predict {
             seconds: 0.0,
         };
         for batch in all.chunks(self.speech.batch()) {
-            let (mut kept, mut opened) = (Vec::new(), Vec::new());
+            let (mut decoded, mut inputs) = (Vec::new(), Vec::new());
             for clip in batch {
-                match open(&adapted, clip, sees) {
+                match open(&adapted, clip, uses_images) {
                     Ok(one) => {
-                        kept.push((clip, one.samples.len()));
-                        opened.push(one);
+                        decoded.push((clip, one.samples.len()));
+                        inputs.push(one);
                     }
-                    Err(TrainError::Data(error)) => {
+                    Err(InferError::Data(error)) => {
                         summary.skipped.push(self.skip(clip, input, *error)?);
                     }
                     Err(error) => return Err(error.into()),
                 }
             }
-            let texts = match opened.is_empty() {
+            let texts = match inputs.is_empty() {
                 true => Vec::new(),
-                false => adapted.transcribe(&opened)?,
+                false => adapted.transcribe(&inputs)?,
             };
-            for (((clip, samples), one), made) in kept.into_iter().zip(&opened).zip(&texts) {
+            for (((clip, samples), one), transcript) in decoded.into_iter().zip(&inputs).zip(&texts)
+            {
                 let seconds = samples as f64 / f64::from(SAMPLE_RATE);
                 let frames = adapted.image_count(one);
                 summary.clips += 1;
@@ -129,15 +130,15 @@ impl Predict {
                 let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
                 match format {
                     Format::Tsv if text.is_empty() => text += "id\ttext\n",
-                    Format::Manifest => labelled.push((clip, made.clone())),
+                    Format::Manifest => labelled.push((clip, transcript.clone())),
                     _ => {}
                 }
                 text += &match format {
-                    Format::Tsv => format!("{id}\t{}\n", one_line(made)),
-                    Format::Txt => format!("{}\n", one_line(made)),
+                    Format::Tsv => format!("{id}\t{}\n", one_line(transcript)),
+                    Format::Txt => format!("{}\n", one_line(transcript)),
                     Format::Manifest => String::new(),
                     _ => {
-                        let line = Line { id, audio, start, seconds, frames, text: made };
+                        let line = Line { id, audio, start, seconds, frames, text: transcript };
                         serde_json::to_string(&line)? + "\n"
                     }
                 };
@@ -175,17 +176,22 @@ impl Predict {
 }
 
 /// Reads a clip's samples and computes the embeddings of its frames.
-fn open(adapted: &AdaptedAsrModel, clip: &Clip, sees: bool) -> Result<AdaptedClip, TrainError> {
+fn open(
+    adapted: &AdaptedAsrModel,
+    clip: &Clip,
+    uses_images: bool,
+) -> Result<AdaptedClip, InferError> {
     let samples = clip.samples(SAMPLE_RATE)?;
     let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
-    let longest = adapted.asr_model().max_seconds();
-    if seconds > longest || samples.len() < adapted.asr_model().min_samples() {
-        let least = adapted.asr_model().min_samples() as f64 / f64::from(SAMPLE_RATE);
-        let reason =
-            format!("has {seconds:.2} s; adapters take clips of {least} to {longest:.0} s");
+    let max_seconds = adapted.asr_model().max_seconds();
+    if seconds > max_seconds || samples.len() < adapted.asr_model().min_samples() {
+        let min_seconds = adapted.asr_model().min_samples() as f64 / f64::from(SAMPLE_RATE);
+        let reason = format!(
+            "has {seconds:.2} s; adapters take clips of {min_seconds} to {max_seconds:.0} s"
+        );
         return Err(DataError::Audio { path: clip.audio.clone(), reason }.into());
     }
     let embeddings =
-        if sees { adapted.embed_images(&clip.frame_files(seconds)?)? } else { Vec::new() };
+        if uses_images { adapted.embed_images(&clip.frame_files(seconds)?)? } else { Vec::new() };
     Ok(AdaptedClip { samples, embeddings })
 }

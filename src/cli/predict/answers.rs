@@ -20,8 +20,8 @@ impl Predict {
         let Questions { list: questions, images } = read_questions(input)?;
         let answerer = self.open(run, images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
-            let shows = questions.iter().find(|question| question.place == index);
-            let line = shows.map_or(0, |question| question.line);
+            let asked = questions.iter().find(|question| question.place == index);
+            let line = asked.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
         }
         let detail = Detail { credit: self.evidence, curves: self.curves };
@@ -37,10 +37,11 @@ impl Predict {
         }
         bar.finish_and_clear();
         output::write_atomic(&self.output, &lines)?;
-        let cut: Vec<&Answer> = answers.iter().filter(|answer| answer.question_cut).collect();
-        if let Some(first) = cut.first() {
+        let truncated: Vec<&Answer> = answers.iter().filter(|answer| answer.question_cut).collect();
+        if let Some(first) = truncated.first() {
             let reason = "are longer than the run's `data.max_query_tokens` and were truncated";
-            let message = format!("{} questions, the first {}, {reason}", cut.len(), first.id);
+            let message =
+                format!("{} questions, the first {}, {reason}", truncated.len(), first.id);
             output::note(&message, false);
         }
         if let Some(text) = attribution_quality(&answers) {
@@ -56,8 +57,8 @@ impl Predict {
         let Haystacks { tasks, lines, images } = read_haystacks(haystack)?;
         let answerer = self.open(run, images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
-            let shows = |task: &&Task| task.images.iter().any(|(shown, _)| *shown == index);
-            let task = tasks.iter().find(shows).map_or("", |task| &task.place);
+            let has_image = |task: &&Task| task.images.iter().any(|(image, _)| *image == index);
+            let task = tasks.iter().find(has_image).map_or("", |task| &task.place);
             anyhow::bail!("{task}: {fault}");
         }
         let bar = output::progress_bar(tasks.len(), "replies", self.quiet);
@@ -83,13 +84,13 @@ impl Predict {
     fn open(&self, run: &Path, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
         paths::check_not_overwritten(&self.output, images.iter().map(PathBuf::as_path))?;
         let answerer = Answerer::open(run, self.memory.as_deref(), self.k, images)?;
-        let wanted = [
+        let options = [
             ("--evidence", self.evidence),
             ("--curves", self.curves),
             ("--memory", self.memory.is_some()),
             ("--haystack", self.haystack.is_some()),
         ];
-        match wanted.iter().find(|(_, given)| *given && answerer.k() == 0) {
+        match options.iter().find(|(_, given)| *given && answerer.k() == 0) {
             Some((option, _)) => anyhow::bail!(
                 "{option} needs retrieved entries, but k is 0 (-k or the run's recipe); give -k"
             ),

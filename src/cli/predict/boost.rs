@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use engram_data::speech::manifest::Clip;
+use engram_infer::asr::{AsrModel, BoostTreeBuilder};
 use engram_models::speech::boosting::BoostTree;
 use engram_textfile::read_text;
-use engram_train::recognise::{AsrModel, BoostTreeBuilder};
 
 use crate::cli::output;
 
@@ -29,9 +29,9 @@ pub struct Boost {
 #[derive(Debug, PartialEq)]
 pub enum BoostLists {
     /// One list for all clips.
-    Of(Vec<String>),
+    All(Vec<String>),
     /// A list for each clip id, with its line number.
-    OfClip(HashMap<String, (u64, Vec<String>)>),
+    PerClip(HashMap<String, (u64, Vec<String>)>),
 }
 
 /// The boost trees of the word lists. The tree of a clip is built when the clip is transcribed,
@@ -39,7 +39,7 @@ pub enum BoostLists {
 pub struct BoostTrees<'a> {
     boost_builder: BoostTreeBuilder<'a>,
     lists: &'a BoostLists,
-    of_all: Option<Arc<BoostTree>>,
+    shared: Option<Arc<BoostTree>>,
     file: &'a Path,
 }
 
@@ -55,7 +55,7 @@ impl Boost {
     pub fn read(&self, clips: &[Clip], quiet: bool) -> anyhow::Result<Option<BoostLists>> {
         let Some(file) = &self.boost else { return Ok(None) };
         let lists = parse(&file.display().to_string(), &read_text(file)?)?;
-        if let BoostLists::OfClip(of_clip) = &lists {
+        if let BoostLists::PerClip(of_clip) = &lists {
             let ids: HashSet<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
             let without = of_clip.keys().filter(|id| !ids.contains(id.as_str())).count();
             let message = format!(
@@ -78,10 +78,10 @@ impl Boost {
     ) -> anyhow::Result<Option<BoostTrees<'a>>> {
         let (Some(lists), Some(file)) = (lists, self.boost.as_deref()) else { return Ok(None) };
         let boost_builder = asr_model.boost_builder(self.boost_weight)?;
-        let mut trees = BoostTrees { boost_builder, lists, of_all: None, file };
+        let mut trees = BoostTrees { boost_builder, lists, shared: None, file };
         match lists {
-            BoostLists::Of(words) => trees.of_all = Some(trees.tree(words)?),
-            BoostLists::OfClip(of_clip) => trees.check(of_clip)?,
+            BoostLists::All(words) => trees.shared = Some(trees.tree(words)?),
+            BoostLists::PerClip(of_clip) => trees.check(of_clip)?,
         }
         Ok(Some(trees))
     }
@@ -91,8 +91,8 @@ impl BoostTrees<'_> {
     /// The tree of a clip.
     pub fn of(&self, clip: &Clip) -> anyhow::Result<Option<Arc<BoostTree>>> {
         match self.lists {
-            BoostLists::Of(_) => Ok(self.of_all.clone()),
-            BoostLists::OfClip(of_clip) => {
+            BoostLists::All(_) => Ok(self.shared.clone()),
+            BoostLists::PerClip(of_clip) => {
                 of_clip.get(&clip.id).map(|(_, words)| self.tree(words)).transpose()
             }
         }
@@ -102,9 +102,9 @@ impl BoostTrees<'_> {
     fn check(&self, of_clip: &HashMap<String, (u64, Vec<String>)>) -> anyhow::Result<()> {
         let mut lists: Vec<&(u64, Vec<String>)> = of_clip.values().collect();
         lists.sort_by_key(|(line, _)| *line);
-        let mut known = HashSet::new();
+        let mut checked = HashSet::new();
         for (line, words) in lists {
-            for word in words.iter().filter(|word| known.insert(word.as_str())) {
+            for word in words.iter().filter(|word| checked.insert(word.as_str())) {
                 if let Err(error) = self.boost_builder.tree(&[word]) {
                     anyhow::bail!("{}, line {line}: {error}", self.file.display());
                 }
@@ -146,11 +146,11 @@ fn parse(file: &str, text: &str) -> anyhow::Result<BoostLists> {
             check(file, line, word)?;
             words.push(word.trim().to_string());
         }
-        return Ok(BoostLists::Of(words));
+        return Ok(BoostLists::All(words));
     }
     let mut of_clip = HashMap::new();
-    for (line, row) in lines {
-        let fields: Vec<&str> = row.split('\t').collect();
+    for (line, entry) in lines {
+        let fields: Vec<&str> = entry.split('\t').collect();
         // The third field has the rare words of the reference. Boosting only these would leak the
         // reference.
         let [id, _, _, words] = fields[..] else {
@@ -177,7 +177,7 @@ fn parse(file: &str, text: &str) -> anyhow::Result<BoostLists> {
             anyhow::bail!("{file}, line {line}: the id `{id}` is already on line {other}");
         }
     }
-    Ok(BoostLists::OfClip(of_clip))
+    Ok(BoostLists::PerClip(of_clip))
 }
 
 #[cfg(test)]
@@ -185,10 +185,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_have_two_forms() {
+    fn word_lists_have_two_formats() {
         let words = parse("f", "rigor mortis \n\nanon\r\n").unwrap();
-        assert_eq!(words, BoostLists::Of(vec!["rigor mortis".into(), "anon".into()]));
-        let BoostLists::OfClip(lists) = parse("f", "a\tx y\t[\"y\"]\t[\"y\", \"z\"]\n").unwrap()
+        assert_eq!(words, BoostLists::All(vec!["rigor mortis".into(), "anon".into()]));
+        let BoostLists::PerClip(lists) = parse("f", "a\tx y\t[\"y\"]\t[\"y\", \"z\"]\n").unwrap()
         else {
             panic!("a table");
         };
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_named() {
+    fn errors_name_the_line() {
         let error = |text: &str| parse("f", text).unwrap_err().to_string();
         assert!(error(" \n").contains("f: has no words"));
         assert!(error("a\n<|b|>\n").contains("f, line 2: `<|b|>`"));

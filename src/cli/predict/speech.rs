@@ -7,12 +7,10 @@ use clap::{Args, ValueEnum};
 use engram_data::DataError;
 use engram_data::folder::SkippedFiles;
 use engram_data::speech::manifest::{Clip, ClipReader, clips_and_skipped};
+use engram_infer::InferError;
+use engram_infer::asr::{AsrModel, Padding, Segment, StreamResult, TranscribeOptions, Transcript};
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Task;
-use engram_train::TrainError;
-use engram_train::recognise::{
-    AsrModel, Padding, Segment, StreamResult, TranscribeOptions, Transcript,
-};
 use indicatif::HumanDuration;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -159,23 +157,23 @@ impl Predict {
         let tree = |clip: &Clip| trees.as_ref().map_or(Ok(None), |trees| trees.of(clip));
         let started = Instant::now();
         let bar = output::progress_bar(clips.len(), "clips", self.quiet);
-        let mut made: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
+        let mut results: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
         let mut skipped = Vec::new();
         let mut streams: Vec<StreamResult> = Vec::new();
         for batch in clips.chunks(self.speech.batch()) {
             if let Some(stream) = stream {
                 for clip in batch {
                     let options = TranscribeOptions { boost: tree(clip)?, ..options.clone() };
-                    let shown = (&bar, !self.speech.json && !self.quiet);
-                    match streaming::stream(&asr_model, &options, stream, clip, shown) {
+                    let progress_output = (&bar, !self.speech.json && !self.quiet);
+                    match streaming::stream(&asr_model, &options, stream, clip, progress_output) {
                         Ok(mut streamed) => {
                             if !options.timestamps {
                                 streamed.transcript.segments.clear();
                             }
-                            made.push((clip, streamed.transcript.clone()));
+                            results.push((clip, streamed.transcript.clone()));
                             streams.push(streamed);
                         }
-                        Err(TrainError::Data(error)) => {
+                        Err(InferError::Data(error)) => {
                             skipped.push(self.skip(clip, input, *error)?);
                         }
                         Err(error) => return Err(error.into()),
@@ -185,27 +183,27 @@ impl Predict {
                 }
                 continue;
             }
-            let longest = (asr_model.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
-            let opened: Vec<Result<ClipAudio, DataError>> =
-                batch.par_iter().map(|clip| open(clip, longest)).collect();
+            let max_samples = (asr_model.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
+            let audio_of_clips: Vec<Result<ClipAudio, DataError>> =
+                batch.par_iter().map(|clip| open(clip, max_samples)).collect();
             let (mut short, mut transcripts) = (Vec::new(), Vec::new());
-            for (clip, audio) in batch.iter().zip(opened) {
-                let made = match audio {
+            for (clip, audio) in batch.iter().zip(audio_of_clips) {
+                let result = match audio {
                     Ok(ClipAudio::Short(samples)) => {
                         short.push((clip, samples));
                         continue;
                     }
                     Ok(ClipAudio::Long(samples, reader)) => {
-                        let tell = |text: &str| bar.set_message(text.to_string());
+                        let show_progress = |text: &str| bar.set_message(text.to_string());
                         let boost = tree(clip)?;
                         let options = TranscribeOptions { boost, ..options.clone() };
-                        transcribe_long(&asr_model, &options, samples, *reader, &tell)
+                        transcribe_long(&asr_model, &options, samples, *reader, &show_progress)
                     }
                     Err(error) => Err(error.into()),
                 };
-                match made {
+                match result {
                     Ok(transcript) => transcripts.push((clip, transcript)),
-                    Err(TrainError::Data(error)) => skipped.push(self.skip(clip, input, *error)?),
+                    Err(InferError::Data(error)) => skipped.push(self.skip(clip, input, *error)?),
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -217,22 +215,25 @@ impl Predict {
             transcripts.extend(short.iter().map(|(clip, _)| *clip).zip(texts));
             // Long clips finish before short clips: restore the input order.
             transcripts.sort_by_key(|(clip, _)| batch.iter().position(|other| other.id == clip.id));
-            made.extend(transcripts);
+            results.extend(transcripts);
             bar.set_message("");
             bar.inc(batch.len() as u64);
         }
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
-        check_any_transcribed(made.len(), &skipped, input)?;
-        self.write_transcripts(format, &made, &streams)?;
-        let audio_seconds: f64 = made.iter().map(|(_, transcript)| transcript.seconds).sum();
+        check_any_transcribed(results.len(), &skipped, input)?;
+        self.write_transcripts(format, &results, &streams)?;
+        let audio_seconds: f64 = results.iter().map(|(_, transcript)| transcript.seconds).sum();
         let summary = Summary {
-            clips: made.len(),
+            clips: results.len(),
             audio_seconds,
             seconds,
             real_time_factor: seconds / audio_seconds.max(1e-9),
             weights_sha256: self.speech.json.then(|| asr_model.weights_sha256()).transpose()?,
-            decoded_again: made.iter().filter(|(_, transcript)| transcript.decoded_again).count(),
+            decoded_again: results
+                .iter()
+                .filter(|(_, transcript)| transcript.decoded_again)
+                .count(),
             skipped,
             streaming: stream.map(|options| Report::of(options, &streams)),
         };
@@ -326,15 +327,15 @@ pub(super) fn check_any_transcribed(
     }
 }
 
-/// Reads the samples of a clip, or only its first samples if it has more than `longest`.
-fn open(clip: &Clip, longest: usize) -> Result<ClipAudio, DataError> {
+/// Reads the samples of a clip, or only its first samples if it has more than `max_samples`.
+fn open(clip: &Clip, max_samples: usize) -> Result<ClipAudio, DataError> {
     let (mut reader, mut samples) = (clip.open(SAMPLE_RATE)?, Vec::new());
     while reader.read(&mut samples)? {
-        if samples.len() > longest {
+        if samples.len() > max_samples {
             return Ok(ClipAudio::Long(samples, Box::new(reader)));
         }
     }
-    Ok(if samples.len() > longest {
+    Ok(if samples.len() > max_samples {
         ClipAudio::Long(samples, Box::new(reader))
     } else {
         ClipAudio::Short(samples)
@@ -348,10 +349,10 @@ fn transcribe_long(
     options: &TranscribeOptions,
     mut first: Vec<f32>,
     mut reader: ClipReader,
-    tell: &dyn Fn(&str),
-) -> Result<Transcript, TrainError> {
-    let all = reader.seconds();
-    let read = |samples: &mut Vec<f32>| -> Result<bool, TrainError> {
+    show_progress: &dyn Fn(&str),
+) -> Result<Transcript, InferError> {
+    let total = reader.seconds();
+    let read = |samples: &mut Vec<f32>| -> Result<bool, InferError> {
         if !first.is_empty() {
             samples.append(&mut first);
             return Ok(true);
@@ -360,11 +361,11 @@ fn transcribe_long(
     };
     let started = Instant::now();
     let progress = |_: &[Segment], done: f64| {
-        let rest = all.map_or(String::new(), |all| {
-            let left = started.elapsed().as_secs_f64() / done.max(1e-9) * (all - done).max(0.0);
-            format!(" of {all:.0} s, {} left", HumanDuration(Duration::from_secs_f64(left)))
+        let rest = total.map_or(String::new(), |total| {
+            let left = started.elapsed().as_secs_f64() / done.max(1e-9) * (total - done).max(0.0);
+            format!(" of {total:.0} s, {} left", HumanDuration(Duration::from_secs_f64(left)))
         });
-        tell(&format!("(this recording: {done:.0}{rest})"));
+        show_progress(&format!("(this recording: {done:.0}{rest})"));
     };
     asr_model.transcribe_long(options, read, progress)
 }

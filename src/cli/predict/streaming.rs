@@ -7,11 +7,11 @@ use std::path::Path;
 use clap::Args;
 use engram_data::DataError;
 use engram_data::speech::manifest::Clip;
-use engram_models::speech::log_mel::SAMPLE_RATE;
-use engram_train::TrainError;
-use engram_train::recognise::{
+use engram_infer::InferError;
+use engram_infer::asr::{
     AsrModel, Distribution, FinalWord, StreamOptions, StreamResult, StreamUpdate, TranscribeOptions,
 };
+use engram_models::speech::log_mel::SAMPLE_RATE;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -71,8 +71,8 @@ impl Streaming {
     /// without `--stream`.
     pub(super) fn options(&self, max_seconds: f64) -> anyhow::Result<Option<StreamOptions>> {
         let Some(chunk_seconds) = self.stream else { return Ok(None) };
-        let most = WINDOW.min(max_seconds - chunk_seconds);
-        let window_seconds = self.stream_window.unwrap_or(most);
+        let max_window = WINDOW.min(max_seconds - chunk_seconds);
+        let window_seconds = self.stream_window.unwrap_or(max_window);
         let options = StreamOptions { chunk_seconds, window_seconds };
         options.check(max_seconds)?;
         Ok(Some(options))
@@ -103,35 +103,35 @@ pub(super) fn stream(
     stream: StreamOptions,
     clip: &Clip,
     (bar, print): (&ProgressBar, bool),
-) -> Result<StreamResult, TrainError> {
-    let mut shown = VecDeque::new();
-    let mut tell = |pass: &StreamUpdate<'_>, all: Option<f64>| {
+) -> Result<StreamResult, InferError> {
+    let mut tail = VecDeque::new();
+    let mut show = |pass: &StreamUpdate<'_>, total: Option<f64>| {
         let new: Vec<&str> = pass.new.iter().map(|word| word.word.text.as_str()).collect();
         if print && is_stdin(clip) && !new.is_empty() {
             // A closed terminal must not stop the transcript.
             let _ = bar.suspend(|| output::print(&new.join(" ")));
         }
-        shown.extend(new.join(" ").chars().chain(new.last().map(|_| ' ')));
-        shown.drain(..shown.len().saturating_sub(SHOWN_CHARACTERS));
-        let text: String = shown.iter().collect();
-        let all = all.map_or(String::new(), |all| format!(" of {all:.0}"));
-        bar.set_message(format!("({:.0}{all} s) {text}", pass.received_seconds));
+        tail.extend(new.join(" ").chars().chain(new.last().map(|_| ' ')));
+        tail.drain(..tail.len().saturating_sub(SHOWN_CHARACTERS));
+        let text: String = tail.iter().collect();
+        let total = total.map_or(String::new(), |total| format!(" of {total:.0}"));
+        bar.set_message(format!("({:.0}{total} s) {text}", pass.received_seconds));
     };
     if is_stdin(clip) {
         let read = |samples: &mut Vec<f32>| Ok(read_samples(&mut std::io::stdin(), samples)?);
-        let made = asr_model.transcribe_stream(options, stream, read, |pass| tell(pass, None));
-        return made.and_then(|made| match made.passes {
+        let result = asr_model.transcribe_stream(options, stream, read, |pass| show(pass, None));
+        return result.and_then(|result| match result.passes {
             0 => {
                 let (path, reason) = ("standard input".into(), "has no samples".to_string());
                 Err(DataError::Audio { path, reason }.into())
             }
-            _ => Ok(made),
+            _ => Ok(result),
         });
     }
     let mut reader = clip.open(SAMPLE_RATE)?;
-    let all = reader.seconds();
+    let total = reader.seconds();
     let read = |samples: &mut Vec<f32>| Ok(reader.read(samples)?);
-    asr_model.transcribe_stream(options, stream, read, |pass| tell(pass, all))
+    asr_model.transcribe_stream(options, stream, read, |pass| show(pass, total))
 }
 
 /// Appends the available 16-bit samples. Returns `false` at the end. Ignores half a sample at the
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_standard_input_are_whole_however_they_come() -> Result<(), DataError> {
+    fn samples_are_complete_for_any_size_of_reads() -> Result<(), DataError> {
         let values = [0i16, 1, -1, i16::MAX, i16::MIN, 7, 256];
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let (mut from, mut samples) = (Slow(bytes.clone()), Vec::new());

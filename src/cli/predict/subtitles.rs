@@ -1,6 +1,6 @@
 //! Subtitle files.
 
-use engram_train::recognise::Segment;
+use engram_infer::asr::Segment;
 
 use super::transcripts::Format;
 
@@ -28,8 +28,8 @@ pub(super) fn subtitles(format: Format, segments: &[Segment]) -> String {
 fn time(seconds: f64, format: Format) -> String {
     let milliseconds = (seconds * 1000.0).round() as u64;
     let (rest, ms) = (milliseconds / 1000, milliseconds % 1000);
-    let point = if format == Format::Srt { ',' } else { '.' };
-    format!("{:02}:{:02}:{:02}{point}{ms:03}", rest / 3600, rest / 60 % 60, rest % 60)
+    let separator = if format == Format::Srt { ',' } else { '.' };
+    format!("{:02}:{:02}:{:02}{separator}{ms:03}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
 #[cfg(test)]
@@ -37,13 +37,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subtitles_are_in_their_forms() {
+    fn subtitles_follow_their_formats() {
         let segment = |start, end, text: &str| Segment { start, end, text: text.into() };
         let segments = [segment(0.0, 1.5, "a --> b"), segment(3725.25, 3726.0, "c\nd")];
         let srt = subtitles(Format::Srt, &segments);
-        let want =
+        let expected =
             "1\n00:00:00,000 --> 00:00:01,500\na -> b\n\n2\n01:02:05,250 --> 01:02:06,000\nc d\n\n";
-        assert_eq!(srt, want);
+        assert_eq!(srt, expected);
         assert!(
             subtitles(Format::Vtt, &segments)
                 .starts_with("WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n")

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use engram_data::speech::manifest::{Clip, manifest};
-use engram_train::recognise::{FinalWord, StreamResult, Transcript};
+use engram_infer::asr::{FinalWord, StreamResult, Transcript};
 use serde::Serialize;
 
 use super::Predict;
@@ -46,15 +46,16 @@ impl Predict {
     pub(super) fn write_transcripts(
         &self,
         format: Format,
-        made: &[(&Clip, Transcript)],
+        transcripts: &[(&Clip, Transcript)],
         streams: &[StreamResult],
     ) -> anyhow::Result<()> {
         if format == Format::Manifest {
-            let texts = made.iter().map(|(clip, transcript)| (*clip, transcript.text.as_str()));
+            let texts =
+                transcripts.iter().map(|(clip, transcript)| (*clip, transcript.text.as_str()));
             return write_labelled(&self.output, texts, self.quiet);
         }
         let mut text = String::new();
-        for (i, (clip, transcript)) in made.iter().enumerate() {
+        for (i, (clip, transcript)) in transcripts.iter().enumerate() {
             match format {
                 Format::Jsonl => {
                     let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);

@@ -32,7 +32,7 @@ const SMOKE_FILE: &str = "train/recipes/avformer/smoke.toml";
 const RECIPE_FILE: &str = "train/recipes/avformer/tiny.toml";
 
 /// Configurations that are always trained.
-const ROWS: [&str; 3] = ["main", "audio-only", "joint"];
+const CONFIGURATIONS: [&str; 3] = ["main", "audio-only", "joint"];
 /// Claims expected to hold with any ASR model.
 const EXPECTED: [&str; 1] = ["avformer.audio_only_under_frozen"];
 /// Claims expected to hold, with the full recipe, for an ASR model with an attention decoder. CTC
@@ -55,11 +55,11 @@ impl Reproduce {
     /// Ids of the claims that can be measured.
     pub(super) fn avformer_ids(&self) -> anyhow::Result<Vec<String>> {
         let grid = self.avformer_grid()?;
-        let claims = grid.claims().iter().map(|claim| claim.id.as_str());
-        let ids: Vec<&str> = OWN.into_iter().chain(claims).collect();
+        let grid_ids = grid.claims().iter().map(|claim| claim.id.as_str());
+        let ids: Vec<&str> = OWN.into_iter().chain(grid_ids).collect();
         let of = |name: &str| ids.iter().map(|id| self.avformer_id(id, name)).collect();
         let mut ids: Vec<String> =
-            self.recognisers("").iter().flat_map(|(name, _)| -> Vec<String> { of(name) }).collect();
+            self.asr_models("").iter().flat_map(|(name, _)| -> Vec<String> { of(name) }).collect();
         ids.extend((self.data.is_some() && self.whisper.is_some()).then(|| WHISPER.to_owned()));
         Ok(ids)
     }
@@ -77,15 +77,15 @@ impl Reproduce {
         if self.is_smoke() && self.ablations {
             notes.push("AVFormer's further claims need --scale laptop.".to_owned());
         }
-        let mut rows = Vec::new();
-        for (name, recogniser) in self.recognisers(&speech.display().to_string()) {
-            rows.extend(self.of_recogniser((name, recogniser), &encoder, notes)?);
+        let mut claims = Vec::new();
+        for (name, asr_model) in self.asr_models(&speech.display().to_string()) {
+            claims.extend(self.asr_model_claims((name, asr_model), &encoder, notes)?);
         }
-        Ok(rows)
+        Ok(claims)
     }
 
     /// The frozen ASR models for AVFormer: the Conformer, and Whisper if given.
-    fn recognisers<'a>(&'a self, conformer: &'a str) -> Vec<(&'static str, &'a str)> {
+    fn asr_models<'a>(&'a self, conformer: &'a str) -> Vec<(&'static str, &'a str)> {
         let whisper = self.whisper.as_deref().map(|whisper| ("whisper", whisper));
         [("conformer", conformer)].into_iter().chain(whisper).collect()
     }
@@ -99,14 +99,14 @@ impl Reproduce {
     /// Trains the image encoder and the ASR model.
     fn frozen_models(&self, notes: &mut Vec<String>) -> anyhow::Result<[PathBuf; 2]> {
         let encoder = self.out.join("avformer-clip");
-        self.tell("AVFormer: the image encoder");
+        self.note("AVFormer: the image encoder");
         let mut clip = recipe(CLIP, "clip/tiny.toml", "model.text_encoder=")?;
         if self.is_unfinished(&encoder, notes)? {
             train_clip(&mut clip, &self.run_options(&encoder))?;
         }
         notes.extend(failures(&encoder)?);
         let speech = self.out.join("avformer-speech");
-        self.tell("AVFormer: the ASR model");
+        self.note("AVFormer: the ASR model");
         let mut words = recipe(SPEECH, "speech/tiny.toml", "phase.best_rq.steps=0")?;
         if self.is_unfinished(&speech, notes)? {
             train_speech(&mut words, &self.run_options(&speech))?;
@@ -118,34 +118,34 @@ impl Reproduce {
         Ok([encoder, speech])
     }
 
-    fn of_recogniser(
+    fn asr_model_claims(
         &self,
-        (name, recogniser): (&str, &str),
+        (name, asr_model): (&str, &str),
         encoder: &Path,
         notes: &mut Vec<String>,
     ) -> anyhow::Result<Vec<Claim>> {
         let is_smoke = self.is_smoke();
         let grid = self.avformer_grid()?;
-        let claims = grid.claims().iter().map(|claim| claim.id.clone());
-        let (own, asked): (Vec<String>, Vec<String>) = OWN
+        let grid_ids = grid.claims().iter().map(|claim| claim.id.clone());
+        let (own, selected): (Vec<String>, Vec<String>) = OWN
             .map(str::to_owned)
             .into_iter()
-            .chain(claims)
+            .chain(grid_ids)
             .filter(|id| self.includes_claim(&self.avformer_id(id, name)))
             .partition(|id| OWN.contains(&id.as_str()));
-        if own.is_empty() && asked.is_empty() {
+        if own.is_empty() && selected.is_empty() {
             return Ok(Vec::new());
         }
-        self.tell(&format!("AVFormer: {name}"));
+        self.note(&format!("AVFormer: {name}"));
         let grid = match self.claims.is_empty() {
             true if self.ablations || is_smoke => grid,
-            true => grid.select(&ROWS),
-            false => grid.select_for_claims(&asked),
+            true => grid.select(&CONFIGURATIONS),
+            false => grid.select_for_claims(&selected),
         };
         // A JSON string is also a TOML string.
         let value = |path: &str| serde_json::Value::from(path).to_string();
         let grid = grid.with_settings(&[
-            format!("model.asr_model={}", value(recogniser)),
+            format!("model.asr_model={}", value(asr_model)),
             format!("model.image_encoder={}", value(&encoder.display().to_string())),
             // The transcripts of the frozen ASR model are cached for all seeds.
             format!("data.cache={}", value(&self.out.join("avformer-cache").display().to_string())),
@@ -165,29 +165,29 @@ impl Reproduce {
             self.export_bundled(&bundled::AVFORMER, &out.join("seed-1").join(&report.main), notes)?;
         }
         notes.extend(rescued_note(&out.join("seed-1").join(&report.main), name)?);
-        let mut rows: Vec<Claim> =
+        let mut claims: Vec<Claim> =
             report.claims.iter().map(|claim| self.of_avformer_claim(claim, name)).collect();
-        rows.extend(self.of_summaries(&report, &out, name)?);
+        claims.extend(self.of_summaries(&report, &out, name)?);
         let all = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref())?;
         for claim in all.claims() {
-            if report.claims.iter().all(|made| made.claim.id != claim.id) {
+            if report.claims.iter().all(|known| known.claim.id != claim.id) {
                 let verdict = Verdict::Untested;
-                let what = format!("{} ({name})", claim.claim);
-                let mut row = self.avformer_claim(&claim.id, what, untested(), verdict, name);
-                row.paper = claim.paper.clone();
-                row.command = row.command.replace("--scale smoke", "--scale laptop");
-                rows.push(row);
+                let text = format!("{} ({name})", claim.claim);
+                let mut result = self.avformer_claim(&claim.id, text, untested(), verdict, name);
+                result.paper = claim.paper.clone();
+                result.command = result.command.replace("--scale smoke", "--scale laptop");
+                claims.push(result);
             }
         }
-        Ok(rows)
+        Ok(claims)
     }
 
-    fn of_avformer_claim(&self, claim: &ClaimReport, recogniser: &str) -> Claim {
-        let what = format!("{} ({}; {recogniser})", claim.claim.claim, claim.compared);
+    fn of_avformer_claim(&self, claim: &ClaimReport, asr_model: &str) -> Claim {
+        let text = format!("{} ({}; {asr_model})", claim.claim.claim, claim.compared);
         let (measure, verdict) = (claim.difference.clone(), claim.verdict);
-        let mut row = self.avformer_claim(&claim.claim.id, what, measure, verdict, recogniser);
-        row.paper = claim.claim.paper.clone();
-        row
+        let mut result = self.avformer_claim(&claim.claim.id, text, measure, verdict, asr_model);
+        result.paper = claim.claim.paper.clone();
+        result
     }
 
     /// Measures the claims on the main runs.
@@ -195,9 +195,9 @@ impl Reproduce {
         &self,
         report: &GridReport,
         out: &Path,
-        recogniser: &str,
+        asr_model: &str,
     ) -> anyhow::Result<Vec<Claim>> {
-        let (mut shown_name_inserted, mut share) = (Values::default(), 0.0f64);
+        let (mut wrong_name_inserted, mut share) = (Values::default(), 0.0f64);
         for seed in 1..=self.seeds {
             let run = out.join(format!("seed-{seed}")).join(&report.main);
             let [trained, frozen] = AvformerSummary::read(&run)?.parameters;
@@ -205,30 +205,30 @@ impl Reproduce {
             let items = Items::read(&run.join(TEST).join(SHOWN_NAME_ITEMS));
             for item in items.map_or_else(|_| Vec::new(), |read| read.items) {
                 let Statistic::Mean { value } = item.statistic else { continue };
-                shown_name_inserted.add(seed, item.group.unwrap_or_default(), value);
+                wrong_name_inserted.add(seed, item.group.unwrap_or_default(), value);
             }
         }
-        let shown_name_inserted = shown_name_inserted.measure("shown_name_in_text", "name");
-        let verdict = match beats(&shown_name_inserted, SMALL) {
+        let wrong_name_inserted = wrong_name_inserted.measure("shown_name_in_text", "name");
+        let verdict = match beats(&wrong_name_inserted, SMALL) {
             Verdict::Holds => Verdict::Fails,
             Verdict::Fails => Verdict::Holds,
             other => other,
         };
         let claim = format!(
-            "at most 1 % of clean transcripts contain the name of a wrong image ({recogniser})"
+            "at most 1 % of clean transcripts contain the name of a wrong image ({asr_model})"
         );
         let ignored = self.avformer_claim(
             WRONG_IMAGE_IGNORED,
             claim,
-            shown_name_inserted,
+            wrong_name_inserted,
             verdict,
-            recogniser,
+            asr_model,
         );
         let info = MetricInfo { name: "trained_share", version: 1, higher_is_better: None };
         let measure = Measure::new(&info, 1, Ok(share), None);
-        let claim = format!("at most 1 % of the parameters are trained ({recogniser})");
+        let claim = format!("at most 1 % of the parameters are trained ({asr_model})");
         let verdict = if share <= SMALL { Verdict::Holds } else { Verdict::Fails };
-        let mut trained = self.avformer_claim(TRAINED_SHARE, claim, measure, verdict, recogniser);
+        let mut trained = self.avformer_claim(TRAINED_SHARE, claim, measure, verdict, asr_model);
         trained.paper = "about 4 M of 600 M".to_owned();
         Ok(vec![ignored, trained])
     }
@@ -239,15 +239,15 @@ impl Reproduce {
         claim: String,
         measure: Measure,
         verdict: Verdict,
-        recogniser: &str,
+        asr_model: &str,
     ) -> Claim {
-        let by_recipe = recogniser == "whisper" && !self.is_smoke();
+        let by_recipe = asr_model == "whisper" && !self.is_smoke();
         let expected = EXPECTED.contains(&id) || by_recipe && EXPECTED_OF_WHISPER.contains(&id);
         let whisper = self
             .whisper
             .as_ref()
             .map_or(String::new(), |one| format!(" --whisper {}", shell_quote(one)));
-        let id = self.avformer_id(id, recogniser);
+        let id = self.avformer_id(id, asr_model);
         Claim {
             study: "avformer",
             command: self.command(&id, &whisper),
@@ -264,21 +264,21 @@ impl Reproduce {
 
     /// The id of a claim for one ASR model. With `--whisper`, ids without a suffix belong to
     /// Whisper.
-    fn avformer_id(&self, id: &str, recogniser: &str) -> String {
-        let is_plain = recogniser == "whisper" || self.whisper.is_none();
+    fn avformer_id(&self, id: &str, asr_model: &str) -> String {
+        let is_plain = asr_model == "whisper" || self.whisper.is_none();
         format!("{id}{}", if is_plain { "" } else { ".conformer" })
     }
 }
 
 /// A note on the words that only the right frames transcribe correctly, in a run's test.
-fn rescued_note(run: &Path, recogniser: &str) -> anyhow::Result<Option<String>> {
+fn rescued_note(run: &Path, asr_model: &str) -> anyhow::Result<Option<String>> {
     let test = AvformerSummary::read(run)?.test;
     let Some([rescued, lost]) = test.rescued else { return Ok(None) };
     let words: Vec<String> = test.rescued_words.iter().map(corrected_word_text).collect();
     let words = if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) };
     let file = run.join(TEST).join("rescued.jsonl");
     Ok(Some(format!(
-        "Words correct only with the right frames, {recogniser}, seed 1: {rescued}; only without \
+        "Words correct only with the right frames, {asr_model}, seed 1: {rescued}; only without \
          them: {lost}; alignments in {}{words}.",
         file.display()
     )))
@@ -307,25 +307,25 @@ mod tests {
         reproduce: Reproduce,
     }
 
-    fn row(arguments: &[&str], id: &str, recogniser: &str) -> Claim {
+    fn claim_of(arguments: &[&str], id: &str, asr_model: &str) -> Claim {
         let arguments = ["x", "--scale", "laptop"].into_iter().chain(arguments.iter().copied());
         let reproduce = Command::parse_from(arguments).reproduce;
         let info = MetricInfo { name: "wer", version: 1, higher_is_better: None };
         let measure = Measure::new(&info, 1, Ok(0.5), None);
-        reproduce.avformer_claim(id, String::new(), measure, Verdict::Holds, recogniser)
+        reproduce.avformer_claim(id, String::new(), measure, Verdict::Holds, asr_model)
     }
 
     #[test]
-    fn rows_are_named_after_the_recogniser_and_expected_of_it() {
+    fn claim_ids_and_expectations_depend_on_the_asr_model() {
         let (frozen, none) =
             ("avformer.audio_only_under_frozen", "avformer.right_image_under_none");
-        let alone = row(&[], frozen, "conformer");
+        let alone = claim_of(&[], frozen, "conformer");
         assert_eq!((alone.id.as_str(), alone.expected), (frozen, true));
-        assert!(!row(&[], none, "conformer").expected);
+        assert!(!claim_of(&[], none, "conformer").expected);
         let both = ["--whisper", "w"];
-        let conformer = row(&both, frozen, "conformer");
+        let conformer = claim_of(&both, frozen, "conformer");
         assert_eq!(conformer.id, "avformer.audio_only_under_frozen.conformer");
-        let whisper = row(&both, none, "whisper");
+        let whisper = claim_of(&both, none, "whisper");
         assert_eq!((whisper.id.as_str(), whisper.expected), (none, true));
         assert_eq!(
             whisper.command,
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_that_are_made_are_those_of_the_grid() {
+    fn all_expected_claims_are_in_the_grid() {
         let grid = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref());
         let grid = grid.expect("the grid of the repository");
         let ids: Vec<&str> = grid.claims().iter().map(|claim| claim.id.as_str()).collect();
@@ -347,9 +347,9 @@ mod tests {
         for claim in smoke.claims() {
             assert!(grid.claims().contains(claim), "{}: the same claim at both scales", claim.id);
         }
-        let made = grid.select(&ROWS);
-        assert_eq!(made.configurations().len(), ROWS.len());
-        assert!(made.claims().len() >= 7, "{}", made.claims().len());
+        let always_trained = grid.select(&CONFIGURATIONS);
+        assert_eq!(always_trained.configurations().len(), CONFIGURATIONS.len());
+        assert!(always_trained.claims().len() >= 7, "{}", always_trained.claims().len());
         for (text, name, set) in [
             (CLIP, "clip/tiny.toml", "model.text_encoder="),
             (SPEECH, "speech/tiny.toml", "phase.best_rq.steps=0"),

@@ -8,9 +8,10 @@ use anyhow::Context;
 use engram_durable::{
     FolderWriter, create_folder, remove_file, remove_folder, remove_leftovers, rename,
 };
+use engram_infer::finished_run::CHECKSUMS;
 use engram_models::weights::to_f16;
 use engram_train::studies::reveal::evaluation::FinishedRun;
-use engram_train::{CHECKSUMS, write_checksums};
+use engram_train::write_checksums;
 use sha2::{Digest, Sha256};
 
 use crate::cli::output;
@@ -81,8 +82,8 @@ pub(super) const REVEAL: BundledModel = BundledModel {
 
 /// Writes the frozen image encoder and the ASR model below `folder`, and returns their folders.
 pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
-    for (place, bytes) in FROZEN {
-        let file = folder.join(place);
+    for (path, bytes) in FROZEN {
+        let file = folder.join(path);
         if fs::read(&file).is_ok_and(|found| found == bytes) {
             continue;
         }
@@ -114,24 +115,24 @@ impl BundledModel {
     /// Writes a run as a bundled model below `folder`, and replaces an earlier one. In its files,
     /// paths to the frozen models below `out` become relative; `out` is the folder of all runs.
     pub(super) fn export(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
-        let place = folder.join(self.name);
-        self.refuse_others(&place)?;
+        let target = folder.join(self.name);
+        self.refuse_others(&target)?;
         // Temporary names in the model's folder; a later call removes those left by a killed
         // process.
         let [new, before] =
             ["newest", "before"].map(|what| format!(".{}.engram-{what}", self.name));
-        let [made, old] = [&new, &before].map(|name| folder.join(name));
-        let whole = (|| {
-            if old.exists() && !place.exists() {
-                rename(&old, &place)?;
+        let [staged, old] = [&new, &before].map(|name| folder.join(name));
+        let staging = (|| {
+            if old.exists() && !target.exists() {
+                rename(&old, &target)?;
             }
             remove_leftovers(folder, &[self.name, &new])?;
-            FolderWriter::create(&made)
+            FolderWriter::create(&staged)
         })();
-        let whole = whole.with_context(|| {
+        let staging = staging.with_context(|| {
             format!("{}: cannot be written; give another --export-bundled", folder.display())
         })?;
-        let to = whole.path();
+        let to = staging.path();
         for name in self.files {
             let file = run.join(name);
             let text = fs::read_to_string(&file);
@@ -150,18 +151,18 @@ impl BundledModel {
             }
         }
         let replace = || {
-            whole.commit()?;
-            if place.exists() {
-                rename(&place, &old)?;
+            staging.commit()?;
+            if target.exists() {
+                rename(&target, &old)?;
             }
-            rename(&made, &place)?;
+            rename(&staged, &target)?;
             remove_folder(&old)
         };
-        replace().with_context(|| format!("{}: could not be replaced", place.display()))?;
+        replace().with_context(|| format!("{}: could not be replaced", target.display()))?;
         let file = folder.join(SUMS);
-        let known = fs::read_to_string(&file).unwrap_or_default();
+        let previous = fs::read_to_string(&file).unwrap_or_default();
         let weights = self.weights();
-        let mut lines: Vec<(String, String)> = sums(&known)
+        let mut lines: Vec<(String, String)> = sums(&previous)
             .filter(|(_, name)| *name != weights)
             .map(|(sum, name)| (name.to_owned(), sum.to_owned()))
             .collect();
@@ -174,9 +175,10 @@ impl BundledModel {
 
     /// Fails if the folder contains a file that [`BundledModel::export`] does not write, because it
     /// would be lost.
-    fn refuse_others(&self, place: &Path) -> anyhow::Result<()> {
-        for entry in fs::read_dir(place).into_iter().flatten() {
-            let entry = entry.with_context(|| format!("{}: could not be read", place.display()))?;
+    fn refuse_others(&self, folder: &Path) -> anyhow::Result<()> {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let entry =
+                entry.with_context(|| format!("{}: could not be read", folder.display()))?;
             let name = entry.file_name();
             let is_ours = self.files.iter().any(|file| name == *file)
                 || name == WEIGHTS
@@ -199,14 +201,14 @@ impl BundledModel {
 /// Creates the folder if it is missing. Fails if it contains other files, because
 /// [`BundledModel::export`] replaces folders, and if it is not writable.
 pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
-    let told = || {
+    let failed = || {
         format!("{}: cannot store bundled models; give another --export-bundled", folder.display())
     };
-    create_folder(folder).with_context(told)?;
-    tempfile::NamedTempFile::new_in(folder).with_context(told)?;
-    let has_things = fs::read_dir(folder).with_context(told)?.next().is_some();
+    create_folder(folder).with_context(failed)?;
+    tempfile::NamedTempFile::new_in(folder).with_context(failed)?;
+    let has_files = fs::read_dir(folder).with_context(failed)?.next().is_some();
     anyhow::ensure!(
-        !has_things || folder.join(SUMS).is_file(),
+        !has_files || folder.join(SUMS).is_file(),
         "{}: contains files other than bundled models ({SUMS} is missing); give another --export-bundled",
         folder.display()
     );
@@ -224,17 +226,17 @@ fn sums(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use engram_train::check_checksums;
+    use engram_infer::finished_run::check_checksums;
 
     use super::*;
 
     #[test]
-    fn what_is_unpacked_is_what_is_bundled() {
+    fn unpacked_models_equal_the_bundled_models() {
         let folder = tempfile::tempdir().expect("a folder");
         let [clip, conformer] = unpack(folder.path()).expect("unpacked");
         for (model, folder) in [(CLIP, clip), (CONFORMER, conformer)] {
-            let told = model.compared(&folder).expect("compared");
-            assert!(told.contains("bit for bit"), "{told}");
+            let note = model.compared(&folder).expect("compared");
+            assert!(note.contains("bit for bit"), "{note}");
         }
     }
 
@@ -243,7 +245,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let [clip, _] = unpack(&folder.path().join("runs")).expect("unpacked");
         let export = folder.path().join("export");
-        check_folder(&export).expect("nothing is there");
+        check_folder(&export).expect("an empty folder");
         for _ in 0..2 {
             CLIP.export(&clip, folder.path(), &export).expect("exported");
             assert!(CLIP.compared(&export.join("clip")).expect("compared").contains("bit for bit"));
@@ -257,24 +259,24 @@ mod tests {
         assert_eq!(names, [SUMS, "clip"]);
         // A file of the user is preserved.
         fs::write(export.join("clip/notes.txt"), "mine").expect("written");
-        for told in [check_folder(&export), CLIP.export(&clip, folder.path(), &export)] {
-            let told = told.expect_err("refused").to_string();
-            assert!(told.contains("notes.txt: is not a file of a bundled model"), "{told}");
+        for result in [check_folder(&export), CLIP.export(&clip, folder.path(), &export)] {
+            let error = result.expect_err("refused").to_string();
+            assert!(error.contains("notes.txt: is not a file of a bundled model"), "{error}");
         }
         assert_eq!(fs::read(export.join("clip/notes.txt")).expect("exported"), b"mine");
         fs::remove_file(export.join("clip/notes.txt")).expect("removed");
         fs::remove_file(export.join(SUMS)).expect("removed");
-        let told = check_folder(&export).expect_err("refused").to_string();
-        assert!(told.contains("SHA256SUMS is missing"), "{told}");
+        let error = check_folder(&export).expect_err("refused").to_string();
+        assert!(error.contains("SHA256SUMS is missing"), "{error}");
     }
 
     #[test]
-    fn other_weights_are_told_from_those_that_are_bundled() {
+    fn other_weights_differ_from_the_bundled_weights() {
         let folder = tempfile::tempdir().expect("a folder");
         let [clip, conformer] = unpack(folder.path()).expect("unpacked");
         fs::copy(clip.join(WEIGHTS), conformer.join(WEIGHTS)).expect("copied");
-        let told = CONFORMER.compared(&conformer).expect("compared");
-        assert!(told.contains("the weights differ from train/bundled/conformer"), "{told}");
+        let note = CONFORMER.compared(&conformer).expect("compared");
+        assert!(note.contains("the weights differ from train/bundled/conformer"), "{note}");
         // Modified files are unpacked again.
         unpack(folder.path()).expect("unpacked");
         assert!(CONFORMER.compared(&conformer).expect("compared").contains("bit for bit"));
@@ -286,7 +288,7 @@ mod tests {
         for name in ["avformer", "clip", "conformer", "reveal"] {
             let folder = bundled.join(name);
             assert!(folder.join(CHECKSUMS).is_file(), "{name}");
-            check_checksums(&folder).expect("whole");
+            check_checksums(&folder).expect("intact");
         }
     }
 }

@@ -46,9 +46,9 @@ fn correlation(
     systems: &[&System],
     pairs: &[PhrasePair],
 ) -> anyhow::Result<Measure> {
-    let gold: Vec<f64> = pairs.iter().map(|row| row.score.map_or(f64::NAN, f64::from)).collect();
+    let gold: Vec<f64> = pairs.iter().map(|pair| pair.score.map_or(f64::NAN, f64::from)).collect();
     let seeds = systems.iter().map(|system| system.scores.len()).max().unwrap_or(0);
-    let (mut values, mut drawn) = (Vec::with_capacity(seeds), Vec::with_capacity(seeds));
+    let (mut values, mut per_seed) = (Vec::with_capacity(seeds), Vec::with_capacity(seeds));
     for seed in 0..seeds {
         let (mut value, mut parts) = (0.0, Vec::with_capacity(2));
         for (system, sign) in systems.iter().zip([1.0, -1.0]) {
@@ -57,16 +57,16 @@ fn correlation(
             parts.push((sign, WeightedPearson::new(&gold, scores)?));
         }
         values.push(value);
-        drawn.push(parts);
+        per_seed.push(parts);
     }
     let anchors: Vec<&str> =
-        (0..seeds).flat_map(|_| pairs.iter().map(|row| row.anchor.as_str())).collect();
+        (0..seeds).flat_map(|_| pairs.iter().map(|pair| pair.anchor.as_str())).collect();
     let of_seeds: Vec<usize> =
         (0..seeds).flat_map(|seed| std::iter::repeat_n(seed, pairs.len())).collect();
     let resampling = Resampling::by_crossed_groups(["anchor", "seed"], &anchors, &of_seeds);
     let interval = interval(&resampling, &BootstrapOptions::default(), |counts| {
         let (mut sum, mut total) = (0.0, 0.0);
-        for (parts, counts) in drawn.iter().zip(counts.chunks(pairs.len())) {
+        for (parts, counts) in per_seed.iter().zip(counts.chunks(pairs.len())) {
             // Weights each seed by the number of its resampled pairs.
             let times = f64::from(counts.iter().sum::<u32>());
             if times > 0.0 {
@@ -110,15 +110,16 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_is_the_comparison_of_the_evaluation() {
+    fn one_seed_equals_the_comparison_of_eval() {
         let (pairs, words, noisy) = systems(1);
-        let gold: Vec<f64> = pairs.iter().map(|row| f64::from(row.score.unwrap_or(0.0))).collect();
-        let anchors: Vec<&str> = pairs.iter().map(|row| row.anchor.as_str()).collect();
+        let gold: Vec<f64> =
+            pairs.iter().map(|pair| f64::from(pair.score.unwrap_or(0.0))).collect();
+        let anchors: Vec<&str> = pairs.iter().map(|pair| pair.anchor.as_str()).collect();
         let (by_anchor, options) =
             (Resampling::by_group("anchor", &anchors), BootstrapOptions::default());
         let (a, b) = (&noisy.scores[0], &words.scores[0]);
         let theirs = compare_pearson(&gold, a, b, &by_anchor, &options).unwrap();
-        let alike = |ours: &Measure, theirs: &Measure| {
+        let assert_equal = |ours: &Measure, theirs: &Measure| {
             assert_eq!((&ours.metric, ours.n), (&theirs.metric, theirs.n));
             assert!((ours.value - theirs.value).abs() < 1e-12);
             let (ours, theirs) =
@@ -128,13 +129,13 @@ mod tests {
             );
             assert_eq!((&ours.method, ours.units), (&theirs.method, theirs.units));
         };
-        alike(&noisy.minus(&words, &pairs).unwrap(), &theirs.difference);
-        alike(&noisy.measured(&pairs).unwrap().measure, &theirs.a);
-        alike(&words.measured(&pairs).unwrap().measure, &theirs.b);
+        assert_equal(&noisy.minus(&words, &pairs).unwrap(), &theirs.difference);
+        assert_equal(&noisy.measured(&pairs).unwrap().measure, &theirs.a);
+        assert_equal(&words.measured(&pairs).unwrap().measure, &theirs.b);
     }
 
     #[test]
-    fn seeds_are_averaged_and_drawn() {
+    fn seeds_are_averaged_and_resampled() {
         let (pairs, words, noisy) = systems(3);
         let alone = |seed: usize| System::new("alone", vec![noisy.scores[seed].clone()]);
         let of_seeds: Vec<f64> =

@@ -9,8 +9,8 @@ use engram_data::patent::{Labels, read_pairs};
 use engram_durable::{create_folder, open_lock};
 use engram_eval::caption::read_annotations;
 use engram_eval::wer::read::{TextFormat, parse_texts};
+use engram_infer::asr::AsrModel;
 use engram_textfile::read_text;
-use engram_train::recognise::AsrModel;
 
 use super::real::{CAPTIONS, PHRASES, SPEECH};
 use super::{Reproduce, Scale, StudyName, bundled};
@@ -29,10 +29,10 @@ impl StudyName {
 impl Reproduce {
     /// Whether any claim of a study is requested.
     pub(super) fn includes_study(&self, study: StudyName) -> bool {
-        let begins = |id: &String| id.split('.').next() == Some(study.name());
+        let is_of_study = |id: &String| id.split('.').next() == Some(study.name());
         match self.claims.is_empty() {
             true => self.study.is_empty() || self.study.contains(&study),
-            false => self.claims.iter().any(begins),
+            false => self.claims.iter().any(is_of_study),
         }
     }
 
@@ -42,7 +42,7 @@ impl Reproduce {
     }
 
     /// The folder below `--data` that contains all these files; adds a note if a file is missing.
-    pub(super) fn real(
+    pub(super) fn real_data(
         &self,
         (name, files): (&str, &[&str]),
         notes: &mut Vec<String>,
@@ -59,7 +59,7 @@ impl Reproduce {
     }
 
     /// Checks all inputs, before hours of training.
-    pub(super) fn check_given(&self) -> anyhow::Result<()> {
+    pub(super) fn check_inputs(&self) -> anyhow::Result<()> {
         self.check_claims()?;
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_dir()) {
             anyhow::bail!("{}: is not a folder; give another --data (ENGRAM_DATA)", data.display());
@@ -88,7 +88,7 @@ impl Reproduce {
     fn check_data(&self) -> anyhow::Result<()> {
         let notes = &mut Vec::new();
         if self.includes_study(StudyName::Patent)
-            && let Some(folder) = self.real(PHRASES, notes)
+            && let Some(folder) = self.real_data(PHRASES, notes)
         {
             read_pairs(folder.join("validation.csv"), Labels::Required)?;
             let train = folder.join("train.csv");
@@ -98,7 +98,7 @@ impl Reproduce {
         }
         if self.includes_study(StudyName::Reveal)
             && !self.is_smoke()
-            && let Some(folder) = self.real(CAPTIONS, notes)
+            && let Some(folder) = self.real_data(CAPTIONS, notes)
         {
             for file in CAPTIONS.1 {
                 read_annotations(&folder.join(file))?;
@@ -106,7 +106,7 @@ impl Reproduce {
         }
         if self.includes_study(StudyName::Avformer)
             && self.whisper.is_some()
-            && let Some(folder) = self.real(SPEECH, notes)
+            && let Some(folder) = self.real_data(SPEECH, notes)
         {
             for file in SPEECH.1 {
                 let path = folder.join(file);
@@ -135,7 +135,7 @@ impl Reproduce {
 
     /// Locks the output folder until the file is dropped. Refuses folders with other files, because
     /// parts of the folder are replaced.
-    pub(super) fn claim_folder(&self) -> anyhow::Result<File> {
+    pub(super) fn lock_folder(&self) -> anyhow::Result<File> {
         let out = self.out.display();
         let marker = self.out.join(".engram-reproduce");
         let folder = std::fs::read_dir(&self.out);

@@ -43,18 +43,18 @@ impl Reproduce {
     /// set.
     pub(super) fn patent(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let test = phrase_world(WORLD_SEED).test;
-        let mut trained = |wanted: &[&str], name: &str, folder: &str, set: &[&str]| {
-            if !wanted.iter().any(|id| self.includes_claim(id)) {
+        let mut system = |ids: &[&str], name: &str, folder: &str, set: &[&str]| {
+            if !ids.iter().any(|id| self.includes_claim(id)) {
                 return Ok(None);
             }
             let of_seed = |seed| {
                 let folder = if seed == 1 { folder.to_owned() } else { format!("{folder}-{seed}") };
-                self.trained(&self.out.join(folder), seed, set, &test, notes)
+                self.train_and_predict(&self.out.join(folder), seed, set, &test, notes)
             };
             let scores = (1..=self.seeds).map(of_seed).collect::<anyhow::Result<_>>()?;
             anyhow::Ok(Some(System::new(name, scores)))
         };
-        let grouped = trained(
+        let grouped = system(
             &[TUNED, OTHER_TARGETS, DECOYS],
             "listwise, all targets of the anchor",
             "patent",
@@ -62,23 +62,23 @@ impl Reproduce {
         )?;
         let pairs = ["model.layout=\"pairs\"", "model.pooling=\"mean\""];
         let alone =
-            trained(&[OTHER_TARGETS, CONTEXT], "one pair at a time", "patent-pairs", &pairs)?;
+            system(&[OTHER_TARGETS, CONTEXT], "one pair at a time", "patent-pairs", &pairs)?;
         let untitled = [pairs[0], pairs[1], "model.context_title=false"];
         let name = "one pair at a time, without the class title";
-        let untitled = trained(&[CONTEXT], name, "patent-untitled", &untitled)?;
+        let untitled = system(&[CONTEXT], name, "patent-untitled", &untitled)?;
         let by_words = "shared words (Jaccard), no training";
         let by_words = System::new(by_words, vec![word_overlap(&test)]);
 
-        let mut rows = Vec::new();
-        let mut compared = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
+        let mut claims = Vec::new();
+        let mut compare = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
             let difference = better.minus(worse, &test)?;
             let verdict = beats(&difference, 0.0);
-            let shown = vec![worse.measured(&test)?, better.measured(&test)?];
-            rows.push(self.patent_claim(id, claim, paper, (difference, verdict), shown));
+            let systems = vec![worse.measured(&test)?, better.measured(&test)?];
+            claims.push(self.patent_claim(id, claim, paper, (difference, verdict), systems));
             anyhow::Ok(())
         };
         if let Some(grouped) = &grouped {
-            compared(
+            compare(
                 TUNED,
                 "a trained encoder beats word overlap",
                 "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
@@ -87,7 +87,7 @@ impl Reproduce {
             )?;
         }
         if let (Some(grouped), Some(alone)) = (&grouped, &alone) {
-            compared(
+            compare(
                 OTHER_TARGETS,
                 "seeing the other targets of an anchor helps",
                 "+0.02 to +0.025 for one model (real data)",
@@ -96,7 +96,7 @@ impl Reproduce {
             )?;
         }
         if let (Some(alone), Some(untitled)) = (&alone, &untitled) {
-            compared(
+            compare(
                 CONTEXT,
                 "reading the class title helps, one pair at a time",
                 "ratings depend on the patent class",
@@ -106,22 +106,22 @@ impl Reproduce {
         }
         if let Some(grouped) = &grouped {
             let decoys = decoys(&test, grouped.scores()).measure("synonyms_above_decoys", "anchor");
-            let learnt = beats(&decoys, 0.5);
-            rows.push(self.patent_claim(
+            let verdict_of_decoys = beats(&decoys, 0.5);
+            claims.push(self.patent_claim(
                 DECOYS,
                 "a synonym without shared words scores above an unrelated phrase with shared \
                  words, for the same anchor",
                 "",
-                (decoys, learnt),
+                (decoys, verdict_of_decoys),
                 Vec::new(),
             ));
         }
-        Ok(rows)
+        Ok(claims)
     }
 
     /// Trains the recipe with changed settings, unless the run is finished, and returns its test
     /// scores.
-    fn trained(
+    fn train_and_predict(
         &self,
         run: &Path,
         seed: u64,
@@ -166,23 +166,24 @@ impl Reproduce {
 /// Pairs each synonym without shared words with each unrelated target with shared words, for the
 /// same anchor. The value is whether the synonym scores higher. Word overlap gets no pair right.
 fn decoys(test: &[PhrasePair], scores: &[Vec<f64>]) -> Values {
-    let shares = |row: &PhrasePair| {
-        row.target.split(' ').any(|word| row.anchor.split(' ').any(|other| other == word))
+    let shares = |pair: &PhrasePair| {
+        pair.target.split(' ').any(|word| pair.anchor.split(' ').any(|other| other == word))
     };
-    let of = |wanted: fn(f32) -> bool, shared: bool| {
-        let rows = test.iter().enumerate();
-        rows.filter(|(_, row)| row.score.is_some_and(wanted) && shares(row) == shared)
+    let of = |in_class: fn(f32) -> bool, shared: bool| {
+        let pairs = test.iter().enumerate();
+        pairs
+            .filter(|(_, pair)| pair.score.is_some_and(in_class) && shares(pair) == shared)
             .collect::<Vec<_>>()
     };
     let (synonyms, decoys) = (of(|score| score >= 0.75, false), of(|score| score <= 0.0, true));
     let mut values = Values::default();
-    for (synonym, row) in &synonyms {
+    for (synonym, pair) in &synonyms {
         let same = |other: &&(usize, &PhrasePair)| {
-            (&other.1.anchor, &other.1.context) == (&row.anchor, &row.context)
+            (&other.1.anchor, &other.1.context) == (&pair.anchor, &pair.context)
         };
         for (decoy, _) in decoys.iter().filter(same) {
             for (seed, scores) in (1..).zip(scores) {
-                values.push(seed, &row.anchor, scores[*synonym] > scores[*decoy]);
+                values.push(seed, &pair.anchor, scores[*synonym] > scores[*decoy]);
             }
         }
     }
@@ -194,12 +195,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spelling_gets_no_decoy_right() {
+    fn word_overlap_gets_no_decoy_right() {
         let test = phrase_world(WORLD_SEED).test;
         let by_words = decoys(&test, &[word_overlap(&test)]);
         assert!(by_words.values().len() > 40, "{}", by_words.values().len());
         assert!(by_words.values().iter().all(|right| *right == 0.0));
-        let gold: Vec<f64> = test.iter().map(|row| row.score.map_or(0.0, f64::from)).collect();
+        let gold: Vec<f64> = test.iter().map(|pair| pair.score.map_or(0.0, f64::from)).collect();
         assert!(decoys(&test, &[gold]).values().iter().all(|right| *right == 1.0));
     }
 }

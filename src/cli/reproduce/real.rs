@@ -15,10 +15,10 @@ use engram_eval::normalise::Normaliser;
 use engram_eval::result::Measure;
 use engram_eval::wer::read::{TextFormat, Utterance, join, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
+use engram_infer::asr::{AsrModel, TranscribeOptions};
+use engram_infer::encode::PromptChoice;
 use engram_textfile::read_text;
-use engram_train::encode::PromptChoice;
 use engram_train::grid::{Rule, Verdict, shell_quote};
-use engram_train::recognise::{AsrModel, TranscribeOptions};
 use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
 use engram_train::studies::patent::zero_shot::{encoder_cosines, word_overlap};
@@ -36,7 +36,7 @@ const CAPTIONS_RECIPE: &str = include_str!("../../../train/recipes/reveal/coco.t
 /// Folders of real data, with their required files.
 pub(super) const PHRASES: (&str, &[&str]) = ("patent", &["validation.csv"]);
 /// Additional files for fine-tuning.
-const TUNED_ON: (&str, &[&str]) = ("patent", &["train.csv", "ipc_class_titles.tsv"]);
+const TUNING_FILES: (&str, &[&str]) = ("patent", &["train.csv", "ipc_class_titles.tsv"]);
 pub(super) const SPEECH: (&str, &[&str]) = ("speech", &["utterances.tsv", "tiny_en.hyp.tsv"]);
 pub(super) const CAPTIONS: (&str, &[&str]) =
     ("coco-captions", &["captions_val2017.json", "captions_train2017_mini.json"]);
@@ -45,12 +45,12 @@ pub(super) const CAPTIONS: (&str, &[&str]) =
 pub(super) const ZERO_SHOT: &str = "patent.real_zero_shot";
 pub(super) const TUNED: &str = "patent.real_finetuned_over_zero_shot";
 pub(super) const WHISPER: &str = "avformer.real_whisper";
-pub(super) const DESCRIBED: &str = "reveal.real_captions";
+pub(super) const CAPTIONED: &str = "reveal.real_captions";
 
 /// The sample rate of the speech data, in Hz.
 const SAMPLE_RATE: u32 = 16_000;
 /// Number of clips per batch of the ASR model.
-const HEARD_AT_ONCE: usize = 8;
+const BATCH: usize = 8;
 /// Largest difference between word error rates that counts as equal.
 const NO_WORSE: f64 = 0.005;
 
@@ -61,7 +61,7 @@ impl Reproduce {
         if !self.includes_claim(ZERO_SHOT) && !self.includes_claim(TUNED) {
             return Ok(Vec::new());
         }
-        let Some(folder) = self.real(PHRASES, notes) else { return Ok(Vec::new()) };
+        let Some(folder) = self.real_data(PHRASES, notes) else { return Ok(Vec::new()) };
         let encoder = &self.encoder;
         let offline = HubSettings { offline: true, ..HubSettings::from_env() };
         if WeightsLocation::parse(encoder)?.file("model.safetensors", &offline).is_err() {
@@ -71,12 +71,12 @@ impl Reproduce {
             ));
             return Ok(Vec::new());
         }
-        self.tell("real phrases");
+        self.note("real phrases");
         let pairs = read_pairs(folder.join("validation.csv"), Labels::Required)?;
         let words = System::new("shared words (Jaccard), no training", vec![word_overlap(&pairs)]);
         let cosines = encoder_cosines(encoder, &PromptChoice::Default, &pairs, &|_| {})?;
         let cosines = System::new(&format!("{encoder}, cosine"), vec![cosines]);
-        let row = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
+        let compare = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
             let difference = better.minus(worse, &pairs)?;
             anyhow::Ok(Claim {
                 study: "patent",
@@ -91,16 +91,16 @@ impl Reproduce {
                 compared: vec![worse.measured(&pairs)?, better.measured(&pairs)?],
             })
         };
-        let mut rows = vec![row(
+        let mut claims = vec![compare(
             ZERO_SHOT,
-            "a published sentence encoder beats word overlap (validation rows of the competition)",
-            "word2vec 0.44, Sentence-BERT 0.60 (Pearson, test rows)",
+            "a published sentence encoder beats word overlap (validation pairs of the competition)",
+            "word2vec 0.44, Sentence-BERT 0.60 (Pearson, test pairs)",
             &cosines,
             &words,
         )?];
         if self.scale == Scale::Full
             && self.includes_claim(TUNED)
-            && self.real(TUNED_ON, notes).is_some()
+            && self.real_data(TUNING_FILES, notes).is_some()
         {
             let run = self.out.join("patent-real");
             let set = [
@@ -113,49 +113,50 @@ impl Reproduce {
                     .context("the run was stopped")?;
             }
             let tuned = predict(&run, &pairs, &|_| {})?;
-            let tuned = System::new("fine-tuned on the training rows", vec![tuned]);
-            rows.push(row(
+            let tuned = System::new("fine-tuned on the training pairs", vec![tuned]);
+            claims.push(compare(
                 TUNED,
-                "fine-tuning improves the encoder (validation rows of the competition)",
+                "fine-tuning improves the encoder (validation pairs of the competition)",
                 "Sentence-BERT 0.60, the best single model of the competition 0.87 (Pearson)",
                 &tuned,
                 &cosines,
             )?);
         }
-        Ok(rows)
+        Ok(claims)
     }
 
-    /// Real speech: our Whisper transcripts compared with those of faster-whisper.
+    /// Real speech: our Whisper transcripts compared with the transcripts of faster-whisper.
     pub(super) fn real_speech(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let Some(whisper) = self.whisper.as_ref().filter(|_| self.includes_claim(WHISPER)) else {
             return Ok(Vec::new());
         };
-        let Some(folder) = self.real(SPEECH, notes) else { return Ok(Vec::new()) };
-        self.tell("real speech");
+        let Some(folder) = self.real_data(SPEECH, notes) else { return Ok(Vec::new()) };
+        self.note("real speech");
         let read = |name: &str| {
             let path = folder.join(name);
             Ok::<_, anyhow::Error>((path.display().to_string(), read_text(&path)?))
         };
-        let [(said_file, said), (theirs_file, theirs)] = [read(SPEECH.1[0])?, read(SPEECH.1[1])?];
-        let said = parse_texts(&said_file, &said, TextFormat::Tsv)?;
+        let [(references_file, references), (theirs_file, theirs)] =
+            [read(SPEECH.1[0])?, read(SPEECH.1[1])?];
+        let references = parse_texts(&references_file, &references, TextFormat::Tsv)?;
         let theirs = parse_texts(&theirs_file, &theirs, TextFormat::Tsv)?;
         let asr_model = AsrModel::open(whisper)?;
-        let mut ours = Vec::with_capacity(said.len());
-        for some in said.chunks(HEARD_AT_ONCE) {
-            let sounds = some.iter().map(|utterance| {
+        let mut ours = Vec::with_capacity(references.len());
+        for batch in references.chunks(BATCH) {
+            let audio = batch.iter().map(|utterance| {
                 let id = utterance.id.as_deref().unwrap_or_default();
                 read_audio(folder.join("wav16k").join(format!("{id}.wav")), SAMPLE_RATE)
             });
-            let sounds = sounds.collect::<Result<Vec<_>, _>>()?;
-            let sounds: Vec<&[f32]> = sounds.iter().map(Vec::as_slice).collect();
-            let heard = asr_model.transcribe(&sounds, &[], &TranscribeOptions::default())?;
-            ours.extend(some.iter().zip(heard).map(|(utterance, heard)| Utterance {
-                text: heard.text.into(),
+            let audio = audio.collect::<Result<Vec<_>, _>>()?;
+            let audio: Vec<&[f32]> = audio.iter().map(Vec::as_slice).collect();
+            let transcripts = asr_model.transcribe(&audio, &[], &TranscribeOptions::default())?;
+            ours.extend(batch.iter().zip(transcripts).map(|(utterance, transcript)| Utterance {
+                text: transcript.text.into(),
                 ..utterance.clone()
             }));
         }
-        let measured = |name: &str, heard: Vec<Utterance<'_>>| {
-            let pairs = join((&said_file, said.clone()), (name, heard))?;
+        let measured = |name: &str, transcripts: Vec<Utterance<'_>>| {
+            let pairs = join((&references_file, references.clone()), (name, transcripts))?;
             let options = WerOptions {
                 normaliser: Normaliser::WhisperEnglish,
                 items: true,
@@ -186,12 +187,12 @@ impl Reproduce {
 
     /// Photographs, captioned with and without captions of other images in the memory.
     pub(super) fn real_captions(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
-        if self.is_smoke() || !self.includes_claim(DESCRIBED) {
+        if self.is_smoke() || !self.includes_claim(CAPTIONED) {
             return Ok(Vec::new());
         }
-        let Some(folder) = self.real(CAPTIONS, notes) else { return Ok(Vec::new()) };
-        let described = |name: &str, run: &str, set: &[&str], notes: &mut Vec<String>| {
-            self.tell(&format!("photographs: {name}"));
+        let Some(folder) = self.real_data(CAPTIONS, notes) else { return Ok(Vec::new()) };
+        let train_and_evaluate = |name: &str, run: &str, set: &[&str], notes: &mut Vec<String>| {
+            self.note(&format!("photographs: {name}"));
             let run = self.out.join(run);
             let data = format!("data.path={}", in_toml(&folder));
             let set = set.iter().map(|set| (*set).to_owned()).chain([data]);
@@ -207,16 +208,16 @@ impl Reproduce {
             let report = report(annotations, results, &options)?;
             anyhow::Ok((report.evaluation.primary, of_system(name, report.items)))
         };
-        let nothing_read = ["memory.k=0", "gradient_check.allow=[\"**\"]"];
+        let no_memory = ["memory.k=0", "gradient_check.allow=[\"**\"]"];
         let (with_cider, with) =
-            described("with a memory of other captions", "reveal-coco", &[], notes)?;
+            train_and_evaluate("with a memory of other captions", "reveal-coco", &[], notes)?;
         let (without_cider, without) =
-            described("without a memory", "reveal-coco-without", &nothing_read, notes)?;
+            train_and_evaluate("without a memory", "reveal-coco-without", &no_memory, notes)?;
         let compared = vec![with_name(&without, without_cider), with_name(&with, with_cider)];
         let difference = compare_items(&with, &without, &BootstrapOptions::default())?.difference;
         Ok(vec![Claim {
             study: "reveal",
-            id: DESCRIBED.to_owned(),
+            id: CAPTIONED.to_owned(),
             claim:
                 "photographs are captioned better with a memory of other captions (CIDEr-D, random \
                     initial weights)"
@@ -226,7 +227,7 @@ impl Reproduce {
             measure: difference,
             seeds: 1,
             expected: false,
-            command: self.real_command(DESCRIBED),
+            command: self.real_command(CAPTIONED),
             compared,
         }])
     }

@@ -25,7 +25,7 @@ pub(super) struct Claim {
     /// Number of seeds.
     pub(super) seeds: u64,
     /// Whether the claim holds here.
-    #[serde(flatten, serialize_with = "in_three")]
+    #[serde(flatten, serialize_with = "as_three_verdicts")]
     pub(super) verdict: Verdict,
     /// Whether the claim is expected to hold. If so, any other verdict ends the command with exit
     /// code 1.
@@ -38,9 +38,9 @@ pub(super) struct Claim {
 
 /// Serialises a verdict as `holds`, `fails` or `untested`, with the reason for `untested`. An
 /// undecided claim counts as untested: its interval at this scale supports neither verdict.
-fn in_three<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_three_verdicts<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
-    struct Judged {
+    struct VerdictFields {
         verdict: &'static str,
         untested_because: Option<&'static str>,
     }
@@ -49,7 +49,7 @@ fn in_three<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S:
         Verdict::NotDecided => (Verdict::Untested.name(), Some("not decided")),
         Verdict::Untested => (Verdict::Untested.name(), Some("not trained")),
     };
-    Judged { verdict, untested_because }.serialize(serializer)
+    VerdictFields { verdict, untested_because }.serialize(serializer)
 }
 
 /// The measured value of one system.
@@ -62,7 +62,7 @@ pub(super) struct Measured {
     pub(super) measure: Measure,
 }
 
-/// The whole report.
+/// The report.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
@@ -75,23 +75,23 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Whether all claims that are expected to hold do so. An undecided claim does not.
+    /// Whether all expected claims hold. An undecided claim does not hold.
     pub(super) fn as_expected(&self) -> bool {
         self.claims.iter().all(Claim::as_expected)
     }
 
     /// Separates the claims that were not measured, as a note, from the others.
-    fn untested_apart(&self) -> (Option<String>, Vec<&Claim>) {
+    fn split_untested(&self) -> (Option<String>, Vec<&Claim>) {
         let (untested, tested): (Vec<&Claim>, Vec<&Claim>) =
             self.claims.iter().partition(|claim| claim.verdict == Verdict::Untested);
         let ids: Vec<&str> = untested.iter().map(|claim| claim.id.as_str()).collect();
-        let told = format!("Untested, because they need more training: {}.", ids.join(", "));
-        ((!ids.is_empty()).then_some(told), tested)
+        let note = format!("Untested, because they need more training: {}.", ids.join(", "));
+        ((!ids.is_empty()).then_some(note), tested)
     }
 
     /// Formats the report as text.
     pub(super) fn to_text(&self) -> String {
-        let (untested, tested) = self.untested_apart();
+        let (untested, tested) = self.split_untested();
         let mut lines = Vec::new();
         for claim in tested {
             lines.push(format!("{}: {}", claim.id, claim.claim));
@@ -123,10 +123,10 @@ impl Report {
         let compared: Vec<Vec<(String, Measure)>> = self
             .claims
             .iter()
-            .map(|claim| claim.compared.iter().map(Measured::named).collect())
+            .map(|claim| claim.compared.iter().map(Measured::name_and_value).collect())
             .collect();
         let claims = self.claims.iter().zip(&compared).map(|(claim, compared)| ClaimCard {
-            group: claim.study_in_words(),
+            group: claim.study_heading(),
             id: &claim.id,
             claim: &claim.claim,
             published: &claim.paper,
@@ -152,7 +152,7 @@ impl Report {
 }
 
 impl Measured {
-    fn named(&self) -> (String, Measure) {
+    fn name_and_value(&self) -> (String, Measure) {
         (self.system.clone(), self.measure.clone())
     }
 }
@@ -170,7 +170,7 @@ impl Claim {
     }
 
     /// The heading of the claim's study.
-    fn study_in_words(&self) -> &'static str {
+    fn study_heading(&self) -> &'static str {
         match self.study {
             "patent" => "Patent phrase similarity",
             "reveal" => "REVEAL: answers from a memory",
@@ -218,11 +218,14 @@ mod tests {
             assert_eq!(report.as_expected(), fine, "{verdict:?} {expected}");
             assert_eq!(report.to_text().contains("unexpected"), !fine);
             let json = serde_json::to_value(&report.claims[0]).expect("JSON");
-            let (told, why) = match verdict {
+            let (expected_verdict, why) = match verdict {
                 Verdict::NotDecided => ("untested", serde_json::json!("not decided")),
                 decided => (decided.name(), serde_json::Value::Null),
             };
-            assert_eq!((&json["verdict"], &json["untested_because"]), (&told.into(), &why));
+            assert_eq!(
+                (&json["verdict"], &json["untested_because"]),
+                (&expected_verdict.into(), &why)
+            );
         }
     }
 }

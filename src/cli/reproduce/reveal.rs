@@ -22,7 +22,7 @@ const GRID_FILE: &str = "train/recipes/reveal/ablations.toml";
 const RECIPE_FILE: &str = "train/recipes/reveal/laptop.toml";
 
 /// Configurations that are always trained.
-const ROWS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
+const CONFIGURATIONS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
 /// Claims expected to hold at any scale.
 const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, ATTRIBUTION];
 
@@ -52,9 +52,9 @@ const SMOKE: [&str; 17] = [
 ];
 
 /// Number of answers per seed whose entries are deleted one by one.
-const CREDITED: usize = 40;
+const ANSWERS_WITH_DELETION: usize = 40;
 /// Threshold for recall@10.
-const MORE_OFTEN_THAN_NOT: f64 = 0.5;
+const MIN_RECALL: f64 = 0.5;
 
 /// Claims measured on the main runs.
 const OWN: [&str; 4] = [KNOWLEDGE_SWAP, RECALL, ATTRIBUTION, NEEDLE];
@@ -68,21 +68,21 @@ impl Reproduce {
     pub(super) fn reveal_ids(&self) -> anyhow::Result<Vec<String>> {
         let mut ids = OWN.map(str::to_owned).to_vec();
         ids.extend(whole_grid()?.claims().iter().map(|claim| claim.id.clone()));
-        ids.extend((self.data.is_some() && !self.is_smoke()).then(|| real::DESCRIBED.to_owned()));
+        ids.extend((self.data.is_some() && !self.is_smoke()).then(|| real::CAPTIONED.to_owned()));
         Ok(ids)
     }
 
     /// Measures the study's claims.
     pub(super) fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let grid = whole_grid()?;
-        let main = grid.clone().at_recipe_scale().select(&ROWS);
+        let main = grid.clone().at_recipe_scale().select(&CONFIGURATIONS);
         let further = grid.claims().iter().filter(|claim| !main.claims().contains(claim));
         let further: Vec<&str> = further.map(|claim| claim.id.as_str()).collect();
         let main = match self.claims.is_empty() {
             true => main,
             false => main.select_for_claims(&self.claims),
         };
-        let mut rows = Vec::new();
+        let mut claims = Vec::new();
         if OWN.iter().any(|id| self.includes_claim(id))
             || main.claims().iter().any(|one| self.includes_claim(&one.id))
         {
@@ -98,26 +98,26 @@ impl Reproduce {
                     notes,
                 )?;
             }
-            rows.extend(self.of_main_runs(&report, &out)?);
-            rows.extend(report.claims.iter().map(|claim| self.of_claim(claim)));
+            claims.extend(self.of_main_runs(&report, &out)?);
+            claims.extend(report.claims.iter().map(|claim| self.of_claim(claim)));
         }
-        let asked = !self.claims.is_empty() && further.iter().any(|id| self.includes_claim(id));
-        if self.ablations || asked {
-            let grid = match asked {
+        let selected = !self.claims.is_empty() && further.iter().any(|id| self.includes_claim(id));
+        if self.ablations || selected {
+            let grid = match selected {
                 true => grid.clone().select_for_claims(&self.claims),
                 false => grid.clone(),
             };
             let report = self.grid(&grid, &self.out.join("reveal-ablations"))?;
             notes.extend(report.reused_note());
             for claim in &report.claims {
-                if rows.iter().all(|row| row.id != claim.claim.id) {
-                    rows.push(self.of_claim(claim));
+                if claims.iter().all(|one| one.id != claim.claim.id) {
+                    claims.push(self.of_claim(claim));
                 }
             }
         }
         for claim in grid.claims() {
-            if rows.iter().all(|row| row.id != claim.id) {
-                rows.push(Claim {
+            if claims.iter().all(|one| one.id != claim.id) {
+                claims.push(Claim {
                     study: "reveal",
                     id: claim.id.clone(),
                     claim: claim.claim.clone(),
@@ -131,7 +131,7 @@ impl Reproduce {
                 });
             }
         }
-        Ok(rows)
+        Ok(claims)
     }
 
     fn grid(&self, grid: &Grid, out: &Path) -> anyhow::Result<GridReport> {
@@ -182,13 +182,13 @@ impl Reproduce {
                 deleted.push(seed, image, is_correct(&question.answers[2], right));
             }
             add_needles(&mut needles, seed, &summary.needles);
-            for areas in FinishedRun::open(&run)?.deletion_areas(CREDITED, seed)? {
+            for areas in FinishedRun::open(&run)?.deletion_areas(ANSWERS_WITH_DELETION, seed)? {
                 let image = areas.image.map_or(-1, |image| image as i64);
                 exact.add(seed, image, areas.random - areas.exact);
                 gradient.add(seed, image, areas.random - areas.gradient);
             }
         }
-        let row =
+        let new_claim =
             |id: &str, claim: String, paper: &str, measure: Measure, verdict, compared| Claim {
                 study: "reveal",
                 id: id.to_owned(),
@@ -213,7 +213,7 @@ impl Reproduce {
             ),
             system("new answer − old answer, after the change (decides the verdict)", changed),
         ];
-        let mut rows = vec![row(
+        let mut claims = vec![new_claim(
             KNOWLEDGE_SWAP,
             "answers follow facts that change only in the memory: the new answer is more frequent \
              than the old one"
@@ -228,22 +228,22 @@ impl Reproduce {
         {
             let found =
                 main.metric("recall_at_10").cloned().context("no recall_at_10 was measured")?;
-            let verdict = beats(&found, MORE_OFTEN_THAN_NOT);
-            let claim = "the right entry is among the ten retrieved ones for most questions";
-            rows.push(row(RECALL, claim.to_owned(), "", found, verdict, Vec::new()));
+            let verdict = beats(&found, MIN_RECALL);
+            let claim = "the right entry is among the ten retrieved entries for most questions";
+            claims.push(new_claim(RECALL, claim.to_owned(), "", found, verdict, Vec::new()));
         }
         // Leave-one-out attribution orders entries by the quantity that deletion measures, so it is
         // an upper bound and not the claim.
-        let less = gradient.measure("random_minus_gradient", "image");
+        let difference = gradient.measure("random_minus_gradient", "image");
         let bound = exact.measure("random_minus_leave_one_out", "image");
-        rows.push(row(
+        claims.push(new_claim(
             ATTRIBUTION,
             "an answer's log-probability falls faster if entries are deleted in the order of \
              gradient attribution than in random order (nats)"
                 .to_owned(),
             "named as future work",
-            less.clone(),
-            Verdict::of(&less, Rule::Better),
+            difference.clone(),
+            Verdict::of(&difference, Rule::Better),
             vec![system("random − leave-one-out order (upper bound)", bound)],
         ));
         // Uses the single-needle haystack with the most images.
@@ -258,9 +258,9 @@ impl Reproduce {
             });
             let claim =
                 format!("an image is found among {others} others: accuracy above chance (0.5)");
-            rows.push(row(NEEDLE, claim, "", accuracy, verdict, compared.collect()));
+            claims.push(new_claim(NEEDLE, claim, "", accuracy, verdict, compared.collect()));
         }
-        Ok(rows)
+        Ok(claims)
     }
 }
 
@@ -273,14 +273,14 @@ fn whole_grid() -> anyhow::Result<Grid> {
 type Needles = Vec<((usize, usize), Values)>;
 
 /// Adds the replies of a seed by task; all seeds have the same tasks.
-fn add_needles(needles: &mut Needles, seed: u64, figures: &[NeedleMetrics]) {
-    for figures in figures {
-        let size = (figures.needles, figures.others);
+fn add_needles(needles: &mut Needles, seed: u64, metrics: &[NeedleMetrics]) {
+    for one in metrics {
+        let size = (one.needles, one.others);
         let at = needles.iter().position(|(known, _)| *known == size).unwrap_or(needles.len());
         if at == needles.len() {
             needles.push((size, Values::default()));
         }
-        for task in &figures.tasks {
+        for task in &one.tasks {
             needles[at].1.push(seed, &task.id, task.correct);
         }
     }
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn replies_of_two_seeds_are_paired_by_their_tasks() {
         // Ten tasks: one seed is correct on the first half, the other on the second half.
-        let figures = |right: std::ops::Range<usize>| {
+        let metrics = |right: std::ops::Range<usize>| {
             let outcome = |task: usize| NeedleOutcome {
                 id: format!("1-in-10-{task}"),
                 needles: vec![task as i64],
@@ -312,8 +312,8 @@ mod tests {
             }]
         };
         let mut needles = Needles::new();
-        add_needles(&mut needles, 1, &figures(0..5));
-        add_needles(&mut needles, 2, &figures(5..10));
+        add_needles(&mut needles, 1, &metrics(0..5));
+        add_needles(&mut needles, 2, &metrics(5..10));
         let [((1, 10), values)] = needles.as_slice() else { panic!("one size") };
         assert_eq!(values.units()[..10], values.units()[10..]);
         assert_eq!(values.values()[..5], [1.0; 5]);

@@ -7,10 +7,10 @@ use engram_eval::result::Measure;
 use engram_train::grid::Verdict;
 
 /// Whether a value is above a threshold, by its interval.
-pub(super) fn beats(measure: &Measure, least: f64) -> Verdict {
+pub(super) fn beats(measure: &Measure, threshold: f64) -> Verdict {
     match &measure.interval {
-        Some(interval) if interval.low > least => Verdict::Holds,
-        Some(interval) if interval.high < least => Verdict::Fails,
+        Some(interval) if interval.low > threshold => Verdict::Holds,
+        Some(interval) if interval.high < threshold => Verdict::Fails,
         _ => Verdict::NotDecided,
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn none_of_276_does_not_decide_at_most_one_in_a_hundred() {
+    fn zero_of_276_does_not_decide_a_limit_of_one_percent() {
         let of = |count: usize| {
             let mut values = Values::default();
             (0..count).for_each(|clip| values.push(1, clip, false));

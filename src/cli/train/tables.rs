@@ -12,7 +12,7 @@ use engram_train::studies::speech::run::SpeechSummary;
 
 /// The metrics of a patent phrase run.
 pub(super) fn patent(summary: &PatentSummary) -> String {
-    let words = |figure: &Option<Measure>| figure.as_ref().map_or("-".to_string(), format_measure);
+    let text = |measure: &Option<Measure>| measure.as_ref().map_or("-".to_string(), format_measure);
     let names = summary.members.iter().map(|member| member.run.display().to_string().len());
     let width = names.max().unwrap_or(0).max(10);
     let row = |name: &str, steps: &str, held_out: &str, validation: &str| {
@@ -21,23 +21,23 @@ pub(super) fn patent(summary: &PatentSummary) -> String {
     let mut lines = vec![row("member", "steps", "held-out r", "validation r")];
     for member in &summary.members {
         let (name, steps) = (member.run.display().to_string(), member.steps.to_string());
-        let validation = words(&member.validation);
+        let validation = text(&member.validation);
         lines.push(row(&name, &steps, &format_measure(&member.held_out), &validation));
     }
     for variant in &summary.variants {
-        let validation = words(&variant.validation);
+        let validation = text(&variant.validation);
         lines.push(row(&variant.name, "", &format_measure(&variant.held_out), &validation));
     }
     if let Some(mean) = &summary.mean {
-        let validation = words(&mean.validation);
+        let validation = text(&mean.validation);
         lines.push(row("mean", "", &format_measure(&mean.held_out), &validation));
     }
-    let validation = words(&summary.validation);
+    let validation = text(&summary.validation);
     lines.push(row("ensemble", "", &format_measure(&summary.held_out), &validation));
     lines.push(format!(
         "pairs: {} held-out, {} validation; seed {}; recipe {}",
         summary.held_out.n,
-        summary.validation.as_ref().map_or(0, |figure| figure.n),
+        summary.validation.as_ref().map_or(0, |measure| measure.n),
         summary.seed,
         summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
     ));
@@ -52,8 +52,8 @@ pub(super) fn patent(summary: &PatentSummary) -> String {
 
 /// The metrics of a REVEAL run.
 pub(super) fn reveal(summary: &RevealSummary) -> String {
-    let row = |name: &str, n: &str, figures: [&str; 3]| {
-        let [exact, first, among] = figures;
+    let row = |name: &str, n: &str, values: [&str; 3]| {
+        let [exact, first, among] = values;
         format!("{name:<22} {n:>5}  {exact:<24} {first:<24} {among}")
     };
     let mut lines = Vec::new();
@@ -61,8 +61,8 @@ pub(super) fn reveal(summary: &RevealSummary) -> String {
         lines.push(row("test questions", "n", ["exact match", "recall@1", "recall@10"]));
     }
     for metrics in &summary.metrics {
-        let words = [&metrics.exact_match, &metrics.recall_at_1, &metrics.recall_at_10];
-        let [exact, first, among] = words.map(format_measure);
+        let measures = [&metrics.exact_match, &metrics.recall_at_1, &metrics.recall_at_10];
+        let [exact, first, among] = measures.map(format_measure);
         let n = metrics.exact_match.n.to_string();
         lines.push(row(&metrics.questions, &n, [&exact, &first, &among]));
     }
@@ -147,11 +147,11 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
     }
     for one in &test.sweep {
         let ratio = one.snr_db.map_or("clean".to_string(), |ratio| format!("{ratio} dB"));
-        let [nothing, right, wrong] =
+        let [without, right, wrong] =
             [&one.no_frames, &one.right_frames, &one.wrong_frames].map(format_measure);
         let n = one.no_frames.n;
         lines.push(format!(
-            "{ratio:>8}: without frames {nothing}, right {right}, wrong {wrong} ({n} clips)"
+            "{ratio:>8}: without frames {without}, right {right}, wrong {wrong} ({n} clips)"
         ));
     }
     let [trained, all] = summary.parameters;
@@ -172,20 +172,20 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
 /// `chicken, transcribed as kitchen without frames: 3 clips`
 pub(in crate::cli) fn corrected_word_text(RescuedWord { word, clips }: &RescuedWord) -> String {
     let without = word.hypothesis_without_frames.as_deref();
-    let without = without.map_or("missing".to_owned(), |heard| format!("transcribed as {heard}"));
+    let without = without.map_or("missing".to_owned(), |word| format!("transcribed as {word}"));
     let clips = if *clips == 1 { "1 clip".to_owned() } else { format!("{clips} clips") };
     format!("{}, {without} without frames: {clips}", word.reference)
 }
 
 /// The metrics of an image encoder.
 pub(super) fn clip(summary: &ClipSummary) -> String {
-    let figure = |names: usize, accuracy: &Measure| {
+    let line = |names: usize, accuracy: &Measure| {
         let (n, accuracy) = (accuracy.n, format_measure(accuracy));
         format!("test accuracy among {names} names: {accuracy} on {n} views")
     };
-    let mut lines = vec![figure(summary.names, &summary.accuracy)];
+    let mut lines = vec![line(summary.names, &summary.accuracy)];
     if let Some(spoken) = &summary.spoken_accuracy {
-        lines.push(format!("  {} (spoken names only)", figure(summary.spoken_names, spoken)));
+        lines.push(format!("  {} (spoken names only)", line(summary.spoken_names, spoken)));
     }
     lines.push(format!(
         "{} steps; seed {}; recipe {}",

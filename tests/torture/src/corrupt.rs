@@ -1,6 +1,7 @@
 //! Truncated and flipped files of every format that the command reads.
 //!
-//! Each ends with exit code 0 and unchanged meaning, or with 2 and one line that names the file.
+//! Each command ends with exit code 0 and keeps the promise of its format, or with exit code 2 and
+//! one line that names the file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,13 +19,13 @@ use crate::tokenizers;
 /// A change of a file.
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// Only so many bytes are left.
+    /// Truncated to this number of bytes.
     Cut(usize),
-    /// One bit is flipped.
+    /// One flipped bit: byte and bit.
     Bit(usize, u8),
-    /// One byte is another.
+    /// One replaced byte: position and value.
     Byte(usize, u8),
-    /// Four bytes are this one: the largest and smallest lengths and counts.
+    /// Four bytes with this value, for extreme lengths and counts: position and value.
     Four(usize, u8),
 }
 
@@ -63,34 +64,34 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
     let mut files = Vec::new();
     list(&format.example, &format.example, &format.only, &mut files)?;
     let mut random = Random::new(report.seed, number);
-    let most = |short: f64, long: usize| match report.long {
+    let limit = |short: f64, long: usize| match report.long {
         true => (long as f64 * (0.03 / format.seconds).min(1.0)) as usize,
         false => (short / format.seconds) as usize,
     };
     let mut cases = Vec::new();
     for (file, bytes) in &files {
-        let lengths = most(0.8, 1_500) / files.len() + 1;
+        let lengths = limit(0.8, 1_500) / files.len() + 1;
         for size in random.sample(bytes.len(), lengths) {
             cases.push((file, bytes, Change::Cut(size)));
         }
     }
-    for _ in 0..most(1.2, 3_000) {
-        // Each file has the same chance, so that small ones with structure get their share.
+    for _ in 0..limit(1.2, 3_000) {
+        // Each file has the same probability, so that small structured files get enough changes.
         let (file, bytes) = &files[random.below(files.len())];
         if !bytes.is_empty() {
             cases.push((file, bytes, Change::random(&mut random, bytes.len())));
         }
     }
-    let place = scratch.join("unbroken");
-    scratch::empty(&place)?;
-    scratch::copy(&format.example, &place.join("example"))?;
-    let (unbroken, written) = command(format, &place)?;
+    let workdir = scratch.join("intact");
+    scratch::empty(&workdir)?;
+    scratch::copy(&format.example, &workdir.join("example"))?;
+    let (intact, written) = command(format, &workdir)?;
     anyhow::ensure!(
-        format.promise == Promise::Refused || matches!(unbroken.code, Some(0 | 1)),
-        "{}: the good example is refused: {unbroken}",
+        format.promise == Promise::Refused || matches!(intact.code, Some(0 | 1)),
+        "{}: the good example is refused: {intact}",
         format.name
     );
-    let unbroken = (place_free(&unbroken.stdout, &place), written);
+    let intact = (without_folder(&intact.stdout, &workdir), written);
     scratch::each(&cases, scratch, |(file, bytes, change), folder| {
         let example = folder.join("example");
         if format.in_place || !example.is_dir() {
@@ -103,37 +104,37 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
             .or_else(|error| if format.in_place { Ok(()) } else { Err(error) })?;
         report.case();
         let at = format!("{}, {file}, {change:?}", format.name);
-        if report.sound(&ended, &at) {
-            let output = (place_free(&ended.stdout, folder), written);
-            let changed = output != unbroken;
+        if report.check_result(&ended, &at) {
+            let output = (without_folder(&ended.stdout, folder), written);
+            let changed = output != intact;
             judge(report, format, &example, &ended, changed, &at);
         }
         Ok(())
     })
 }
 
-/// Checks the promise. The error may name a file that the changed one refers to.
+/// Checks the promise. The error may name a file to which the changed file refers.
 fn judge(report: &Report, format: &Format, example: &Path, ended: &Ended, changed: bool, at: &str) {
     let mut errors = ended.stderr.lines().filter(|line| !line.starts_with("warning: "));
     match ended.code {
         Some(0 | 1) if changed && format.promise == Promise::Same => {
-            report.loss("other output of a changed file", at);
+            report.loss("a changed file gives another output", at);
         }
         Some(0 | 1) => {}
         Some(2) => {
             let folder = example.to_string_lossy();
             let error = errors.next().unwrap_or_default();
             if errors.next().is_some() {
-                report.loss("an error of several lines", format!("{at}: {}", ended.error()));
+                report.loss("an error has several lines", format!("{at}: {}", ended.error()));
             } else if !error.contains(&*folder) && format.promise != Promise::Refused {
-                report.loss("an error that names no file", format!("{at}: {}", ended.error()));
+                report.loss("an error names no file", format!("{at}: {}", ended.error()));
             }
         }
         _ => report.loss("a wrong exit code", format!("{at}: {ended}")),
     }
 }
 
-/// Runs the format's command; its end, and the files that it wrote.
+/// Runs the format's command. Returns its result and its output files.
 fn command(format: &Format, folder: &Path) -> Result<(Ended, Snapshot)> {
     let output = folder.join("output");
     scratch::empty(&output)?;
@@ -143,8 +144,8 @@ fn command(format: &Format, folder: &Path) -> Result<(Ended, Snapshot)> {
     Ok((ended, Snapshot::of(&output)?))
 }
 
-/// Output without the folder's own name.
-fn place_free(text: &str, folder: &Path) -> String {
+/// Removes the folder's path from an output.
+fn without_folder(text: &str, folder: &Path) -> String {
     text.replace(&*folder.to_string_lossy(), "")
 }
 

@@ -1,4 +1,4 @@
-//! The explorer under load, and requests of those who may not ask.
+//! The explorer under load, and unauthorised requests.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,20 +16,20 @@ use crate::report::Report;
 use crate::scratch::Scratch;
 use crate::subjects::Shared;
 
-/// Megabytes that the explorer may take, whatever is sent.
-const MOST_MEGABYTES: u64 = 500;
+/// Memory limit of the explorer in megabytes, for any requests.
+const MAX_MEGABYTES: u64 = 500;
 
 /// A running explorer.
 struct Explorer {
     child: Child,
     address: SocketAddr,
-    /// `token=HEX`, where the printed address has one.
+    /// `token=HEX` from the printed address; empty if it has no token.
     token: String,
 }
 
 impl Drop for Explorer {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -54,24 +54,24 @@ impl Explorer {
         format!("{path}{}{}", if path.contains('?') { '&' } else { '?' }, self.token)
     }
 
-    fn connect(&self, patience: Duration) -> Result<TcpStream> {
-        let stream = TcpStream::connect_timeout(&self.address, patience)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+    fn connect(&self, timeout: Duration) -> Result<TcpStream> {
+        let stream = TcpStream::connect_timeout(&self.address, timeout)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         Ok(stream)
     }
 
-    /// Sends bytes; the answer, or what arrived of it.
-    fn send(&self, bytes: &[u8], patience: Duration) -> Vec<u8> {
-        let Ok(mut stream) = self.connect(patience) else { return Vec::new() };
+    /// Sends bytes. Returns the response, as far as it arrived.
+    fn send(&self, bytes: &[u8], timeout: Duration) -> Vec<u8> {
+        let Ok(mut stream) = self.connect(timeout) else { return Vec::new() };
         let mut answer = Vec::new();
-        // A refusal may come before everything is sent.
+        // A refusal may arrive before all bytes are sent.
         let _ = stream.write_all(bytes);
         let _ = stream.take(1 << 20).read_to_end(&mut answer);
         answer
     }
 
-    /// The status of a request, 0 without an answer, and the answer.
+    /// Sends a request. Returns its status, or 0 without a response, and the response.
     fn ask(&self, request: &Request) -> (u32, String) {
         let host = self.address.to_string();
         let mut head =
@@ -100,7 +100,7 @@ impl Explorer {
         self.get(&self.path("/api/runs"), "").0 == 200
     }
 
-    /// The largest resident memory so far, in megabytes; none after its end.
+    /// Peak resident memory in megabytes; `None` if the process has ended.
     fn megabytes(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -124,13 +124,13 @@ pub fn attack(report: &Report) -> Result<()> {
         {s}/seen/frames --out {o} --quiet";
     shared.engram(&line.replace("{o}", &images.to_string_lossy()))?;
     let explorer = Explorer::start(&[&images.to_string_lossy(), &bundled.to_string_lossy()])?;
-    anyhow::ensure!(explorer.is_alive(), "the explorer does not answer");
+    anyhow::ensure!(explorer.is_alive(), "the explorer does not respond");
     if explorer.token.is_empty() {
         report.loss("the printed address has no token", explorer.address);
     }
     type Part = fn(&Report, &Explorer) -> Result<()>;
     let parts: [(&str, Part); 6] = [
-        ("those who may not ask", strangers),
+        ("unauthorised requests", unauthorised),
         ("malformed requests", malformed),
         ("many requests", many),
         ("slow requests", slow),
@@ -140,7 +140,7 @@ pub fn attack(report: &Report) -> Result<()> {
     for (name, part) in parts {
         part(report, &explorer)?;
         match explorer.megabytes() {
-            Some(megabytes) if megabytes > MOST_MEGABYTES => {
+            Some(megabytes) if megabytes > MAX_MEGABYTES => {
                 report.hang("too much memory", format!("{megabytes} MB after {name}"));
             }
             Some(_) => {}
@@ -150,19 +150,19 @@ pub fn attack(report: &Report) -> Result<()> {
             }
         }
         if !explorer.is_alive() {
-            report.hang("the explorer does not answer any more", name);
+            report.hang("the explorer does not respond any more", name);
         }
     }
     Ok(())
 }
 
-fn strangers(report: &Report, explorer: &Explorer) -> Result<()> {
+fn unauthorised(report: &Report, explorer: &Explorer) -> Result<()> {
     let port = explorer.address.port();
     let runs = explorer.path("/api/runs");
     let refused = |what: &str, (status, answer): (u32, String)| {
         report.case();
         if status == 200 || answer.contains("root:") {
-            report.loss("a stranger is let in", what);
+            report.loss("an unauthorised request gets data", what);
         }
     };
     for host in [
@@ -265,7 +265,7 @@ fn malformed(report: &Report, explorer: &Explorer) -> Result<()> {
     Ok(())
 }
 
-/// Requests at once; each is answered in time.
+/// Many requests at the same time; each gets a response in time.
 fn many(report: &Report, explorer: &Explorer) -> Result<()> {
     thread::scope(|scope| {
         for number in 0..report.size(200, 1000) {
@@ -275,7 +275,7 @@ fn many(report: &Report, explorer: &Explorer) -> Result<()> {
                 let (status, _) = explorer.get(&explorer.path(path), "");
                 if status != 200 {
                     report.hang(
-                        "a request of many is not answered",
+                        "one of many requests gets no response",
                         format!("{path}: status {status}"),
                     );
                 }
@@ -285,35 +285,36 @@ fn many(report: &Report, explorer: &Explorer) -> Result<()> {
     Ok(())
 }
 
-/// Headers that never end: others are answered meanwhile, and the connections are closed.
+/// Headers that never end. Other requests get responses meanwhile, and these connections are
+/// closed.
 fn slow(report: &Report, explorer: &Explorer) -> Result<()> {
-    let mut halves = Vec::new();
+    let mut open = Vec::new();
     for _ in 0..report.size(400, 3000) {
         let Ok(mut stream) = explorer.connect(Duration::from_secs(3)) else { break };
         report.case();
-        // A server with a limit closes some at once.
+        // A server with a connection limit closes some connections at once.
         let _ = write!(stream, "GET /api/runs HTTP/1.1\r\nHost: {}\r\nX", explorer.address);
-        halves.push(stream);
+        open.push(stream);
     }
     let started = Instant::now();
     if !explorer.is_alive() || started.elapsed() > Duration::from_secs(15) {
         report.hang(
-            "slow headers keep others waiting",
+            "slow headers block other requests",
             format!(
                 "{} half \
             requests",
-                halves.len()
+                open.len()
             ),
         );
     }
-    let first = halves.first().context("no connection")?;
+    let first = open.first().context("no connection")?;
     first.set_read_timeout(Some(Duration::from_secs(45)))?;
-    // Either the end of the connection, or an answer such as 408.
+    // The connection ends, with or without a response such as 408.
     if (&*first)
         .read(&mut [0; 64])
         .is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     {
-        report.hang("a slow header is waited for without end", "45 s");
+        report.hang("a slow header has no timeout", "45 s");
     }
     Ok(())
 }
@@ -336,7 +337,7 @@ fn bodies(report: &Report, explorer: &Explorer) -> Result<()> {
                         application/json\r\nContent-Length: {size}\r\n\r\n"
                     )
                     .ok()?;
-                    // Until the server takes no more, or nearly to the end.
+                    // Sends until the server stops reading, or nearly the whole body.
                     let piece = [b' '; 1 << 16];
                     (1..size / piece.len()).try_for_each(|_| stream.write_all(&piece)).ok();
                     Some(stream)
@@ -350,7 +351,7 @@ fn bodies(report: &Report, explorer: &Explorer) -> Result<()> {
     Ok(())
 }
 
-/// Images whose headers announce far more than there is, several at once.
+/// Images whose headers declare far more pixels than they contain, several at the same time.
 fn bombs(report: &Report, explorer: &Explorer) -> Result<()> {
     let mut images = vec![
         inputs::png(30_000, 30_000, 0)?,
@@ -365,14 +366,15 @@ fn bombs(report: &Report, explorer: &Explorer) -> Result<()> {
                 let text = &text;
                 scope.spawn(move || {
                     report.case();
-                    let field = ["image", "picture"][number % 2];
+                    // An unknown field is refused before the image is decoded.
+                    let field = ["image", "unknown"][number % 2];
                     let body = format!(r#"{{"{field}":"{text}","k":3}}"#);
                     let path = explorer.path("/api/memories/0/search");
                     let (status, _) =
                         explorer.ask(&Request { method: "POST", path, headers: "", body: &body });
                     if status == 0 {
                         report.hang(
-                            "an image is not answered",
+                            "a request with an image gets no response",
                             format!("{} bytes of base64", text.len()),
                         );
                     }
@@ -389,9 +391,9 @@ fn base64(bytes: &[u8]) -> String {
     for three in bytes.chunks(3) {
         let number = three.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
             << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let letter = letters[(number >> (18 - 6 * place) & 63) as usize];
-            text.push(if place > three.len() { '=' } else { char::from(letter) });
+        for index in 0..4 {
+            let letter = letters[(number >> (18 - 6 * index) & 63) as usize];
+            text.push(if index > three.len() { '=' } else { char::from(letter) });
         }
     }
     text

@@ -1,18 +1,19 @@
-//! Every file operation of every command that writes fails, is cut short, is interrupted, or is the last one.
+//! Every file operation of every writing command fails, writes too few bytes, is interrupted, or is
+//! the last operation.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use anyhow::Result;
 
-use crate::invariants::{Case, Unbroken};
+use crate::invariants::{Case, Uninterrupted};
 use crate::preload::{Act, Call, Preload};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scratch::{self, Scratch};
 use crate::subjects::{Shared, Subject};
 
-/// What may happen at an operation.
+/// The faults that an operation can have.
 fn acts(operation: &str) -> &'static [Act] {
     use Act::{Fail, FailOn, Full, Interrupt, Kill, KillAfter, Short};
     use libc::{EACCES, EDQUOT, EIO, EMFILE, ENOSPC};
@@ -27,9 +28,9 @@ fn acts(operation: &str) -> &'static [Act] {
     }
 }
 
-/// Whether a command may succeed in spite of the failure: reads of optional files, removals of leftovers, and links,
-/// which a copy replaces.
-fn may_pass_over(call: &Call) -> bool {
+/// Whether a command may succeed despite the failure: reads of optional files, removals of
+/// leftovers, and links, which a copy replaces.
+fn may_be_ignored(call: &Call) -> bool {
     ["read", "unlink", "link"].contains(&call.operation.as_str())
 }
 
@@ -41,7 +42,8 @@ struct Fault {
     act: Act,
 }
 
-/// The faults to try: as many of each subject as its time allows, in the long form all of most subjects.
+/// The faults to try, limited by the time of the subject. The long form tries all faults of most
+/// subjects.
 fn choose(report: &Report, subject: usize, of: &Subject, calls: &[Call]) -> Vec<Fault> {
     let mut faults: Vec<Fault> = Vec::new();
     for call in calls {
@@ -60,44 +62,44 @@ pub fn attack(report: &Report) -> Result<()> {
     let preload = Preload::build(scratch.path())?;
     let shared = Shared::make(&scratch)?;
     let subjects = shared.subjects(report.long)?;
-    let known = Mutex::new(BTreeMap::new());
+    let references = Mutex::new(BTreeMap::new());
     let numbers: Vec<usize> = (0..subjects.len()).collect();
     let faults = Mutex::new(Vec::new());
     scratch::each(&numbers, &scratch, |number, folder| {
-        let (subject, place) = (&subjects[*number], folder.join("place"));
+        let (subject, workdir) = (&subjects[*number], folder.join("workdir"));
         let log = folder.join("calls");
         let mut calls = Vec::new();
-        let unbroken = Unbroken::of(subject, &place, |command| {
-            let (found, ended) = preload.calls(command, &place, &log)?;
+        let uninterrupted = Uninterrupted::of(subject, &workdir, |command| {
+            let (found, ended) = preload.calls(command, &workdir, &log)?;
             calls = found;
             Ok(ended)
         })?;
         let chosen = choose(report, *number, subject, &calls);
         eprintln!("{}: {} operations, {} faults", subject.name, calls.len(), chosen.len());
-        known.lock().expect("no thread panics").insert(*number, unbroken);
+        references.lock().expect("no thread panics").insert(*number, uninterrupted);
         faults.lock().expect("no thread panics").extend(chosen);
         Ok(())
     })?;
-    let known = known.into_inner()?;
+    let references = references.into_inner()?;
     let mut faults = faults.into_inner()?;
     faults.sort_by_key(|fault| fault.subject);
     scratch::each(&faults, &scratch, |fault, folder| {
         let Fault { subject, call, act } = fault;
-        let (subject, unbroken, place) =
-            (&subjects[*subject], &known[subject], folder.join("place"));
-        subject.prepare(&place)?;
+        let (subject, uninterrupted, workdir) =
+            (&subjects[*subject], &references[subject], folder.join("workdir"));
+        subject.prepare(&workdir)?;
         report.case();
-        let ended = preload.armed(subject.command(&place), &place, call.number, *act).run()?;
-        let name = call.path.rsplit("/place/").next().unwrap_or(&call.path);
+        let ended = preload.armed(subject.command(&workdir), &workdir, call.number, *act).run()?;
+        let name = call.path.rsplit("/workdir/").next().unwrap_or(&call.path);
         let at = format!(
             "{}, {act} at operation {} ({} {name})",
             subject.name, call.number, call.operation
         );
-        let case = Case { report, subject, unbroken, place: &place, at };
+        let case = Case { report, subject, uninterrupted, workdir: &workdir, at };
         if act.kills() && ended.signal == Some(libc::SIGKILL) {
             case.after_stop(false)
         } else {
-            case.after_end(&ended, *act, !may_pass_over(call))
+            case.after_end(&ended, *act, !may_be_ignored(call))
         }
     })
 }

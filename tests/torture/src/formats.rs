@@ -12,14 +12,14 @@ use crate::report::Report;
 use crate::scratch;
 use crate::subjects::{Shared, table};
 
-/// What a command may do with changed bytes, besides a refusal.
+/// The allowed results of a command on changed bytes, besides a refusal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Promise {
-    /// The files carry checksums: the same output.
+    /// The files have checksums: unchanged output.
     Same,
-    /// Changed bytes may mean something else: any output.
+    /// Changed bytes may be valid: any output.
     Any,
-    /// The command is refused in any case, for this file or for a later reason.
+    /// The command is always refused, because of this file or for a later reason.
     Refused,
 }
 
@@ -28,7 +28,7 @@ pub struct Format {
     pub name: &'static str,
     /// The folder with the example.
     pub example: PathBuf,
-    /// Ends of the paths of the files that are changed; all files where it is empty.
+    /// Endings of the paths of the files to change; empty for all files.
     pub only: Vec<&'static str>,
     pub promise: Promise,
     /// Whether the command changes the folder itself.
@@ -46,7 +46,7 @@ const QUESTIONS: &str = r#"[{"question_id":"a","choices":["x","y"],"correct_choi
 "direct_answers":["x","x"],"difficult_direct_answer":false}]"#;
 const ANSWERS: &str = r#"{"a":{"multiple_choice":"x","direct_answer":"x"}}"#;
 
-/// All formats whose examples could be made.
+/// All formats that have an example.
 pub fn all(report: &Report, shared: &Shared) -> Result<Vec<Format>> {
     make_examples(report, shared)?;
     let mut formats = Vec::new();
@@ -119,7 +119,7 @@ fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file, and the folder that it lies in.
+/// Writes a file and creates its folder.
 fn make(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
     fs::write(path, bytes)?;
@@ -133,14 +133,15 @@ fn head(from: &Path, lines: usize, to: &Path) -> Result<()> {
     make(to, first.as_bytes()).map(drop)
 }
 
-/// The first file of a folder whose name ends so.
+/// The first file of a folder with this extension.
 fn first(folder: &Path, end: &str) -> Result<PathBuf> {
     let paths = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     let found = paths.filter(|path| path.extension().is_some_and(|found| found == end)).min();
     found.ok_or_else(|| anyhow::anyhow!("{}: no .{end} file", folder.display()))
 }
 
-/// Writes an audio or image file in the format of the new name, by ffmpeg; whether it could.
+/// Converts an audio or image file to the format of the new name with ffmpeg. Returns whether it
+/// succeeded.
 fn convert(report: &Report, from: &Path, to: &Path) -> Result<bool> {
     make(to, b"")?;
     if from.extension() == to.extension() {
@@ -153,10 +154,10 @@ fn convert(report: &Report, from: &Path, to: &Path) -> Result<bool> {
         // Two channels: ffmpeg's AAC refuses the layout of some mono files.
         ffmpeg.args(["-t", "2", "-ac", "2"]);
     }
-    let made = ffmpeg.arg(to).status().is_ok_and(|status| status.success());
-    if !made {
+    let converted = ffmpeg.arg(to).status().is_ok_and(|status| status.success());
+    if !converted {
         report.skip(&format!("ffmpeg could not make {}", to.display()));
         scratch::remove(to.parent().unwrap_or(to))?;
     }
-    Ok(made)
+    Ok(converted)
 }

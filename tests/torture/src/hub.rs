@@ -1,4 +1,5 @@
-//! A hostile model hub: paths in headers, redirects that ask for the token, endless and lying bodies.
+//! A hostile model hub: paths in headers, redirects to another host, endless bodies, wrong sizes
+//! and hashes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,11 +24,11 @@ const COMMIT: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 /// The hub's ETag of a small file: git's SHA-1 of `BODY`.
 const ETAG: &str = "bc77bf8f7cdcf1bc3b843a77809edf1d1367b78e";
 const TOKEN: &str = "hf_secret_of_the_torture_suite";
-/// Bytes that a client may store or receive of a file that is announced as 19 bytes long.
-const MOST_BYTES: u64 = 64 << 20;
+/// Limit on the bytes that a client receives or stores for a file with a declared size of 19 bytes.
+const MAX_BYTES: u64 = 64 << 20;
 const SECONDS: u64 = 150;
 
-/// How the hub answers: the name is the owner of the model.
+/// The behaviours of the hub; the owner in a model's name selects one.
 const BEHAVIOURS: [&str; 32] = [
     "good",
     "wronghash",
@@ -63,7 +64,7 @@ const BEHAVIOURS: [&str; 32] = [
     "status-500",
 ];
 
-/// What the servers saw.
+/// A record of the requests to both servers.
 #[derive(Default)]
 struct Seen {
     /// Requests to the other host that carried the token.
@@ -73,9 +74,9 @@ struct Seen {
 }
 
 struct Hub {
-    /// The address that redirects lead to.
+    /// The target address of redirects.
     other: String,
-    /// A path outside of every cache.
+    /// A path outside all caches.
     victim: String,
     is_other: bool,
     seen: Arc<Mutex<Seen>>,
@@ -98,7 +99,7 @@ pub fn attack(report: &Report) -> Result<()> {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let hub = Arc::clone(&hub);
-                // A client that goes away is no error of the server's.
+                // A client that disconnects is not an error.
                 thread::spawn(move || drop(hub.answer(stream)));
             }
         });
@@ -127,7 +128,7 @@ pub fn attack(report: &Report) -> Result<()> {
     });
     if Snapshot::of(&outside)? != before {
         let now = Snapshot::of(&outside)?;
-        report.loss("files outside of the cache were written", now.difference(&before));
+        report.loss("files outside the cache were written", now.difference(&before));
     }
     for leak in &seen.lock().expect("no thread panics").leaks {
         report.loss("the token went to another host", leak);
@@ -153,27 +154,27 @@ fn case(
         .run()?;
     report.case();
     let at = format!("{behaviour}: {line}");
-    report.sound(&ended, &at);
+    report.check_result(&ended, &at);
     let is_fetch = line.starts_with("data fetch");
     let may_succeed = is_fetch && ["good", "redirect-host", "drip"].contains(&behaviour);
     if behaviour == "good" && is_fetch && ended.code != Some(0) {
         report.loss("a good hub is refused", format!("{at}: {ended}"));
     } else if ended.code == Some(0) && !may_succeed {
-        report.loss("a lying hub is believed", format!("{at}: {}", ended.stdout.trim()));
+        report.loss("a false response is accepted", format!("{at}: {}", ended.stdout.trim()));
     } else if !ended.timed_out && !matches!(ended.code, Some(0 | 2)) {
         report.loss("a wrong exit code", format!("{at}: {ended}"));
     }
     let sent = seen.lock().expect("no thread panics").sent.get(behaviour).copied().unwrap_or(0);
-    if sent > 4 * MOST_BYTES {
-        report.loss("an endless body is read on", format!("{at}: {} MB", sent >> 20));
+    if sent > 4 * MAX_BYTES {
+        report.loss("an endless body is read without a limit", format!("{at}: {} MB", sent >> 20));
     }
-    if ended.megabytes > 500 || size(cache)? > MOST_BYTES {
+    if ended.megabytes > 500 || size(cache)? > MAX_BYTES {
         report.loss("a body fills the memory or the disk", format!("{at}: {ended}"));
     }
     check_links(report, cache, cache, &at)
 }
 
-/// The bytes of all files below a folder.
+/// The total size of all files below a folder, in bytes.
 fn size(folder: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(folder)? {
@@ -184,7 +185,7 @@ fn size(folder: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// Every link of the cache leads into the cache.
+/// Checks that all links in the cache have targets in the cache.
 fn check_links(report: &Report, cache: &Path, folder: &Path, at: &str) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -217,10 +218,11 @@ impl Hub {
             self.seen.lock().expect("no thread panics").leaks.push(request.clone());
         }
         let head = request.starts_with("HEAD ");
-        let facts = head || headers.iter().any(|line| line.replace(' ', "") == "range:bytes=0-0");
+        let is_probe =
+            head || headers.iter().any(|line| line.replace(' ', "") == "range:bytes=0-0");
         let path = request.split(' ').nth(1).unwrap_or_default();
         let behaviour = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-        self.behave(stream, behaviour, path, head, facts)
+        self.behave(stream, behaviour, path, head, is_probe)
     }
 
     fn behave(
@@ -229,7 +231,7 @@ impl Hub {
         behaviour: &str,
         path: &str,
         head: bool,
-        facts: bool,
+        is_probe: bool,
     ) -> Result<()> {
         let victim = &self.victim;
         let (mut etag, mut commit, mut size) =
@@ -251,10 +253,10 @@ impl Hub {
             "overflow-size" => size = "18446744073709551616".to_owned(),
             _ => {}
         }
-        let known = format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\n");
+        let file_headers = format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\n");
         let redirect = |location: &str| {
             format!(
-                "HTTP/1.1 302 Found\r\n{known}Location: {location}\r\nContent-Length: \
+                "HTTP/1.1 302 Found\r\n{file_headers}Location: {location}\r\nContent-Length: \
                     0\r\nConnection: close\r\n\r\n"
             )
         };
@@ -265,14 +267,14 @@ impl Hub {
                 path.rsplit("/x").next().unwrap_or("")
             ))
         };
-        let whole = match behaviour {
+        let response = match behaviour {
             "redirect-file" => redirect("file:///etc/passwd"),
             "redirect-host" => host("http"),
             "redirect-other-scheme" => host("ftp"),
             "redirect-loop" => redirect(path),
             "redirect-nowhere" => redirect("?"),
             "no-location" => format!(
-                "HTTP/1.1 302 Found\r\n{known}Content-Length: 0\r\nConnection: close\r\n\r\n"
+                "HTTP/1.1 302 Found\r\n{file_headers}Content-Length: 0\r\nConnection: close\r\n\r\n"
             ),
             "no-headers" => format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{BODY}"),
             "hang" => {
@@ -293,20 +295,20 @@ impl Hub {
                     &name[7..]
                 )
             }
-            _ if facts => {
+            _ if is_probe => {
                 let status = if head { "200 OK" } else { "206 Partial Content" };
                 let (length, body) = if head { (size.as_str(), "") } else { ("1", "{") };
                 format!(
-                    "HTTP/1.1 {status}\r\n{known}Content-Range: bytes \
+                    "HTTP/1.1 {status}\r\n{file_headers}Content-Range: bytes \
                         0-0/{size}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
                 )
             }
             _ => String::new(),
         };
-        if !whole.is_empty() {
-            return Ok(to.write_all(whole.as_bytes())?);
+        if !response.is_empty() {
+            return Ok(to.write_all(response.as_bytes())?);
         }
-        let ok = format!("HTTP/1.1 200 OK\r\n{known}Connection: close\r\n");
+        let ok = format!("HTTP/1.1 200 OK\r\n{file_headers}Connection: close\r\n");
         match behaviour {
             "short" => write!(to, "{ok}Content-Length: 9\r\n\r\n{}", &BODY[..9])?,
             "cut" => write!(to, "{ok}Content-Length: {}\r\n\r\n{}", BODY.len(), &BODY[..9])?,
@@ -345,7 +347,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Sends without end, for half a minute or 3 GB.
+    /// Sends the same bytes repeatedly, for half a minute or up to 3 GB.
     fn pour(&self, mut to: TcpStream, behaviour: &str, start: &[u8], piece: &[u8]) -> Result<()> {
         to.write_all(start)?;
         let started = Instant::now();

@@ -22,7 +22,7 @@ pub fn npy(path: &Path, shape: &[usize], seed: u64) -> Result<()> {
     Ok(fs::write(path, bytes)?)
 }
 
-/// The header of a `.npy` file of 32-bit floats, with a shape in Python's words.
+/// The header of a `.npy` file of 32-bit floats; `shape` is a Python tuple.
 pub fn npy_header(shape: &str) -> Vec<u8> {
     let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
     while !(text.len() + 11).is_multiple_of(64) {
@@ -65,7 +65,7 @@ pub fn wav(samples: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A grey PNG of zeros; `rows` of its rows are there.
+/// A black grayscale PNG; it contains only the first `rows` pixel rows.
 pub fn png(width: u32, height: u32, rows: u32) -> Result<Vec<u8>> {
     let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
     let mut header = [width.to_be_bytes(), height.to_be_bytes()].concat();
@@ -107,7 +107,7 @@ pub fn safetensors(rows: usize, width: usize) -> Vec<u8> {
     bytes
 }
 
-/// The smallest Whisper model of CTranslate2: weights of the tests, with a configuration.
+/// A small Whisper model in CTranslate2 format: weights from the fixtures, with a configuration.
 pub fn ctranslate2(folder: &Path) -> Result<()> {
     fs::create_dir(folder)?;
     let weights = checkout().join("models/tests/fixtures/whisper/model_int8.bin");

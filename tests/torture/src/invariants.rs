@@ -1,4 +1,4 @@
-//! What must hold after a command that writes has failed, was killed, or lost its power.
+//! The requirements after a writing command has failed, was killed, or lost power.
 
 use std::path::Path;
 
@@ -11,38 +11,38 @@ use crate::report::Report;
 use crate::scratch::Snapshot;
 use crate::subjects::{Kind, Subject};
 
-/// An error after the commit point says that the change is made.
+/// The words with which an error after the commit point reports that the change is made.
 const MADE: &str = "is made";
 
-/// A generation and its number of entries; none where there is no memory.
+/// A generation and its number of entries; `None` without a memory.
 type Visible = Option<(u64, u64)>;
 
-/// The place before and after an unbroken command.
-pub struct Unbroken {
+/// The folder of a subject before and after an uninterrupted command.
+pub struct Uninterrupted {
     before: Snapshot,
     pub after: Snapshot,
     code: Option<i32>,
     visible: [Visible; 2],
 }
 
-impl Unbroken {
-    /// Runs the command by `run`, with nothing in its way.
+impl Uninterrupted {
+    /// Runs the command with `run`, without faults.
     pub fn of(
         subject: &Subject,
-        place: &Path,
+        workdir: &Path,
         run: impl FnOnce(Engram) -> Result<Ended>,
     ) -> Result<Self> {
-        subject.prepare(place)?;
-        let (before, visible) = (Snapshot::of(place)?, visible(place)?.0);
-        let ended = run(subject.command(place))?;
-        let visible = [visible, self::visible(place)?.0];
-        Ok(Self { before, after: Snapshot::of(place)?, code: ended.code, visible })
+        subject.prepare(workdir)?;
+        let (before, visible) = (Snapshot::of(workdir)?, visible(workdir)?.0);
+        let ended = run(subject.command(workdir))?;
+        let visible = [visible, self::visible(workdir)?.0];
+        Ok(Self { before, after: Snapshot::of(workdir)?, code: ended.code, visible })
     }
 }
 
-/// What `memory info` shows, and its error.
-fn visible(place: &Path) -> Result<(Visible, String)> {
-    let memory = place.join("memory");
+/// The generation and entries from `memory info`, and its error.
+fn visible(workdir: &Path) -> Result<(Visible, String)> {
+    let memory = workdir.join("memory");
     if !memory.is_dir() {
         return Ok((None, String::new()));
     }
@@ -52,13 +52,13 @@ fn visible(place: &Path) -> Result<(Visible, String)> {
     Ok((numbers, ended.error()))
 }
 
-/// A subject in a place, with what it may look like.
+/// A subject in a folder, with its allowed states.
 pub struct Case<'a> {
     pub report: &'a Report,
     pub subject: &'a Subject,
-    pub unbroken: &'a Unbroken,
-    pub place: &'a Path,
-    /// The case in words.
+    pub uninterrupted: &'a Uninterrupted,
+    pub workdir: &'a Path,
+    /// The description of the case.
     pub at: String,
 }
 
@@ -67,56 +67,57 @@ impl Case<'_> {
         self.report.loss(kind, format!("{}: {detail}", self.at));
     }
 
-    /// After a command that ended by itself: its exit code must tell what it left.
-    /// `matters` is whether a command may not go on after a failure of the operation.
+    /// Checks the state after a command that ended by itself: its exit code must match the state.
+    /// `matters`: the command must not succeed if the operation fails.
     pub fn after_end(&self, ended: &Ended, act: Act, matters: bool) -> Result<()> {
-        self.report.sound(ended, &self.at);
-        let now = Snapshot::of(self.place)?;
-        if ended.code == self.unbroken.code {
+        self.report.check_result(ended, &self.at);
+        let now = Snapshot::of(self.workdir)?;
+        if ended.code == self.uninterrupted.code {
             let seen = self.visible_part(&now);
-            if seen != self.visible_part(&self.unbroken.after) {
-                self.loss("success, but other files", seen.difference(&self.unbroken.after));
+            if seen != self.visible_part(&self.uninterrupted.after) {
+                self.loss("success, but other files", seen.difference(&self.uninterrupted.after));
             } else if act.fails() && matters {
-                self.loss("a failure is passed over", ended.error());
+                self.loss("a failure is ignored", ended.error());
             }
             return Ok(());
         }
         if ended.code != Some(2) {
             self.loss("a wrong exit code", ended);
-        } else if !self.subject.is_named(self.place, &ended.stderr) {
+        } else if !self.subject.is_named(self.workdir, &ended.stderr) {
             self.loss("the error names no path", ended.error());
         }
         self.check_state(&now, Some(ended))?;
         let left = self.leftovers(&now, is_temporary);
-        // Without files to open, folders cannot be removed.
+        // A process that cannot open files cannot remove folders.
         if !left.is_empty() && act != Act::FailOn(libc::EMFILE) {
-            self.loss("left behind after a failure", left);
+            self.loss("leftover files after a failure", left);
         }
         self.recover()
     }
 
-    /// After a kill or a power cut. `acknowledged` is whether the command had ended well before.
+    /// Checks the state after a kill or a power cut. `acknowledged`: the command had succeeded
+    /// before.
     pub fn after_stop(&self, acknowledged: bool) -> Result<()> {
-        let now = Snapshot::of(self.place)?;
+        let now = Snapshot::of(self.workdir)?;
         if acknowledged
             && !matches!(self.subject.kind, Kind::Run | Kind::Runs)
-            && self.visible_part(&now) != self.visible_part(&self.unbroken.after)
+            && self.visible_part(&now) != self.visible_part(&self.uninterrupted.after)
         {
-            self.loss("acknowledged, then lost", now.difference(&self.unbroken.after));
+            self.loss("acknowledged, then lost", now.difference(&self.uninterrupted.after));
         }
         self.check_state(&now, None)?;
         self.recover()
     }
 
-    /// The old state or the new one, each whole.
+    /// Checks that the state is the old state or the new state, complete.
     fn check_state(&self, now: &Snapshot, ended: Option<&Ended>) -> Result<()> {
-        let Unbroken { before, after, visible: [old, new], .. } = self.unbroken;
+        let Uninterrupted { before, after, visible: [old, new], .. } = self.uninterrupted;
         match self.subject.kind {
             Kind::Memory => {
-                let (seen, error) = visible(self.place)?;
+                let (seen, error) = visible(self.workdir)?;
                 if seen != *old && seen != *new {
                     self.loss(
-                        "neither the old memory nor the new one",
+                        "neither the old memory nor the new memory",
                         format!("{seen:?} {error}"),
                     );
                     return Ok(());
@@ -129,8 +130,8 @@ impl Case<'_> {
                     self.loss("an error, but the change is made", ended.error());
                 }
                 if seen.is_some() {
-                    let place = self.place.display();
-                    let verify = Engram::line(&format!("memory verify {place}/memory")).run()?;
+                    let workdir = self.workdir.display();
+                    let verify = Engram::line(&format!("memory verify {workdir}/memory")).run()?;
                     if verify.code != Some(0) {
                         self.loss("the memory does not verify", verify);
                     }
@@ -157,45 +158,49 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// The same command again must lead to the bytes of an unbroken one, and leave nothing else.
+    /// Runs the command again. It must give the bytes of an uninterrupted command and leave no
+    /// other files.
     fn recover(&self) -> Result<()> {
-        let Self { subject, place, unbroken, .. } = self;
-        let now = Snapshot::of(place)?;
+        let Self { subject, workdir, uninterrupted, .. } = self;
+        let now = Snapshot::of(workdir)?;
         let done = match subject.kind {
-            Kind::Memory => visible(place)?.0 == unbroken.visible[1],
-            Kind::Folder => self.visible_part(&now) == unbroken.after,
+            Kind::Memory => visible(workdir)?.0 == uninterrupted.visible[1],
+            Kind::Folder => self.visible_part(&now) == uninterrupted.after,
             Kind::Files | Kind::Run | Kind::Runs => false,
         };
         if !done {
-            let again = subject.again(place).run()?;
-            self.report.sound(&again, &self.at);
-            if again.code != unbroken.code {
+            let again = subject.again(workdir).run()?;
+            self.report.check_result(&again, &self.at);
+            if again.code != uninterrupted.code {
                 self.loss("refused when given again", again);
                 return Ok(());
             }
         }
-        let now = Snapshot::of(place)?;
-        if !done && self.visible_part(&now) != self.visible_part(&unbroken.after) {
-            self.loss("other bytes than an unbroken command", now.difference(&unbroken.after));
+        let now = Snapshot::of(workdir)?;
+        if !done && self.visible_part(&now) != self.visible_part(&uninterrupted.after) {
+            self.loss(
+                "other bytes than an uninterrupted command",
+                now.difference(&uninterrupted.after),
+            );
         }
         if done && subject.kind == Kind::Memory {
-            // A kill after the commit point leaves its traces to the next change.
-            let next = format!("memory compact {}/memory --quiet", place.display());
+            // After a kill after the commit point, the next change removes the leftovers.
+            let next = format!("memory compact {}/memory --quiet", workdir.display());
             let next = Engram::line(&next).run()?;
             if next.code != Some(0) {
                 self.loss("the next change is refused", next);
             }
         }
         let left =
-            self.leftovers(&Snapshot::of(place)?, |path| is_temporary(path) || is_mark(path));
-        // Beside files and folders of a user, only the command that made a temporary removes it.
+            self.leftovers(&Snapshot::of(workdir)?, |path| is_temporary(path) || is_mark(path));
+        // In other folders, only the command that created a temporary file removes it.
         if !left.is_empty() && matches!(subject.kind, Kind::Memory | Kind::Run | Kind::Runs) {
-            self.loss("left behind after the next command", left);
+            self.loss("leftover files after the next command", left);
         }
         Ok(())
     }
 
-    /// What a user sees: all but hidden and temporary names.
+    /// The files that a user sees, without hidden and temporary names.
     fn visible_part(&self, now: &Snapshot) -> Snapshot {
         let seen = now
             .0
@@ -204,10 +209,11 @@ impl Case<'_> {
         Snapshot(seen.map(|(path, hash)| (path.clone(), *hash)).collect())
     }
 
-    /// Temporary files, and generations that nothing names.
+    /// Files that match `is_left` and exist neither before nor after an uninterrupted command.
     fn leftovers(&self, now: &Snapshot, is_left: fn(&str) -> bool) -> String {
         let known = |path: &str| {
-            self.unbroken.before.0.contains_key(path) || self.unbroken.after.0.contains_key(path)
+            self.uninterrupted.before.0.contains_key(path)
+                || self.uninterrupted.after.0.contains_key(path)
         };
         let mut left: Vec<&str> =
             now.0.keys().map(String::as_str).filter(|path| is_left(path) && !known(path)).collect();
@@ -216,13 +222,13 @@ impl Case<'_> {
     }
 }
 
-/// Whether a part of the path is a name that only an unfinished command uses.
+/// Whether a part of the path is a name of an unfinished command.
 fn is_temporary(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with('.') || part.ends_with(".partial"))
 }
 
-/// Whether this is the mark of a generation. It may stay after an error behind the commit point, and a power cut may
-/// bring it back: the next writer removes it.
+/// Whether the path is the mark of an unfinished generation. It may remain after an error behind
+/// the commit point or a power cut; the next writer removes it.
 fn is_mark(path: &str) -> bool {
     path.ends_with("/UNFINISHED")
 }

@@ -1,27 +1,27 @@
-//! SIGKILL at random moments of every command that writes, also several times in a row.
+//! SIGKILL at random times in every writing command, also several times in a row.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::invariants::{Case, Unbroken};
+use crate::invariants::{Case, Uninterrupted};
 use crate::program::Engram;
 use crate::random::Random;
 use crate::report::Report;
 use crate::scratch::{self, Scratch};
 use crate::subjects::{Kind, Shared};
 
-/// Kills of one run, one after the other, before it may end.
-const IN_A_ROW: usize = 3;
+/// The largest number of consecutive kills of a run.
+const MAX_KILLS: usize = 3;
 
 pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("kills")?;
     let shared = Shared::make(&scratch)?;
     for (number, subject) in shared.subjects(report.long)?.iter().enumerate() {
-        let place = scratch.join("unbroken");
+        let workdir = scratch.join("uninterrupted");
         let started = Instant::now();
-        let unbroken = Unbroken::of(subject, &place, Engram::must_run)?;
+        let uninterrupted = Uninterrupted::of(subject, &workdir, Engram::must_run)?;
         let seconds = started.elapsed().as_secs_f64().min(subject.seconds * 4.0);
         let count = report.size(
             (2.0 / (subject.seconds + 0.1)).ceil() as usize,
@@ -29,15 +29,15 @@ pub fn attack(report: &Report) -> Result<()> {
         );
         let trials: Vec<u64> = (0..count as u64).collect();
         scratch::each(&trials, &scratch, |trial, folder| {
-            let place = folder.join("place");
+            let workdir = folder.join("workdir");
             let mut random = Random::new(report.seed + number as u64 * 1_000_003, *trial);
-            subject.prepare(&place)?;
+            subject.prepare(&workdir)?;
             let runs = matches!(subject.kind, Kind::Run | Kind::Runs);
-            let kills = if runs { 1 + random.below(IN_A_ROW) } else { 1 };
+            let kills = if runs { 1 + random.below(MAX_KILLS) } else { 1 };
             let mut killed = 0;
             for kill in 0..kills {
                 let command =
-                    if kill == 0 { subject.command(&place) } else { subject.again(&place) };
+                    if kill == 0 { subject.command(&workdir) } else { subject.again(&workdir) };
                 let running = command.start()?;
                 thread::sleep(Duration::from_secs_f64(random.unit() * seconds));
                 if running.kill().signal != Some(libc::SIGKILL) {
@@ -49,7 +49,8 @@ pub fn attack(report: &Report) -> Result<()> {
                 report.case();
             }
             let at = format!("{}, trial {trial}, {killed} kills", subject.name);
-            Case { report, subject, unbroken: &unbroken, place: &place, at }.after_stop(killed == 0)
+            Case { report, subject, uninterrupted: &uninterrupted, workdir: &workdir, at }
+                .after_stop(killed == 0)
         })?;
     }
     Ok(())

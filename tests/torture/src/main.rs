@@ -1,4 +1,4 @@
-//! Attacks the command `engram` from outside, and prints what was lost: see README.md.
+//! Attacks the command `engram` from outside and prints the losses: see README.md.
 
 mod corrupt;
 mod explorer;
@@ -32,7 +32,7 @@ use report::Report;
 
 type Attack = fn(&Report) -> Result<()>;
 
-/// All attacks, by their names on the command line.
+/// All attacks with their names on the command line.
 const ATTACKS: [(&str, Attack); 11] = [
     ("faults", faults::attack),
     ("kills", kills::attack),
@@ -88,7 +88,7 @@ fn run() -> Result<bool> {
     let path = program::path();
     anyhow::ensure!(
         path.is_file(),
-        "{}: not there; set ENGRAM_BIN to the \
+        "{}: does not exist; set ENGRAM_BIN to the \
         command",
         path.display()
     );
@@ -98,7 +98,7 @@ fn run() -> Result<bool> {
         eprintln!("== {name}");
         let report = Report::new(name, options.seed, options.long);
         if let Err(error) = attack(&report) {
-            eprintln!("{name} could not go on: {error:#}");
+            eprintln!("{name} was aborted: {error:#}");
             broken = true;
         }
         report.finish();

@@ -1,8 +1,9 @@
 //! Power cuts, before file operations of each command and after its success.
 //!
-//! An ext4 file system lies in an image, which is copied while the command is stopped. The copy holds what the kernel
-//! had written to the disk at that moment; what was not synced is lost. Where nothing can be mounted, the cuts are
-//! simulated from the order of writes and syncs; the long form does both.
+//! The command writes to an ext4 file system in an image file, which is copied while the command is
+//! stopped. The copy has the data that the kernel had written to the disk by then; unsynced data
+//! are lost. If no file system can be mounted, the cuts are simulated from the order of writes and
+//! syncs. The long form does both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::invariants::{Case, Unbroken};
+use crate::invariants::{Case, Uninterrupted};
 use crate::preload::{self, Act, Call, Preload};
 use crate::random::Random;
 use crate::report::Report;
@@ -33,7 +34,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// An empty file system. Its journal is written every 300 seconds, and renames do not sync by themselves.
+    /// Creates an empty file system. It commits its journal every 300 seconds, and a rename does
+    /// not sync the file.
     fn format(&self) -> Result<()> {
         self.unmount();
         tool("truncate", &["-s", "64M", &self.image.to_string_lossy()])?;
@@ -58,11 +60,11 @@ impl Disk {
     }
 
     fn unmount(&self) {
-        // It may not be mounted.
+        // This fails if it is not mounted.
         let _ = tool("umount", &["-q", &self.mounted.to_string_lossy()]);
     }
 
-    /// What another disk holds at this moment, as after a power cut.
+    /// Copies the current state of another disk, as after a power cut.
     fn cut(&self, from: &Self) -> Result<()> {
         self.unmount();
         tool(
@@ -86,14 +88,14 @@ fn tool(name: &str, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What a command's cuts need.
+/// The power cuts of one command.
 struct Cuts<'a> {
     report: &'a Report,
     preload: &'a Preload,
     subject: &'a Subject,
     folder: &'a Path,
-    unbroken: Unbroken,
-    /// The operation before which the power goes; the end without one.
+    uninterrupted: Uninterrupted,
+    /// The operations before which the power is cut; `None` is after the end.
     moments: Vec<Option<Call>>,
 }
 
@@ -128,10 +130,10 @@ impl<'a> Cuts<'a> {
         number: u64,
         folder: &'a Path,
     ) -> Result<Self> {
-        let place = folder.join("place");
+        let workdir = folder.join("workdir");
         let mut calls = Vec::new();
-        let unbroken = Unbroken::of(subject, &place, |command| {
-            let (found, ended) = preload.calls(command, &place, &folder.join("calls"))?;
+        let uninterrupted = Uninterrupted::of(subject, &workdir, |command| {
+            let (found, ended) = preload.calls(command, &workdir, &folder.join("calls"))?;
             calls = found;
             Ok(ended)
         })?;
@@ -140,39 +142,39 @@ impl<'a> Cuts<'a> {
         let chosen = Random::new(report.seed, number).sample(calls.len(), count);
         let mut moments = vec![None];
         moments.extend(chosen.into_iter().map(|call| Some(calls[call].clone())));
-        Ok(Self { report, preload, subject, folder, unbroken, moments })
+        Ok(Self { report, preload, subject, folder, uninterrupted, moments })
     }
 
-    fn check(&self, how: &str, moment: Option<&Call>, place: &Path, ended: bool) -> Result<()> {
+    fn check(&self, how: &str, moment: Option<&Call>, workdir: &Path, ended: bool) -> Result<()> {
         let name = self.subject.name;
         let at = match moment {
             None => format!("{name}, {how} power cut after success"),
             Some(Call { number, operation, path, .. }) => {
-                let path = path.rsplit("/place/").next().unwrap_or(path);
+                let path = path.rsplit("/workdir/").next().unwrap_or(path);
                 format!("{name}, {how} power cut before operation {number} ({operation} {path})")
             }
         };
-        let (report, subject, unbroken) = (self.report, self.subject, &self.unbroken);
+        let (report, subject, uninterrupted) = (self.report, self.subject, &self.uninterrupted);
         report.case();
-        Case { report, subject, unbroken, place, at }.after_stop(ended)
+        Case { report, subject, uninterrupted, workdir, at }.after_stop(ended)
     }
 
-    /// Cuts of a real file system.
+    /// Power cuts on a real file system.
     fn real(&self) -> Result<()> {
         let (disk, copy) = (Disk::new(self.folder, "disk")?, Disk::new(self.folder, "copy")?);
-        let (place, copied) = (disk.mounted.join("place"), copy.mounted.join("place"));
+        let (workdir, copied) = (disk.mounted.join("workdir"), copy.mounted.join("workdir"));
         for moment in &self.moments {
             disk.format()?;
-            self.subject.prepare(&place)?;
+            self.subject.prepare(&workdir)?;
             tool("sync", &["-f", &disk.mounted.to_string_lossy()])?;
-            let command = self.subject.command(&place);
+            let command = self.subject.command(&workdir);
             let stopped = match moment {
                 None => {
                     command.must_run()?;
                     None
                 }
                 Some(call) => {
-                    let command = self.preload.armed(command, &place, call.number, Act::Stop);
+                    let command = self.preload.armed(command, &workdir, call.number, Act::Stop);
                     command.start()?.until_stopped(LIMIT).ok()
                 }
             };
@@ -187,25 +189,25 @@ impl<'a> Cuts<'a> {
         Ok(())
     }
 
-    /// Cuts by the order of writes and syncs.
+    /// Power cuts simulated from the order of writes and syncs.
     fn simulated(&self) -> Result<()> {
-        let (place, start) = (self.folder.join("place"), self.folder.join("start"));
+        let (workdir, start) = (self.folder.join("workdir"), self.folder.join("start"));
         let log = self.folder.join("calls");
         self.subject.prepare(&start)?;
         for moment in &self.moments {
-            self.subject.prepare(&place)?;
+            self.subject.prepare(&workdir)?;
             scratch::remove(&log)?;
             let number = moment.as_ref().map_or(0, |call| call.number);
-            let command = self.subject.command(&place).env("FAULT_LOG", &log);
-            let ended = self.preload.armed(command, &place, number, Act::Kill).run()?;
+            let command = self.subject.command(&workdir).env("FAULT_LOG", &log);
+            let ended = self.preload.armed(command, &workdir, number, Act::Kill).run()?;
             let mut calls = preload::read(&log)?;
             let killed = ended.signal.is_some();
             if killed {
-                // The operation at which the process was killed was not done.
+                // The process was killed before its last operation.
                 calls.pop();
             }
-            simulate::lose(&place, &start, &calls)?;
-            self.check("simulated", moment.as_ref(), &place, !killed)?;
+            simulate::lose(&workdir, &start, &calls)?;
+            self.check("simulated", moment.as_ref(), &workdir, !killed)?;
         }
         Ok(())
     }

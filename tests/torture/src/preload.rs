@@ -1,4 +1,5 @@
-//! The preload library `fault.c`: lists the file operations of a command, and makes one of them fail or stop.
+//! The preload library `fault.c`: lists the file operations of a command, or makes one of them fail
+//! or stop.
 
 use std::fmt;
 use std::fs;
@@ -18,11 +19,11 @@ pub struct Call {
     pub number: usize,
     pub operation: String,
     pub path: String,
-    /// The size of a file that is synced; the former path of one that is renamed.
+    /// For a sync, the size of the file; for a rename, the old path.
     pub note: String,
 }
 
-/// What happens at one operation; `fault.c` explains each.
+/// The fault at an operation; `fault.c` describes each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
     Fail(i32),
@@ -93,14 +94,14 @@ impl Preload {
         Ok(Self(library))
     }
 
-    /// Runs a command unbroken; its operations below `under`, and its end.
+    /// Runs a command without faults. Returns its operations below `under`, and its result.
     pub fn calls(&self, engram: Engram, under: &Path, log: &Path) -> Result<(Vec<Call>, Ended)> {
         crate::scratch::remove(log)?;
         let ended = self.below(engram, under).env("FAULT_LOG", log).must_run()?;
         Ok((read(log)?, ended))
     }
 
-    /// The same command, with an act at operation `number` below `under`.
+    /// The command with a fault at operation `number` below `under`.
     pub fn armed(&self, engram: Engram, under: &Path, number: usize, act: Act) -> Engram {
         let errno = match act {
             Act::Fail(number) | Act::FailOn(number) => number,

@@ -1,4 +1,4 @@
-//! Runs the command with a time limit, and classifies its end.
+//! Runs the command with a time limit and classifies its result.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// Megabytes of main memory that no command on a small input may exceed.
-pub const MOST_MEGABYTES: u64 = 2000;
+/// Memory limit in megabytes for any command on a small input.
+pub const MAX_MEGABYTES: u64 = 2000;
 
 /// The path of the command: `ENGRAM_BIN`, or the release build of this checkout.
 pub fn path() -> &'static PathBuf {
@@ -23,15 +23,16 @@ pub fn path() -> &'static PathBuf {
     })
 }
 
-/// The root of the checkout that this package lies in.
+/// The root of the repository that contains this package.
 pub fn checkout() -> PathBuf {
     let package = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().nth(2).map(Into::into).unwrap_or(package)
 }
 
-/// Lowers the suite's own limits, which every command inherits: no core files, no file above 4 GB.
+/// Lowers the resource limits of this process, which all commands inherit: no core files, no file
+/// above 4 GB.
 pub fn lower_limits() {
-    let limit = |most| libc::rlimit { rlim_cur: most, rlim_max: most };
+    let limit = |max| libc::rlimit { rlim_cur: max, rlim_max: max };
     // SAFETY: both structures live until the calls return.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &limit(0));
@@ -56,20 +57,20 @@ pub struct Running {
 /// A command that ended, or was killed at its time limit.
 #[derive(Debug)]
 pub struct Ended {
-    /// The exit code; none after a signal.
+    /// The exit code; `None` after a signal.
     pub code: Option<i32>,
     /// The signal that ended the command.
     pub signal: Option<i32>,
     pub stdout: String,
     pub stderr: String,
     pub seconds: f64,
-    /// The largest resident memory.
+    /// Peak resident memory.
     pub megabytes: u64,
-    /// Whether the time limit passed.
+    /// Whether the command reached its time limit.
     pub timed_out: bool,
 }
 
-/// An end that no input excuses.
+/// A failure that is never allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     Panic,
@@ -89,7 +90,7 @@ impl Engram {
         Self { command, limit: Duration::from_secs(60) }
     }
 
-    /// The same from one line; the paths in it hold no spaces.
+    /// `engram` with space-separated arguments; paths must not contain spaces.
     pub fn line(line: &str) -> Self {
         Self::new(line.split_whitespace())
     }
@@ -105,7 +106,7 @@ impl Engram {
         self
     }
 
-    /// Kills the command after so many seconds; 60 without.
+    /// Sets the time limit; the default is 60 seconds.
     pub fn seconds(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
         self
@@ -126,12 +127,13 @@ impl Engram {
         Ok(self.start()?.wait(limit))
     }
 
-    /// The command itself, for attacks that talk to it while it runs.
+    /// The command itself, for attacks that communicate with it.
     pub fn into_command(self) -> Command {
         self.command
     }
 
-    /// Runs a command that a set-up needs; any exit code but 0 (or 1 of a training) is an error.
+    /// Runs a command of a set-up. An exit code other than 0 or 1 is an error; 1 is a failed check
+    /// of a training run.
     pub fn must_run(self) -> Result<Ended> {
         let line = format!("{:?}", self.command);
         let ended = self.run()?;
@@ -144,7 +146,7 @@ fn reader(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut from) = from {
-            // What arrived before an error is kept.
+            // Returns the bytes before an error.
             let _ = from.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -171,7 +173,8 @@ impl Running {
     /// Whether the process has not ended.
     pub fn is_running(&self) -> bool {
         let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        // SAFETY: all zeros is a valid `siginfo_t`, which the call fills; `si_pid` reads what it filled.
+        // SAFETY: all zeros is a valid `siginfo_t`, which the call fills; `si_pid` reads what it
+        // filled.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             libc::waitid(libc::P_PID, self.child.id(), &mut info, flags);
@@ -179,7 +182,7 @@ impl Running {
         }
     }
 
-    /// The state of the process; once it has ended, this may not be called again.
+    /// The state of the process. Must not be called again after it has ended.
     fn state(&self) -> Waited {
         let mut status = 0;
         // SAFETY: all zeros is a valid `rusage`, and both pointers live until the call returns.
@@ -199,7 +202,7 @@ impl Running {
         }
     }
 
-    /// Waits until the process stops itself or ends; the end, if it ended.
+    /// Waits until the process stops itself or ends. Returns the result as the error if it ended.
     pub fn until_stopped(self, limit: Duration) -> Result<Running, Ended> {
         self.watch(limit, true)
     }
@@ -247,10 +250,10 @@ impl Running {
 }
 
 impl Ended {
-    /// A panic, an abort, a bus error, a hang, or more memory than allowed.
+    /// The fault: a panic, an abort, a bus error, a hang, or too much memory.
     pub fn fault(&self) -> Option<Fault> {
         let signals = [libc::SIGABRT, libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE];
-        if self.timed_out || self.megabytes > MOST_MEGABYTES {
+        if self.timed_out || self.megabytes > MAX_MEGABYTES {
             return Some(Fault::Hang);
         }
         let by_signal = self.signal.is_some_and(|signal| signals.contains(&signal));

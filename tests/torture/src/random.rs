@@ -30,7 +30,7 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// `count` different numbers below `end`, in order; all of them where `count` is as large.
+    /// `count` different numbers below `end`, sorted; all numbers if `count` is at least `end`.
     pub fn sample(&mut self, end: usize, count: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..end).collect();
         for i in 0..count.min(end) {

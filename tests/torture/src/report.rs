@@ -1,4 +1,4 @@
-//! Counts of an attack, and its first losses in words.
+//! Counts the losses of an attack and prints the first of each kind.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::program::{Ended, Fault};
 
-/// Losses of one kind that are printed; the others are counted.
-const SHOWN: u64 = 3;
+/// Number of printed losses of one kind; further losses are only counted.
+const MAX_PRINTED: u64 = 3;
 
 /// The report of one attack; its methods may be called from several threads.
 pub struct Report {
@@ -37,7 +37,7 @@ impl Report {
         Self { attack, seed, long, started: Instant::now(), counts: Mutex::default() }
     }
 
-    /// The size of this form of the attack.
+    /// The size for the short or the long form.
     pub fn size(&self, short: usize, long: usize) -> usize {
         if self.long { long } else { short }
     }
@@ -51,14 +51,14 @@ impl Report {
         self.counts().cases += 1;
     }
 
-    /// Something was lost, torn, leaked, left behind or wrong.
+    /// Reports that data were lost, torn, leaked, left over or wrong.
     pub fn loss(&self, kind: &str, at: impl Display) {
         self.counts().losses += 1;
         self.show("LOSS", kind, &at);
     }
 
-    /// Reports a panic, an abort, a hang or too much memory; whether the end had none of these.
-    pub fn sound(&self, ended: &Ended, at: impl Display) -> bool {
+    /// Reports a panic, an abort, a hang or too much memory. Returns true if there was none.
+    pub fn check_result(&self, ended: &Ended, at: impl Display) -> bool {
         let Some(fault) = ended.fault() else { return true };
         match fault {
             Fault::Panic => self.counts().panics += 1,
@@ -69,13 +69,13 @@ impl Report {
         false
     }
 
-    /// A hang that is not the end of a command.
+    /// Reports a hang that is not the result of a command.
     pub fn hang(&self, kind: &str, at: impl Display) {
         self.counts().hangs += 1;
         self.show("HANG", kind, &at);
     }
 
-    /// Says that a part of the attack is impossible here.
+    /// Reports that a part of the attack cannot run on this machine.
     pub fn skip(&self, why: &str) {
         eprintln!("SKIPPED {}: {why}", self.attack);
         self.counts().skipped.push(why.to_owned());
@@ -85,12 +85,12 @@ impl Report {
         let mut counts = self.counts();
         let seen = counts.kinds.entry(format!("{word} {kind}")).or_default();
         *seen += 1;
-        if *seen <= SHOWN {
+        if *seen <= MAX_PRINTED {
             eprintln!("{word} {}: {kind}: {at}", self.attack);
         }
     }
 
-    /// Stops the clock and prints how often each kind was seen.
+    /// Records the duration and prints the count of each kind.
     pub fn finish(&self) {
         let mut counts = self.counts();
         counts.seconds = self.started.elapsed().as_secs_f64();
@@ -99,16 +99,16 @@ impl Report {
         }
     }
 
-    /// Whether nothing was lost.
+    /// Whether there were no losses, panics and hangs.
     pub fn passed(&self) -> bool {
         let counts = self.counts();
         counts.losses + counts.panics + counts.hangs == 0
     }
 
-    /// A line of the table.
+    /// The row of the final table.
     pub fn line(&self) -> String {
         let c = self.counts();
-        let skipped = if c.skipped.is_empty() { "" } else { "  (in part SKIPPED)" };
+        let skipped = if c.skipped.is_empty() { "" } else { "  (partly SKIPPED)" };
         format!(
             "{:10} {:>8} {:>7} {:>7} {:>6} {:>8.0} {:>6}{skipped}",
             self.attack, c.cases, c.losses, c.panics, c.hangs, c.seconds, self.seed

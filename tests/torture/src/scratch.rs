@@ -1,4 +1,4 @@
-//! Scratch folders, snapshots of what lies in a folder, and work in parallel.
+//! Scratch folders, snapshots of folders, and parallel work.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-/// A folder that is removed at the end.
+/// A temporary folder; removed on drop.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -33,19 +33,19 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed lies in the temporary folder and does no harm.
+        // Files that cannot be removed stay in the temporary folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Makes `folder` exist and be empty.
+/// Creates an empty folder; removes its old contents.
 pub fn empty(folder: &Path) -> Result<()> {
     remove(folder)?;
     fs::create_dir_all(folder)
-        .with_context(|| format!("{}: no folder could be made", folder.display()))
+        .with_context(|| format!("{}: could not be created", folder.display()))
 }
 
-/// Removes a folder or a file, if it is there.
+/// Removes a folder or a file if it exists.
 pub fn remove(path: &Path) -> Result<()> {
     let removed = match path.symlink_metadata() {
         Ok(data) if data.is_dir() => fs::remove_dir_all(path),
@@ -55,7 +55,7 @@ pub fn remove(path: &Path) -> Result<()> {
     removed.with_context(|| format!("{}: could not be removed", path.display()))
 }
 
-/// Copies a folder and all below it.
+/// Copies a folder with its contents.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from).with_context(|| format!("{}", from.display()))? {
@@ -70,12 +70,12 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Each path below a folder, with a hash of its bytes; folders count only where they are empty.
+/// All files below a folder with a hash of their bytes, and all empty folders.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Snapshot(pub BTreeMap<String, u64>);
 
 impl Snapshot {
-    /// Files whose content depends on time, and locks, are left out.
+    /// Takes a snapshot, without locks and files whose content depends on time.
     pub fn of(folder: &Path) -> Result<Self> {
         let mut found = BTreeMap::new();
         if folder.exists() {
@@ -84,7 +84,7 @@ impl Snapshot {
         Ok(Self(found))
     }
 
-    /// Paths that differ, at most four.
+    /// Paths that differ; at most four.
     pub fn difference(&self, other: &Self) -> String {
         let mut paths: Vec<&str> = Vec::new();
         for path in self.0.keys().chain(other.0.keys()) {
@@ -97,14 +97,14 @@ impl Snapshot {
     }
 }
 
-/// Files of a run with times or event records in them, and locks.
+/// Whether a file is a lock, or has times or event records.
 fn is_volatile(name: &str) -> bool {
     ["LOCK", "timing.jsonl", "README.md", "report-of-claims.html"].contains(&name)
         || name.ends_with(".lock")
         || name.starts_with("events.")
 }
 
-/// The bytes of a file that do not depend on time.
+/// The bytes of a file, without the lines that depend on time.
 fn steady_bytes(path: &Path, name: &str) -> io::Result<Vec<u8>> {
     let bytes = fs::read(path)?;
     if name != "report-of-claims.json" {
@@ -141,7 +141,7 @@ fn collect(folder: &Path, prefix: &str, found: &mut BTreeMap<String, u64>) -> io
     Ok(())
 }
 
-/// Does `work` on every item, on as many threads as there are processors. Each thread has a folder of its own.
+/// Calls `work` for each item, on one thread per processor. Each thread has its own folder.
 pub fn each<T: Sync>(
     items: &[T],
     scratch: &Scratch,

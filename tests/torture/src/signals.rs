@@ -1,7 +1,8 @@
 //! SIGINT and SIGTERM during training.
 //!
-//! The first finishes the step, writes a checkpoint, prints the command that resumes, and exits with 130 or 143. The
-//! second ends the process at once. Either way that command leads to the bytes of an unbroken run.
+//! After the first signal, the command finishes the step, writes a checkpoint, prints the command
+//! to continue, and exits with 130 or 143. A second signal ends the process at once. In both cases,
+//! the printed command gives the bytes of an uninterrupted run.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,12 +14,12 @@ use crate::report::Report;
 use crate::scratch::{self, Scratch, Snapshot};
 use crate::subjects::{Shared, Subject};
 
-/// Seconds in which a step ends and a checkpoint is written.
-const PROMPT: Duration = Duration::from_secs(20);
-/// Seconds in which a second signal ends the process.
-const AT_ONCE: Duration = Duration::from_secs(5);
+/// Time limit for the end of a step and its checkpoint.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// Time limit for the end of the process after a second signal.
+const SECOND_LIMIT: Duration = Duration::from_secs(5);
 
-/// Commands that train, and settings that make them last longer.
+/// Training commands, and settings that make them run longer.
 const COMMANDS: [(&str, &str); 4] = [
     ("train patent", " --set phase.train.epochs=10"),
     ("train clip", " --set phase.clip.epochs=20"),
@@ -40,52 +41,52 @@ pub fn attack(report: &Report) -> Result<()> {
 }
 
 fn interrupt(report: &Report, scratch: &Scratch, subject: &Subject, seed: u64) -> Result<()> {
-    let unbroken = scratch.join("unbroken");
-    subject.prepare(&unbroken)?;
-    let ended = subject.command(&unbroken).must_run()?;
+    let uninterrupted = scratch.join("uninterrupted");
+    subject.prepare(&uninterrupted)?;
+    let ended = subject.command(&uninterrupted).must_run()?;
     let (code, seconds) = (ended.code, ended.seconds);
-    let unbroken = Snapshot::of(&unbroken)?;
+    let uninterrupted = Snapshot::of(&uninterrupted)?;
     let count = report.size(6, 60).min((200.0 / subject.seconds) as usize);
     let trials: Vec<u64> = (0..count as u64).collect();
     scratch::each(&trials, scratch, |trial, folder| {
         let mut random = Random::new(seed, *trial);
         let (signal, expected) = [(libc::SIGINT, 130), (libc::SIGTERM, 143)][random.below(2)];
         let twice = random.below(3) == 0;
-        let place = folder.join("place");
-        subject.prepare(&place)?;
-        let running = subject.command(&place).start()?;
-        // The command handles signals once it has made a folder.
-        while std::fs::read_dir(&place)?.next().is_none() && running.is_running() {
+        let workdir = folder.join("workdir");
+        subject.prepare(&workdir)?;
+        let running = subject.command(&workdir).start()?;
+        // The command handles signals from the time when it has created a folder.
+        while std::fs::read_dir(&workdir)?.next().is_none() && running.is_running() {
             thread::sleep(Duration::from_millis(1));
         }
         thread::sleep(Duration::from_secs_f64(0.05 + random.unit() * seconds * 0.7));
         running.signal(signal);
         let sent = Instant::now();
         if twice {
-            // Two that arrive together count as one.
+            // Two signals at the same time count as one.
             thread::sleep(Duration::from_millis(100));
             running.signal(signal);
         }
-        let ended = running.wait(PROMPT);
+        let ended = running.wait(STOP_LIMIT);
         report.case();
         let number = if twice { " twice" } else { "" };
         let at = format!("{}, trial {trial}, {expected}{number}", subject.name);
-        report.sound(&ended, &at);
-        if twice && sent.elapsed() > AT_ONCE {
+        report.check_result(&ended, &at);
+        if twice && sent.elapsed() > SECOND_LIMIT {
             report.hang("a second signal does not end the process", &at);
         }
         let finished = ended.code == code;
         if !finished && ended.code != Some(expected) && !(twice && ended.signal == Some(signal)) {
             report.loss("a wrong exit code", format!("{at}: {ended}"));
-        } else if !finished && !twice && !ended.stderr.contains("Go on with:") {
-            report.loss("the command that resumes is not printed", format!("{at}: {ended}"));
+        } else if !finished && !twice && !ended.stderr.contains("Continue with:") {
+            report.loss("the command to continue is not printed", format!("{at}: {ended}"));
         }
-        let again = subject.again(&place).run()?;
-        report.sound(&again, &at);
-        let now = Snapshot::of(&place)?;
-        if again.code != code || now != unbroken {
-            let files = now.difference(&unbroken);
-            report.loss("resumed to other bytes", format!("{at}: {files} {again}"));
+        let again = subject.again(&workdir).run()?;
+        report.check_result(&again, &at);
+        let now = Snapshot::of(&workdir)?;
+        if again.code != code || now != uninterrupted {
+            let files = now.difference(&uninterrupted);
+            report.loss("a resumed run has other bytes", format!("{at}: {files} {again}"));
         }
         Ok(())
     })

@@ -1,6 +1,8 @@
-//! What a power cut may leave, from the order of writes and syncs: the worst that a file system may do.
+//! The worst state that a file system may have after a power cut, from the order of writes and
+//! syncs.
 //!
-//! Data that were not synced are gone. New names, and renames, of a folder that was not synced are undone.
+//! Unsynced data are lost. New names and renames in a folder are undone unless the folder was
+//! synced.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,9 +13,10 @@ use anyhow::Result;
 use crate::preload::Call;
 use crate::scratch;
 
-/// Takes from `place` what the operations so far have not made durable. `start` is a copy of the place before.
-pub fn lose(place: &Path, start: &Path, calls: &[Call]) -> Result<()> {
-    // Bytes of each file that are durable.
+/// Removes the data from `workdir` that the operations have not made durable. `start` is a copy of
+/// `workdir` before the command.
+pub fn lose(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()> {
+    // Number of durable bytes of each file.
     let mut durable: BTreeMap<PathBuf, u64> = BTreeMap::new();
     // Names that are not durable yet, in order.
     let mut names: Vec<PathBuf> = Vec::new();
@@ -21,7 +24,7 @@ pub fn lose(place: &Path, start: &Path, calls: &[Call]) -> Result<()> {
         let path = PathBuf::from(&call.path);
         match call.operation.as_str() {
             "open" if !durable.contains_key(&path) => {
-                let before = path.strip_prefix(place).map(|path| start.join(path));
+                let before = path.strip_prefix(workdir).map(|path| start.join(path));
                 match before.ok().and_then(|before| before.metadata().ok()) {
                     Some(data) => durable.insert(path, data.len()),
                     None => {
@@ -57,14 +60,14 @@ pub fn lose(place: &Path, start: &Path, calls: &[Call]) -> Result<()> {
     }
     for name in names.iter().rev() {
         scratch::remove(name)?;
-        if let Ok(path) = name.strip_prefix(place) {
+        if let Ok(path) = name.strip_prefix(workdir) {
             restore(&start.join(path), name)?;
         }
     }
     Ok(())
 }
 
-/// Files keep what is durable of them when they, or a folder above them, are renamed.
+/// Moves the durable sizes of a renamed file, or of all files in a renamed folder.
 fn move_below(durable: &mut BTreeMap<PathBuf, u64>, from: &Path, to: &Path) {
     let moved: Vec<PathBuf> =
         durable.keys().filter(|path| path.starts_with(from)).cloned().collect();
@@ -77,7 +80,7 @@ fn move_below(durable: &mut BTreeMap<PathBuf, u64>, from: &Path, to: &Path) {
     }
 }
 
-/// Puts back what a rename has replaced, if there was something.
+/// Restores the file or folder that a rename has replaced, if any.
 fn restore(before: &Path, name: &Path) -> Result<()> {
     if before.is_dir() {
         return scratch::copy(before, name);

@@ -1,4 +1,4 @@
-//! Numbers and headers that ask for absurd amounts: time and memory stay bounded.
+//! Numbers and headers with absurd sizes: time and memory must stay limited.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::subjects::Shared;
 const SECONDS: u64 = 20;
 const MEGABYTES: u64 = 1000;
 
-/// Shapes of arrays, in Python's words.
+/// Shapes of arrays, as Python tuples.
 const SHAPES: [&str; 10] = [
     "(1000000000000000000, 16)",
     "(16, 1000000000000000000)",
@@ -83,7 +83,7 @@ pub fn attack(report: &Report) -> Result<()> {
             {{s}}/memory-header{number} --quiet"
         ));
     }
-    for (number, (place, value)) in [
+    for (number, (offset, value)) in [
         (4, u32::MAX),
         (40, u32::MAX),
         (40, 0),
@@ -97,7 +97,7 @@ pub fn attack(report: &Report) -> Result<()> {
     .enumerate()
     {
         let mut wav = inputs::wav(8000, 1);
-        wav[place..place + 4].copy_from_slice(&value.to_le_bytes());
+        wav[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
         fs::write(at(&format!("header{number}.wav")), wav)?;
         lines.push(format!(
             "predict --asr-model {{r}}/train/bundled/conformer --input \
@@ -159,7 +159,7 @@ pub fn attack(report: &Report) -> Result<()> {
     for line in lines {
         let ended = Engram::line(&shared.fill(&line)).seconds(SECONDS).run()?;
         report.case();
-        if !report.sound(&ended, &line) {
+        if !report.check_result(&ended, &line) {
             continue;
         }
         if ended.megabytes > MEGABYTES {
@@ -167,11 +167,11 @@ pub fn attack(report: &Report) -> Result<()> {
         }
         let one_line = ended.code != Some(2)
             || ended.stderr.lines().filter(|line| !line.starts_with("warning: ")).count() == 1;
-        // A refusal of an option is several lines: clap's usage.
+        // The error for an invalid option has several lines, with the usage from clap.
         if !matches!(ended.code, Some(0..=2))
             || !(one_line || ended.stderr.contains("For more information"))
         {
-            report.loss("no plain refusal", format!("{line}: {ended}"));
+            report.loss("no one-line error", format!("{line}: {ended}"));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Commands that write (`subjects.txt`), and the inputs that all attacks share.
+//! Writing commands (`subjects.txt`), and the inputs that all attacks share.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,75 +9,78 @@ use crate::inputs;
 use crate::program::{Engram, checkout};
 use crate::scratch::{self, Scratch};
 
-/// A command that takes as long is attacked in the long form only.
+/// Commands that take at least this time are attacked only in the long form.
 const SLOW_SECONDS: f64 = 10.0;
 
-/// What a command writes, which decides what must hold after it was stopped.
+/// The kind of a command's output, which determines the requirements after a stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A memory in `PLACE/memory`: the old generation or the new one.
+    /// A memory in `WORKDIR/memory`: the old or the new generation.
     Memory,
-    /// A run in `PLACE/run`: `--resume` leads to the bytes of an unbroken run.
+    /// A run in `WORKDIR/run`: `--resume` gives the bytes of an uninterrupted run.
     Run,
-    /// Several runs and a report: the same command leads to the bytes of an unbroken one.
+    /// Several runs and a report: the same command again gives the bytes of an uninterrupted
+    /// command.
     Runs,
-    /// Files: each is the old one, or the new one, or is not there.
+    /// Files: each is old, new or absent.
     Files,
-    /// A new folder: all of it or nothing.
+    /// A new folder: complete or absent.
     Folder,
 }
 
-/// A command that writes below one folder, its place.
+/// A command that writes to one folder, its workdir.
 pub struct Subject {
     pub name: &'static str,
     pub kind: Kind,
-    /// What lies in the place before.
+    /// The folder that is copied to the workdir before the command.
     start: Option<PathBuf>,
-    /// Arguments, with `{}` for the place.
+    /// Arguments, with `{}` for the workdir.
     pub line: String,
     /// Seconds of one run, roughly.
     pub seconds: f64,
 }
 
 impl Subject {
-    /// Makes the place as it is before the command.
-    pub fn prepare(&self, place: &Path) -> Result<()> {
-        scratch::empty(place)?;
-        self.start.as_deref().map_or(Ok(()), |start| scratch::copy(start, place))
+    /// Creates the state of the workdir before the command.
+    pub fn prepare(&self, workdir: &Path) -> Result<()> {
+        scratch::empty(workdir)?;
+        self.start.as_deref().map_or(Ok(()), |start| scratch::copy(start, workdir))
     }
 
-    pub fn command(&self, place: &Path) -> Engram {
-        self.run(&self.line, place)
+    pub fn command(&self, workdir: &Path) -> Engram {
+        self.run(&self.line, workdir)
     }
 
     /// The command that a user gives after a stop.
-    pub fn again(&self, place: &Path) -> Engram {
+    pub fn again(&self, workdir: &Path) -> Engram {
         let resume = if self.kind == Kind::Run { " --resume" } else { "" };
-        self.run(&format!("{}{resume}", self.line), place)
+        self.run(&format!("{}{resume}", self.line), workdir)
     }
 
-    /// Several runs name each other in their recipes. With relative paths these are equal in every place.
-    fn run(&self, line: &str, place: &Path) -> Engram {
+    /// Replaces the workdir in a line. The recipes of several runs contain paths to each other;
+    /// relative paths make the recipes equal in every workdir.
+    fn run(&self, line: &str, workdir: &Path) -> Engram {
         let command = match self.kind {
-            Kind::Runs => Engram::line(&line.replace("{}", ".")).within(place),
-            _ => Engram::line(&line.replace("{}", &place.to_string_lossy())),
+            Kind::Runs => Engram::line(&line.replace("{}", ".")).within(workdir),
+            _ => Engram::line(&line.replace("{}", &workdir.to_string_lossy())),
         };
         command.seconds((self.seconds * 12.0).max(60.0) as u64)
     }
 
-    /// How an error names a path of the place.
-    pub fn is_named(&self, place: &Path, error: &str) -> bool {
-        error.contains(&*place.to_string_lossy()) || self.kind == Kind::Runs && error.contains("./")
+    /// Whether an error names a path in the workdir.
+    pub fn is_named(&self, workdir: &Path, error: &str) -> bool {
+        error.contains(&*workdir.to_string_lossy())
+            || self.kind == Kind::Runs && error.contains("./")
     }
 }
 
-/// Fields of the lines of a table, without comments.
+/// The fields of each line of a table, without comments.
 pub fn table(text: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| line.split('|').map(str::trim).collect())
 }
 
-/// Inputs of all subjects, made by the command itself where it has a writer for them.
+/// The inputs of all subjects. The command itself writes them if it can.
 pub struct Shared {
     pub folder: PathBuf,
 }
@@ -132,7 +135,7 @@ impl Shared {
         line.replace("{s}", &self.folder.display().to_string()).replace("{r}", &repository)
     }
 
-    /// All commands that write. Only the long form attacks the slow ones.
+    /// All writing commands; the slow commands only in the long form.
     pub fn subjects(&self, long: bool) -> Result<Vec<Subject>> {
         let all = table(include_str!("../subjects.txt")).map(|fields| self.subject(&fields));
         let mut subjects = all.collect::<Result<Vec<Subject>>>()?;
@@ -140,7 +143,7 @@ impl Shared {
         Ok(subjects)
     }
 
-    /// The arguments of the subject of a name, with `{}` for the place.
+    /// The arguments of a subject by its name, with `{}` for the workdir.
     pub fn line(&self, name: &str) -> Result<String> {
         let mut subjects = self.subjects(true)?.into_iter();
         let subject = subjects.find(|subject| subject.name == name);

@@ -1,4 +1,5 @@
-//! A command that is refused deletes nothing, and no command touches files that it did not write (`sweep.txt`).
+//! A refused command deletes nothing, and no command changes files that it did not write
+//! (`sweep.txt`).
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +35,7 @@ const PRECIOUS: [&str; 20] = [
     "out.partial/notes.txt",
 ];
 
-/// A command, and the user's files that it meets.
+/// A command, and the user's files in its folder.
 struct Case {
     line: &'static str,
     what: &'static str,
@@ -50,47 +51,47 @@ pub fn attack(report: &Report) -> Result<()> {
             bail!("sweep.txt: {fields:?}: two fields are needed")
         };
         if what == "foreign" {
-            // A folder with one file may be taken for an empty one.
+            // A command may mistake a folder with one file for an empty folder.
             cases.extend(PRECIOUS.map(|name| Case { line, what, names: vec![name] }));
         }
-        // Locks and logs that the memory or the run has itself are not a user's.
+        // The memory or the run has its own locks.
         let mut names = PRECIOUS.to_vec();
         names.retain(|name| what == "foreign" || !name.to_lowercase().ends_with("lock"));
         cases.push(Case { line, what, names });
     }
     scratch::each(&cases, &scratch, |case, folder| {
         report.case();
-        let place = folder.join("place");
-        scratch::empty(&place)?;
+        let workdir = folder.join("workdir");
+        scratch::empty(&workdir)?;
         match (case.what, case.what.strip_prefix("over ")) {
-            ("foreign", _) => beside(report, &shared, case, &place),
-            (_, Some(file)) => over(report, &shared, case, file, &place),
+            ("foreign", _) => beside(report, &shared, case, &workdir),
+            (_, Some(file)) => over(report, &shared, case, file, &workdir),
             (start, _) => {
-                scratch::copy(&shared.folder.join(start), &place)?;
-                beside(report, &shared, case, &place)
+                scratch::copy(&shared.folder.join(start), &workdir)?;
+                beside(report, &shared, case, &workdir)
             }
         }
     })
 }
 
-fn run(report: &Report, shared: &Shared, line: &str, place: &Path) -> Result<Ended> {
-    let line = shared.fill(line).replace("{}", &place.to_string_lossy());
+fn run(report: &Report, shared: &Shared, line: &str, workdir: &Path) -> Result<Ended> {
+    let line = shared.fill(line).replace("{}", &workdir.to_string_lossy());
     let ended = Engram::line(&line).run()?;
-    report.sound(&ended, line);
+    report.check_result(&ended, line);
     Ok(ended)
 }
 
-/// Runs a command, which may be refused or not: the user's files are as they were.
-fn beside(report: &Report, shared: &Shared, case: &Case, place: &Path) -> Result<()> {
+/// Runs a command, which may be refused. The user's files must be unchanged.
+fn beside(report: &Report, shared: &Shared, case: &Case, workdir: &Path) -> Result<()> {
     for name in &case.names {
-        let path = place.join(name);
-        fs::create_dir_all(path.parent().unwrap_or(place))?;
+        let path = workdir.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(workdir))?;
         // The content of each file is its name.
         fs::write(path, name)?;
     }
-    let ended = run(report, shared, case.line, place)?;
+    let ended = run(report, shared, case.line, workdir)?;
     for name in &case.names {
-        match fs::read(place.join(name)) {
+        match fs::read(workdir.join(name)) {
             Ok(bytes) if bytes == name.as_bytes() => {}
             Ok(_) => {
                 report.loss("a user's file is replaced", format!("{name}: {}: {ended}", case.line))
@@ -103,12 +104,12 @@ fn beside(report: &Report, shared: &Shared, case: &Case, place: &Path) -> Result
     Ok(())
 }
 
-/// An output over a file that the command reads is refused.
-fn over(report: &Report, shared: &Shared, case: &Case, file: &str, place: &Path) -> Result<()> {
-    scratch::copy(&shared.folder, place)?;
-    let before = fs::read(place.join(file))?;
-    let ended = run(report, shared, case.line, place)?;
-    if fs::read(place.join(file)).ok() != Some(before) {
+/// Checks that an output over an input is refused.
+fn over(report: &Report, shared: &Shared, case: &Case, file: &str, workdir: &Path) -> Result<()> {
+    scratch::copy(&shared.folder, workdir)?;
+    let before = fs::read(workdir.join(file))?;
+    let ended = run(report, shared, case.line, workdir)?;
+    if fs::read(workdir.join(file)).ok() != Some(before) {
         report.loss("an output replaced an input", format!("{}: {ended}", case.line));
     } else if ended.code != Some(2) {
         report.loss("an output over an input is not refused", format!("{}: {ended}", case.line));

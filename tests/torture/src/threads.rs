@@ -1,4 +1,4 @@
-//! The same bytes with 1, 2 and 3 threads, of every command that writes.
+//! Every writing command gives equal bytes with 1, 2 and 3 threads.
 
 use anyhow::Result;
 
@@ -10,20 +10,20 @@ pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("threads")?;
     let shared = Shared::make(&scratch)?;
     let subjects = shared.subjects(report.long)?;
-    let most = if report.long { 3 } else { 2 };
+    let max = if report.long { 3 } else { 2 };
     scratch::each(&subjects, &scratch, |subject, folder| {
-        let place = folder.join("place");
-        let alone = written(subject, &place, 1)?;
-        // The short form leaves out one of the two numbers by turns.
+        let workdir = folder.join("workdir");
+        let alone = written(subject, &workdir, 1)?;
+        // The short form tests either 2 or 3 threads, depending on the subject.
         for threads in
-            if most == 3 || subject.name.len().is_multiple_of(2) { 2..=most } else { 3..=3 }
+            if max == 3 || subject.name.len().is_multiple_of(2) { 2..=max } else { 3..=3 }
         {
             report.case();
-            let now = written(subject, &place, threads)?;
+            let now = written(subject, &workdir, threads)?;
             if now != alone {
                 let files = now.difference(&alone);
                 report.loss(
-                    "other bytes by threads",
+                    "other bytes with more threads",
                     format!("{}, {threads} threads: {files}", subject.name),
                 );
             }
@@ -32,8 +32,8 @@ pub fn attack(report: &Report) -> Result<()> {
     })
 }
 
-fn written(subject: &Subject, place: &std::path::Path, threads: usize) -> Result<Snapshot> {
-    subject.prepare(place)?;
-    subject.command(place).env("RAYON_NUM_THREADS", threads.to_string()).must_run()?;
-    Snapshot::of(place)
+fn written(subject: &Subject, workdir: &std::path::Path, threads: usize) -> Result<Snapshot> {
+    subject.prepare(workdir)?;
+    subject.command(workdir).env("RAYON_NUM_THREADS", threads.to_string()).must_run()?;
+    Snapshot::of(workdir)
 }

@@ -1,4 +1,4 @@
-//! `tokenizer.json` files whose parts are wrong in meaning (`tokenizers.jsonl`).
+//! Well-formed `tokenizer.json` files with hostile values (`tokenizers.jsonl`).
 
 use std::fs;
 
@@ -10,14 +10,15 @@ use crate::report::Report;
 use crate::scratch::{self, Scratch};
 use crate::subjects::Shared;
 
-/// Commands that open a tokenizer, in `{}`; the first alone in the short form.
+/// Commands that open the tokenizer in `{}`; the short form uses only the first.
 const LINES: [&str; 3] = [
     "memory build --entries {s}/long.jsonl --model {} --out {o} --quiet",
     "predict --encoder {} --input {s}/phrases/test.csv --output {o} --quiet",
     "predict {} --input {s}/phrases/test.csv --output {o} --quiet",
 ];
 
-/// Parts of a tokenizer, each with a hostile value: those of the file, and some that are too large for it.
+/// Hostile values for parts of a tokenizer: from the file, and some that are too large for the
+/// file.
 fn changes() -> Result<Vec<(String, Value)>> {
     let lines = include_str!("../tokenizers.jsonl").lines();
     let mut changes: Vec<(String, Value)> =
@@ -60,12 +61,12 @@ pub fn attack(report: &Report, scratch: &Scratch, shared: &Shared) -> Result<()>
         let line = line.replace("{o}", &output.to_string_lossy());
         let ended = Engram::line(&line).seconds(20).run()?;
         report.case();
-        let shown: String = value.to_string().chars().take(60).collect();
-        let at = format!("tokenizer.json, {part} = {shown}");
-        let named = ended.stderr.contains(&*model.to_string_lossy());
-        let right = ended.code == Some(0) || ended.code == Some(2) && named;
-        if report.sound(&ended, &at) && !right {
-            report.loss("an error that names no file", format!("{at}: {ended}"));
+        let shortened: String = value.to_string().chars().take(60).collect();
+        let at = format!("tokenizer.json, {part} = {shortened}");
+        let names_file = ended.stderr.contains(&*model.to_string_lossy());
+        let right = ended.code == Some(0) || ended.code == Some(2) && names_file;
+        if report.check_result(&ended, &at) && !right {
+            report.loss("an error names no file", format!("{at}: {ended}"));
         }
         Ok(())
     })

@@ -1,4 +1,5 @@
-//! Several writers, builders and readers of one memory at once, and two trainers of one run.
+//! Several writers, builders and readers of one memory at the same time, and two trainers of one
+//! run.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,7 +27,7 @@ pub fn attack(report: &Report) -> Result<()> {
     trainers(report, &shared, &scratch)
 }
 
-/// Entries of a memory, by `memory info`.
+/// Number of entries of a memory, from `memory info`.
 fn entries(memory: &Path) -> Result<u64> {
     let ended = Engram::line(&format!("memory info {} --json", memory.display())).must_run()?;
     let info: Value = serde_json::from_str(&ended.stdout)?;
@@ -41,7 +42,7 @@ fn add(shared: &Shared, memory: &Path, entries: &Path) -> Result<Ended> {
     Engram::line(&shared.fill(&line)).run()
 }
 
-/// Readers search while generations come and go; none may fail.
+/// Readers search while a writer replaces generations; no reader may fail.
 fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     scratch::copy(&shared.folder.join("start/memory"), memory)?;
     let generations = report.size(50, 1000);
@@ -63,7 +64,7 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
                 while !done.load(Ordering::Relaxed) {
                     let Ok(ended) = Engram::line(line).run() else { return };
                     report.case();
-                    if report.sound(&ended, line) && ended.code != Some(0) {
+                    if report.check_result(&ended, line) && ended.code != Some(0) {
                         report.loss(
                             "a reader failed while another process wrote",
                             format!("{line}: {ended}"),
@@ -84,7 +85,7 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
             };
             report.case();
             if ended.code != Some(0) {
-                report.loss("a writer failed beside readers", ended);
+                report.loss("a writer failed while readers searched", ended);
             }
             Ok(())
         });
@@ -93,14 +94,14 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     })?;
     if entries(memory)? != before {
         report.loss(
-            "entries after all generations",
+            "wrong number of entries after all generations",
             format!("{} instead of {before}", entries(memory)?),
         );
     }
     Ok(())
 }
 
-/// Writers that try again when refused: every acknowledged entry is there at the end.
+/// Writers that retry when they are refused. At the end, all acknowledged entries must be present.
 fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     scratch::copy(&shared.folder.join("start/memory"), memory)?;
     let before = entries(memory)?;
@@ -116,7 +117,7 @@ fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
                     for _ in 0..2000 {
                         let ended = add(shared, memory, &file)?;
                         report.case();
-                        report.sound(&ended, "several writers");
+                        report.check_result(&ended, "several writers");
                         if ended.code == Some(0) {
                             added.fetch_add(40, Ordering::Relaxed);
                             break;
@@ -128,9 +129,9 @@ fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
             });
         }
     });
-    let (wanted, found) = (before + added.into_inner() as u64, entries(memory)?);
-    if found != wanted {
-        report.loss("acknowledged entries are gone", format!("{found} instead of {wanted}"));
+    let (expected, found) = (before + added.into_inner() as u64, entries(memory)?);
+    if found != expected {
+        report.loss("acknowledged entries are missing", format!("{found} instead of {expected}"));
     }
     let verify = Engram::line(&format!("memory verify {}", memory.display())).run()?;
     if verify.code != Some(0) {
@@ -139,7 +140,7 @@ fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Two builds into one folder at once: one is told that it made the memory, and it did.
+/// Two builds into one folder at the same time: exactly one succeeds, and the memory is its memory.
 fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     for race in 0..report.size(40, 500) {
         scratch::remove(memory)?;
@@ -157,7 +158,7 @@ fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
         let (Ok(small), large) = (small, large?) else { continue };
         let small = small?;
         for ended in [&small, &large] {
-            report.sound(ended, "two builders");
+            report.check_result(ended, "two builders");
         }
         let acknowledged: BTreeSet<u64> = [(&small, 40), (&large, 300)]
             .iter()
@@ -166,7 +167,7 @@ fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
             .collect();
         match acknowledged.len() {
             1 if acknowledged.contains(&entries(memory)?) => {}
-            1 => report.loss("an acknowledged build is gone", format!("race {race}")),
+            1 => report.loss("an acknowledged build is missing", format!("race {race}")),
             0 => report
                 .loss("neither builder made a memory", format!("race {race}: {small} / {large}")),
             _ => report.loss("both builders were acknowledged", format!("race {race}")),
@@ -175,10 +176,10 @@ fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A second trainer of a running run is refused, and disturbs nothing.
+/// A second trainer of the same run is refused and does not change the run.
 fn trainers(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
     let line = shared.line("train patent")?;
-    let line = |place: &Path| line.replace("{}", &place.to_string_lossy());
+    let line = |workdir: &Path| line.replace("{}", &workdir.to_string_lossy());
     let (alone, both) = (scratch.join("alone"), scratch.join("both"));
     Engram::line(&line(&alone)).must_run()?;
     let first = Engram::line(&line(&both)).start()?;
@@ -186,8 +187,8 @@ fn trainers(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
     let second = Engram::line(&format!("{} --resume", line(&both))).run()?;
     let first = first.wait(Duration::from_secs(60));
     report.case();
-    report.sound(&first, "two trainers");
-    report.sound(&second, "two trainers");
+    report.check_result(&first, "two trainers");
+    report.check_result(&second, "two trainers");
     let (alone, both) = (Snapshot::of(&alone)?, Snapshot::of(&both)?);
     if alone != both {
         report.loss("two trainers leave other bytes", both.difference(&alone));

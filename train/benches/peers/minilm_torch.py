@@ -1,4 +1,4 @@
-"""The PyTorch side of `cargo bench -p engram-train --bench minilm`; started by it.
+"""The PyTorch part of `cargo bench -p engram-train --bench minilm`, which starts this script.
 
 Usage: minilm_torch.py MODEL_FOLDER BATCHES_JSON
 Answers each line on standard input (step, forward, epoch, memory) with one number: milliseconds,

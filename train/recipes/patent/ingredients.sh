@@ -4,8 +4,8 @@
 #
 #   train/recipes/patent/ingredients.sh ../shared/data/patent runs/ingredients [SEED…]
 #
-# EPOCHS=6 ROWS="no-title mse" changes the number of epochs and the rows of the table. Finished runs
-# are reused, so that a stopped call can be continued.
+# EPOCHS=6 ROWS="no-title mse" changes the number of epochs and the configurations in the table. Finished
+# runs are reused, so a stopped call can be continued.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
@@ -37,7 +37,7 @@ for row in all $rows; do
         mse | bce) change=("model.loss=$row") ;;
         no-comparison) change=(model.compare_anchor=false) ;;
         words-trained) change=(group.0.rate=1.0) ;;
-        *) echo "unknown row $row" >&2; exit 2 ;;
+        *) echo "unknown configuration $row" >&2; exit 2 ;;
     esac
     for seed in "${seeds[@]}"; do
         train "$row" "$seed" "${change[@]}"
@@ -53,7 +53,7 @@ names = ["all", *rows.split()]
 T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
 
-def figures(name, part):
+def metric_values(name, part):
     def of(seed):
         with open(f"{out}/{name}-{epochs}-{seed}/summary.json") as file:
             return json.load(file)[part]["value"]
@@ -71,12 +71,12 @@ def spread(values):
 
 print(f"{'':16}{'held-out r':>12}{'validation r':>14}   held-out − `all`      validation − `all`")
 for name in names:
-    held_out, validation = figures(name, "held_out"), figures(name, "validation")
+    held_out, validation = metric_values(name, "held_out"), metric_values(name, "validation")
     line = f"{name:16}{statistics.mean(held_out):12.4f}{statistics.mean(validation):14.4f}"
     if name != "all":
         for part, values in (("held_out", held_out), ("validation", validation)):
-            less = [a - b for a, b in zip(values, figures("all", part))]
-            line += f"   {spread(less):20}"
+            differences = [a - b for a, b in zip(values, metric_values("all", part))]
+            line += f"   {spread(differences):20}"
     print(line)
 
 
@@ -85,7 +85,7 @@ def scores(path):
         return {row["id"]: float(row["score"]) for row in csv.DictReader(file)}
 
 
-# The ensemble of one fold's members that differ only in their seed.
+# The ensemble of members that differ only in their seed, on one fold.
 gold = {**scores(f"{data}/train.csv"), **scores(f"{data}/validation.csv")}
 for part in ("held_out", "validation"):
     runs = [scores(f"{out}/all-{epochs}-{seed}/{part}.csv") for seed in seeds]

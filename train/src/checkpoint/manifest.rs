@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use engram_infer::digest;
 use serde::{Deserialize, Serialize};
 
-use crate::digest;
 use crate::error::{Result, TrainError};
 
 const MANIFEST: &str = "manifest.json";

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_are_those_of_the_safetensors_library() {
+    fn the_bytes_equal_the_safetensors_library() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("a.safetensors");
         let (long, short) = (vec![1.5f32, -2.0, 3.25], vec![0.5f32]);

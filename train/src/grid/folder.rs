@@ -22,7 +22,7 @@ pub(super) struct GridFolder {
 }
 
 /// A run of a grid, locked by this process.
-pub(super) struct TakenRun {
+pub(super) struct LockedRun {
     run: PathBuf,
     lock: PathBuf,
     _file: File,
@@ -99,17 +99,17 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     names.collect::<std::io::Result<_>>().map_err(TrainError::io(folder))
 }
 
-fn names_are(folder: &Path, wanted: &[&str]) -> Result<bool> {
-    Ok(names(folder)? == wanted)
+fn names_are(folder: &Path, expected: &[&str]) -> Result<bool> {
+    Ok(names(folder)? == expected)
 }
 
 fn is_empty(folder: &Path) -> bool {
     names(folder).is_ok_and(|names| names.is_empty())
 }
 
-impl TakenRun {
+impl LockedRun {
     /// Locks a run until the value is dropped; `None` if another process has locked it.
-    pub(super) fn take(run: &Path) -> Result<Option<Self>> {
+    pub(super) fn try_lock(run: &Path) -> Result<Option<Self>> {
         loop {
             let (lock, file) = lock_file(run)?;
             if !file.try_lock_exclusive().map_err(TrainError::io(&lock))? {
@@ -133,7 +133,7 @@ impl TakenRun {
     }
 }
 
-impl Drop for TakenRun {
+impl Drop for LockedRun {
     fn drop(&mut self) {
         // A run that never started leaves no lock file. A waiting process checks whether the file
         // still exists.
@@ -143,7 +143,7 @@ impl Drop for TakenRun {
     }
 }
 
-/// Opens the lock file beside a run folder. Processes with the same grid use it to divide the runs.
+/// Opens the lock file of a run, in the folder that contains the run. Processes with the same grid use it to divide the runs.
 fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
     let path = run.with_extension("lock");
     if let Some(folder) = path.parent() {
@@ -158,39 +158,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_grids_folder_is_taken() {
-        let place = tempfile::tempdir().expect("a folder");
+    fn only_the_folder_of_a_grid_is_used() {
+        let parent = tempfile::tempdir().expect("a folder");
         for other in ["notes.txt", "seed-data", "seed-", "seed-1x"] {
-            let folder = place.path().join(format!("with-{other}"));
+            let folder = parent.path().join(format!("with-{other}"));
             fs::create_dir(&folder).expect("made");
             fs::write(folder.join(other), "precious").expect("written");
             assert!(GridFolder::open(&folder).is_err(), "{other}");
             assert_eq!(names(&folder).expect("names"), [other]);
         }
-        let old = place.path().join("old");
+        let old = parent.path().join("old");
         fs::create_dir_all(old.join("seed-1")).expect("made");
         fs::write(old.join("grid.json"), "{}").expect("written");
-        GridFolder::open(&old).expect("a grid of an older version").tidy().expect("kept");
+        GridFolder::open(&old).expect("a grid of an older version").tidy().expect("tidied");
         assert_eq!(names(&old).expect("names").len(), 3);
     }
 
     #[test]
-    fn a_grid_that_never_began_leaves_nothing() {
-        let place = tempfile::tempdir().expect("a folder");
-        let path = place.path().join("grids/new");
+    fn a_grid_without_a_run_leaves_nothing() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let path = parent.path().join("grids/new");
         let folder = GridFolder::open(&path).expect("new");
         let run = path.join("seed-1/configuration");
-        let taken = TakenRun::take(&run).expect("taken").expect("free");
-        assert!(TakenRun::take(&run).expect("asked").is_none());
-        drop(taken);
+        let locked = LockedRun::try_lock(&run).expect("a lock").expect("free");
+        assert!(LockedRun::try_lock(&run).expect("a result").is_none());
+        drop(locked);
         folder.tidy().expect("tidied");
         assert!(!path.exists());
         // A run that has started stays.
         let folder = GridFolder::open(&path).expect("new");
-        let taken = TakenRun::wait_for(&run).expect("taken");
+        let locked = LockedRun::wait_for(&run).expect("a lock");
         fs::create_dir(&run).expect("made");
-        drop(taken);
-        folder.tidy().expect("kept");
+        drop(locked);
+        folder.tidy().expect("tidied");
         assert!(path.join("seed-1/configuration.lock").exists() && run.exists());
     }
 }

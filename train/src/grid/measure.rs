@@ -128,7 +128,7 @@ fn measure(info: &MetricInfo, unit: &str, answers: &Answers) -> Measure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Rule, Verdict, in_words};
+    use super::super::report::{Rule, Verdict, measure_text};
     use super::super::study::Metric;
     use super::*;
 
@@ -154,16 +154,16 @@ mod tests {
     }
 
     fn difference_of(better: Answers, worse: Answers, metric: Metric) -> Measure {
-        difference(&metric.info(true), "picture", better, worse, true)
+        difference(&metric.info(true), "image", better, worse, true)
     }
 
     #[test]
-    fn differences_are_of_the_same_questions() {
+    fn differences_compare_the_same_questions() {
         let found = difference_of(answers(7), answers(4), Metric::ExactMatch);
         assert!((found.value - 0.3).abs() < 1e-12 && found.n == 360);
         assert_eq!(
             found.interval.as_ref().unwrap().method,
-            "percentile bootstrap by picture and seed"
+            "percentile bootstrap by image and seed"
         );
         assert_eq!(Verdict::of(&found, Rule::Better), Verdict::Holds);
         let worse = difference_of(answers(4), answers(7), Metric::ExactMatch);
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
         // The same answers to the questions of 40 images: a rule-of-three interval allows three
         // images of 40 to differ.
-        assert_eq!(same.interval.as_ref().unwrap().method, "rule of three by picture and seed");
+        assert_eq!(same.interval.as_ref().unwrap().method, "rule of three by image and seed");
         assert_eq!(Verdict::of(&same, Rule::Within(0.01)), Verdict::NotDecided);
         assert_eq!(Verdict::of(&same, Rule::Within(0.08)), Verdict::Holds);
         assert_eq!(Verdict::of(&found, Rule::Within(0.01)), Verdict::Fails);
@@ -184,24 +184,27 @@ mod tests {
             Verdict::Fails
         );
         let undefined =
-            difference_of(answers(7), Err("undefined: as it is".to_owned()), Metric::Wer);
-        assert_eq!(undefined.reason.as_deref(), Some("undefined: as it is"));
+            difference_of(answers(7), Err("undefined: no metric".to_owned()), Metric::Wer);
+        assert_eq!(undefined.reason.as_deref(), Some("undefined: no metric"));
         assert_eq!(Verdict::of(&undefined, Rule::Better), Verdict::NotDecided);
-        assert_eq!(in_words(&undefined), "–");
-        assert_eq!(in_words(&found).split(' ').next(), Some("0.300"));
+        assert_eq!(measure_text(&undefined), "–");
+        assert_eq!(measure_text(&found).split(' ').next(), Some("0.300"));
     }
 
     #[test]
-    fn rows_that_are_compared_have_the_same_items() {
+    fn compared_configurations_have_the_same_items() {
         let reason = |better: Answers, worse: Vec<(u64, Item)>, are_all| {
             let info = Metric::ExactMatch.info(true);
-            difference(&info, "picture", better, Ok(worse), are_all).reason
+            difference(&info, "image", better, Ok(worse), are_all).reason
         };
         let all = answers(7).unwrap();
         let mut few = all.clone();
         few.retain(|(seed, item)| *seed != 2 || item.id != "5");
-        let told = reason(answers(7), few.clone(), true).unwrap();
-        assert!(told.contains("item 5 of seed 2") && told.contains("same test data"), "{told}");
+        let message = reason(answers(7), few.clone(), true).unwrap();
+        assert!(
+            message.contains("item 5 of seed 2") && message.contains("same test data"),
+            "{message}"
+        );
         assert!(reason(Ok(few.clone()), all.clone(), true).unwrap().contains("item 5 of seed 2"));
         // Only questions of one source.
         assert_eq!(reason(Ok(few), all.clone(), false), None);
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_may_be_better_where_it_is_to_be_no_worse() {
+    fn a_better_configuration_is_no_worse() {
         let rule = Rule::NoWorseBy(0.01);
         let fewer_errors = difference_of(answers(4), answers(7), Metric::Wer);
         assert_eq!(Verdict::of(&fewer_errors, rule), Verdict::Holds);
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn error_rates_weigh_items_by_their_words() {
+    fn error_rates_weight_items_by_their_words() {
         let item = |id: &str, numerator, denominator| {
             let item = Item {
                 metric: "wer".to_owned(),

@@ -265,22 +265,22 @@ impl GridReport {
         for configuration in &self.configurations {
             let mut cells = vec![
                 configuration.settings.name.clone(),
-                configuration.settings.in_words().replace('|', "\\|"),
+                configuration.settings.settings_text().replace('|', "\\|"),
             ];
-            cells.extend(configuration.metrics.iter().map(|metric| in_words(&metric.measure)));
-            cells.insert(3.min(cells.len()), in_words(&configuration.difference_from_main));
+            cells.extend(configuration.metrics.iter().map(|metric| measure_text(&metric.measure)));
+            cells.insert(3.min(cells.len()), measure_text(&configuration.difference_from_main));
             lines.push(format!("| {} |", cells.join(" | ")));
         }
         lines.push(String::new());
         lines.push("| claim | compared | difference | verdict |".to_owned());
         lines.push("|---|---|---|---|".to_owned());
         for claim in &self.claims {
-            let (mut difference, verdict) = (in_words(&claim.difference), claim.verdict.name());
+            let (mut difference, verdict) = (measure_text(&claim.difference), claim.verdict.name());
             if let Some(reason) = &claim.difference.reason {
                 difference += &format!(" ({})", reason.replace('|', "\\|"));
             }
-            let (what, compared) = (&claim.claim.claim, &claim.compared);
-            lines.push(format!("| {what} | {compared} | {difference} | **{verdict}** |"));
+            let (text, compared) = (&claim.claim.claim, &claim.compared);
+            lines.push(format!("| {text} | {compared} | {difference} | **{verdict}** |"));
         }
         if let Some(note) = self.reused_note() {
             lines.extend([String::new(), note]);
@@ -313,8 +313,8 @@ impl GridReport {
             .claims
             .iter()
             .map(|claim| {
-                let (verdict, what) = (claim.verdict.name(), &claim.claim.claim);
-                let name = format!("{verdict}: {what} ({})", claim.compared);
+                let (verdict, text) = (claim.verdict.name(), &claim.claim.claim);
+                let name = format!("{verdict}: {text} ({})", claim.compared);
                 (name, claim.difference.clone())
             })
             .collect();
@@ -325,7 +325,7 @@ impl GridReport {
             "{} Intervals resample {}s and seeds. {}",
             self.description,
             self.unit,
-            by_chance(self.claims.len())
+            multiple_testing_note(self.claims.len())
         );
         let table = |heading, rows, note, reference| MetricTable {
             heading,
@@ -365,7 +365,7 @@ impl ClaimSettings {
 
 impl Configuration {
     /// The changed settings, for a table.
-    fn in_words(&self) -> String {
+    fn settings_text(&self) -> String {
         if let Some(description) = &self.description {
             return description.clone();
         }
@@ -378,7 +378,7 @@ impl Configuration {
 }
 
 /// A note on multiple testing.
-fn by_chance(claims: usize) -> String {
+fn multiple_testing_note(claims: usize) -> String {
     format!(
         "Each verdict uses its own 95 % interval, without correction: of {claims} claims without \
          any effect, about {:.1} would be decided by chance.",
@@ -387,7 +387,7 @@ fn by_chance(claims: usize) -> String {
 }
 
 /// Formats a measure as `0.705 [0.679, 0.732]`, or a dash if it is undefined.
-pub(super) fn in_words(measure: &Measure) -> String {
+pub(super) fn measure_text(measure: &Measure) -> String {
     match &measure.interval {
         Some(interval) => {
             format!("{:.3} [{:.3}, {:.3}]", measure.value, interval.low, interval.high)

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::folder::{GridFolder, TakenRun};
+use engram_infer::finished_run::is_finished;
+
+use super::folder::{GridFolder, LockedRun};
 use super::report::GridReport;
 use super::settings::{Configuration, Grid, Phases};
 use super::study::Hashes;
@@ -11,14 +13,13 @@ use crate::error::{Result, TrainError};
 use crate::log;
 use crate::program::Program;
 use crate::recipe::Recipe;
-use crate::run_folder::is_finished;
 use crate::stop::Stop;
 use crate::trainer::RunOptions;
 
 /// Number of hash digits in a folder name.
 const DIGITS: usize = 12;
 /// The interval at which a process checks whether another process has finished a run.
-const PATIENCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options for running a grid.
 #[derive(Debug, Clone)]
@@ -41,7 +42,7 @@ pub struct GridOptions {
 pub struct GridProgress {
     /// The run: `seed 1, cold-start`.
     pub run: String,
-    /// Training steps that this call has made.
+    /// Training steps done by this call.
     pub steps_done: u64,
     /// Remaining training steps, including this run.
     pub steps_left: u64,
@@ -112,7 +113,7 @@ fn run_in(
                 log::print(&format!("{}: another process is training it; waiting", job.label()));
             }
             is_reported = true;
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
     for seed in 1..=options.seeds {
@@ -120,7 +121,7 @@ fn run_in(
         for configuration in grid.configurations() {
             if let Some(run_of) = &configuration.run_of {
                 let run = folder.join(&configuration.name);
-                let _taken = TakenRun::wait_for(&run)?;
+                let _lock = LockedRun::wait_for(&run)?;
                 grid.study().evaluate_again(configuration, &folder.join(run_of), &run)?;
             }
         }
@@ -145,18 +146,18 @@ impl GridRunner<'_> {
         waiting: Vec<Job>,
         progress: &mut dyn FnMut(&GridProgress),
     ) -> Result<Vec<Job>> {
-        let mut left = Vec::new();
+        let mut remaining = Vec::new();
         let mut jobs = waiting.into_iter();
         while let Some(job) = jobs.next() {
-            let taken = if job.can_begin() { TakenRun::take(&job.folder)? } else { None };
-            let Some(_taken) = taken else {
-                left.push(job);
+            let locked = if job.can_start() { LockedRun::try_lock(&job.folder)? } else { None };
+            let Some(_lock) = locked else {
+                remaining.push(job);
                 continue;
             };
             if is_finished(&job.folder) {
                 self.check(&job)?;
             } else {
-                let others = left.iter().chain(jobs.as_slice());
+                let others = remaining.iter().chain(jobs.as_slice());
                 let unfinished = others.filter(|other| !is_finished(&other.folder));
                 let steps_left = job.steps + unfinished.map(|other| other.steps).sum::<u64>();
                 let (run, steps_done) = (job.label(), self.steps_done);
@@ -167,7 +168,7 @@ impl GridRunner<'_> {
             // Also tidies finished runs: an earlier call may have ended before it did.
             tidy(self.grid, &job.folder)?;
         }
-        Ok(left)
+        Ok(remaining)
     }
 
     fn train(&self, job: &Job) -> Result<()> {
@@ -185,7 +186,7 @@ impl GridRunner<'_> {
     /// Returns an error unless a finished run has the settings and weights of the current grid.
     fn check(&mut self, job: &Job) -> Result<()> {
         let (grid, mut recipe) = (self.grid, job.recipe(self.grid)?);
-        recipe.pin_start()?;
+        recipe.fill_start_hash()?;
         grid.study().complete_recipe(&mut recipe)?;
         let reason = if grid.study().recipe_hash(&job.folder)? != recipe.hash()? {
             Some("has a finished run with other settings".to_owned())
@@ -205,17 +206,17 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
     for configuration in
         grid.configurations().iter().filter(|configuration| configuration.run_of.is_none())
     {
-        let mut whole = grid.recipe(configuration, seed, Phases::Whole)?;
-        grid.study().complete_recipe(&mut whole)?;
+        let mut recipe = grid.recipe(configuration, seed, Phases::Whole)?;
+        grid.study().complete_recipe(&mut recipe)?;
         let own = folder.join(&configuration.name);
-        if !grid.shares(&whole) {
-            let (name, steps) = (configuration.name.clone(), steps(&whole));
+        if !grid.shares(&recipe) {
+            let (name, steps) = (configuration.name.clone(), steps(&recipe));
             jobs.push(Job {
                 seed,
                 name,
                 folder: own,
                 steps,
-                recipe: JobRecipe::Ready(whole.into()),
+                recipe: JobRecipe::Ready(recipe.into()),
             });
             continue;
         }
@@ -224,7 +225,7 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         let hash = shared.hash()?;
         let name = format!("shared-{}", hash.get(..DIGITS).unwrap_or(&hash));
         let start = folder.join(&name);
-        let (before, all) = (steps(&shared), steps(&whole));
+        let (before, all) = (steps(&shared), steps(&recipe));
         if !jobs.iter().any(|job| job.name == name) {
             let (folder, recipe) = (start.clone(), JobRecipe::Ready(shared.into()));
             jobs.push(Job { seed, name, folder, steps: before, recipe });
@@ -248,7 +249,7 @@ impl Job {
     }
 
     /// Whether the run that it starts from is finished, if it has one.
-    fn can_begin(&self) -> bool {
+    fn can_start(&self) -> bool {
         match &self.recipe {
             JobRecipe::Ready(_) => true,
             JobRecipe::After(start, _) => is_finished(start),

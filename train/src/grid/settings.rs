@@ -374,17 +374,17 @@ impl Grid {
         };
         let seed = format!("seed={seed}");
         let of_all = [self.set.as_slice(), &self.added].concat();
-        let whole =
+        let recipe =
             load([of_all.as_slice(), &configuration.set, std::slice::from_ref(&seed)].concat())?;
         let is_shared = |name: &String| self.shared.contains(name);
-        let skipped = |wanted: bool| {
-            let names = whole.phases().iter().map(|phase| &phase.name);
-            let skipped = names.filter(move |name| is_shared(name) != wanted);
+        let skipped = |keep_shared: bool| {
+            let names = recipe.phases().iter().map(|phase| &phase.name);
+            let skipped = names.filter(move |name| is_shared(name) != keep_shared);
             skipped.map(|name| format!("phase.{name}.steps=0")).collect::<Vec<_>>()
         };
         let mut set = of_all;
         match part {
-            Phases::Whole => return Ok(whole),
+            Phases::Whole => return Ok(recipe),
             Phases::Shared => {
                 set.extend(configuration.set.iter().cloned());
                 set = self.study.shared_settings(set);
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn words_are_quoted_for_a_shell() {
-        for (word, wanted) in [
+        for (word, expected) in [
             ("memory.k=5", "memory.k=5"),
             ("data.without_sources=[\"kg\"]", "'data.without_sources=[\"kg\"]'"),
             ("it's $HOME", r"'it'\''s $HOME'"),
@@ -471,7 +471,7 @@ mod tests {
             ("~/runs", "'~/runs'"),
             ("", "''"),
         ] {
-            assert_eq!(shell_quote(word), wanted);
+            assert_eq!(shell_quote(word), expected);
         }
     }
 }

@@ -58,8 +58,9 @@ pub struct MetricQuery {
     pub source: Option<String>,
     /// AVFormer: the utterances, `noisy` or `clean`.
     pub utterances: Option<String>,
-    /// AVFormer: `frozen`, or the images that the model gets (`right`, `wrong`, `zero`, `nothing`).
-    /// The default is `right` for a model that was trained with images, and `nothing` otherwise.
+    /// AVFormer: `frozen`, or the frames shown to the adapted model (`right_frames`,
+    /// `wrong_frames`, `zero_frames`, `no_frames`). The default is `right_frames` for a model
+    /// trained with frames, and `no_frames` otherwise.
     pub system: Option<String>,
 }
 
@@ -100,7 +101,7 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// The columns of the table. The first one is used to compare configurations with the main one.
     fn columns(&self) -> Vec<Column>;
 
-    /// The resampling unit of intervals, besides seeds: `picture`.
+    /// The resampling unit of intervals, besides seeds, such as `image`.
     fn resampling_unit(&self) -> &'static str;
 
     /// Fills in the defaults of a claim.
@@ -131,7 +132,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// Patterns of the parameters that a configuration loads from its shared phases.
     fn inherited_parameters(&self) -> &'static [&'static str];
 
-    /// Why a finished run has other weights than this recipe names now; `None` if they agree.
+    /// The reason why a finished run's weights differ from the weights in this recipe; `None` if
+    /// they are equal.
     /// `hashes` caches the hashes of weights.
     ///
     /// # Errors

@@ -89,7 +89,7 @@ impl Window {
         self.loss += loss;
         self.gradient_norm += gradient_norm;
         for (name, value) in parts {
-            match self.parts.iter_mut().find(|(known, _)| known == name) {
+            match self.parts.iter_mut().find(|(existing, _)| existing == name) {
                 Some((_, sum)) => *sum += value,
                 None => self.parts.push((name.clone(), *value)),
             }

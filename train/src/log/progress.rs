@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
 /// Time between plain lines.
-const PLAIN_EVERY: Duration = Duration::from_secs(10);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The progress of a phase.
 pub(crate) struct Progress {
@@ -16,7 +16,7 @@ pub(crate) struct Progress {
     total: u64,
     first: u64,
     started: Instant,
-    shown: Option<Instant>,
+    last_line: Option<Instant>,
 }
 
 impl Progress {
@@ -38,11 +38,11 @@ impl Progress {
             total,
             first: done,
             started: Instant::now(),
-            shown: None,
+            last_line: None,
         }
     }
 
-    /// Shows that a step was made.
+    /// Moves the bar to `done` steps.
     pub(crate) fn step(&self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
@@ -63,18 +63,18 @@ impl Progress {
     pub(crate) fn count(&mut self, done: u64) {
         self.step(done);
         // Most phases end before such a line is useful.
-        if self.started.elapsed() >= PLAIN_EVERY {
+        if self.started.elapsed() >= LINE_INTERVAL {
             self.plain_line(done, "");
         }
     }
 
     /// Prints a line at intervals, if there is no terminal.
     fn plain_line(&mut self, done: u64, text: &str) {
-        let waits = self.shown.is_some_and(|at| at.elapsed() < PLAIN_EVERY);
-        if !self.plain || waits {
+        let is_early = self.last_line.is_some_and(|at| at.elapsed() < LINE_INTERVAL);
+        if !self.plain || is_early {
             return;
         }
-        self.shown = Some(Instant::now());
+        self.last_line = Some(Instant::now());
         let steps = (done - self.first).max(1) as f64;
         let left = self.total.saturating_sub(done) as f64;
         let left = Duration::from_secs_f64(self.started.elapsed().as_secs_f64() / steps * left);

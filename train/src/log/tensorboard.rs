@@ -133,13 +133,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_those_of_rfc_3720() {
+    fn checksums_equal_rfc_3720() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
     }
 
     #[test]
-    fn a_summary_is_the_message_of_the_protocol() -> Result<()> {
+    fn a_summary_has_the_bytes_of_the_protocol() -> Result<()> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut writer = EventWriter::create(folder.path(), 300)?;
         writer.scalars(301, [("loss", 0.5)].into_iter())?;

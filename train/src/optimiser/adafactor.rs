@@ -1,6 +1,6 @@
 //! Adafactor (Shazeer and Stern, 2018), with the arithmetic of `optax.adafactor`.
 //!
-//! If the two largest sides of a tensor have length 128 or more, only row and column means of the
+//! If the two largest dimensions of a tensor are 128 or more, only row and column means of the
 //! squared gradients are stored. The order of operations follows optax:
 //! - scale by the second moment,
 //! - clip the update's root mean square,
@@ -14,12 +14,12 @@ use engram_models::params::Parameters;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, moving};
+use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, trainable_with_gradients};
 use crate::error::Result;
 use crate::recipe::OptimiserSettings;
 
-/// Sides shorter than this are not factored.
-const MIN_FACTORED_SIDE: usize = 128;
+/// Smaller dimensions are not factored.
+const MIN_FACTORED_DIMENSION: usize = 128;
 
 /// The minimum root mean square of a parameter that scales its update.
 const MIN_PARAMETER_SCALE: f64 = 1e-3;
@@ -50,14 +50,14 @@ enum SecondMoment {
     Factored { axes: Axes, rows: Buffer, columns: Buffer },
 }
 
-/// The two largest sides of a tensor. `rows` are means over the largest side, `columns` over the
-/// second largest.
+/// The two largest dimensions of a tensor. `rows` are means over the largest dimension, `columns`
+/// over the second largest.
 #[derive(Clone, Copy)]
 struct Axes {
     largest: Axis,
     second: Axis,
-    /// The length of the last side. Within it, consecutive elements are adjacent in memory.
-    run: usize,
+    /// The size of the last dimension, whose elements are adjacent in memory.
+    last_length: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -67,7 +67,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// The index of the element `index` in the tensor without this side.
+    /// The index of the element `index` in the tensor without this dimension.
     fn drop_from(self, index: usize) -> usize {
         index / (self.stride * self.length) * self.stride + index % self.stride
     }
@@ -76,14 +76,16 @@ impl Axis {
 impl Axes {
     fn of(shape: &[usize]) -> Option<Self> {
         let mut order: Vec<usize> = (0..shape.len()).collect();
-        order.sort_by_key(|side| shape[*side]);
+        order.sort_by_key(|dimension| shape[*dimension]);
         let [.., second, largest] = order[..] else { return None };
-        let axis =
-            |side: usize| Axis { length: shape[side], stride: shape[side + 1..].iter().product() };
-        (shape[second] >= MIN_FACTORED_SIDE).then(|| Self {
+        let axis = |dimension: usize| Axis {
+            length: shape[dimension],
+            stride: shape[dimension + 1..].iter().product(),
+        };
+        (shape[second] >= MIN_FACTORED_DIMENSION).then(|| Self {
             largest: axis(largest),
             second: axis(second),
-            run: shape[shape.len() - 1],
+            last_length: shape[shape.len() - 1],
         })
     }
 }
@@ -135,13 +137,13 @@ impl Optimiser for Adafactor {
         let decay = 1.0 - (self.steps as f64).powf(-self.decay_exponent);
         let scale = size.gradient_scale as f32;
         let epsilon = self.epsilon as f32;
-        let moving = moving(parameters, gradients, rates, &mut self.states);
-        for (parameter, gradient, rate, state) in moving {
+        let tensors = trainable_with_gradients(parameters, gradients, rates, &mut self.states);
+        for (parameter, gradient, rate, state) in tensors {
             let update = &mut self.update[..gradient.len()];
             state.moment.scale(gradient, update, scale, epsilon, decay as f32);
-            let cut = (root_mean_square(update) / self.update_clip).max(1.0);
+            let clip = (root_mean_square(update) / self.update_clip).max(1.0);
             let own = parameter.read(root_mean_square)?.max(MIN_PARAMETER_SCALE);
-            let factor = (size.learning_rate * own / cut) as f32;
+            let factor = (size.learning_rate * own / clip) as f32;
             if let Some(running) = &mut state.momentum {
                 running_mean(&mut running.values, update, factor, self.momentum as f32);
             }
@@ -228,7 +230,7 @@ impl SecondMoment {
                 take_in(columns, &column_means);
                 let row_factors = row_factors(rows, *axes);
                 let column_factors: Vec<f32> = columns.iter().map(|v| 1.0 / v.sqrt()).collect();
-                let runs = (BLOCK / axes.run).max(1) * axes.run;
+                let runs = (BLOCK / axes.last_length).max(1) * axes.last_length;
                 gradient.par_chunks(runs).zip(update.par_chunks_mut(runs)).enumerate().for_each(
                     |(block, (gradient, update))| {
                         let start = block * runs;
@@ -241,9 +243,9 @@ impl SecondMoment {
     }
 }
 
-/// `(row / mean of its rows)^−1/2`. The mean is over the second largest side.
+/// `(row / mean of rows)^−1/2`. The mean is over the second largest dimension.
 fn row_factors(rows: &[f32], axes: Axes) -> Vec<f32> {
-    // The second side's stride shrinks if the removed largest side was to its right.
+    // The second dimension's stride shrinks if the removed largest dimension was to its right.
     let stride = if axes.largest.stride < axes.second.stride {
         axes.second.stride / axes.largest.length
     } else {
@@ -262,7 +264,7 @@ fn row_factors(rows: &[f32], axes: Axes) -> Vec<f32> {
     rows.iter().enumerate().map(factor).collect()
 }
 
-/// Means of the squared gradient (plus epsilon) along the largest and the second largest side.
+/// Means of the squared gradient (plus epsilon) along the largest and the second largest dimension.
 fn squared_means(
     gradient: &[f32],
     axes: Axes,
@@ -271,16 +273,16 @@ fn squared_means(
     scale: f32,
     epsilon: f32,
 ) -> (Vec<f64>, Vec<f64>) {
-    let part = (gradient.len() / axes.run).div_ceil(PARTS) * axes.run;
+    let part = (gradient.len() / axes.last_length).div_ceil(PARTS) * axes.last_length;
     let sums: Vec<_> = gradient
         .par_chunks(part)
         .enumerate()
         .map(|(index, chunk)| {
             let (mut rows, mut columns) = (vec![0.0; row_count], vec![0.0; column_count]);
-            for (r, run) in chunk.chunks_exact(axes.run).enumerate() {
-                let start = index * part + r * axes.run;
-                add_squares(&mut rows, axes.largest, start, run, scale, epsilon);
-                add_squares(&mut columns, axes.second, start, run, scale, epsilon);
+            for (r, block) in chunk.chunks_exact(axes.last_length).enumerate() {
+                let start = index * part + r * axes.last_length;
+                add_squares(&mut rows, axes.largest, start, block, scale, epsilon);
+                add_squares(&mut columns, axes.second, start, block, scale, epsilon);
             }
             (rows, columns)
         })
@@ -303,7 +305,14 @@ fn total(parts: &[Vec<f64>], length: usize) -> Vec<f64> {
 
 /// Adds the squares of a contiguous block to the sums of the tensor without `axis`.
 #[multiversion(targets("x86_64+avx512f+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn add_squares(sums: &mut [f64], axis: Axis, start: usize, run: &[f32], scale: f32, epsilon: f32) {
+fn add_squares(
+    sums: &mut [f64],
+    axis: Axis,
+    start: usize,
+    block: &[f32],
+    scale: f32,
+    epsilon: f32,
+) {
     let square = |g: &f32| {
         let g = g * scale;
         f64::from(g.mul_add(g, epsilon))
@@ -312,7 +321,7 @@ fn add_squares(sums: &mut [f64], axis: Axis, start: usize, run: &[f32], scale: f
     if axis.stride == 1 {
         // Eight partial sums, so that the compiler can vectorise the loop.
         let mut lanes = [0.0f64; 8];
-        let chunks = run.chunks_exact(8);
+        let chunks = block.chunks_exact(8);
         let rest: f64 = chunks.remainder().iter().map(square).sum();
         for chunk in chunks {
             for (lane, g) in lanes.iter_mut().zip(chunk) {
@@ -321,7 +330,7 @@ fn add_squares(sums: &mut [f64], axis: Axis, start: usize, run: &[f32], scale: f
         }
         sums[first] += lanes.iter().sum::<f64>() + rest;
     } else {
-        for (sum, g) in sums[first..].iter_mut().zip(run) {
+        for (sum, g) in sums[first..].iter_mut().zip(block) {
             *sum += square(g);
         }
     }
@@ -360,9 +369,10 @@ fn scale_factored(
     scale: f32,
 ) {
     let (rows, columns) = factors;
-    let runs = gradient.chunks_exact(axes.run).zip(update.chunks_exact_mut(axes.run));
+    let runs =
+        gradient.chunks_exact(axes.last_length).zip(update.chunks_exact_mut(axes.last_length));
     for (r, (gradient, update)) in runs.enumerate() {
-        let index = start + r * axes.run;
+        let index = start + r * axes.last_length;
         let row = axes.largest.drop_from(index);
         let column = axes.second.drop_from(index);
         let pairs = gradient.iter().zip(update.iter_mut());

@@ -7,7 +7,7 @@ use engram_models::params::Parameters;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, moving};
+use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, trainable_with_gradients};
 use crate::error::Result;
 use crate::recipe::OptimiserSettings;
 
@@ -88,8 +88,8 @@ impl Optimiser for AdamW {
         let [beta1, beta2] = self.betas;
         let correction1 = 1.0 - beta1.powf(self.steps as f64);
         let correction2 = 1.0 - beta2.powf(self.steps as f64);
-        let moving = moving(parameters, gradients, rates, &mut self.moments);
-        for (parameter, gradient, rate, moments) in moving {
+        let tensors = trainable_with_gradients(parameters, gradients, rates, &mut self.moments);
+        for (parameter, gradient, rate, moments) in tensors {
             if moments.idle.is_empty() {
                 moments.find_idle();
             }
@@ -178,7 +178,7 @@ mod tests {
     /// Rows of a table get gradients at different steps. The result has to be the same without the
     /// shortcut, and after loading the state half-way, before or after setting the step count.
     #[test]
-    fn idle_rows_end_with_the_same_bytes() -> Result<()> {
+    fn idle_values_end_with_the_same_bytes() -> Result<()> {
         let settings = OptimiserSettings { learning_rate: 0.1, ..OptimiserSettings::default() };
         let run = |short_cut: bool, resume: Option<bool>| -> Result<Vec<f32>> {
             let builder = ParameterBuilder::on_cpu(5);

@@ -17,11 +17,11 @@ pub(crate) struct Document {
     file: PathBuf,
     table: Table,
     /// The location of each value, by its dotted path.
-    places: BTreeMap<String, Place>,
+    locations: BTreeMap<String, Location>,
 }
 
 #[derive(Debug, Clone)]
-enum Place {
+enum Location {
     Line(usize),
     Option(String),
 }
@@ -34,9 +34,9 @@ impl Document {
             recipe_error(format!("{}:{line}", file.display()), e.message().trim().to_string())
         };
         let table = toml::from_str(text).map_err(broken)?;
-        let mut places = BTreeMap::new();
-        note_lines(DeTable::parse(text).map_err(broken)?.get_ref(), "", text, &mut places);
-        Ok(Self { file: file.to_path_buf(), table, places })
+        let mut locations = BTreeMap::new();
+        note_lines(DeTable::parse(text).map_err(broken)?.get_ref(), "", text, &mut locations);
+        Ok(Self { file: file.to_path_buf(), table, locations })
     }
 
     /// Removes the `[tiny]` table and, if `apply`, overrides the other tables with it.
@@ -79,19 +79,20 @@ impl Document {
         let Some(Value::Array(phases)) = self.table.get_mut("phase") else { return };
         let has_steps = |phase: &Value| phase.get("steps").and_then(Value::as_integer) != Some(0);
         let positions = phases.iter().enumerate().filter(|(_, phase)| has_steps(phase));
-        let kept: Vec<usize> = positions.map(|(position, _)| position).collect();
-        if kept.len() == phases.len() {
+        let remaining: Vec<usize> = positions.map(|(position, _)| position).collect();
+        if remaining.len() == phases.len() {
             return;
         }
         phases.retain(has_steps);
-        let moved = |(path, place): (String, Place)| {
-            let Some(rest) = path.strip_prefix("phase.") else { return Some((path, place)) };
+        let moved = |(path, location): (String, Location)| {
+            let Some(rest) = path.strip_prefix("phase.") else { return Some((path, location)) };
             let (position, below) = rest.split_once('.').unwrap_or((rest, ""));
-            let was: usize = position.parse().ok()?;
-            let now = kept.iter().position(|kept| *kept == was)?;
-            Some((join(&format!("phase.{now}"), below), place))
+            let old: usize = position.parse().ok()?;
+            let new = remaining.iter().position(|remaining| *remaining == old)?;
+            Some((join(&format!("phase.{new}"), below), location))
         };
-        self.places = std::mem::take(&mut self.places).into_iter().filter_map(moved).collect();
+        self.locations =
+            std::mem::take(&mut self.locations).into_iter().filter_map(moved).collect();
     }
 
     /// Applies one `--set path=value`. The value is parsed as TOML, or else taken as a string.
@@ -112,7 +113,7 @@ impl Document {
             }
             _ => Value::String(text.into()),
         };
-        self.put(&path, value, Place::Option(option))
+        self.set_value(&path, value, Location::Option(option))
     }
 
     /// Reads the tree as `T`. Unknown keys are errors.
@@ -131,14 +132,14 @@ impl Document {
 
     /// An error about the value at `path`.
     pub(crate) fn error(&self, path: &str, reason: impl std::fmt::Display) -> TrainError {
-        recipe_error(self.place(path), format!("`{path}` {reason}"))
+        recipe_error(self.location(path), format!("`{path}` {reason}"))
     }
 
     fn decode_value<T: DeserializeOwned>(&self, section: &str, value: Value) -> Result<T> {
         value.try_into().map_err(|e: toml::de::Error| {
-            let shown = e.to_string();
+            let text = e.to_string();
             let inner =
-                shown.trim().rsplit_once("\nin `").map_or("", |(_, k)| k.trim_end_matches('`'));
+                text.trim().rsplit_once("\nin `").map_or("", |(_, k)| k.trim_end_matches('`'));
             self.explain(&join(section, inner), e.message())
         })
     }
@@ -150,13 +151,13 @@ impl Document {
         };
         let unknown = message.strip_prefix("unknown field").map(quoted);
         let Some((key, known)) = unknown.as_ref().and_then(|names| names.split_first()) else {
-            let what = match section {
+            let reason = match section {
                 "" => message.trim().to_string(),
                 section => format!("`{section}`: {}", message.trim()),
             };
-            return recipe_error(self.place(section), what);
+            return recipe_error(self.location(section), reason);
         };
-        let place = self.place_of_key(section, key);
+        let location = self.location_of_key(section, key);
         let at = if section.is_empty() {
             "at the top level".to_string()
         } else {
@@ -167,18 +168,18 @@ impl Document {
             None if known.is_empty() => "no key is allowed there".to_string(),
             None => format!("the known keys are {}", known.join(", ")),
         };
-        recipe_error(place, format!("unknown key `{key}` {at}; {advice}"))
+        recipe_error(location, format!("unknown key `{key}` {at}; {advice}"))
     }
 
     /// The location of `section.key`. List positions in between are ignored.
-    fn place_of_key(&self, section: &str, key: &str) -> String {
-        let wanted = join(section, key);
+    fn location_of_key(&self, section: &str, key: &str) -> String {
+        let full_path = join(section, key);
         let without_positions = |path: &str| {
             let levels = path.split('.').filter(|level| level.parse::<usize>().is_err());
             levels.collect::<Vec<_>>().join(".")
         };
-        let found = self.places.keys().find(|path| without_positions(path) == wanted);
-        self.place(found.unwrap_or(&wanted))
+        let found = self.locations.keys().find(|path| without_positions(path) == full_path);
+        self.location(found.unwrap_or(&full_path))
     }
 
     /// Replaces the names of list entries in a path by their positions.
@@ -203,13 +204,13 @@ impl Document {
     }
 
     /// The location of the value at `path`, or of the nearest level above it.
-    fn place(&self, path: &str) -> String {
+    fn location(&self, path: &str) -> String {
         let path = self.by_position(path);
         let mut path = path.as_str();
         loop {
-            match self.places.get(path) {
-                Some(Place::Line(line)) => return format!("{}:{line}", self.file.display()),
-                Some(Place::Option(option)) => return option.clone(),
+            match self.locations.get(path) {
+                Some(Location::Line(line)) => return format!("{}:{line}", self.file.display()),
+                Some(Location::Option(option)) => return option.clone(),
                 None => match path.rsplit_once('.') {
                     Some((above, _)) => path = above,
                     None => return self.file.display().to_string(),
@@ -218,8 +219,8 @@ impl Document {
         }
     }
 
-    /// Applies the values of a table over the values below `path`. The table is written at the path
-    /// `origin`.
+    /// Overrides the values below `path` with the values of a table. In the recipe, the table is at
+    /// the path `origin`.
     fn overlay(&mut self, origin: &str, path: &[&str], table: Table) -> Result<()> {
         for (key, value) in table {
             let mut path = path.to_vec();
@@ -228,15 +229,16 @@ impl Document {
                 Value::Table(inner) if !inner.is_empty() => self.overlay(origin, &path, inner)?,
                 value => {
                     let written = join(origin, &path.join("."));
-                    let place = self.places.get(&written).cloned().unwrap_or(Place::Line(1));
-                    self.put(&path, value, place)?;
+                    let location =
+                        self.locations.get(&written).cloned().unwrap_or(Location::Line(1));
+                    self.set_value(&path, value, location)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn put(&mut self, path: &[&str], value: Value, place: Place) -> Result<()> {
+    fn set_value(&mut self, path: &[&str], value: Value, location: Location) -> Result<()> {
         let mut resolved: Vec<String> = Vec::new();
         let mut table = &mut self.table;
         let mut levels = path.iter().peekable();
@@ -249,15 +251,17 @@ impl Document {
             let next_is_number = levels.peek().is_some_and(|next| next.parse::<usize>().is_ok());
             if next_is_number && !table.contains_key(*level) {
                 let reason = format!("the recipe has no list `{}`", resolved.join("."));
-                return Err(recipe_error(place_text(&place, &self.file), reason));
+                return Err(recipe_error(location_text(&location, &self.file), reason));
             }
             let entry = table.entry(*level).or_insert_with(|| Value::Table(Table::new()));
             let next = match entry {
                 Value::Table(inner) => Some(inner),
                 Value::Array(list) => {
-                    let wanted = levels.next().copied().unwrap_or_default();
-                    let position = position_of(list, &resolved.join("."), wanted)
-                        .map_err(|reason| recipe_error(place_text(&place, &self.file), reason))?;
+                    let level = levels.next().copied().unwrap_or_default();
+                    let position =
+                        position_of(list, &resolved.join("."), level).map_err(|reason| {
+                            recipe_error(location_text(&location, &self.file), reason)
+                        })?;
                     resolved.push(position.to_string());
                     // A list element cannot be replaced as a whole, only a key in it.
                     let element = list.get_mut(position).filter(|_| levels.peek().is_some());
@@ -270,15 +274,15 @@ impl Document {
                     "`{}` is not a table of the recipe, or the path names no key in it",
                     resolved.join(".")
                 );
-                recipe_error(place_text(&place, &self.file), reason)
+                recipe_error(location_text(&location, &self.file), reason)
             })?;
         }
         let path = resolved.join(".");
         // Values below the path in the file no longer apply.
         let below = format!("{path}.");
-        self.places.retain(|known, _| !known.starts_with(&below));
+        self.locations.retain(|known, _| !known.starts_with(&below));
         self.overrule_variants(&path);
-        self.places.insert(path, place);
+        self.locations.insert(path, location);
         Ok(())
     }
 
@@ -288,14 +292,14 @@ impl Document {
         let base = Value::Table(self.table.clone());
         let variants = self.table.get_mut("variant").and_then(Value::as_array_mut);
         for variant in variants.into_iter().flatten().filter_map(Value::as_table_mut) {
-            forget(variant, Some(&base), "", path);
+            remove_overrides(variant, Some(&base), "", path);
         }
     }
 }
 
 /// Removes the values at or below `path` from a table of overrides. The table overrides the value
 /// `base` at the path `here`. List entries are identified by position or name.
-fn forget(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
+fn remove_overrides(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
     let keys: Vec<String> = overrides.keys().cloned().collect();
     for key in keys {
         let level = match base {
@@ -313,7 +317,7 @@ fn forget(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
         if here == path || here.starts_with(&format!("{path}.")) {
             overrides.remove(&key);
         } else if let Some(Value::Table(inner)) = overrides.get_mut(&key) {
-            forget(inner, below, &here, path);
+            remove_overrides(inner, below, &here, path);
             if inner.is_empty() {
                 overrides.remove(&key);
             }
@@ -321,28 +325,29 @@ fn forget(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
     }
 }
 
-/// The position in the list at `path` of the element with the name or number `wanted`.
-fn position_of(list: &[Value], path: &str, wanted: &str) -> Result<usize, String> {
+/// The position of the element with this name or number in the list at `path`.
+fn position_of(list: &[Value], path: &str, name_or_number: &str) -> Result<usize, String> {
     let name = |item: &Value| item.get("name").and_then(Value::as_str).map(str::to_string);
-    let found = list.iter().position(|item| name(item).as_deref() == Some(wanted));
+    let found = list.iter().position(|item| name(item).as_deref() == Some(name_or_number));
     if let Some(position) = found {
         return Ok(position);
     }
-    match wanted.parse() {
+    match name_or_number.parse() {
         Ok(position) if position < list.len() => Ok(position),
-        Ok(_) => {
-            Err(format!("there is no `{path}.{wanted}`: `{path}` has {}, from 0 on", list.len()))
-        }
+        Ok(_) => Err(format!(
+            "there is no `{path}.{name_or_number}`: `{path}` has {}, from 0 on",
+            list.len()
+        )),
         Err(_) => {
             let names: Vec<String> = list.iter().filter_map(name).collect();
             if names.is_empty() {
                 let first = format!("write `{path}.0` for the first");
                 return Err(format!("the entries of `{path}` have no names: {first}"));
             }
-            let near = nearest(wanted, &names);
+            let near = nearest(name_or_number, &names);
             let advice = near.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
             Err(format!(
-                "there is no `{path}.{wanted}`; the names are {}{advice}",
+                "there is no `{path}.{name_or_number}`; the names are {}{advice}",
                 names.join(", ")
             ))
         }
@@ -357,18 +362,24 @@ fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a String> {
 }
 
 /// Records the line number of every path below `table`.
-fn note_lines(table: &DeTable<'_>, path: &str, text: &str, places: &mut BTreeMap<String, Place>) {
+fn note_lines(
+    table: &DeTable<'_>,
+    path: &str,
+    text: &str,
+    locations: &mut BTreeMap<String, Location>,
+) {
     for (key, value) in table {
         let path = join(path, key.get_ref());
-        places.insert(path.clone(), Place::Line(line_at(text, key.span().start)));
+        locations.insert(path.clone(), Location::Line(line_at(text, key.span().start)));
         match value.get_ref() {
-            DeValue::Table(inner) => note_lines(inner, &path, text, places),
+            DeValue::Table(inner) => note_lines(inner, &path, text, locations),
             DeValue::Array(list) => {
                 for (position, item) in list.iter().enumerate() {
                     let path = join(&path, &position.to_string());
-                    places.insert(path.clone(), Place::Line(line_at(text, item.span().start)));
+                    locations
+                        .insert(path.clone(), Location::Line(line_at(text, item.span().start)));
                     if let DeValue::Table(inner) = item.get_ref() {
-                        note_lines(inner, &path, text, places);
+                        note_lines(inner, &path, text, locations);
                     }
                 }
             }
@@ -389,13 +400,13 @@ fn join(above: &str, key: &str) -> String {
     }
 }
 
-fn place_text(place: &Place, file: &Path) -> String {
-    match place {
-        Place::Line(line) => format!("{}:{line}", file.display()),
-        Place::Option(option) => option.clone(),
+fn location_text(location: &Location, file: &Path) -> String {
+    match location {
+        Location::Line(line) => format!("{}:{line}", file.display()),
+        Location::Option(option) => option.clone(),
     }
 }
 
-fn recipe_error(place: String, reason: impl Into<String>) -> TrainError {
-    TrainError::Recipe { place, reason: reason.into() }
+fn recipe_error(location: String, reason: impl Into<String>) -> TrainError {
+    TrainError::Recipe { place: location, reason: reason.into() }
 }

@@ -43,10 +43,10 @@ impl RecipeSchema {
     {
         let mut recipe = schema_of::<Body>();
         recipe["properties"]["study"]["enum"] = json!([study]);
-        put(&mut recipe, "data", schema_of::<Data>());
-        put(&mut recipe, "model", schema_of::<Model>());
-        put(&mut recipe, "memory", schema_of::<Memory>());
-        put(&mut recipe["properties"]["phase"]["items"], "feed", schema_of::<Feed>());
+        set_table(&mut recipe, "data", schema_of::<Data>());
+        set_table(&mut recipe, "model", schema_of::<Model>());
+        set_table(&mut recipe, "memory", schema_of::<Memory>());
+        set_table(&mut recipe["properties"]["phase"]["items"], "feed", schema_of::<Feed>());
         // `Recipe::validate` requires the same.
         require(&mut recipe, "phase");
         recipe["properties"]["phase"]["minItems"] = json!(1);
@@ -88,14 +88,14 @@ fn schema_of<T: JsonSchema>() -> Value {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
-    let settings = settings.with_transform(RecursiveTransform(tidy));
+    let settings = settings.with_transform(RecursiveTransform(simplify));
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
     schema.remove("title");
     schema.to_value()
 }
 
 /// Sets the schema of a table that the study reads.
-fn put(schema: &mut Value, key: &str, table: Value) {
+fn set_table(schema: &mut Value, key: &str, table: Value) {
     let needed = table.get("required").is_some();
     schema["properties"][key] = table;
     if needed {
@@ -129,13 +129,14 @@ fn overrides(table: &Value) -> Value {
 
 /// Removes parts of the schema that TOML or a reader does not need: null, number widths, line
 /// breaks, and defaults of whole tables.
-fn tidy(schema: &mut Schema) {
+fn simplify(schema: &mut Schema) {
     let is_table = schema.get("type").is_some_and(|kind| kind == "object");
     let has_no_default = is_table || is_list_of_tables(schema.as_value());
     let Some(keys) = schema.as_object_mut() else { return };
     keys.shift_remove("format");
-    if let Some(about) = keys.get("items").and_then(|items| items.get("description")).cloned() {
-        keys.entry("description").or_insert(about);
+    if let Some(description) = keys.get("items").and_then(|items| items.get("description")).cloned()
+    {
+        keys.entry("description").or_insert(description);
     }
     if let Some(Value::Array(choices)) = keys.get_mut("anyOf") {
         choices.retain(|choice| choice["type"] != "null");

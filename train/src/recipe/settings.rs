@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use engram_infer::finished_run::WEIGHTS;
 use engram_models::params::path_matches;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,6 @@ use toml::Table;
 
 use super::Variant;
 use crate::schedule::Schedule;
-use crate::trainer::WEIGHTS;
 
 /// `[batch]`: the size of a step. The study reads the sizes, the trainer reads `accumulate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -225,8 +225,8 @@ pub struct StartSettings {
     pub run: PathBuf,
     /// The SHA-256 of its weights; filled in if not given.
     pub sha256: Option<String>,
-    /// Patterns of the parameters to load; the others are initialised afresh. Empty loads all
-    /// parameters.
+    /// Patterns of the parameters to load; empty for all. Other parameters get their usual initial
+    /// values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("default" = []))]
     pub parameters: Vec<String>,
@@ -266,7 +266,7 @@ type OfStudy = serde_json::Map<String, serde_json::Value>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Body {
-    /// The study that the recipe is for.
+    /// The study of the recipe.
     pub study: String,
     /// The seed of all randomness in the run.
     #[serde(default)]

@@ -7,8 +7,8 @@ impl Recipe {
     /// Rejects values that no run can use, and settings without effect.
     pub(super) fn validate(&self) -> Result<()> {
         let body = &self.body;
-        self.refuse("batch.examples", body.batch.examples == 0, "has to be at least 1")?;
-        self.refuse("batch.accumulate", body.batch.accumulate == 0, "has to be at least 1")?;
+        self.error_if("batch.examples", body.batch.examples == 0, "has to be at least 1")?;
+        self.error_if("batch.accumulate", body.batch.accumulate == 0, "has to be at least 1")?;
         self.validate_optimiser()?;
         if let Err(reason) = body.schedule.validate() {
             return Err(self.error("schedule", reason));
@@ -17,14 +17,14 @@ impl Recipe {
             self.positive("awp.learning_rate", awp.learning_rate)?;
             self.positive("awp.epsilon", awp.epsilon)?;
             let reason = "is empty, so no tensor is perturbed; remove [awp] instead";
-            self.refuse("awp.match", awp.patterns.is_empty(), reason)?;
+            self.error_if("awp.match", awp.patterns.is_empty(), reason)?;
         }
         if let Some(ema) = &body.ema {
             self.below_one("ema.decay", ema.decay)?;
         }
-        self.refuse("checkpoint.keep", body.checkpoint.keep == 0, "has to be at least 1")?;
+        self.error_if("checkpoint.keep", body.checkpoint.keep == 0, "has to be at least 1")?;
         self.at_least_zero("evaluation.margin", body.evaluation.margin)?;
-        self.refuse("log.every_steps", body.log.every_steps == 0, "has to be at least 1")?;
+        self.error_if("log.every_steps", body.log.every_steps == 0, "has to be at least 1")?;
         self.validate_groups("group", &body.group)?;
         self.validate_phases()?;
         self.validate_check()
@@ -43,7 +43,7 @@ impl Recipe {
         self.at_least_zero("optimiser.clip_norm", optimiser.clip_norm)?;
         let decay = optimiser.layer_rate_decay;
         let decay_fits = decay > 0.0 && decay <= 1.0;
-        self.refuse("optimiser.layer_rate_decay", !decay_fits, "has to lie in (0, 1]")?;
+        self.error_if("optimiser.layer_rate_decay", !decay_fits, "has to lie in (0, 1]")?;
         self.at_least_zero("optimiser.decay_exponent", optimiser.decay_exponent)?;
         self.positive("optimiser.update_clip", optimiser.update_clip)?;
         self.below_one("optimiser.momentum", optimiser.momentum)?;
@@ -66,7 +66,7 @@ impl Recipe {
         };
         for (key, changed) in foreign {
             let reason = format!("only has an effect with `kind = \"{kind}\"`; remove it");
-            self.refuse(&format!("optimiser.{key}"), changed, &reason)?;
+            self.error_if(&format!("optimiser.{key}"), changed, &reason)?;
         }
         Ok(())
     }
@@ -80,14 +80,18 @@ impl Recipe {
 
     fn validate_phases(&self) -> Result<()> {
         let phases = &self.body.phase;
-        self.refuse("phase", phases.is_empty(), "is missing: a run needs at least one [[phase]]")?;
+        self.error_if(
+            "phase",
+            phases.is_empty(),
+            "is missing: a run needs at least one [[phase]]",
+        )?;
         for (i, phase) in phases.iter().enumerate() {
             let path = format!("phase.{i}");
             let length = [phase.epochs.map(|n| n as u64), phase.steps];
             let fits = matches!(length, [Some(1..), None] | [None, Some(1..)]);
-            self.refuse(&path, !fits, "needs either `epochs` or `steps`, at least 1")?;
+            self.error_if(&path, !fits, "needs either `epochs` or `steps`, at least 1")?;
             let twice = phases[..i].iter().any(|other| other.name == phase.name);
-            self.refuse(&path, twice, "has the name of an earlier phase")?;
+            self.error_if(&path, twice, "has the name of an earlier phase")?;
             self.positive(&format!("{path}.learning_rate"), phase.learning_rate.unwrap_or(1.0))?;
             self.validate_groups(&format!("{path}.group"), &phase.group)?;
         }
@@ -99,28 +103,28 @@ impl Recipe {
         let empty =
             check.files.is_empty() && check.loss_at_most.is_none() && check.metric_value.is_none();
         let reason = "is empty: give `files`, `loss_at_most` or `metric_value`";
-        self.refuse("check", empty, reason)?;
+        self.error_if("check", empty, reason)?;
         for (path, value) in
             [("check.loss_at_most", check.loss_at_most), ("check.metric_value", check.metric_value)]
         {
-            self.refuse(path, value.is_some_and(f64::is_nan), "has to be a number")?;
+            self.error_if(path, value.is_some_and(f64::is_nan), "has to be a number")?;
         }
         self.at_least_zero("check.tolerance", check.tolerance)
     }
 
     fn positive(&self, path: &str, value: f64) -> Result<()> {
-        self.refuse(path, !(value > 0.0 && value.is_finite()), "has to be above 0")
+        self.error_if(path, !(value > 0.0 && value.is_finite()), "has to be above 0")
     }
 
     fn at_least_zero(&self, path: &str, value: f64) -> Result<()> {
-        self.refuse(path, !(value >= 0.0 && value.is_finite()), "has to be 0 or above")
+        self.error_if(path, !(value >= 0.0 && value.is_finite()), "has to be 0 or above")
     }
 
     fn below_one(&self, path: &str, value: f64) -> Result<()> {
-        self.refuse(path, !(0.0..1.0).contains(&value), "has to lie in [0, 1)")
+        self.error_if(path, !(0.0..1.0).contains(&value), "has to lie in [0, 1)")
     }
 
-    fn refuse(&self, path: &str, wrong: bool, reason: &str) -> Result<()> {
+    fn error_if(&self, path: &str, wrong: bool, reason: &str) -> Result<()> {
         if wrong { Err(self.error(path, reason)) } else { Ok(()) }
     }
 }

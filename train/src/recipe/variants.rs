@@ -14,7 +14,7 @@ pub struct Variant {
     #[schemars(required, description = "Its name, used in folder and file names.")]
     pub name: Option<String>,
     /// Its weight in the mean score over variants; positive.
-    #[schemars(default = "usual_weight")]
+    #[schemars(default = "default_weight")]
     pub weight: f64,
     /// The variant's recipe, without variants of its own.
     #[schemars(skip)]
@@ -22,7 +22,7 @@ pub struct Variant {
 }
 
 /// The default weight of a variant.
-fn usual_weight() -> f64 {
+fn default_weight() -> f64 {
     1.0
 }
 
@@ -38,7 +38,11 @@ impl Recipe {
     /// weight that is not positive, and the errors of [`Recipe::parse`].
     pub fn variants(&self) -> Result<Vec<Variant>> {
         if self.body.variant.is_empty() {
-            return Ok(vec![Variant { name: None, weight: usual_weight(), recipe: self.clone() }]);
+            return Ok(vec![Variant {
+                name: None,
+                weight: default_weight(),
+                recipe: self.clone(),
+            }]);
         }
         let mut variants: Vec<Variant> = Vec::new();
         for (index, table) in self.body.variant.iter().enumerate() {
@@ -55,7 +59,7 @@ impl Recipe {
                 return Err(self.error(&format!("{path}.name"), "is used by another variant"));
             }
             let weight = match table.get("weight") {
-                None => usual_weight(),
+                None => default_weight(),
                 Some(Value::Integer(weight)) => *weight as f64,
                 Some(Value::Float(weight)) => *weight,
                 Some(_) => f64::NAN,

@@ -4,15 +4,14 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use engram_durable as durable;
+use engram_infer::finished_run::{CHECKSUMS, RECIPE, SUMMARY, WEIGHTS};
 use fs4::fs_std::FileExt;
 
-use super::{INPUTS, Inputs, LOCK, RECIPE, SUMMARY};
+use super::{INPUTS, Inputs, LOCK};
 use crate::checkpoint;
-use crate::checksums::CHECKSUMS;
 use crate::error::{Result, TrainError};
 use crate::log::METRICS;
 use crate::program::{PROGRAMS, Program};
-use crate::trainer::WEIGHTS;
 
 /// Files of a run folder, for all studies.
 const FILES: [&str; 22] = [

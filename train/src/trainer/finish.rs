@@ -1,6 +1,7 @@
 //! The end of a run: final weights, model card and the recipe's check.
 
 use engram_durable as durable;
+use engram_infer::finished_run::WEIGHTS;
 use engram_models::params::Parameters;
 
 use super::{CheckOutcome, RunSummary, Session};
@@ -9,8 +10,6 @@ use crate::checkpoint::{EMA, PARAMETERS, write_file};
 use crate::error::{Result, TrainError};
 use crate::study::{Evaluation, Study};
 
-/// The final weights of a run.
-pub(crate) const WEIGHTS: &str = "model.safetensors";
 const CARD: &str = "README.md";
 
 /// Writes the final weights and the card, and runs the recipe's check.

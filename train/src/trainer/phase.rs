@@ -276,9 +276,9 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         line.extend(values.clone());
         self.session.metrics.write(&Value::Object(line))?;
         if let Some(events) = &mut self.session.events {
-            let numbers = values.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+            let scalars = values.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
             let tagged: Vec<(String, f64)> =
-                numbers.map(|(name, value)| (format!("{kind}/{name}"), value)).collect();
+                scalars.map(|(name, value)| (format!("{kind}/{name}"), value)).collect();
             events.scalars(step, tagged.iter().map(|(tag, value)| (tag.as_str(), *value)))?;
         }
         Ok(())
@@ -312,9 +312,10 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         self.write_line(epoch, "evaluation", &values)?;
         let state = &mut self.session.state;
         // Metrics of subsets, such as `exact_match/held_out`, are in `metrics.jsonl`.
-        let whole = found.metrics.iter().filter(|(name, _)| !name.contains('/'));
-        let told: Vec<String> = whole.map(|(name, value)| format!("{name} {value:.4}")).collect();
-        self.progress.note(&format!("step {}, {}", state.step, told.join(", ")));
+        let main_metrics = found.metrics.iter().filter(|(name, _)| !name.contains('/'));
+        let values: Vec<String> =
+            main_metrics.map(|(name, value)| format!("{name} {value:.4}")).collect();
+        self.progress.note(&format!("step {}, {}", state.step, values.join(", ")));
         let margin = self.session.recipe.evaluation().margin;
         let improved = metric.improves(value, state.best.map(|best| best.value), margin);
         if improved {
@@ -402,10 +403,10 @@ fn start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
 }
 
 /// Copies the values of the old parameters to the new parameters by name.
-fn carry_over(before: &Parameters, now: &Parameters, phase: &Phase) -> Result<()> {
+fn carry_over(before: &Parameters, current: &Parameters, phase: &Phase) -> Result<()> {
     for old in before.iter() {
         let shape = old.tensor().dims();
-        let Some(new) = now.get(old.name()).filter(|new| new.tensor().dims() == shape) else {
+        let Some(new) = current.get(old.name()).filter(|new| new.tensor().dims() == shape) else {
             let (phase, name) = (phase.name.clone(), old.name().to_string());
             return Err(TrainError::ParameterLost { phase, name, shape: shape.to_vec() });
         };

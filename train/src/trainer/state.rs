@@ -1,10 +1,10 @@
-//! The state of a run: everything that resuming needs besides tensors.
+//! The state of a run: everything needed to resume it, except tensors.
 
 use serde::{Deserialize, Serialize};
 
 use crate::log::Window;
 
-/// The training state that goes into a checkpoint.
+/// The training state in a checkpoint.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     /// Steps over all phases, including skipped steps.
@@ -52,7 +52,7 @@ pub(crate) struct Best {
 }
 
 impl State {
-    /// The state at the start of phase `phase`, `steps` long.
+    /// The state at the start of phase `phase`, which has `steps` steps.
     pub(crate) fn start_phase(&mut self, phase: usize, steps: u64, frozen: String) {
         *self = Self {
             step: self.step,

@@ -86,7 +86,7 @@ impl Stepper {
         })
     }
 
-    /// Makes one optimiser step with these micro-batches.
+    /// Takes one optimiser step with these micro-batches.
     pub(super) fn step<S: Study>(
         &mut self,
         study: &S,
@@ -162,7 +162,7 @@ impl Stepper {
             sum.tokens += found.tokens;
             for (name, value) in found.parts {
                 let value = value * examples as f64;
-                match sum.parts.iter_mut().find(|(known, _)| *known == name) {
+                match sum.parts.iter_mut().find(|(existing, _)| *existing == name) {
                     Some((_, total)) => *total += value,
                     None => sum.parts.push((name, value)),
                 }

@@ -2,7 +2,7 @@
 
 use engram_data::speech::manifest::read_manifest;
 use engram_data::world::questions::Split;
-use engram_train::recognise::sample_evenly;
+use engram_infer::asr::sample_evenly;
 use engram_train::studies::avformer::corpus::Corpus;
 use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed, OnError};
 use image::RgbImage;
@@ -12,14 +12,14 @@ use crate::frozen::Frozen;
 
 /// Clips of manifests train too. A faulty clip ends the run, or is skipped and counted.
 #[test]
-fn clips_that_cannot_be_seen_are_named() {
+fn unusable_clips_are_named() {
     let frozen = Frozen::new();
-    frozen.write_sound("a.wav", 12_000);
-    frozen.write_sound("long.wav", 16_000 * 3);
-    frozen.write_sound("short.wav", 100);
-    let picture = |x: u32, y: u32| image::Rgb([x as u8 * 9, y as u8 * 7, 3]);
-    RgbImage::from_fn(20, 20, picture).save(frozen.path("a.png")).unwrap();
-    std::fs::write(frozen.path("broken.png"), "no picture").unwrap();
+    frozen.write_audio("a.wav", 12_000);
+    frozen.write_audio("long.wav", 16_000 * 3);
+    frozen.write_audio("short.wav", 100);
+    let colour = |x: u32, y: u32| image::Rgb([x as u8 * 9, y as u8 * 7, 3]);
+    RgbImage::from_fn(20, 20, colour).save(frozen.path("a.png")).unwrap();
+    std::fs::write(frozen.path("broken.png"), "not an image").unwrap();
     let whole = std::fs::read(frozen.path("a.wav")).unwrap();
     std::fs::write(frozen.path("cut.wav"), &whole[..whole.len() / 2]).unwrap();
     let good = |id: usize| {
@@ -60,7 +60,7 @@ fn clips_that_cannot_be_seen_are_named() {
     // Audio or text that cannot be used ends the run in any case, before training.
     let max = "data.max_seconds=2";
     let long = ["cat"; 16].join(" ");
-    for (audio, text, wanted) in [
+    for (audio, text, expected) in [
         ("long.wav", "cat", "3.0 s are more than data.max_seconds = 2"),
         ("short.wav", "cat", "less than one token"),
         ("a.wav", "CAF\u{c9}", "its text cannot be tokenised"),
@@ -70,9 +70,9 @@ fn clips_that_cannot_be_seen_are_named() {
         std::fs::write(frozen.path("odd.jsonl"), format!("{all}{line}\n")).unwrap();
         let train = format!("data.train={}", frozen.text("odd.jsonl"));
         let set = [train.as_str(), &validation, &test, quick[0], quick[1], max];
-        frozen.refused(&set, &["odd.jsonl", "line 7", wanted]);
+        frozen.refused(&set, &["odd.jsonl", "line 7", expected]);
     }
-    for (i, (audio, fields, wanted)) in bad.into_iter().enumerate() {
+    for (i, (audio, fields, expected)) in bad.into_iter().enumerate() {
         let line = format!("{{\"id\":\"bad\",\"audio\":\"{audio}\",\"text\":\"cat\",{fields}}}\n");
         let file = format!("bad-{i}.jsonl");
         std::fs::write(frozen.path(&file), all.clone() + &line).unwrap();
@@ -80,7 +80,7 @@ fn clips_that_cannot_be_seen_are_named() {
         // It is found before training, in any manifest.
         for key in ["train", "validation", "test"] {
             let set = [&train, &validation, &test, quick[0], quick[1], &bad(key)];
-            frozen.refused(&set, &[&file, "line 7", wanted, "data.on_error"]);
+            frozen.refused(&set, &[&file, "line 7", expected, "data.on_error"]);
             assert!(!frozen.path("refused").exists());
         }
         let skip = "data.on_error=skip";
@@ -88,26 +88,26 @@ fn clips_that_cannot_be_seen_are_named() {
         let set = [&bad_train, &validation, &bad_test, quick[0], quick[1], skip];
         let summary = frozen.run(&format!("skipped-{i}"), "whisper", &set);
         assert_eq!(summary.skipped.len(), 2);
-        assert!(summary.skipped[0].contains(wanted), "{:?}", summary.skipped);
+        assert!(summary.skipped[0].contains(expected), "{:?}", summary.skipped);
         // Also if no frames are shown, so that runs compare the same clips.
         let set = [&set[..], &["phase.projection.steps=0"]].concat();
         let alone = frozen.run(&format!("alone-{i}"), "whisper", &set);
         assert_eq!(alone.skipped, summary.skipped);
         std::fs::write(frozen.path(&file), &line).unwrap();
-        frozen.refused(&set, &[&file, "all 1 clips are skipped", "line 1", wanted]);
+        frozen.refused(&set, &[&file, "all 1 clips are skipped", "line 1", expected]);
     }
-    let kept = format!("data.general_speech={}", frozen.text("kept.jsonl"));
-    std::fs::write(frozen.path("kept.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")
+    let general_speech = format!("data.general_speech={}", frozen.text("speech.jsonl"));
+    std::fs::write(frozen.path("speech.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")
         .unwrap();
-    frozen.refused(&[&kept], &["kept.jsonl, line 1", "cut.wav"]);
+    frozen.refused(&[&general_speech], &["speech.jsonl, line 1", "cut.wav"]);
 }
 
 /// For a clip with many images, validation and test show the frames that `engram predict` shows;
 /// training draws from more.
 #[test]
-fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
+fn test_and_predict_select_the_same_frames() {
     let frozen = Frozen::new();
-    frozen.write_sound("a.wav", 12_000);
+    frozen.write_audio("a.wav", 12_000);
     let names: Vec<String> = (0..45).map(|i| format!("{i}.png")).collect();
     let line = |id: usize| {
         let frames = &names[id..id + 40];
@@ -124,18 +124,21 @@ fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
     let corpus = Corpus::load(&data, 1, true).unwrap();
     let clips = read_manifest(&frozen.path("all.jsonl")).unwrap();
     for split in [Split::Validation, Split::Test] {
-        for (seen, clip) in corpus.evaluated(split, false).unwrap().iter().zip(&clips) {
-            let frames = sample_evenly(&seen.frames, data.frames);
-            let shown = frames.map(|place| corpus.image(*place).unwrap().1);
+        for (evaluated, clip) in corpus.evaluated(split, false).unwrap().iter().zip(&clips) {
+            let frames = sample_evenly(&evaluated.frames, data.frames);
+            let in_test = frames.map(|index| corpus.image(*index).unwrap().1);
             let all = clip.frame_files(0.75).unwrap();
-            let in_use = engram_train::recognise::select_frames(&all, 3);
-            assert_eq!(shown.collect::<Vec<_>>(), in_use.into_iter().cloned().collect::<Vec<_>>());
+            let in_use = engram_infer::asr::select_frames(&all, 3);
+            assert_eq!(
+                in_test.collect::<Vec<_>>(),
+                in_use.into_iter().cloned().collect::<Vec<_>>()
+            );
         }
     }
     assert_eq!(corpus.training(0, &AvformerFeed::default()).unwrap().frames.len(), 32);
 
     // The skipped clips do not depend on the number of frames shown.
-    std::fs::write(frozen.path("6.png"), "no picture").unwrap();
+    std::fs::write(frozen.path("6.png"), "not an image").unwrap();
     let skipped = [1, 2, 3, 8].map(|frames| {
         let data = AvformerData { frames, on_error: OnError::Skip, ..data.clone() };
         let mut corpus = Corpus::load(&data, 1, true).unwrap();
@@ -147,9 +150,9 @@ fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_named() {
+fn invalid_settings_are_named() {
     let frozen = Frozen::new();
-    for (set, wanted) in [
+    for (set, expected) in [
         ("data.names=0", "data.names"),
         ("data.nmes=3", "nmes"),
         ("data.silence=-0.5", "data.silence"),
@@ -181,7 +184,7 @@ fn settings_that_cannot_be_are_named() {
         ("model.adapters.bottleneck=0", "--set model.adapters.bottleneck"),
         ("model.projection.init_std=nan", "--set model.projection.init_std"),
     ] {
-        frozen.refused(&[set], &[wanted]);
+        frozen.refused(&[set], &[expected]);
         assert!(!frozen.path("refused").exists(), "{set}");
     }
 }

@@ -111,7 +111,7 @@ impl Frozen {
     }
 
     /// Writes a tone that changes.
-    pub fn write_sound(&self, name: &str, samples: usize) {
+    pub fn write_audio(&self, name: &str, samples: usize) {
         let spec = hound::WavSpec {
             channels: 1,
             sample_rate: 16_000,
@@ -129,9 +129,9 @@ impl Frozen {
         self.path(name).display().to_string()
     }
 
-    pub fn recipe(&self, recogniser: &str, set: &[impl ToString]) -> Result<Recipe, TrainError> {
+    pub fn recipe(&self, asr_model: &str, set: &[impl ToString]) -> Result<Recipe, TrainError> {
         let mut all = vec![
-            format!("model.asr_model={}", self.text(recogniser)),
+            format!("model.asr_model={}", self.text(asr_model)),
             format!("model.image_encoder={}", self.text("clip")),
         ];
         all.extend(set.iter().map(ToString::to_string));
@@ -142,28 +142,28 @@ impl Frozen {
     pub fn try_run(
         &self,
         run: &str,
-        recogniser: &str,
+        asr_model: &str,
         set: &[&str],
         options: RunOptions,
     ) -> Result<Option<AvformerSummary>, TrainError> {
-        let mut recipe = self.recipe(recogniser, set)?;
+        let mut recipe = self.recipe(asr_model, set)?;
         train_avformer(&mut recipe, &RunOptions { run: self.path(run), quiet: true, ..options })
     }
 
-    pub fn run(&self, run: &str, recogniser: &str, set: &[&str]) -> AvformerSummary {
-        self.try_run(run, recogniser, set, RunOptions::default()).unwrap().unwrap()
+    pub fn run(&self, run: &str, asr_model: &str, set: &[&str]) -> AvformerSummary {
+        self.try_run(run, asr_model, set, RunOptions::default()).unwrap().unwrap()
     }
 
-    pub fn refused(&self, set: &[&str], wanted: &[&str]) {
+    pub fn refused(&self, set: &[&str], expected: &[&str]) {
         let error = self.try_run("refused", "whisper", set, RunOptions::default()).unwrap_err();
-        let mut told = error.to_string();
+        let mut message = error.to_string();
         let mut source = std::error::Error::source(&error);
         while let Some(error) = source {
-            told += &format!(": {error}");
+            message += &format!(": {error}");
             source = error.source();
         }
-        for wanted in wanted {
-            assert!(told.contains(wanted), "{told}");
+        for expected in expected {
+            assert!(message.contains(expected), "{message}");
         }
     }
 }

@@ -29,7 +29,7 @@ set = ["phase.adapters.steps=10", "phase.projection.steps=0"]
 
 [[claim]]
 id = "test.frozen"
-claim = "adapters change what is heard"
+claim = "adapters change the transcripts"
 better = "main:no_frames"
 worse = "main:frozen"
 
@@ -65,8 +65,8 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
         reuse: false,
         stop: Stop::default(),
     };
-    let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(told.contains("model.asr_model") && told.contains("is missing"), "{told}");
+    let message = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(message.contains("model.asr_model") && message.contains("is missing"), "{message}");
     let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
     let mut begun = Vec::new();
     let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();
@@ -77,7 +77,10 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     assert_eq!(tensor(&seed.join("main"), name), tensor(&seed.join("one-frame"), name));
     assert!(tensor(&seed.join("main"), name) != tensor(&out.join("seed-1/main"), name));
     let first = tensor(&seed.join("one-frame"), "projection.weight");
-    assert!(first.iter().all(|value| *value != 0.0), "the map did not start at random");
+    assert!(
+        first.iter().all(|value| *value != 0.0),
+        "the projection did not start from random values"
+    );
     assert!(!seed.join("main/checkpoints").exists());
 
     let main = &report.configurations[0];
@@ -90,8 +93,8 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     let [frozen, alone] = ["test.frozen", "test.audio_only"].map(|id| report.claim(id).unwrap());
     assert_eq!(frozen.compared, "main:no_frames over main:frozen, wer");
     assert_eq!(alone.compared, "main over audio-only, wer of clean");
-    let [nothing, heard] = &frozen.values;
-    assert!((frozen.difference.value - (nothing.value - heard.value)).abs() < 1e-12);
+    let [nothing, baseline] = &frozen.values;
+    assert!((frozen.difference.value - (nothing.value - baseline.value)).abs() < 1e-12);
     let interval = frozen.difference.interval.as_ref().unwrap();
     assert!(interval.method.ends_with(" by name and seed"), "{}", interval.method);
     let markdown = report.to_markdown();
@@ -110,12 +113,15 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     run_grid(&grid, &options, &mut |progress| panic!("{progress:?}")).unwrap();
     std::fs::remove_dir_all(frozen_models.path("whisper")).unwrap();
     write_whisper(&frozen_models.path("whisper"), 9);
-    let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(told.contains("seed-1/") && told.contains("with different weights than"), "{told}");
+    let message = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(
+        message.contains("seed-1/") && message.contains("with different weights than"),
+        "{message}"
+    );
 }
 
 #[test]
-fn two_that_are_given_the_same_grid_share_its_runs() {
+fn two_processes_with_the_same_grid_share_its_runs() {
     let frozen_models = Frozen::new();
     let grid = grid().with_settings(&settings(&frozen_models)).unwrap();
     let options = |name: &str| GridOptions {

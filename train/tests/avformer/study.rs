@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use candle_core::Device;
 use engram_data::world::questions::Split;
-use engram_train::recognise::{
+use engram_infer::asr::{
     AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, sample_evenly,
 };
 use engram_train::studies::avformer::corpus::Corpus;
@@ -20,15 +20,15 @@ use crate::frozen::{Frozen, lines, tensor, train_image_encoder, write_whisper};
 /// Both phases with both ASR models: each phase trains its own parameters, and the frozen models do
 /// not change.
 #[test]
-fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
+fn phases_train_their_parameters_and_the_test_measures_all_systems() {
     let frozen = Frozen::new();
-    for recogniser in ["whisper", "conformer"] {
-        let before = std::fs::read(frozen.path(recogniser).join("model.safetensors")).unwrap();
-        let run = format!("{recogniser}-run");
-        let summary = frozen.run(&run, recogniser, &[]);
+    for asr_model in ["whisper", "conformer"] {
+        let before = std::fs::read(frozen.path(asr_model).join("model.safetensors")).unwrap();
+        let run = format!("{asr_model}-run");
+        let summary = frozen.run(&run, asr_model, &[]);
         assert_eq!((summary.steps, &summary.check_failures), (10, &Vec::new()));
         assert_eq!(summary.frozen[0], summary.frozen[1]);
-        let after = std::fs::read(frozen.path(recogniser).join("model.safetensors")).unwrap();
+        let after = std::fs::read(frozen.path(asr_model).join("model.safetensors")).unwrap();
         assert_eq!(before, after);
         let run = frozen.path(&run);
         assert!(tensor(&run, "projection.weight").iter().any(|value| *value != 0.0));
@@ -57,13 +57,13 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
 
         // The first phase trains the adapters and leaves the projection unchanged.
         let first = frozen.run(
-            &format!("{recogniser}-first"),
-            recogniser,
+            &format!("{asr_model}-first"),
+            asr_model,
             &["phase.projection.steps=0", "data.frozen_baseline=false", "data.sweep_clips=0"],
         );
-        let first_run = frozen.path(&format!("{recogniser}-first"));
+        let first_run = frozen.path(&format!("{asr_model}-first"));
         let name = "adapters.1.up.weight";
-        let name = if recogniser == "whisper" { name } else { "adapters.0.up.weight" };
+        let name = if asr_model == "whisper" { name } else { "adapters.0.up.weight" };
         assert_eq!(tensor(&run, name), tensor(&first_run, name));
         assert!(tensor(&first_run, name).iter().any(|value| *value != 0.0));
         assert!(tensor(&first_run, "projection.weight").iter().all(|value| *value == 0.0));
@@ -74,10 +74,10 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
 }
 
 #[test]
-fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
+fn a_stopped_run_ends_with_the_same_bytes_on_any_number_of_threads() {
     let frozen = Frozen::new();
-    let kept = format!("data.cache={}", frozen.text("cache"));
-    let set = ["data.sweep_clips=0", "model.projection_bias_init=mean", &kept];
+    let cache = format!("data.cache={}", frozen.text("cache"));
+    let set = ["data.sweep_clips=0", "model.projection_bias_init=mean", &cache];
     frozen.run("whole", "whisper", &set);
     // Later runs read the cached embeddings and texts. Damaged files are replaced.
     let stored = std::fs::read_dir(frozen.path("cache")).unwrap();
@@ -115,8 +115,8 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
         .collect();
     std::fs::write(texts.unwrap(), serde_json::to_vec(&other).unwrap()).unwrap();
     frozen.run("again", "whisper", &set);
-    let heard = std::fs::read_to_string(frozen.path("again/test/noisy.frozen.tsv")).unwrap();
-    assert!(heard.lines().all(|line| line.ends_with("\tof the file")), "{heard}");
+    let texts = std::fs::read_to_string(frozen.path("again/test/noisy.frozen.tsv")).unwrap();
+    assert!(texts.lines().all(|line| line.ends_with("\tof the file")), "{texts}");
     assert!(tensor(&frozen.path("whole"), "projection.bias").iter().any(|value| *value != 0.0));
 }
 
@@ -125,10 +125,10 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
 fn phases_may_alternate() {
     let frozen = Frozen::new();
     let phase = |number: usize| {
-        let (frames, kept) = (number > 0, ["projection", "adapters"][number % 2]);
+        let (frames, frozen_part) = (number > 0, ["projection", "adapters"][number % 2]);
         format!(
             "{{ name = \"p{number}\", steps = 3, feed = {{ frames = {frames} }}, \
-             group = [{{ match = \"{kept}.**\", rate = 0.0 }}] }}"
+             group = [{{ match = \"{frozen_part}.**\", rate = 0.0 }}] }}"
         )
     };
     let runs = [2, 3, 4].map(|count| {
@@ -147,9 +147,9 @@ fn phases_may_alternate() {
 /// Images are encoded once, before the first step. Image encoder and image files are not needed
 /// later, even if audio is embedded in each step.
 #[test]
-fn no_picture_is_encoded_while_a_run_learns() {
+fn no_image_is_encoded_during_training() {
     let frozen = Frozen::new();
-    frozen.write_sound("a.wav", 12_000);
+    frozen.write_audio("a.wav", 12_000);
     let clips: String = (0..6_u8)
         .map(|i| {
             let name = format!("{i}.png");
@@ -199,15 +199,18 @@ fn no_picture_is_encoded_while_a_run_learns() {
 
 /// Clips that do not fit into memory are embedded in each step, with the same result.
 #[test]
-fn clips_that_are_not_kept_are_embedded_in_each_step() {
+fn uncached_clips_are_embedded_in_each_step() {
     let frozen = Frozen::new();
     let quick = ["data.sweep_clips=0", "data.frozen_baseline=false"];
     frozen.run("kept", "whisper", &quick);
     frozen.run("anew", "whisper", &[quick[0], quick[1], "data.state_cache_gb=0"]);
     for name in ["adapters.1.up.weight", "projection.weight"] {
-        let [kept, anew] = ["kept", "anew"].map(|run| tensor(&frozen.path(run), name));
-        for (kept, anew) in kept.iter().zip(&anew) {
-            assert!((kept - anew).abs() < 1e-4 * kept.abs().max(1e-2), "{name}: {kept} {anew}");
+        let [cached, anew] = ["kept", "anew"].map(|run| tensor(&frozen.path(run), name));
+        for (cached, anew) in cached.iter().zip(&anew) {
+            assert!(
+                (cached - anew).abs() < 1e-4 * cached.abs().max(1e-2),
+                "{name}: {cached} {anew}"
+            );
         }
     }
 }
@@ -229,10 +232,10 @@ fn adapters_are_switched_on_and_off_by_name() {
     };
     let corpus = Corpus::load(&data, 1, true).unwrap();
     let clips = corpus.evaluated(Split::Test, false).unwrap();
-    let picture = |place: &usize| {
-        let path = frozen.path(&format!("{place}.png"));
-        let (seen, _) = corpus.image(*place).unwrap();
-        let image = RgbImage::from_raw(seen.width(), seen.height(), seen.pixels().to_vec());
+    let write_image = |index: &usize| {
+        let path = frozen.path(&format!("{index}.png"));
+        let (image, _) = corpus.image(*index).unwrap();
+        let image = RgbImage::from_raw(image.width(), image.height(), image.pixels().to_vec());
         image.unwrap().save(&path).unwrap();
         path
     };
@@ -240,10 +243,10 @@ fn adapters_are_switched_on_and_off_by_name() {
     let mut adapted = AdaptedAsrModel::new(whisper());
     adapted.add("names", &frozen.path("run"), None).unwrap();
     assert_eq!(adapted.frames(), 0);
-    let heard = |adapted: &AdaptedAsrModel| -> Vec<String> {
+    let transcribe = |adapted: &AdaptedAsrModel| -> Vec<String> {
         let clip = |clip: &engram_train::studies::avformer::corpus::ClipWithFrames| {
-            let pictures: Vec<PathBuf> = sample_evenly(&clip.frames, 2).map(picture).collect();
-            let embeddings = adapted.embed_images(&pictures).unwrap();
+            let images: Vec<PathBuf> = sample_evenly(&clip.frames, 2).map(write_image).collect();
+            let embeddings = adapted.embed_images(&images).unwrap();
             AdaptedClip { samples: clip.samples.clone(), embeddings }
         };
         adapted.transcribe(&clips.iter().map(clip).collect::<Vec<_>>()).unwrap()
@@ -251,26 +254,26 @@ fn adapters_are_switched_on_and_off_by_name() {
     let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
     let own = whisper().transcribe(&samples, &[], &TranscribeOptions::default()).unwrap();
     let own: Vec<String> = own.into_iter().map(|transcript| transcript.text).collect();
-    assert_eq!(heard(&adapted), own);
+    assert_eq!(transcribe(&adapted), own);
     adapted.activate(Some("names")).unwrap();
     assert_eq!(adapted.frames(), 2);
-    let seen = heard(&adapted);
+    let with_frames = transcribe(&adapted);
     let expected: Vec<String> = lines(frozen.path("run/test/noisy.right_frames.tsv"))
         .iter()
         .map(|line| line.split_once('\t').unwrap().1.to_string())
         .collect();
     let one_line = |text: &String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(seen.iter().map(one_line).collect::<Vec<_>>(), expected);
-    assert_ne!(seen, own);
+    assert_eq!(with_frames.iter().map(one_line).collect::<Vec<_>>(), expected);
+    assert_ne!(with_frames, own);
     adapted.activate(None).unwrap();
-    assert_eq!(heard(&adapted), own);
+    assert_eq!(transcribe(&adapted), own);
 
-    let told = adapted.activate(Some("other")).unwrap_err().to_string();
-    assert!(told.contains("no adapters `other`; the names are names"), "{told}");
-    let refused = |asr_model: AsrModel, encoder: Option<&str>, wanted: &str| {
+    let message = adapted.activate(Some("other")).unwrap_err().to_string();
+    assert!(message.contains("no adapters `other`; the names are names"), "{message}");
+    let refused = |asr_model: AsrModel, encoder: Option<&str>, expected: &str| {
         let mut adapted = AdaptedAsrModel::new(asr_model);
-        let told = adapted.add("x", &frozen.path("run"), encoder).unwrap_err().to_string();
-        assert!(told.contains(wanted), "{told}");
+        let message = adapted.add("x", &frozen.path("run"), encoder).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
     };
     write_whisper(&frozen.path("other"), 8);
     refused(AsrModel::open(&frozen.text("other")).unwrap(), None, "trained for the ASR model");
@@ -284,16 +287,16 @@ fn adapters_are_switched_on_and_off_by_name() {
 
 /// A changed or damaged run is refused.
 #[test]
-fn a_run_that_was_tampered_with_is_refused() {
+fn a_modified_run_is_refused() {
     let frozen = Frozen::new();
     frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
     let run = frozen.path("run");
     let asr_model = AsrModel::open(&frozen.text("whisper")).unwrap();
     let mut adapted = AdaptedAsrModel::new(asr_model);
-    let mut told = || adapted.add("x", &run, None).map_err(|error| error.to_string());
-    told().unwrap();
+    let mut add = || adapted.add("x", &run, None).map_err(|error| error.to_string());
+    add().unwrap();
     let config = std::fs::read(run.join("config.json")).unwrap();
-    for (at, value, wanted) in [
+    for (at, value, expected) in [
         ("/image_encoder_sha256", json!(""), "do not match"),
         ("/frames", json!(1_000_000_000_000_000_000_u64), "`frames` is"),
         ("/silence", json!(-5.0), "`silence` is"),
@@ -306,8 +309,8 @@ fn a_run_that_was_tampered_with_is_refused() {
         *edited.pointer_mut(at).unwrap() = value;
         std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
         write_checksums(&run).unwrap();
-        let told = told().unwrap_err();
-        assert!(told.contains("config.json") && told.contains(wanted), "{told}");
+        let message = add().unwrap_err();
+        assert!(message.contains("config.json") && message.contains(expected), "{message}");
     }
     std::fs::write(run.join("config.json"), &config).unwrap();
     let weights = run.join("model.safetensors");
@@ -316,13 +319,13 @@ fn a_run_that_was_tampered_with_is_refused() {
     *bias = (&*bias * f64::NAN).unwrap();
     candle_core::safetensors::save(&tensors, &weights).unwrap();
     write_checksums(&run).unwrap();
-    let told = told().unwrap_err();
-    assert!(told.contains("model.safetensors: `projection.bias` has values"), "{told}");
+    let message = add().unwrap_err();
+    assert!(message.contains("model.safetensors: `projection.bias` has values"), "{message}");
 }
 
 /// A run without frames needs no image encoder, and ignores frames in use.
 #[test]
-fn adapters_alone_see_nothing() {
+fn adapters_without_frames_ignore_images() {
     let frozen = Frozen::new();
     let alone = ["phase.projection.steps=0", "data.sweep_clips=0", "data.frozen_baseline=false"];
     let set = [alone[0], alone[1], alone[2], "model.image_encoder="];
@@ -341,42 +344,43 @@ fn adapters_alone_see_nothing() {
     adapted.add("seeing", &frozen.path("run"), None).unwrap();
     adapted.activate(Some("seeing")).unwrap();
     let clip = AdaptedClip { samples: vec![0.1; 8_000], embeddings: vec![0.0; 7] };
-    let told = adapted.transcribe(&[clip]).unwrap_err().to_string();
-    assert!(told.contains("not embeddings of up to 2 images"), "{told}");
+    let message = adapted.transcribe(&[clip]).unwrap_err().to_string();
+    assert!(message.contains("not embeddings of up to 2 images"), "{message}");
     // A run does not start from a run with another ASR model.
     write_whisper(&frozen.path("other"), 8);
     let start = format!("start.run={}", frozen.text("run"));
-    let told = frozen.try_run("on", "other", &[&start], RunOptions::default()).unwrap_err();
-    assert!(told.to_string().contains("trained with another ASR model"), "{told}");
+    let message = frozen.try_run("on", "other", &[&start], RunOptions::default()).unwrap_err();
+    assert!(message.to_string().contains("trained with another ASR model"), "{message}");
     train_image_encoder(&frozen.path("other-clip"), 2);
     let other = format!("model.image_encoder={}", frozen.text("other-clip"));
-    let told = frozen.try_run("on", "whisper", &[&start, &other], RunOptions::default());
-    let told = told.unwrap_err().to_string();
-    assert!(told.contains("trained with another image encoder"), "{told}");
+    let message = frozen.try_run("on", "whisper", &[&start, &other], RunOptions::default());
+    let message = message.unwrap_err().to_string();
+    assert!(message.contains("trained with another image encoder"), "{message}");
 }
 
 /// Rehearsal speech and unrelated speech come from manifests.
 #[test]
 fn clean_speech_is_rehearsed() {
     let frozen = Frozen::new();
-    frozen.write_sound("r.wav", 9_000);
+    frozen.write_audio("r.wav", 9_000);
     let line = "{\"audio\":\"r.wav\",\"text\":\"said before\"}\n";
     std::fs::write(frozen.path("rehearsal.jsonl"), line).unwrap();
     let manifest = frozen.text("rehearsal.jsonl");
-    let [rehearsal, kept] =
+    let [rehearsal, general_speech] =
         ["rehearsal", "general_speech"].map(|key| format!("data.{key}={manifest}"));
     let set = [
         rehearsal.as_str(),
-        kept.as_str(),
+        general_speech.as_str(),
         "data.sweep_clips=0",
         "phase.adapters.feed.rehearsal=0.5",
         "phase.adapters.feed.share=0.5",
         "phase.projection.feed.rehearsal=0.5",
     ];
     let summary = frozen.run("run", "whisper", &set);
-    let kept = summary.test.systems.iter().filter(|one| one.utterances == "general_speech");
-    let kept: Vec<&str> = kept.map(|one| one.system.as_str()).collect();
-    assert_eq!(kept, ["frozen", "no_frames"]);
+    let general_speech =
+        summary.test.systems.iter().filter(|one| one.utterances == "general_speech");
+    let general_speech: Vec<&str> = general_speech.map(|one| one.system.as_str()).collect();
+    assert_eq!(general_speech, ["frozen", "no_frames"]);
 
     // A larger weight of the state distance keeps adapters closer.
     let distance = |weight: &str| {

@@ -9,8 +9,8 @@ use engram_train::studies::reveal::settings::RevealData;
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 
-/// Images `0.png` … in `pictures/`, with two captions and a question each.
-pub const PICTURES: usize = 20;
+/// Images `0.png` … in `images/`, with two captions and a question each.
+pub const NUM_IMAGES: usize = 20;
 
 /// Writes JSON.
 pub fn write(folder: &Path, name: &str, value: &Value) {
@@ -19,13 +19,13 @@ pub fn write(folder: &Path, name: &str, value: &Value) {
 
 /// Writes the files, and returns the recipe settings for them.
 pub fn data_of(folder: &Path) -> RevealData {
-    fs::create_dir_all(folder.join("pictures")).unwrap();
-    for i in 0..PICTURES {
+    fs::create_dir_all(folder.join("images")).unwrap();
+    for i in 0..NUM_IMAGES {
         let colour = |x: u32, y: u32| Rgb([(i * 12) as u8, (x * 7) as u8, (y * 9) as u8]);
-        let picture = RgbImage::from_fn(30, 20, colour);
-        picture.save(folder.join(format!("pictures/{i}.png"))).unwrap();
+        let image = RgbImage::from_fn(30, 20, colour);
+        image.save(folder.join(format!("images/{i}.png"))).unwrap();
     }
-    let all = 0..PICTURES;
+    let all = 0..NUM_IMAGES;
     let images: Vec<Value> =
         all.clone().map(|i| json!({"id": i, "file_name": format!("{i}.png")})).collect();
     let captions = all.clone().flat_map(|i| {
@@ -44,11 +44,11 @@ pub fn data_of(folder: &Path) -> RevealData {
         .collect();
     write(folder, "aokvqa.json", &json!(questions));
     let lines = all.map(|i| {
-        let line = json!({"source": "web", "image": format!("pictures/{i}.png"),
+        let line = json!({"source": "web", "image": format!("images/{i}.png"),
             "text": format!("web {i}")});
         format!("{line}\n")
     });
-    let text = "{\"source\": \"web\", \"text\": \"of no picture\"}\n";
+    let text = "{\"source\": \"web\", \"text\": \"without an image\"}\n";
     fs::write(folder.join("entries.jsonl"), lines.collect::<String>() + text).unwrap();
     let toml = r#"
         entries = ["entries.jsonl"]
@@ -56,12 +56,12 @@ pub fn data_of(folder: &Path) -> RevealData {
         validation_share = 0.2
         [[captions]]
         file = "captions.json"
-        image_folder = "pictures"
+        image_folder = "images"
         describe = true
         source = "captions"
         [[questions]]
         aokvqa = "aokvqa.json"
-        image_name = "pictures/%d.png"
+        image_name = "images/%d.png"
         source = "questions"
     "#;
     RevealData { path: folder.display().to_string(), ..toml::from_str(toml).unwrap() }
@@ -74,7 +74,7 @@ study = "reveal"
 entries = ["entries.jsonl"]
 [[data.captions]]
 file = "captions.json"
-image_folder = "pictures"
+image_folder = "images"
 describe = true
 [model]
 fusion_layers = 1

@@ -71,7 +71,7 @@ pub struct Breakage {
     /// Whether the loss writes to a frozen parameter.
     pub move_frozen: bool,
     /// Values that evaluations return instead of the real ones.
-    pub figures: Vec<f64>,
+    pub evaluation_values: Vec<f64>,
 }
 
 #[derive(Default)]
@@ -195,7 +195,7 @@ impl Study for Toy {
         context.stop.check()?;
         let examples: Vec<usize> = (EXAMPLES..EXAMPLES + 10).collect();
         let found = f64::from(self.mean_squared_error(&examples, None)?.to_scalar::<f32>()?);
-        let value = self.broken.figures.get(call).copied().unwrap_or(found);
+        let value = self.broken.evaluation_values.get(call).copied().unwrap_or(found);
         Ok(Evaluation {
             metrics: vec![("mse".to_string(), value)],
             counts: vec![("validation".to_string(), examples.len() as u64)],

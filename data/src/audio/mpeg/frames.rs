@@ -16,11 +16,12 @@ const FIRST: usize = 1 << 17;
 const NEXT: usize = 1 << 24;
 /// Bytes to read at a time.
 const READ: usize = 1 << 16;
-/// The most lost bytes that count as frames: two of the longest frames. More bytes are not audio.
+/// The maximum number of lost bytes that count as frames: two of the longest frames. More bytes
+/// are not audio.
 const MAX_LOST: usize = 5_762;
 
 /// The next event of a stream.
-pub(super) enum Found {
+pub(super) enum FrameEvent {
     Frame(Header, Vec<u8>),
     /// This number of frames is present but cannot be read.
     Lost(usize),
@@ -55,7 +56,7 @@ impl Frames {
     }
 
     /// Reads the next frame; returns `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<Found>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<FrameEvent>> {
         loop {
             self.fill(LENGTH)?;
             if self.rest().is_empty() {
@@ -77,7 +78,7 @@ impl Frames {
             let next = self.search(LENGTH, header.length + MAX_LOST)?;
             if next.is_some_and(|next| next < header.length) {
                 self.skip(next.unwrap_or(0));
-                return Ok(Some(Found::Lost(1)));
+                return Ok(Some(FrameEvent::Lost(1)));
             }
             let is_expected = self.last.is_none_or(|last| header.is_like(&last));
             if is_expected && self.fill(header.length)? {
@@ -90,7 +91,7 @@ impl Frames {
     }
 
     /// Skips bytes that belong to no frame, and returns the number of lost frames.
-    fn resume(&mut self) -> io::Result<Option<Found>> {
+    fn resume(&mut self) -> io::Result<Option<FrameEvent>> {
         let found = self.search(1, NEXT)?;
         let skipped = found.unwrap_or(self.rest().len());
         // Zeros are padding.
@@ -101,10 +102,10 @@ impl Frames {
         }
         self.junk += junk as u64;
         let last = self.last.filter(|_| found.is_some() && skipped <= MAX_LOST);
-        Ok(last.map(|last| Found::Lost((skipped + last.length / 2) / last.length)))
+        Ok(last.map(|last| FrameEvent::Lost((skipped + last.length / 2) / last.length)))
     }
 
-    fn frame(&mut self, header: Header) -> io::Result<Option<Found>> {
+    fn frame(&mut self, header: Header) -> io::Result<Option<FrameEvent>> {
         if !self.fill(header.length)? {
             // The last frame is truncated.
             self.at = self.buffer.len();
@@ -113,13 +114,13 @@ impl Frames {
         let frame = self.rest()[..header.length].to_vec();
         self.skip(header.length);
         self.last = Some(header);
-        Ok(Some(Found::Frame(header, frame)))
+        Ok(Some(FrameEvent::Frame(header, frame)))
     }
 
-    /// Finds the start of the next frame, from `from` and before `most`.
-    fn search(&mut self, from: usize, most: usize) -> io::Result<Option<usize>> {
+    /// Finds the start of the next frame, from `from` and before `end`.
+    fn search(&mut self, from: usize, end: usize) -> io::Result<Option<usize>> {
         let mut at = from;
-        while at < most && self.fill(at + LENGTH)? {
+        while at < end && self.fill(at + LENGTH)? {
             if self.rest()[at] == 0xff
                 && let Some(header) = self.header(at)?
                 && self.is_followed(at, &header)?
@@ -155,8 +156,8 @@ impl Frames {
                 // Two streams were joined, and the second begins here.
                 Some(next) if !is_new => {
                     self.fill(end + next.length + LENGTH)?;
-                    let behind = self.rest().get(end + next.length..).and_then(Header::parse);
-                    return Ok(behind.is_some_and(|behind| behind.is_like(&next)));
+                    let after_next = self.rest().get(end + next.length..).and_then(Header::parse);
+                    return Ok(after_next.is_some_and(|after_next| after_next.is_like(&next)));
                 }
                 _ => return Ok(false),
             }
@@ -180,9 +181,9 @@ impl Frames {
             rest => id3v2_length(rest),
         };
         let Some(length) = length else { return Ok(false) };
-        let there = (self.rest().len() as u64).min(length);
-        self.skip(there as usize);
-        self.input.skip(length - there)?;
+        let buffered = (self.rest().len() as u64).min(length);
+        self.skip(buffered as usize);
+        self.input.skip(length - buffered)?;
         Ok(true)
     }
 

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_and_others_are_none() {
+    fn only_valid_headers_are_parsed() {
         let header = Header::parse(&[0xff, 0xfb, 0x90, 0x64]).expect("128 kb/s, 44,100 Hz, stereo");
         let Header { layer, rate, channels, length, samples, .. } = header;
         assert_eq!((layer, rate, channels, length, samples), (3, 44_100, 2, 417, 1152));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_info_frame_has_its_count_and_its_delay() {
+    fn an_info_frame_has_a_frame_count_and_a_delay() {
         let header = Header::parse(&[0xff, 0xfb, 0x90, 0x64]).expect("a header");
         let mut frame = vec![0; header.length];
         assert_eq!(Info::parse(&header, &frame), None);

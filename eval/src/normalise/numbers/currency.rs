@@ -21,9 +21,9 @@ pub(in super::super) fn finish(text: &mut String, spare: &mut String) {
     }
 }
 
-/// `([€£$])([0-9]+) (?:and )?¢([0-9]{1,2})\b`: "$2 and ¢7" becomes "$2.07".
+/// Replaces `([€£$])([0-9]+) (?:and )?¢([0-9]{1,2})\b`: "$2 and ¢7" becomes "$2.07".
 fn join_cents(text: &str, out: &mut String) {
-    let (mut kept, mut at) = (0, 0);
+    let (mut copied, mut at) = (0, 0);
     while let Some((_, amount)) = currency(text, at) {
         let integer_end = digits_end(text, amount);
         at = amount;
@@ -37,23 +37,23 @@ fn join_cents(text: &str, out: &mut String) {
         };
         let cents = text.len() - rest.len();
         if let Some(end) = cents_end(text, cents) {
-            out.push_str(&text[kept..integer_end]);
+            out.push_str(&text[copied..integer_end]);
             out.push('.');
             if end - cents == 1 {
                 out.push('0');
             }
             out.push_str(&text[cents..end]);
-            kept = end;
+            copied = end;
             at = end;
         }
     }
-    out.push_str(&text[kept..]);
+    out.push_str(&text[copied..]);
 }
 
-/// `[€£$]0.([0-9]{1,2})\b`: "$0.50" becomes "¢50". The period in the pattern matches any character,
-/// so "$0 50" becomes "¢50" too.
+/// Replaces `[€£$]0.([0-9]{1,2})\b`: "$0.50" becomes "¢50". The period in the pattern matches any
+/// character, so "$0 50" becomes "¢50" too.
 fn extract_cents(text: &str, out: &mut String) {
-    let (mut kept, mut at) = (0, 0);
+    let (mut copied, mut at) = (0, 0);
     while let Some((start, amount)) = currency(text, at) {
         at = amount;
         if !text[amount..].starts_with('0') {
@@ -64,23 +64,23 @@ fn extract_cents(text: &str, out: &mut String) {
         if any != '\n'
             && let Some(end) = cents_end(text, cents)
         {
-            out.push_str(&text[kept..start]);
+            out.push_str(&text[copied..start]);
             out.push('¢');
             let number = &text[cents..end];
             out.push_str(if number.len() == 2 { number.trim_start_matches('0') } else { number });
             if number == "00" {
                 out.push('0');
             }
-            kept = end;
+            copied = end;
             at = end;
         }
     }
-    out.push_str(&text[kept..]);
+    out.push_str(&text[copied..]);
 }
 
-/// `\b1(s?)\b`: "1" becomes "one" and "1s" becomes "ones", also before a decimal point.
+/// Replaces `\b1(s?)\b`: "1" becomes "one" and "1s" becomes "ones", also before a decimal point.
 fn spell_one(text: &str, out: &mut String) {
-    let mut kept = 0;
+    let mut copied = 0;
     for (at, _) in text.match_indices('1') {
         let before = text[..at].chars().next_back();
         if before.is_some_and(is_word) {
@@ -90,12 +90,12 @@ fn spell_one(text: &str, out: &mut String) {
         let is_one = !word_at(after, 0);
         let is_plural = after.starts_with('s') && !word_at(after, 1);
         if is_one || is_plural {
-            out.push_str(&text[kept..at]);
+            out.push_str(&text[copied..at]);
             out.push_str("one");
-            kept = at + 1;
+            copied = at + 1;
         }
     }
-    out.push_str(&text[kept..]);
+    out.push_str(&text[copied..]);
 }
 
 /// The start and the end of the next `[€£$]` at or after byte `from`.

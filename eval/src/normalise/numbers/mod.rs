@@ -78,7 +78,7 @@ fn classify(word: &str) -> Token<'_> {
     }
 }
 
-/// `^\d+(\.\d+)?$`
+/// Whether a word matches `^\d+(\.\d+)?$`.
 fn is_written_number(word: &str) -> bool {
     if word.as_bytes().first().is_none_or(u8::is_ascii_lowercase) {
         return false;

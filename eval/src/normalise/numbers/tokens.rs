@@ -111,7 +111,7 @@ fn is_space_start(text: &str, at: usize, byte: u8) -> bool {
     matches!(byte, 0xC2 | 0xE1 | 0xE2 | 0xE3) && space_end(text, at) > at
 }
 
-/// `^(st|nd|rd|th|s)\b`
+/// Whether a token matches `^(st|nd|rd|th|s)\b`.
 fn has_ending(token: &str) -> bool {
     ["st", "nd", "rd", "th", "s"]
         .iter()
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_behind_a_number() {
+    fn a_half_after_a_number() {
         let halves = |text: &str| {
             let mut out = String::new();
             replace_halves(text, &mut out);

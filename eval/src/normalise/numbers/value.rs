@@ -4,7 +4,7 @@ use super::super::characters::decimal_digit;
 
 /// Python converts no text with more digits than this to an integer (`sys.set_int_max_str_digits`).
 /// The reference then leaves the text unchanged. The limit also bounds the time per word.
-const MOST_DIGITS: usize = 4300;
+const MAX_DIGITS: usize = 4300;
 
 /// Number of digits that scaling can change, except for a carry: the digits of 999 decillion. A
 /// `u128` holds one more digit.
@@ -165,8 +165,7 @@ impl Value {
     pub(super) fn scale_exactly(&mut self, zeros: u8) -> bool {
         let (whole, decimals) = self.text.split_once('.').unwrap_or((&self.text, ""));
         let zeros = usize::from(zeros);
-        let is_too_long =
-            |part: &str| part.len() > MOST_DIGITS && part.chars().count() > MOST_DIGITS;
+        let is_too_long = |part: &str| part.len() > MAX_DIGITS && part.chars().count() > MAX_DIGITS;
         let is_number = !decimals.contains('.')
             && !self.text.is_empty()
             && self.text != "."
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn written_numbers_are_integers_where_they_can_be() {
+    fn written_numbers_are_integers_if_possible() {
         for (number, integer) in [("007", "7"), ("3.00", "3"), ("0", "0"), ("٣٤", "34")] {
             let value = written(number);
             assert!(value.is_integer());

@@ -44,7 +44,7 @@ pub(super) enum NumberWord {
 
 /// The role of a word in a number; `None` for any other word.
 pub(super) fn number_word(word: &str) -> Option<NumberWord> {
-    if (1..=LONGEST).contains(&word.len()) { TABLE.get(word) } else { None }
+    if (1..=MAX_LENGTH).contains(&word.len()) { TABLE.get(word) } else { None }
 }
 
 /// Whether "… and a half" after this word means ".5".
@@ -53,7 +53,7 @@ pub(super) fn can_have_a_half(word: &str) -> bool {
 }
 
 /// Length of "quadrillionth".
-const LONGEST: usize = 13;
+const MAX_LENGTH: usize = 13;
 
 static TABLE: LazyLock<WordTable<NumberWord>> = LazyLock::new(|| WordTable::new(WORDS.to_vec()));
 
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn every_word_is_in_the_table_and_fits() {
         for (word, meaning) in WORDS {
-            assert!(word.len() <= LONGEST, "{word}");
+            assert!(word.len() <= MAX_LENGTH, "{word}");
             assert_eq!(number_word(word), Some(meaning), "{word}");
         }
         assert_eq!(number_word("ninth"), None);

@@ -21,7 +21,7 @@ impl Differences {
 
     /// Returns the differences of the next row. Inputs are the columns that match its token, and
     /// the differences `D[i][j] - D[i - 1][j]` of the column before this word (the carries). The
-    /// carries are replaced by those of the last column of this word.
+    /// carries are replaced by the carries of the last column of this word.
     #[inline(always)]
     fn advance(self, matches: u64, carry_plus: &mut u64, carry_minus: &mut u64) -> Self {
         let Self { plus, minus } = self;

@@ -1,7 +1,7 @@
 //! Aligns a hypothesis to its reference with the minimum number of edits, bit-parallel.
 //!
 //! Ties between optimal alignments are broken as in RapidFuzz, so hits, substitutions, deletions
-//! and insertions equal those of jiwer. Rows of the edit matrix are hypothesis tokens. A row stores
+//! and insertions equal jiwer's counts. Rows of the edit matrix are hypothesis tokens. A row stores
 //! the differences between neighbouring columns (reference tokens) as two bits, 64 columns per
 //! word. Source: Myers 1999, in the form of Hyyrö, arXiv cs/0302004. A matrix above 1 MiB is halved
 //! by Hirschberg's method, at the same columns as in RapidFuzz 3: other columns would give other
@@ -116,8 +116,9 @@ impl Aligner {
             || self.last_row(reference, above, band),
             || other.last_row(&reversed(reference), &reversed(below), band),
         );
-        let through = |column: &usize| to[*column].saturating_add(from[reference.len() - column]);
-        let column = (0..=reference.len()).min_by_key(through).unwrap_or(0);
+        let distance_through =
+            |column: &usize| to[*column].saturating_add(from[reference.len() - column]);
+        let column = (0..=reference.len()).min_by_key(distance_through).unwrap_or(0);
         let (left, right) = reference.split_at(column);
         rayon::join(
             || self.part(left, above, Some(to[column])),
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn every_alignment_is_that_of_the_full_matrix() {
+    fn every_alignment_equals_that_of_the_full_matrix() {
         let mut aligner = Aligner::default();
         for seed in 0..4000 {
             let mut next = numbers(seed + 1);
@@ -247,17 +248,17 @@ mod tests {
 
     /// Bands narrower than the matrix, across several words.
     #[test]
-    fn a_band_gives_what_the_whole_matrix_gives() {
+    fn a_band_gives_the_alignment_of_the_whole_matrix() {
         for seed in 0..60 {
             let (reference, hypothesis) = pair(seed, 700, 40, 1 + seed % 12);
             let mut aligner = Aligner::default();
             aligner.patterns.reserve(40);
-            let wanted = by_full_matrix(&reference, &hypothesis);
-            let distance = wanted.iter().filter(|edit| **edit != Edit::Hit).count();
+            let expected = by_full_matrix(&reference, &hypothesis);
+            let distance = expected.iter().filter(|edit| **edit != Edit::Hit).count();
             for max in [None, Some(distance)] {
                 aligner.edits.clear();
                 aligner.part(&reference, &hypothesis, max);
-                assert_eq!(aligner.edits, wanted, "seed {seed}, {max:?}");
+                assert_eq!(aligner.edits, expected, "seed {seed}, {max:?}");
             }
         }
     }
@@ -270,7 +271,7 @@ mod tests {
             let (reference, hypothesis) = pair(seed, 2600, 300, errors);
             let mut aligner = Aligner::default();
             let edits = aligner.align(&reference, &hypothesis, 300).to_vec();
-            let count = |wanted: Edit| edits.iter().filter(|edit| **edit == wanted).count();
+            let count = |expected: Edit| edits.iter().filter(|edit| **edit == expected).count();
             let whole = by_full_matrix(&reference, &hypothesis);
             let distance = whole.iter().filter(|edit| **edit != Edit::Hit).count();
             assert_eq!(edits.len() - count(Edit::Hit), distance);

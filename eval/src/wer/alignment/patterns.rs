@@ -18,7 +18,7 @@ pub(super) struct Patterns {
     /// The columns, sorted by token.
     columns: Vec<u32>,
     /// For each token: the start of its bits in `dense`, plus 1; 0 if they are not precomputed.
-    places: Vec<u32>,
+    dense_starts: Vec<u32>,
     dense: Vec<u64>,
     /// Bits computed on demand, for two rows at a time.
     sparse: [Sparse; 2],
@@ -46,7 +46,7 @@ impl Patterns {
         if self.counts.len() < vocabulary {
             self.counts.resize(vocabulary, 0);
             self.ends.resize(vocabulary, 0);
-            self.places.resize(vocabulary, 0);
+            self.dense_starts.resize(vocabulary, 0);
         }
     }
 
@@ -73,17 +73,17 @@ impl Patterns {
                 self.ends[token] = end + 1;
                 end += self.counts[token];
                 if self.counts[token] as usize >= words {
-                    self.places[token] = self.dense.len() as u32 + 1;
+                    self.dense_starts[token] = self.dense.len() as u32 + 1;
                     self.dense.resize(self.dense.len() + words, 0);
                 }
             }
-            match self.places[token] {
+            match self.dense_starts[token] {
                 0 => {
                     self.columns[self.ends[token] as usize - 1] = column as u32;
                     self.ends[token] += 1;
                 }
-                place => {
-                    self.dense[place as usize - 1 + column / WORD] |= 1 << (column % WORD);
+                dense_start => {
+                    self.dense[dense_start as usize - 1 + column / WORD] |= 1 << (column % WORD);
                 }
             }
         }
@@ -93,7 +93,7 @@ impl Patterns {
     pub(super) fn clear(&mut self, reference: &[u32]) {
         for token in reference {
             let token = *token as usize;
-            (self.counts[token], self.ends[token], self.places[token]) = (0, 0, 0);
+            (self.counts[token], self.ends[token], self.dense_starts[token]) = (0, 0, 0);
         }
     }
 
@@ -112,16 +112,16 @@ impl Patterns {
 
     /// The bits that [`Patterns::look_up`] prepared.
     fn bits(&self, token: u32, words: Range<usize>, slot: usize) -> &[u64] {
-        match self.places[token as usize] as usize {
+        match self.dense_starts[token as usize] as usize {
             0 => &self.sparse[slot].bits[words],
-            place => &self.dense[place - 1 + words.start..place - 1 + words.end],
+            dense_start => &self.dense[dense_start - 1 + words.start..dense_start - 1 + words.end],
         }
     }
 
     /// Computes the bits of a token without precomputed bits.
     fn look_up(&mut self, token: u32, words: &Range<usize>, slot: usize) {
         let Sparse { bits, token: last, words: last_words, set } = &mut self.sparse[slot];
-        if self.places[token as usize] > 0 || (*last == Some(token) && last_words == words) {
+        if self.dense_starts[token as usize] > 0 || (*last == Some(token) && last_words == words) {
             return;
         }
         for column in &self.columns[set.clone()] {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_are_those_of_the_columns_in_the_words_asked_for() {
+    fn bits_mark_the_columns_of_the_requested_words() {
         // Tokens 0 and 1 alternate, then a few of token 2; token 3 does not occur.
         let reference: Vec<u32> =
             (0..300u32).map(|c| if c % 97 == 5 { 2 } else { c % 2 }).collect();
@@ -153,13 +153,13 @@ mod tests {
         patterns.set(&reference);
         for token in [0, 2, 2, 1, 3, 2] {
             for words in [0..5, 1..3, 4..5, 0..1] {
-                let mut wanted = [0u64; 5];
+                let mut expected = [0u64; 5];
                 for (column, _) in reference.iter().enumerate().filter(|(_, t)| **t == token) {
-                    wanted[column / WORD] |= 1 << (column % WORD);
+                    expected[column / WORD] |= 1 << (column % WORD);
                 }
-                assert_eq!(patterns.of(token, words.clone()), &wanted[words.clone()], "{token}");
+                assert_eq!(patterns.of(token, words.clone()), &expected[words.clone()], "{token}");
                 let two = patterns.of_two([3 - token, token], words.clone());
-                assert_eq!(two[1], &wanted[words], "{token}");
+                assert_eq!(two[1], &expected[words], "{token}");
             }
         }
         patterns.clear(&reference);

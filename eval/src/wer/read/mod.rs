@@ -224,7 +224,7 @@ pub fn parse_texts<'a>(
 
 /// Parses pairs from JSON Lines with `ref`, `hyp` and optionally `id` (default: the line number).
 ///
-/// # Errors   Those of [`parse_texts`]
+/// # Errors   as [`parse_texts`]
 pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError> {
     let rows = json_lines(file, text, ONE_OBJECT, |line, pair: PairLine<'a>| (line, pair))?;
     let count = rows.iter().map(Vec::len).sum();

@@ -35,12 +35,12 @@ pub(crate) fn choose(
     }
     let (mut reference_words, mut hypothesis_words) = (Vec::new(), Vec::new());
     for (i, j) in align(&reference.arcs, &hypothesis.arcs) {
-        let left_out = match (i, j) {
+        let optional_word = match (i, j) {
             (Some(i), None) => reference.in_parentheses[i],
             (None, Some(j)) => hypothesis.in_parentheses[j],
             _ => None,
         };
-        if let Some(word) = left_out {
+        if let Some(word) = optional_word {
             reference_words.push(word);
             hypothesis_words.push(word);
             continue;

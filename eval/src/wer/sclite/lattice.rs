@@ -4,7 +4,7 @@
 /// almost nothing, so among equal alignments the one with fewer null words wins. Sums have single
 /// precision, as in sclite: their last bits decide between alignments with the same null words.
 const SUBSTITUTION: f32 = 4.0;
-const ONE_SIDE: f32 = 3.0;
+const GAP: f32 = 3.0;
 const OPTIONAL: f32 = 2.0;
 const NULL: f32 = 0.001;
 const BOTH_NULL: f32 = 1.0;
@@ -111,16 +111,16 @@ impl<'a> Matrix<'a> {
         let hypothesis = column.checked_sub(1).map(|arc| (arc, self.hypothesis.arcs[arc]));
         let deletion = reference.map(|(arc, word)| {
             let from = self.cheapest(self.reference.rows(word.from), || std::iter::once(column));
-            (self.cost(from) + alone(word), (Some(arc), None), from)
+            (self.cost(from) + one_sided_cost(word), (Some(arc), None), from)
         });
         let insertion = hypothesis.map(|(arc, word)| {
             let from = self.cheapest(std::iter::once(row), || self.hypothesis.rows(word.from));
-            (self.cost(from) + alone(word), (None, Some(arc)), from)
+            (self.cost(from) + one_sided_cost(word), (None, Some(arc)), from)
         });
         let pair = reference.zip(hypothesis).map(|((i, reference), (j, hypothesis))| {
             let columns = || self.hypothesis.rows(hypothesis.from);
             let from = self.cheapest(self.reference.rows(reference.from), columns);
-            (self.cost(from) + together(reference, hypothesis), (Some(i), Some(j)), from)
+            (self.cost(from) + pair_cost(reference, hypothesis), (Some(i), Some(j)), from)
         });
         let steps = [pair, insertion, deletion].into_iter().flatten();
         steps.min_by(|(a, ..), (b, ..)| a.total_cmp(b)).unwrap_or((0.0, (None, None), (0, 0)))
@@ -132,15 +132,15 @@ impl<'a> Matrix<'a> {
     }
 }
 
-fn alone(word: Arc) -> f32 {
+fn one_sided_cost(word: Arc) -> f32 {
     match word {
         Arc { token: None, .. } => NULL,
         Arc { optional: true, .. } => OPTIONAL,
-        _ => ONE_SIDE,
+        _ => GAP,
     }
 }
 
-fn together(reference: Arc, hypothesis: Arc) -> f32 {
+fn pair_cost(reference: Arc, hypothesis: Arc) -> f32 {
     match (reference.token, hypothesis.token) {
         (None, None) => BOTH_NULL,
         (reference, hypothesis) if reference == hypothesis => 0.0,
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_of_words_is_aligned() {
+    fn a_linear_sequence_of_words_is_aligned() {
         let of = |reference: &[u32], hypothesis: &[u32]| {
             align(&Arcs::row(reference), &Arcs::row(hypothesis))
         };

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 
 /// Maximum nesting depth of alternatives.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// A word of a lattice.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl<'a> Lattice<'a> {
         let mut rest = text.trim_start_matches(is_space);
         while !rest.is_empty() {
             let length = if rest.starts_with('{') {
-                let length = closed(rest)?;
+                let length = alternatives_length(rest)?;
                 node = self.alternatives(&rest[1..length - 1], node, depth)?;
                 length
             } else {
@@ -76,7 +76,7 @@ impl<'a> Lattice<'a> {
                 if word.contains('}') {
                     return Err("has a `}` without a `{`");
                 }
-                node = self.push(bare(word), node);
+                node = self.push(plain_word(word), node);
                 length
             };
             rest = rest[length..].trim_start_matches(is_space);
@@ -91,11 +91,11 @@ impl<'a> Lattice<'a> {
         from: usize,
         depth: usize,
     ) -> Result<usize, &'static str> {
-        if depth == DEEPEST {
+        if depth == MAX_DEPTH {
             return Err("has alternatives more than 32 deep");
         }
         let mut ends = Vec::new();
-        for alternative in divided(text) {
+        for alternative in split_alternatives(text) {
             if !alternative.trim_matches(is_space).is_empty() {
                 let end = self.sequence(alternative, from, depth + 1)?;
                 ends.extend_from_slice(&self.nodes[end]);
@@ -134,7 +134,7 @@ fn is_space(c: char) -> bool {
 }
 
 /// The length of the alternatives at the start of a text, including the braces.
-fn closed(text: &str) -> Result<usize, &'static str> {
+fn alternatives_length(text: &str) -> Result<usize, &'static str> {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -150,7 +150,7 @@ fn closed(text: &str) -> Result<usize, &'static str> {
 }
 
 /// Splits a text at each `/` outside inner braces.
-fn divided(text: &str) -> impl Iterator<Item = &str> {
+fn split_alternatives(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     text.split(move |c| {
         match c {
@@ -163,19 +163,19 @@ fn divided(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A word without tag, backslashes and star; `None` for the null word.
-fn bare(word: &str) -> Option<Cow<'_, str>> {
-    let mut bare = Cow::Borrowed(word);
+fn plain_word(word: &str) -> Option<Cow<'_, str>> {
+    let mut plain_word = Cow::Borrowed(word);
     if word.contains([';', '\\']) {
         let tag = word.match_indices(';').find(|(at, _)| !word[..*at].ends_with('\\'));
-        bare = word[..tag.map_or(word.len(), |(at, _)| at)].replace('\\', "").into();
+        plain_word = word[..tag.map_or(word.len(), |(at, _)| at)].replace('\\', "").into();
     }
-    if bare.len() > 1 && bare.ends_with('*') {
-        bare = match bare {
+    if plain_word.len() > 1 && plain_word.ends_with('*') {
+        plain_word = match plain_word {
             Cow::Borrowed(word) => word[..word.len() - 1].into(),
             Cow::Owned(word) => word[..word.len() - 1].to_owned().into(),
         };
     }
-    (bare != "@" && !bare.is_empty()).then_some(bare)
+    (plain_word != "@" && !plain_word.is_empty()).then_some(plain_word)
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     /// Each word with its possible predecessors.
-    fn followers(text: &str) -> Vec<(String, Vec<String>)> {
+    fn words_and_predecessors(text: &str) -> Vec<(String, Vec<String>)> {
         let lattice = Lattice::parse(text).unwrap();
         let name = |word: &Word<'_>| word.text.as_deref().unwrap_or("@").to_owned();
         let before = |node: usize| {
@@ -200,7 +200,7 @@ mod tests {
             rows.iter().map(|(word, before)| (word.to_string(), own(before))).collect()
         };
         assert_eq!(
-            followers("i {going to/gonna} go"),
+            words_and_predecessors("i {going to/gonna} go"),
             of(&[
                 ("i", &[]),
                 ("going", &["i"]),
@@ -211,7 +211,7 @@ mod tests {
             ])
         );
         assert_eq!(
-            followers("{ a / { b / @ } c / }d"),
+            words_and_predecessors("{ a / { b / @ } c / }d"),
             of(&[
                 ("a", &[]),
                 ("b", &[]),
@@ -221,12 +221,14 @@ mod tests {
                 ("END", &["d"]),
             ])
         );
-        assert_eq!(followers(""), of(&[("END", &[])]));
+        assert_eq!(words_and_predecessors(""), of(&[("END", &[])]));
     }
 
     #[test]
     fn words_lose_tag_and_star() {
-        let words = |text| followers(text).into_iter().map(|(word, _)| word).collect::<Vec<_>>();
+        let words = |text| {
+            words_and_predecessors(text).into_iter().map(|(word, _)| word).collect::<Vec<_>>()
+        };
         assert_eq!(words("a;t;u b* * c\\;d; (uh)*"), ["a", "b", "*", "c;d", "(uh)", "END"]);
     }
 

@@ -12,7 +12,7 @@ use crate::error::MemoryError;
 const NODES: usize = 1 << 14;
 
 impl Graph {
-    /// Fails unless every number leads to a node of the right layer.
+    /// Fails unless every number refers to a node of the right layer.
     pub(super) fn check_lists(&self) -> Result<(), MemoryError> {
         let layers = self.check_layers()?;
         let nodes = layers.last().map_or(0, |layer| layer.end);

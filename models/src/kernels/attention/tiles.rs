@@ -115,18 +115,18 @@ impl Sources<'_> {
         log_sums: &[f32],
         output: &[f32],
         gradient: &[f32],
-        wants_bias: bool,
+        needs_bias_gradient: bool,
     ) -> HeadGradients {
         let (l_q, l_k, size) = (head.query.length, head.key.length, head.size);
         let mut d = HeadGradients {
             q: vec![0.0; l_q * size],
             k: vec![0.0; l_k * size],
             v: vec![0.0; l_k * size],
-            bias: vec![0.0; if wants_bias { l_q * l_k } else { 0 }],
+            bias: vec![0.0; if needs_bias_gradient { l_q * l_k } else { 0 }],
         };
         let tile_size = QUERY_TILE.min(l_q) * KEY_TILE.min(l_k);
         let mut weights = vec![0.0; tile_size];
-        let mut slopes = vec![0.0; tile_size];
+        let mut score_gradients = vec![0.0; tile_size];
         for i in (0..l_q).step_by(QUERY_TILE) {
             let rows = QUERY_TILE.min(l_q - i);
             let means = row_products(output, gradient, self.width, head, i, rows);
@@ -136,23 +136,30 @@ impl Sources<'_> {
             for j in (0..end).step_by(KEY_TILE) {
                 let tile = Tile { i, rows, j, columns: KEY_TILE.min(end - j) };
                 let columns = tile.columns;
-                let (weights, slopes) =
-                    (&mut weights[..rows * columns], &mut slopes[..rows * columns]);
+                let (weights, score_gradients) =
+                    (&mut weights[..rows * columns], &mut score_gradients[..rows * columns]);
                 self.tile_scores(head, tile, weights);
                 let k = rows_of(self.k, self.stride, head.key, head, j, columns);
                 let v = rows_of(self.v, self.stride, head.key, head, j, columns);
-                matmul(1.0, dy, v.t(), 0.0, slopes, columns);
+                matmul(1.0, dy, v.t(), 0.0, score_gradients, columns);
                 let row_values = RowValues { log_sums: &log_sums[i..], means: &means };
-                tile_slopes(head, tile, self.options.dropout, row_values, weights, slopes);
+                tile_score_gradients(
+                    head,
+                    tile,
+                    self.options.dropout,
+                    row_values,
+                    weights,
+                    score_gradients,
+                );
                 let (dk, dv) = (&mut d.k[j * size..], &mut d.v[j * size..]);
                 matmul(1.0, Matrix::new(weights, rows, columns).t(), dy, 1.0, dv, size);
-                if wants_bias {
-                    for (row, slopes) in slopes.chunks(columns).enumerate() {
+                if needs_bias_gradient {
+                    for (row, score_gradients) in score_gradients.chunks(columns).enumerate() {
                         let start = (i + row) * l_k + j;
-                        d.bias[start..start + columns].copy_from_slice(slopes);
+                        d.bias[start..start + columns].copy_from_slice(score_gradients);
                     }
                 }
-                let ds = Matrix::new(slopes, rows, columns);
+                let ds = Matrix::new(score_gradients, rows, columns);
                 matmul(self.options.scale, ds, k, 1.0, &mut d.q[i * size..], size);
                 matmul(self.options.scale, ds.t(), q, 1.0, dk, size);
             }
@@ -240,36 +247,37 @@ vectorised! {
 
     /// Turns scores into weights (with dropout), and gradients of the weights into gradients of the
     /// scores.
-    fn tile_slopes(
+    fn tile_score_gradients(
         head: Head,
         tile: Tile,
         dropout: Option<Dropout>,
-        of_row: RowValues<'_>,
+        row_values: RowValues<'_>,
         weights: &mut [f32],
-        slopes: &mut [f32],
+        score_gradients: &mut [f32],
     ) {
-        let rows = weights.chunks_mut(tile.columns).zip(slopes.chunks_mut(tile.columns));
-        for (row, (weights, slopes)) in rows.enumerate() {
-            let (log_sum, mean) = (of_row.log_sums[row], of_row.means[row]);
+        let rows = weights.chunks_mut(tile.columns).zip(score_gradients.chunks_mut(tile.columns));
+        for (row, (weights, score_gradients)) in rows.enumerate() {
+            let (log_sum, mean) = (row_values.log_sums[row], row_values.means[row]);
             if log_sum == f32::NEG_INFINITY {
                 weights.fill(0.0);
-                slopes.fill(0.0);
+                score_gradients.fill(0.0);
                 continue;
             }
             match dropout {
                 None => {
-                    for (weight, slope) in weights.iter_mut().zip(slopes) {
+                    for (weight, score_gradient) in weights.iter_mut().zip(score_gradients) {
                         *weight = exp(*weight - log_sum);
-                        *slope = *weight * (*slope - mean);
+                        *score_gradient = *weight * (*score_gradient - mean);
                     }
                 }
                 Some(dropout) => {
                     let start = head.scores + (tile.i + row) * head.key.length + tile.j;
-                    for (j, (weight, slope)) in weights.iter_mut().zip(slopes).enumerate() {
+                    let pairs = weights.iter_mut().zip(score_gradients);
+                    for (j, (weight, score_gradient)) in pairs.enumerate() {
                         let factor = dropout.factor(start + j);
                         let full = exp(*weight - log_sum);
                         *weight = full * factor;
-                        *slope = full * slope.mul_add(factor, -mean);
+                        *score_gradient = full * score_gradient.mul_add(factor, -mean);
                     }
                 }
             }

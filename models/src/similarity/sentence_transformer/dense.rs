@@ -165,22 +165,22 @@ impl Dense {
 
     /// `[N, D_in]` → `[N, D_out]`.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let made = self.linear.forward(x)?;
-        let made = match self.config.activation {
-            DenseActivation::Identity => made,
-            DenseActivation::Tanh => made.tanh()?,
-            DenseActivation::Relu => made.relu()?,
-            DenseActivation::Gelu => made.gelu_erf()?,
-            DenseActivation::Sigmoid => candle_nn::ops::sigmoid(&made)?,
-            DenseActivation::Silu => made.silu()?,
-            DenseActivation::LeakyRelu => candle_nn::ops::leaky_relu(&made, 0.01)?,
-            DenseActivation::Elu => made.elu(1.0)?,
-            DenseActivation::Relu6 => made.clamp(0f32, 6f32)?,
+        let activated = self.linear.forward(x)?;
+        let activated = match self.config.activation {
+            DenseActivation::Identity => activated,
+            DenseActivation::Tanh => activated.tanh()?,
+            DenseActivation::Relu => activated.relu()?,
+            DenseActivation::Gelu => activated.gelu_erf()?,
+            DenseActivation::Sigmoid => candle_nn::ops::sigmoid(&activated)?,
+            DenseActivation::Silu => activated.silu()?,
+            DenseActivation::LeakyRelu => candle_nn::ops::leaky_relu(&activated, 0.01)?,
+            DenseActivation::Elu => activated.elu(1.0)?,
+            DenseActivation::Relu6 => activated.clamp(0f32, 6f32)?,
         };
         Ok(match (self.config.use_residual, &self.residual) {
-            (false, _) => made,
-            (true, None) => (made + x)?,
-            (true, Some(residual)) => (made + residual.forward(x)?)?,
+            (false, _) => activated,
+            (true, None) => (activated + x)?,
+            (true, Some(residual)) => (activated + residual.forward(x)?)?,
         })
     }
 }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_implemented_is_refused_by_name() -> Result<()> {
+    fn unsupported_settings_are_refused_by_name() -> Result<()> {
         let read = |rest: &str| {
             let text = format!(r#"{{"in_features": 3, "out_features": 2{rest}}}"#);
             DenseConfig::parse(&text, "2_Dense/config.json")

@@ -120,10 +120,10 @@ impl SentenceEncoder {
         let mut tokens = encoder.hidden_size();
         let mut sentence = None;
         for SentenceModule { name, step } in &modules {
-            let needs = |width: Option<usize>, wanted: usize| match width {
-                Some(width) if width == wanted => Ok(()),
+            let needs = |width: Option<usize>, expected: usize| match width {
+                Some(width) if width == expected => Ok(()),
                 Some(width) => {
-                    Err(bad(name, format!("takes vectors of width {wanted}, but gets {width}")))
+                    Err(bad(name, format!("takes vectors of width {expected}, but gets {width}")))
                 }
                 None => Err(bad(name, "must come after the Pooling module")),
             };
@@ -146,7 +146,7 @@ impl SentenceEncoder {
         let Some(width) = sentence else {
             return Err(bad("modules.json", "has no Pooling module, so texts have no vector"));
         };
-        let width = truncate_dim.map_or(width, |most| most.min(width));
+        let width = truncate_dim.map_or(width, |max_width| max_width.min(width));
         Ok(Self { encoder, modules, truncate_dim, width })
     }
 
@@ -157,8 +157,8 @@ impl SentenceEncoder {
 
     /// Whether prompt tokens must be counted, because a module excludes them.
     pub fn counts_prompt(&self) -> bool {
-        let leaves_out = |module: &SentenceModule| matches!(&module.step, Step::Pooling(config) if !config.include_prompt);
-        self.modules.iter().any(leaves_out)
+        let excludes_prompt = |module: &SentenceModule| matches!(&module.step, Step::Pooling(config) if !config.include_prompt);
+        self.modules.iter().any(excludes_prompt)
     }
 
     /// Returns the vectors of `S` texts: `[S, D]`.

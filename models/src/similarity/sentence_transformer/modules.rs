@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_implemented_is_refused_by_name() {
+    fn unsupported_settings_are_refused_by_name() {
         let first = ("sentence_transformers.models.Transformer", "");
         for other in [
             "sentence_transformers.models.WordWeights",

@@ -72,7 +72,7 @@ impl PoolingConfig {
             let known = MODES.iter().position(|(_, flag, _)| flag == key);
             match (key.starts_with("pooling_mode_"), known, value.as_bool()) {
                 (false, ..) => {}
-                (true, Some(place), Some(is_on)) => flags.extend(is_on.then_some(place)),
+                (true, Some(index), Some(is_on)) => flags.extend(is_on.then_some(index)),
                 (true, None, Some(false)) => {}
                 (true, None, _) => return Err(unknown(name, key)),
                 (true, Some(_), None) => {
@@ -87,13 +87,13 @@ impl PoolingConfig {
                 modes.iter().map(|mode| mode_of(mode, name)).collect::<Result<_>>()?
             }
             None if flags.is_empty() => vec![PoolingMode::Mean],
-            None => flags.into_iter().map(|place| MODES[place].2).collect(),
+            None => flags.into_iter().map(|index| MODES[index].2).collect(),
         };
         if modes.is_empty() || modes.len() > MODES.len() {
-            let most = MODES.len();
+            let maximum = MODES.len();
             return Err(bad(
                 name,
-                format!("`pooling_mode` has {} modes, not 1 to {most}", modes.len()),
+                format!("`pooling_mode` has {} modes, not 1 to {maximum}", modes.len()),
             ));
         }
         Ok(Self { modes, include_prompt: published.include_prompt.unwrap_or(true) })
@@ -128,7 +128,10 @@ impl PoolingConfig {
                 PoolingMode::Max => {
                     let mut largest = vec![f32::NEG_INFINITY; width];
                     for (_, state) in rows {
-                        largest.iter_mut().zip(state).for_each(|(most, x)| *most = most.max(*x));
+                        largest
+                            .iter_mut()
+                            .zip(state)
+                            .for_each(|(maximum, x)| *maximum = maximum.max(*x));
                     }
                     pooled.extend(largest);
                 }

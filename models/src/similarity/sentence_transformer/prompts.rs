@@ -91,15 +91,15 @@ impl Prompts {
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model has no prompt of this
     /// name.
     pub fn text(&self, choice: &PromptChoice, model: &str) -> Result<&str> {
-        let of = |name: &str| self.prompts.get(name).map(String::as_str);
+        let named = |name: &str| self.prompts.get(name).map(String::as_str);
         match choice {
             PromptChoice::Default => {
-                Ok(self.default_name.as_deref().and_then(of).unwrap_or_default())
+                Ok(self.default_name.as_deref().and_then(named).unwrap_or_default())
             }
-            PromptChoice::Query => Ok(of("query").unwrap_or_default()),
-            PromptChoice::Document => Ok(of("document").unwrap_or_default()),
+            PromptChoice::Query => Ok(named("query").unwrap_or_default()),
+            PromptChoice::Document => Ok(named("document").unwrap_or_default()),
             PromptChoice::Named(name) if name.is_empty() => Ok(""),
-            PromptChoice::Named(name) => of(name).ok_or_else(|| {
+            PromptChoice::Named(name) => named(name).ok_or_else(|| {
                 bad(
                     model,
                     format!("has no prompt {name:?}; its prompts are {}", listed(&self.prompts)),

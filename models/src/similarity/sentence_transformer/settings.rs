@@ -88,14 +88,17 @@ impl TransformerSettings {
         }
         for (modality, how) in published.modality_config.iter().flatten() {
             let method = how.get("method").and_then(Value::as_str).unwrap_or_default();
-            let made = how.get("method_output_name").and_then(Value::as_str);
+            let output_name = how.get("method_output_name").and_then(Value::as_str);
             let is_known = match (modality.as_str(), is_clip) {
-                ("text", false) => method == text_method && made == Some("last_hidden_state"),
+                ("text", false) => {
+                    method == text_method && output_name == Some("last_hidden_state")
+                }
                 ("text", true) => {
-                    method == text_method && matches!(made, None | Some("pooler_output"))
+                    method == text_method && matches!(output_name, None | Some("pooler_output"))
                 }
                 ("image", true) => {
-                    method == "get_image_features" && matches!(made, None | Some("pooler_output"))
+                    method == "get_image_features"
+                        && matches!(output_name, None | Some("pooler_output"))
                 }
                 _ => false,
             };
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_case_are_read_wherever_they_stand() -> Result<()> {
+    fn lengths_and_case_are_read_from_every_known_field() -> Result<()> {
         let old = read(r#"{"max_seq_length": 128, "do_lower_case": true}"#)?;
         assert_eq!((old.max_seq_length, old.do_lower_case), (Some(128), true));
         let inner = read(r#"{"processor_kwargs": {"model_max_length": 9}, "query_length": 5}"#)?;
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_implemented_is_refused_by_name() {
+    fn unsupported_settings_are_refused_by_name() {
         for (text, part) in [
             (r#"{"transformer_task": "fill-mask"}"#, "fill-mask"),
             (r#"{"query_expansion": {"length": 32}}"#, "query_expansion"),

@@ -64,8 +64,8 @@ pub(super) fn smooth(values: &[f64]) -> Vec<f64> {
     if count <= REACH {
         return values.to_vec();
     }
-    let at = |place: usize| match place.checked_sub(REACH) {
-        None => values[REACH - place],
+    let at = |position: usize| match position.checked_sub(REACH) {
+        None => values[REACH - position],
         Some(i) if i < count => values[i],
         Some(i) => values[2 * (count - 1) - i],
     };
@@ -85,11 +85,13 @@ mod tests {
     use super::*;
 
     /// Returns the cost of the cheapest path from a position to the last corner, over all paths.
-    fn least(costs: &[f64], columns: usize, (i, j): (usize, usize)) -> f64 {
+    fn lowest_cost(costs: &[f64], columns: usize, (i, j): (usize, usize)) -> f64 {
         let (rows, own) = (costs.len() / columns, costs[i * columns + j]);
-        let ways = [(i + 1, j), (i, j + 1), (i + 1, j + 1)];
-        let ways = ways.into_iter().filter(|(i, j)| *i < rows && *j < columns);
-        let rest = ways.map(|place| least(costs, columns, place)).fold(f64::INFINITY, f64::min);
+        let next_positions = [(i + 1, j), (i, j + 1), (i + 1, j + 1)];
+        let next_positions = next_positions.into_iter().filter(|(i, j)| *i < rows && *j < columns);
+        let rest = next_positions
+            .map(|position| lowest_cost(costs, columns, position))
+            .fold(f64::INFINITY, f64::min);
         if rest.is_finite() { own + rest } else { own }
     }
 
@@ -107,14 +109,14 @@ mod tests {
                     assert!(down <= 1 && right <= 1 && down + right > 0, "{path:?}");
                 }
                 let cost: f64 = path.iter().map(|(i, j)| costs[i * columns + j]).sum();
-                let want = least(&costs, columns, (0, 0));
-                assert!((cost - want).abs() < 1e-12, "{rows}, {columns}: {cost}, {want}");
+                let expected = lowest_cost(&costs, columns, (0, 0));
+                assert!((cost - expected).abs() < 1e-12, "{rows}, {columns}: {cost}, {expected}");
             }
         }
     }
 
     #[test]
-    fn costs_that_are_no_numbers_have_a_path() {
+    fn nan_costs_have_a_path() {
         let path = cheapest_path(&[f64::NAN; 6], 3);
         assert_eq!((path[0], path.last()), ((0, 0), Some(&(1, 2))));
         assert!(cheapest_path(&[], 3).is_empty() && cheapest_path(&[], 0).is_empty());

@@ -1,25 +1,25 @@
 // REVEAL's answers, and the entries retrieved for them.
 
-import { lookOf, written } from "./chart.js";
-import { ask, at, fill, keepingFocus, load, make, pictureField, waiting } from "./page.js";
-import { entryPicture } from "./memory.js";
+import { seriesClass, formatNumber } from "./chart.js";
+import { ask, at, fill, keepingFocus, load, make, imageField, waiting } from "./page.js";
+import { entryImage } from "./memory.js";
 
 /** Minimum attribution, in nats, for a token to take the colour of an entry. */
-const EARNED = 0.05;
+const MIN_ATTRIBUTION = 0.05;
 
-let picture;
+let questionImage;
 /** Entries that are switched off, by id. */
 let off = new Map();
-/** The answer with all entries. */
-let whole = null;
-let asked = 0;
+/** The answer with all entries switched on. */
+let fullAnswer = null;
+let requests = 0;
 /** Number of requests for the question list; outdated responses are ignored. */
 let listings = 0;
 /** Index of each run's memory, by index of the run. */
 const memoryOf = new Map();
 
 const total = (entry) => (entry.credit ?? []).reduce((sum, one) => sum + one, 0);
-const run = () => at("answering").value;
+const run = () => at("answer-run").value;
 
 async function listQuestions() {
   listings += 1;
@@ -30,23 +30,23 @@ async function listQuestions() {
   at("examples").hidden = !read.world;
   at("listed").textContent = `${read.questions.length} of ${read.found.toLocaleString("en")} test questions`;
   at("questions").replaceChildren(...read.questions.map((one) => {
-    const chosen = make("button", { type: "button" }, one.text, " ",
+    const button = make("button", { type: "button" }, one.text, " ",
       make("small", { className: "soft" }, `${one.answers.join(", ")} · ${one.image} · ${one.part.replace("_", " ")} · ${one.source}`));
-    chosen.addEventListener("click", () => take(one));
-    return make("li", {}, chosen);
+    button.addEventListener("click", () => askTestQuestion(one));
+    return make("li", {}, button);
   }));
 }
 
 /** Asks a test question about its view of the image. */
-async function take(one) {
-  asked += 1;
-  const mine = asked;
-  const seen = await load(`/api/runs/${run()}/views/${encodeURIComponent(one.image)}/${one.view}`);
+async function askTestQuestion(one) {
+  requests += 1;
+  const mine = requests;
+  const view = await load(`/api/runs/${run()}/views/${encodeURIComponent(one.image)}/${one.view}`);
   // Another question may have been chosen meanwhile.
-  if (!seen || mine !== asked) return;
-  await picture.take(seen);
-  if (mine !== asked) return;
-  at("asked").value = one.text;
+  if (!view || mine !== requests) return;
+  await questionImage.take(view);
+  if (mine !== requests) return;
+  at("question").value = one.text;
   at("gold").textContent = `Correct answer: ${one.answers.join(", ")}; it is in entry ${one.entry} (${one.source}).`;
   await start();
 }
@@ -54,67 +54,67 @@ async function take(one) {
 /** Asks a new question, with all entries switched on. */
 async function start() {
   off = new Map();
-  whole = null;
+  fullAnswer = null;
   await answer();
 }
 
 async function answer() {
-  if (!picture.bytes()) {
+  if (!questionImage.bytes()) {
     at("answer-about").textContent = "Choose an image or a test question first.";
     return;
   }
-  asked += 1;
-  const mine = asked;
-  const wanted = { question: at("asked").value, image: picture.bytes(), without: [...off.keys()] };
-  const read = await waiting(at("answer"), () => ask(`/api/runs/${run()}/answer`, wanted));
-  if (!read || mine !== asked) return;
-  if (wanted.without.length === 0) whole = read;
+  requests += 1;
+  const mine = requests;
+  const request = { question: at("question").value, image: questionImage.bytes(), without: [...off.keys()] };
+  const read = await waiting(at("answer"), () => ask(`/api/runs/${run()}/answer`, request));
+  if (!read || mine !== requests) return;
+  if (request.without.length === 0) fullAnswer = read;
   keepingFocus(() => draw(read));
 }
 
 function draw(read) {
-  const credits = read.evidence.map(total);
+  const totals = read.evidence.map(total);
   // Entries with the highest attribution get the first colours.
-  const ranked = read.evidence.map((_, place) => place).sort((a, b) => credits[b] - credits[a]);
-  const look = (place) => lookOf(ranked.indexOf(place));
+  const ranked = read.evidence.map((_, index) => index).sort((a, b) => totals[b] - totals[a]);
+  const colour = (index) => seriesClass(ranked.indexOf(index));
   const tokens = (read.tokens ?? []).map((token, column) => {
     const of = read.evidence.map((entry) => entry.credit[column]);
-    const best = of.reduce((a, _, place) => (of[place] > of[a] ? place : a), 0);
-    const earned = of[best] >= EARNED;
+    const best = of.reduce((a, _, index) => (of[index] > of[a] ? index : a), 0);
+    const isAttributed = of[best] >= MIN_ATTRIBUTION;
     const text = token === "</s>" ? "end" : token.replaceAll("▁", " ").trim() || token;
-    const shown = make("button", { type: "button", className: earned ? `token ${look(best)}` : "token" }, text);
-    const told = earned
-      ? `${text}: ${written(of[best])} nats from entry ${read.evidence[best].id}, ${read.evidence[best].text}`
-      : `${text}: no single entry contributes ${EARNED} nats`;
-    const tell = () => {
-      at("token").textContent = told;
-      for (const [place, item] of [...at("evidence").children].entries()) {
-        item.classList.toggle("chosen", earned && place === best);
+    const tokenButton = make("button", { type: "button", className: isAttributed ? `token ${colour(best)}` : "token" }, text);
+    const description = isAttributed
+      ? `${text}: ${formatNumber(of[best])} nats from entry ${read.evidence[best].id}, ${read.evidence[best].text}`
+      : `${text}: no single entry contributes ${MIN_ATTRIBUTION} nats`;
+    const highlight = () => {
+      at("token").textContent = description;
+      for (const [index, item] of [...at("evidence").children].entries()) {
+        item.classList.toggle("chosen", isAttributed && index === best);
       }
     };
-    shown.title = told;
-    for (const event of ["click", "focus", "pointerenter"]) shown.addEventListener(event, tell);
-    return shown;
+    tokenButton.title = description;
+    for (const event of ["click", "focus", "pointerenter"]) tokenButton.addEventListener(event, highlight);
+    return tokenButton;
   });
   const text = make("strong", { id: "answer-text" }, read.answer || "no answer");
-  const changed = off.size > 0 && whole ? ` With all entries: ${whole.answer || "no answer"} (${written(whole.log_probability)}).` : "";
+  const changed = off.size > 0 && fullAnswer ? ` With all entries: ${fullAnswer.answer || "no answer"} (${formatNumber(fullAnswer.log_probability)}).` : "";
   at("answer-about").replaceChildren("Answer: ", text,
-    ` (log-probability ${written(read.log_probability)} nats).${changed}`);
+    ` (log-probability ${formatNumber(read.log_probability)} nats).${changed}`);
   at("tokens").replaceChildren(...tokens);
   at("token").textContent = tokens.length > 0 ? "Each token has the colour of the entry with the highest attribution." : "";
-  at("evidence").replaceChildren(...read.evidence.map((entry, place) => shown(entry, credits[place], look(place), true)));
-  at("off").replaceChildren(...[...off.values()].map((entry) => shown(entry, null, null, false)));
+  at("evidence").replaceChildren(...read.evidence.map((entry, index) => entryCard(entry, totals[index], colour(index), true)));
+  at("off").replaceChildren(...[...off.values()].map((entry) => entryCard(entry, null, null, false)));
   at("off-title").hidden = off.size === 0;
   at("evidence-title").hidden = read.evidence.length === 0;
   const head = ["entry", ...(read.tokens ?? []), "total"].map((title) => make("th", { scope: "col" }, title));
-  const rows = ranked.map((place) => make("tr", {}, make("th", { scope: "row" }, String(read.evidence[place].id)),
-    ...(read.evidence[place].credit ?? []).map((one) => make("td", {}, written(one))),
-    make("td", {}, written(credits[place]))));
+  const rows = ranked.map((index) => make("tr", {}, make("th", { scope: "row" }, String(read.evidence[index].id)),
+    ...(read.evidence[index].credit ?? []).map((one) => make("td", {}, formatNumber(one))),
+    make("td", {}, formatNumber(totals[index]))));
   at("credits").replaceChildren(make("tr", {}, ...head), ...rows);
 }
 
 /** An entry with its checkbox. */
-function shown(entry, credit, look, on) {
+function entryCard(entry, credit, colour, on) {
   const box = make("input", { type: "checkbox", checked: on, ariaLabel: `Use entry ${entry.id}` });
   box.dataset.control = `entry ${entry.id}`;
   box.addEventListener("change", () => {
@@ -123,22 +123,22 @@ function shown(entry, credit, look, on) {
     answer();
   });
   const about = [
-    credit !== null && `attribution ${written(credit)} nats`,
+    credit !== null && `attribution ${formatNumber(credit)} nats`,
     `score ${entry.score.toFixed(4)}`,
     `gate ${entry.gate.toFixed(3)}`,
     entry.prior !== undefined && `prior ${entry.prior.toFixed(2)}`,
     `entry ${entry.id}`,
     entry.source,
   ].filter(Boolean).join(" · ");
-  const swatch = look && credit >= EARNED ? make("span", { className: `swatch ${look}` }) : null;
-  return make("li", { className: "card entry" }, make("div", {}, entryPicture(memoryOf.get(Number(run())), entry)),
+  const swatch = colour && credit >= MIN_ATTRIBUTION ? make("span", { className: `swatch ${colour}` }) : null;
+  return make("li", { className: "card entry" }, make("div", {}, entryImage(memoryOf.get(Number(run())), entry)),
     make("div", {}, make("p", {}, swatch, " ", entry.text || entry.image || "no text"), make("p", { className: "soft" }, about)),
     make("label", {}, box, " use"));
 }
 
 async function chooseRun() {
-  asked += 1;
-  whole = null;
+  requests += 1;
+  fullAnswer = null;
   off = new Map();
   for (const id of ["answer-about", "token", "gold"]) at(id).textContent = "";
   for (const id of ["tokens", "evidence", "off", "credits", "questions"]) at(id).replaceChildren();
@@ -148,11 +148,11 @@ async function chooseRun() {
 
 export async function startAnswers(runs, memories) {
   memories.forEach((memory) => memoryOf.set(memory.run, memory.place));
-  picture = pictureField(at("asked-picture"), () => picture.bytes() && start());
-  fill(at("answering"), runs.map(({ place, name }) => [place, name]));
-  at("answering").addEventListener("change", chooseRun);
+  questionImage = imageField(at("question-image"), () => questionImage.bytes() && start());
+  fill(at("answer-run"), runs.map(({ index, name }) => [index, name]));
+  at("answer-run").addEventListener("change", chooseRun);
   at("question-words").addEventListener("input", listQuestions);
-  at("asking").addEventListener("submit", (event) => {
+  at("question-form").addEventListener("submit", (event) => {
     event.preventDefault();
     at("gold").textContent = "";
     start();
@@ -163,5 +163,5 @@ export async function startAnswers(runs, memories) {
     first.disconnect();
     chooseRun();
   });
-  first.observe(at("asking"));
+  first.observe(at("question-form"));
 }

@@ -17,11 +17,11 @@ export function whenWidthChanges(holder, work) {
 }
 
 /** The CSS class of a series: six colours, then the same colours dashed. */
-export const lookOf = (place) =>
-  `series-${place % COLOURS}${place % (2 * COLOURS) >= COLOURS ? " dashed" : ""}`;
+export const seriesClass = (index) =>
+  `series-${index % COLOURS}${index % (2 * COLOURS) >= COLOURS ? " dashed" : ""}`;
 
 /** Formats a number in few characters. */
-export function written(number) {
+export function formatNumber(number) {
   if (number === null || !Number.isFinite(number)) return "–";
   const size = Math.abs(number);
   if (size !== 0 && (size < 1e-3 || size >= 1e6)) return number.toExponential(2);
@@ -29,20 +29,20 @@ export function written(number) {
 }
 
 function element(name, attributes, text) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
 }
 
 /** Round tick values from low to high. */
-function ticks(low, high, wanted) {
-  const rough = (high - low) / wanted;
+function ticks(low, high, target) {
+  const rough = (high - low) / target;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
   const first = Math.ceil(low / step);
   const count = Math.floor(high / step + 1e-9) - first + 1;
-  return Array.from({ length: Math.min(Math.max(count, 0), 2 * wanted + 2) }, (_, i) => (first + i) * step);
+  return Array.from({ length: Math.min(Math.max(count, 0), 2 * target + 2) }, (_, i) => (first + i) * step);
 }
 
 function range(values) {
@@ -61,40 +61,40 @@ function range(values) {
 }
 
 /**
- * Draws series `{name, place, points: [[step, value], …]}` into `holder`. Calls `read` with the values at the pointer,
- * or with an empty text.
+ * Draws series `{name, index, points: [[step, value], …]}` into `holder`. Calls `read` with the values at the pointer,
+ * or with an empty string.
  */
 export function draw(holder, series, title, logarithmic, read) {
   const { height, left, right, top, bottom } = SIZE;
   const width = widthOf(holder);
-  const placed = (value) => (logarithmic ? Math.log10(value) : value);
-  const shown = series
+  const scaled = (value) => (logarithmic ? Math.log10(value) : value);
+  const visible = series
     .map((one) => ({ ...one, points: one.points.filter(([, value]) => !logarithmic || value > 0) }))
     .filter((one) => one.points.length > 0);
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   holder.replaceChildren(svg);
-  if (shown.length === 0) {
+  if (visible.length === 0) {
     svg.append(element("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "No data yet"));
     return;
   }
-  const all = shown.flatMap((one) => one.points);
+  const all = visible.flatMap((one) => one.points);
   const [first, last] = range(all.map(([step]) => step));
-  const [low, high] = range(all.map(([, value]) => placed(value)));
+  const [low, high] = range(all.map(([, value]) => scaled(value)));
   const x = (step) => left + ((step - first) / (last - first)) * (width - left - right);
-  const y = (value) => height - bottom - ((placed(value) - low) / (high - low)) * (height - top - bottom);
+  const y = (value) => height - bottom - ((scaled(value) - low) / (high - low)) * (height - top - bottom);
 
   for (const tick of ticks(low, high, 6)) {
     const value = logarithmic ? 10 ** tick : tick;
     svg.append(element("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
-    svg.append(element("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, written(value)));
+    svg.append(element("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, formatNumber(value)));
   }
   for (const tick of ticks(first, last, Math.min(7, Math.floor(width / 90)))) {
-    svg.append(element("text", { x: x(tick), y: height - bottom + 18, "text-anchor": "middle" }, written(tick)));
+    svg.append(element("text", { x: x(tick), y: height - bottom + 18, "text-anchor": "middle" }, formatNumber(tick)));
   }
   svg.append(element("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "step"));
-  for (const { name, place, points } of shown) {
+  for (const { name, index, points } of visible) {
     const path = points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`);
-    const line = element("path", { class: `curve ${lookOf(place)}`, d: path.join("") });
+    const line = element("path", { class: `curve ${seriesClass(index)}`, d: path.join("") });
     line.append(element("title", {}, name));
     svg.append(line);
   }
@@ -106,11 +106,11 @@ export function draw(holder, series, title, logarithmic, read) {
     const at = ((event.clientX - box.left) / box.width) * width;
     const step = first + ((at - left) / (width - left - right)) * (last - first);
     const near = (points) => points.reduce((a, b) => (Math.abs(b[0] - step) < Math.abs(a[0] - step) ? b : a));
-    const values = shown.map((one) => ({ name: one.name, point: near(one.points) }));
+    const values = visible.map((one) => ({ name: one.name, point: near(one.points) }));
     cursor.setAttribute("x1", x(values[0].point[0]));
     cursor.setAttribute("x2", x(values[0].point[0]));
     cursor.setAttribute("visibility", "visible");
-    read(values.map(({ name, point }) => `${name}: ${written(point[1])} at ${point[0]}`).join("; "));
+    read(values.map(({ name, point }) => `${name}: ${formatNumber(point[1])} at ${point[0]}`).join("; "));
   });
   svg.addEventListener("pointerleave", () => {
     cursor.setAttribute("visibility", "hidden");

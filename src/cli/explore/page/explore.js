@@ -7,17 +7,17 @@ import { startMemory } from "./memory.js";
 import { startSpeech } from "./speech.js";
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
-const shownBy = (tab) => tab.getAttribute("aria-controls");
+const panelOf = (tab) => tab.getAttribute("aria-controls");
 
 function show(tab) {
   for (const one of tabs) {
     const chosen = one === tab;
     one.setAttribute("aria-selected", chosen);
     one.tabIndex = chosen ? 0 : -1;
-    at(shownBy(one)).hidden = !chosen;
+    at(panelOf(one)).hidden = !chosen;
   }
   // Removes the token from the address; the cookie holds it now.
-  history.replaceState(null, "", `${location.pathname}#${shownBy(tab)}`);
+  history.replaceState(null, "", `${location.pathname}#${panelOf(tab)}`);
 }
 
 for (const tab of tabs) {
@@ -25,31 +25,31 @@ for (const tab of tabs) {
   tab.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const there = tabs.filter((one) => !one.hidden);
-    const next = there[(there.indexOf(tab) + step + there.length) % there.length];
+    const visible = tabs.filter((one) => !one.hidden);
+    const next = visible[(visible.indexOf(tab) + step + visible.length) % visible.length];
     show(next);
     next.focus();
   });
 }
 
 /** Starts a tab, or hides it if it has nothing to show. */
-function start(name, begin, things) {
+function start(name, startTab, items) {
   const tab = at(`tab-${name}`);
-  tab.hidden = things.length === 0;
-  if (things.length > 0) begin(things);
+  tab.hidden = items.length === 0;
+  if (items.length > 0) startTab(items);
   return tab.hidden ? [] : [tab];
 }
 
 const [runs, memories] = await Promise.all([ask("/api/runs"), ask("/api/memories")]);
 if (runs && memories) {
   // The index of a run identifies it in requests.
-  const all = runs.map((run, place) => ({ ...run, place }));
+  const all = runs.map((run, index) => ({ ...run, index }));
   const finished = (study) => all.filter((run) => run.study === study && run.finished);
-  const there = [
+  const started = [
     start("curves", startCurves, all),
     start("memory", startMemory, memories),
-    start("answers", (found) => startAnswers(found, memories), finished("reveal").filter((run) => run.has_memory)),
+    start("answers", (all) => startAnswers(all, memories), finished("reveal").filter((run) => run.has_memory)),
     start("speech", startSpeech, finished("avformer").filter((run) => run.is_world)),
   ].flat();
-  show(there.find((tab) => location.hash === `#${shownBy(tab)}`) ?? there[0]);
+  show(started.find((tab) => location.hash === `#${panelOf(tab)}`) ?? started[0]);
 }

@@ -3,9 +3,9 @@
 export const at = (id) => document.getElementById(id);
 
 export function make(name, properties, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
+  const node = Object.assign(document.createElement(name), properties);
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
 }
 
 /** The address of the request whose error is shown. */
@@ -23,10 +23,10 @@ export async function ask(address, body) {
     const read = await response.json();
     if (!response.ok) throw new Error(read.error ?? response.statusText);
     // Success hides the error only if it is for the same address.
-    if (failing === pathOf(address)) forget();
+    if (failing === pathOf(address)) hideError();
     return read;
   } catch (error) {
-    tell(error, address);
+    showError(error, address);
     return null;
   }
 }
@@ -38,25 +38,25 @@ export async function load(address) {
     if (!response.ok) throw new Error((await response.json()).error ?? response.statusText);
     return await response.blob();
   } catch (error) {
-    tell(error, address);
+    showError(error, address);
     return null;
   }
 }
 
 const pathOf = (address) => address.split("?")[0];
 
-function forget() {
+function hideError() {
   failing = null;
   at("failure").hidden = true;
 }
 
 // The next user action hides the error.
-for (const event of ["change", "submit", "click"]) document.addEventListener(event, forget, true);
+for (const event of ["change", "submit", "click"]) document.addEventListener(event, hideError, true);
 
-function tell(error, address) {
+function showError(error, address) {
   failing = pathOf(address);
-  const gone = error instanceof TypeError ? "the program does not respond: is `engram explore` still running?" : error.message;
-  at("failure").textContent = gone;
+  const message = error instanceof TypeError ? "the program does not respond: is `engram explore` still running?" : error.message;
+  at("failure").textContent = message;
   at("failure").hidden = false;
 }
 
@@ -85,15 +85,15 @@ export async function waiting(part, work) {
 
 /**
  * A field for an image: the user selects a file or drops one. Calls `changed` after each change. `bytes()` returns the
- * file in base64, or an empty text without a file.
+ * file in base64, or an empty string without a file.
  */
-export function pictureField(place, changed) {
+export function imageField(container, changed) {
   let base64 = "";
   const input = make("input", { type: "file", accept: "image/*" });
   const preview = make("img", { alt: "The selected image", hidden: true });
   const without = make("button", { type: "button", hidden: true }, "Remove");
-  place.classList.add("drop");
-  place.append(make("label", {}, "Image ", input), make("span", {}, "or drop one here"), preview, without);
+  container.classList.add("drop");
+  container.append(make("label", {}, "Image ", input), make("span", {}, "or drop one here"), preview, without);
 
   async function take(file) {
     const bytes = new Uint8Array(await file.arrayBuffer());
@@ -119,11 +119,11 @@ export function pictureField(place, changed) {
     changed();
   });
   for (const event of ["dragover", "dragleave", "drop"]) {
-    place.addEventListener(event, async (happened) => {
-      happened.preventDefault();
-      place.classList.toggle("over", event === "dragover");
-      if (event !== "drop" || happened.dataTransfer.files.length === 0) return;
-      await take(happened.dataTransfer.files[0]);
+    container.addEventListener(event, async (dragged) => {
+      dragged.preventDefault();
+      container.classList.toggle("over", event === "dragover");
+      if (event !== "drop" || dragged.dataTransfer.files.length === 0) return;
+      await take(dragged.dataTransfer.files[0]);
       changed();
     });
   }
@@ -131,4 +131,4 @@ export function pictureField(place, changed) {
 }
 
 // An image dropped outside the field must not replace the page.
-for (const event of ["dragover", "drop"]) document.addEventListener(event, (happened) => happened.preventDefault());
+for (const event of ["dragover", "drop"]) document.addEventListener(event, (dragged) => dragged.preventDefault());

@@ -1,16 +1,16 @@
 // AVFormer: a spoken name in noise, transcribed with and without images.
 
-import { whenWidthChanges, widthOf, written } from "./chart.js";
+import { whenWidthChanges, widthOf, formatNumber } from "./chart.js";
 import { ask, at, fill, make, waiting } from "./page.js";
 
-const run = () => at("hearing").value;
+const run = () => at("speech-run").value;
 /** The run's names, and its numbers of views and frames. */
 let spoken = null;
 /** The response that is drawn. */
 let drawn = null;
-let asked = 0;
+let requests = 0;
 
-function wanted() {
+function clipParameters() {
   const noise = at("noise").value;
   return new URLSearchParams({
     name: at("name").value,
@@ -24,25 +24,25 @@ async function transcribe() {
   if (!at("name").value) return;
   at("snr-value").textContent = at("noise").value ? `${at("snr").value} dB` : "no noise";
   at("snr").disabled = !at("noise").value;
-  asked += 1;
-  const mine = asked;
-  const clip = wanted();
+  requests += 1;
+  const mine = requests;
+  const clip = clipParameters();
   at("audio").src = `/api/runs/${run()}/audio?${clip}`;
   const read = await waiting(at("transcripts"), () => ask(`/api/runs/${run()}/transcribe?${clip}`));
-  if (!read || mine !== asked) return;
-  at("spoken").textContent = `Spoken by ${read.voice}, ${written(read.seconds)} s: ${read.text}`;
+  if (!read || mine !== requests) return;
+  at("spoken").textContent = `Spoken by ${read.voice}, ${formatNumber(read.seconds)} s: ${read.text}`;
   drawn = read;
   drawWaveform(read);
   const names = { frozen: "frozen ASR model, times above", nothing: "adapters, no images" };
-  const rows = read.transcripts.map(({ images, words, errors, text }, place) => {
-    const views = make("div", { className: "pictures" });
-    const name = place > 1 ? Number(at(place === 2 ? "name" : "other").value) : -1;
+  const rows = read.transcripts.map(({ images, words, errors, text }, index) => {
+    const views = make("div", { className: "images" });
+    const name = index > 1 ? Number(at(index === 2 ? "name" : "other").value) : -1;
     for (let view = 0; name >= 0 && view < Math.min(spoken.frames, 4); view += 1) {
       views.append(make("img", { alt: images, src: `/api/runs/${run()}/frames/${name}/${view}` }));
     }
-    const label = names[images] ?? (place === 2 ? `adapters, own images` : `adapters, images of ${images}`);
-    const aligned = make("span", {}, ...words.flatMap(([kind, was, is]) => [edit(kind, was, is), " "]));
-    const plain = words.map(([, , is]) => is).filter(Boolean).join(" ");
+    const label = names[images] ?? (index === 2 ? `adapters, own images` : `adapters, images of ${images}`);
+    const aligned = make("span", {}, ...words.flatMap(([kind, reference, hypothesis]) => [edit(kind, reference, hypothesis), " "]));
+    const plain = words.map(([, , hypothesis]) => hypothesis).filter(Boolean).join(" ");
     return make("tr", {}, make("th", { scope: "row" }, label, views), make("td", { className: "aligned" }, aligned,
       plain === text ? null : make("small", { className: "soft" }, ` ${text}`)),
       make("td", { className: "errors" }, String(errors)));
@@ -53,12 +53,12 @@ async function transcribe() {
 }
 
 /** An aligned word: reference and hypothesis. */
-function edit(kind, was, is) {
+function edit(kind, reference, hypothesis) {
   const parts = {
-    hit: [is],
-    substitution: [make("del", {}, was), make("ins", {}, is)],
-    deletion: [make("del", {}, was)],
-    insertion: [make("ins", {}, is)],
+    hit: [hypothesis],
+    substitution: [make("del", {}, reference), make("ins", {}, hypothesis)],
+    deletion: [make("del", {}, reference)],
+    insertion: [make("ins", {}, hypothesis)],
   }[kind];
   return make("span", { className: kind, title: kind }, ...parts);
 }
@@ -73,13 +73,13 @@ function drawWaveform({ peaks, seconds, words }) {
     return one;
   };
   const [width, height] = [widthOf(at("waves")), 140];
-  const told = words.map((word) => `${word.text.trim()} ${word.start} to ${word.end} s`).join(", ");
-  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Waveform. ${told}` });
-  const loudest = peaks.reduce((most, [low, high]) => Math.max(most, -low, high), 1e-6);
+  const wordTimes = words.map((word) => `${word.text.trim()} ${word.start} to ${word.end} s`).join(", ");
+  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Waveform. ${wordTimes}` });
+  const loudest = peaks.reduce((loudest, [low, high]) => Math.max(loudest, -low, high), 1e-6);
   const y = (sample) => 55 - (sample / loudest) * 50;
-  const x = (place) => (place / Math.max(peaks.length - 1, 1)) * width;
-  const above = peaks.map(([, high], place) => `${x(place).toFixed(1)},${y(high).toFixed(1)}`);
-  const below = peaks.map(([low], place) => `${x(place).toFixed(1)},${y(low).toFixed(1)}`).reverse();
+  const x = (index) => (index / Math.max(peaks.length - 1, 1)) * width;
+  const above = peaks.map(([, high], index) => `${x(index).toFixed(1)},${y(high).toFixed(1)}`);
+  const below = peaks.map(([low], index) => `${x(index).toFixed(1)},${y(low).toFixed(1)}`).reverse();
   svg.append(element("polygon", { class: "waveform", points: [...above, ...below].join(" ") }));
   for (const word of words) {
     const [from, to] = [word.start, word.end].map((time) => (Math.min(time, seconds) / seconds) * width);
@@ -90,17 +90,17 @@ function drawWaveform({ peaks, seconds, words }) {
 }
 
 async function chooseRun() {
-  asked += 1;
-  const mine = asked;
+  requests += 1;
+  const mine = requests;
   // Clears the results of the previous run.
   drawn = null;
   at("audio").removeAttribute("src");
   at("spoken").textContent = "";
   for (const part of ["waves", "transcripts", "name", "other"]) at(part).replaceChildren();
   const read = await ask(`/api/runs/${run()}/names`);
-  if (!read || mine !== asked) return;
+  if (!read || mine !== requests) return;
   spoken = read;
-  const names = spoken.names.map((name, place) => [place, name]);
+  const names = spoken.names.map((name, index) => [index, name]);
   fill(at("name"), names);
   fill(at("other"), names);
   at("other").value = String(Math.min(1, names.length - 1));
@@ -109,9 +109,9 @@ async function chooseRun() {
 }
 
 export function startSpeech(runs) {
-  fill(at("hearing"), runs.map(({ place, name }) => [place, name]));
-  at("hearing").addEventListener("change", chooseRun);
-  at("listening").addEventListener("submit", (event) => event.preventDefault());
+  fill(at("speech-run"), runs.map(({ index, name }) => [index, name]));
+  at("speech-run").addEventListener("change", chooseRun);
+  at("speech-form").addEventListener("submit", (event) => event.preventDefault());
   for (const id of ["name", "take", "noise", "snr", "other"]) at(id).addEventListener("change", transcribe);
   at("snr").addEventListener("input", () => { at("snr-value").textContent = `${at("snr").value} dB`; });
   whenWidthChanges(at("waves"), () => drawn && drawWaveform(drawn));
@@ -121,5 +121,5 @@ export function startSpeech(runs) {
     first.disconnect();
     chooseRun();
   });
-  first.observe(at("listening"));
+  first.observe(at("speech-form"));
 }

@@ -10,7 +10,7 @@ use super::{RecipeSchema, TINY, entries, is_list_of_tables, list};
 const HEAD: &str = include_str!("head.md");
 
 /// The tables that each study reads as its own structs, with the paths of their schemas.
-const OWN: [(&str, &str); 4] = [
+const STUDY_TABLES: [(&str, &str); 4] = [
     ("data", "/properties/data"),
     ("model", "/properties/model"),
     ("memory", "/properties/memory"),
@@ -23,13 +23,13 @@ pub fn markdown(studies: &[RecipeSchema]) -> String {
     let Some(mut common) = studies.first().map(|first| first.recipe.clone()) else { return out };
     common["properties"]["study"]["enum"] = studies.iter().map(|study| study.study).collect();
     out += "\n## Every study\n";
-    write_table(&mut out, "", &common, &OWN.map(|(path, _)| path));
+    write_table(&mut out, "", &common, &STUDY_TABLES.map(|(path, _)| path));
     out += "\n### `[tiny]`\n";
     write_description(&mut out, "`[tiny]`", TINY);
     for study in studies {
         let _ = write!(out, "\n## Study `{}`\n", study.study);
-        for (path, place) in OWN {
-            let table = study.recipe.pointer(place);
+        for (path, pointer) in STUDY_TABLES {
+            let table = study.recipe.pointer(pointer);
             let read = table.filter(|table| entries(&table["properties"]).next().is_some());
             read.into_iter().for_each(|table| write_table(&mut out, path, table, &[]));
         }
@@ -47,8 +47,8 @@ fn write_table(out: &mut String, path: &str, schema: &Value, without: &[&str]) {
     };
     let _ = write!(out, "\n### {heading}\n");
     // The description of the whole recipe addresses programmers.
-    let about = schema["description"].as_str().filter(|_| !path.is_empty());
-    about.into_iter().for_each(|about| write_description(out, &heading, about));
+    let description = schema["description"].as_str().filter(|_| !path.is_empty());
+    description.into_iter().for_each(|description| write_description(out, &heading, description));
     let is_table = |value: &Value| value["type"] == "object" || is_list_of_tables(value);
     let (tables, keys): (Vec<_>, Vec<_>) =
         entries(&table["properties"]).partition(|(_, value)| is_table(value));
@@ -74,9 +74,9 @@ fn write_table(out: &mut String, path: &str, schema: &Value, without: &[&str]) {
 }
 
 /// Writes a table's description without its name, which is in the heading.
-fn write_description(out: &mut String, heading: &str, about: &str) {
-    let rest = about.strip_prefix(heading).and_then(|rest| rest.strip_prefix(": "));
-    let mut letters = rest.unwrap_or(about).chars();
+fn write_description(out: &mut String, heading: &str, description: &str) {
+    let rest = description.strip_prefix(heading).and_then(|rest| rest.strip_prefix(": "));
+    let mut letters = rest.unwrap_or(description).chars();
     let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
     let _ = write!(out, "\n{first}{}\n", letters.as_str());
 }
@@ -102,8 +102,8 @@ fn kind(schema: &Value, plural: &str) -> String {
         "array" => {
             let items = kind(&schema["items"], "s");
             match (&schema["minItems"], &schema["maxItems"]) {
-                (Value::Number(least), Value::Number(most)) if least == most => {
-                    format!("{most} {items}")
+                (Value::Number(min), Value::Number(max)) if min == max => {
+                    format!("{max} {items}")
                 }
                 _ => format!("list of {items}"),
             }
@@ -117,9 +117,9 @@ fn kind(schema: &Value, plural: &str) -> String {
 fn meaning(schema: &Value) -> String {
     let mut text = schema["description"].as_str().unwrap_or_default().replace("\n\n", " ");
     let of = if schema["type"] == "array" { &schema["items"] } else { schema };
-    for (name, about) in choices(of) {
-        if let Some(about) = about {
-            let _ = write!(text, "<br>`{}`: {about}", literal(name));
+    for (name, description) in choices(of) {
+        if let Some(description) = description {
+            let _ = write!(text, "<br>`{}`: {description}", literal(name));
         }
     }
     text

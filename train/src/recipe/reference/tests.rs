@@ -70,7 +70,7 @@ fn schema(study: &str) -> Value {
 }
 
 #[test]
-fn the_schemas_know_what_the_recipes_say() {
+fn the_schemas_allow_the_recipes() {
     let found = recipes(&Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes"));
     assert!(found.len() > 8, "{} recipes", found.len());
     for (path, recipe) in found {
@@ -80,7 +80,7 @@ fn the_schemas_know_what_the_recipes_say() {
 }
 
 #[test]
-fn the_schemas_refuse_what_recipes_may_not_say() {
+fn the_schemas_refuse_invalid_recipes() {
     let refused = |change: Value, fault: &str| {
         let mut recipe = json!({
             "study": "speech",
@@ -121,7 +121,7 @@ fn tables<'a>(schema: &'a Value, path: &str, found: &mut Vec<(String, &'a Value)
 }
 
 #[test]
-fn each_table_is_closed_and_each_key_is_told() {
+fn each_table_is_closed_and_each_key_has_a_description() {
     for study in recipe_schemas() {
         let mut found = Vec::new();
         tables(&study.recipe, study.study(), &mut found);
@@ -129,8 +129,8 @@ fn each_table_is_closed_and_each_key_is_told() {
         for (path, table) in found {
             assert_eq!(table["additionalProperties"], false, "{path}");
             for (key, value) in entries(&table["properties"]) {
-                let told = value["description"].as_str();
-                let text = told.unwrap_or_else(|| panic!("{path}.{key} has no doc comment"));
+                let description = value["description"].as_str();
+                let text = description.unwrap_or_else(|| panic!("{path}.{key} has no doc comment"));
                 // Descriptions appear outside of rustdoc, where links do not work.
                 assert!(!text.contains("[`"), "{path}.{key}: {text}");
                 for choice in list(value, "oneOf").chain(list(&value["items"], "oneOf")) {

@@ -4,18 +4,19 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use engram_eval::items::{Item, Items};
+use engram_infer::InferError;
+use engram_infer::asr::{AsrModel, AvformerRunConfig};
+use engram_infer::encode::Encoder;
 
 use super::evaluate::{TEST, items_file};
 use super::run::{AvformerSummary, complete_settings, settings, train_avformer};
 use super::settings::{AvformerData, AvformerFeed};
 use crate::checkpoint;
-use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
 use crate::grid::settings::{Grid, Phases};
 use crate::grid::study::{Column, Hashes};
 use crate::grid::{AblationStudy, Configuration, Metric, MetricQuery};
 use crate::recipe::Recipe;
-use crate::recognise::{AsrModel, AvformerRunConfig};
 use crate::trainer::RunOptions;
 
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
@@ -25,7 +26,7 @@ const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
 /// The main test utterances: `noisy` in the embedded world, `test` for files.
 const MAIN: [&str; 2] = ["noisy", "test"];
 /// Settings that do not affect adapters trained without frames.
-const OF_SIGHT: [&str; 9] = [
+const FRAME_SETTINGS: [&str; 9] = [
     "data.cache",
     "data.frames",
     "data.frozen_baseline",
@@ -37,7 +38,7 @@ const OF_SIGHT: [&str; 9] = [
     "model.projection",
 ];
 /// The default system of a configuration: right frames if it was trained with frames.
-const OWN: [&str; 2] = ["right_frames", "no_frames"];
+const DEFAULT_SYSTEMS: [&str; 2] = ["right_frames", "no_frames"];
 
 /// The ablations of AVFormer, compared by word error rate on the test utterances.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl AblationStudy for AvformerAblations {
 
     fn description(&self) -> &'static str {
         "Word error rates on the test utterances, in noise unless stated otherwise. Configurations trained \
-         with frames see the right frames."
+         with frames are tested with the right frames."
     }
 
     fn columns(&self) -> Vec<Column> {
@@ -125,8 +126,8 @@ impl AblationStudy for AvformerAblations {
             if let Some(others) = steps_of_main.filter(|others| *others != steps(&recipe)) {
                 let reason = format!(
                     "trains for {}, the main configuration for {}; all must train equally long",
-                    in_words(steps(&recipe)),
-                    in_words(others)
+                    steps_text(steps(&recipe)),
+                    steps_text(others)
                 );
                 return Err(grid.configuration_error(configuration, &reason));
             }
@@ -162,7 +163,7 @@ impl AblationStudy for AvformerAblations {
     /// Removes settings about frames, which adapters trained without frames do not use, and skips
     /// the test.
     fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
-        set.retain(|setting| !OF_SIGHT.iter().any(|key| is_below(setting, key)));
+        set.retain(|setting| !FRAME_SETTINGS.iter().any(|key| is_below(setting, key)));
         let untested = ["data.frozen_baseline=false", "data.sweep_clips=0", "data.test_clips=1"];
         set.extend(untested.map(str::to_owned));
         set
@@ -180,22 +181,23 @@ impl AblationStudy for AvformerAblations {
     ) -> Result<Option<String>> {
         let (_, model, _) = complete_settings(recipe)?;
         let was = AvformerRunConfig::read(run)?;
-        let mut is_other = |weights: &str, was: &str, open: fn(&str) -> Result<String>| {
-            if was.is_empty() {
-                return Ok::<_, TrainError>(None);
-            }
-            if !hashes.contains_key(weights) {
-                hashes.insert(weights.to_owned(), open(weights)?);
-            }
-            let reason =
-                format!("has a finished run with different weights than {weights} has now");
-            Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
-        };
-        let of_recogniser = |weights: &str| AsrModel::open(weights)?.weights_sha256();
+        let mut is_other =
+            |weights: &str, was: &str, open: fn(&str) -> Result<String, InferError>| {
+                if was.is_empty() {
+                    return Ok::<_, TrainError>(None);
+                }
+                if !hashes.contains_key(weights) {
+                    hashes.insert(weights.to_owned(), open(weights)?);
+                }
+                let reason =
+                    format!("has a finished run with different weights than {weights} has now");
+                Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
+            };
+        let of_asr_model = |weights: &str| AsrModel::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
-        let recogniser = is_other(&model.asr_model, &was.asr_model_sha256, of_recogniser)?;
+        let asr_model = is_other(&model.asr_model, &was.asr_model_sha256, of_asr_model)?;
         let encoder = is_other(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
-        Ok(recogniser.or(encoder))
+        Ok(asr_model.or(encoder))
     }
 
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<()> {
@@ -218,9 +220,9 @@ impl AblationStudy for AvformerAblations {
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
         let utterances = query.utterances.as_deref().map_or(MAIN.to_vec(), |one| vec![one]);
-        let systems = query.system.as_deref().map_or(OWN.to_vec(), |one| vec![one]);
-        let files = utterances.iter().flat_map(|heard| {
-            systems.iter().map(|system| folder.join(TEST).join(items_file(heard, system)))
+        let systems = query.system.as_deref().map_or(DEFAULT_SYSTEMS.to_vec(), |one| vec![one]);
+        let files = utterances.iter().flat_map(|set| {
+            systems.iter().map(|system| folder.join(TEST).join(items_file(set, system)))
         });
         let files: Vec<PathBuf> = files.collect();
         let Some(file) = files.iter().find(|file| file.is_file()) else {
@@ -274,7 +276,7 @@ fn steps(recipe: &Recipe) -> Option<u64> {
     recipe.phases().iter().map(|phase| phase.steps).sum()
 }
 
-fn in_words(steps: Option<u64>) -> String {
+fn steps_text(steps: Option<u64>) -> String {
     steps.map_or("epochs".to_owned(), |steps| format!("{steps} steps"))
 }
 
@@ -356,13 +358,13 @@ set = ["phase.projection.steps=0", "phase.adapters.steps=2400"]
 
 [[claim]]
 id = "a"
-claim = "the picture helps"
+claim = "frames help"
 better = "main"
 worse = "main:no_frames"
 
 [[claim]]
 id = "b"
-claim = "it helps more than adapters"
+claim = "frames help more than adapters"
 better = "main:right_frames"
 worse = "audio-only"
 utterances = "clean"
@@ -373,7 +375,7 @@ utterances = "clean"
     }
 
     #[test]
-    fn rows_that_differ_in_what_is_seen_share_their_adapters() {
+    fn configurations_that_differ_in_frames_share_their_adapters() {
         let grid = grid(GRID).expect("a grid");
         let hash = |configuration: usize| {
             let shared = grid
@@ -390,7 +392,7 @@ utterances = "clean"
     }
 
     #[test]
-    fn what_shared_phases_leave_out_is_known_to_recipes() {
+    fn shared_phases_remove_only_known_recipe_keys() {
         // The last two settings are written to the recipe only if they differ from the default.
         let set =
             ["model.asr_model=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
@@ -398,14 +400,14 @@ utterances = "clean"
         let mut recipe = Recipe::parse(RECIPE, Path::new("tiny.toml"), &options).expect("a recipe");
         AvformerAblations.complete_recipe(&mut recipe).expect("complete");
         let whole: toml::Table = recipe.resolved().expect("whole").parse().expect("TOML");
-        for key in OF_SIGHT {
+        for key in FRAME_SETTINGS {
             let (table, name) = key.split_once('.').expect("a table and a name");
             assert!(whole[table].get(name).is_some(), "{key}");
         }
     }
 
     #[test]
-    fn wrong_rows_and_claims_are_refused_with_their_line() {
+    fn invalid_configurations_and_claims_are_refused_with_their_line() {
         let shipped = include_str!("../../../recipes/avformer/ablations.toml");
         let shipped =
             Grid::parse(shipped, Path::new("ablations.toml"), RECIPE, Path::new("tiny.toml"));

@@ -6,13 +6,13 @@ use crate::error::{Result, TrainError};
 use crate::log;
 
 /// The error for a file that does not match its checksum.
-pub(super) const CHANGED: &str = "its checksum does not match";
+pub(super) const WRONG_CHECKSUM: &str = "its checksum does not match";
 
 /// Returns the path of a cache file and its parsed content, and creates the folder. The content is
 /// `None` for a new or unreadable file. An unreadable file is replaced, with a warning.
 pub(super) fn open<T>(
     (folder, name): (&str, &str),
-    what: &str,
+    content: &str,
     read: impl FnOnce(&[u8]) -> Result<T, String>,
 ) -> Result<(PathBuf, Option<T>)> {
     let folder = Path::new(folder);
@@ -25,7 +25,7 @@ pub(super) fn open<T>(
     match read(&bytes) {
         Ok(known) => Ok((file, Some(known))),
         Err(reason) => {
-            log::print(&format!("{}: {reason}; recomputing its {what}", file.display()));
+            log::print(&format!("{}: {reason}; recomputing its {content}", file.display()));
             Ok((file, None))
         }
     }

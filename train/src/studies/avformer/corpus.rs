@@ -8,6 +8,8 @@ use engram_data::DataError;
 use engram_data::image::DecodedImage;
 use engram_data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram_data::world::questions::Split;
+use engram_infer::asr::sample_evenly;
+use engram_infer::digest;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -15,11 +17,9 @@ use sha2::{Digest, Sha256};
 
 use super::manifest::{Listed, Manifest};
 use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
-use crate::digest;
 use crate::error::{Result, TrainError};
-use crate::recognise::sample_evenly;
 
-/// Seeds the choice of clips without noise.
+/// The seed of the choice of clips without noise.
 const CLEAN_SEED: u64 = 0x0063_6c65_616e;
 
 /// An audio clip with its text and frames.
@@ -71,7 +71,7 @@ impl Corpus {
     /// is above 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Transcribe`] for a clip
+    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Manifest`] for a clip
     /// without audio, text or frames, and for a clip that is too long or too short.
     pub fn load(data: &AvformerData, min_samples: usize, quiet: bool) -> Result<Self> {
         let lengths = (min_samples, data.max_seconds);
@@ -80,21 +80,24 @@ impl Corpus {
             Clips::World(Audiovisual::new(data.names, data.world_seed)?)
         } else {
             let mut images = Vec::new();
-            let mut seen = |path: &str| {
+            let mut read_with_frames = |path: &str| {
                 let mut manifest = read(path)?;
                 if data.frames > 0 {
                     manifest.find_frames(data.on_error, &mut images)?;
                 }
                 Ok::<_, TrainError>(manifest)
             };
-            let (train, validation, test) =
-                (seen(&data.train)?, seen(&data.validation)?, seen(&data.test)?);
+            let (train, validation, test) = (
+                read_with_frames(&data.train)?,
+                read_with_frames(&data.validation)?,
+                read_with_frames(&data.test)?,
+            );
             let candidate = |file| Candidate { file, is_shown: false };
             let mut images: Vec<Candidate> = images.into_iter().map(candidate).collect();
             let every = train.clips().iter().flat_map(|one| one.frames.iter());
             let evaluated = validation.clips().iter().chain(test.clips());
             let evaluated = evaluated.flat_map(|one| sample_evenly(&one.frames, data.frames));
-            every.chain(evaluated).for_each(|place| images[*place].is_shown = true);
+            every.chain(evaluated).for_each(|index| images[*index].is_shown = true);
             Clips::Files { train, validation, test, images }
         };
         let optional = |path: &str| (!path.is_empty()).then(|| read(path)).transpose();
@@ -124,14 +127,14 @@ impl Corpus {
     /// The image files that do not decode, by index, each with the error.
     pub fn broken_images(&self) -> Vec<(usize, TrainError)> {
         let Clips::Files { images, .. } = &self.clips else { return Vec::new() };
-        let error = |place: usize| Some((place, self.image(place).err()?));
+        let error = |index: usize| Some((index, self.image(index).err()?));
         (0..images.len()).into_par_iter().filter_map(error).collect()
     }
 
     /// Removes the clips whose images do not decode.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] naming the first such clip, if `data.on_error` is `stop` or a
+    /// [`TrainError::Manifest`] naming the first such clip, if `data.on_error` is `stop` or a
     /// manifest has no other clip. For the embedded world, the error of its first image.
     pub fn skip_broken_images(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
         let Clips::Files { train, validation, test, .. } = &mut self.clips else {
@@ -140,7 +143,7 @@ impl Corpus {
         let broken: HashMap<usize, TrainError> = broken.into_iter().collect();
         for manifest in [train, validation, test] {
             manifest.keep(self.data.on_error, |one| {
-                match one.frames.iter().find_map(|place| broken.get(place)) {
+                match one.frames.iter().find_map(|index| broken.get(index)) {
                     None => Ok(()),
                     Some(error) => Err(error.to_string()),
                 }
@@ -157,7 +160,7 @@ impl Corpus {
     /// Checks the texts of all training clips that come from files.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] naming the first clip for which `is_wrong` returns a reason.
+    /// [`TrainError::Manifest`] naming the first clip for which `is_wrong` returns a reason.
     pub fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
         let train = match &self.clips {
             Clips::World(_) => None,
@@ -167,7 +170,7 @@ impl Corpus {
             for Listed { clip, .. } in manifest.clips() {
                 let reason = is_wrong(clip.text.as_deref().unwrap_or_default());
                 if let Some(reason) = reason {
-                    return Err(manifest.bad(clip, &reason));
+                    return Err(manifest.clip_error(clip, &reason));
                 }
             }
         }
@@ -202,19 +205,19 @@ impl Corpus {
     /// Returns a training clip with the noise of a phase.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
     /// that is too long.
-    pub fn training(&self, number: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
+    pub fn training(&self, index: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {
             Clips::World(world) => {
-                let mut rng = ChaCha8Rng::seed_from_u64(CLEAN_SEED ^ number as u64);
+                let mut rng = ChaCha8Rng::seed_from_u64(CLEAN_SEED ^ index as u64);
                 let is_clean = rng.random_bool(feed.clean);
                 let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
                 let masked = if is_clean { 0.0 } else { feed.masked };
                 let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked };
-                Ok(self.of_world(world, (Split::Train, number), &noise_settings))
+                Ok(self.of_world(world, (Split::Train, index), &noise_settings))
             }
-            Clips::Files { train, .. } => train.read_clip(number),
+            Clips::Files { train, .. } => train.read_clip(index),
         }
     }
 
@@ -222,12 +225,12 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::training`].
-    pub fn without_audio(&self, number: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
+    pub fn without_audio(&self, index: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {
             Clips::World(_) => {
-                Ok(ClipWithFrames { samples: Vec::new(), ..self.training(number, feed)? })
+                Ok(ClipWithFrames { samples: Vec::new(), ..self.training(index, feed)? })
             }
-            Clips::Files { train, .. } => Ok(train.without_audio(number)),
+            Clips::Files { train, .. } => Ok(train.without_audio(index)),
         }
     }
 
@@ -256,15 +259,15 @@ impl Corpus {
         &self,
         split: Split,
         clean: bool,
-        numbers: Range<usize>,
+        range: Range<usize>,
     ) -> Vec<ClipWithFrames> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let data = &self.data;
         let noise = if split == Split::Test { &data.test_noise } else { &data.noise };
         let noise_settings =
             if clean { NoiseSettings::clean() } else { data.test_noise_settings(noise) };
-        let clip = |number| self.of_world(world, (split, number), &noise_settings);
-        numbers.into_par_iter().map(clip).collect()
+        let clip = |index| self.of_world(world, (split, index), &noise_settings);
+        range.into_par_iter().map(clip).collect()
     }
 
     /// The first test clips at one signal-to-noise ratio in dB, or without noise; empty for files.
@@ -275,7 +278,7 @@ impl Corpus {
             snr_db: [ratio; 2],
             masked: 0.0,
         });
-        let clip = |number| self.of_world(world, (Split::Test, number), &noise_settings);
+        let clip = |index| self.of_world(world, (Split::Test, index), &noise_settings);
         (0..self.data.sweep_clips.min(self.data.test_clips)).into_par_iter().map(clip).collect()
     }
 
@@ -305,10 +308,10 @@ impl Corpus {
 
     /// Whether an image can be shown. All candidate frames must decode, so that the set of clips
     /// does not depend on the number of frames shown.
-    pub fn is_shown(&self, place: usize) -> bool {
+    pub fn is_shown(&self, index: usize) -> bool {
         match &self.clips {
             Clips::World(_) => true,
-            Clips::Files { images, .. } => images[place].is_shown,
+            Clips::Files { images, .. } => images[index].is_shown,
         }
     }
 
@@ -316,27 +319,27 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Data`] for a file that is not an image.
-    pub fn image(&self, place: usize) -> Result<(DecodedImage, PathBuf)> {
+    pub fn image(&self, index: usize) -> Result<(DecodedImage, PathBuf)> {
         match &self.clips {
             Clips::World(world) => {
-                let (name, view) = (place / self.views_of_name(), place % self.views_of_name());
+                let (name, view) = (index / self.views_of_name(), index % self.views_of_name());
                 let (split, view) = match view.checked_sub(self.data.views) {
                     None => (Split::Train, view),
                     Some(view) if view < EVALUATED_VIEWS => (Split::Validation, view),
                     Some(view) => (Split::Test, view - EVALUATED_VIEWS),
                 };
-                let seen = world.view((split, name), view, self.data.view_size)?;
-                let (width, height) = seen.dimensions();
+                let view_pixels = world.view((split, name), view, self.data.view_size)?;
+                let (width, height) = view_pixels.dimensions();
                 let path = PathBuf::from(world.names().nth(name).unwrap_or_default());
-                let picture = DecodedImage::from_pixels(width, height, seen.into_raw());
+                let image = DecodedImage::from_pixels(width, height, view_pixels.into_raw());
                 let none = || {
                     let (path, reason) = (path.clone(), "has no pixels".to_string());
                     DataError::Image { path, reason }
                 };
-                Ok((picture.ok_or_else(none)?, path))
+                Ok((image.ok_or_else(none)?, path))
             }
             Clips::Files { images, .. } => {
-                let file = &images[place].file;
+                let file = &images[index].file;
                 Ok((DecodedImage::open(file)?, file.clone()))
             }
         }
@@ -357,10 +360,10 @@ impl Corpus {
     fn of_world(
         &self,
         world: &Audiovisual,
-        (split, number): (Split, usize),
+        (split, index): (Split, usize),
         noise_settings: &NoiseSettings,
     ) -> ClipWithFrames {
-        let clip = world.clip(split, number, noise_settings);
+        let clip = world.clip(split, index, noise_settings);
         let first = clip.name * self.views_of_name();
         let views = match split {
             Split::Train => 0..self.data.views,
@@ -368,7 +371,7 @@ impl Corpus {
             Split::Test => self.data.views + EVALUATED_VIEWS..self.views_of_name(),
         };
         ClipWithFrames {
-            id: format!("{}-{number:05}", clip.voice),
+            id: format!("{}-{index:05}", clip.voice),
             text: clip.text,
             samples: clip.samples,
             frames: views.map(|view| first + view).collect(),

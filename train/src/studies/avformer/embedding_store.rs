@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use engram_data::DataError;
+use engram_infer::digest;
+use engram_infer::encode::Encoder;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
 use super::cache;
 use crate::checkpoint::write_file;
-use crate::digest;
-use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
 
 /// The metadata key with the SHA-256 of all tensors.
@@ -32,12 +32,12 @@ pub(super) struct EmbeddingStore {
 /// The SHA-256 of preprocessed pixels.
 pub(super) fn content_hash(pixels: &[f32]) -> ContentHash {
     let mut hash = Sha256::new();
-    digest::add_numbers(&mut hash, pixels);
+    digest::add_floats(&mut hash, pixels);
     hash.finalize().into()
 }
 
 impl EmbeddingStore {
-    /// Opens an encoder's file in a folder, which is created; an empty path disables the cache. An
+    /// Opens the cache file of an encoder. Creates the folder; an empty path disables the cache. An
     /// unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, encoder: &Encoder) -> Result<Self> {
         let width = encoder.width();
@@ -46,8 +46,9 @@ impl EmbeddingStore {
             return Ok(store);
         }
         let name = format!("{}.safetensors", encoder.sha256());
-        let (file, known) = cache::open((folder, &name), "embeddings", |bytes| read(bytes, width))?;
-        (store.file, store.rows) = (Some(file), known.unwrap_or_default());
+        let (file, cached) =
+            cache::open((folder, &name), "embeddings", |bytes| read(bytes, width))?;
+        (store.file, store.rows) = (Some(file), cached.unwrap_or_default());
         Ok(store)
     }
 
@@ -106,16 +107,16 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
     let checksum = metadata.metadata().as_ref().and_then(|entries| entries.get(CHECKSUM));
     if checksum != Some(&sha256(hashes.data(), values.data())) {
-        return Err(cache::CHANGED.to_owned());
+        return Err(cache::WRONG_CHECKSUM.to_owned());
     }
-    let numbers = |row: &[u8]| {
+    let floats = |row: &[u8]| {
         row.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     };
     let rows = hashes.data().chunks_exact(32).zip(values.data().chunks_exact(4 * width.max(1)));
     let rows = rows.map(|(hash, row)| {
         let hash = hash.try_into().map_err(|_| "does not hold hashes".to_string())?;
-        let row: Vec<f32> = numbers(row);
-        match row.iter().all(|number| number.is_finite()) {
+        let row: Vec<f32> = floats(row);
+        match row.iter().all(|value| value.is_finite()) {
             true => Ok((hash, row)),
             false => Err("holds values that are not finite".to_string()),
         }
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_file_is_not_read() {
+    fn a_changed_file_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("embeddings.safetensors");
         let rows = BTreeMap::from([([1; 32], vec![0.5, -2.0]), ([7; 32], vec![0.0, 3.0])]);

@@ -1,5 +1,5 @@
-//! The test: the same utterances with the frozen ASR model, and with adapters that see the right
-//! frames, the frames of another clip, zeros or no frames.
+//! The test: the same utterances with the frozen ASR model and with the adapted model. The adapted
+//! model gets the right frames, the frames of another clip, zeros, or no frames.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -20,6 +20,7 @@ use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::read::Pairs;
 use engram_eval::wer::report::{Labels, WerOptions, WerReport, evaluate};
 use engram_eval::wer::tokens::TokenUnit;
+use engram_infer::asr::VisualInput;
 use engram_models::avformer::Avformer;
 use serde::{Deserialize, Serialize};
 
@@ -29,18 +30,17 @@ use super::study::{AvformerStudy, NORMALISER};
 use super::transcription::other;
 use crate::checkpoint::write_file;
 use crate::error::TrainError;
-use crate::recognise::VisualInput;
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
-/// The share of clips whose text contains a name that is shown but not said.
+/// The share of clips whose text contains a name that is shown but not spoken.
 const SHOWN_NAME_IN_TEXT: MetricInfo =
     MetricInfo { name: "shown_name_in_text", version: 1, higher_is_better: Some(false) };
 /// The number of most often rescued words in the summary.
 const MAX_RESCUED: usize = 10;
 /// The folder of references, hypotheses and items.
 pub const TEST: &str = "test";
-/// Its file of one item per clean clip: whether the text contains the name in the wrong frames.
+/// The file with one item per clean clip: whether the text contains the name in the wrong frames.
 pub const SHOWN_NAME_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
 
 /// The word error rate of one system on one set of utterances.
@@ -163,27 +163,29 @@ impl AvformerStudy {
             &noisy,
             &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong, VisualInput::Zero],
         );
-        let heard = self.measure(
+        let hypotheses = self.measure(
             (main, &noisy),
             &all,
             (avformer, frozen.as_mut()),
             (&folder, &mut metrics),
         )?;
-        if let (Some(without), Some(with)) = (heard.text("no_frames"), heard.text("right_frames")) {
-            let (counts, words) = write_rescued(&folder, heard.clips, without, with)?;
+        if let (Some(without), Some(with)) =
+            (hypotheses.text("no_frames"), hypotheses.text("right_frames"))
+        {
+            let (counts, words) = write_rescued(&folder, hypotheses.clips, without, with)?;
             (metrics.rescued, metrics.rescued_words) = (Some(counts), words);
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
             let three = self
                 .testable(&clean, &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong]);
-            let heard = self.measure(
+            let hypotheses = self.measure(
                 ("clean", &clean),
                 &three,
                 (avformer, frozen.as_mut()),
                 (&folder, &mut metrics),
             )?;
-            if let Some(texts) = heard.text("wrong_frames") {
+            if let Some(texts) = hypotheses.text("wrong_frames") {
                 metrics.shown_name_inserted = Some(self.shown_name_inserted(
                     &clean,
                     texts,
@@ -205,16 +207,16 @@ impl AvformerStudy {
         Ok(metrics)
     }
 
-    /// The testable ones of the `wanted` frames. Only `Nothing` needs no frames; wrong frames need
-    /// two clips that show different things.
+    /// The `wanted` inputs that can be tested. Only `Nothing` needs no frames. `Wrong` needs clips
+    /// with different content.
     fn testable(&self, clips: &[ClipWithFrames], wanted: &[VisualInput]) -> Vec<VisualInput> {
-        let has_others = (0..clips.len()).all(|place| other(clips, place).is_some());
-        let can_be_seen = |shown: &&VisualInput| match shown {
+        let has_others = (0..clips.len()).all(|index| other(clips, index).is_some());
+        let is_testable = |shown: &&VisualInput| match shown {
             VisualInput::Nothing => true,
             VisualInput::Right | VisualInput::Zero => self.uses_frames(),
             VisualInput::Wrong => self.uses_frames() && has_others,
         };
-        wanted.iter().filter(can_be_seen).copied().collect()
+        wanted.iter().filter(is_testable).copied().collect()
     }
 
     fn measure<'a>(
@@ -224,17 +226,17 @@ impl AvformerStudy {
         (avformer, frozen): (&Avformer, Option<&mut FrozenTexts>),
         (folder, metrics): (&Path, &mut TestMetrics),
     ) -> StudyResult<Hypotheses<'a>> {
-        let mut heard = Hypotheses { utterances, clips, texts: Vec::new(), items: Vec::new() };
+        let mut hypotheses = Hypotheses { utterances, clips, texts: Vec::new(), items: Vec::new() };
         write_texts(&folder.join(format!("{utterances}.ref.tsv")), clips, |i| &clips[i].text)?;
         if let Some(frozen) = frozen {
             let texts = self.transcribe_frozen(frozen, utterances, clips)?;
-            metrics.systems.push(heard.add("frozen", texts, folder)?);
+            metrics.systems.push(hypotheses.add("frozen", texts, folder)?);
         }
         let mut progress = self.progress(&format!("test, {utterances}"), clips.len());
         let transcripts =
             self.transcribe(avformer, clips, shown, (&mut progress, &Stop::default()))?;
         for (shown, texts) in shown.iter().zip(transcripts) {
-            metrics.systems.push(heard.add(name(*shown), texts, folder)?);
+            metrics.systems.push(hypotheses.add(name(*shown), texts, folder)?);
         }
         let pairs = [
             ["no_frames", "frozen"],
@@ -244,9 +246,9 @@ impl AvformerStudy {
             ["wrong_frames", "no_frames"],
         ];
         for [a, b] in pairs {
-            metrics.differences.extend(heard.difference([a, b])?);
+            metrics.differences.extend(hypotheses.difference([a, b])?);
         }
-        Ok(heard)
+        Ok(hypotheses)
     }
 
     /// The transcripts of the unmodified ASR model.
@@ -270,10 +272,12 @@ impl AvformerStudy {
         file: &Path,
     ) -> StudyResult<Measure> {
         let names = NORMALISER.normalise_all(&self.corpus().names());
-        let value = |(place, text): (usize, &String)| {
-            let shown = other(clips, place).and_then(|other| other.name);
-            let said = NORMALISER.normalise(&clips[place].text);
-            f64::from(u8::from(shown.is_some_and(|name| is_inserted(text, &said, &names[name]))))
+        let value = |(index, text): (usize, &String)| {
+            let shown = other(clips, index).and_then(|other| other.name);
+            let reference = NORMALISER.normalise(&clips[index].text);
+            f64::from(u8::from(
+                shown.is_some_and(|name| is_inserted(text, &reference, &names[name])),
+            ))
         };
         let values: Vec<f64> = texts.iter().enumerate().map(value).collect();
         let topics: Vec<String> = clips.iter().map(ClipWithFrames::topic).collect();
@@ -302,10 +306,10 @@ impl AvformerStudy {
             let shown = [VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong];
             let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio}dB"));
             let mut progress = self.progress(&format!("test, {ratio}"), clips.len());
-            let heard =
+            let transcripts =
                 self.transcribe(avformer, &clips, &shown, (&mut progress, &Stop::default()))?;
             let mut measures = Vec::with_capacity(shown.len());
-            for (shown, texts) in shown.iter().zip(heard) {
+            for (shown, texts) in shown.iter().zip(transcripts) {
                 let report = report(&clips, &texts)?;
                 let file = items_file(&format!("sweep.{ratio}"), name(*shown));
                 write_file(&folder.join(file), json_lines(&report.items).as_bytes())?;
@@ -376,10 +380,10 @@ pub(super) fn items_file(utterances: &str, system: &str) -> String {
     format!("{utterances}.{system}.items.jsonl")
 }
 
-/// Whether a text contains a name that was not said.
-fn is_inserted(text: &str, said: &str, name: &str) -> bool {
+/// Whether a text contains a name that its reference does not contain.
+fn is_inserted(text: &str, reference: &str, name: &str) -> bool {
     let has = |text: &str| format!(" {text} ").contains(&format!(" {name} "));
-    has(text) && !has(said)
+    has(text) && !has(reference)
 }
 
 /// The file name part for the frames shown.
@@ -415,31 +419,32 @@ fn write_rescued(
     let (mut lines, mut counts) = (String::new(), [0; 2]);
     let mut clips_of: BTreeMap<AlignedWord, usize> = BTreeMap::new();
     for ((clip, without), with) in clips.iter().zip(without).zip(with) {
-        let said = NORMALISER.normalise(&clip.text);
+        let reference = NORMALISER.normalise(&clip.text);
         let (mut rescued, mut lost, mut aligned) = (Vec::new(), Vec::new(), Vec::new());
-        let heard = aligned_words(&said, without).into_iter().zip(aligned_words(&said, with));
-        for (word, (before, after)) in said.split_whitespace().zip(heard) {
-            let heard = AlignedWord {
+        let pairs =
+            aligned_words(&reference, without).into_iter().zip(aligned_words(&reference, with));
+        for (word, (before, after)) in reference.split_whitespace().zip(pairs) {
+            let aligned_word = AlignedWord {
                 reference: word.to_string(),
                 hypothesis_without_frames: before.map(str::to_string),
                 hypothesis_with_frames: after.map(str::to_string),
             };
             match (before == Some(word), after == Some(word)) {
                 (false, true) => {
-                    *clips_of.entry(heard.clone()).or_default() += 1;
+                    *clips_of.entry(aligned_word.clone()).or_default() += 1;
                     rescued.push(word);
                 }
                 (true, false) => lost.push(word),
                 _ => continue,
             }
-            aligned.push(heard);
+            aligned.push(aligned_word);
         }
         counts[0] += rescued.len();
         counts[1] += lost.len();
         if !aligned.is_empty() {
             let line = Rescued {
                 id: &clip.id,
-                reference: &said,
+                reference: &reference,
                 hypothesis_without_frames: without,
                 hypothesis_with_frames: with,
                 rescued,
@@ -459,10 +464,10 @@ fn write_rescued(
 }
 
 /// The hypothesis word aligned with each reference word.
-fn aligned_words<'a>(said: &str, heard: &'a str) -> Vec<Option<&'a str>> {
-    let mut words = heard.split_whitespace();
+fn aligned_words<'a>(reference: &str, hypothesis: &'a str) -> Vec<Option<&'a str>> {
+    let mut words = hypothesis.split_whitespace();
     let mut all = Vec::new();
-    for edit in align(TokenUnit::Word, said, heard) {
+    for edit in align(TokenUnit::Word, reference, hypothesis) {
         let word = if edit == Edit::Deletion { None } else { words.next() };
         if edit != Edit::Insertion {
             all.push(word);
@@ -476,15 +481,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_was_not_said_is_inserted() {
-        for (text, said, expected) in [
+    fn only_a_name_that_was_not_spoken_is_inserted() {
+        for (text, reference, expected) in [
             ("look at the red fox", "look at the owl", true),
             ("red fox", "owl", true),
             ("red foxes", "owl", false),
             ("a red fox", "the red fox", false),
             ("owl", "red fox", false),
         ] {
-            assert_eq!(is_inserted(text, said, "red fox"), expected, "{text}, {said}");
+            assert_eq!(is_inserted(text, reference, "red fox"), expected, "{text}, {reference}");
         }
     }
 
@@ -502,12 +507,12 @@ mod tests {
         let (counts, words) = written.expect("written");
         assert_eq!(counts, [1, 1]);
         let [RescuedWord { word, clips: 1 }] = words.as_slice() else { panic!("{words:?}") };
-        let heard = [
+        let found = [
             Some(word.reference.as_str()),
             word.hypothesis_without_frames.as_deref(),
             word.hypothesis_with_frames.as_deref(),
         ];
-        assert_eq!(heard, [Some("fox"), Some("box"), Some("fox")]);
+        assert_eq!(found, [Some("fox"), Some("box"), Some("fox")]);
         let lines = std::fs::read_to_string(folder.path().join("rescued.jsonl")).expect("lines");
         assert_eq!(lines.lines().count(), 1);
         assert!(lines.contains(r#""rescued":["fox"],"lost":["red"],"aligned":["#), "{lines}");

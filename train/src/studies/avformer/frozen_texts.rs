@@ -4,21 +4,21 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use engram_infer::asr::{AsrModel, TranscribeOptions};
+use engram_infer::digest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::cache;
 use crate::checkpoint::write_file;
-use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::program::Program;
-use crate::recognise::{AsrModel, TranscribeOptions};
 
 /// Clips per batch.
-const AT_ONCE: usize = 8;
-/// Batches between two saves: the most that a stopped run loses.
-const SAVED_EVERY: usize = 16;
+const CLIPS_PER_BATCH: usize = 8;
+/// Batches between two saves: a stopped run loses at most this many.
+const BATCHES_PER_SAVE: usize = 16;
 
 /// The transcripts of a frozen ASR model. If several runs write the file, the last one wins.
 pub(super) struct FrozenTexts {
@@ -31,8 +31,8 @@ pub(super) struct FrozenTexts {
 }
 
 impl FrozenTexts {
-    /// Opens the file of an ASR model and this program in a folder, which is created; an empty path
-    /// disables the cache. An unreadable file is replaced, with a warning.
+    /// Opens the cache file for an ASR model and this build of the program. Creates the folder; an
+    /// empty path disables the cache. An unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, asr_model: &AsrModel) -> Result<Self> {
         let mut store = Self { file: None, batches: BTreeMap::new(), unsaved: 0 };
         if folder.is_empty() {
@@ -41,8 +41,8 @@ impl FrozenTexts {
         let program = Program::running()?.sha256;
         let program = program.get(..12).unwrap_or(&program);
         let name = format!("{}.{program}.texts.json", asr_model.weights_sha256()?);
-        let (file, known) = cache::open((folder, &name), "texts", read)?;
-        (store.file, store.batches) = (Some(file), known.unwrap_or_default());
+        let (file, cached) = cache::open((folder, &name), "texts", read)?;
+        (store.file, store.batches) = (Some(file), cached.unwrap_or_default());
         Ok(store)
     }
 
@@ -58,21 +58,22 @@ impl FrozenTexts {
         mut progress: impl FnMut(usize),
     ) -> Result<Vec<String>> {
         let mut texts = Vec::with_capacity(clips.len());
-        for batch in clips.chunks(AT_ONCE) {
+        for batch in clips.chunks(CLIPS_PER_BATCH) {
             let key = sha256(batch);
-            let known = self.batches.get(&key).filter(|known| known.len() == batch.len());
-            let transcripts = match known {
-                Some(known) => known.clone(),
+            let cached = self.batches.get(&key).filter(|cached| cached.len() == batch.len());
+            let transcripts = match cached {
+                Some(cached) => cached.clone(),
                 None => {
-                    let heard = asr_model.transcribe(batch, &[], &TranscribeOptions::default())?;
-                    let heard: Vec<String> = heard.into_iter().map(|one| one.text).collect();
-                    self.batches.insert(key, heard.clone());
+                    let transcripts =
+                        asr_model.transcribe(batch, &[], &TranscribeOptions::default())?;
+                    let texts: Vec<String> = transcripts.into_iter().map(|one| one.text).collect();
+                    self.batches.insert(key, texts.clone());
                     self.unsaved += 1;
-                    heard
+                    texts
                 }
             };
             texts.extend(transcripts);
-            if self.unsaved >= SAVED_EVERY {
+            if self.unsaved >= BATCHES_PER_SAVE {
                 self.save()?;
             }
             progress(texts.len());
@@ -105,7 +106,7 @@ struct Stored {
 fn read(bytes: &[u8]) -> std::result::Result<BTreeMap<String, Vec<String>>, String> {
     let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if digest::of_bytes(stored.batches.get()) != stored.sha256 {
-        return Err(cache::CHANGED.to_owned());
+        return Err(cache::WRONG_CHECKSUM.to_owned());
     }
     serde_json::from_str(stored.batches.get()).map_err(|error| error.to_string())
 }
@@ -115,7 +116,7 @@ fn sha256(clips: &[&[f32]]) -> String {
     let mut hash = Sha256::new();
     for clip in clips {
         hash.update(clip.len().to_le_bytes());
-        digest::add_numbers(&mut hash, clip);
+        digest::add_floats(&mut hash, clip);
     }
     format!("{:x}", hash.finalize())
 }
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_file_is_not_read() {
+    fn a_changed_file_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("texts.json");
         let batches =
@@ -137,7 +138,7 @@ mod tests {
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            // A changed name of a key is an error, too.
+            // A renamed key is an error, too.
             assert!(read(&changed).is_err(), "byte {at}");
             assert!(read(&bytes[..at]).is_err(), "cut at {at}");
         }

@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, HashMap};
 
 use candle_core::{Device, Tensor};
+use engram_infer::asr::embedding_scale;
+use engram_infer::digest;
+use engram_infer::encode::{Encoder, Prepared};
 use engram_models::ModelError;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::corpus::Corpus;
 use super::embedding_store::{ContentHash, EmbeddingStore, content_hash};
-use crate::digest;
-use crate::encode::{Encoder, Prepared};
 use crate::error::{Result, TrainError};
 use crate::log::Progress;
-use crate::recognise::embedding_scale;
 
 /// Images that are decoded and encoded together.
-const AT_ONCE: usize = 64;
+const IMAGES_PER_BATCH: usize = 64;
 
 /// The embeddings of images.
 pub struct Gallery {
@@ -40,33 +40,33 @@ impl Gallery {
         progress: &mut Progress,
     ) -> Result<(Self, Vec<(usize, TrainError)>)> {
         let mut gallery = Self { width: encoder.width(), rows: Vec::new(), embeddings: Vec::new() };
-        let mut known: HashMap<ContentHash, usize> = HashMap::new();
+        let mut row_of: HashMap<ContentHash, usize> = HashMap::new();
         let mut broken = Vec::new();
-        let places: Vec<usize> = (0..corpus.num_images()).collect();
-        for places in places.chunks(AT_ONCE) {
-            let decode = |place: &usize| {
-                let (picture, name) = corpus.image(*place)?;
-                let prepared = encoder.prepare_image(&picture, &name)?;
+        let indices: Vec<usize> = (0..corpus.num_images()).collect();
+        for indices in indices.chunks(IMAGES_PER_BATCH) {
+            let decode = |index: &usize| {
+                let (image, name) = corpus.image(*index)?;
+                let prepared = encoder.prepare_image(&image, &name)?;
                 Ok((content_hash(prepared.pixels()), prepared))
             };
             let decoded: Vec<Result<(ContentHash, Prepared)>> =
-                places.par_iter().map(decode).collect();
+                indices.par_iter().map(decode).collect();
             let fresh: BTreeMap<ContentHash, &Prepared> = decoded
                 .iter()
-                .zip(places)
-                .filter(|(_, place)| corpus.is_shown(**place))
+                .zip(indices)
+                .filter(|(_, index)| corpus.is_shown(**index))
                 .filter_map(|(decoded, _)| decoded.as_ref().ok())
                 .filter(|(hash, _)| !store.has(hash))
                 .map(|(hash, prepared)| (*hash, prepared))
                 .collect();
-            let made = encoder.encode(&fresh.values().copied().collect::<Vec<_>>())?;
-            for (hash, embedding) in fresh.into_keys().zip(made.chunks(gallery.width)) {
+            let embeddings = encoder.encode(&fresh.values().copied().collect::<Vec<_>>())?;
+            for (hash, embedding) in fresh.into_keys().zip(embeddings.chunks(gallery.width)) {
                 store.insert(hash, embedding);
             }
-            for (place, decoded) in places.iter().zip(decoded) {
+            for (index, decoded) in indices.iter().zip(decoded) {
                 let row = match decoded {
                     Err(error @ TrainError::Data(_)) => {
-                        broken.push((*place, error));
+                        broken.push((*index, error));
                         if corpus.stops_at_errors() {
                             return Ok((gallery, broken));
                         }
@@ -75,8 +75,8 @@ impl Gallery {
                     }
                     Err(error) => return Err(error),
                     // It is never used.
-                    Ok(_) if !corpus.is_shown(*place) => 0,
-                    Ok((hash, _)) => *known.entry(hash).or_insert_with(|| {
+                    Ok(_) if !corpus.is_shown(*index) => 0,
+                    Ok((hash, _)) => *row_of.entry(hash).or_insert_with(|| {
                         gallery.embeddings.extend(store.get(&hash).unwrap_or_default());
                         gallery.embeddings.len() / gallery.width - 1
                     }),
@@ -98,15 +98,15 @@ impl Gallery {
     ///
     /// # Errors
     /// [`ModelError::Candle`]
-    pub fn embeddings(&self, places: &[usize]) -> Result<Tensor> {
+    pub fn embeddings(&self, indices: &[usize]) -> Result<Tensor> {
         let scale = embedding_scale(self.width);
-        let mut values = Vec::with_capacity(places.len() * self.width);
-        for place in places {
-            let start = self.rows[*place] * self.width;
+        let mut values = Vec::with_capacity(indices.len() * self.width);
+        for index in indices {
+            let start = self.rows[*index] * self.width;
             let row = &self.embeddings[start..start + self.width];
             values.extend(row.iter().map(|value| value * scale));
         }
-        let tensor = Tensor::from_vec(values, (places.len(), self.width), &Device::Cpu);
+        let tensor = Tensor::from_vec(values, (indices.len(), self.width), &Device::Cpu);
         Ok(tensor.map_err(ModelError::from)?)
     }
 
@@ -114,7 +114,7 @@ impl Gallery {
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         self.rows.iter().for_each(|row| hash.update(row.to_le_bytes()));
-        digest::add_numbers(&mut hash, &self.embeddings);
+        digest::add_floats(&mut hash, &self.embeddings);
         format!("{:x}", hash.finalize())
     }
 }

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use engram_data::DataError;
 use engram_data::speech::manifest::{Clip, read_manifest};
 use engram_data::world::speech::SAMPLE_RATE;
+use engram_infer::asr::{MAX_FRAMES, sample_evenly};
 use rayon::prelude::*;
 
 use super::corpus::ClipWithFrames;
 use super::settings::OnError;
 use crate::error::{Result, TrainError};
 use crate::log::Progress;
-use crate::recognise::{MAX_FRAMES, sample_evenly};
 
 /// Audio files that are read together.
-const READ_AT_ONCE: usize = 64;
+const FILES_PER_BATCH: usize = 64;
 
 /// The clips of a manifest file.
 pub(super) struct Manifest {
@@ -33,7 +33,7 @@ pub(super) struct Listed {
     pub(super) frames: Vec<usize>,
 }
 
-/// Limits on the length of clips: fewest samples, and most seconds.
+/// Limits on the length of clips: the minimum in samples, the maximum in seconds.
 pub(super) type Lengths = (usize, f64);
 
 impl Manifest {
@@ -55,7 +55,7 @@ impl Manifest {
         if let Some(Listed { clip, .. }) = manifest.clips.iter().find(|one| one.clip.text.is_none())
         {
             let reason = "has no `text`; write one with `engram predict --asr-model`";
-            return Err(manifest.bad(clip, reason));
+            return Err(manifest.clip_error(clip, reason));
         }
         manifest.read_durations(lengths, on_error, quiet)?;
         Ok(manifest)
@@ -66,7 +66,7 @@ impl Manifest {
     fn read_durations(&mut self, lengths: Lengths, on_error: OnError, quiet: bool) -> Result<()> {
         let mut progress = Progress::new(quiet, "audio files", 0, self.clips.len() as u64);
         let mut seconds = Vec::with_capacity(self.clips.len());
-        for clips in self.clips.chunks(READ_AT_ONCE) {
+        for clips in self.clips.chunks(FILES_PER_BATCH) {
             let read = clips.par_iter().map(|one| self.seconds(&one.clip, lengths));
             seconds.extend(read.collect::<Result<Vec<_>>>()?);
             progress.count(seconds.len() as u64);
@@ -125,11 +125,11 @@ impl Manifest {
             match (check(&mut one), on_error) {
                 (Ok(()), _) => self.clips.push(one),
                 (Err(reason), OnError::Skip) => {
-                    self.skipped.push(self.bad(&one.clip, &reason).to_string());
+                    self.skipped.push(self.clip_error(&one.clip, &reason).to_string());
                 }
                 (Err(reason), OnError::Stop) => {
                     let remedy = "(data.on_error = \"skip\" skips such clips)";
-                    return Err(self.bad(&one.clip, &format!("{reason} {remedy}")));
+                    return Err(self.clip_error(&one.clip, &format!("{reason} {remedy}")));
                 }
             }
         }
@@ -138,7 +138,7 @@ impl Manifest {
             Some(first) => {
                 let (path, count) = (&self.path, self.skipped.len());
                 let reason = format!("{path}: all {count} clips are skipped; the first: {first}");
-                Err(TrainError::Transcribe { reason })
+                Err(TrainError::Manifest { reason })
             }
         }
     }
@@ -152,20 +152,20 @@ impl Manifest {
     }
 
     pub(super) fn all(&self) -> Result<Vec<ClipWithFrames>> {
-        (0..self.clips.len()).into_par_iter().map(|number| self.read_clip(number)).collect()
+        (0..self.clips.len()).into_par_iter().map(|index| self.read_clip(index)).collect()
     }
 
-    pub(super) fn read_clip(&self, number: usize) -> Result<ClipWithFrames> {
-        let clip = &self.clips[number].clip;
-        // It was read before, so an error here is a file that changed since.
+    pub(super) fn read_clip(&self, index: usize) -> Result<ClipWithFrames> {
+        let clip = &self.clips[index].clip;
+        // The file was read before. An error here means that it has changed since.
         let samples = clip.samples(SAMPLE_RATE);
-        let samples = samples.map_err(|error| self.bad(clip, &error.to_string()))?;
-        Ok(ClipWithFrames { samples, ..self.without_audio(number) })
+        let samples = samples.map_err(|error| self.clip_error(clip, &error.to_string()))?;
+        Ok(ClipWithFrames { samples, ..self.without_audio(index) })
     }
 
     /// A clip without its audio.
-    pub(super) fn without_audio(&self, number: usize) -> ClipWithFrames {
-        let Listed { clip, frames, .. } = &self.clips[number];
+    pub(super) fn without_audio(&self, index: usize) -> ClipWithFrames {
+        let Listed { clip, frames, .. } = &self.clips[index];
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
         ClipWithFrames { id, text, frames: frames.clone(), ..ClipWithFrames::default() }
     }
@@ -181,18 +181,17 @@ impl Manifest {
                 "{seconds:.1} s are more than data.max_seconds = {max_seconds}; shorten the clip, \
                  remove it, or raise the limit"
             );
-            return Err(self.bad(clip, &reason));
+            return Err(self.clip_error(clip, &reason));
         }
-        let fewest = min_samples as f64 / f64::from(SAMPLE_RATE);
-        match seconds < fewest {
-            true => {
-                Err(self.bad(clip, &format!("{seconds:.3} s are less than one token; remove it")))
-            }
+        let min_seconds = min_samples as f64 / f64::from(SAMPLE_RATE);
+        match seconds < min_seconds {
+            true => Err(self
+                .clip_error(clip, &format!("{seconds:.3} s are less than one token; remove it"))),
             false => Ok(()),
         }
     }
 
-    pub(super) fn bad(&self, clip: &Clip, reason: &str) -> TrainError {
-        TrainError::Transcribe { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+    pub(super) fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
+        TrainError::Manifest { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }
 }

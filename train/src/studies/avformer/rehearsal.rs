@@ -27,30 +27,30 @@ impl AvformerStudy {
     /// Errors of the clips; an error if no clip is left.
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
-        let most = seconds_to_samples(self.data().max_seconds);
-        let lengths = self.asr_model().min_samples()..=most;
+        let max_samples = seconds_to_samples(self.data().max_seconds);
+        let lengths = self.asr_model().min_samples()..=max_samples;
         let mut all: Vec<ClipWithFrames> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
-            let played = clips.par_iter().map(|clip| {
+            let resampled = clips.par_iter().map(|clip| {
                 let samples = change_speed(&clip.samples, SAMPLE_RATE, *speed)?;
                 Ok(ClipWithFrames { samples, ..clip.clone() })
             });
-            let played = played.collect::<StudyResult<Vec<ClipWithFrames>>>()?;
-            let other = |place: usize| &played[(place + i + 1) % played.len()];
-            let pairs = played.iter().enumerate().map(|(place, clip)| pair(clip, other(place)));
-            let can_be_written =
+            let resampled = resampled.collect::<StudyResult<Vec<ClipWithFrames>>>()?;
+            let other = |index: usize| &resampled[(index + i + 1) % resampled.len()];
+            let pairs = resampled.iter().enumerate().map(|(index, clip)| pair(clip, other(index)));
+            let has_valid_text =
                 |pair: &ClipWithFrames| self.asr_model().text_error(&pair.text).is_none();
-            let pairs: Vec<ClipWithFrames> = pairs.filter(can_be_written).collect();
-            let played = played.into_iter().chain(pairs);
-            all.extend(played.filter(|clip| lengths.contains(&clip.samples.len())));
+            let pairs: Vec<ClipWithFrames> = pairs.filter(has_valid_text).collect();
+            let resampled = resampled.into_iter().chain(pairs);
+            all.extend(resampled.filter(|clip| lengths.contains(&clip.samples.len())));
         }
         if all.is_empty() {
-            let (speeds, most) = (&self.data().rehearsal_speeds, self.data().max_seconds);
-            let reason = format!("leaves no clip up to data.max_seconds = {most}");
+            let (speeds, max_seconds) = (&self.data().rehearsal_speeds, self.data().max_seconds);
+            let reason = format!("leaves no clip up to data.max_seconds = {max_seconds}");
             return Err(format!("data.rehearsal_speeds = {speeds:?} {reason}").into());
         }
-        let numbers: Vec<usize> = (0..all.len()).collect();
-        let mut embedded = self.embed_all(&all, &numbers)?;
+        let indices: Vec<usize> = (0..all.len()).collect();
+        let mut embedded = self.embed_all(&all, &indices)?;
         if self.feeds().iter().any(uses_distillation) {
             let states = embedded.iter().filter_map(|clip| clip.states.as_ref());
             let counts = states.map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
@@ -60,15 +60,15 @@ impl AvformerStudy {
         Ok(embedded)
     }
 
-    /// The added loss for rehearsal clips whose states differ from the frozen encoder's, and the
-    /// mean distance; `None` if there is no such clip.
+    /// Distillation of rehearsal clips: the loss for the distance of their states from the frozen
+    /// encoder's states, and the mean distance. `None` if the batch has no such clip.
     pub(super) fn distance_loss(
         &self,
-        heard: &[&Embedded],
+        batch: &[&Embedded],
         audio: &AudioStates,
         feed: &AvformerFeed,
     ) -> StudyResult<Option<(Tensor, f64)>> {
-        let targets = heard.iter().enumerate();
+        let targets = batch.iter().enumerate();
         let targets: Vec<(usize, &Tensor)> =
             targets.filter_map(|(i, clip)| Some((i, clip.frozen.as_ref()?))).collect();
         if targets.is_empty() || !uses_distillation(feed) {
@@ -76,11 +76,11 @@ impl AvformerStudy {
         }
         let distance = state_distance(audio, &targets)?.sum_all()?;
         let mean = f64::from(distance.to_scalar::<f32>()?) / targets.len() as f64;
-        Ok(Some(((distance * (feed.distillation / heard.len() as f64))?, mean)))
+        Ok(Some(((distance * (feed.distillation / batch.len() as f64))?, mean)))
     }
 
-    /// The frozen encoder's states of each clip, with silence behind it as in its training: the
-    /// first `counts` of each, `[T, D]`.
+    /// The frozen encoder's first `counts` states of each clip, `[T, D]`. Each clip is followed by
+    /// silence, as in the encoder's training.
     fn frozen_states(
         &self,
         clips: &[ClipWithFrames],
@@ -91,15 +91,15 @@ impl AvformerStudy {
         let mut all = Vec::with_capacity(clips.len());
         for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-            let embedded = asr_model.embed(self.recogniser(), &samples, silence)?;
-            let frozen = self.recogniser().encode_unadapted(embedded, &Mode::inference())?;
+            let embedded = asr_model.embed(self.frozen_model(), &samples, silence)?;
+            let frozen = self.frozen_model().encode_unadapted(embedded, &Mode::inference())?;
             all.extend(first_states(&frozen, counts)?);
         }
         Ok(all)
     }
 }
 
-/// A clip, a pause, and another clip: the model learns that a pause is not the end.
+/// Joins a clip, a pause and another clip, so that the model learns not to stop at a pause.
 fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
     let pause = vec![0.0; seconds_to_samples(PAUSE)];
     ClipWithFrames {

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use engram_infer::asr::AvformerRunConfig;
+use engram_infer::finished_run::SUMMARY;
 use serde::{Deserialize, Serialize};
 
 use super::evaluate::TestMetrics;
@@ -16,8 +18,7 @@ use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
-use crate::recognise::AvformerRunConfig;
-use crate::run_folder::{SUMMARY, read_summary};
+use crate::run_folder::read_summary;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
@@ -66,7 +67,7 @@ pub fn train_avformer(
     if recipe.study() != "avformer" {
         return Err(recipe.error("study", "is not `avformer`"));
     }
-    recipe.pin_start()?;
+    recipe.fill_start_hash()?;
     let (data, model, feeds) = complete_settings(recipe)?;
     let (batch, seed) = (recipe.batch().clone(), recipe.seed());
     let study = AvformerStudy::new((data, model), feeds, batch, seed, options.quiet);
@@ -142,11 +143,11 @@ fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
         ("ASR model", before.asr_model_sha256.as_str(), &study.asr_model().weights_sha256()?[..]),
         ("image encoder", before.image_encoder_sha256.as_str(), encoder),
     ];
-    for (what, theirs, own) in pairs {
+    for (model, theirs, own) in pairs {
         // A run without frames has no trained projection.
         if theirs != own && !theirs.is_empty() && !own.is_empty() {
             let reason = format!(
-                "names {}, which was trained with another {what}; use the same for both",
+                "names {}, which was trained with another {model}; use the same for both",
                 start.run.display()
             );
             return Err(recipe.error("start.run", reason));
@@ -155,7 +156,7 @@ fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
-/// Writes the configuration beside the weights, and runs the test.
+/// Writes the configuration into the run folder, and runs the test.
 fn finish(
     study: &AvformerStudy,
     recipe: &Recipe,
@@ -167,7 +168,7 @@ fn finish(
     for phase in recipe.phases() {
         trained_parameters.extend(study.trainable(recipe.groups(phase))?);
     }
-    // Parameters trained by the starting run count too.
+    // Parameters trained by the run in `[start]` count too.
     if let Some(start) = recipe.start() {
         let all = study.trainable(Vec::new())?;
         trained_parameters.extend(all.into_iter().filter(|(name, _)| start.loads_parameter(name)));

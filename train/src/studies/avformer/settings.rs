@@ -2,12 +2,11 @@
 
 use engram_data::audio::noise::NoiseKind;
 use engram_data::world::audiovisual::{MAX_SNR_DB, NoiseSettings};
+use engram_infer::asr::{MAX_FRAMES, MAX_SILENCE_SECONDS};
 use engram_models::adapter::AdapterConfig;
 use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::recognise::{MAX_FRAMES, MAX_SILENCE_SECONDS};
 
 /// Views of each name's image in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
@@ -15,12 +14,12 @@ pub const EVALUATED_VIEWS: usize = 8;
 const STATE_CACHE_GB: f64 = 8.0;
 /// The weight at which rehearsal keeps tiny.en's accuracy on clean speech (docs/avformer.md).
 const DISTILLATION: f64 = 40.0;
-/// The largest edge of a view, in pixels.
-const MOST_PIXELS: usize = 1024;
-/// The most clips and names of the embedded world.
-const MOST_CLIPS: usize = 1_000_000;
-/// The most views of a name.
-const MOST_VIEWS: usize = 1_000;
+/// Maximum edge of a view, in pixels.
+const MAX_VIEW_SIZE: usize = 1024;
+/// Maximum number of clips, and of names, in the embedded world.
+const MAX_CLIPS: usize = 1_000_000;
+/// Maximum number of views of a name.
+const MAX_VIEWS: usize = 1_000;
 
 /// `[data]`: speech clips with their frames.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,7 +48,7 @@ pub struct AvformerData {
     pub cache: String,
     /// Gigabytes of memory to cache each clip's input states to the first block. Clips beyond it
     /// are read and embedded in each step.
-    #[serde(skip_serializing_if = "is_usual_size")]
+    #[serde(skip_serializing_if = "is_default_size")]
     #[schemars(extend("default" = STATE_CACHE_GB))]
     pub state_cache_gb: f64,
     /// Frames shown per clip, one visual token each.
@@ -146,7 +145,7 @@ impl AvformerData {
     /// The first invalid key, with the reason.
     pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
-            return Some(("train", "needs `validation` and `test` beside it".into()));
+            return Some(("train", "also needs `validation` and `test`".into()));
         }
         if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
             let key = if self.test.is_empty() { "validation" } else { "test" };
@@ -174,7 +173,7 @@ impl AvformerData {
             return Some(("rehearsal_speeds", "needs at least one speed".into()));
         }
         if !is_range(self.test_snr_db) {
-            return Some(("test_snr_db", wants_range()));
+            return Some(("test_snr_db", range_error()));
         }
         if let Some(ratio) = self.sweep_snr_db.iter().find(|ratio| !is_range([**ratio; 2])) {
             let reason = format!("{ratio} is not from -{MAX_SNR_DB} to {MAX_SNR_DB} dB");
@@ -184,25 +183,25 @@ impl AvformerData {
             return Some(("noise", "and `test_noise` need at least one kind".into()));
         }
         let counts = [
-            ("names", self.names, MOST_CLIPS),
-            ("clips", self.clips, MOST_CLIPS),
-            ("validation_clips", self.validation_clips, MOST_CLIPS),
-            ("test_clips", self.test_clips, MOST_CLIPS),
-            ("views", self.views, MOST_VIEWS),
-            ("view_size", self.view_size as usize, MOST_PIXELS),
+            ("names", self.names, MAX_CLIPS),
+            ("clips", self.clips, MAX_CLIPS),
+            ("validation_clips", self.validation_clips, MAX_CLIPS),
+            ("test_clips", self.test_clips, MAX_CLIPS),
+            ("views", self.views, MAX_VIEWS),
+            ("view_size", self.view_size as usize, MAX_VIEW_SIZE),
         ];
-        let is_wrong = |(_, count, most): &&(_, usize, usize)| !(1..=*most).contains(count);
+        let is_wrong = |(_, count, max): &&(_, usize, usize)| !(1..=*max).contains(count);
         let wrong = counts.iter().find(is_wrong).filter(|_| self.is_world());
-        if let Some((key, count, most)) = wrong {
-            return Some((*key, format!("is {count}, not 1 to {most}")));
+        if let Some((key, count, max)) = wrong {
+            return Some((*key, format!("is {count}; must be from 1 to {max}")));
         }
         if self.frames > MAX_FRAMES {
             return Some(("frames", format!("are more than {MAX_FRAMES}")));
         }
         if self.is_world() && self.frames > self.views.min(EVALUATED_VIEWS) {
-            let most = self.views.min(EVALUATED_VIEWS);
+            let max = self.views.min(EVALUATED_VIEWS);
             let reason = format!(
-                "exceed the number of views: {most} (data.views in training, {EVALUATED_VIEWS} in the test)"
+                "exceed the number of views: {max} (data.views in training, {EVALUATED_VIEWS} in the test)"
             );
             return Some(("frames", reason));
         }
@@ -260,11 +259,11 @@ impl AvformerModel {
 pub struct AvformerFeed {
     /// Whether frames are shown.
     pub frames: bool,
-    /// The share of clips with frames of another name or text, as in videos that do not show what
-    /// is said. Clips whose name is masked are never mismatched.
+    /// The share of clips with frames of another name or text, as in videos whose frames do not
+    /// show the spoken words. Clips whose name is masked are never mismatched.
     pub mismatched: f64,
-    /// The share of examples from `data.rehearsal`. If frames are shown, theirs are from another
-    /// clip.
+    /// The share of examples from `data.rehearsal`. If frames are shown, these examples get the
+    /// frames of another clip.
     pub rehearsal: f64,
     /// The weight of the distance between adapted and frozen encoder states, in the loss of a
     /// rehearsal clip. Without effect if frames are shown.
@@ -329,12 +328,12 @@ impl AvformerFeed {
             let reason = "removes names from the audio, which needs `frames`";
             return Some(("masked", reason.into()));
         }
-        (!is_range(self.snr_db)).then(|| ("snr_db", wants_range()))
+        (!is_range(self.snr_db)).then(|| ("snr_db", range_error()))
     }
 }
 
 /// The cache size does not affect training, so it is written only if it differs.
-fn is_usual_size(gigabytes: &f64) -> bool {
+fn is_default_size(gigabytes: &f64) -> bool {
     *gigabytes == STATE_CACHE_GB
 }
 
@@ -342,6 +341,6 @@ fn is_range([low, high]: [f32; 2]) -> bool {
     low <= high && low >= -MAX_SNR_DB && high <= MAX_SNR_DB
 }
 
-fn wants_range() -> String {
+fn range_error() -> String {
     format!("needs the lowest and the highest ratio, from -{MAX_SNR_DB} to {MAX_SNR_DB} dB")
 }

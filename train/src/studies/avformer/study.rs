@@ -8,6 +8,9 @@ use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::count_word_errors;
+use engram_infer::asr::{AsrModel, VisualInput, open_avformer};
+use engram_infer::digest;
+use engram_infer::encode::Encoder;
 use engram_models::avformer::{Avformer, FrozenAsrModel, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -24,19 +27,16 @@ use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, OnError, ProjectionBiasInit};
 use super::transcription::Embedded;
-use crate::digest;
-use crate::encode::Encoder;
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
-use crate::recognise::{AsrModel, VisualInput, open_avformer};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
 /// The normaliser of all texts: ASR models differ in case and punctuation.
 pub const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
-/// Draws of another clip before a mismatch is given up.
-const TRIES: usize = 16;
+/// Maximum number of draws to find a clip with another topic.
+const MAX_DRAWS: usize = 16;
 
 /// A frozen ASR model with trainable adapters and visual tokens.
 pub struct AvformerStudy {
@@ -48,7 +48,7 @@ pub struct AvformerStudy {
     quiet: bool,
     corpus: Corpus,
     asr_model: AsrModel,
-    recogniser: FrozenAsrModel,
+    frozen_model: FrozenAsrModel,
     gallery: Option<Gallery>,
     encoder_sha256: String,
     validation: Vec<ClipWithFrames>,
@@ -67,7 +67,7 @@ pub struct DrawnExample {
     clip: usize,
     is_rehearsal: bool,
     /// The clip whose frames are shown.
-    seen: usize,
+    frames_of: usize,
     seed: u64,
 }
 
@@ -91,20 +91,21 @@ impl AvformerStudy {
         quiet: bool,
     ) -> StudyResult<Self> {
         let asr_model = AsrModel::open(&model.asr_model)?;
-        let recogniser = asr_model.frozen()?;
+        let frozen_model = asr_model.frozen()?;
         // If no phase shows frames, the test shows none either.
-        let sees = feeds.iter().any(|feed| feed.frames);
+        let shows_frames = feeds.iter().any(|feed| feed.frames);
         // Clips without usable frames are skipped in any case: all configurations of a grid must use
         // the same clips.
-        let looks = sees || data.on_error == OnError::Skip;
-        let [looked_for, frames] = [looks, sees].map(|wanted| if wanted { data.frames } else { 0 });
+        let searches_frames = shows_frames || data.on_error == OnError::Skip;
+        let [searched_frames, frames] =
+            [searches_frames, shows_frames].map(|wanted| if wanted { data.frames } else { 0 });
         if data.max_seconds > asr_model.max_seconds() {
-            let (asked, most) = (data.max_seconds, asr_model.max_seconds());
+            let (seconds, max) = (data.max_seconds, asr_model.max_seconds());
             return Err(
-                format!("data.max_seconds = {asked}: the ASR model accepts {most} s").into()
+                format!("data.max_seconds = {seconds}: the ASR model accepts {max} s").into()
             );
         }
-        let data = AvformerData { frames: looked_for, ..data };
+        let data = AvformerData { frames: searched_frames, ..data };
         let mut corpus = Corpus::load(&data, asr_model.min_samples(), quiet)?;
         corpus.check_texts(|text| asr_model.text_error(text))?;
         let data = AvformerData { frames, ..data };
@@ -122,7 +123,7 @@ impl AvformerStudy {
             corpus.skip_broken_images(broken)?;
             gallery = Some(encoded);
             encoder_sha256 = encoder.sha256().to_string();
-        } else if looked_for > 0 {
+        } else if searched_frames > 0 {
             let broken = corpus.broken_images();
             corpus.skip_broken_images(broken)?;
         }
@@ -143,7 +144,7 @@ impl AvformerStudy {
             quiet,
             corpus,
             asr_model,
-            recogniser,
+            frozen_model,
             gallery,
             encoder_sha256,
         };
@@ -179,8 +180,8 @@ impl AvformerStudy {
     }
 
     /// The frozen ASR model, in the form that takes adapters.
-    pub(super) fn recogniser(&self) -> &FrozenAsrModel {
-        &self.recogniser
+    pub(super) fn frozen_model(&self) -> &FrozenAsrModel {
+        &self.frozen_model
     }
 
     /// The image embeddings; `None` if no frames are shown.
@@ -215,7 +216,7 @@ impl AvformerStudy {
     /// The file cannot be read, belongs to another model, or has values that are not finite.
     pub fn load(&self, weights: &Path) -> StudyResult<Avformer> {
         let config = self.model.avformer();
-        Ok(open_avformer(self.recogniser.clone(), (&config, self.image_width()), weights)?)
+        Ok(open_avformer(self.frozen_model.clone(), (&config, self.image_width()), weights)?)
     }
 
     /// The names and element counts of the parameters that are trained in a phase with these
@@ -232,8 +233,8 @@ impl AvformerStudy {
     }
 
     fn avformer(&self, builder: &ParameterBuilder) -> StudyResult<Avformer> {
-        let (recogniser, config) = (self.recogniser.clone(), self.model.avformer());
-        Ok(Avformer::new(recogniser, &config, self.image_width(), builder)?)
+        let (frozen_model, config) = (self.frozen_model.clone(), self.model.avformer());
+        Ok(Avformer::new(frozen_model, &config, self.image_width(), builder)?)
     }
 
     /// The initial bias of the projection, `[D]`.
@@ -241,9 +242,9 @@ impl AvformerStudy {
         let clips = match self.model.projection_bias_init {
             ProjectionBiasInit::Zeros => return Ok(None),
             ProjectionBiasInit::Mean => {
-                let numbers: Vec<usize> = (0..self.corpus.training_len().min(64)).collect();
+                let indices: Vec<usize> = (0..self.corpus.training_len().min(64)).collect();
                 let feed = AvformerFeed::default();
-                let clips = numbers.par_iter().map(|number| self.corpus.training(*number, &feed));
+                let clips = indices.par_iter().map(|index| self.corpus.training(*index, &feed));
                 clips.collect::<Result<Vec<_>, _>>()?
             }
             ProjectionBiasInit::Silence => {
@@ -263,12 +264,12 @@ impl AvformerStudy {
 
     /// The indices of the frames to show, in ascending order.
     fn frames_to_show(&self, drawn: &DrawnExample) -> Vec<usize> {
-        let frames = &self.clips()[drawn.seen].frames;
+        let frames = &self.clips()[drawn.frames_of].frames;
         let mut rng = ChaCha8Rng::seed_from_u64(drawn.seed);
         let count = self.data.frames.min(frames.len());
-        let mut places = index::sample(&mut rng, frames.len(), count).into_vec();
-        places.sort_unstable();
-        places.into_iter().map(|place| frames[place]).collect()
+        let mut positions = index::sample(&mut rng, frames.len(), count).into_vec();
+        positions.sort_unstable();
+        positions.into_iter().map(|position| frames[position]).collect()
     }
 }
 
@@ -309,13 +310,14 @@ impl Study for AvformerStudy {
             let is_rehearsal = rng.random_bool(feed.rehearsal);
             let rehearsed = rng.random_range(0..self.rehearsal.len().max(1));
             let is_mismatched = rng.random_bool(feed.mismatched) && !all[clip].masked;
-            let others: Vec<usize> = (0..TRIES).map(|_| rng.random_range(0..all.len())).collect();
+            let others: Vec<usize> =
+                (0..MAX_DRAWS).map(|_| rng.random_range(0..all.len())).collect();
             let shows_other = |other: &usize| all[*other].topic != all[clip].topic;
             let other = others.into_iter().find(shows_other).unwrap_or(clip);
             DrawnExample {
                 clip: if is_rehearsal { rehearsed } else { clip },
                 is_rehearsal,
-                seen: if is_rehearsal || is_mismatched { other } else { clip },
+                frames_of: if is_rehearsal || is_mismatched { other } else { clip },
                 seed: rng.random(),
             }
         };
@@ -327,8 +329,9 @@ impl Study for AvformerStudy {
     fn loss(&self, batch: &Vec<DrawnExample>, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
         let mode = Mode::train(step.step_seed);
-        let heard: Vec<&Embedded> = batch.iter().map(|drawn| self.embedded_clip(drawn)).collect();
-        let states = self.states(&heard, &self.feeds[self.phase])?;
+        let batch_clips: Vec<&Embedded> =
+            batch.iter().map(|drawn| self.embedded_clip(drawn)).collect();
+        let states = self.states(&batch_clips, &self.feeds[self.phase])?;
         let feed = &self.feeds[step.phase.index];
         let lengths = states.iter().map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
         let audio_states = AudioStates { states: Tensor::cat(&states, 0)?, lengths };
@@ -336,46 +339,46 @@ impl Study for AvformerStudy {
         let audio = match feed.frames {
             false => avformer.encode(audio_states, None, &mode)?,
             true => {
-                let seen: Vec<Vec<usize>> =
+                let frames: Vec<Vec<usize>> =
                     batch.iter().map(|drawn| self.frames_to_show(drawn)).collect();
-                let counts: Vec<usize> = seen.iter().map(Vec::len).collect();
-                let embeddings = self.embeddings(&seen.concat())?;
+                let counts: Vec<usize> = frames.iter().map(Vec::len).collect();
+                let embeddings = self.embeddings(&frames.concat())?;
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
                 avformer.encode(audio_states, Some(&visual), &mode)?
             }
         };
-        let texts: Vec<Vec<u32>> = heard.iter().map(|clip| clip.tokens.clone()).collect();
-        let losses = self.recogniser.text_losses(&audio, &texts, &mode)?;
+        let texts: Vec<Vec<u32>> = batch_clips.iter().map(|clip| clip.tokens.clone()).collect();
+        let losses = self.frozen_model.text_losses(&audio, &texts, &mode)?;
         // Conformer clips that are too short for their texts have no gradient.
-        let kept: Vec<u32> = match &self.recogniser {
+        let feasible: Vec<u32> = match &self.frozen_model {
             FrozenAsrModel::Whisper { .. } => (0..batch.len() as u32).collect(),
             FrozenAsrModel::Conformer(_) => (0..batch.len() as u32)
                 .filter(|i| is_feasible(audio.lengths[*i as usize], &texts[*i as usize]))
                 .collect(),
         };
-        let mut loss = match kept.len() {
+        let mut loss = match feasible.len() {
             0 => (audio.states.sum_all()? * 0.0)?,
             all if all == batch.len() => losses.mean_all()?,
-            _ => {
-                losses.index_select(&Tensor::new(kept.as_slice(), &Device::Cpu)?, 0)?.mean_all()?
-            }
+            _ => losses
+                .index_select(&Tensor::new(feasible.as_slice(), &Device::Cpu)?, 0)?
+                .mean_all()?,
         };
         let mut parts = Vec::new();
-        if let Some((more, distance)) = self.distance_loss(&heard, &audio, feed)? {
+        if let Some((more, distance)) = self.distance_loss(&batch_clips, &audio, feed)? {
             loss = (loss + more)?;
             parts.push(("state_distance".into(), distance));
         }
-        let too_short = 1.0 - kept.len() as f64 / batch.len() as f64;
-        if matches!(self.recogniser, FrozenAsrModel::Conformer(_)) {
+        let too_short = 1.0 - feasible.len() as f64 / batch.len() as f64;
+        if matches!(self.frozen_model, FrozenAsrModel::Conformer(_)) {
             parts.push(("too_short".into(), too_short));
         }
-        Ok(BatchLoss { loss, examples: kept.len().max(1), tokens, parts })
+        Ok(BatchLoss { loss, examples: feasible.len().max(1), tokens, parts })
     }
 
     fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
-        let said: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
-        let said = NORMALISER.normalise_all(&said);
+        let references: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
+        let references = NORMALISER.normalise_all(&references);
         let (shown, names) = match self.feeds[context.phase.index].frames {
             false => (&[VisualInput::Nothing][..], &["wer"][..]),
             true => (
@@ -386,12 +389,14 @@ impl Study for AvformerStudy {
         let mut metrics = Vec::new();
         // The trainer shows its own progress.
         let mut none = Progress::new(true, "", 0, 0);
-        let heard =
+        let hypotheses =
             self.transcribe(avformer, &self.validation, shown, (&mut none, context.stop))?;
-        for (name, heard) in names.iter().zip(heard) {
-            let heard = NORMALISER.normalise_all(&heard);
-            metrics
-                .push(((*name).to_string(), count_word_errors(&said, &heard)?.total.error_rate()));
+        for (name, hypotheses) in names.iter().zip(hypotheses) {
+            let hypotheses = NORMALISER.normalise_all(&hypotheses);
+            metrics.push((
+                (*name).to_string(),
+                count_word_errors(&references, &hypotheses)?.total.error_rate(),
+            ));
         }
         let counts = vec![("validation".into(), self.validation.len() as u64)];
         Ok(Evaluation { metrics, counts })
@@ -402,7 +407,7 @@ impl Study for AvformerStudy {
         let mut validation_hash = Sha256::new();
         for clip in &self.validation {
             validation_hash.update(&clip.text);
-            digest::add_numbers(&mut validation_hash, &clip.samples);
+            digest::add_floats(&mut validation_hash, &clip.samples);
         }
         inputs.insert("validation".into(), format!("{:x}", validation_hash.finalize()));
         if let Some(gallery) = &self.gallery {

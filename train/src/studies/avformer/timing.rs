@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use engram_data::image::DecodedImage;
+use engram_infer::encode::{Encoder, Prepared};
 use rayon::prelude::*;
 
 use super::corpus::ClipWithFrames;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel};
 use super::study::AvformerStudy;
-use crate::encode::{Encoder, Prepared};
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{StepContext, Study, StudyResult};
 
@@ -34,7 +34,7 @@ pub fn step_times(
     (data, model): (AvformerData, AvformerModel),
     batch: BatchSettings,
     rounds: usize,
-    tell: &dyn Fn(usize),
+    report: &dyn Fn(usize),
 ) -> StudyResult<StepTimes> {
     let feed = AvformerFeed { frames: true, ..AvformerFeed::default() };
     let encoder = Encoder::open(&model.image_encoder)?;
@@ -62,18 +62,17 @@ pub fn step_times(
             epoch: 0,
             progress: 0.0,
         };
-        let numbers = batch.iter().map(|drawn| study.corpus().training(drawn.clip(), &feed));
-        let clips: Vec<ClipWithFrames> = numbers.collect::<Result<_, _>>()?;
-        let seen = clips.iter().flat_map(|clip| clip.frames.iter().take(frames));
-        let seen = seen.map(|place| study.corpus().image(*place));
-        let seen: Vec<(DecodedImage, PathBuf)> = seen.collect::<Result<_, _>>()?;
+        let clips = batch.iter().map(|drawn| study.corpus().training(drawn.clip(), &feed));
+        let clips: Vec<ClipWithFrames> = clips.collect::<Result<_, _>>()?;
+        let images = clips.iter().flat_map(|clip| clip.frames.iter().take(frames));
+        let images = images.map(|index| study.corpus().image(*index));
+        let images: Vec<(DecodedImage, PathBuf)> = images.collect::<Result<_, _>>()?;
 
         let started = Instant::now();
         study.embed(&clips)?;
         let audio = started.elapsed().as_secs_f64();
-        let prepare =
-            |(picture, name): &(DecodedImage, PathBuf)| encoder.prepare_image(picture, name);
-        let prepared: Vec<Prepared> = seen.par_iter().map(prepare).collect::<Result<_, _>>()?;
+        let prepare = |(image, name): &(DecodedImage, PathBuf)| encoder.prepare_image(image, name);
+        let prepared: Vec<Prepared> = images.par_iter().map(prepare).collect::<Result<_, _>>()?;
         encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
         let both = started.elapsed().as_secs_f64();
         let started = Instant::now();
@@ -85,7 +84,7 @@ pub fn step_times(
             times.uncached.push(cached + both);
             times.audio.push(audio);
             times.images.push(both - audio);
-            tell(round);
+            report(round);
         }
     }
     Ok(times)

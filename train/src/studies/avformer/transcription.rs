@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use candle_core::{DType, Device, Tensor};
+use engram_infer::asr::{VisualInput, sample_evenly};
 use engram_models::avformer::{Avformer, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
@@ -16,7 +17,6 @@ use super::corpus::ClipWithFrames;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
 use crate::log::Progress;
-use crate::recognise::{VisualInput, sample_evenly};
 use crate::stop::Stop;
 use crate::study::StudyResult;
 
@@ -26,7 +26,7 @@ pub(super) const CLIPS_PER_PASS: usize = 16;
 /// A clip as input to the first block.
 pub(super) struct Embedded {
     /// Its index among the corpus's training clips, or among the rehearsal clips.
-    pub(super) number: usize,
+    pub(super) index: usize,
     /// Its audio states, `[T, D]`; `None` if they are computed in each step.
     pub(super) states: Option<Tensor>,
     /// The frozen encoder's output for it, `[T, D]`, if the loss needs it.
@@ -54,18 +54,18 @@ impl AvformerStudy {
         (progress, stop): (&mut Progress, &Stop),
     ) -> StudyResult<Vec<Vec<String>>> {
         let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
-        let places: Vec<usize> = (0..clips.len()).collect();
-        for places in places.chunks(CLIPS_PER_PASS) {
+        let indices: Vec<usize> = (0..clips.len()).collect();
+        for indices in indices.chunks(CLIPS_PER_PASS) {
             stop.check()?;
-            let batch = &clips[places[0]..places[0] + places.len()];
+            let batch = &clips[indices[0]..indices[0] + indices.len()];
             let embedded = self.embed(batch)?;
             let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();
             for (shown, texts) in shown.iter().zip(&mut texts) {
                 let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
-                for (place, count) in places.iter().zip(&mut counts) {
+                for (index, count) in indices.iter().zip(&mut counts) {
                     let clip = match shown {
-                        VisualInput::Right | VisualInput::Zero => Some(&clips[*place]),
-                        VisualInput::Wrong => other(clips, *place),
+                        VisualInput::Right | VisualInput::Zero => Some(&clips[*index]),
+                        VisualInput::Wrong => other(clips, *index),
                         VisualInput::Nothing => None,
                     };
                     let before = frames.len();
@@ -81,7 +81,7 @@ impl AvformerStudy {
                 let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::inference())?;
                 texts.extend(self.asr_model().texts_of(&audio, &samples)?);
             }
-            progress.count(places.last().map_or(0, |last| *last as u64 + 1));
+            progress.count(indices.last().map_or(0, |last| *last as u64 + 1));
         }
         Ok(texts)
     }
@@ -98,7 +98,7 @@ impl AvformerStudy {
     pub(super) fn embed(&self, clips: &[ClipWithFrames]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         let silence = seconds_to_samples(self.data().silence);
-        Ok(self.asr_model().embed(self.recogniser(), &samples, silence)?)
+        Ok(self.asr_model().embed(self.frozen_model(), &samples, silence)?)
     }
 
     /// The input states of each clip alone, `[T, D]`.
@@ -106,8 +106,8 @@ impl AvformerStudy {
         let mut all = Vec::with_capacity(clips.len());
         for clips in clips.chunks(CLIPS_PER_PASS) {
             let embedded = self.embed(clips)?;
-            let whole = embedded.lengths.clone();
-            all.extend(first_states(&embedded, &whole)?);
+            let lengths = embedded.lengths.clone();
+            all.extend(first_states(&embedded, &lengths)?);
         }
         Ok(all)
     }
@@ -116,11 +116,11 @@ impl AvformerStudy {
     pub(super) fn embed_all(
         &self,
         clips: &[ClipWithFrames],
-        numbers: &[usize],
+        indices: &[usize],
     ) -> StudyResult<Vec<Embedded>> {
-        let all = clips.iter().zip(numbers).zip(self.states_of_each(clips)?);
-        all.map(|((clip, number), states)| {
-            let embedded = self.without_states(clip, *number)?;
+        let all = clips.iter().zip(indices).zip(self.states_of_each(clips)?);
+        all.map(|((clip, index), states)| {
+            let embedded = self.without_states(clip, *index)?;
             Ok(Embedded { states: Some(states), ..embedded })
         })
         .collect()
@@ -136,32 +136,32 @@ impl AvformerStudy {
         };
         let needed: BTreeSet<usize> = (phase..feeds.len()).map(first).collect();
         let first = first(phase);
-        self.embedded.retain(|known, _| needed.contains(known));
+        self.embedded.retain(|first_phase, _| needed.contains(first_phase));
         self.phase = first;
         if self.embedded.contains_key(&self.phase) {
             return Ok(());
         }
         let feed = &self.feeds()[phase];
         let all = self.corpus().training_len();
-        let mut numbers: Vec<usize> = (0..all).collect();
+        let mut indices: Vec<usize> = (0..all).collect();
         // The same subset of clips in each epoch, phase and run.
-        numbers.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data().world_seed));
-        numbers.truncate(((all as f64 * feed.share).round() as usize).clamp(1, all));
-        numbers.sort_unstable();
-        let (mut embedded, mut bytes) = (Vec::with_capacity(numbers.len()), 0.0);
-        let mut progress = self.progress("clips", numbers.len());
-        for numbers in numbers.chunks(16 * CLIPS_PER_PASS) {
+        indices.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data().world_seed));
+        indices.truncate(((all as f64 * feed.share).round() as usize).clamp(1, all));
+        indices.sort_unstable();
+        let (mut embedded, mut bytes) = (Vec::with_capacity(indices.len()), 0.0);
+        let mut progress = self.progress("clips", indices.len());
+        for indices in indices.chunks(16 * CLIPS_PER_PASS) {
             if bytes >= self.data().state_cache_gb * 1e9 {
                 let clips =
-                    numbers.par_iter().map(|number| self.corpus().without_audio(*number, feed));
-                for (clip, number) in clips.collect::<Result<Vec<_>, _>>()?.iter().zip(numbers) {
-                    embedded.push(self.without_states(clip, *number)?);
+                    indices.par_iter().map(|index| self.corpus().without_audio(*index, feed));
+                for (clip, index) in clips.collect::<Result<Vec<_>, _>>()?.iter().zip(indices) {
+                    embedded.push(self.without_states(clip, *index)?);
                 }
             } else {
-                let clips = numbers.par_iter().map(|number| self.corpus().training(*number, feed));
+                let clips = indices.par_iter().map(|index| self.corpus().training(*index, feed));
                 let clips = clips.collect::<Result<Vec<_>, _>>()?;
                 let first = embedded.len();
-                embedded.extend(self.embed_all(&clips, numbers)?);
+                embedded.extend(self.embed_all(&clips, indices)?);
                 let states = embedded[first..].iter().filter_map(|clip| clip.states.as_ref());
                 bytes += states.map(|states| 4.0 * states.elem_count() as f64).sum::<f64>();
             }
@@ -169,9 +169,9 @@ impl AvformerStudy {
         }
         let uncached = embedded.iter().filter(|clip| clip.states.is_none()).count();
         if uncached > 0 {
-            let (all, most) = (embedded.len(), self.data().state_cache_gb);
+            let (all, limit) = (embedded.len(), self.data().state_cache_gb);
             progress.note(&format!(
-                "{uncached} of {all} are embedded in each step: data.state_cache_gb = {most} is full"
+                "{uncached} of {all} are embedded in each step: data.state_cache_gb = {limit} is full"
             ));
         }
         drop(progress);
@@ -188,10 +188,10 @@ impl AvformerStudy {
     pub(super) fn without_states(
         &self,
         clip: &ClipWithFrames,
-        number: usize,
+        index: usize,
     ) -> StudyResult<Embedded> {
         Ok(Embedded {
-            number,
+            index,
             states: None,
             frozen: None,
             tokens: self.asr_model().tokens_of(&clip.text)?,
@@ -208,10 +208,10 @@ impl AvformerStudy {
         feed: &AvformerFeed,
     ) -> StudyResult<Vec<Tensor>> {
         let missing = batch.par_iter().filter(|clip| clip.states.is_none());
-        let missing = missing.map(|clip| self.corpus().training(clip.number, feed));
+        let missing = missing.map(|clip| self.corpus().training(clip.index, feed));
         let missing: Vec<ClipWithFrames> = missing.collect::<Result<_, _>>()?;
-        let mut made = self.states_of_each(&missing)?.into_iter();
-        let states = batch.iter().map(|clip| clip.states.clone().or_else(|| made.next()));
+        let mut computed = self.states_of_each(&missing)?.into_iter();
+        let states = batch.iter().map(|clip| clip.states.clone().or_else(|| computed.next()));
         Ok(states.collect::<Option<Vec<Tensor>>>().ok_or("a clip without states")?)
     }
 }
@@ -227,11 +227,11 @@ pub(super) fn first_states(audio: &AudioStates, counts: &[usize]) -> StudyResult
     Ok(each)
 }
 
-/// The next clip, from a pseudo-random start, that shows something else; `None` if all show the
-/// same.
-pub(super) fn other(clips: &[ClipWithFrames], place: usize) -> Option<&ClipWithFrames> {
-    let (step, topic) = (1 + place * 7 % 31, clips[place].topic());
-    let mut others = (0..clips.len()).map(|i| &clips[(place + step + i) % clips.len()]);
+/// The first clip after a pseudo-random start whose frames show another topic; `None` if all clips
+/// have the same topic.
+pub(super) fn other(clips: &[ClipWithFrames], index: usize) -> Option<&ClipWithFrames> {
+    let (step, topic) = (1 + index * 7 % 31, clips[index].topic());
+    let mut others = (0..clips.len()).map(|i| &clips[(index + step + i) % clips.len()]);
     others.find(|other| other.topic() != topic)
 }
 
@@ -240,16 +240,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_clip_shows_something_else() {
+    fn the_other_clip_shows_something_else() {
         let clip = |name: usize| ClipWithFrames { name: Some(name), ..ClipWithFrames::default() };
         let clips: Vec<ClipWithFrames> = [0, 0, 0, 1, 0, 2].map(clip).into();
-        for (place, own) in clips.iter().enumerate() {
-            assert_ne!(other(&clips, place).expect("another").name, own.name, "{place}");
+        for (index, own) in clips.iter().enumerate() {
+            assert_ne!(other(&clips, index).expect("another").name, own.name, "{index}");
         }
-        assert!((0..3).all(|place| other(&clips[..3], place).is_none()));
+        assert!((0..3).all(|index| other(&clips[..3], index).is_none()));
         // Clips from files show the same if their texts are equal.
-        let said = |text: &str| ClipWithFrames { text: text.into(), ..ClipWithFrames::default() };
-        let clips = [said("an owl"), said("an owl"), said("a fox")];
+        let with_text =
+            |text: &str| ClipWithFrames { text: text.into(), ..ClipWithFrames::default() };
+        let clips = [with_text("an owl"), with_text("an owl"), with_text("a fox")];
         assert_eq!(other(&clips, 0).expect("another").text, "a fox");
     }
 }

@@ -39,12 +39,12 @@ impl NamePredictions {
     /// Errors of the model; [`Stopped`](crate::Stopped)
     pub fn of(
         vision: &ClipVision,
-        (shown, names): (&ImageSet, &NameVectors),
+        (image_set, names): (&ImageSet, &NameVectors),
         split: Split,
         views: usize,
         stop: &Stop,
     ) -> StudyResult<Self> {
-        let spoken: Vec<u32> = shown.spoken().iter().map(|place| *place as u32).collect();
+        let spoken: Vec<u32> = image_set.spoken().iter().map(|index| *index as u32).collect();
         let spoken_names = match spoken.is_empty() {
             true => None,
             false => {
@@ -52,24 +52,26 @@ impl NamePredictions {
                 Some(names.vectors.index_select(&rows, 0)?)
             }
         };
-        let all: Vec<(usize, usize)> = (0..shown.len())
-            .flat_map(|picture| (0..views).map(move |view| (picture, view)))
+        let all: Vec<(usize, usize)> = (0..image_set.len())
+            .flat_map(|image| (0..views).map(move |view| (image, view)))
             .collect();
         let mut predictions = Self::default();
         for batch in all.chunks(BATCH_VIEWS) {
             stop.check()?;
             let pixels =
-                batch.par_iter().map(|(picture, view)| shown.evaluated(split, *picture, *view));
+                batch.par_iter().map(|(image, view)| image_set.evaluated(split, *image, *view));
             let pixels = pixels.collect::<Result<Vec<_>, _>>()?;
             let images = embed(vision, &pixels, &Mode::inference())?;
             let nearest = nearest(&images, &names.vectors)?;
-            let pictures = batch.iter().map(|(picture, _)| *picture);
-            predictions.all.extend(pictures.zip(nearest.into_iter().map(|name| name as usize)));
+            let image_indices = batch.iter().map(|(image, _)| *image);
+            predictions
+                .all
+                .extend(image_indices.zip(nearest.into_iter().map(|name| name as usize)));
             let Some(spoken_names) = &spoken_names else { continue };
             let nearest = self::nearest(&images, spoken_names)?;
-            for ((picture, _), name) in batch.iter().zip(nearest) {
-                if shown.spoken().binary_search(picture).is_ok() {
-                    predictions.spoken.push((*picture, shown.spoken()[name as usize]));
+            for ((image, _), name) in batch.iter().zip(nearest) {
+                if image_set.spoken().binary_search(image).is_ok() {
+                    predictions.spoken.push((*image, image_set.spoken()[name as usize]));
                 }
             }
         }
@@ -104,9 +106,9 @@ fn nearest(images: &Tensor, names: &Tensor) -> StudyResult<Vec<u32>> {
 
 fn measure(predictions: &[(usize, usize)]) -> Measure {
     let correct: Vec<f64> =
-        predictions.iter().map(|(picture, name)| f64::from(u8::from(picture == name))).collect();
-    let pictures: Vec<usize> = predictions.iter().map(|(picture, _)| *picture).collect();
-    let resampling = Resampling::by_group("image", &pictures);
+        predictions.iter().map(|(image, name)| f64::from(u8::from(image == name))).collect();
+    let image_indices: Vec<usize> = predictions.iter().map(|(image, _)| *image).collect();
+    let resampling = Resampling::by_group("image", &image_indices);
     let interval = interval(&resampling, &BootstrapOptions::default(), |counts| {
         weighted_mean(&correct, counts)
     });

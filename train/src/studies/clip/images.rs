@@ -20,7 +20,7 @@ const HALF: [f32; 3] = [0.5; 3];
 
 /// The training images, each with a distinct name.
 pub struct ImageSet {
-    pictures: Vec<WorldImage>,
+    images: Vec<WorldImage>,
     spoken: Vec<usize>,
     size: u32,
     preprocessing: Preprocessing,
@@ -33,17 +33,16 @@ impl ImageSet {
     /// # Errors
     /// [`DataError`] if the embedded files are damaged.
     pub fn new(count: usize, size: u32) -> Result<Self, DataError> {
-        let mut pictures = images()?;
+        let mut images = images()?;
         if count > 0 {
             // One image from each of `count` equal stretches.
-            let all = pictures.len();
+            let all = images.len();
             let stretch = |number: usize| number * count / all;
-            pictures
-                .retain(|one| one.number == 0 || stretch(one.number) != stretch(one.number - 1));
+            images.retain(|one| one.number == 0 || stretch(one.number) != stretch(one.number - 1));
         }
-        let said = voices()?.into_iter().next().map(|voice| voice.names).unwrap_or_default();
-        let is_said = |picture: &WorldImage| said.iter().any(|clip| clip.text == picture.name);
-        let spoken = (0..pictures.len()).filter(|place| is_said(&pictures[*place])).collect();
+        let clips = voices()?.into_iter().next().map(|voice| voice.names).unwrap_or_default();
+        let is_spoken = |image: &WorldImage| clips.iter().any(|clip| clip.text == image.name);
+        let spoken = (0..images.len()).filter(|index| is_spoken(&images[*index])).collect();
         let preprocessing = Preprocessing {
             resize: Some(Resize::ShortestEdge(size)),
             filter: Filter::Bicubic,
@@ -52,25 +51,25 @@ impl ImageSet {
             mean: HALF,
             std: HALF,
         };
-        Ok(Self { pictures, spoken, size, preprocessing })
+        Ok(Self { images, spoken, size, preprocessing })
     }
 
     /// The number of images.
     pub fn len(&self) -> usize {
-        self.pictures.len()
+        self.images.len()
     }
 
     /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
-        self.pictures.is_empty()
+        self.images.is_empty()
     }
 
     /// The names of the images, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.pictures.iter().map(|picture| picture.name.as_str())
+        self.images.iter().map(|image| image.name.as_str())
     }
 
-    /// The indices of the images whose names the embedded world's voices say.
+    /// The indices of the images with spoken names: names in the embedded world's speech.
     pub fn spoken(&self) -> &[usize] {
         &self.spoken
     }
@@ -79,10 +78,10 @@ impl ImageSet {
     ///
     /// # Errors
     /// [`DataError::OutOfRange`]
-    pub fn training(&self, picture: usize, seed: u64) -> Result<Vec<f32>, DataError> {
+    pub fn training(&self, index: usize, seed: u64) -> Result<Vec<f32>, DataError> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let augmentation = view_augmentation(self.size);
-        self.pixels(augmentation.apply(&self.pictures[picture].image, &mut rng)?)
+        self.pixels(augmentation.apply(&self.images[index].image, &mut rng)?)
     }
 
     /// The pixels of view `number` of an image in validation or test, `[3, S, S]`.
@@ -92,22 +91,22 @@ impl ImageSet {
     pub fn evaluated(
         &self,
         split: Split,
-        picture: usize,
+        index: usize,
         number: usize,
     ) -> Result<Vec<f32>, DataError> {
-        let picture = &self.pictures[picture];
-        self.pixels(picture.view((EVALUATED_SEED, split), number, self.size)?)
+        let image = &self.images[index];
+        self.pixels(image.view((EVALUATED_SEED, split), number, self.size)?)
     }
 
     fn pixels(&self, view: RgbImage) -> Result<Vec<f32>, DataError> {
         let (width, height) = view.dimensions();
         let path = Path::new("a view");
-        let picture = image::DecodedImage::from_pixels(width, height, view.into_raw());
-        let picture = picture.ok_or_else(|| DataError::Image {
+        let image = image::DecodedImage::from_pixels(width, height, view.into_raw());
+        let image = image.ok_or_else(|| DataError::Image {
             path: path.into(),
             reason: "it has no pixels".into(),
         })?;
-        self.preprocessing.apply(&picture, path)
+        self.preprocessing.apply(&image, path)
     }
 
     /// The content of `preprocessor_config.json`, in the published form.
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_picture_has_a_name_of_its_own_and_138_are_spoken() -> Result<(), DataError> {
+    fn names_are_distinct_and_138_are_spoken() -> Result<(), DataError> {
         let all = ImageSet::new(0, 16)?;
         let names: HashSet<String> = all.names().map(str::to_lowercase).collect();
         assert_eq!((names.len(), all.len(), all.spoken().len()), (1881, 1881, 138));
@@ -152,13 +151,13 @@ mod tests {
 
     #[test]
     fn views_differ_by_split_number_and_seed() -> Result<(), DataError> {
-        let shown = ImageSet::new(4, 16)?;
-        let validation = shown.evaluated(Split::Validation, 1, 0)?;
-        assert_eq!(validation, shown.evaluated(Split::Validation, 1, 0)?);
+        let images = ImageSet::new(4, 16)?;
+        let validation = images.evaluated(Split::Validation, 1, 0)?;
+        assert_eq!(validation, images.evaluated(Split::Validation, 1, 0)?);
         assert_eq!(validation.len(), 3 * 16 * 16);
-        assert_ne!(validation, shown.evaluated(Split::Validation, 1, 1)?);
-        assert_ne!(validation, shown.evaluated(Split::Test, 1, 0)?);
-        assert_ne!(shown.training(1, 5)?, shown.training(1, 6)?);
+        assert_ne!(validation, images.evaluated(Split::Validation, 1, 1)?);
+        assert_ne!(validation, images.evaluated(Split::Test, 1, 0)?);
+        assert_ne!(images.training(1, 5)?, images.training(1, 6)?);
         Ok(())
     }
 }

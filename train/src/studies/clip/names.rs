@@ -3,23 +3,24 @@
 use std::collections::HashSet;
 
 use candle_core::{Device, Tensor};
+use engram_infer::InferError;
+use engram_infer::digest;
+use engram_infer::encode::{Encoder, Item, Prepared};
 use rand::SeedableRng;
 use rand::distr::{Distribution, Uniform};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
-use crate::digest;
-use crate::encode::{Encoder, Item, Prepared};
 use crate::error::{Result, TrainError};
 
-/// The width of hashed-word vectors, equal to that of common small sentence encoders.
+/// The width of hashed-word vectors, as in common small sentence encoders.
 const HASHED_WIDTH: usize = 384;
 
 /// The vectors of names.
 pub struct NameVectors {
     /// Unit vectors `[N, E]`.
     pub vectors: Tensor,
-    /// The text encoder that made them.
+    /// The text encoder that computed the vectors.
     pub from: String,
     /// The SHA-256 of the vectors.
     pub sha256: String,
@@ -30,7 +31,7 @@ impl NameVectors {
     /// is empty.
     ///
     /// # Errors
-    /// Those of [`Encoder::open`]; [`TrainError::Encoder`] for a model without a text encoder.
+    /// The errors of [`Encoder::open`]; [`InferError::Encoder`] for a model without a text encoder.
     pub fn new(names: &[&str], text_encoder: &str) -> Result<Self> {
         let (vectors, width, from) = match text_encoder {
             "" => {
@@ -41,16 +42,16 @@ impl NameVectors {
                 let encoder = Encoder::open(location)?;
                 if !encoder.modalities().text {
                     let (name, reason) = (location.to_owned(), "does not encode text".to_owned());
-                    return Err(TrainError::Encoder { name, reason });
+                    return Err(InferError::Encoder { name, reason }.into());
                 }
                 let prepare =
                     |name: &&str| encoder.prepare(Item { text: Some(*name), image: None });
-                let prepared = names.iter().map(prepare).collect::<Result<Vec<Prepared>>>()?;
+                let prepared = names.iter().map(prepare).collect::<Result<Vec<Prepared>, _>>()?;
                 let vectors = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
                 (vectors, encoder.width(), encoder.name().to_owned())
             }
         };
-        let bytes: Vec<u8> = vectors.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let bytes: Vec<u8> = vectors.iter().flat_map(|value| value.to_le_bytes()).collect();
         let sha256 = digest::of_bytes(bytes);
         let vectors = Tensor::from_vec(vectors, (names.len(), width), &Device::Cpu);
         let vectors = vectors.map_err(|error| TrainError::Model(error.into()))?;
@@ -95,20 +96,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashed_names_share_what_their_words_share() {
+    fn names_with_common_words_have_similar_vectors() {
         let cosine = |a: &str, b: &str| -> f32 {
             hashed_words(a).iter().zip(hashed_words(b)).map(|(a, b)| a * b).sum()
         };
         assert!((cosine("red apple", "red apple") - 1.0).abs() < 1e-5);
         assert!(cosine("red apple", "red heart") > 0.3);
         assert!(cosine("red apple", "flag of Peru").abs() < 0.25);
-        // Another word order is another name.
+        // Names with different word order have different vectors.
         assert!(cosine("woman and man", "man and woman") < 0.99);
         let bits =
             |name: &str| -> Vec<u32> { hashed_words(name).into_iter().map(f32::to_bits).collect() };
-        let pictures = engram_data::world::images::images().expect("the embedded pictures");
-        let vectors: HashSet<Vec<u32>> =
-            pictures.iter().map(|picture| bits(&picture.name)).collect();
-        assert_eq!(vectors.len(), pictures.len());
+        let images = engram_data::world::images::images().expect("the embedded images");
+        let vectors: HashSet<Vec<u32>> = images.iter().map(|image| bits(&image.name)).collect();
+        assert_eq!(vectors.len(), images.len());
     }
 }

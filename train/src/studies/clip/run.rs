@@ -1,7 +1,7 @@
 //! Training and testing one run.
 //!
 //! The run folder has the usual files. It also has `config.json` and `preprocessor_config.json`, in
-//! the published form of a `CLIPVisionModelWithProjection`, so that [`crate::encode::Encoder`] and
+//! the published form of a `CLIPVisionModelWithProjection`, so that [`engram_infer::encode::Encoder`] and
 //! `transformers` can open it. `summary.json` is written last.
 
 use engram_data::image::Preprocessing;
@@ -34,7 +34,7 @@ pub struct ClipSummary {
     pub names: usize,
     /// The share of test views whose nearest name, among all names, is right.
     pub accuracy: Measure,
-    /// The number of names that the embedded world's voices say.
+    /// The number of spoken names: names in the embedded world's speech.
     pub spoken_names: usize,
     /// The accuracy among spoken names only; `None` if there are none.
     pub spoken_accuracy: Option<Measure>,
@@ -50,7 +50,7 @@ struct NoFeed {}
 /// Trains by a recipe; returns `None` if the run was stopped early.
 ///
 /// # Errors
-/// [`TrainError::Recipe`] naming the invalid setting; those of [`train`].
+/// [`TrainError::Recipe`] naming the invalid setting; the errors of [`train`].
 pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<ClipSummary>> {
     if recipe.study() != "clip" {
         return Err(recipe.error("study", "is not `clip`"));

@@ -12,8 +12,8 @@ pub struct ClipData {
     /// Images of the embedded world, evenly spaced; 0 for all.
     pub images: usize,
     /// Whether an image is contrasted with the names of all images, as in evaluation, or only with
-    /// those of the batch, as in CLIP. All names cost no extra time, because the text vectors are
-    /// frozen.
+    /// the names of the batch, as in CLIP. All names cost no extra time, because the text vectors
+    /// are frozen.
     pub all_names: bool,
     /// Validation views per image, which select the checkpoint.
     pub validation_views: usize,

@@ -28,7 +28,7 @@ use crate::study::{
 /// The parameter with the temperature's logarithm.
 const LOGIT_SCALE: &str = "logit_scale";
 /// Its maximum, as in CLIP: ln 100.
-const HIGHEST_LOGIT_SCALE: f32 = 4.605_17;
+const MAX_LOGIT_SCALE: f32 = 4.605_17;
 
 /// Trains an image encoder on the embedded world.
 pub struct ClipStudy {
@@ -134,8 +134,7 @@ impl Study for ClipStudy {
             hash.update(number.to_le_bytes());
         }
         let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
-        let mut drawn: Batch =
-            (0..self.images.len()).map(|picture| (picture, rng.random())).collect();
+        let mut drawn: Batch = (0..self.images.len()).map(|image| (image, rng.random())).collect();
         drawn.shuffle(&mut rng);
         // An incomplete batch is dropped: the temperature depends on the number of candidates.
         Ok(drawn.chunks_exact(self.batch.examples).map(<[_]>::to_vec).collect())
@@ -144,7 +143,7 @@ impl Study for ClipStudy {
     /// Limits the temperature to 100 after a step.
     fn before_step(&mut self, _: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
         if let Some(scale) = parameters.get(LOGIT_SCALE) {
-            let limit = |value: &mut f32| *value = value.min(HIGHEST_LOGIT_SCALE);
+            let limit = |value: &mut f32| *value = value.min(MAX_LOGIT_SCALE);
             scale.update(&mut |values| values.iter_mut().for_each(limit))?;
         }
         Ok(())
@@ -152,10 +151,10 @@ impl Study for ClipStudy {
 
     fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let Tower { vision, logit_scale } = self.tower()?;
-        let views = batch.par_iter().map(|(picture, seed)| self.images.training(*picture, *seed));
+        let views = batch.par_iter().map(|(image, seed)| self.images.training(*image, *seed));
         let views = views.collect::<Result<Vec<_>, _>>()?;
         let images = embed(vision, &views, &Mode::train(step.step_seed))?;
-        let own: Arc<[u32]> = batch.iter().map(|(picture, _)| *picture as u32).collect();
+        let own: Arc<[u32]> = batch.iter().map(|(image, _)| *image as u32).collect();
         let texts = embedding_sum(&[(&self.names.vectors, own.clone())])?;
         let factor = logit_scale.exp()?;
         let logits = linear(&images, &texts, None)?.broadcast_mul(&factor)?;

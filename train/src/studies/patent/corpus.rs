@@ -8,11 +8,11 @@ use engram_data::groups::{anchor_groups, shared_anchors};
 use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
 use engram_data::titles::ClassTitles;
 use engram_data::world::phrases::phrase_world;
+use engram_infer::digest;
 
 use sha2::{Digest, Sha256};
 
 use super::settings::PatentData;
-use crate::digest;
 use crate::study::{Inputs, StudyResult};
 
 /// The data of a recipe. A row is a phrase pair with its class.
@@ -32,7 +32,7 @@ impl Corpus {
     /// Reads the files named in `[data]`, or builds the embedded set.
     ///
     /// # Errors
-    /// Those of [`read_pairs_with_titles`] and of the folds.
+    /// The errors of [`read_pairs_with_titles`] and of the folds.
     pub fn load(data: &PatentData) -> Result<Self, DataError> {
         let (train, validation, titles) = if data.dir.is_empty() {
             let world = phrase_world(data.fold_seed);
@@ -79,7 +79,7 @@ impl Corpus {
         warnings
     }
 
-    /// Refuses a split that is too small for training or evaluation.
+    /// Returns an error for a split that is too small for training or evaluation.
     ///
     /// # Errors
     /// If training, held-out or validation rows have fewer than two different scores, or if the

@@ -1,9 +1,10 @@
-//! One trained model of a run: its files beside the weights, and its predictions.
+//! One trained model of a run: its files other than the weights, and its predictions.
 
 use std::path::Path;
 
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
+use engram_infer::finished_run::{WEIGHTS, check_checksums};
 use engram_models::params::ParameterGroup;
 use serde::{Deserialize, Serialize};
 
@@ -12,11 +13,11 @@ use super::scorer::files_of_run;
 use super::settings::PatentModel;
 use super::study::{PatentStudy, gold_scores};
 use crate::checkpoint::write_file;
-use crate::checksums::{check_checksums, write_checksums};
+use crate::checksums::write_checksums;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::study::Study;
-use crate::trainer::{RunSummary, WEIGHTS};
+use crate::trainer::RunSummary;
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
@@ -65,7 +66,7 @@ impl Member {
     /// Loads a member from its folder.
     ///
     /// # Errors
-    /// [`TrainError::Io`] for a missing file; [`TrainError::BadChecksum`] for a damaged file.
+    /// [`TrainError::Io`] for a missing file; [`InferError::BadChecksum`](engram_infer::InferError::BadChecksum) for a damaged file.
     pub(super) fn load(folder: &Path) -> Result<Self> {
         check_checksums(folder)?;
         let mut recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default())?;
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calibration_is_the_least_squares_line() {
+    fn calibration_fits_the_least_squares_line() {
         let line = Calibration::fit(&[0.0, 1.0, 2.0], &[1.0, 3.0, 5.0]);
         assert!((line.slope - 2.0).abs() < 1e-12 && (line.intercept - 1.0).abs() < 1e-12);
         let flat = Calibration::fit(&[1.0, 1.0], &[0.0, 0.5]);
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rows_own_gold_has_a_part_in_its_scale() {
+    fn the_calibration_of_a_row_ignores_its_own_gold_score() {
         let row = |anchor: &str| PhrasePair {
             id: anchor.into(),
             anchor: anchor.into(),
@@ -189,9 +190,9 @@ mod tests {
         let scores = [0.0, 0.0, 1.0, 1.0, 2.0, 2.0];
         let gold = [0.0, 10.0, 1.0, 12.0, 2.0, 14.0];
         let found = cross_fitted(&rows, &scores, &gold);
-        // Anchor `a` is calibrated by the line of `b`, 2 s + 10, and `b` by that of `a`.
-        for (found, wanted) in found.iter().zip([10.0, 0.0, 12.0, 1.0, 14.0, 2.0]) {
-            assert!((found - wanted).abs() < 1e-12);
+        // Anchor `a` is calibrated by the line of `b`, 2 s + 10, and `b` by the line of `a`.
+        for (found, expected) in found.iter().zip([10.0, 0.0, 12.0, 1.0, 14.0, 2.0]) {
+            assert!((found - expected).abs() < 1e-12);
         }
     }
 }

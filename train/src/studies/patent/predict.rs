@@ -4,16 +4,15 @@ use std::path::{Path, PathBuf};
 
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
+use engram_infer::finished_run::{SUMMARY, check_checksums};
 
 use super::member::{self, CALIBRATION, Member};
 use super::results::{STACKING, add_to, weighted_mean};
 use super::run::{MemberSummary, PatentSummary};
 use super::settings::{Combination, PatentModel};
 use super::stacking::Stacking;
-use crate::checksums::check_checksums;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
-use crate::run_folder::SUMMARY;
 
 /// Predicts similarities of rows: the members' calibrated scores, combined as the recipe says.
 ///

@@ -185,12 +185,12 @@ impl Results {
         }
         let mut check_failures = self.failures.clone();
         let check = recipe.check();
-        if let Some(wanted) = check.metric_value.filter(|_| folds)
-            && (held_out.value.is_nan() || held_out.value < wanted - check.tolerance)
+        if let Some(expected) = check.metric_value.filter(|_| folds)
+            && (held_out.value.is_nan() || held_out.value < expected - check.tolerance)
         {
             let (found, tolerance) = (held_out.value, check.tolerance);
             check_failures.push(format!(
-                "all members: pearson is {found:.6}, the recipe expects {wanted} ± {tolerance}"
+                "all members: pearson is {found:.6}, the recipe expects {expected} ± {tolerance}"
             ));
         }
         Ok(PatentSummary {

@@ -4,7 +4,7 @@
 //! recipe has variants, each trained on every fold. Each member is a training run that can be
 //! resumed. A run without folds is its only member.
 //!
-//! Beside a member's weights are `config.json`, `tokenizer.json`, `titles.tsv` and
+//! A member's folder also has `config.json`, `tokenizer.json`, `titles.tsv` and
 //! `calibration.json`, so that it can predict on another machine. The main folder has
 //! `summary.json`, the model card `README.md`, and the predictions behind the metrics:
 //! `held_out.csv` and `validation.csv`, also per variant. With stacking it has `stacking.json`.
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use engram_data::DataError;
 use engram_eval::result::Measure;
+use engram_infer::encode::EncoderFiles;
 use serde::{Deserialize, Serialize};
 
 use super::card;
@@ -25,7 +26,6 @@ use super::settings::{Combination, PatentData, PatentModel};
 use super::study::PatentStudy;
 use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
-use crate::encode::EncoderFiles;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, Variant};

@@ -5,13 +5,13 @@ use std::path::Path;
 use candle_core::{DType, Device, Tensor};
 use engram_data::tokenizer::SegmentTokenizer;
 use engram_data::world::phrases::phrase_tokenizer;
+use engram_infer::encode::EncoderFiles;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
 
 use super::sequences::Input;
 use super::settings::{Layout, PatentModel};
-use crate::encode::EncoderFiles;
 use crate::study::StudyResult;
 
 /// The files of the encoder named in `[model]`, or of a fresh one.
@@ -34,11 +34,11 @@ pub fn files_of_run(run: &Path, model: &PatentModel) -> StudyResult<EncoderFiles
 
 /// Sets the recipe's dropout, and checks that the encoder accepts `max_tokens` tokens.
 fn fitted(mut files: EncoderFiles, model: &PatentModel) -> StudyResult<EncoderFiles> {
-    let (asked, longest) = (model.max_tokens, files.config.max_length());
-    if asked > longest {
+    let (max_tokens, longest) = (model.max_tokens, files.config.max_length());
+    if max_tokens > longest {
         let name = &files.name;
         return Err(format!(
-            "model.max_tokens is {asked}, but {name} accepts at most {longest} tokens"
+            "model.max_tokens is {max_tokens}, but {name} accepts at most {longest} tokens"
         )
         .into());
     }

@@ -82,8 +82,9 @@ impl<'a> Sequencer<'a> {
         Self { tokeniser, titles, model }
     }
 
-    /// Batches all rows, with at most about `examples` rows and `tokens` tokens each (0 for no
-    /// limit), in random order if `shuffled`. Targets that share a sequence are always shuffled.
+    /// Batches all rows. A batch has up to about `examples` rows and `tokens` tokens (0 for no
+    /// limit). Rows are in random order if `shuffled`. Targets that share a sequence are always
+    /// shuffled.
     pub fn batches(
         &self,
         rows: &[PhrasePair],
@@ -216,11 +217,11 @@ impl<'a> Sequencer<'a> {
             let [anchor, target] = pieces;
             let (anchor, target) = (anchor?, target?);
             let title = self.title(&pair.context, budget / 4)?;
-            let kept = longest_first(&[anchor.len(), target.len()], budget - title.len());
+            let lengths = longest_first(&[anchor.len(), target.len()], budget - title.len());
             let mut ids = vec![special.cls];
-            ids.extend(&anchor[..kept[0]]);
+            ids.extend(&anchor[..lengths[0]]);
             ids.push(special.sep);
-            ids.extend(&target[..kept[1]]);
+            ids.extend(&target[..lengths[1]]);
             ids.push(special.sep);
             ids.extend(title);
             if self.model.other_targets > 0 {
@@ -242,10 +243,10 @@ impl<'a> Sequencer<'a> {
                 }
                 ids.push(special.sep);
             }
-            let whole = Span { start: 0, length: ids.len() };
-            let anchor = Span { start: 1, length: kept[0].max(1) };
+            let all_tokens = Span { start: 0, length: ids.len() };
+            let anchor = Span { start: 1, length: lengths[0].max(1) };
             sequences.push(Sequence {
-                scored: vec![Scored { row, target: whole, anchor }],
+                scored: vec![Scored { row, target: all_tokens, anchor }],
                 ..Sequence::starting(&ids)
             });
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use engram_data::patent::PhrasePair;
 use serde::{Deserialize, Serialize};
 
-/// The fewest held-out rows for a fit: about ten per coefficient.
+/// Minimum number of held-out rows for a fit: about ten per coefficient.
 pub(super) const MIN_ROWS: usize = 700;
 
 /// The ridge penalty on coefficients of unit-variance terms.
@@ -139,18 +139,18 @@ fn solve(mut a: Vec<f64>, mut b: Vec<f64>) -> Vec<f64> {
     let n = b.len();
     for j in 0..n {
         for i in j..n {
-            let known: f64 = (0..j).map(|k| a[i * n + k] * a[j * n + k]).sum();
-            let rest = a[i * n + j] - known;
+            let sum: f64 = (0..j).map(|k| a[i * n + k] * a[j * n + k]).sum();
+            let rest = a[i * n + j] - sum;
             a[i * n + j] = if i == j { rest.sqrt() } else { rest / a[j * n + j] };
         }
     }
     for i in 0..n {
-        let known: f64 = (0..i).map(|k| a[i * n + k] * b[k]).sum();
-        b[i] = (b[i] - known) / a[i * n + i];
+        let sum: f64 = (0..i).map(|k| a[i * n + k] * b[k]).sum();
+        b[i] = (b[i] - sum) / a[i * n + i];
     }
     for i in (0..n).rev() {
-        let known: f64 = (i + 1..n).map(|k| a[k * n + i] * b[k]).sum();
-        b[i] = (b[i] - known) / a[i * n + i];
+        let sum: f64 = (i + 1..n).map(|k| a[k * n + i] * b[k]).sum();
+        b[i] = (b[i] - sum) / a[i * n + i];
     }
     b
 }
@@ -168,9 +168,11 @@ fn features(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<Vec<f64>> {
     rows.iter().enumerate().map(of_row).collect()
 }
 
-/// Shared words as a fraction of the anchor's words, the target's words and their union; shared
-/// character trigrams as a fraction of the union; both word counts; whether the last words are
-/// equal, and the first words.
+/// The overlap features of two phrases, in order:
+/// - shared words as a fraction of the anchor's words, of the target's words and of their union,
+/// - shared character trigrams as a fraction of the union,
+/// - the word counts of both phrases,
+/// - whether the last words are equal, and whether the first words are.
 fn overlap(anchor: &str, target: &str) -> [f64; 8] {
     let (a, t): (Vec<&str>, Vec<&str>) =
         (anchor.split_whitespace().collect(), target.split_whitespace().collect());
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bent_scale_is_straightened() {
+    fn stacking_fits_a_nonlinear_scale() {
         let rows = rows(900);
         // The scores are the square roots of the gold scores, so their squares are the gold scores.
         let scores = vec![gold(&rows).iter().map(|gold| gold.sqrt()).collect::<Vec<f64>>()];
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rows_own_gold_has_a_part_in_its_score() {
+    fn the_stacked_score_of_a_row_ignores_its_own_gold_score() {
         let mut rows = rows(900);
         let scores = vec![vec![0.5; 900]];
         let before = Stacking::cross_fitted(&rows, &scores);

@@ -6,6 +6,8 @@ use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
 use engram_eval::metric::pearson::pearson;
 use engram_eval::metric::spearman::spearman;
+use engram_infer::digest;
+use engram_infer::encode::EncoderFiles;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterGroup, Parameters};
 use engram_models::similarity::PairLoss;
@@ -17,8 +19,6 @@ use super::corpus::hash_of_rows;
 use super::scorer::Scorer;
 use super::sequences::{RowBatch, Sequencer};
 use super::settings::PatentModel;
-use crate::digest;
-use crate::encode::EncoderFiles;
 use crate::recipe::{BatchSettings, Phase};
 use crate::stop::Stop;
 use crate::study::{
@@ -55,7 +55,7 @@ impl PatentStudy {
         Self { model, batch, titles, train, held_out, files, seed, scorer, warnings }
     }
 
-    /// The encoder files that a run saves beside its weights.
+    /// The encoder files that a run saves with its weights.
     pub fn files(&self) -> &EncoderFiles {
         &self.files
     }
@@ -101,7 +101,7 @@ impl PatentStudy {
                 stop.check()?;
                 let scores = scorer.score(&batch.input, &Mode::inference())?.to_vec1::<f32>()?;
                 for (row, score) in batch.rows.iter().zip(scores) {
-                    sums[*row] += self.on_scale(f64::from(score));
+                    sums[*row] += self.to_score(f64::from(score));
                 }
                 progress(batch.rows.len());
             }
@@ -111,7 +111,7 @@ impl PatentStudy {
     }
 
     /// Converts a logit to a probability, if the loss is of logits.
-    fn on_scale(&self, score: f64) -> f64 {
+    fn to_score(&self, score: f64) -> f64 {
         match self.model.loss {
             PairLoss::Mse | PairLoss::Bce => 1.0 / (1.0 + (-score).exp()),
             _ => score,

@@ -6,18 +6,19 @@ use std::path::Path;
 use engram_data::DataError;
 use engram_data::patent::PhrasePair;
 use engram_data::vectors::WordVectors;
+use engram_infer::InferError;
+use engram_infer::encode::{Encoder, Item, PromptChoice};
 
-use crate::encode::{Encoder, Item, PromptChoice};
-use crate::error::{Result, TrainError};
+use crate::error::Result;
 
 /// Phrases per batch.
 const BATCH: usize = 256;
 
-/// Cosines of sentence embeddings, equal to those of `sentence-transformers`: with the modules in
-/// the model's folder and the chosen prompt. `progress` receives the number of new scores.
+/// Cosines of sentence embeddings, as in `sentence-transformers`, with the modules in the model's
+/// folder and the chosen prompt. `progress` receives the number of new scores.
 ///
 /// # Errors
-/// As [`Encoder::with_prompt`]; [`TrainError::Encoder`] for a model without a text encoder.
+/// As [`Encoder::with_prompt`]; [`InferError::Encoder`] for a model without a text encoder.
 pub fn encoder_cosines(
     weights: &str,
     prompt: &PromptChoice,
@@ -27,7 +28,7 @@ pub fn encoder_cosines(
     let encoder = Encoder::with_prompt(weights, prompt)?;
     if !encoder.modalities().text {
         let reason = "does not encode text; use a text encoder or CLIP".to_owned();
-        return Err(TrainError::Encoder { name: weights.to_owned(), reason });
+        return Err(InferError::Encoder { name: weights.to_owned(), reason }.into());
     }
     let phrases: BTreeSet<&str> =
         rows.iter().flat_map(|row| [row.anchor.as_str(), row.target.as_str()]).collect();
@@ -35,10 +36,10 @@ pub fn encoder_cosines(
     let mut vectors: HashMap<&str, Vec<f32>> = HashMap::with_capacity(phrases.len());
     for batch in phrases.chunks(BATCH) {
         let prepare = |phrase: &&str| encoder.prepare(Item { text: Some(*phrase), image: None });
-        let prepared = batch.iter().map(prepare).collect::<Result<Vec<_>>>()?;
-        let made = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
-        let made = made.chunks(encoder.width()).map(<[f32]>::to_vec);
-        vectors.extend(batch.iter().copied().zip(made));
+        let prepared = batch.iter().map(prepare).collect::<Result<Vec<_>, _>>()?;
+        let embeddings = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
+        let embeddings = embeddings.chunks(encoder.width()).map(<[f32]>::to_vec);
+        vectors.extend(batch.iter().copied().zip(embeddings));
         progress(rows.len() * batch.len() / phrases.len());
     }
     let cosine = |row: &PhrasePair| {

@@ -24,10 +24,10 @@ use crate::program::Program;
 use crate::recipe::Recipe;
 use crate::trainer::RunOptions;
 
-/// The origin of a configuration that evaluates another run; written last.
+/// The file with the [`Origin`]; written last.
 const ORIGIN: &str = "evaluation.json";
 /// The part of the test questions that the tables report.
-const SHOWN: Part = Part::HeldOut;
+const REPORTED_PART: Part = Part::HeldOut;
 
 /// The ablations of REVEAL, compared by exact match and recall on facts that only the memory
 /// contains.
@@ -53,7 +53,7 @@ impl AblationStudy for RevealAblations {
             heading,
             query: MetricQuery {
                 metric,
-                part: Some(SHOWN),
+                part: Some(REPORTED_PART),
                 source: None,
                 utterances: None,
                 system: None,
@@ -73,7 +73,7 @@ impl AblationStudy for RevealAblations {
     }
 
     fn complete(&self, query: &mut MetricQuery) {
-        query.part.get_or_insert(SHOWN);
+        query.part.get_or_insert(REPORTED_PART);
     }
 
     fn check_query(&self, query: &MetricQuery) -> Result<(), String> {
@@ -169,9 +169,9 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
         .filter(|question| question.made_up && Some(question.part.as_str()) == part)
         .filter(|question| query.source.is_none() || question.source == query.source)
         .collect();
-    let wanted = entries(query.metric);
-    if questions.iter().any(|question| question.retrieved.len() < wanted) {
-        return Err(format!("undefined: fewer than {wanted} entries are retrieved"));
+    let min_retrieved = entries(query.metric);
+    if questions.iter().any(|question| question.retrieved.len() < min_retrieved) {
+        return Err(format!("undefined: fewer than {min_retrieved} entries are retrieved"));
     }
     if questions.is_empty() {
         return Err("undefined: no such questions".to_owned());
@@ -219,7 +219,7 @@ fn check(grid: &Grid) -> Result<()> {
             && own != main
         {
             let reason = format!(
-                "is about the world of {own}, the main configuration about that of {main}; their \
+                "is about the world of {own}, the main configuration about the world of {main}; their \
                  answers cannot be compared"
             );
             return Err(grid.configuration_error(configuration, &reason));
@@ -228,12 +228,12 @@ fn check(grid: &Grid) -> Result<()> {
     }
     for claim in grid.claims() {
         let [query, _] = claim.queries(&RevealAblations);
-        let wanted = entries(query.metric);
+        let min_retrieved = entries(query.metric);
         for name in claim.configurations() {
             let k = read.get(name).map_or(0, |reads| reads.k);
-            if k < wanted {
+            if k < min_retrieved {
                 let reason = format!(
-                    "configuration `{name}` retrieves {k} entries, too few for recall at {wanted}; \
+                    "configuration `{name}` retrieves {k} entries, too few for recall at {min_retrieved}; \
                      choose another metric or another configuration"
                 );
                 return Err(grid.claim_error(claim, &reason));
@@ -296,7 +296,7 @@ fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> R
     let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
-    // Removed first, so that answers never lie beside the record of another origin.
+    // Removed first, so that the folder never has answers with the record of another origin.
     durable::remove_file(&record).map_err(TrainError::io(&record))?;
     let answers =
         FinishedRun::open(run)?.evaluate(configuration.k, &configuration.without_sources)?;
@@ -333,7 +333,7 @@ mod tests {
             id: id as i64,
             name: None,
             question: String::new(),
-            part: SHOWN.name().to_owned(),
+            part: REPORTED_PART.name().to_owned(),
             image: Some(id / 3),
             made_up: true,
             answer: String::new(),
@@ -346,14 +346,19 @@ mod tests {
         (0..12).map(question).collect()
     }
 
-    fn ones(
+    fn values(
         test_answers: &[TestAnswer],
         metric: Metric,
         source: Option<&str>,
     ) -> Result<Vec<f64>, String> {
         let source = source.map(str::to_owned);
-        let query =
-            MetricQuery { metric, part: Some(SHOWN), source, utterances: None, system: None };
+        let query = MetricQuery {
+            metric,
+            part: Some(REPORTED_PART),
+            source,
+            utterances: None,
+            system: None,
+        };
         let value = |item: Item| match item.statistic {
             Statistic::Ratio { numerator, denominator: 1.0 } => numerator,
             other => panic!("{other:?}"),
@@ -362,23 +367,23 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_of_the_questions_that_are_asked_of() {
+    fn metrics_use_only_the_selected_questions() {
         let mut all = test_answers();
-        let exact = ones(&all, Metric::ExactMatch, None).unwrap();
+        let exact = values(&all, Metric::ExactMatch, None).unwrap();
         assert_eq!((exact.len(), exact.iter().sum::<f64>()), (12, 6.0));
-        assert_eq!(ones(&all, Metric::ExactMatch, Some("kg")).unwrap().len(), 4);
-        assert!(ones(&all, Metric::RecallAt1, None).unwrap().iter().all(|one| *one == 0.0));
-        assert!(ones(&all, Metric::RecallAt10, None).unwrap().iter().all(|one| *one == 1.0));
+        assert_eq!(values(&all, Metric::ExactMatch, Some("kg")).unwrap().len(), 4);
+        assert!(values(&all, Metric::RecallAt1, None).unwrap().iter().all(|one| *one == 0.0));
+        assert!(values(&all, Metric::RecallAt10, None).unwrap().iter().all(|one| *one == 1.0));
         // With fewer than ten entries, recall@10 is undefined.
         all[5].retrieved.pop();
-        let reason = ones(&all, Metric::RecallAt10, None).unwrap_err();
+        let reason = values(&all, Metric::RecallAt10, None).unwrap_err();
         assert_eq!(reason, "undefined: fewer than 10 entries are retrieved");
-        assert!(ones(&all, Metric::RecallAt1, None).is_ok());
+        assert!(values(&all, Metric::RecallAt1, None).is_ok());
         // Facts known outside the memory and other parts are excluded.
         all[0].made_up = false;
         all[1].part = Part::Seen.name().to_owned();
-        assert_eq!(ones(&all, Metric::ExactMatch, None).unwrap().len(), 10);
-        let none = ones(&[], Metric::ExactMatch, None).unwrap_err();
+        assert_eq!(values(&all, Metric::ExactMatch, None).unwrap().len(), 10);
+        let none = values(&[], Metric::ExactMatch, None).unwrap_err();
         assert_eq!(none, "undefined: no such questions");
     }
 }

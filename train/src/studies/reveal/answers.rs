@@ -23,27 +23,29 @@ impl Answers {
     ///
     /// # Errors
     /// Errors of the model; [`Stopped`](crate::Stopped)
-    pub fn of(forward: &Forward<'_>, asked: &[&Example], stop: &Stop) -> StudyResult<Self> {
+    pub fn of(forward: &Forward<'_>, examples: &[&Example], stop: &Stop) -> StudyResult<Self> {
         let mut answers = Self { texts: Vec::new(), retrieved: Vec::new() };
-        for asked in asked.chunks(QUESTIONS_PER_BATCH) {
+        for examples in examples.chunks(QUESTIONS_PER_BATCH) {
             stop.check()?;
-            answers.add(forward, asked)?;
+            answers.add(forward, examples)?;
         }
         Ok(answers)
     }
 
-    fn add(&mut self, forward: &Forward<'_>, asked: &[&Example]) -> StudyResult<()> {
+    fn add(&mut self, forward: &Forward<'_>, examples: &[&Example]) -> StudyResult<()> {
         let mode = Mode::inference();
         let sequencer = forward.sequencer;
         let texts: Vec<Vec<u32>> =
-            asked.iter().map(|example| sequencer.asked(example)).collect::<Result<_, _>>()?;
-        let views: Vec<_> =
-            asked.iter().map(|example| example.image.map(|image| (image, example.view))).collect();
+            examples.iter().map(|example| sequencer.asked(example)).collect::<Result<_, _>>()?;
+        let views: Vec<_> = examples
+            .iter()
+            .map(|example| example.image.map(|image| (image, example.view)))
+            .collect();
         let base =
             forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
         let queries = forward.model.query(&base, &mode)?;
         let stored = Forward { reencoded: 0, ..*forward };
-        let own: Vec<_> = asked.iter().map(|example| example.document.as_deref()).collect();
+        let own: Vec<_> = examples.iter().map(|example| example.document.as_deref()).collect();
         let hits = stored.search(&queries, &own)?;
         let reading = stored.reading(&hits);
         let fused = stored.fuse(&base, &queries, &reading, &[], &mode)?;

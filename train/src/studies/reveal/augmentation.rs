@@ -1,8 +1,8 @@
 //! Image augmentation for the contrastive training of the image encoder.
 //!
 //! All images of a batch, of queries and entries alike, get the same rotation by quarter turns,
-//! mirroring and permutation of colour channels. Discrimination stays as hard as before, and the
-//! same images give many times more training data.
+//! mirroring and permutation of colour channels. Telling images apart stays as hard as
+//! before, and the same images give many times more training data.
 
 use candle_core::{Device, Tensor};
 use engram_models::reveal::RevealInput;
@@ -16,7 +16,7 @@ use crate::study::StudyResult;
 const COLOURS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 /// The number of quarter turns, with and without mirroring.
-const TURNS: usize = 8;
+const ORIENTATIONS: usize = 8;
 
 /// An augmentation of images: one of 48, of which the first is the identity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl BatchAugmentation {
     /// Draws an augmentation other than the identity with probability `share`.
     pub fn draw(share: f64, rng: &mut ChaCha8Rng) -> Self {
         match rng.random_bool(share) {
-            true => Self(rng.random_range(1..COLOURS.len() * TURNS)),
+            true => Self(rng.random_range(1..COLOURS.len() * ORIENTATIONS)),
             false => Self(0),
         }
     }
@@ -36,7 +36,7 @@ impl BatchAugmentation {
         let Some(pixels) = input.pixels.as_ref().filter(|_| self.0 > 0) else { return Ok(input) };
         let (shape, edge) = (pixels.shape().clone(), pixels.dim(3)?);
         let mut augmented = pixels.flatten_all()?.to_vec1::<f32>()?;
-        augmented.par_chunks_mut(3 * edge * edge).for_each(|picture| self.apply(picture, edge));
+        augmented.par_chunks_mut(3 * edge * edge).for_each(|image| self.apply(image, edge));
         let pixels = Some(Tensor::from_vec(augmented, shape, &Device::Cpu)?);
         Ok(RevealInput { pixels, ..input })
     }
@@ -44,15 +44,15 @@ impl BatchAugmentation {
     /// Augments the pixels `[3, edge, edge]` of an image.
     fn apply(self, pixels: &mut [f32], edge: usize) {
         let before = pixels.to_vec();
-        let (colours, turn) = (COLOURS[self.0 / TURNS], self.0 % TURNS);
+        let (colours, orientation) = (COLOURS[self.0 / ORIENTATIONS], self.0 % ORIENTATIONS);
         let last = edge - 1;
         for (plane, from) in pixels.chunks_exact_mut(edge * edge).zip(colours) {
             let from = &before[from * edge * edge..][..edge * edge];
             for (y, row) in plane.chunks_exact_mut(edge).enumerate() {
                 for (x, value) in row.iter_mut().enumerate() {
-                    let x = if turn & 1 == 1 { last - x } else { x };
-                    let y = if turn & 2 == 2 { last - y } else { y };
-                    let (y, x) = if turn & 4 == 4 { (x, y) } else { (y, x) };
+                    let x = if orientation & 1 == 1 { last - x } else { x };
+                    let y = if orientation & 2 == 2 { last - y } else { y };
+                    let (y, x) = if orientation & 4 == 4 { (x, y) } else { (y, x) };
                     *value = from[y * edge + x];
                 }
             }
@@ -70,11 +70,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_alteration_is_another_picture_of_the_same_pixels() {
-        let picture: Vec<f32> = (0..27).map(|value| value as f32).collect();
-        let augmented = |number| {
-            let mut pixels = picture.clone();
-            BatchAugmentation(number).apply(&mut pixels, 3);
+    fn each_augmentation_is_a_different_permutation_of_the_pixels() {
+        let image: Vec<f32> = (0..27).map(|value| value as f32).collect();
+        let augmented = |index| {
+            let mut pixels = image.clone();
+            BatchAugmentation(index).apply(&mut pixels, 3);
             pixels.into_iter().map(|value| value as u8).collect::<Vec<u8>>()
         };
         let all: HashSet<Vec<u8>> = (0..48).map(augmented).collect();
@@ -86,22 +86,22 @@ mod tests {
     }
 
     #[test]
-    fn all_pictures_of_an_input_are_altered_alike() -> StudyResult<()> {
+    fn all_images_of_an_input_get_the_same_augmentation() -> StudyResult<()> {
         let pixels = Tensor::arange(0f32, 54.0, &Device::Cpu)?.reshape((2, 3, 3, 3))?;
         let tokens = PackedTokens::new(&[[1u32], [2]]);
         let input = RevealInput { tokens, pixels: Some(pixels), image_of: vec![Some(0), None] };
         let augmented = BatchAugmentation(13).of(input)?;
         assert_eq!(augmented.image_of, [Some(0), None]);
         let pixels = augmented.pixels.map(|pixels| pixels.flatten(1, 3)?.to_vec2::<f32>());
-        let pictures = pixels.transpose()?.unwrap_or_default();
-        let first: Vec<f32> = pictures[1].iter().map(|value| value - 27.0).collect();
-        assert_eq!(pictures[0], first);
-        assert_ne!(pictures[0], (0..27).map(|value| value as f32).collect::<Vec<f32>>());
+        let images = pixels.transpose()?.unwrap_or_default();
+        let first: Vec<f32> = images[1].iter().map(|value| value - 27.0).collect();
+        assert_eq!(images[0], first);
+        assert_ne!(images[0], (0..27).map(|value| value as f32).collect::<Vec<f32>>());
         Ok(())
     }
 
     #[test]
-    fn the_share_is_kept() {
+    fn the_share_of_augmented_batches_is_as_set() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut drawn = |share| {
             let drawn = (0..1000).map(|_| BatchAugmentation::draw(share, &mut rng));

@@ -84,7 +84,7 @@ pub struct Example {
     pub answers: Vec<String>,
     /// The index of the entry with the answer, if known.
     pub own: Option<usize>,
-    /// How much of it training has seen.
+    /// Whether training has its image and its fact.
     pub part: Part,
     /// Whether only the memory contains the answer.
     pub made_up: bool,
@@ -111,7 +111,7 @@ pub struct Corpus {
     pub metric_kinds: Vec<MetricKind>,
     /// Notes about the data for the report, such as skipped files and the reasons.
     pub notes: Vec<String>,
-    /// SHA-256 digests of further input, such as images.
+    /// SHA-256 digests of other inputs, such as images.
     pub digests: Vec<(String, String)>,
 }
 
@@ -172,19 +172,19 @@ impl Corpus {
     }
 
     /// The index of an item's source.
-    pub fn source_of(&self, place: usize) -> u32 {
-        let source = &self.items[place].entry.source;
+    pub fn source_of(&self, index: usize) -> u32 {
+        let source = &self.items[index].entry.source;
         self.sources.iter().position(|name| name == source).unwrap_or(0) as u32
     }
 
-    /// Creates examples from training entries: the text of each is to be continued.
+    /// Creates one example per training entry: the model continues its text.
     pub fn continuations(&self) -> Vec<Example> {
         let items = self.items.iter().enumerate();
         // In files, entries of the text's own image would reveal its continuation.
         let in_files = self.metric_kinds != [MetricKind::Entries];
         items
             .filter(|(_, item)| item.training && !item.text.is_empty())
-            .map(|(place, item)| Example {
+            .map(|(index, item)| Example {
                 id: item.entry.id,
                 task: Task::Answer,
                 name: item.entry.id.to_string(),
@@ -194,7 +194,7 @@ impl Corpus {
                 image: item.image,
                 view: 0,
                 answers: Vec::new(),
-                own: Some(place),
+                own: Some(index),
                 part: Part::Seen,
                 made_up: true,
             })

@@ -70,34 +70,36 @@ impl MetricKind {
 /// Errors of reading a data set's file again.
 pub fn references_and_answers(
     corpus: &Corpus,
-    asked: &[&Example],
-    said: &[String],
+    examples: &[&Example],
+    answers: &[String],
 ) -> StudyResult<Vec<ReferencesAndAnswers>> {
-    let mut sides = Vec::new();
-    for (place, metric_kind) in corpus.metric_kinds.iter().enumerate() {
-        let own = asked.iter().zip(said).filter(|(example, _)| example.metric_kind == place);
-        let own: Vec<(&Example, &str)> = own.map(|(one, said)| (*one, said.as_str())).collect();
-        let (kind, [people_file, model_file]) = metric_kind.kind();
-        let (people, model) = match metric_kind {
+    let mut pairs = Vec::new();
+    for (index, metric_kind) in corpus.metric_kinds.iter().enumerate() {
+        let answered =
+            examples.iter().zip(answers).filter(|(example, _)| example.metric_kind == index);
+        let answered: Vec<(&Example, &str)> =
+            answered.map(|(one, answer)| (*one, answer.as_str())).collect();
+        let (kind, [references_file, answers_file]) = metric_kind.kind();
+        let (references, answers) = match metric_kind {
             MetricKind::Entries => continue,
-            _ if own.is_empty() => continue,
-            MetricKind::Captions => captions(&own),
-            MetricKind::Vqa(file) => vqa_sides(file, &own)?,
-            MetricKind::Aokvqa(file) => aokvqa_sides(file, &own)?,
+            _ if answered.is_empty() => continue,
+            MetricKind::Captions => captions(&answered),
+            MetricKind::Vqa(file) => vqa_pair(file, &answered)?,
+            MetricKind::Aokvqa(file) => aokvqa_pair(file, &answered)?,
         };
-        let before = corpus.metric_kinds[..place].iter().filter(|one| one.kind().0 == kind).count();
+        let before = corpus.metric_kinds[..index].iter().filter(|one| one.kind().0 == kind).count();
         let name = match before {
             0 => kind.to_owned(),
             before => format!("{kind}-{}", before + 1),
         };
-        sides.push(ReferencesAndAnswers {
-            references: (format!("{name}-{people_file}.json"), people.to_string()),
-            answers: (format!("{name}-{model_file}.json"), model.to_string()),
+        pairs.push(ReferencesAndAnswers {
+            references: (format!("{name}-{references_file}.json"), references.to_string()),
+            answers: (format!("{name}-{answers_file}.json"), answers.to_string()),
             kind: metric_kind.clone(),
             name,
         });
     }
-    Ok(sides)
+    Ok(pairs)
 }
 
 /// Checks that the references can be evaluated at the end of the run.
@@ -105,9 +107,9 @@ pub fn references_and_answers(
 /// # Errors
 /// Errors of the evaluation, with the data set's file.
 pub fn check(corpus: &Corpus) -> StudyResult<()> {
-    let asked: Vec<&Example> = corpus.validation.iter().chain(&corpus.test).collect();
+    let examples: Vec<&Example> = corpus.validation.iter().chain(&corpus.test).collect();
     for ReferencesAndAnswers { kind, references, .. } in
-        references_and_answers(corpus, &asked, &vec![String::new(); asked.len()])?
+        references_and_answers(corpus, &examples, &vec![String::new(); examples.len()])?
     {
         match &kind {
             MetricKind::Entries | MetricKind::Captions => {}
@@ -128,25 +130,28 @@ impl ReferencesAndAnswers {
     /// # Errors
     /// Errors of the evaluation.
     pub fn measure(&self) -> StudyResult<DatasetMetrics> {
-        let ((people_name, people), (model_name, model)) = (&self.references, &self.answers);
+        let ((references_name, references), (answers_name, answers)) =
+            (&self.references, &self.answers);
         let evaluation = match self.kind {
             MetricKind::Entries => return Err("entries have no reference files".into()),
             MetricKind::Captions => {
-                let annotations = caption::parse_annotations(people_name, people.as_bytes())?;
-                let results = caption::parse_results(model_name, model.as_bytes())?;
+                let annotations =
+                    caption::parse_annotations(references_name, references.as_bytes())?;
+                let results = caption::parse_results(answers_name, answers.as_bytes())?;
                 report::report(annotations, results, &Default::default())?.evaluation
             }
             MetricKind::Vqa(_) => {
-                let annotations = vqa::read::parse_annotations(people_name, people)?;
-                let results = vqa::read::parse_results(model_name, model)?;
-                let (people, model) = ((&**people_name, &*annotations), (&**model_name, &results));
-                vqa::evaluate(people, model, &VqaOptions::default())?.evaluation
+                let annotations = vqa::read::parse_annotations(references_name, references)?;
+                let results = vqa::read::parse_results(answers_name, answers)?;
+                let (references, answers) =
+                    ((&**references_name, &*annotations), (&**answers_name, &results));
+                vqa::evaluate(references, answers, &VqaOptions::default())?.evaluation
             }
             MetricKind::Aokvqa(_) => {
-                let questions = aokvqa::parse_questions(people_name, people)?;
-                let predictions = aokvqa::parse_predictions(model_name, model)?;
-                let model = (&**model_name, &predictions);
-                aokvqa::evaluate(&questions, model, &AokvqaOptions::default())?.evaluation
+                let questions = aokvqa::parse_questions(references_name, references)?;
+                let predictions = aokvqa::parse_predictions(answers_name, answers)?;
+                let answers = (&**answers_name, &predictions);
+                aokvqa::evaluate(&questions, answers, &AokvqaOptions::default())?.evaluation
             }
         };
         let mut measures = vec![evaluation.primary];
@@ -155,28 +160,29 @@ impl ReferencesAndAnswers {
     }
 }
 
-fn captions(own: &[(&Example, &str)]) -> (Value, Value) {
+fn captions(answered: &[(&Example, &str)]) -> (Value, Value) {
     let id = |example: &Example| match example.name.parse::<i64>() {
         Ok(number) => Value::from(number),
         Err(_) => Value::from(&*example.name),
     };
-    let images = own.iter().map(|(example, _)| json!({ "id": id(example) }));
-    let references = own.iter().flat_map(|(example, _)| {
+    let images = answered.iter().map(|(example, _)| json!({ "id": id(example) }));
+    let references = answered.iter().flat_map(|(example, _)| {
         example.answers.iter().map(|caption| json!({ "image_id": id(example), "caption": caption }))
     });
-    let results =
-        own.iter().map(|(example, said)| json!({ "image_id": id(example), "caption": said }));
-    let people = json!({
+    let results = answered
+        .iter()
+        .map(|(example, answer)| json!({ "image_id": id(example), "caption": answer }));
+    let references = json!({
         "images": images.collect::<Vec<Value>>(),
         "annotations": references.collect::<Vec<Value>>(),
     });
-    (people, results.collect())
+    (references, results.collect())
 }
 
-/// The items of a list about the given questions, in their order and unchanged.
+/// The items of the given questions in a data set's file, unchanged, in the order of the questions.
 fn of_questions(
     file: &Path,
-    own: &[(&Example, &str)],
+    answered: &[(&Example, &str)],
     list: Option<&str>,
 ) -> StudyResult<Vec<Value>> {
     let read: Value = serde_json::from_str(&read_text(file)?)
@@ -192,30 +198,30 @@ fn of_questions(
     };
     let by_id: HashMap<String, &Value> =
         items.into_iter().flatten().filter_map(|item| Some((id(item)?, item))).collect();
-    let found = own.iter().map(|(example, _)| {
+    let found = answered.iter().map(|(example, _)| {
         let missing = || {
             let name = &example.name;
-            format!("{}: question {name} is missing now; restore the file", file.display())
+            format!("{}: question {name} is no longer in the file; restore it", file.display())
         };
         by_id.get(&example.name).map(|item| (*item).clone()).ok_or_else(|| missing().into())
     });
     found.collect()
 }
 
-fn vqa_sides(file: &Path, own: &[(&Example, &str)]) -> StudyResult<(Value, Value)> {
-    let annotations = of_questions(file, own, Some("annotations"))?;
-    let results = annotations.iter().zip(own).map(|(annotation, (_, said))| {
-        json!({ "question_id": annotation.get("question_id"), "answer": said })
+fn vqa_pair(file: &Path, answered: &[(&Example, &str)]) -> StudyResult<(Value, Value)> {
+    let annotations = of_questions(file, answered, Some("annotations"))?;
+    let results = annotations.iter().zip(answered).map(|(annotation, (_, answer))| {
+        json!({ "question_id": annotation.get("question_id"), "answer": answer })
     });
     let results = results.collect();
     Ok((json!({ "annotations": annotations }), results))
 }
 
-fn aokvqa_sides(file: &Path, own: &[(&Example, &str)]) -> StudyResult<(Value, Value)> {
-    let questions = of_questions(file, own, None)?;
-    let predictions: Map<String, Value> = own
+fn aokvqa_pair(file: &Path, answered: &[(&Example, &str)]) -> StudyResult<(Value, Value)> {
+    let questions = of_questions(file, answered, None)?;
+    let predictions: Map<String, Value> = answered
         .iter()
-        .map(|(example, said)| (example.name.clone(), json!({ "direct_answer": said })))
+        .map(|(example, answer)| (example.name.clone(), json!({ "direct_answer": answer })))
         .collect();
     Ok((questions.into(), predictions.into()))
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engram_infer::finished_run::{WEIGHTS, check_checksums};
 use engram_models::kernels::Mode;
 use engram_models::reveal::Reveal;
 use rand::SeedableRng;
@@ -18,13 +19,11 @@ use super::retriever::Retriever;
 use super::run::{TOKENIZER, TestAnswer, in_study, settings, test_answers};
 use super::run_memory::Encoding;
 use super::study::RevealStudy;
-use crate::checksums::check_checksums;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::{check_inputs, lock};
 use crate::stop::Stop;
 use crate::study::{Study, StudyError, StudyResult};
-use crate::trainer::WEIGHTS;
 
 /// A finished run with its data and weights.
 pub struct FinishedRun {
@@ -52,7 +51,7 @@ impl FinishedRun {
     /// Opens a run.
     ///
     /// # Errors
-    /// Errors of its recipe and its weights; an error if the data are not those of its training.
+    /// Errors of its recipe and its weights; an error if the data differ from its training data.
     pub fn open(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
@@ -63,13 +62,13 @@ impl FinishedRun {
         let inputs = study.inputs().map_err(in_study("reading the data"))?;
         check_inputs(run, &inputs)?;
         let encoding = study.encoding();
-        for (file, made) in encoding.files().map_err(in_study("opening the run"))? {
+        for (file, content) in encoding.files().map_err(in_study("opening the run"))? {
             let path = run.join(file);
-            if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != made {
+            if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != content {
                 let reason = "differs from the file that this program derives from the run's recipe and \
                               data; use the build that trained the run";
-                let told = format!("{}: {reason}", path.display());
-                return Err(in_study("opening the run")(told.into()));
+                let message = format!("{}: {reason}", path.display());
+                return Err(in_study("opening the run")(message.into()));
             }
         }
         let model = encoding.load_checked(&run.join(WEIGHTS));
@@ -80,7 +79,7 @@ impl FinishedRun {
     /// Answers the test questions again, with another `k`, or without some sources.
     ///
     /// # Errors
-    /// Errors of opening the memory; an error for a source that it does not have.
+    /// Errors of opening the memory; an error for a source that is not in the memory.
     pub fn evaluate(
         &self,
         k: Option<usize>,
@@ -90,16 +89,16 @@ impl FinishedRun {
             let k = k.unwrap_or(self.study.forward(&self.model, None).k);
             let retriever = self.retriever(k, without_sources)?;
             let forward = Forward { k, ..self.study.forward(&self.model, retriever.as_ref()) };
-            let asked: Vec<&Example> = self.encoding.corpus.test.iter().collect();
-            let answers = Answers::of(&forward, &asked, &Stop::default())?;
-            Ok(test_answers(&self.encoding.corpus, &asked, &answers))
+            let examples: Vec<&Example> = self.encoding.corpus.test.iter().collect();
+            let answers = Answers::of(&forward, &examples, &Stop::default())?;
+            Ok(test_answers(&self.encoding.corpus, &examples, &answers))
         };
         evaluate().map_err(in_study("evaluating a finished run again"))
     }
 
     /// Deletes retrieved entries of test questions, by credit and at random. `questions` questions,
-    /// or all if there are fewer, are spread evenly over those about facts that only the memory
-    /// contains. `seed` draws the random orders.
+    /// or all if there are fewer, are spread evenly over the questions about facts that only the
+    /// memory contains. `seed` draws the random orders.
     ///
     /// # Errors
     /// Errors of opening the memory.
@@ -111,7 +110,9 @@ impl FinishedRun {
             let all: Vec<&Example> = all.collect();
             let count = questions.min(all.len());
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            (0..count).map(|i| deleted(&forward, all[i * all.len() / count], &mut rng)).collect()
+            (0..count)
+                .map(|i| deletion_areas_of(&forward, all[i * all.len() / count], &mut rng))
+                .collect()
         };
         measure().map_err(in_study("measuring the credit of entries"))
     }
@@ -132,16 +133,16 @@ impl FinishedRun {
             return Ok(None);
         }
         let folder = self.run.join("memory");
-        let made_by = Identity::of(&self.run.join(WEIGHTS), &self.run.join(TOKENIZER))?;
+        let identity = Identity::of(&self.run.join(WEIGHTS), &self.run.join(TOKENIZER))?;
         // A memory with an identity file was written completely.
         let retriever = if Identity::is_in(&folder) {
-            made_by.check(&folder, &folder)?;
+            identity.check(&folder, &folder)?;
             Retriever::open(&folder)?
         } else {
             let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
             let retriever =
                 Retriever::build(&folder, &self.model, (corpus, sequencer), &Stop::default())?.0;
-            made_by.write(&folder)?;
+            identity.write(&folder)?;
             retriever
         };
         retriever.check_fits(&self.encoding.config)?;
@@ -150,7 +151,7 @@ impl FinishedRun {
 }
 
 /// The deletion areas of one question, for the model's own answer.
-fn deleted(
+fn deletion_areas_of(
     forward: &Forward<'_>,
     example: &Example,
     rng: &mut ChaCha8Rng,

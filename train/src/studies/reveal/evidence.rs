@@ -65,8 +65,8 @@ impl AttributionCase<'_> {
         // All entries, then all but one.
         let all: Vec<usize> = (0..entries).collect();
         let mut subsets = vec![all.clone()];
-        subsets.extend((0..entries).map(|left_out| {
-            all.iter().copied().filter(|entry| *entry != left_out).collect::<Vec<usize>>()
+        subsets.extend((0..entries).map(|excluded| {
+            all.iter().copied().filter(|entry| *entry != excluded).collect::<Vec<usize>>()
         }));
         let mut passes = self.log_probabilities(&subsets)?;
         let without = passes.split_off(1);

@@ -54,12 +54,13 @@ pub type EntriesOfQueries = Vec<Vec<(EntryRef, u32)>>;
 pub struct Fused {
     /// The input of the decoder.
     pub states: BaseStates,
-    /// Keys and values of the re-encoded entries, and their indices in the corpus.
+    /// Keys and values of the re-encoded entries.
     fresh: Option<Fresh>,
 }
 
 struct Fresh {
-    places: HashMap<usize, u32>,
+    /// The row in `keys` of each item of the corpus.
+    row_of: HashMap<usize, u32>,
     /// Keys `[N, key_dim]`: of entries to read, then of entries for the contrastive loss only.
     keys: Tensor,
     /// Values `[R M, D]` of the entries to read.
@@ -75,7 +76,7 @@ pub struct BatchTargets<'a> {
     pub targets: &'a [Target],
     /// The item with the answer and the index of its source, if it is in the memory.
     pub own: &'a [Option<(usize, u32)>],
-    /// Whether the query reads its own entry in place of the re-encoded ones.
+    /// Whether the query reads its own entry instead of the re-encoded entries.
     pub replaced: &'a [bool],
     /// The document to exclude from retrieval.
     pub documents: &'a [Option<&'a str>],
@@ -110,13 +111,13 @@ impl Forward<'_> {
         }
     }
 
-    /// Turns hits into entries to read, of which the first are re-encoded.
+    /// Turns hits into entries to read. The first ones of each query are re-encoded.
     pub fn reading(&self, hits: &[Vec<Hit>]) -> EntriesOfQueries {
         let of_query = hits.iter().map(|hits| {
             let ranked = hits.iter().enumerate();
             let read = ranked.map(|(rank, hit)| {
-                let place = self.corpus.place_of(hit.id).filter(|_| rank < self.reencoded);
-                (place.map_or(EntryRef::Stored(hit.row), EntryRef::Fresh), hit.source)
+                let index = self.corpus.place_of(hit.id).filter(|_| rank < self.reencoded);
+                (index.map_or(EntryRef::Stored(hit.row), EntryRef::Fresh), hit.source)
             });
             read.collect()
         });
@@ -137,7 +138,7 @@ impl Forward<'_> {
             let states = self.model.fuse(base, None, mode)?;
             return Ok(Fused { states, fresh });
         }
-        let (prior, values) = self.weigh(queries, reading, fresh.as_ref())?;
+        let (prior, values) = self.prior_and_values(queries, reading, fresh.as_ref())?;
         let counts: Vec<usize> = reading.iter().map(Vec::len).collect();
         let retrieved = Retrieved { counts: &counts, prior: &prior, values: &values };
         let states = self.model.fuse(base, Some(&retrieved), mode)?;
@@ -151,7 +152,7 @@ impl Forward<'_> {
         reading: &EntriesOfQueries,
     ) -> StudyResult<(Tensor, Tensor)> {
         let fresh = self.encode_fresh(reading, &[], &Mode::inference())?;
-        let (prior, values) = self.weigh(queries, reading, fresh.as_ref())?;
+        let (prior, values) = self.prior_and_values(queries, reading, fresh.as_ref())?;
         Ok((prior.detach(), values.detach()))
     }
 
@@ -163,17 +164,17 @@ impl Forward<'_> {
         mode: &Mode,
     ) -> StudyResult<Option<Fresh>> {
         let read = reading.iter().flatten().filter_map(|(read, _)| match read {
-            EntryRef::Fresh(place) => Some(*place),
+            EntryRef::Fresh(index) => Some(*index),
             EntryRef::Stored(_) => None,
         });
         let read: BTreeSet<usize> = read.collect();
         let others: BTreeSet<usize> =
-            also.iter().copied().filter(|place| !read.contains(place)).collect();
-        let places: Vec<usize> = read.iter().chain(&others).copied().collect();
-        if places.is_empty() {
+            also.iter().copied().filter(|index| !read.contains(index)).collect();
+        let indices: Vec<usize> = read.iter().chain(&others).copied().collect();
+        if indices.is_empty() {
             return Ok(None);
         }
-        let entries = self.augmentation.of(self.sequencer.entries(self.corpus, &places)?)?;
+        let entries = self.augmentation.of(self.sequencer.entries(self.corpus, &indices)?)?;
         let states = self.model.encode(&entries, mode)?;
         let keys = self.model.key(&states, mode)?;
         let values = match (read.len(), others.len()) {
@@ -188,13 +189,13 @@ impl Forward<'_> {
                 self.model.value(&states.select(&first)?, mode)?
             }
         };
-        let order = places.iter().enumerate();
-        let places = order.map(|(i, place)| (*place, i as u32)).collect();
-        Ok(Some(Fresh { places, keys, values, read: read.len() }))
+        let rows = indices.iter().enumerate();
+        let row_of = rows.map(|(row, index)| (*index, row as u32)).collect();
+        Ok(Some(Fresh { row_of, keys, values, read: read.len() }))
     }
 
     /// The prior `[ΣK]` and the values `[ΣK M, D]` of the entries that queries read.
-    fn weigh(
+    fn prior_and_values(
         &self,
         queries: &Tensor,
         reading: &EntriesOfQueries,
@@ -208,17 +209,17 @@ impl Forward<'_> {
         // Fresh entries precede stored entries in both tables.
         let (key_table, value_table) = self.tables(fresh, &stored.collect::<Vec<Row>>())?;
         let mut next_stored = fresh.map_or(0, |fresh| fresh.read) as u32;
-        let place = |(read, _): &(EntryRef, u32)| match read {
-            EntryRef::Fresh(place) => fresh.map_or(0, |fresh| fresh.places[place]),
+        let row = |(read, _): &(EntryRef, u32)| match read {
+            EntryRef::Fresh(index) => fresh.map_or(0, |fresh| fresh.row_of[index]),
             EntryRef::Stored(_) => {
                 next_stored += 1;
                 next_stored - 1
             }
         };
-        let places: Vec<u32> = entries.iter().map(place).collect();
+        let rows: Vec<u32> = entries.iter().map(row).collect();
         let tokens = self.model.config().value_tokens as u32;
         let value_rows: Arc<[u32]> =
-            places.iter().flat_map(|place| place * tokens..(place + 1) * tokens).collect();
+            rows.iter().flat_map(|row| row * tokens..(row + 1) * tokens).collect();
         let counts: Vec<usize> = reading.iter().map(Vec::len).collect();
         let query_of: Vec<u32> = counts
             .iter()
@@ -232,7 +233,7 @@ impl Forward<'_> {
             gate_of.map(|(query, (_, source))| query * sources + source).collect();
         let gate_of = Tensor::from_vec(gate_of, entries.len(), &Device::Cpu)?;
         let gate = gates.flatten_all()?.index_select(&gate_of, 0)?;
-        let keys = embedding_sum(&[(&key_table, places.into())])?;
+        let keys = embedding_sum(&[(&key_table, rows.into())])?;
         let of_query = embedding_sum(&[(queries, query_of.into())])?;
         let scores = ((keys * of_query)?.sum(D::Minus1)? * gate)?;
         let prior = self.model.prior(&scores, &counts)?;
@@ -289,9 +290,9 @@ impl Forward<'_> {
                 reading
             }
         };
-        let own_places = own.iter().flatten().map(|(place, _)| *place);
+        let own_indices = own.iter().flatten().map(|(index, _)| *index);
         let also: Vec<usize> = match feed.contrastive > 0.0 {
-            true => own_places.collect(),
+            true => own_indices.collect(),
             false => Vec::new(),
         };
         let fused = self.fuse(&base, &queries, &reading, &also, mode)?;
@@ -353,13 +354,13 @@ impl Forward<'_> {
     /// The rates at which the entry with the answer is retrieved first, and at all; and the
     /// fraction of retrieved entries that are distinct.
     fn retrieval(&self, hits: &[Vec<Hit>], examples: BatchTargets<'_>) -> Vec<(String, f64)> {
-        let id = |place: usize| self.corpus.items[place].entry.id;
-        // Examples that exclude their own document cannot retrieve their entry, so they are not counted.
+        let id = |index: usize| self.corpus.items[index].entry.id;
+        // Examples that exclude their own document cannot retrieve their entry. They are not counted.
         let known = examples.own.iter().zip(examples.documents);
         let known = known.map(|(own, document)| own.filter(|_| document.is_none()));
-        let asked = hits.iter().zip(known).filter_map(|(hits, own)| Some((hits, id(own?.0))));
+        let counted = hits.iter().zip(known).filter_map(|(hits, own)| Some((hits, id(own?.0))));
         let (mut first, mut among, mut all) = (0, 0, 0);
-        for (hits, id) in asked {
+        for (hits, id) in counted {
             all += 1;
             first += usize::from(hits.first().is_some_and(|hit| hit.id == id));
             among += usize::from(hits.iter().any(|hit| hit.id == id));
@@ -377,7 +378,7 @@ impl Forward<'_> {
     }
 }
 
-/// Each example reads its own entry, and the next example's as a negative.
+/// Each example reads its own entry, and the next example's entry as a negative.
 fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<EntriesOfQueries> {
     let known: Option<Vec<(usize, u32)>> = own.iter().copied().collect();
     let known = known.ok_or("a warm-start example needs its own entry")?;
@@ -393,12 +394,12 @@ fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<EntriesOfQueries> {
     Ok((0..count).map(read).collect())
 }
 
-/// If drawn, an example reads its own entry in place of its re-encoded entries.
+/// Examples with `replaced` read their own entry instead of their re-encoded entries.
 fn replace_by_own(reading: &mut EntriesOfQueries, examples: BatchTargets<'_>) {
     for ((read, own), replaced) in reading.iter_mut().zip(examples.own).zip(examples.replaced) {
-        if let (Some((place, source)), true) = (own, replaced) {
+        if let (Some((index, source)), true) = (own, replaced) {
             read.retain(|(read, _)| matches!(read, EntryRef::Stored(_)));
-            read.insert(0, (EntryRef::Fresh(*place), *source));
+            read.insert(0, (EntryRef::Fresh(*index), *source));
         }
     }
 }
@@ -413,7 +414,7 @@ fn own_contrastive(
 ) -> StudyResult<Tensor> {
     let known = own.iter().enumerate().filter_map(|(i, own)| Some((i as u32, (*own)?.0)));
     let (of_query, of_key): (Vec<u32>, Vec<u32>) =
-        known.map(|(query, place)| (query, fresh.places[&place])).unzip();
+        known.map(|(query, index)| (query, fresh.row_of[&index])).unzip();
     let queries = embedding_sum(&[(queries, of_query.into())])?;
     Ok(contrastive(&queries, &fresh.keys, of_key.into(), temperature)?)
 }

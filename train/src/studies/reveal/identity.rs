@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
+use engram_infer::digest;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::write_file;
-use crate::digest;
 use crate::study::StudyResult;
 
 /// The identity file in a memory's folder; copies of the memory include it.

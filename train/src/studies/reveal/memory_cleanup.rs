@@ -106,9 +106,9 @@ mod tests {
     }
 
     #[test]
-    fn only_memories_that_a_run_made_are_removed() {
-        let place = tempfile::tempdir().expect("a folder");
-        let folder = place.path().join("memory");
+    fn only_memories_of_a_run_are_removed() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join("memory");
         remove_memory(&folder).expect("nothing is there");
         fs::create_dir_all(folder.join("gen-000002")).expect("made");
         fs::write(folder.join(CURRENT), "gen-000002 0123\n").expect("written");
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn other_files_stay_among_snapshots() {
-        let place = tempfile::tempdir().expect("a folder");
-        let folder = place.path().join("memory-snapshots");
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join("memory-snapshots");
         remove_snapshots(&folder, &[]).expect("nothing is there");
         fs::create_dir(&folder).expect("made");
         let own =

@@ -47,9 +47,9 @@ pub fn is_correct(answer: &str, references: &[String]) -> bool {
 impl QuestionMetrics {
     /// Measures questions about facts that only the memory contains: all, by part, and by part and
     /// source. Intervals resample whole images.
-    pub fn of_parts(corpus: &Corpus, asked: &[&Example], answers: &Answers) -> Vec<Self> {
+    pub fn of_parts(corpus: &Corpus, examples: &[&Example], answers: &Answers) -> Vec<Self> {
         let mut parts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (i, example) in asked.iter().enumerate().filter(|(_, example)| example.made_up) {
+        for (i, example) in examples.iter().enumerate().filter(|(_, example)| example.made_up) {
             parts.entry(ALL.to_owned()).or_default().push(i);
             let part = example.part.name();
             parts.entry(part.to_owned()).or_default().push(i);
@@ -60,7 +60,7 @@ impl QuestionMetrics {
         }
         parts
             .into_iter()
-            .map(|(questions, rows)| Self::of(questions, corpus, asked, answers, &rows))
+            .map(|(questions, rows)| Self::of(questions, corpus, examples, answers, &rows))
             .collect()
     }
 
@@ -86,11 +86,11 @@ impl QuestionMetrics {
     pub fn of(
         questions: String,
         corpus: &Corpus,
-        asked: &[&Example],
+        examples: &[&Example],
         answers: &Answers,
         rows: &[usize],
     ) -> Self {
-        let images: Vec<Option<usize>> = rows.iter().map(|row| asked[*row].image).collect();
+        let images: Vec<Option<usize>> = rows.iter().map(|row| examples[*row].image).collect();
         let resampling = Resampling::by_group("image", &images);
         let options = BootstrapOptions::default();
         // Recall is undefined without a memory, and recall@10 with fewer than ten entries.
@@ -106,12 +106,12 @@ impl QuestionMetrics {
             Measure::new(info, values.len(), value, interval)
         };
         let found = |row: usize, k: usize| {
-            let own = asked[row].own.map(|own| corpus.items[own].entry.id);
+            let own = examples[row].own.map(|own| corpus.items[own].entry.id);
             answers.retrieved[row].iter().take(k).any(|id| Some(*id) == own)
         };
         Self {
             exact_match: measure(&EXACT_MATCH, 0, &|row| {
-                is_correct(&answers.texts[row], &asked[row].answers)
+                is_correct(&answers.texts[row], &examples[row].answers)
             }),
             recall_at_1: measure(&RECALL_AT_1, 1, &|row| found(row, 1)),
             recall_at_10: measure(&RECALL_AT_10, 10, &|row| found(row, 10)),

@@ -4,8 +4,7 @@
 //! The model is not trained to answer yes or no. For each image it answers the question that it
 //! knows ("Which spice does this smell of?"), with only the task's entries in the memory. The reply
 //! is yes if it gives the expected answer for every image. The reply uses neither the needles nor
-//! the label. A random model nearly always says no, and is right half of the time.
-//! half of the time.
+//! the label. A random model nearly always replies no, and is right half of the time.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -83,16 +82,16 @@ pub struct NeedleOutcome {
 /// Replies to tasks.
 ///
 /// # Errors
-/// Errors of the memory; an id that it does not have, with the task's place.
+/// Errors of the memory; an id that is not in the memory, with the location of the task.
 pub fn replies(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     let mut replies = Vec::with_capacity(tasks.len());
     for tasks in tasks.chunks(TASKS_PER_BATCH) {
-        replies.extend(ask(forward, tasks)?);
+        replies.extend(reply_to_batch(forward, tasks)?);
     }
     Ok(replies)
 }
 
-fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
+fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     let (model, sequencer, mode) = (forward.model, forward.sequencer, Mode::inference());
     let (mut texts, mut views) = (Vec::new(), Vec::new());
     for task in tasks {
@@ -146,9 +145,9 @@ fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
 }
 
 /// `yes` if every answer is the expected one.
-fn response(answers: &[String], wanted: &str) -> &'static str {
-    let wanted = [wanted.to_owned()];
-    match answers.iter().all(|answer| is_correct(answer, &wanted)) {
+fn response(answers: &[String], expected: &str) -> &'static str {
+    let expected = [expected.to_owned()];
+    match answers.iter().all(|answer| is_correct(answer, &expected)) {
         true => "yes",
         false => "no",
     }
@@ -175,7 +174,7 @@ pub fn needle_metrics(
     }
     let mut metrics = Vec::new();
     for ((needles, others), tasks) in by_size {
-        let asked: Vec<Task> = tasks
+        let selected: Vec<Task> = tasks
             .iter()
             .map(|task| {
                 let images =
@@ -184,13 +183,13 @@ pub fn needle_metrics(
                 Ok(Task {
                     place: format!("task `{}`", task.id),
                     world: Some(task.world),
-                    asked: asked_of_each(&task.question)?,
+                    asked: parse_question(&task.question)?,
                     images: images.ok_or("the world does not have this image")?,
                     haystack: task.haystack.clone(),
                 })
             })
             .collect::<Result<_, &str>>()?;
-        let replies = replies(forward, &asked)?;
+        let replies = replies(forward, &selected)?;
         let scored: Vec<ScoredReply<'_>> = tasks
             .iter()
             .zip(&replies)
@@ -215,7 +214,7 @@ pub fn needle_metrics(
     Ok(metrics)
 }
 
-fn asked_of_each(question: &str) -> Result<YesNoQuestion, &'static str> {
+fn parse_question(question: &str) -> Result<YesNoQuestion, &'static str> {
     YesNoQuestion::of(question)
         .ok_or("the question is not a haystack question of `engram data world`")
 }
@@ -242,7 +241,7 @@ pub struct Haystacks {
     pub images: Vec<PathBuf>,
 }
 
-/// Reads the `haystack.jsonl` of `engram data world`; the images are in `views` beside it.
+/// Reads the `haystack.jsonl` of `engram data world`; the images are in `views`, in the same folder.
 ///
 /// # Errors
 /// [`TextError::Malformed`] naming the file and line of an invalid task, or of a task without its
@@ -251,7 +250,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
     let text = read_text(path)?;
     let views = path.parent().unwrap_or(Path::new("")).join("views");
     let mut haystacks = Haystacks::default();
-    let mut place_of: HashMap<PathBuf, usize> = HashMap::new();
+    let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
     let mut line_of: HashMap<String, u64> = HashMap::new();
     for (number, line) in not_blank(&text) {
         let wrong = |reason: String| {
@@ -284,18 +283,18 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             if !file.is_file() {
                 return Err(wrong(format!("image not found: {}", file.display())).into());
             }
-            let next = place_of.len();
-            let place = *place_of.entry(file.clone()).or_insert(next);
-            if place == next {
+            let next = index_of.len();
+            let index = *index_of.entry(file.clone()).or_insert(next);
+            if index == next {
                 haystacks.images.push(file);
             }
             // An image file has one view.
-            images.push((place, 0));
+            images.push((index, 0));
         }
         if images.is_empty() {
             return Err(wrong("has no images".to_owned()).into());
         }
-        let asked = asked_of_each(&task.question).map_err(|reason| wrong(reason.to_owned()))?;
+        let asked = parse_question(&task.question).map_err(|reason| wrong(reason.to_owned()))?;
         let place = Location::new(path, number).to_string();
         let Line { world, haystack, .. } = task;
         haystacks.tasks.push(Task { place, world, asked, images, haystack });
@@ -313,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yes_takes_every_picture() {
+    fn yes_requires_every_image() {
         let answers =
             |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         assert_eq!(response(&answers(&["saffron"]), "saffron"), "yes");

@@ -10,6 +10,7 @@ use engram_data::DataError;
 use engram_data::image::Preprocessing;
 use engram_data::text_to_text::T5Tokenizer;
 use engram_data::world::haystack::WorldId;
+use engram_infer::finished_run::{WEIGHTS, check_checksums};
 use engram_memory::Entry;
 use engram_memory::search::Hit;
 use engram_models::kernels::Mode;
@@ -31,12 +32,10 @@ use super::run::{MODEL, TOKENIZER};
 use super::run_memory::Encoding;
 use super::sequences::Sequencer;
 use super::settings::{RevealData, RevealMemory};
-use crate::checksums::check_checksums;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::study::StudyResult;
-use crate::trainer::WEIGHTS;
 
 /// A line of the input: a question about an image, or an image to describe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -259,24 +258,29 @@ impl Answerer {
     pub fn first_broken_image(&self) -> Option<(usize, DataError)> {
         let Images::Files(files) = &self.encoding.corpus.images else { return None };
         let checked = files.check().into_iter().enumerate();
-        checked.into_iter().find_map(|(place, checked)| Some((place, checked.err()?)))
+        checked.into_iter().find_map(|(index, checked)| Some((index, checked.err()?)))
     }
 
     /// Replies to haystack tasks about the images, each with its own entries of the memory.
     ///
     /// # Errors
-    /// Those of [`needle::replies`]; an error for a task about another world than the run's.
+    /// The errors of [`needle::replies`]; an error for a task about another world than the run's.
     pub fn reply(&self, tasks: &[needle::Task]) -> StudyResult<Vec<needle::Reply>> {
         for task in tasks {
-            if let Some(asked) = task.world.filter(|asked| Some(*asked) != self.world) {
-                let place = &task.place;
-                let known = match self.world {
-                    Some(known) => format!(
-                        "the run knows that of {known}: make its tasks with `engram data world`"
+            if let Some(task_world) =
+                task.world.filter(|task_world| Some(*task_world) != self.world)
+            {
+                let location = &task.place;
+                let own_world = match self.world {
+                    Some(own_world) => format!(
+                        "the run knows the world of {own_world}: make its tasks with `engram data world`"
                     ),
                     None => "the run uses images from files: ask it questions".to_owned(),
                 };
-                return Err(format!("{place}: is about the world of {asked}, but {known}").into());
+                return Err(format!(
+                    "{location}: is about the world of {task_world}, but {own_world}"
+                )
+                .into());
             }
         }
         needle::replies(&self.forward(), tasks)
@@ -307,7 +311,8 @@ impl Answerer {
             Some(text) => sequencer.question(text),
             None => Ok((sequencer.describe(), false)),
         });
-        let (texts, cut): (Vec<Vec<u32>>, Vec<bool>) = texts.collect::<StudyResult<_>>()?;
+        let (texts, is_truncated): (Vec<Vec<u32>>, Vec<bool>) =
+            texts.collect::<StudyResult<_>>()?;
         let views: Vec<_> = questions.iter().map(|question| Some((question.place, 0))).collect();
         let base = self.model.encode(&sequencer.input(corpus, &texts, &views)?, &mode)?;
         let queries = self.model.query(&base, &mode)?;
@@ -328,7 +333,7 @@ impl Answerer {
             let mut answer = Answer {
                 id: question.id.clone(),
                 question: question.question.clone(),
-                question_cut: cut[i],
+                question_cut: is_truncated[i],
                 answer: text.trim().to_owned(),
                 log_probability: f64::from(generated.log_probability),
                 evidence: Vec::new(),
@@ -398,12 +403,12 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
     let text = read_text(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut questions = Questions::default();
-    let mut place_of: HashMap<PathBuf, usize> = HashMap::new();
-    let mut seen: HashMap<String, u64> = HashMap::new();
+    let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
+    let mut line_of: HashMap<String, u64> = HashMap::new();
     for (number, line) in not_blank(&text) {
         let wrong = |reason: String| TextError::malformed(path, number, reason, QUESTION);
         let mut question = parse_question(line).map_err(wrong)?;
-        if let Some(first) = seen.insert(question.id.to_string(), number) {
+        if let Some(first) = line_of.insert(question.id.to_string(), number) {
             let id = &question.id;
             return Err(wrong(format!("the id {id} is already used in line {first}")).into());
         }
@@ -411,7 +416,7 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
         if !file.is_file() {
             return Err(wrong(format!("image not found: {}", file.display())).into());
         }
-        question.place = *place_of.entry(file.clone()).or_insert_with(|| {
+        question.place = *index_of.entry(file.clone()).or_insert_with(|| {
             questions.images.push(file);
             questions.images.len() - 1
         });
@@ -431,11 +436,12 @@ fn parse_question(line: &str) -> std::result::Result<Question, String> {
     let fields: Map<String, Value> = serde_json::from_str(line).map_err(without_line)?;
     // Other fields are allowed, but a misspelt `question` would turn the line into a description.
     for key in fields.keys() {
-        let known = ["id", "question", "text", "image"];
-        if let Some(meant) = known.into_iter().find(|known| key.trim().eq_ignore_ascii_case(known))
-            && key != meant
+        let keys = ["id", "question", "text", "image"];
+        if let Some(key_name) =
+            keys.into_iter().find(|known| key.trim().eq_ignore_ascii_case(known))
+            && key != key_name
         {
-            return Err(format!("has `{key}`; did you mean `{meant}`?"));
+            return Err(format!("has `{key}`; did you mean `{key_name}`?"));
         }
     }
     let question: Question = serde_json::from_value(Value::Object(fields)).map_err(without_line)?;

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use engram_data::image::Preprocessing;
 use engram_data::text_to_text::T5Tokenizer;
+use engram_infer::digest;
+use engram_infer::pretrained::PretrainedFolder;
 use engram_models::reveal::published::PublishedWeights;
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
 
 use super::corpus::images::squared;
 use super::settings::RevealModel;
-use crate::digest;
-use crate::pretrained::PretrainedFolder;
 use crate::study::StudyResult;
 
 /// The image processor's file, in the folder of a model or a run.

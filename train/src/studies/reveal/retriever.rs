@@ -20,7 +20,7 @@ use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// Entries per encoding batch.
-const ENCODED_AT_A_TIME: usize = 256;
+const ENTRIES_PER_BATCH: usize = 256;
 
 /// A memory opened for reading.
 pub struct Retriever {
@@ -36,8 +36,8 @@ impl Retriever {
     /// returns its writer.
     ///
     /// # Errors
-    /// The folder has other files, or a memory that was changed after its run; errors of the model
-    /// and of writing; [`Stopped`](crate::Stopped)
+    /// The folder has other files, or a memory that was changed after its run. Errors of the model
+    /// and of writing, and [`Stopped`](crate::Stopped).
     pub fn build(
         folder: &Path,
         model: &Reveal,
@@ -53,12 +53,12 @@ impl Retriever {
         };
         let format =
             MemoryFormat { width: config.key_dim, normalised: false, values: Some(values) };
-        let places: Vec<usize> = (0..corpus.items.len()).collect();
+        let indices: Vec<usize> = (0..corpus.items.len()).collect();
         let mut items = ItemEncoder::new(model, corpus, sequencer);
-        let batches = places.chunks(ENCODED_AT_A_TIME).map(|places| {
+        let batches = indices.chunks(ENTRIES_PER_BATCH).map(|indices| {
             stop.check().map_err(|stopped| MemoryError::Rows(stopped.into()))?;
-            let entries = places.iter().map(|place| corpus.items[*place].entry.clone()).collect();
-            let (keys, values) = items.encode(places).map_err(MemoryError::Rows)?;
+            let entries = indices.iter().map(|index| corpus.items[*index].entry.clone()).collect();
+            let (keys, values) = items.encode(indices).map_err(MemoryError::Rows)?;
             Ok(Batch { entries, keys, values })
         });
         let writer = Writer::create(folder, format, corpus.items.len(), batches);
@@ -91,18 +91,19 @@ impl Retriever {
 
     /// Excludes some sources from search. Returns an error for an unknown source, or if no source
     /// is left.
-    pub fn without_sources(mut self, left_out: &[String]) -> StudyResult<Self> {
-        let known = self.generation().manifest().sources.clone();
-        if let Some(name) = left_out.iter().find(|name| !known.contains(name)) {
+    pub fn without_sources(mut self, excluded: &[String]) -> StudyResult<Self> {
+        let sources = self.generation().manifest().sources.clone();
+        if let Some(name) = excluded.iter().find(|name| !sources.contains(name)) {
             return Err(
-                format!("the memory has no source `{name}`, only {}", known.join(", ")).into()
+                format!("the memory has no source `{name}`, only {}", sources.join(", ")).into()
             );
         }
-        let kept: Vec<String> = known.into_iter().filter(|name| !left_out.contains(name)).collect();
-        if kept.is_empty() {
+        let sources: Vec<String> =
+            sources.into_iter().filter(|name| !excluded.contains(name)).collect();
+        if sources.is_empty() {
             return Err("no source is left; use `k` 0 instead".into());
         }
-        self.sources = (!left_out.is_empty()).then_some(kept);
+        self.sources = (!excluded.is_empty()).then_some(sources);
         Ok(self)
     }
 
@@ -111,13 +112,13 @@ impl Retriever {
         let generation = self.generation();
         let (manifest, folder) = (generation.manifest(), self.memory.folder().display());
         let found = manifest.values.map(|values| (values.tokens, values.width));
-        let wanted = (config.value_tokens, config.t5.d_model);
-        if manifest.width != config.key_dim || found != Some(wanted) {
+        let expected = (config.value_tokens, config.t5.d_model);
+        if manifest.width != config.key_dim || found != Some(expected) {
             let found = found.map_or("none".to_owned(), |(m, d)| format!("{m} tokens of {d}"));
             return Err(format!(
                 "{folder}: keys of width {} and values of {found}, but the model has keys of width \
                  {} and values of {} tokens of {}; use the memory of this run",
-                manifest.width, config.key_dim, wanted.0, wanted.1
+                manifest.width, config.key_dim, expected.0, expected.1
             )
             .into());
         }
@@ -157,7 +158,7 @@ impl Retriever {
         self.filtered(queries, gates, k, Filter { excluded_documents, ..Filter::default() })
     }
 
-    /// Retrieves the best `k` entries of each query among those with these ids.
+    /// Retrieves the best `k` entries of each query among the entries with these ids.
     pub fn search_among(
         &self,
         queries: &Tensor,
@@ -168,8 +169,8 @@ impl Retriever {
         self.filtered(queries, gates, k, Filter { ids: Some(ids.to_vec()), ..Filter::default() })
     }
 
-    /// Retrieves the best `k` entries of each query among those that pass a filter. A filter
-    /// without sources uses those of [`Retriever::without_sources`].
+    /// Retrieves the best `k` entries of each query among the entries that pass a filter. A filter
+    /// without sources uses the sources left by [`Retriever::without_sources`].
     pub fn filtered(
         &self,
         queries: &Tensor,
@@ -244,17 +245,17 @@ impl<'a> ItemEncoder<'a> {
     }
 
     /// The keys and values of items, flattened; fastest in the order of the corpus.
-    pub fn encode(&mut self, places: &[usize]) -> StudyResult<(Vec<f32>, Vec<f32>)> {
+    pub fn encode(&mut self, indices: &[usize]) -> StudyResult<(Vec<f32>, Vec<f32>)> {
         let config = self.model.config();
         let (width, size) = (config.key_dim, config.value_tokens * config.t5.d_model);
         let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for place in places {
-            let (chunk, row) = (place / ENCODED_AT_A_TIME, place % ENCODED_AT_A_TIME);
+        for index in indices {
+            let (chunk, row) = (index / ENTRIES_PER_BATCH, index % ENTRIES_PER_BATCH);
             if self.chunk != Some(chunk) {
-                let first = chunk * ENCODED_AT_A_TIME;
-                let last = (first + ENCODED_AT_A_TIME).min(self.corpus.items.len());
-                let places: Vec<usize> = (first..last).collect();
-                let input = self.sequencer.entries(self.corpus, &places)?;
+                let first = chunk * ENTRIES_PER_BATCH;
+                let last = (first + ENTRIES_PER_BATCH).min(self.corpus.items.len());
+                let indices: Vec<usize> = (first..last).collect();
+                let input = self.sequencer.entries(self.corpus, &indices)?;
                 (self.keys, self.values) = encode(self.model, &input)?;
                 self.chunk = Some(chunk);
             }

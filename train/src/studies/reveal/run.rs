@@ -10,6 +10,7 @@ use std::path::Path;
 use engram_data::world::attributes::Source;
 use engram_durable as durable;
 use engram_eval::result::Measure;
+use engram_infer::finished_run::SUMMARY;
 use engram_textfile::{json_lines, read_text};
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +32,7 @@ use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
-use crate::run_folder::{SUMMARY, read_summary};
+use crate::run_folder::read_summary;
 use crate::stop::Stop;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
@@ -81,7 +82,7 @@ pub struct TestAnswer {
     pub name: Option<String>,
     /// The question.
     pub question: String,
-    /// How much of it training has seen: `seen`, `unasked` or `held_out`.
+    /// Whether training has its image and its fact: `seen`, `unasked` or `held_out`.
     pub part: String,
     /// The index of its image.
     pub image: Option<usize>,
@@ -91,7 +92,7 @@ pub struct TestAnswer {
     pub answer: String,
     /// All reference answers.
     pub references: Vec<String>,
-    /// Whether the answer is one of them.
+    /// Whether the answer equals a reference answer.
     pub correct: bool,
     /// The source with the answer; `None` if the run's data exclude it.
     pub source: Option<String>,
@@ -112,7 +113,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     if recipe.study() != "reveal" {
         return Err(recipe.error("study", "is not `reveal`"));
     }
-    recipe.pin_start()?;
+    recipe.fill_start_hash()?;
     let (data, model, memory, feeds) = settings(recipe)?;
     let memory_k = memory.k;
     let study = RevealStudy::new(
@@ -223,12 +224,12 @@ fn finish(
             Some(retriever)
         }
     };
-    let asked: Vec<&Example> = corpus.test.iter().collect();
+    let examples: Vec<&Example> = corpus.test.iter().collect();
     let answers =
-        Answers::of(&study.forward(&model, retriever.as_ref()), &asked, &Stop::default())?;
-    let questions = TestAnswer::to_lines(&test_answers(corpus, &asked, &answers))?;
+        Answers::of(&study.forward(&model, retriever.as_ref()), &examples, &Stop::default())?;
+    let questions = TestAnswer::to_lines(&test_answers(corpus, &examples, &answers))?;
     write_file(&trained.run.join(TEST_ANSWERS), &questions)?;
-    let metrics = QuestionMetrics::of_parts(corpus, &asked, &answers);
+    let metrics = QuestionMetrics::of_parts(corpus, &examples, &answers);
     let needles = match &corpus.images {
         Images::World { world, .. } if k > 0 => {
             let forward = study.forward(&model, retriever.as_ref());
@@ -237,7 +238,7 @@ fn finish(
         }
         _ => Vec::new(),
     };
-    let dataset_metrics = test_dataset_metrics(&trained.run, corpus, &asked, &answers)?;
+    let dataset_metrics = test_dataset_metrics(&trained.run, corpus, &examples, &answers)?;
     let swapped = match (&corpus.images, k) {
         (_, 0) | (Images::Files { .. }, _) => None,
         (Images::World { world, .. }, _) => {
@@ -252,7 +253,7 @@ fn finish(
             Some(report)
         }
     };
-    // Only training needs these; checkpoints contain the snapshots for resuming.
+    // Only training needs these folders; checkpoints contain the snapshots for resuming.
     remove_memory(&trained.run.join(EVALUATED))?;
     remove_snapshots(&trained.run.join(SNAPSHOTS), &[])?;
     Ok(RevealSummary {
@@ -273,25 +274,26 @@ fn finish(
 fn test_dataset_metrics(
     run: &Path,
     corpus: &Corpus,
-    asked: &[&Example],
+    examples: &[&Example],
     answers: &Answers,
 ) -> StudyResult<Vec<DatasetMetrics>> {
     let folder = run.join("test");
     let mut dataset_metrics = Vec::new();
-    for sides in dataset_metrics::references_and_answers(corpus, asked, &answers.texts)? {
+    for pair in dataset_metrics::references_and_answers(corpus, examples, &answers.texts)? {
         durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
-        for (name, content) in [&sides.references, &sides.answers] {
+        for (name, content) in [&pair.references, &pair.answers] {
             write_file(&folder.join(name), content.as_bytes())?;
         }
-        dataset_metrics.push(sides.measure()?);
+        dataset_metrics.push(pair.measure()?);
     }
-    // Questions with their image are also measured alone, because many lack it.
-    let shown = asked.iter().zip(&answers.texts).filter(|(example, _)| example.image.is_some());
-    let (shown, texts): (Vec<&Example>, Vec<String>) =
-        shown.map(|(example, text)| (*example, text.clone())).unzip();
-    if shown.len() < asked.len() {
-        for sides in dataset_metrics::references_and_answers(corpus, &shown, &texts)? {
-            let DatasetMetrics { name, measures } = sides.measure()?;
+    // Many questions lack their image, so questions with an image are also measured separately.
+    let with_images =
+        examples.iter().zip(&answers.texts).filter(|(example, _)| example.image.is_some());
+    let (with_images, texts): (Vec<&Example>, Vec<String>) =
+        with_images.map(|(example, text)| (*example, text.clone())).unzip();
+    if with_images.len() < examples.len() {
+        for pair in dataset_metrics::references_and_answers(corpus, &with_images, &texts)? {
+            let DatasetMetrics { name, measures } = pair.measure()?;
             dataset_metrics
                 .push(DatasetMetrics { name: format!("{name}, with their image"), measures });
         }
@@ -302,7 +304,7 @@ fn test_dataset_metrics(
 /// The questions with their answers.
 pub(super) fn test_answers(
     corpus: &Corpus,
-    asked: &[&Example],
+    examples: &[&Example],
     answers: &Answers,
 ) -> Vec<TestAnswer> {
     let of_question = |(i, example): (usize, &&Example)| {
@@ -322,7 +324,7 @@ pub(super) fn test_answers(
             retrieved: answers.retrieved[i].clone(),
         }
     };
-    asked.iter().enumerate().map(of_question).collect()
+    examples.iter().enumerate().map(of_question).collect()
 }
 
 impl TestAnswer {

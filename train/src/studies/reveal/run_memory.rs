@@ -90,11 +90,11 @@ impl Encoding {
     /// Loads the frozen model of a finished run, and checks that all parameters are finite.
     ///
     /// # Errors
-    /// Those of [`Self::load`]; a parameter that is not finite, by name.
+    /// The errors of [`Self::load`]; an error that names a parameter that is not finite.
     pub fn load_checked(&self, weights: &Path) -> StudyResult<Reveal> {
         let (model, parameters) = self.model_of(weights)?;
         for parameter in parameters.iter() {
-            if parameter.to_vec()?.iter().any(|number| !number.is_finite()) {
+            if parameter.to_vec()?.iter().any(|value| !value.is_finite()) {
                 let (file, name) = (weights.display(), parameter.name());
                 let remedy = "the file is damaged: restore a copy, or train the run again";
                 return Err(format!("{file}: `{name}` is not finite; {remedy}").into());
@@ -234,13 +234,13 @@ impl RunMemory {
         // Items are encoded in the same chunks as when the memory was built.
         self.refresh = Some(Refresh::start(writer, steps, move |batch| {
             let Encoding { corpus, sequencer, .. } = encoding.as_ref();
-            let place = |id| {
+            let index = |id| {
                 corpus.place_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, requested: 1 })
             };
-            let places = batch.entries.iter().map(|entry| place(entry.id));
-            let places: Vec<usize> = places.collect::<Result<_, _>>()?;
+            let indices = batch.entries.iter().map(|entry| index(entry.id));
+            let indices: Vec<usize> = indices.collect::<Result<_, _>>()?;
             let mut items = ItemEncoder::new(&model, corpus, sequencer);
-            let (keys, values) = items.encode(&places).map_err(MemoryError::Rows)?;
+            let (keys, values) = items.encode(&indices).map_err(MemoryError::Rows)?;
             Ok(Batch { keys, values, ..batch })
         }));
         self.state.next = Some(step);

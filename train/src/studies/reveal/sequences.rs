@@ -18,7 +18,7 @@ pub struct Sequencer {
     /// The sequence of each item of the corpus.
     items: Vec<Vec<u32>>,
     /// The number of truncated items.
-    items_cut: usize,
+    truncated_items: usize,
     max_entry_tokens: usize,
     max_query_tokens: usize,
     max_answer_tokens: usize,
@@ -43,23 +43,24 @@ impl Sequencer {
         image_size: usize,
     ) -> StudyResult<Self> {
         let Prompts { caption, question, knowledge } = &data.prompts;
-        let mut made = Self {
+        let mut sequencer = Self {
             caption: tokens.encode(caption)?,
             question: tokens.encode(question)?,
             knowledge: tokens.encode(knowledge)?,
             items: Vec::new(),
-            items_cut: 0,
+            truncated_items: 0,
             max_entry_tokens: data.max_entry_tokens,
             max_query_tokens: data.max_query_tokens,
             max_answer_tokens: data.max_answer_tokens,
             image_size,
             tokens,
         };
-        let sequence = |item: &CorpusEntry| made.entry(&item.text);
-        let (items, cut): (Vec<_>, Vec<bool>) =
+        let sequence = |item: &CorpusEntry| sequencer.entry(&item.text);
+        let (items, is_truncated): (Vec<_>, Vec<bool>) =
             corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?;
-        (made.items, made.items_cut) = (items, cut.into_iter().filter(|cut| *cut).count());
-        Ok(made)
+        (sequencer.items, sequencer.truncated_items) =
+            (items, is_truncated.into_iter().filter(|is_truncated| *is_truncated).count());
+        Ok(sequencer)
     }
 
     /// The sequence of an entry's text, and whether it was truncated.
@@ -67,19 +68,19 @@ impl Sequencer {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.knowledge);
         ids.extend(self.tokens.encode(text)?);
-        let cut = ids.len() > self.max_entry_tokens;
+        let is_truncated = ids.len() > self.max_entry_tokens;
         ids.truncate(self.max_entry_tokens);
-        Ok((ids, cut))
+        Ok((ids, is_truncated))
     }
 
-    /// Warnings about truncated texts: kind, key and limit, and how many of how many.
+    /// Warnings about truncated texts: each has the kind of text, the counts, the key and the limit.
     ///
     /// # Errors
     /// Errors of the tokenizer.
     pub fn cut_off(&self, corpus: &Corpus) -> StudyResult<Vec<String>> {
-        let (mut questions, mut answers, mut asked) = (0, 0, 0);
+        let (mut questions, mut answers, mut examples) = (0, 0, 0);
         for example in [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten() {
-            asked += 1;
+            examples += 1;
             questions +=
                 usize::from(example.task == Task::Answer && self.question(&example.text)?.1);
             let longest = |answer: &String| Ok(self.tokens.encode(answer)?.len());
@@ -91,19 +92,19 @@ impl Sequencer {
         let counts = [
             (
                 "entries",
-                self.items_cut,
+                self.truncated_items,
                 self.items.len(),
                 "max_entry_tokens",
                 self.max_entry_tokens,
             ),
-            ("questions", questions, asked, "max_query_tokens", self.max_query_tokens),
-            ("answers", answers, asked, "max_answer_tokens", self.max_answer_tokens),
+            ("questions", questions, examples, "max_query_tokens", self.max_query_tokens),
+            ("answers", answers, examples, "max_answer_tokens", self.max_answer_tokens),
         ];
-        let told = counts.into_iter().filter(|(_, cut, ..)| *cut > 0);
-        let told = told.map(|(kind, cut, all, key, limit)| {
-            format!("{cut} of {all} {kind} are truncated to `data.{key}` = {limit}")
+        let truncated = counts.into_iter().filter(|(_, count, ..)| *count > 0);
+        let warnings = truncated.map(|(kind, count, all, key, limit)| {
+            format!("{count} of {all} {kind} are truncated to `data.{key}` = {limit}")
         });
-        Ok(told.collect())
+        Ok(warnings.collect())
     }
 
     /// The tokenizer.
@@ -121,9 +122,9 @@ impl Sequencer {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.question);
         ids.extend(self.tokens.encode(text)?);
-        let cut = ids.len() > self.max_query_tokens;
+        let is_truncated = ids.len() > self.max_query_tokens;
         ids.truncate(self.max_query_tokens);
-        Ok((ids, cut))
+        Ok((ids, is_truncated))
     }
 
     /// The sequence that requests a caption of an image.
@@ -164,19 +165,20 @@ impl Sequencer {
     pub fn continuation(&self, text: &str, share: f64) -> StudyResult<(Vec<u32>, Target)> {
         let ids = self.tokens.encode(text)?;
         let longest = ids.len().saturating_sub(1).min(self.max_query_tokens.saturating_sub(2));
-        let cut = (1 + (share * longest as f64) as usize).min(ids.len());
+        let split_at = (1 + (share * longest as f64) as usize).min(ids.len());
         let mut query = vec![self.tokens.begin];
         query.extend(&self.caption);
-        query.extend(&ids[..cut]);
+        query.extend(&ids[..split_at]);
         query.push(self.tokens.mask);
-        Ok((query, self.target(&ids[cut..])))
+        Ok((query, self.target(&ids[split_at..])))
     }
 
     /// The model input of entries; entries with the same image share it.
-    pub fn entries(&self, corpus: &Corpus, places: &[usize]) -> StudyResult<RevealInput> {
-        let texts: Vec<&[u32]> = places.iter().map(|place| self.items[*place].as_slice()).collect();
+    pub fn entries(&self, corpus: &Corpus, indices: &[usize]) -> StudyResult<RevealInput> {
+        let texts: Vec<&[u32]> =
+            indices.iter().map(|index| self.items[*index].as_slice()).collect();
         let views: Vec<Option<(usize, u32)>> =
-            places.iter().map(|place| corpus.items[*place].image.map(|p| (p, 0))).collect();
+            indices.iter().map(|index| corpus.items[*index].image.map(|p| (p, 0))).collect();
         self.input(corpus, &texts, &views)
     }
 
@@ -187,16 +189,16 @@ impl Sequencer {
         texts: &[T],
         views: &[Option<(usize, u32)>],
     ) -> StudyResult<RevealInput> {
-        let mut wanted: Vec<(usize, u32)> = views.iter().flatten().copied().collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        let place = |view: &(usize, u32)| wanted.binary_search(view).ok().map(|i| i as u32);
-        let image_of = views.iter().map(|view| view.as_ref().and_then(place)).collect();
-        let pixels = match wanted.is_empty() {
+        let mut distinct: Vec<(usize, u32)> = views.iter().flatten().copied().collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let index = |view: &(usize, u32)| distinct.binary_search(view).ok().map(|i| i as u32);
+        let image_of = views.iter().map(|view| view.as_ref().and_then(index)).collect();
+        let pixels = match distinct.is_empty() {
             true => None,
             false => {
-                let shape = (wanted.len(), 3, self.image_size, self.image_size);
-                let pixels = corpus.images.pixels(&wanted)?;
+                let shape = (distinct.len(), 3, self.image_size, self.image_size);
+                let pixels = corpus.images.pixels(&distinct)?;
                 Some(Tensor::from_vec(pixels, shape, &Device::Cpu)?)
             }
         };

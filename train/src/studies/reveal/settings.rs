@@ -226,7 +226,7 @@ pub enum Examples {
     Questions,
 }
 
-/// The entries that an example reads beside its query.
+/// The entries that an example reads in addition to its query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Knowledge {
@@ -246,7 +246,7 @@ pub struct RevealFeed {
     pub examples: Examples,
     /// The entries that they read.
     pub knowledge: Knowledge,
-    /// The weight of the contrastive loss; the generation loss has the rest.
+    /// The weight of the contrastive loss. The generation loss has the weight `1 − contrastive`.
     pub contrastive: f64,
     /// The temperature of the contrastive loss.
     pub temperature: f64,
@@ -259,12 +259,12 @@ pub struct RevealFeed {
     /// Batch size, if not `batch.examples`.
     pub batch: Option<usize>,
     /// Number of consecutive examples of the data to put into one batch. Facts about an image and
-    /// its look-alikes are each other's hardest negatives. 1 for none.
+    /// its look-alikes are each other's hardest negatives. 1 to shuffle single examples.
     pub neighbours: usize,
     /// Fraction of batches whose images are all rotated, mirrored or colour-permuted in the same
-    /// way. Not allowed if the memory is read, which has the original images.
+    /// way. Not allowed in a phase that reads the memory: the memory has the original images.
     pub augment: f64,
-    /// Probability that an example's re-encoded entries are replaced by its own.
+    /// Probability that an example reads its own entry instead of its re-encoded entries.
     pub own_knowledge: f64,
 }
 
@@ -324,7 +324,7 @@ impl RevealModel {
         if let Some((key, share)) = shares.into_iter().find(|(_, s)| !(0.0..=1.0).contains(s)) {
             return Some((key, format!("is {share}; must be from 0 to 1")));
         }
-        let numbers = [
+        let sizes = [
             ("d_model", self.d_model),
             ("num_heads", self.num_heads),
             ("d_kv", self.d_kv),
@@ -338,7 +338,7 @@ impl RevealModel {
             ("key_dim", self.key_dim),
             ("head_layers", self.head_layers),
         ];
-        if let Some((key, _)) = numbers.into_iter().find(|(_, number)| *number == 0) {
+        if let Some((key, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             return Some((key, "is 0; must be at least 1".to_owned()));
         }
         if self.stem_channels.contains(&0) {
@@ -372,7 +372,8 @@ impl RevealModel {
         {
             let given = keys.iter().find(|(_, given)| *given && !weights.is_empty());
             if let Some((key, _)) = given {
-                let reason = format!("has no effect beside `{name}`, which has its own; remove it");
+                let reason =
+                    format!("has no effect with `{name}`, which has its own value; remove it");
                 return Some((key, reason));
             }
         }
@@ -438,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_that_cannot_be_or_count_for_nothing_are_refused() {
+    fn invalid_or_unused_sizes_are_refused() {
         let fresh = RevealModel::default;
         let invalid_key = |model: RevealModel| model.first_invalid_key().map(|(key, _)| key);
         let t5 = RevealModel { t5: "x".into(), ..fresh() };
@@ -459,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_not_augmented_where_the_memory_is_read() {
+    fn images_are_not_augmented_if_the_memory_is_read() {
         let retrieved = RevealFeed { augment: 0.5, ..RevealFeed::default() };
         let own = RevealFeed { knowledge: Knowledge::Own, ..retrieved.clone() };
         let images = RevealFeed { examples: Examples::Images, ..retrieved.clone() };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_data::text_to_text::T5Tokenizer;
+use engram_infer::digest;
 use engram_memory::Entry;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -29,7 +30,6 @@ use super::settings::{
     Examples, Knowledge, RevealData, RevealFeed, RevealMemory, RevealModel, Size,
 };
 use super::sizes::{config_of, fit};
-use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
 use crate::stop::Stop;
 use crate::study::{
@@ -45,7 +45,7 @@ const FIRST_TRAINING_VIEW: u32 = 16;
 /// Views per image in [`RevealStudy::image_recall`].
 const RECALL_VIEWS: u32 = 4;
 
-/// Images per batch there.
+/// Images per batch in [`RevealStudy::image_recall`].
 const IMAGES_PER_BATCH: usize = 256;
 
 /// [`Reveal::query`] or [`Reveal::key`].
@@ -59,7 +59,7 @@ pub struct RevealStudy {
     batch: BatchSettings,
     seed: u64,
     encoding: Arc<Encoding>,
-    cut_off: Vec<String>,
+    truncation_notes: Vec<String>,
     continuations: Vec<Example>,
     published: Published,
     size: Size,
@@ -79,7 +79,7 @@ pub struct Batch {
 /// One example of a batch, with its random choices.
 #[derive(Debug, Clone, Copy)]
 pub struct DrawnExample {
-    place: usize,
+    index: usize,
     view: u32,
     cut: f64,
     replaced: bool,
@@ -88,11 +88,11 @@ pub struct DrawnExample {
 impl DrawnExample {
     /// The target text: for several captions, a random one.
     fn answer<'a>(&self, example: &'a Example) -> &'a str {
-        let place = match example.task {
+        let index = match example.task {
             Task::Answer => 0,
             Task::Describe => (self.cut * example.answers.len() as f64) as usize,
         };
-        example.answers.get(place).map_or("", String::as_str)
+        example.answers.get(index).map_or("", String::as_str)
     }
 }
 
@@ -124,7 +124,7 @@ impl RevealStudy {
         };
         fit(&mut config, &model, &corpus, &tokens);
         let sequencer = Sequencer::new(tokens, &corpus, &data, size)?;
-        let cut_off = sequencer.cut_off(&corpus)?;
+        let truncation_notes = sequencer.cut_off(&corpus)?;
         let continuations = corpus.continuations();
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         Ok(Self {
@@ -135,7 +135,7 @@ impl RevealStudy {
             batch,
             seed,
             encoding,
-            cut_off,
+            truncation_notes,
             continuations,
             published,
             size: model.size,
@@ -164,7 +164,7 @@ impl RevealStudy {
             }
             _ => corpus.notes.iter().chain(&self.published.notes).cloned().collect(),
         };
-        notes.extend(self.cut_off.iter().cloned());
+        notes.extend(self.truncation_notes.iter().cloned());
         notes
     }
 
@@ -213,9 +213,9 @@ impl RevealStudy {
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let examples = &batch.examples;
         let texts = vec![[sequencer.tokens().begin]; examples.len()];
-        let images = examples.iter().map(|drawn| (corpus.training_images[drawn.place], drawn.view));
+        let images = examples.iter().map(|drawn| (corpus.training_images[drawn.index], drawn.view));
         let (views, clean): (Vec<_>, Vec<_>) =
-            images.map(|(place, view)| (Some((place, view)), Some((place, 0)))).unzip();
+            images.map(|(index, view)| (Some((index, view)), Some((index, 0)))).unzip();
         let queries = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
         let entries = batch.augmentation.of(sequencer.input(corpus, &texts, &clean)?)?;
         let forward = self.forward(self.model()?, None);
@@ -223,8 +223,8 @@ impl RevealStudy {
         Ok((losses, 2 * examples.len()))
     }
 
-    /// The recall of images that training has not seen: how often their views match the right image
-    /// among the memory's images and their own, first and among the first ten.
+    /// The recall@1 and recall@10 of images that are not in training. Each query is a view of such
+    /// an image. The candidates are these images and the images in the memory.
     fn image_recall(&self, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
         let (model, mode) = (self.model()?, Mode::inference());
@@ -241,19 +241,19 @@ impl RevealStudy {
         };
         let held_out = corpus.held_out_images();
         // Files may have images without entries, and entries with missing images.
-        let shown = corpus.items.iter().filter_map(|item| item.image);
-        let all: BTreeSet<usize> = shown.chain(held_out.iter().copied()).collect();
-        let clean: Vec<(usize, u32)> = all.iter().map(|place| (*place, 0)).collect();
+        let in_memory = corpus.items.iter().filter_map(|item| item.image);
+        let all: BTreeSet<usize> = in_memory.chain(held_out.iter().copied()).collect();
+        let clean: Vec<(usize, u32)> = all.iter().map(|index| (*index, 0)).collect();
         let keys = encode(&clean, Reveal::key)?;
         let row_of: HashMap<usize, usize> = all.into_iter().zip(0..).collect();
         let views: Vec<(usize, u32)> = held_out
             .into_iter()
-            .flat_map(|place| (1..=RECALL_VIEWS).map(move |view| (place, view)))
+            .flat_map(|index| (1..=RECALL_VIEWS).map(move |view| (index, view)))
             .collect();
         let queries = encode(&views, Reveal::query)?;
-        let ranks = queries.iter().zip(&views).map(|(query, (place, _))| {
+        let ranks = queries.iter().zip(&views).map(|(query, (index, _))| {
             let score = |key: &Vec<f32>| query.iter().zip(key).map(|(q, k)| q * k).sum::<f32>();
-            let own = score(&keys[row_of[place]]);
+            let own = score(&keys[row_of[index]]);
             keys.iter().filter(|key| score(key) > own).count()
         });
         let ranks: Vec<usize> = ranks.collect();
@@ -338,10 +338,10 @@ impl Study for RevealStudy {
         };
         // An example that reads its own entry needs one in the memory.
         let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Images;
-        let wanted = |place: &usize| !reads_own || examples[*place].own.is_some();
-        let places: Vec<usize> = (0..count).filter(wanted).collect();
+        let is_usable = |index: &usize| !reads_own || examples[*index].own.is_some();
+        let indices: Vec<usize> = (0..count).filter(is_usable).collect();
         let size = feed.neighbours.max(1);
-        let (first, rest) = places.split_at(rng.random_range(0..size).min(places.len()));
+        let (first, rest) = indices.split_at(rng.random_range(0..size).min(indices.len()));
         let mut runs: Vec<&[usize]> = std::iter::once(first).chain(rest.chunks(size)).collect();
         runs.shuffle(&mut rng);
         let mut order = runs.concat().into_iter();
@@ -350,8 +350,8 @@ impl Study for RevealStudy {
             let augmentation = BatchAugmentation::draw(feed.augment, &mut rng);
             let drawn = order.by_ref().take(feed.batch.unwrap_or(self.batch.examples));
             let examples: Vec<DrawnExample> = drawn
-                .map(|place| DrawnExample {
-                    place,
+                .map(|index| DrawnExample {
+                    index,
                     view: rng.random_range(FIRST_TRAINING_VIEW..u32::MAX),
                     cut: rng.random(),
                     replaced: rng.random_bool(feed.own_knowledge),
@@ -376,7 +376,7 @@ impl Study for RevealStudy {
         let (mut texts, mut targets) = (Vec::new(), Vec::new());
         let (mut views, mut own, mut documents) = (Vec::new(), Vec::new(), Vec::new());
         for drawn in &batch.examples {
-            let example = &self.examples(feed)[drawn.place];
+            let example = &self.examples(feed)[drawn.index];
             let (text, target) = match feed.examples {
                 Examples::Entries => {
                     self.encoding.sequencer.continuation(&example.text, drawn.cut)?
@@ -391,7 +391,7 @@ impl Study for RevealStudy {
             targets.push(target);
             views.push(example.image.map(|image| (image, drawn.view)));
             documents.push(example.document.as_deref());
-            own.push(example.own.map(|place| (place, self.encoding.corpus.source_of(place))));
+            own.push(example.own.map(|index| (index, self.encoding.corpus.source_of(index))));
         }
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let input = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
@@ -403,8 +403,8 @@ impl Study for RevealStudy {
         let forward =
             Forward { augmentation: batch.augmentation, ..self.forward(self.model()?, retriever) };
         let (targets, own, replaced) = (&*targets, &*own, &*replaced);
-        let known = BatchTargets { targets, own, replaced, documents: &documents };
-        let mut losses = forward.losses(&input, known, feed, &mode)?;
+        let batch_targets = BatchTargets { targets, own, replaced, documents: &documents };
+        let mut losses = forward.losses(&input, batch_targets, feed, &mode)?;
         if retriever.is_some() {
             losses.parts.extend(self.run_memory.metrics(step.step));
         }
@@ -467,18 +467,18 @@ impl Study for RevealStudy {
         };
         let forward = self.forward(model, retriever.as_ref());
         let all = &self.encoding.corpus.validation;
-        let wanted = match self.data.evaluated_questions {
+        let count = match self.data.evaluated_questions {
             0 => all.len(),
             most => most.min(all.len()),
         };
         // Evenly spread over the images.
-        let asked: Vec<&Example> = (0..wanted).map(|i| &all[i * all.len() / wanted]).collect();
-        let answers = Answers::of(&forward, &asked, context.stop)?;
+        let questions: Vec<&Example> = (0..count).map(|i| &all[i * all.len() / count]).collect();
+        let answers = Answers::of(&forward, &questions, context.stop)?;
         let corpus = &self.encoding.corpus;
         let mut evaluation =
-            QuestionMetrics::evaluation(&QuestionMetrics::of_parts(corpus, &asked, &answers));
-        for sides in dataset_metrics::references_and_answers(corpus, &asked, &answers.texts)? {
-            for measure in sides.measure()?.measures {
+            QuestionMetrics::evaluation(&QuestionMetrics::of_parts(corpus, &questions, &answers));
+        for pair in dataset_metrics::references_and_answers(corpus, &questions, &answers.texts)? {
+            for measure in pair.measure()?.measures {
                 // If two kinds of metrics share a name, the first is reported.
                 if evaluation.get(&measure.metric).is_none() {
                     evaluation.metrics.push((measure.metric, measure.value));

@@ -1,5 +1,5 @@
-//! Facts changed in the memory, and then deleted, with nothing else changed: does the model take
-//! its answers from the memory?
+//! Measures whether the model takes its answers from the memory. Facts are changed in the memory
+//! and then deleted; everything else stays the same.
 
 use engram_data::world::World;
 use engram_eval::result::Measure;
@@ -21,11 +21,11 @@ pub struct SwapReport {
     pub facts: usize,
     /// The fraction of correct answers before.
     pub before: Measure,
-    /// The fraction of answers that are the new ones after the change.
+    /// The fraction of answers after the change that equal the new fact.
     pub new_answer: Measure,
-    /// The fraction of answers that are still the old ones after the change.
+    /// The fraction of answers after the change that equal the old fact.
     pub old_answer: Measure,
-    /// The fraction of answers that are the old or the new ones after the deletion.
+    /// The fraction of answers after the deletion that equal the old or the new fact.
     pub deleted: Measure,
     /// The results of each question.
     pub questions: Vec<SwappedQuestion>,
@@ -44,14 +44,14 @@ pub struct SwappedQuestion {
     pub references: [String; 2],
     /// The model's answers before, after the change, and after the deletion.
     pub answers: [String; 3],
-    /// Whether the answer followed the change, and was neither the old nor the new one after the
-    /// deletion.
+    /// Whether the answer equals the new fact after the change, and neither the old nor the new
+    /// fact after the deletion.
     pub fell_back: bool,
 }
 
-/// Changes `count` facts in the memory, answers, deletes them, and answers again. Fewer facts are
-/// changed if the test questions have fewer, or their source is not in the memory. The memory is
-/// left without them.
+/// Changes `count` facts in the memory and answers questions about them. Then deletes these facts
+/// and answers again. Fewer facts are changed if the test questions have fewer, or their source is
+/// not in the memory. The changed facts stay deleted.
 pub fn swap(
     forward: &Forward<'_>,
     retriever: &mut Retriever,
@@ -65,7 +65,7 @@ pub fn swap(
     swap.entries.retain(|entry| corpus.place_of(entry.id).is_some());
     let ids = swap.ids();
     swap.questions.retain(|question| ids.contains(&question.entry));
-    let asked: Vec<&Example> = swap
+    let examples: Vec<&Example> = swap
         .questions
         .iter()
         .filter_map(|question| corpus.test.iter().find(|example| example.id == question.id))
@@ -74,28 +74,28 @@ pub fn swap(
         let question = swap.questions.iter().find(|question| question.id == example.id);
         question.map_or_else(Vec::new, |question| question.answers.clone())
     };
-    let changed: Vec<Example> = asked
+    let changed: Vec<Example> = examples
         .iter()
         .map(|example| Example { answers: new_answers(example), ..(*example).clone() })
         .collect();
     let changed: Vec<&Example> = changed.iter().collect();
 
-    let ask = |retriever: &Retriever, asked: &[&Example]| {
-        Answers::of(&Forward { retriever: Some(retriever), ..*forward }, asked, &Stop::default())
+    let answer = |retriever: &Retriever, examples: &[&Example]| {
+        Answers::of(&Forward { retriever: Some(retriever), ..*forward }, examples, &Stop::default())
     };
-    let before = ask(retriever, &asked)?;
-    let batch = updated(forward, corpus, &swap.entries)?;
+    let before = answer(retriever, &examples)?;
+    let batch = changed_batch(forward, corpus, &swap.entries)?;
     let rows = batch.entries.len();
     retriever.edit(|writer| writer.update(rows, std::iter::once(Ok(batch))))?;
-    let after = ask(retriever, &changed)?;
+    let after = answer(retriever, &changed)?;
     retriever.edit(|writer| writer.delete(&ids))?;
-    let deleted = ask(retriever, &changed)?;
+    let deleted = answer(retriever, &changed)?;
 
-    let rows: Vec<usize> = (0..asked.len()).collect();
-    let measure = |asked: &[&Example], answers: &Answers| {
-        QuestionMetrics::of("swapped".to_owned(), corpus, asked, answers, &rows).exact_match
+    let rows: Vec<usize> = (0..examples.len()).collect();
+    let measure = |examples: &[&Example], answers: &Answers| {
+        QuestionMetrics::of("swapped".to_owned(), corpus, examples, answers, &rows).exact_match
     };
-    let either: Vec<Example> = asked
+    let either: Vec<Example> = examples
         .iter()
         .zip(&changed)
         .map(|(old, new)| {
@@ -104,26 +104,26 @@ pub fn swap(
         })
         .collect();
     let questions = rows.iter().map(|&row| SwappedQuestion {
-        question: asked[row].id,
-        entry: asked[row].own.map_or(-1, |own| corpus.items[own].entry.id),
-        image: asked[row].image,
-        references: [asked[row].answers.join(", "), changed[row].answers.join(", ")],
+        question: examples[row].id,
+        entry: examples[row].own.map_or(-1, |own| corpus.items[own].entry.id),
+        image: examples[row].image,
+        references: [examples[row].answers.join(", "), changed[row].answers.join(", ")],
         answers: [&before, &after, &deleted].map(|answers| answers.texts[row].clone()),
         fell_back: is_correct(&after.texts[row], &changed[row].answers)
             && !is_correct(&deleted.texts[row], &either[row].answers),
     });
     Ok(SwapReport {
         facts: swap.entries.len(),
-        before: measure(&asked, &before),
+        before: measure(&examples, &before),
         new_answer: measure(&changed, &after),
-        old_answer: measure(&asked, &after),
+        old_answer: measure(&examples, &after),
         deleted: measure(&either.iter().collect::<Vec<_>>(), &deleted),
         questions: questions.collect(),
     })
 }
 
 /// The changed entries with their new keys and values.
-fn updated(
+fn changed_batch(
     forward: &Forward<'_>,
     corpus: &Corpus,
     changed: &[engram_data::world::knowledge::Entry],

@@ -10,19 +10,19 @@ use engram_data::speech::manifest::{Clip, read_manifest};
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::{SAMPLE_RATE, Sentence, SpokenClip, Voice, voices};
+use engram_infer::digest;
 use engram_models::speech::log_mel::HOP;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::settings::SpeechData;
-use crate::digest;
 use crate::error::{Result, TrainError};
 
 /// The number of voices that speak at once in babble noise.
-const TALKERS: std::ops::RangeInclusive<usize> = 2..=5;
-/// The seed of the first sentence of training voices that is exported, not trained on. Validation
-/// starts at 0, the test at 1.
+const BABBLE_VOICES: std::ops::RangeInclusive<usize> = 2..=5;
+/// The seed of the first exported sentence of the training voices; it is not a training sentence.
+/// The seeds of validation start at 0, of the test at 1.
 const TRAIN_SEED: u64 = 1 << 32;
 
 /// An audio clip with its text.
@@ -93,7 +93,7 @@ impl Corpus {
                     Split::Test => test.push(voice),
                 }
             }
-            let train = data.speeds.iter().map(|speed| all_at_speed(&train, *speed));
+            let train = data.speeds.iter().map(|speed| change_speed_of_all(&train, *speed));
             Source::World { train: train.collect::<Result<_>>()?, validation, test }
         } else {
             Source::Files {
@@ -132,18 +132,18 @@ impl Corpus {
     /// Checks that clips from files have texts, and that the vocabulary covers them.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] naming the manifest and the line.
+    /// [`TrainError::Manifest`] naming the manifest and the line.
     pub fn check_texts(&self, tokeniser: &SpeechTokenizer) -> Result<()> {
         let Source::Files { train, validation, test } = &self.source else { return Ok(()) };
         for manifest in [train, validation, test] {
             for clip in &manifest.clips {
                 let Some(text) = &clip.text else {
                     let reason = "has no `text`; only `best_rq` can train without one";
-                    return Err(manifest.bad(clip, reason));
+                    return Err(manifest.clip_error(clip, reason));
                 };
                 tokeniser.encode_strict(text).map_err(|error| {
                     let remedy = "spell it with known letters, or set `data.tokenizer`";
-                    manifest.bad(clip, &format!("{error}; {remedy}"))
+                    manifest.clip_error(clip, &format!("{error}; {remedy}"))
                 })?;
             }
         }
@@ -154,7 +154,7 @@ impl Corpus {
     /// `clip` has no effect, and the first `voices` voices speak, or all for 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Transcribe`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
     /// that is too long or shorter than one frame.
     pub fn training(&self, clip: usize, voices: usize, rng: &mut ChaCha8Rng) -> Result<Utterance> {
         let speed = rng.random_range(0..self.data.speeds.len());
@@ -162,7 +162,7 @@ impl Corpus {
             Source::World { train, .. } => {
                 let all = &train[speed];
                 let speaking = if voices == 0 { all.len() } else { voices.min(all.len()) };
-                spoken(all[rng.random_range(0..speaking)].sentence(rng), String::new())
+                from_sentence(all[rng.random_range(0..speaking)].sentence(rng), String::new())
             }
             Source::Files { train, .. } => {
                 train.utterance(&train.clips[clip], self.data.speeds[speed], &self.data)?
@@ -176,11 +176,11 @@ impl Corpus {
 
     /// Babble, or noise of any kind.
     fn noise(&self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
-        let talking = match &self.source {
+        let babble_source = match &self.source {
             Source::World { train, .. } if rng.random_bool(self.data.babble) => Some(train),
             _ => None,
         };
-        let Some(train) = talking else {
+        let Some(train) = babble_source else {
             return match rng.random_range(0..3) {
                 0 => white_noise(samples, rng),
                 1 => NoiseKind::Coloured.make(samples, rng),
@@ -188,16 +188,15 @@ impl Corpus {
             };
         };
         let voices = &train[rng.random_range(0..train.len())];
-        let talkers: Vec<Vec<f32>> = (0..rng.random_range(TALKERS))
+        let sentences: Vec<Vec<f32>> = (0..rng.random_range(BABBLE_VOICES))
             .map(|_| voices[rng.random_range(0..voices.len())].sentence(rng).samples)
             .collect();
-        let talkers: Vec<&[f32]> = talkers.iter().map(Vec::as_slice).collect();
-        babble(&talkers, samples, rng)
+        let sentences: Vec<&[f32]> = sentences.iter().map(Vec::as_slice).collect();
+        babble(&sentences, samples, rng)
     }
 
-    /// The utterances of validation or test; in the embedded world equal in every run. For the
-    /// training split: all clips from files, or as many sentences of the training voices, at the
-    /// first of `data.speeds`.
+    /// The utterances of a split. From files, all clips at their own speed. In the embedded world,
+    /// the same sentences in every run; training voices speak at the first of `data.speeds`.
     ///
     /// # Errors
     /// As [`Corpus::training`].
@@ -214,7 +213,7 @@ impl Corpus {
                     // Every voice knows the same names: equal seeds would give equal sentences.
                     let mut rng = ChaCha8Rng::seed_from_u64(2 * i as u64 + first_seed);
                     let id = format!("{}-{i:04}", voice.name);
-                    let utterance = spoken(voice.sentence(&mut rng), id);
+                    let utterance = from_sentence(voice.sentence(&mut rng), id);
                     let noise = white_noise(utterance.samples.len(), &mut rng);
                     utterance.with_noise(&noise, self.data.evaluated_snr_db)
                 };
@@ -243,7 +242,7 @@ impl Manifest {
             None => Ok(manifest),
             Some(clip) => {
                 let reason = format!("audio file not found: {}", clip.audio.display());
-                Err(manifest.bad(clip, &reason))
+                Err(manifest.clip_error(clip, &reason))
             }
         }
     }
@@ -257,36 +256,36 @@ impl Manifest {
             let reason = format!(
                 "{seconds:.1} s are more than data.max_seconds = {most}; shorten or remove the clip, or raise the limit"
             );
-            return Err(self.bad(clip, &reason));
+            return Err(self.clip_error(clip, &reason));
         }
         let samples =
             if speed == 1.0 { samples } else { change_speed(&samples, SAMPLE_RATE, speed)? };
         if samples.len() < HOP {
-            return Err(self.bad(clip, "is shorter than one frame (10 ms); remove it"));
+            return Err(self.clip_error(clip, "is shorter than one frame (10 ms); remove it"));
         }
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
         Ok(Utterance { id, text, samples, ..Utterance::default() })
     }
 
-    fn bad(&self, clip: &Clip, reason: &str) -> TrainError {
-        TrainError::Transcribe { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+    fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
+        TrainError::Manifest { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }
 }
 
-fn spoken(sentence: Sentence, id: String) -> Utterance {
+fn from_sentence(sentence: Sentence, id: String) -> Utterance {
     let Sentence { text, names, samples } = sentence;
     Utterance { id, text, samples, names, ..Utterance::default() }
 }
 
-fn all_at_speed(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
+fn change_speed_of_all(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
     let clips = |clips: &[SpokenClip]| {
-        let played = |clip: &SpokenClip| {
+        let at_speed = |clip: &SpokenClip| {
             Ok(SpokenClip {
                 text: clip.text,
                 samples: change_speed(&clip.samples, SAMPLE_RATE, speed)?,
             })
         };
-        clips.par_iter().map(played).collect::<Result<Vec<_>>>()
+        clips.par_iter().map(at_speed).collect::<Result<Vec<_>>>()
     };
     let voice = |voice: &Voice| {
         Ok(Voice {
@@ -314,7 +313,7 @@ mod tests {
 
     /// The test must not repeat the sentences that select the checkpoint.
     #[test]
-    fn the_test_says_other_sentences_than_validation() -> Result<()> {
+    fn the_test_has_other_sentences_than_validation() -> Result<()> {
         let corpus = world()?;
         let texts = |split| -> Result<Vec<String>> {
             Ok(corpus.evaluated(split)?.into_iter().map(|one| one.text).collect())
@@ -327,14 +326,15 @@ mod tests {
     }
 
     #[test]
-    fn few_voices_speak_where_few_are_asked_for() -> Result<()> {
+    fn only_the_requested_voices_speak() -> Result<()> {
         let corpus = world()?;
         let Source::World { train, .. } = &corpus.source else { panic!("the embedded world") };
         let first = &train[0][0];
         for seed in 0..20 {
             let utterance = corpus.training(0, 1, &mut ChaCha8Rng::seed_from_u64(seed))?;
             let clean = utterance.clean();
-            let name = first.names.iter().find(|clip| clip.text == utterance.names[0]).expect("it");
+            let name =
+                first.names.iter().find(|clip| clip.text == utterance.names[0]).expect("the name");
             assert!(clean.windows(name.samples.len()).any(|part| part == name.samples));
             assert_ne!(clean, utterance.samples);
         }

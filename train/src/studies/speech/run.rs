@@ -63,7 +63,7 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     if recipe.study() != "speech" {
         return Err(recipe.error("study", "is not `speech`"));
     }
-    recipe.pin_start()?;
+    recipe.fill_start_hash()?;
     let (data, model, feeds) = settings(recipe)?;
     let (batch, seed) = (recipe.batch().clone(), recipe.seed());
     let study = SpeechStudy::new((data, model), feeds, batch, seed);

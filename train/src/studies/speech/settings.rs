@@ -70,7 +70,7 @@ impl SpeechData {
     /// The first invalid key, with the reason.
     pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
-            return Some(("train", "needs `validation` and `test` beside it".into()));
+            return Some(("train", "also needs `validation` and `test`".into()));
         }
         if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
             return Some(("train", "is empty, but `validation` or `test` is not".into()));

@@ -6,6 +6,7 @@ use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::wer::count_word_errors;
+use engram_infer::digest;
 use engram_models::adapter::Adapters;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterGroup, Parameters};
@@ -23,7 +24,6 @@ use sha2::{Digest, Sha256};
 use super::corpus::{Corpus, Utterance};
 use super::model::SpeechModules;
 use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
-use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
 use crate::stop::Stop;
 use crate::study::{
@@ -234,8 +234,8 @@ impl SpeechStudy {
         })
     }
 
-    /// The mean loss of the clips that are long enough for their texts. The share of the others is
-    /// logged.
+    /// The mean loss of the clips that are long enough for their texts. The share of clips that are
+    /// too short is logged.
     fn ctc_batch_loss(
         &self,
         frames: &[Frames],
@@ -249,22 +249,22 @@ impl SpeechStudy {
             let i = *i as usize;
             is_feasible(encoder.num_states(frames[i].len()), &targets[i])
         };
-        let kept: Vec<u32> = (0..frames.len() as u32).filter(is_long_enough).collect();
+        let feasible: Vec<u32> = (0..frames.len() as u32).filter(is_long_enough).collect();
         let audio = encode(modules, &pack(frames)?, mode)?;
         let logits = modules.asr_model.logits(&audio)?;
-        let loss = if kept.is_empty() {
+        let loss = if feasible.is_empty() {
             // A loss with zero gradient.
             (logits.sum_all()? * 0.0)?
         } else {
             let lengths = audio.lengths.clone();
             let losses = ctc_loss(&logits, Ctc { lengths, targets, blank })?;
-            let kept = Tensor::new(kept.as_slice(), &Device::Cpu)?;
-            losses.index_select(&kept, 0)?.mean_all()?
+            let feasible = Tensor::new(feasible.as_slice(), &Device::Cpu)?;
+            losses.index_select(&feasible, 0)?.mean_all()?
         };
-        let too_short = 1.0 - kept.len() as f64 / frames.len() as f64;
+        let too_short = 1.0 - feasible.len() as f64 / frames.len() as f64;
         Ok(BatchLoss {
             loss,
-            examples: kept.len().max(1),
+            examples: feasible.len().max(1),
             tokens: audio.lengths.iter().sum(),
             parts: vec![("too_short".into(), too_short)],
         })
@@ -363,7 +363,7 @@ impl Study for SpeechStudy {
         let mut validation_hash = Sha256::new();
         for one in &self.validation {
             validation_hash.update(&one.text);
-            digest::add_numbers(&mut validation_hash, &one.samples);
+            digest::add_floats(&mut validation_hash, &one.samples);
         }
         inputs.insert("validation".into(), format!("{:x}", validation_hash.finalize()));
         inputs.extend(self.corpus.inputs()?);

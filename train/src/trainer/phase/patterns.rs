@@ -10,7 +10,7 @@ use crate::recipe::{GroupSettings, Phase, Recipe};
 use crate::study::Study;
 
 /// Builds the phase's model. Every pattern of the recipe has to match a parameter. Patterns of
-/// later phases are checked at once, because all phases have the same model.
+/// later phases are checked in the first phase, because all phases have the same model.
 pub(super) fn build<S: Study>(recipe: &Recipe, study: &mut S, phase: &Phase) -> Result<Parameters> {
     let built = study.build(recipe.groups(phase), recipe.seed());
     if built.as_ref().is_err_and(is_unused_pattern) {
@@ -29,12 +29,12 @@ fn is_unused_pattern(error: &StudyError) -> bool {
 
 fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     let of_groups = |section: &str, groups: &[GroupSettings]| -> Vec<(String, String)> {
-        let place = |i: usize| format!("{section}.{i}.match");
-        groups.iter().enumerate().map(|(i, group)| (place(i), group.pattern.clone())).collect()
+        let path = |i: usize| format!("{section}.{i}.match");
+        groups.iter().enumerate().map(|(i, group)| (path(i), group.pattern.clone())).collect()
     };
     let of_list = |section: &str, patterns: &[String]| -> Vec<(String, String)> {
-        let place = |i: usize| format!("{section}.{i}");
-        patterns.iter().enumerate().map(|(i, pattern)| (place(i), pattern.clone())).collect()
+        let path = |i: usize| format!("{section}.{i}");
+        patterns.iter().enumerate().map(|(i, pattern)| (path(i), pattern.clone())).collect()
     };
     let mut all = of_groups("group", recipe.own_groups());
     for phase in recipe.phases() {
@@ -59,7 +59,7 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     Ok(())
 }
 
-/// The name that shares the most letter pairs with the pattern; the first of equals.
+/// The name that shares the most letter pairs with the pattern; the first one on a tie.
 fn nearest<'a>(pattern: &str, parameters: &'a Parameters) -> Option<&'a str> {
     let letters = pattern.replace('*', "");
     let likeness = |name: &str| strsim::sorensen_dice(&letters, name);
@@ -73,7 +73,7 @@ mod tests {
     use engram_models::params::{Init, ParameterBuilder};
 
     #[test]
-    fn the_nearest_name_is_found_by_a_part_of_it() -> Result<()> {
+    fn a_part_of_a_name_finds_the_nearest_name() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(0);
         for layer in 0..3 {
             for name in ["attention.self.query.weight", "attention.self.query.bias", "norm.weight"]

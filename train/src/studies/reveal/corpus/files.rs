@@ -11,13 +11,13 @@ use engram_data::image::Preprocessing;
 use engram_data::knowledge::vqa::VisualQuestion;
 use engram_data::knowledge::{Content, Knowledge};
 use engram_data::world::questions::{Part, Split};
+use engram_infer::digest;
 use engram_memory::Entry;
 
 use super::components::Components;
 use super::read::{CaptionedImage, ParsedEntry, ParsedFiles};
 use super::split::{Draw, ImageWithExamples, splits};
 use super::{Corpus, CorpusEntry, Example, ImageFiles, Images, MetricKind, Task, sources_of};
-use crate::digest;
 use crate::studies::reveal::settings::{OnBadImage, RevealData};
 use crate::study::StudyResult;
 
@@ -25,19 +25,21 @@ use crate::study::StudyResult;
 const MIB: u64 = 1 << 20;
 const REMEDY: &str = "add the file, or set `data.on_bad_image` to \"skip\" or \"text_only\"";
 
-/// The images, each once even under several names, and whether they are usable.
+/// The distinct images. Images with equal bytes have the same index.
 struct Table {
-    places: HashMap<String, usize>,
+    /// The index of each image name.
+    index_of: HashMap<String, usize>,
+    /// Whether each image decodes.
     usable: Vec<bool>,
 }
 
 impl Table {
-    fn place(&self, image: &str) -> Option<usize> {
-        self.places.get(image).copied()
+    fn index(&self, image: &str) -> Option<usize> {
+        self.index_of.get(image).copied()
     }
 
     fn usable(&self, image: &str) -> Option<usize> {
-        self.place(image).filter(|place| self.usable[*place])
+        self.index(image).filter(|index| self.usable[*index])
     }
 }
 
@@ -92,10 +94,10 @@ fn images(
     read: &mut ParsedFiles,
 ) -> StudyResult<(ImageFiles, Table, String)> {
     let folder = Path::new(&data.path);
-    let (mut places, mut names) = (HashMap::new(), Vec::new());
-    for (image, _, _) in read.shown(data) {
-        if !places.contains_key(image) {
-            places.insert(image.to_owned(), names.len());
+    let (mut index_of, mut names) = (HashMap::new(), Vec::new());
+    for (image, _, _) in read.used_images(data) {
+        if !index_of.contains_key(image) {
+            index_of.insert(image.to_owned(), names.len());
             names.push(image.to_owned());
         }
     }
@@ -112,10 +114,12 @@ fn images(
     let broken = faults.clone().count() - missing;
     if missing + broken > 0 {
         let counted = format!("of {all} images {missing} are missing, {broken} do not decode");
-        let told = read.shown(data).find_map(|(image, file, place)| {
-            Some((checked[*places.get(image)?].as_ref().err()?, file, place))
+        let first_fault = read.used_images(data).find_map(|(image, file, location)| {
+            Some((checked[*index_of.get(image)?].as_ref().err()?, file, location))
         });
-        if let (OnBadImage::Refuse, Some((fault, file, place))) = (data.on_bad_image, told) {
+        if let (OnBadImage::Refuse, Some((fault, file, location))) =
+            (data.on_bad_image, first_fault)
+        {
             let reason = match fault {
                 DataError::Io { path, .. } if is_missing(fault) => {
                     format!("shows {}, which is missing", path.display())
@@ -123,34 +127,38 @@ fn images(
                 fault => format!("shows an image that does not decode: {fault}"),
             };
             let (path, reason) = (folder.join(file), format!("{reason} ({counted})"));
-            return Err(
-                DataError::Malformed { path, place: Some(place), reason, remedy: REMEDY }.into()
-            );
+            return Err(DataError::Malformed {
+                path,
+                place: Some(location),
+                reason,
+                remedy: REMEDY,
+            }
+            .into());
         }
-        // A broken file is named, rather than a missing one, which is often intended.
+        // The note names a broken file: missing files are often intended.
         let first = faults.clone().find(|fault| !is_missing(fault));
         let first = first.map_or_else(String::new, |fault| format!(", the first: {fault}"));
         read.notes.push(format!("{counted}{first}"));
     }
     let mut first_of: HashMap<String, usize> = HashMap::new();
-    let identities = names.iter().zip(&checked).enumerate().map(|(place, (name, checked))| {
+    let identities = names.iter().zip(&checked).enumerate().map(|(index, (name, checked))| {
         let identity = match checked {
             Ok(hash) => hash.clone(),
             Err(_) => canonical(&folder.join(name)).display().to_string(),
         };
-        *first_of.entry(identity).or_insert(place)
+        *first_of.entry(identity).or_insert(index)
     });
     let first_of: Vec<usize> = identities.collect();
-    places.values_mut().for_each(|place| *place = first_of[*place]);
+    index_of.values_mut().for_each(|index| *index = first_of[*index]);
     let usable = checked.iter().map(Result::is_ok).collect();
     let hashes: Vec<String> = checked.into_iter().map(Result::unwrap_or_default).collect();
     // Hashed by their names in `data.path`, so that a moved data set counts as the same.
     let lines = names.iter().zip(&hashes).map(|(name, hash)| format!("{name} {hash}"));
     let lines: Vec<String> = lines.collect();
-    Ok((files, Table { places, usable }, digest::of_bytes(lines.join("\n"))))
+    Ok((files, Table { index_of, usable }, digest::of_bytes(lines.join("\n"))))
 }
 
-/// The canonical path; for a missing file, the canonical path of its folder.
+/// The canonical path; for a missing file, its name in the canonical path of its folder.
 fn canonical(path: &Path) -> PathBuf {
     let of_folder = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
     path.canonicalize().ok().or_else(of_folder).unwrap_or_else(|| path.components().collect())
@@ -158,14 +166,15 @@ fn canonical(path: &Path) -> PathBuf {
 
 /// The connected components of documents and images.
 fn components(table: &Table, read: &ParsedFiles) -> Components {
-    let shown = |image| Some((image, table.place(image)?));
-    let described = read.described.iter().map(|one| (Some(&*one.document), shown(&*one.image)));
-    let asked = read.asked.iter().map(|one| (Some(&*one.question.image_id), shown(&*one.image)));
+    let named = |image| Some((image, table.index(image)?));
+    let described = read.described.iter().map(|one| (Some(&*one.document), named(&*one.image)));
+    let questions =
+        read.questions.iter().map(|one| (Some(&*one.question.image_id), named(&*one.image)));
     let listed = read
         .listed
         .iter()
-        .map(|one| (one.entry.document.as_deref(), one.image.as_deref().and_then(shown)));
-    Components::new(described.chain(asked).chain(listed))
+        .map(|one| (one.entry.document.as_deref(), one.image.as_deref().and_then(named)));
+    Components::new(described.chain(questions).chain(listed))
 }
 
 /// The component of each document and image, and the split of each component.
@@ -189,10 +198,11 @@ impl SplitAssignment {
 fn skip_bad_images(data: &RevealData, table: &Table, read: &mut ParsedFiles) {
     let usable = |image: &str| table.usable(image).is_some();
     let texts = data.on_bad_image == OnBadImage::TextOnly;
-    let (described, asked, listed) = (read.described.len(), read.asked.len(), read.listed.len());
+    let (described, questions, listed) =
+        (read.described.len(), read.questions.len(), read.listed.len());
     if !texts {
         read.described.retain(|one| usable(&one.image));
-        read.asked.retain(|one| usable(&one.image));
+        read.questions.retain(|one| usable(&one.image));
     }
     read.listed.retain(|one| match one.image.as_deref() {
         Some(image) => usable(image) || texts && !one.entry.text().trim().is_empty(),
@@ -201,18 +211,19 @@ fn skip_bad_images(data: &RevealData, table: &Table, read: &mut ParsedFiles) {
     // A caption of an unusable image can be in the memory, but not a target.
     let unseen = |one: &&CaptionedImage| data.captions[one.file].describe && !usable(&one.image);
     let unseen = read.described.iter().filter(unseen).count();
-    let alone = read.asked.iter().filter(|one| !usable(&one.image)).count();
-    for (what, before, now) in [
+    let without_image = read.questions.iter().filter(|one| !usable(&one.image)).count();
+    for (kind, before, now) in [
         ("described images", described, read.described.len() - unseen),
-        ("questions", asked, read.asked.len()),
+        ("questions", questions, read.questions.len()),
         ("entries", listed, read.listed.len()),
     ] {
         if now < before {
-            read.notes.push(format!("{} of {before} {what} skipped", before - now));
+            read.notes.push(format!("{} of {before} {kind} skipped", before - now));
         }
     }
-    if alone > 0 {
-        read.notes.push(format!("{alone} of {asked} questions asked without their image"));
+    if without_image > 0 {
+        read.notes
+            .push(format!("{without_image} of {questions} questions asked without their image"));
     }
 }
 
@@ -223,28 +234,28 @@ fn draw(
     components: &Components,
     read: &ParsedFiles,
 ) -> StudyResult<HashMap<String, Split>> {
-    let picture = |document, split, file| {
+    let with_examples = |document, split, file| {
         let component = components.of(Some(document), None).unwrap_or(document);
         ImageWithExamples { component, document, split, file }
     };
     let described = read.described.iter().filter_map(|one| {
         let settings = &data.captions[one.file];
-        let asked = settings.describe && table.usable(&one.image).is_some();
-        let wanted = asked || settings.split.is_some();
-        wanted.then(|| picture(&*one.document, settings.split, &*settings.file))
+        let is_described = settings.describe && table.usable(&one.image).is_some();
+        let is_split = is_described || settings.split.is_some();
+        is_split.then(|| with_examples(&*one.document, settings.split, &*settings.file))
     });
-    let asked = read.asked.iter().map(|one| {
+    let questions = read.questions.iter().map(|one| {
         let settings = &data.questions[one.file];
-        picture(&*one.question.image_id, settings.split, settings.name())
+        with_examples(&*one.question.image_id, settings.split, settings.name())
     });
     let draw = Draw {
         folder: Path::new(&data.path),
         seed: data.world_seed,
         validation_share: data.validation_share,
         test_share: data.test_share,
-        most: data.max_images,
+        max_images: data.max_images,
     };
-    Ok(splits(described.chain(asked), &draw)?)
+    Ok(splits(described.chain(questions), &draw)?)
 }
 
 /// The memory entries: all texts about images that are not held out.
@@ -255,59 +266,60 @@ fn items(
     read: &mut ParsedFiles,
 ) -> StudyResult<Vec<CorpusEntry>> {
     // If `data.max_images` limits the images, texts about other images are skipped too.
-    let kept =
+    let is_within_limit =
         |component: &str| data.max_images == 0 || assignment.split_of.contains_key(component);
     let described = read.described.iter().filter(|one| data.captions[one.file].describe);
-    let asked = read.asked.iter().map(|one| &one.question.image_id);
-    let asked: HashSet<String> = described
+    let questions = read.questions.iter().map(|one| &one.question.image_id);
+    let with_examples: HashSet<String> = described
         .map(|one| &one.document)
-        .chain(asked)
+        .chain(questions)
         .map(|document| assignment.component(document).to_owned())
         .collect();
     let listed_sources: BTreeSet<String> =
         read.listed.iter().map(|one| one.entry.source.clone()).collect();
-    let (mut items, mut next_id, mut held_out_entries, mut unwanted) = (Vec::new(), Some(0), 0, 0);
+    let (mut items, mut next_id, mut held_out_entries, mut beyond_limit) =
+        (Vec::new(), Some(0), 0, 0);
     for ParsedEntry { mut entry, image, .. } in std::mem::take(&mut read.listed) {
         next_id = next_id.zip(entry.id.checked_add(1)).map(|(a, b): (i64, i64)| a.max(b));
         // An entry that names only an image file belongs to that image's component.
-        let place = image.as_ref().and_then(|image| table.place(image));
-        entry.document = match assignment.components.of(entry.document.as_deref(), place) {
+        let index = image.as_ref().and_then(|image| table.index(image));
+        entry.document = match assignment.components.of(entry.document.as_deref(), index) {
             Some(component) if assignment.held_out(component) => {
                 held_out_entries += 1;
                 continue;
             }
-            Some(component) if asked.contains(component) && !kept(component) => {
-                unwanted += 1;
+            Some(component) if with_examples.contains(component) && !is_within_limit(component) => {
+                beyond_limit += 1;
                 continue;
             }
             Some(component) => Some(component.to_owned()),
             // Its own document, so that a text's beginning cannot retrieve its end.
             None => Some(format!("entry {}", entry.id)),
         };
-        let picture = image.and_then(|image| table.usable(&image));
-        items.push(CorpusEntry { text: entry.text(), entry, image: picture, training: true });
+        let image_index = image.and_then(|image| table.usable(&image));
+        items.push(CorpusEntry { text: entry.text(), entry, image: image_index, training: true });
     }
     items.sort_by_key(|item| item.entry.id);
     if held_out_entries > 0 {
         read.notes.push(format!("{held_out_entries} entries about held-out images skipped"));
     }
-    if unwanted > 0 {
-        let told = format!("{unwanted} entries about images beyond `data.max_images` skipped");
-        read.notes.push(told);
+    if beyond_limit > 0 {
+        let note = format!("{beyond_limit} entries about images beyond `data.max_images` skipped");
+        read.notes.push(note);
     }
     let mut add = |source: &str, component: &str, image: &str, content| -> StudyResult<()> {
-        let picture = table.usable(image);
+        let image_index = table.usable(image);
         let knowledge = Knowledge::new(source, content).of_document(component);
-        let reason = "`data.entries` uses the largest possible id, so that none is left for captions \
-                      and questions; number entries from 0";
+        let reason = "`data.entries` uses the largest possible id, so no id is left for captions and \
+                      questions; number entries from 0";
         let id = next_id.ok_or(reason)?;
         let knowledge = Knowledge { id: Some(id), ..knowledge };
         let entry: Entry = serde_json::from_value(serde_json::to_value(&knowledge)?)?;
-        items.push(CorpusEntry { text: entry.text(), entry, image: picture, training: true });
+        items.push(CorpusEntry { text: entry.text(), entry, image: image_index, training: true });
         next_id = id.checked_add(1);
         Ok(())
     };
-    let in_memory = |component: &str| !assignment.held_out(component) && kept(component);
+    let in_memory = |component: &str| !assignment.held_out(component) && is_within_limit(component);
     for one in &read.described {
         let component = assignment.component(&one.document);
         let source = data.captions[one.file].source.as_ref();
@@ -320,7 +332,7 @@ fn items(
             add(source, component, &one.image, content)?;
         }
     }
-    for one in &read.asked {
+    for one in &read.questions {
         let component = assignment.component(&one.question.image_id);
         let source = data.questions[one.file].source.as_ref();
         if let Some(source) = source.filter(|_| in_memory(component)) {
@@ -364,17 +376,18 @@ fn examples(
 ) -> StudyResult<()> {
     let folder = PathBuf::from(&data.path);
     let mut own_of: HashMap<(&str, Option<usize>, &str), usize> = HashMap::new();
-    for (place, item) in corpus.items.iter().enumerate() {
+    for (index, item) in corpus.items.iter().enumerate() {
         if let Some(document) = &item.entry.document {
             let question = item.entry.payload.get("question").and_then(|text| text.as_str());
             let key = (&**document, item.image, question.unwrap_or_default());
-            own_of.entry(key).or_insert(place);
+            own_of.entry(key).or_insert(index);
         }
     }
     // If a component has several images, take the example's own image; a text may have none.
-    let own = |component: &str, picture: Option<usize>, question: &str| {
-        let keys = [(picture, question), (picture, ""), (None, "")];
-        let find = |(picture, question)| own_of.get(&(component, picture, question)).copied();
+    let own = |component: &str, image_index: Option<usize>, question: &str| {
+        let keys = [(image_index, question), (image_index, ""), (None, "")];
+        let find =
+            |(image_index, question)| own_of.get(&(component, image_index, question)).copied();
         keys.into_iter().find_map(find)
     };
     let mut examples = Vec::new();
@@ -382,13 +395,13 @@ fn examples(
         corpus.metric_kinds.push(MetricKind::Captions);
     }
     for one in read.described.iter().filter(|one| data.captions[one.file].describe) {
-        let Some(picture) = table.usable(&one.image) else { continue };
+        let Some(image_index) = table.usable(&one.image) else { continue };
         examples.push((
             Task::Describe,
             &one.document,
             &one.document,
             "",
-            Some(picture),
+            Some(image_index),
             &one.captions,
             0,
         ));
@@ -405,13 +418,21 @@ fn examples(
         corpus.digests.push((name.clone(), hash));
         corpus.metric_kinds.push(metric_kind);
     }
-    for one in &read.asked {
+    for one in &read.questions {
         let VisualQuestion { id, image_id, text, answers } = &one.question;
-        let picture = table.usable(&one.image);
+        let image_index = table.usable(&one.image);
         let metric_kind = first_metric_kind + one.file;
-        examples.push((Task::Answer, id, image_id, text.as_str(), picture, answers, metric_kind));
+        examples.push((
+            Task::Answer,
+            id,
+            image_id,
+            text.as_str(),
+            image_index,
+            answers,
+            metric_kind,
+        ));
     }
-    for (task, name, document, text, picture, answers, metric_kind) in examples {
+    for (task, name, document, text, image_index, answers, metric_kind) in examples {
         let component = assignment.component(document);
         let Some(split) = assignment.split_of.get(component) else { continue };
         let list = match split {
@@ -426,10 +447,10 @@ fn examples(
             document: Some(component.to_owned()),
             metric_kind,
             text: text.to_owned(),
-            image: picture,
+            image: image_index,
             view: 0,
             answers: answers.clone(),
-            own: own(component, picture, text),
+            own: own(component, image_index, text),
             part: if *split == Split::Train { Part::Seen } else { Part::HeldOut },
             made_up: false,
         });

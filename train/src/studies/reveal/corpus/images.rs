@@ -57,7 +57,7 @@ impl Weighter<usize, Arc<Decoded>> for Bytes {
 }
 
 /// The default preprocessing: resize the whole image to `size` × `size` with the bilinear filter,
-/// and scale pixels to `[-1, 1]`. ViT is published with the same.
+/// and scale pixels to `[-1, 1]`. The published ViT uses the same preprocessing.
 pub fn squared(size: usize) -> Preprocessing {
     let edge = size as u32;
     Preprocessing {
@@ -99,65 +99,65 @@ impl ImageFiles {
 
     /// Decodes every image once; returns its error, or the SHA-256 of its file.
     pub fn check(&self) -> Vec<Result<String, DataError>> {
-        let checked = |place: usize| {
-            self.decoded(place)?;
-            let path = &self.paths[place];
+        let checked = |index: usize| {
+            self.decoded(index)?;
+            let path = &self.paths[index];
             let bytes = std::fs::read(path)
                 .map_err(|source| DataError::Io { path: path.clone(), source })?;
-            Ok(crate::digest::of_bytes(bytes))
+            Ok(engram_infer::digest::of_bytes(bytes))
         };
         (0..self.paths.len()).into_par_iter().map(checked).collect()
     }
 
-    fn path(&self, place: usize) -> Result<&Path, DataError> {
-        self.paths.get(place).map(PathBuf::as_path).ok_or_else(|| DataError::OutOfRange {
+    fn path(&self, index: usize) -> Result<&Path, DataError> {
+        self.paths.get(index).map(PathBuf::as_path).ok_or_else(|| DataError::OutOfRange {
             what: "the index of the image",
-            value: place.to_string(),
+            value: index.to_string(),
             wanted: "use an index below the number of images",
         })
     }
 
-    fn decoded(&self, place: usize) -> Result<Arc<Decoded>, DataError> {
-        let path = self.path(place)?;
-        if let Some(decoded) = self.cache.get(&place) {
+    fn decoded(&self, index: usize) -> Result<Arc<Decoded>, DataError> {
+        let path = self.path(index)?;
+        if let Some(decoded) = self.cache.get(&index) {
             return Ok(decoded);
         }
-        let picture = DecodedImage::open(path)?;
-        let clean = self.preprocessing.apply(&picture, path)?;
-        // Two threads may decode it at once; both get the same bytes.
-        let decoded = Arc::new(Decoded { clean, reduced: self.reduced(&picture) });
-        self.cache.insert(place, Arc::clone(&decoded));
+        let image = DecodedImage::open(path)?;
+        let clean = self.preprocessing.apply(&image, path)?;
+        // Two threads may decode the same image; both get the same bytes.
+        let decoded = Arc::new(Decoded { clean, reduced: self.reduced(&image) });
+        self.cache.insert(index, Arc::clone(&decoded));
         Ok(decoded)
     }
 
     /// Reduces an image to a shorter edge of twice the view size, if it is larger.
-    fn reduced(&self, picture: &DecodedImage) -> RgbaImage {
-        let whole = picture.to_rgba();
-        let most = 2 * self.augmentation.size;
-        let shorter = picture.width().min(picture.height());
-        if shorter <= most {
-            return whole;
+    fn reduced(&self, image: &DecodedImage) -> RgbaImage {
+        let rgba = image.to_rgba();
+        let max_edge = 2 * self.augmentation.size;
+        let shorter = image.width().min(image.height());
+        if shorter <= max_edge {
+            return rgba;
         }
         let scaled = |edge: u32| {
-            let scaled = u64::from(edge) * u64::from(most) / u64::from(shorter);
+            let scaled = u64::from(edge) * u64::from(max_edge) / u64::from(shorter);
             u32::try_from(scaled).unwrap_or(edge)
         };
-        let (width, height) = (scaled(picture.width()), scaled(picture.height()));
-        imageops::resize(&whole, width, height, FilterType::Triangle)
+        let (width, height) = (scaled(image.width()), scaled(image.height()));
+        imageops::resize(&rgba, width, height, FilterType::Triangle)
     }
 
-    fn view(&self, place: usize, view: u32) -> Result<Vec<f32>, DataError> {
-        let decoded = self.decoded(place)?;
+    fn view(&self, index: usize, view: u32) -> Result<Vec<f32>, DataError> {
+        let decoded = self.decoded(index)?;
         if view == 0 {
             return Ok(decoded.clean.clone());
         }
         let mut hash = Sha256::new_with_prefix(self.seed.to_le_bytes());
-        hash.update((place as u64).to_le_bytes());
+        hash.update((index as u64).to_le_bytes());
         hash.update(view.to_le_bytes());
         let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
-        let seen = self.augmentation.apply(&decoded.reduced, &mut rng)?;
+        let augmented = self.augmentation.apply(&decoded.reduced, &mut rng)?;
         let Preprocessing { rescale, mean, std, .. } = self.preprocessing;
-        Ok(channels_first(&seen, rescale, mean, std))
+        Ok(channels_first(&augmented, rescale, mean, std))
     }
 }
 
@@ -184,25 +184,25 @@ impl Images {
     /// The concatenated pixels `[3, S, S]` of images in `[-1, 1]`, each in its view.
     ///
     /// # Errors   [`DataError::OutOfRange`]; those of [`DecodedImage::open`]
-    pub fn pixels(&self, wanted: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
-        let of_view = |(place, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
+    pub fn pixels(&self, requested: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
+        let of_view = |(index, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
             let (world, clean) = match self {
-                Self::Files(files) => return files.view(*place, *view),
+                Self::Files(files) => return files.view(*index, *view),
                 Self::World { world, clean } => (world, clean),
             };
             // All entries use the clean view.
-            match clean.get(*place).filter(|_| *view == 0) {
-                None => Ok(planes(world.view(*place, *view)?.as_raw())),
+            match clean.get(*index).filter(|_| *view == 0) {
+                None => Ok(planes(world.view(*index, *view)?.as_raw())),
                 Some(cell) => match cell.get() {
                     Some(pixels) => Ok(planes(pixels)),
                     None => {
-                        let pixels = world.view(*place, 0)?.into_raw();
+                        let pixels = world.view(*index, 0)?.into_raw();
                         Ok(planes(cell.get_or_init(|| pixels)))
                     }
                 },
             }
         };
-        let views: Vec<Vec<f32>> = wanted.par_iter().map(of_view).collect::<Result<_, _>>()?;
+        let views: Vec<Vec<f32>> = requested.par_iter().map(of_view).collect::<Result<_, _>>()?;
         Ok(views.concat())
     }
 }
@@ -211,9 +211,9 @@ impl Images {
 fn planes(pixels: &[u8]) -> Vec<f32> {
     let size = pixels.len() / 3;
     let mut planes = vec![0.0; 3 * size];
-    for (place, pixel) in pixels.chunks_exact(3).enumerate() {
+    for (index, pixel) in pixels.chunks_exact(3).enumerate() {
         for (channel, byte) in pixel.iter().enumerate() {
-            planes[channel * size + place] = f32::from(*byte) / 127.5 - 1.0;
+            planes[channel * size + index] = f32::from(*byte) / 127.5 - 1.0;
         }
     }
     planes
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_view_has_the_scale_of_view_0() -> Result<(), Box<dyn std::error::Error>> {
+    fn augmented_views_have_the_scale_of_view_0() -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a.png");
         let colour = |x: u32, y: u32| image::Rgb([x as u8 * 30, y as u8 * 30, 9]);

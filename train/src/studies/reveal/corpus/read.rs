@@ -41,7 +41,7 @@ pub(super) struct ParsedEntry {
 #[derive(Default)]
 pub(super) struct ParsedFiles {
     pub(super) described: Vec<CaptionedImage>,
-    pub(super) asked: Vec<ParsedQuestion>,
+    pub(super) questions: Vec<ParsedQuestion>,
     pub(super) listed: Vec<ParsedEntry>,
     pub(super) notes: Vec<String>,
 }
@@ -56,7 +56,7 @@ impl ParsedFiles {
         Ok(read)
     }
 
-    /// Reads captions; all captions of an image to describe must be in one file.
+    /// Reads captions. If the model is to describe an image, one file must have all its captions.
     fn captions(&mut self, data: &RevealData) -> StudyResult<()> {
         let folder = Path::new(&data.path);
         for (file, settings) in data.captions.iter().enumerate() {
@@ -95,8 +95,8 @@ impl ParsedFiles {
                 return Err(DataError::Malformed {
                     path: folder.join(&settings.file),
                     place: Some(format!("image {}", one.document)),
-                    reason: format!("is already to be described in {first}"),
-                    remedy: "list the captions of an image once",
+                    reason: format!("already has captions in {first}, which also sets `describe`"),
+                    remedy: "put all captions of an image into one file",
                 }
                 .into());
             }
@@ -136,7 +136,7 @@ impl ParsedFiles {
                     }
                     .into());
                 };
-                self.asked.push(ParsedQuestion { question, image, file });
+                self.questions.push(ParsedQuestion { question, image, file });
             }
         }
         Ok(())
@@ -200,8 +200,8 @@ impl ParsedFiles {
         }
     }
 
-    /// All images that are used, each with its place in the files for messages.
-    pub(super) fn shown<'a>(
+    /// All images in use, each with its file and its location there, for messages.
+    pub(super) fn used_images<'a>(
         &'a self,
         data: &'a RevealData,
     ) -> impl Iterator<Item = (&'a str, &'a str, String)> {
@@ -209,14 +209,14 @@ impl ParsedFiles {
             let file = &*data.captions[one.file].file;
             (&*one.image, file, format!("image {}", one.document))
         });
-        let asked = self.asked.iter().map(|one| {
-            let place = format!("question {}", one.question.id);
-            (&*one.image, data.questions[one.file].name(), place)
+        let questions = self.questions.iter().map(|one| {
+            let location = format!("question {}", one.question.id);
+            (&*one.image, data.questions[one.file].name(), location)
         });
         let listed = self.listed.iter().filter_map(|one| {
-            let place = format!("line {}", one.line);
-            Some((one.image.as_deref()?, &*data.entries[one.file], place))
+            let location = format!("line {}", one.line);
+            Some((one.image.as_deref()?, &*data.entries[one.file], location))
         });
-        described.chain(asked).chain(listed)
+        described.chain(questions).chain(listed)
     }
 }

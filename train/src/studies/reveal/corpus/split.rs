@@ -8,7 +8,7 @@ use engram_data::DataError;
 use engram_data::world::questions::Split;
 use sha2::{Digest, Sha256};
 
-/// An image that a file has examples about.
+/// An image with examples in a file.
 pub(super) struct ImageWithExamples<'a> {
     /// Its component, which gets one split.
     pub(super) component: &'a str,
@@ -20,7 +20,7 @@ pub(super) struct ImageWithExamples<'a> {
     pub(super) file: &'a str,
 }
 
-/// How to split images without a given split.
+/// The settings of the split.
 pub(super) struct Draw<'a> {
     /// The folder of the files.
     pub(super) folder: &'a Path,
@@ -28,7 +28,7 @@ pub(super) struct Draw<'a> {
     pub(super) validation_share: f64,
     pub(super) test_share: f64,
     /// The number of images to keep, with or without a given split; 0 for all.
-    pub(super) most: usize,
+    pub(super) max_images: usize,
 }
 
 /// Computes the split of each component; dropped components have none.
@@ -36,13 +36,13 @@ pub(super) struct Draw<'a> {
 /// # Errors
 /// [`DataError::Malformed`] for an image with different splits in two files.
 pub(super) fn splits<'a>(
-    asked: impl Iterator<Item = ImageWithExamples<'a>>,
+    images: impl Iterator<Item = ImageWithExamples<'a>>,
     draw: &Draw<'_>,
 ) -> Result<HashMap<String, Split>, DataError> {
     let mut given: HashMap<&str, (Option<Split>, &str, &str)> = HashMap::new();
-    for ImageWithExamples { component, document, split, file } in asked {
-        let known = given.entry(component).or_insert((split, file, document));
-        match (known.0, split) {
+    for ImageWithExamples { component, document, split, file } in images {
+        let first = given.entry(component).or_insert((split, file, document));
+        match (first.0, split) {
             (Some(before), Some(now)) if before != now => {
                 return Err(DataError::Malformed {
                     path: draw.folder.join(file),
@@ -50,30 +50,30 @@ pub(super) fn splits<'a>(
                     reason: format!(
                         "is for {}, but {} has {} for {}",
                         now.name(),
-                        known.1,
-                        match known.2 == document {
+                        first.1,
+                        match first.2 == document {
                             true => "it".to_owned(),
-                            false => format!("image {}, which belongs to it,", known.2),
+                            false => format!("image {}, which must get the same split,", first.2),
                         },
                         before.name()
                     ),
                     remedy: "use one split for all files about an image, or remove `split`",
                 });
             }
-            (None, Some(_)) => *known = (split, file, document),
+            (None, Some(_)) => *first = (split, file, document),
             _ => {}
         }
     }
-    let number = |component: &str| {
+    let hash_of = |component: &str| {
         let mut hash = Sha256::new_with_prefix(draw.seed.to_le_bytes());
         hash.update(component.as_bytes());
         <[u8; 32]>::from(hash.finalize())
     };
     let mut order: Vec<(&str, Option<Split>)> =
         given.into_iter().map(|(component, (split, ..))| (component, split)).collect();
-    order.sort_by_cached_key(|(component, _)| (number(component), component.to_string()));
-    if draw.most > 0 {
-        order.truncate(draw.most);
+    order.sort_by_cached_key(|(component, _)| (hash_of(component), component.to_string()));
+    if draw.max_images > 0 {
+        order.truncate(draw.max_images);
     }
     let free = order.iter().filter(|(_, split)| split.is_none()).count();
     let count = |share: f64| (free as f64 * share).round() as usize;
@@ -97,7 +97,7 @@ pub(super) fn splits<'a>(
 mod tests {
     use super::*;
 
-    fn asked<'a>(
+    fn images_of<'a>(
         documents: &'a [String],
         split: Option<Split>,
         file: &'a str,
@@ -107,35 +107,40 @@ mod tests {
     }
 
     fn draw(seed: u64) -> Draw<'static> {
-        Draw { folder: Path::new("of/data"), seed, validation_share: 0.1, test_share: 0.3, most: 0 }
+        Draw {
+            folder: Path::new("of/data"),
+            seed,
+            validation_share: 0.1,
+            test_share: 0.3,
+            max_images: 0,
+        }
     }
 
     #[test]
-    fn shares_are_kept_and_depend_on_the_seed_alone() -> Result<(), DataError> {
+    fn shares_are_exact_and_depend_only_on_the_seed() -> Result<(), DataError> {
         let documents: Vec<String> = (0..50).map(|number| number.to_string()).collect();
-        let drawn = splits(asked(&documents, None, "a"), &draw(1))?;
+        let drawn = splits(images_of(&documents, None, "a"), &draw(1))?;
         let count = |split| drawn.values().filter(|own| **own == split).count();
         assert_eq!([Split::Train, Split::Validation, Split::Test].map(count), [30, 5, 15]);
         let turned: Vec<String> = documents.iter().rev().cloned().collect();
-        assert_eq!(drawn, splits(asked(&turned, None, "a"), &draw(1))?);
-        assert_ne!(drawn, splits(asked(&documents, None, "a"), &draw(2))?);
+        assert_eq!(drawn, splits(images_of(&turned, None, "a"), &draw(1))?);
+        assert_ne!(drawn, splits(images_of(&documents, None, "a"), &draw(2))?);
         Ok(())
     }
 
     #[test]
-    fn a_file_that_gives_a_split_goes_before_the_draw_and_two_must_agree() -> Result<(), DataError>
-    {
+    fn a_given_split_precedes_the_draw_and_two_files_must_agree() -> Result<(), DataError> {
         let documents: Vec<String> = (0..10).map(|number| number.to_string()).collect();
         let with = |other| {
-            let first = asked(&documents, None, "a");
-            splits(first.chain(asked(&documents[..4], other, "b")), &draw(1))
+            let first = images_of(&documents, None, "a");
+            splits(first.chain(images_of(&documents[..4], other, "b")), &draw(1))
         };
         let drawn = with(Some(Split::Test))?;
         assert!(documents[..4].iter().all(|document| drawn[document] == Split::Test));
         // Two of the six others are in the test.
         assert_eq!(drawn.values().filter(|split| **split == Split::Test).count(), 6);
-        let clash = asked(&documents[..1], Some(Split::Train), "a");
-        let clash = clash.chain(asked(&documents[..1], Some(Split::Test), "b"));
+        let clash = images_of(&documents[..1], Some(Split::Train), "a");
+        let clash = clash.chain(images_of(&documents[..1], Some(Split::Test), "b"));
         let error = splits(clash, &draw(1)).unwrap_err().to_string();
         assert!(error.contains("image 0") && error.contains("a has it for train"), "{error}");
         assert!(error.contains(&*Path::new("of/data/b").to_string_lossy()), "{error}");

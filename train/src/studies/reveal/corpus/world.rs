@@ -38,7 +38,7 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
         (of_split(Split::Train), of_split(Split::Validation), of_split(Split::Test));
     let splits = world.splits.iter().enumerate();
     let training_images =
-        splits.filter(|(_, split)| **split == Split::Train).map(|(place, _)| place).collect();
+        splits.filter(|(_, split)| **split == Split::Train).map(|(index, _)| index).collect();
     Ok(Corpus {
         sources: sources_of(&items),
         items,

@@ -62,7 +62,7 @@ impl Answerer {
     /// `filter`, with the model's gates.
     ///
     /// # Errors
-    /// Those of [`Answerer::answer_one`]; an error for a run without a memory.
+    /// The errors of [`Answerer::answer_one`]; an error for a run without a memory.
     pub fn find(
         &self,
         (question, image): (Option<&str>, Option<&Path>),
@@ -97,9 +97,9 @@ impl Answerer {
         let input = sequencer.input(&self.image_corpus(image), &[text], &[view])?;
         let (keys, values) = encode(&self.model, &input)?;
         let retriever = self.retriever.as_mut().ok_or(NO_MEMORY)?;
-        let known = retriever.generation().row_of(entry.id)?.is_some();
+        let exists = retriever.generation().row_of(entry.id)?.is_some();
         let batch = std::iter::once(Ok(Batch { entries: vec![entry], keys, values }));
-        retriever.edit(|writer| if known { writer.update(1, batch) } else { writer.add(1, batch) })
+        retriever.edit(|writer| if exists { writer.update(1, batch) } else { writer.add(1, batch) })
     }
 
     fn image_corpus(&self, image: Option<&Path>) -> Corpus {

@@ -73,21 +73,20 @@ impl RevealData {
 
     /// The embedded world of the data, if any.
     pub fn world(&self) -> Option<WorldId> {
-        let pictures = if self.max_images == 0 { IMAGES } else { self.max_images };
-        self.is_world().then_some(WorldId { seed: self.world_seed, images: pictures })
+        let images = if self.max_images == 0 { IMAGES } else { self.max_images };
+        self.is_world().then_some(WorldId { seed: self.world_seed, images })
     }
 
     /// The first invalid key, with the reason.
     pub fn first_invalid_key(&self) -> Option<(String, String)> {
-        let least = [
+        let minimums = [
             ("max_entry_tokens", self.max_entry_tokens, 4),
             ("max_query_tokens", self.max_query_tokens, 4),
             ("max_answer_tokens", self.max_answer_tokens, 1),
             ("vocabulary", self.vocabulary, 64),
         ];
-        if let Some((key, value, least)) = least.into_iter().find(|(_, value, least)| value < least)
-        {
-            return Some((key.into(), format!("is {value}; must be at least {least}")));
+        if let Some((key, value, min)) = minimums.into_iter().find(|(_, value, min)| value < min) {
+            return Some((key.into(), format!("is {value}; must be at least {min}")));
         }
         for (key, share) in
             [("validation_share", self.validation_share), ("test_share", self.test_share)]
@@ -117,8 +116,9 @@ impl RevealData {
             let reason = "is for files and has no effect on the embedded world; remove it";
             return given.map(|(key, _)| (key.into(), reason.into()));
         }
-        let asks = self.captions.iter().any(|file| file.describe) || !self.questions.is_empty();
-        if !asks {
+        let has_examples =
+            self.captions.iter().any(|file| file.describe) || !self.questions.is_empty();
+        if !has_examples {
             let reason =
                 "has no examples: add `[[data.questions]]`, or set `describe = true` for captions";
             return Some(("captions".into(), reason.into()));

@@ -8,20 +8,20 @@ use std::path::Path;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 
 /// The hash of bytes in memory.
-pub(crate) fn of_bytes(bytes: impl AsRef<[u8]>) -> String {
+pub fn of_bytes(bytes: impl AsRef<[u8]>) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }
 
-/// Adds numbers to a hash.
-pub(crate) fn add_numbers(hash: &mut Sha256, numbers: &[f32]) {
-    numbers.iter().for_each(|number| hash.update(number.to_le_bytes()));
+/// Adds floats to a hash.
+pub fn add_floats(hash: &mut Sha256, values: &[f32]) {
+    values.iter().for_each(|value| hash.update(value.to_le_bytes()));
 }
 
 /// A file's size in bytes and its hash.
-pub(crate) fn of_file(path: &Path) -> io::Result<(u64, String)> {
+pub fn of_file(path: &Path) -> io::Result<(u64, String)> {
     let mut hash = Sha256::new();
     let bytes = io::copy(&mut File::open(path)?, &mut hash)?;
     Ok((bytes, format!("{:x}", hash.finalize())))
@@ -30,12 +30,12 @@ pub(crate) fn of_file(path: &Path) -> io::Result<(u64, String)> {
 /// A combined hash of several files, in order. Each file is read once; files are read in parallel.
 ///
 /// # Errors
-/// [`TrainError::Io`] if a file cannot be read.
-pub(crate) fn of_files<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<String> {
+/// [`InferError::Io`] if a file cannot be read.
+pub fn of_files<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<String> {
     let mut paths: Vec<&Path> = paths.collect();
     let mut seen = HashSet::new();
     paths.retain(|path| seen.insert(*path));
-    let hash = |path: &&Path| Ok(of_file(path).map_err(TrainError::io(path))?.1);
+    let hash = |path: &&Path| Ok(of_file(path).map_err(InferError::io(path))?.1);
     let hashes: Vec<String> = paths.par_iter().map(hash).collect::<Result<_>>()?;
     Ok(of_bytes(hashes.concat()))
 }
@@ -45,16 +45,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_known_by_their_bytes() {
+    fn files_are_hashed_by_their_bytes() {
         let folder = tempfile::tempdir().expect("a folder");
         let [a, b] = ["a.wav", "b.wav"].map(|name| folder.path().join(name));
-        std::fs::write(&a, "sound").expect("written");
+        std::fs::write(&a, "music").expect("written");
         std::fs::write(&b, "noise").expect("written");
         let of = |paths: &[&Path]| of_files(paths.iter().copied());
         let before = of(&[&a, &b, &a]).expect("a hash");
         assert_eq!(before, of(&[&a, &b]).expect("a hash"));
         assert_ne!(before, of(&[&b, &a]).expect("a hash"));
-        // The same size.
+        // Other content of the same size.
         std::fs::write(&b, "nOise").expect("written");
         assert_ne!(before, of(&[&a, &b]).expect("a hash"));
         std::fs::remove_file(&b).expect("removed");

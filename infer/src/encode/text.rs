@@ -14,7 +14,7 @@ use super::EncoderFiles;
 use super::layout::Layout;
 use super::tokenizer::{TokenizerConfig, text_form};
 use crate::digest;
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 
 /// The maximum number of tokens in a forward pass.
 const BATCH_TOKENS: usize = 4096;
@@ -119,6 +119,6 @@ pub(super) fn batches_of_tokens<'a, 'b>(
     })
 }
 
-pub(super) fn model(error: candle_core::Error) -> TrainError {
-    TrainError::Model(error.into())
+pub(super) fn model(error: candle_core::Error) -> InferError {
+    InferError::Model(error.into())
 }

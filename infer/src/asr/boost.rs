@@ -7,7 +7,7 @@ use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
 
 use super::{ConformerAsr, WhisperAsr};
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 
 /// The default bonus for a token that continues a listed word, in nats. It is for Whisper, whose
 /// tokens are subwords.
@@ -38,7 +38,7 @@ impl WhisperAsr {
     /// ([`WHISPER_BOOST_WEIGHT`] by default).
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] for a weight that is negative or not finite; [`TrainError::Data`]
+    /// [`InferError::Transcribe`] for a weight that is negative or not finite; [`InferError::Data`]
     /// for tokens that cannot be decoded.
     pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
         let (tokeniser, end) = (&self.tokeniser, self.tokens.end);
@@ -78,7 +78,7 @@ impl<'a> BoostTreeBuilder<'a> {
             let reason = format!(
                 "the weight {weight} of boosted words has to be a finite number of at least 0"
             );
-            return Err(TrainError::Transcribe { reason });
+            return Err(InferError::Transcribe { reason });
         }
         let bonus = Bonus { begin: OF_FIRST * weight, next: weight };
         let boundaries = Arc::new(WordBoundaries::from_tokens(texts.iter().map(String::as_str)));
@@ -89,9 +89,9 @@ impl<'a> BoostTreeBuilder<'a> {
     /// before them. If two forms have the same tokens, the bonus counts once.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] for a word with the name of a special token, such as
+    /// [`InferError::Transcribe`] for a word with the name of a special token, such as
     /// `<|endoftext|>`, and for a character that a Conformer's tokens cannot express;
-    /// [`TrainError::Data`]
+    /// [`InferError::Data`]
     pub fn tree<S: AsRef<str>>(&self, words: &[S]) -> Result<Arc<BoostTree>> {
         let mut sequences = Vec::new();
         for word in words {
@@ -109,7 +109,7 @@ impl<'a> BoostTreeBuilder<'a> {
             let tokens = self.tokeniser.encode(&form)?;
             if tokens.iter().any(|token| *token >= end) {
                 let reason = format!("the boosted word `{word}` contains a special token");
-                return Err(TrainError::Transcribe { reason });
+                return Err(InferError::Transcribe { reason });
             }
             sequences.push(tokens);
         }
@@ -128,7 +128,7 @@ impl<'a> BoostTreeBuilder<'a> {
             encode(word).map_err(|error| match error {
                 DataError::Tokenizer { reason, .. } => {
                     let reason = format!("{reason} of the model; remove the word from the list");
-                    TrainError::Transcribe { reason }
+                    InferError::Transcribe { reason }
                 }
                 other => other.into(),
             })?;

@@ -15,10 +15,9 @@ use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
 
 use super::{AsrModel, TranscribeOptions};
-use crate::checksums::check_checksums;
 use crate::encode::{Encoder, Prepared};
-use crate::error::{Result, TrainError};
-use crate::trainer::WEIGHTS;
+use crate::error::{InferError, Result};
+use crate::finished_run::{WEIGHTS, check_checksums};
 
 /// `config.json` of an AVFormer run: the models that its weights belong to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,7 +48,7 @@ pub struct AvformerRunConfig {
 /// chosen at equal distances.
 pub const MAX_FRAMES: usize = 32;
 /// The maximum silence after a clip, in seconds.
-pub(crate) const MAX_SILENCE_SECONDS: f64 = 30.0;
+pub const MAX_SILENCE_SECONDS: f64 = 30.0;
 
 /// The visual input of a clip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,12 +100,12 @@ impl AvformerRunConfig {
     /// folder.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`TrainError::Transcribe`] for a file of another kind.
+    /// [`InferError::Io`]; [`InferError::Transcribe`] for a file of another kind.
     pub fn read(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let path = run.join(Self::FILE);
-        let bytes = std::fs::read(&path).map_err(TrainError::io(&path))?;
-        let bad = |reason: String| TrainError::Transcribe {
+        let bytes = std::fs::read(&path).map_err(InferError::io(&path))?;
+        let bad = |reason: String| InferError::Transcribe {
             reason: format!(
                 "{}: {reason}; use the folder of a finished run of `engram train avformer`",
                 path.display()
@@ -155,31 +154,31 @@ impl AvformerRunConfig {
 /// Loads the adapters and the projection of a run for its ASR model.
 ///
 /// # Errors
-/// [`TrainError::Model`] for weights that cannot be read or belong to another model;
-/// [`TrainError::Transcribe`] for values that are NaN or infinite.
-pub(crate) fn open_avformer(
-    recogniser: FrozenAsrModel,
+/// [`InferError::Model`] for weights that cannot be read or belong to another model;
+/// [`InferError::Transcribe`] for values that are NaN or infinite.
+pub fn open_avformer(
+    asr_model: FrozenAsrModel,
     (config, image_width): (&AvformerConfig, usize),
     weights: &Path,
 ) -> Result<Avformer> {
     let frozen = vec![ParameterGroup::all_frozen()];
     let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
     let builder = builder.with_weights(Arc::new(Weights::open(weights)?));
-    let avformer = Avformer::new(recogniser, config, image_width, &builder)?;
+    let avformer = Avformer::new(asr_model, config, image_width, &builder)?;
     for parameter in builder.finish()?.iter() {
         if !parameter.read(|values| values.iter().all(|value| value.is_finite()))? {
             let (file, name) = (weights.display(), parameter.name());
             let reason = format!(
                 "{file}: `{name}` has values that are not finite; train again, or use another run"
             );
-            return Err(TrainError::Transcribe { reason });
+            return Err(InferError::Transcribe { reason });
         }
     }
     Ok(avformer)
 }
 
 /// The factor from unit vectors to the projection's input, which has a mean square of 1.
-pub(crate) fn embedding_scale(width: usize) -> f32 {
+pub fn embedding_scale(width: usize) -> f32 {
     (width as f32).sqrt()
 }
 
@@ -198,7 +197,7 @@ impl AdaptedAsrModel {
     /// loaded from the run's path, or from `image_encoder`.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] for a run that belongs to another ASR model or image encoder, and
+    /// [`InferError::Transcribe`] for a run that belongs to another ASR model or image encoder, and
     /// the errors of opening its files.
     pub fn add(&mut self, name: &str, run: &Path, image_encoder: Option<&str>) -> Result<()> {
         let config = self.config_of(run)?;
@@ -206,7 +205,7 @@ impl AdaptedAsrModel {
             0 => None,
             _ => {
                 let given = image_encoder.unwrap_or(&config.image_encoder);
-                let encoder = Encoder::open(given).map_err(|error| TrainError::Transcribe {
+                let encoder = Encoder::open(given).map_err(|error| InferError::Transcribe {
                     reason: format!(
                         "{}: its image encoder could not be opened ({error}); give its location \
                          (--image-encoder), or use no frames (--frames none)",
@@ -262,13 +261,13 @@ impl AdaptedAsrModel {
     /// Activates the adapters with this name, and deactivates all others.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] for a name that was not added.
+    /// [`InferError::Transcribe`] for a name that was not added.
     pub fn activate(&mut self, name: Option<&str>) -> Result<()> {
         if let Some(name) = name.filter(|name| !self.added.contains_key(*name)) {
             let known: Vec<&str> = self.added.keys().map(String::as_str).collect();
             let reason =
                 format!("there are no adapters `{name}`; the names are {}", known.join(", "));
-            return Err(TrainError::Transcribe { reason });
+            return Err(InferError::Transcribe { reason });
         }
         self.active = name.map(str::to_string);
         Ok(())
@@ -293,7 +292,7 @@ impl AdaptedAsrModel {
     /// chosen at equal distances. Errors name the image.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for an image that cannot be decoded.
+    /// [`InferError::Data`] for an image that cannot be decoded.
     pub fn embed_images(&self, images: &[PathBuf]) -> Result<Vec<f32>> {
         let Some(RunAdapters { image_encoder: Some(encoder), frames, .. }) = self.active() else {
             return Ok(Vec::new());
@@ -311,7 +310,7 @@ impl AdaptedAsrModel {
     /// are the ASR model's own.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for a clip that is too long or too short; [`TrainError::Transcribe`]
+    /// [`InferError::Model`] for a clip that is too long or too short; [`InferError::Transcribe`]
     /// for embeddings that do not match the adapters.
     pub fn transcribe(&self, clips: &[AdaptedClip]) -> Result<Vec<String>> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
@@ -330,7 +329,7 @@ impl AdaptedAsrModel {
                  compute them again with the adapters that are switched on",
                 clip.embeddings.len()
             );
-            return Err(TrainError::Transcribe { reason });
+            return Err(InferError::Transcribe { reason });
         }
         let counts: Vec<usize> = clips.iter().map(|clip| clip.embeddings.len() / width).collect();
         let values: Vec<f32> = clips.iter().flat_map(|clip| clip.embeddings.clone()).collect();
@@ -347,13 +346,13 @@ impl AdaptedAsrModel {
 
 /// The error of a run that was trained with other weights of a model. The tuple has the kind and
 /// the name of the model.
-fn differs(run: &Path, (what, wanted): (&str, &str), given: &str, found: &str) -> TrainError {
+fn differs(run: &Path, (what, wanted): (&str, &str), given: &str, found: &str) -> InferError {
     let reason = format!(
         "{}: was trained for the {what} {wanted}, but {given} has other weights (SHA-256 {found}): \
          use the {what} that it was trained for",
         run.display()
     );
-    TrainError::Transcribe { reason }
+    InferError::Transcribe { reason }
 }
 
 /// Chooses `count` entries of a list: the middle one of each of `count` equal parts. Returns all if

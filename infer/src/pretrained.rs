@@ -9,9 +9,9 @@ use engram_data::image::Preprocessing;
 use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE, shards_of_index};
 use serde::Deserialize;
 
-use crate::checksums::check_model;
 use crate::digest;
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
+use crate::finished_run::check_checksums;
 
 /// The configuration file of an image processor.
 const IMAGE_PROCESSOR: &str = "preprocessor_config.json";
@@ -20,7 +20,7 @@ const IMAGE_PROCESSOR: &str = "preprocessor_config.json";
 const PROCESSOR: &str = "processor_config.json";
 
 /// The file of a fast tokenizer.
-pub(crate) const TOKENIZER: &str = "tokenizer.json";
+pub const TOKENIZER: &str = "tokenizer.json";
 
 /// Tokenizer files from which transformers makes `tokenizer.json`.
 const SLOW_TOKENIZERS: [&str; 6] = [
@@ -33,7 +33,7 @@ const SLOW_TOKENIZERS: [&str; 6] = [
 ];
 
 /// Weights files in unsupported formats.
-const OTHER_WEIGHTS: [&str; 5] = [
+const OTHER_WEIGHTS_FILES: [&str; 5] = [
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
     "tf_model.h5",
@@ -43,7 +43,7 @@ const OTHER_WEIGHTS: [&str; 5] = [
 
 /// A model's folder on disk or on the Hub, or a subfolder of it.
 #[derive(Clone)]
-pub(crate) struct PretrainedFolder {
+pub struct PretrainedFolder {
     place: WeightsLocation,
     settings: HubSettings,
     /// The subfolder; empty for the model's own folder.
@@ -52,11 +52,11 @@ pub(crate) struct PretrainedFolder {
 
 /// The weights of a model.
 #[derive(Debug, Clone)]
-pub(crate) struct PretrainedWeights {
+pub struct PretrainedWeights {
     /// `model.safetensors`, or the index of its shards.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// The SHA-256 of the file, or of its shards' hashes.
-    pub(crate) sha256: String,
+    pub sha256: String,
 }
 
 impl PretrainedFolder {
@@ -64,25 +64,28 @@ impl PretrainedFolder {
     /// checksums.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for an address that names no model; the errors of the check.
-    pub(crate) fn open(location: &str) -> Result<Self> {
+    /// [`InferError::Data`] for an address that names no model; the errors of the check.
+    pub fn open(location: &str) -> Result<Self> {
         let place = WeightsLocation::parse(location)?;
-        check_model(&place)?;
+        // Hub models were checked when they were downloaded.
+        if let WeightsLocation::Folder(folder) = &place {
+            check_checksums(folder)?;
+        }
         Ok(Self { place, settings: HubSettings::from_env(), inner: String::new() })
     }
 
     /// A subfolder. An empty path returns the same folder.
-    pub(crate) fn within(&self, path: &str) -> Self {
+    pub fn within(&self, path: &str) -> Self {
         Self { inner: self.path_of(path), ..self.clone() }
     }
 
     /// The location of the model.
-    pub(crate) fn place(&self) -> &WeightsLocation {
+    pub fn place(&self) -> &WeightsLocation {
         &self.place
     }
 
     /// The name of a file for messages.
-    pub(crate) fn name_of(&self, file: &str) -> String {
+    pub fn name_of(&self, file: &str) -> String {
         match &self.place {
             WeightsLocation::Folder(folder) => {
                 folder.join(self.path_of(file)).display().to_string()
@@ -102,31 +105,31 @@ impl PretrainedFolder {
     /// The path of a required file.
     ///
     /// # Errors
-    /// [`TrainError::Data`]
-    pub(crate) fn file(&self, name: &str) -> Result<PathBuf> {
+    /// [`InferError::Data`]
+    pub fn file(&self, name: &str) -> Result<PathBuf> {
         Ok(self.find(name)?)
     }
 
     /// Like [`file`](Self::file), with the error type of the data crate.
-    pub(crate) fn find(&self, name: &str) -> Result<PathBuf, DataError> {
+    pub fn find(&self, name: &str) -> Result<PathBuf, DataError> {
         self.place.file(&self.path_of(name), &self.settings)
     }
 
     /// The path of an optional file.
     ///
     /// # Errors
-    /// [`TrainError::Data`] if the Hub cannot be reached.
-    pub(crate) fn optional(&self, name: &str) -> Result<Option<PathBuf>> {
+    /// [`InferError::Data`] if the Hub cannot be reached.
+    pub fn optional(&self, name: &str) -> Result<Option<PathBuf>> {
         Ok(self.place.optional_file(&self.path_of(name), &self.settings)?)
     }
 
     /// The text of an optional file, and its name for messages.
     ///
     /// # Errors
-    /// The errors of [`optional`](Self::optional); [`TrainError::Io`].
-    pub(crate) fn optional_text(&self, name: &str) -> Result<Option<(String, String)>> {
+    /// The errors of [`optional`](Self::optional); [`InferError::Io`].
+    pub fn optional_text(&self, name: &str) -> Result<Option<(String, String)>> {
         let Some(path) = self.optional(name)? else { return Ok(None) };
-        let text = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
+        let text = std::fs::read_to_string(&path).map_err(InferError::io(&path))?;
         Ok(Some((text, path.display().to_string())))
     }
 
@@ -134,8 +137,8 @@ impl PretrainedFolder {
     /// `processor_config.json`, or else from `preprocessor_config.json`.
     ///
     /// # Errors
-    /// [`TrainError::Data`]
-    pub(crate) fn image_processor(&self) -> Result<(PathBuf, Preprocessing)> {
+    /// [`InferError::Data`]
+    pub fn image_processor(&self) -> Result<(PathBuf, Preprocessing)> {
         if let Some(found) = self.optional_image_processor()? {
             return Ok(found);
         }
@@ -147,8 +150,8 @@ impl PretrainedFolder {
     /// Like [`image_processor`](Self::image_processor), but `None` if the model has neither file.
     ///
     /// # Errors
-    /// [`TrainError::Data`]
-    pub(crate) fn optional_image_processor(&self) -> Result<Option<(PathBuf, Preprocessing)>> {
+    /// [`InferError::Data`]
+    pub fn optional_image_processor(&self) -> Result<Option<(PathBuf, Preprocessing)>> {
         for name in [PROCESSOR, IMAGE_PROCESSOR] {
             if let Some(path) = self.optional(name)?
                 && let Some(preprocessing) = Preprocessing::read_optional(&path)?
@@ -162,25 +165,27 @@ impl PretrainedFolder {
     /// The path of `tokenizer.json`.
     ///
     /// # Errors
-    /// [`TrainError::Encoder`] with the commands to create it, if the model only has the files of a
+    /// [`InferError::Encoder`] with the commands to create it, if the model only has the files of a
     /// slow tokenizer.
-    pub(crate) fn tokenizer(&self) -> Result<PathBuf> {
-        self.find(TOKENIZER).map_err(|error| self.unready(error))
+    pub fn tokenizer(&self) -> Result<PathBuf> {
+        self.find(TOKENIZER).map_err(|error| self.unsupported_format(error))
     }
 
     /// The path of `model.safetensors`, or of `model.safetensors.index.json` if all its shards
     /// exist.
     ///
     /// # Errors
-    /// [`TrainError::Encoder`] with the commands to create it, if the model only has weights in
+    /// [`InferError::Encoder`] with the commands to create it, if the model only has weights in
     /// another format.
-    pub(crate) fn weights_path(&self) -> Result<PathBuf> {
+    pub fn weights_path(&self) -> Result<PathBuf> {
         let missing = match self.find(WEIGHTS_FILE) {
             Ok(path) => return Ok(path),
             Err(missing) if is_missing(&missing) => missing,
             Err(error) => return Err(error.into()),
         };
-        let Some(index) = self.optional(INDEX_FILE)? else { return Err(self.unready(missing)) };
+        let Some(index) = self.optional(INDEX_FILE)? else {
+            return Err(self.unsupported_format(missing));
+        };
         for shard in shards(&index)? {
             self.file(&shard)?;
         }
@@ -191,29 +196,29 @@ impl PretrainedFolder {
     ///
     /// # Errors
     /// The errors of [`weights_path`](Self::weights_path).
-    pub(crate) fn weights(&self) -> Result<PretrainedWeights> {
+    pub fn weights(&self) -> Result<PretrainedWeights> {
         let path = self.weights_path()?;
         Ok(PretrainedWeights { sha256: weights_sha256(&path)?, path })
     }
 
     /// The error of a missing file. If the model has the file in another format, the error has the
     /// commands to convert it.
-    fn unready(&self, error: DataError) -> TrainError {
+    fn unsupported_format(&self, error: DataError) -> InferError {
         if !is_missing(&error) {
             return error.into();
         }
         let has = |name: &str| matches!(self.optional(name), Ok(Some(_)));
-        let other = |wanted: &[&str], others: &[&'static str]| {
-            let is_there = wanted.iter().any(|name| has(name));
+        let other = |supported: &[&str], others: &[&'static str]| {
+            let is_there = supported.iter().any(|name| has(name));
             if is_there { None } else { others.iter().copied().find(|name| has(name)) }
         };
         let tokenizer = other(&[TOKENIZER], &SLOW_TOKENIZERS);
-        let weights = other(&[WEIGHTS_FILE, INDEX_FILE], &OTHER_WEIGHTS);
+        let weights = other(&[WEIGHTS_FILE, INDEX_FILE], &OTHER_WEIGHTS_FILES);
         let mut found = Vec::new();
         let mut lines = Vec::new();
         let (from, to) = self.python_names();
-        let mut add = |wanted: &str, other: &str, class: &str| {
-            found.push(format!("no {wanted} (only {other})"));
+        let mut add = |missing: &str, other: &str, class: &str| {
+            found.push(format!("no {missing} (only {other})"));
             lines.push(format!(
                 "\n  python3 -c 'import transformers as t; \
                  t.{class}.from_pretrained({from:?}).save_pretrained({to:?})'"
@@ -239,7 +244,7 @@ impl PretrainedFolder {
             "" => self.place.to_string(),
             _ => self.name_of(""),
         };
-        TrainError::Encoder { name, reason }
+        InferError::Encoder { name, reason }
     }
 
     /// The name of the model for Python, and the output folder.
@@ -275,18 +280,18 @@ impl PretrainedFolder {
 
 /// The shards in an index.
 fn shards(index: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(index).map_err(TrainError::io(index))?;
+    let text = std::fs::read_to_string(index).map_err(InferError::io(index))?;
     Ok(shards_of_index(&text, &index.display().to_string())?)
 }
 
 /// The SHA-256 of a weights file, or of the hashes of the shards in an index.
 ///
 /// # Errors
-/// [`TrainError::Io`]; [`TrainError::Model`] for a broken index.
-pub(crate) fn weights_sha256(path: &Path) -> Result<String> {
+/// [`InferError::Io`]; [`InferError::Model`] for a broken index.
+pub fn weights_sha256(path: &Path) -> Result<String> {
     let hash = |path: &Path| match digest::of_file(path) {
         Ok((_, sha256)) => Ok(sha256),
-        Err(error) => Err(TrainError::io(path)(error)),
+        Err(error) => Err(InferError::io(path)(error)),
     };
     if path.file_name().is_none_or(|name| name != INDEX_FILE) {
         return hash(path);
@@ -299,6 +304,6 @@ pub(crate) fn weights_sha256(path: &Path) -> Result<String> {
 }
 
 /// Whether the error reports a missing file.
-pub(crate) fn is_missing(error: &DataError) -> bool {
+pub fn is_missing(error: &DataError) -> bool {
     matches!(error, DataError::MissingFile { .. } | DataError::Offline { .. })
 }

@@ -16,7 +16,7 @@ use engram_models::weights::Weights;
 use super::layout::Layout;
 use super::text::{batches_of_tokens, model};
 use super::tokenizer::{TokenizerConfig, adapted, text_form};
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
 /// The number of images in a forward pass.
@@ -47,7 +47,7 @@ impl ClipModel {
         let tokenizer_config = TokenizerConfig::read(&folder)?;
         let tokenizer = folder.tokenizer()?;
         let weights = folder.weights()?;
-        let json = std::fs::read(&tokenizer).map_err(TrainError::io(&tokenizer))?;
+        let json = std::fs::read(&tokenizer).map_err(InferError::io(&tokenizer))?;
         let json = adapted(json, tokenizer_config.as_ref(), settings.do_lower_case);
         let tokeniser = SegmentTokenizer::from_bytes(&tokenizer, &json)?;
         tokeniser.check_fits(config.text_config.vocab_size, None)?;
@@ -58,7 +58,7 @@ impl ClipModel {
                  same model",
                 config.text_config.eos_token_id
             );
-            return Err(TrainError::Encoder { name: config_path.display().to_string(), reason });
+            return Err(InferError::Encoder { name: config_path.display().to_string(), reason });
         }
         let preprocessing = processor(&config.vision_config, config_path, &folder)?;
         let frozen = vec![ParameterGroup::all_frozen()];
@@ -160,7 +160,7 @@ fn processor(
             "does not produce images of {size} x {size} pixels, which {} requires",
             config_path.display()
         );
-        return Err(TrainError::Encoder { name: processor.display().to_string(), reason });
+        return Err(InferError::Encoder { name: processor.display().to_string(), reason });
     }
     Ok(preprocessing)
 }

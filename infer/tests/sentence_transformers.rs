@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engram_train::encode::{Encoder, Item, PromptChoice};
+use engram_infer::encode::{Encoder, Item, PromptChoice};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -106,33 +106,35 @@ fn every_folder_gives_the_embeddings_of_the_reference() {
             let prepare =
                 |text: &String| encoder.prepare(Item { text: Some(text), image: None }).unwrap();
             let items: Vec<_> = texts.iter().map(prepare).collect();
-            let made = encoder.encode(&items.iter().collect::<Vec<_>>()).unwrap();
-            compare(&format!("{}, {key}", folder.name), &made, expected, &mut wrong);
+            let found = encoder.encode(&items.iter().collect::<Vec<_>>()).unwrap();
+            compare(&format!("{}, {key}", folder.name), &found, expected, &mut wrong);
         }
         if let Some(expected) = folder.expected.get("image") {
             let encoder = Encoder::open(location).unwrap();
             let item = Item { text: None, image: Some(&fixture("image.png")) };
-            let made = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
-            compare(&format!("{}, image", folder.name), &made, expected, &mut wrong);
+            let found = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
+            compare(&format!("{}, image", folder.name), &found, expected, &mut wrong);
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn compare(name: &str, made: &[f32], expected: &[Vec<f32>], wrong: &mut Vec<String>) {
+fn compare(name: &str, found: &[f32], expected: &[Vec<f32>], wrong: &mut Vec<String>) {
     let expected = expected.concat();
-    let most = match made.len() == expected.len() {
-        true => made.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max),
+    let max_error = match found.len() == expected.len() {
+        true => found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max),
         false => f32::INFINITY,
     };
-    if most.is_nan() || most > 1e-4 {
-        let (own, wanted) = (made.len(), expected.len());
-        wrong.push(format!("{name}: differs by {most} ({own} numbers, {wanted} expected)"));
+    if max_error.is_nan() || max_error > 1e-4 {
+        let (num_values, num_expected) = (found.len(), expected.len());
+        wrong.push(format!(
+            "{name}: differs by {max_error} ({num_values} values, {num_expected} expected)"
+        ));
     }
 }
 
 #[test]
-fn what_is_not_implemented_is_refused_by_file_and_name() {
+fn unsupported_features_are_refused_with_file_and_name() {
     type Change = fn(&mut Value);
     let cases: [(&str, &str, Change, &[&str]); 12] = [
         (
@@ -206,7 +208,7 @@ fn what_is_not_implemented_is_refused_by_file_and_name() {
 }
 
 #[test]
-fn a_file_that_modules_json_names_must_be_there() {
+fn a_file_named_in_modules_json_must_exist() {
     for (name, file) in [
         ("bert cls", "1_Pooling/config.json"),
         ("bert dense GELU", "2_Dense/config.json"),
@@ -225,7 +227,7 @@ fn a_file_that_modules_json_names_must_be_there() {
 }
 
 #[test]
-fn models_in_another_form_are_refused_with_the_commands_that_make_them_ready() {
+fn models_in_other_formats_are_refused_with_the_commands_that_convert_them() {
     let folder = written("bert cls");
     let rename = |from: &str, to: &str| {
         fs::rename(folder.path().join(from), folder.path().join(to)).unwrap();
@@ -256,7 +258,7 @@ fn modules_change_the_identity_of_a_model() {
         let folder = written(name);
         Encoder::open(folder.path().to_str().unwrap()).unwrap().sha256().to_owned()
     };
-    // With mean pooling, the hash is that of the weights file. Another pooling changes the hash.
+    // With mean pooling, the hash equals the hash of the weights file. Another pooling changes it.
     assert_eq!(sha256("bert mean"), sha256("bert old flags mean"));
     assert_ne!(sha256("bert mean"), sha256("bert cls"));
     assert_ne!(sha256("bert dense GELU"), sha256("bert dense ReLU"));

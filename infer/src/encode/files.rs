@@ -1,5 +1,6 @@
 //! The files of a published text encoder.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,9 +11,8 @@ use engram_models::text_encoder::{TextEncoder, TextEncoderConfig};
 use super::layout::Layout;
 use super::tokenizer::{TokenizerConfig, adapted};
 use crate::digest;
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 use crate::pretrained::{PretrainedFolder, PretrainedWeights};
-use crate::study::Inputs;
 
 /// The files of a text encoder.
 pub struct EncoderFiles {
@@ -35,7 +35,7 @@ impl EncoderFiles {
     /// folder they are the files of its Transformer module.
     ///
     /// # Errors
-    /// [`TrainError::Data`], [`TrainError::Io`], [`TrainError::Model`]; [`TrainError::Encoder`]
+    /// [`InferError::Data`], [`InferError::Io`], [`InferError::Model`]; [`InferError::Encoder`]
     /// with the remedy for a tokenizer or weights in an unsupported format.
     pub fn find(location: &str) -> Result<Self> {
         Self::of_layout(&Layout::read(PretrainedFolder::open(location)?)?)
@@ -47,7 +47,7 @@ impl EncoderFiles {
         let config = folder.file("config.json")?;
         if let Some((_, name)) = folder.optional_text("adapter_config.json")? {
             let reason = "is a PEFT adapter, which is not supported; merge it into the model first";
-            return Err(TrainError::Encoder { name, reason: reason.to_owned() });
+            return Err(InferError::Encoder { name, reason: reason.to_owned() });
         }
         let settings = layout.settings(false)?;
         let tokenizer_config = TokenizerConfig::read(&folder)?;
@@ -68,7 +68,7 @@ impl EncoderFiles {
     }
 
     fn read(config: &Path, tokenizer: &Path, adapt: impl Fn(Vec<u8>) -> Vec<u8>) -> Result<Self> {
-        let read = |path: &Path| std::fs::read(path).map_err(TrainError::io(path));
+        let read = |path: &Path| std::fs::read(path).map_err(InferError::io(path));
         let config_json = String::from_utf8_lossy(&read(config)?).into_owned();
         let tokenizer_json = adapt(read(tokenizer)?);
         let tokeniser = SegmentTokenizer::from_bytes(tokenizer, &tokenizer_json)?;
@@ -79,7 +79,7 @@ impl EncoderFiles {
     /// messages.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for an unknown configuration; [`TrainError::Data`] for the tokenizer
+    /// [`InferError::Model`] for an unknown configuration; [`InferError::Data`] for the tokenizer
     /// of another model.
     pub fn new(
         config_json: String,
@@ -94,8 +94,8 @@ impl EncoderFiles {
     }
 
     /// The names and SHA-256 of the files.
-    pub fn inputs(&self) -> Inputs {
-        let mut inputs = Inputs::from([
+    pub fn inputs(&self) -> BTreeMap<String, String> {
+        let mut inputs = BTreeMap::from([
             ("model configuration".into(), digest::of_bytes(&self.config_json)),
             ("tokenizer".into(), digest::of_bytes(&self.tokenizer_json)),
         ]);
@@ -113,7 +113,7 @@ impl EncoderFiles {
     /// Builds the encoder from the published weights, or with random weights.
     ///
     /// # Errors
-    /// [`TrainError::Model`]
+    /// [`InferError::Model`]
     pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
         Ok(match &self.weights {
             Some(published) => {

@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use super::transcript::{Segment, Transcript, Word, to_milliseconds};
 use super::{AsrModel, TranscribeOptions};
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 use agreement::{agreed, known_words};
 use latency::Clock;
 pub use latency::Distribution;
@@ -66,11 +66,11 @@ impl StreamOptions {
     /// Checks the lengths for an ASR model with a maximum length of `max_seconds`.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] for chunks of less than 0.1 s, for a window shorter than a chunk,
+    /// [`InferError::Transcribe`] for chunks of less than 0.1 s, for a window shorter than a chunk,
     /// and if both together exceed the maximum length.
     pub fn check(&self, max_seconds: f64) -> Result<()> {
         let Self { chunk_seconds: chunk, window_seconds: window } = *self;
-        let refuse = |reason: String| Err(TrainError::Transcribe { reason });
+        let refuse = |reason: String| Err(InferError::Transcribe { reason });
         if !(MIN_CHUNK_SECONDS..=max_seconds / 2.0).contains(&chunk) {
             let longest = max_seconds / 2.0;
             return refuse(format!(
@@ -330,7 +330,7 @@ impl AsrModel {
     ///
     /// # Errors
     /// The errors of [`StreamOptions::check`], [`AsrModel::transcribe`] and `read`.
-    pub fn transcribe_stream<E: From<TrainError>>(
+    pub fn transcribe_stream<E: From<InferError>>(
         &self,
         options: &TranscribeOptions,
         stream: StreamOptions,

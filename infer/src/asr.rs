@@ -4,12 +4,12 @@ mod adapted;
 mod asr_model;
 mod boost;
 mod conformer;
-mod files;
 mod frozen;
 mod long;
 mod speech_detection;
 mod streaming;
 mod transcript;
+mod whisper_files;
 mod words;
 
 use std::path::PathBuf;
@@ -28,14 +28,12 @@ use engram_models::whisper::{
     AlignmentHeads, DecodingRules, Task, Whisper, WhisperTokens, WhisperTranscript,
 };
 
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 use crate::pretrained;
-pub(crate) use adapted::embedding_scale;
 pub use adapted::{
-    AdaptedAsrModel, AdaptedClip, AvformerRunConfig, MAX_FRAMES, VisualInput, sample_evenly,
-    select_frames,
+    AdaptedAsrModel, AdaptedClip, AvformerRunConfig, MAX_FRAMES, MAX_SILENCE_SECONDS, VisualInput,
+    embedding_scale, open_avformer, sample_evenly, select_frames,
 };
-pub(crate) use adapted::{MAX_SILENCE_SECONDS, open_avformer};
 pub use asr_model::AsrModel;
 pub use boost::{BoostTreeBuilder, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
 pub use conformer::ConformerAsr;
@@ -142,7 +140,7 @@ impl WhisperAsr {
     /// Computes the SHA-256 of the weights file.
     ///
     /// # Errors
-    /// [`TrainError::Io`]
+    /// [`InferError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
         pretrained::weights_sha256(&self.weights)
     }
@@ -150,7 +148,7 @@ impl WhisperAsr {
     /// Checks that the model supports these options.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] for a language that the model does not support, a missing
+    /// [`InferError::Transcribe`] for a language that the model does not support, a missing
     /// language for a multilingual model, and a translation by an English model.
     pub fn check(&self, options: &TranscribeOptions) -> Result<()> {
         self.language(options).map(drop)
@@ -160,8 +158,8 @@ impl WhisperAsr {
     /// by one, because the audio after the last timestamp pair is decoded again.
     ///
     /// # Errors
-    /// [`TrainError::Transcribe`] for a clip that is too long and for the errors of
-    /// [`WhisperAsr::check`]; [`TrainError::Model`]
+    /// [`InferError::Transcribe`] for a clip that is too long and for the errors of
+    /// [`WhisperAsr::check`]; [`InferError::Model`]
     pub fn transcribe<C: AsRef<[f32]>>(
         &self,
         clips: &[C],
@@ -195,7 +193,7 @@ impl WhisperAsr {
                 "a clip of {seconds:.1} s is too long; the model takes at most {:.0} s",
                 self.max_seconds()
             );
-            return Err(TrainError::Transcribe { reason });
+            return Err(InferError::Transcribe { reason });
         }
         if options.timestamps {
             let whole = |clip: &Clip<'_>| {
@@ -338,7 +336,7 @@ impl WhisperAsr {
 
     /// The tokens of language and task, which start the prompt of a multilingual model.
     fn language(&self, options: &TranscribeOptions) -> Result<Option<(u32, Task)>> {
-        let refuse = |reason: String| Err(TrainError::Transcribe { reason });
+        let refuse = |reason: String| Err(InferError::Transcribe { reason });
         if !self.multilingual && options.task == Task::Translate {
             return refuse("an English model cannot translate".to_string());
         }

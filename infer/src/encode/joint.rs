@@ -1,7 +1,7 @@
 //! A text encoder and an image encoder side by side.
 
 use super::{Encoder, Item, Modalities, Prepared, PromptChoice, to_unit_length};
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 
 /// One encoder, or a text encoder and an image encoder with concatenated vectors. With two
 /// encoders, a missing text or image gets zeros. The concatenated vector has unit length.
@@ -17,7 +17,7 @@ impl JointEncoder {
     /// Opens `model` with the chosen prompt and, if given, `image_model`.
     ///
     /// # Errors
-    /// The errors of [`Encoder::with_prompt`]; [`TrainError::Encoder`] for two encoders that cannot
+    /// The errors of [`Encoder::with_prompt`]; [`InferError::Encoder`] for two encoders that cannot
     /// be combined.
     pub fn open(model: &str, image_model: Option<&str>, prompt: &PromptChoice) -> Result<Self> {
         let mut parts = vec![Encoder::with_prompt(model, prompt)?];
@@ -26,7 +26,7 @@ impl JointEncoder {
             if parts[0].modalities().images || images.modalities().text {
                 let reason = "an image model needs a text-only `--model`, and has to be image-only \
                               itself; a CLIP folder encodes both, as `--model`";
-                return Err(TrainError::Encoder { name: location.into(), reason: reason.into() });
+                return Err(InferError::Encoder { name: location.into(), reason: reason.into() });
             }
             parts.push(images);
         }

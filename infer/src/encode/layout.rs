@@ -6,7 +6,7 @@ use engram_models::similarity::sentence_transformer::{
     DenseConfig, PoolingConfig, Prompts, SentenceModule, TransformerSettings,
 };
 
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
 const MODULES: &str = "modules.json";
@@ -29,7 +29,7 @@ impl Layout {
     /// Transformer with mean pooling.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for unsupported settings; [`TrainError::Encoder`] for a
+    /// [`InferError::Model`] for unsupported settings; [`InferError::Encoder`] for a
     /// sentence-transformers folder without its `modules.json`.
     pub(super) fn read(folder: PretrainedFolder) -> Result<Self> {
         let prompts = match folder.optional_text(PROMPTS)? {
@@ -64,7 +64,7 @@ impl Layout {
             "is missing, and without it sentence-transformers does not read {file}; \
              download {MODULES} of the same model, or remove {file} to use mean pooling"
         );
-        Err(TrainError::Encoder { name: self.folder.name_of(MODULES), reason })
+        Err(InferError::Encoder { name: self.folder.name_of(MODULES), reason })
     }
 
     /// The folder of the Transformer module.
@@ -80,7 +80,7 @@ impl Layout {
     /// The settings of the Transformer module. `is_clip` is true for a CLIP model.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for an unsupported setting; [`TrainError::Encoder`] for a CLIP model
+    /// [`InferError::Model`] for an unsupported setting; [`InferError::Encoder`] for a CLIP model
     /// that sentence-transformers would load as a text encoder.
     pub(super) fn settings(&self, is_clip: bool) -> Result<TransformerSettings> {
         let found = self.settings_file()?;
@@ -128,7 +128,7 @@ impl Layout {
             let folder = self.folder.within(&module.path);
             let config = || -> Result<(String, String)> {
                 let path = folder.file("config.json")?;
-                let text = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
+                let text = std::fs::read_to_string(&path).map_err(InferError::io(&path))?;
                 Ok((text, path.display().to_string()))
             };
             built.push(match module.kind {
@@ -169,7 +169,7 @@ impl Layout {
     /// Returns an error if a module changes more than the length of CLIP's vectors.
     ///
     /// # Errors
-    /// [`TrainError::Encoder`] with the file and the module.
+    /// [`InferError::Encoder`] with the file and the module.
     pub(super) fn check_clip(&self) -> Result<()> {
         for module in &self.modules[1..] {
             if !matches!(module.kind, ModuleKind::Normalize | ModuleKind::Dropout) {
@@ -183,8 +183,8 @@ impl Layout {
         }
     }
 
-    fn refuse(&self, reason: &str) -> TrainError {
+    fn refuse(&self, reason: &str) -> InferError {
         let name = self.modules_json.clone().unwrap_or_else(|| self.folder.name_of(MODULES));
-        TrainError::Encoder { name, reason: reason.to_owned() }
+        InferError::Encoder { name, reason: reason.to_owned() }
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::conformer::ConformerAsr;
 use super::{BoostTreeBuilder, Segment, TranscribeOptions, Transcript, WhisperAsr};
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 
 /// A Whisper model or a Conformer, depending on `model_type` in `config.json`.
 pub enum AsrModel {
@@ -50,7 +50,7 @@ impl AsrModel {
     /// Computes the SHA-256 of the weights file.
     ///
     /// # Errors
-    /// [`TrainError::Io`]
+    /// [`InferError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
         match self {
             Self::Whisper(whisper) => whisper.weights_sha256(),
@@ -61,7 +61,7 @@ impl AsrModel {
     /// Checks that the model supports these options.
     ///
     /// # Errors
-    /// The errors of [`WhisperAsr::check`]; [`TrainError::Transcribe`] for options that a Conformer
+    /// The errors of [`WhisperAsr::check`]; [`InferError::Transcribe`] for options that a Conformer
     /// does not support.
     pub fn check(&self, options: &TranscribeOptions) -> Result<()> {
         if let Self::Whisper(whisper) = self {
@@ -118,7 +118,7 @@ impl AsrModel {
     ///
     /// # Errors
     /// The errors of [`AsrModel::transcribe`] and of `read`.
-    pub fn transcribe_long<E: From<TrainError>>(
+    pub fn transcribe_long<E: From<InferError>>(
         &self,
         options: &TranscribeOptions,
         read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
@@ -133,7 +133,7 @@ impl AsrModel {
     }
 }
 
-fn not_for_conformers(option: &str) -> TrainError {
+fn not_for_conformers(option: &str) -> InferError {
     let reason = format!("--{option} needs a Whisper model, but this is a Conformer");
-    TrainError::Transcribe { reason }
+    InferError::Transcribe { reason }
 }

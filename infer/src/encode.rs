@@ -29,7 +29,7 @@ use engram_models::similarity::sentence_transformer::Prompts;
 use serde::Deserialize;
 
 use crate::digest;
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 use crate::pretrained::{PretrainedFolder, is_missing};
 pub use files::EncoderFiles;
 pub use joint::{JointEncoder, PreparedParts};
@@ -65,7 +65,7 @@ pub struct Prepared {
 
 impl Prepared {
     /// The pixels of the image; empty without an image.
-    pub(crate) fn pixels(&self) -> &[f32] {
+    pub fn pixels(&self) -> &[f32] {
         self.pixels.as_deref().unwrap_or_default()
     }
 }
@@ -91,7 +91,7 @@ impl Encoder {
     /// Opens the model in a folder or at `hf://owner/name`, with its default prompt.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for missing files, [`TrainError::Model`] for a model that is unknown or
+    /// [`InferError::Data`] for missing files, [`InferError::Model`] for a model that is unknown or
     /// does not match its weights.
     pub fn open(location: &str) -> Result<Self> {
         Self::with_prompt(location, &PromptChoice::Default)
@@ -100,7 +100,7 @@ impl Encoder {
     /// Opens a model like [`open`](Self::open), with the chosen prompt.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open); [`TrainError::Model`] for a prompt that the model does
+    /// The errors of [`open`](Self::open); [`InferError::Model`] for a prompt that the model does
     /// not have.
     pub fn with_prompt(location: &str, choice: &PromptChoice) -> Result<Self> {
         let folder = PretrainedFolder::open(location)?;
@@ -132,7 +132,7 @@ impl Encoder {
                 let Ok(ops) = folder.find(OPS_FILE) else { return Err(missing.into()) };
                 let find = |file: &str| folder.find(file);
                 let (model, weights) = images::ImageModel::open(&ops, &find)?;
-                let (_, sha256) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
+                let (_, sha256) = digest::of_file(&weights).map_err(InferError::io(&weights))?;
                 return Ok((Model::Images(model), sha256));
             }
             Err(error) => return Err(error.into()),
@@ -211,7 +211,7 @@ impl Encoder {
     /// Converts an item to tokens and pixels. Long texts are truncated.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for an image that cannot be read, or a text that cannot be tokenised.
+    /// [`InferError::Data`] for an image that cannot be read, or a text that cannot be tokenised.
     pub fn prepare(&self, item: Item<'_>) -> Result<Prepared> {
         let prompted;
         let text = match item.text {
@@ -238,12 +238,12 @@ impl Encoder {
     /// Converts an in-memory image to pixels. Errors call it `name`.
     ///
     /// # Errors
-    /// [`TrainError::Encoder`] for an encoder that only supports texts; [`TrainError::Data`] for an
+    /// [`InferError::Encoder`] for an encoder that only supports texts; [`InferError::Data`] for an
     /// image that is too thin.
     pub fn prepare_image(&self, image: &DecodedImage, name: &Path) -> Result<Prepared> {
         let Some(preprocessing) = self.preprocessing() else {
             let reason = "only encodes texts, not images; use CLIP or MobileNetV2".into();
-            return Err(TrainError::Encoder { name: self.name.clone(), reason });
+            return Err(InferError::Encoder { name: self.name.clone(), reason });
         };
         Ok(Prepared { tokens: None, pixels: Some(preprocessing.apply(image, name)?) })
     }
@@ -262,7 +262,7 @@ impl Encoder {
     /// item without a supported modality gets a zero vector.
     ///
     /// # Errors
-    /// [`TrainError::Model`].
+    /// [`InferError::Model`].
     pub fn encode(&self, items: &[&Prepared]) -> Result<Vec<f32>> {
         let width = self.width();
         let mut vectors = vec![0.0; items.len() * width];
@@ -322,7 +322,7 @@ fn model_type(config: &Path) -> Result<Option<String>> {
     struct Published {
         model_type: Option<String>,
     }
-    let text = std::fs::read(config).map_err(TrainError::io(config))?;
+    let text = std::fs::read(config).map_err(InferError::io(config))?;
     let published = serde_json::from_slice::<Published>(&text).ok();
     Ok(published.and_then(|published| published.model_type))
 }

@@ -13,7 +13,7 @@ use engram_models::whisper::WhisperTranscript;
 use super::speech_detection::is_without_speech;
 use super::transcript::{Part, Segment, Transcript, Word, mean_log_probability};
 use super::{Clip, Padding, TranscribeOptions, WhisperAsr};
-use crate::error::Result;
+use crate::error::{InferError, Result};
 
 /// A shorter rest of a recording contains no word, in samples: 100 ms.
 const MIN_SAMPLES: usize = SAMPLE_RATE as usize / 10;
@@ -26,7 +26,7 @@ impl WhisperAsr {
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::transcribe`] and of `read`.
-    pub fn transcribe_long<E: From<crate::TrainError>>(
+    pub fn transcribe_long<E: From<InferError>>(
         &self,
         options: &TranscribeOptions,
         mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,

@@ -22,7 +22,7 @@ use engram_models::weights::Weights;
 use super::TranscribeOptions;
 use super::speech_detection::is_without_speech;
 use super::transcript::{Segment, Transcript, Word};
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 use crate::pretrained::{self, PretrainedFolder};
 
 /// The window of a long recording and the context on each side, in samples: 20 s and 2 s.
@@ -67,8 +67,8 @@ impl ConformerAsr {
     /// `config.json`, `tokenizer.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for missing files; [`TrainError::Model`] for a model that is unknown or
-    /// does not match its weights; [`TrainError::Transcribe`] for the tokenizer of another model.
+    /// [`InferError::Data`] for missing files; [`InferError::Model`] for a model that is unknown or
+    /// does not match its weights; [`InferError::Transcribe`] for the tokenizer of another model.
     pub fn open(location: &str) -> Result<Self> {
         let folder = PretrainedFolder::open(location)?;
         let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
@@ -79,7 +79,7 @@ impl ConformerAsr {
                 "{location}: tokenizer.json has {theirs} tokens, but config.json has {own}: \
                  they belong to different models"
             );
-            return Err(TrainError::Transcribe { reason });
+            return Err(InferError::Transcribe { reason });
         }
         let weights = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
@@ -108,7 +108,7 @@ impl ConformerAsr {
     /// Computes the SHA-256 of the weights file.
     ///
     /// # Errors
-    /// [`TrainError::Io`]
+    /// [`InferError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
         pretrained::weights_sha256(&self.weights)
     }
@@ -117,7 +117,7 @@ impl ConformerAsr {
     /// beyond the length of `boosts` use the words of the options.
     ///
     /// # Errors
-    /// [`TrainError::Model`]
+    /// [`InferError::Model`]
     pub fn transcribe(
         &self,
         clips: &[&[f32]],
@@ -140,7 +140,7 @@ impl ConformerAsr {
     ///
     /// # Errors
     /// The errors of [`ConformerAsr::transcribe`] and of `read`.
-    pub fn transcribe_long<E: From<TrainError>>(
+    pub fn transcribe_long<E: From<InferError>>(
         &self,
         options: &TranscribeOptions,
         mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,

@@ -21,8 +21,7 @@ impl AsrModel {
     /// The network, with frozen parameters.
     ///
     /// # Errors
-    /// [`TrainError`](crate::TrainError)`::Transcribe` for a multilingual Whisper model, which
-    /// would need a language.
+    /// [`InferError::Transcribe`](crate::InferError::Transcribe) for a multilingual Whisper model, which would need a language.
     pub fn frozen(&self) -> Result<FrozenAsrModel> {
         Ok(match self {
             Self::Whisper(whisper) => FrozenAsrModel::Whisper {
@@ -78,7 +77,7 @@ impl AsrModel {
     /// [`ModelError::BadInput`] for a clip that is shorter than a token.
     pub fn embed<C: AsRef<[f32]> + Sync>(
         &self,
-        recogniser: &FrozenAsrModel,
+        asr_model: &FrozenAsrModel,
         clips: &[C],
         silence: usize,
     ) -> Result<AudioStates> {
@@ -89,7 +88,7 @@ impl AsrModel {
         let values: Vec<f32> = frames.into_iter().flat_map(|frames| frames.values).collect();
         let shape = (values.len() / bands, bands);
         let frames = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
-        Ok(recogniser.embed(&frames, &lengths)?)
+        Ok(asr_model.embed(&frames, &lengths)?)
     }
 
     /// The tokens of a text in the model's format.

@@ -5,7 +5,7 @@ use engram_models::similarity::sentence_transformer::TransformerSettings;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
 /// The fields of `tokenizer_config.json` that are used here.
@@ -24,12 +24,12 @@ impl TokenizerConfig {
     /// Reads the file; `None` if the model does not have it.
     ///
     /// # Errors
-    /// [`TrainError::Encoder`] for invalid content.
+    /// [`InferError::Encoder`] for invalid content.
     pub(super) fn read(folder: &PretrainedFolder) -> Result<Option<Self>> {
         let Some((text, name)) = folder.optional_text("tokenizer_config.json")? else {
             return Ok(None);
         };
-        let read = serde_json::from_str(&text).map_err(|error| TrainError::Encoder {
+        let read = serde_json::from_str(&text).map_err(|error| InferError::Encoder {
             name,
             reason: format!("is not a tokenizer configuration: {error}; download the file again"),
         });

@@ -12,7 +12,7 @@ use engram_models::whisper::{AlignmentHeads, Whisper, WhisperConfig, WhisperToke
 use serde::Deserialize;
 
 use super::WhisperAsr;
-use crate::error::{Result, TrainError};
+use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
 /// The used fields of `generation_config.json`: suppressed tokens, which older folders have in
@@ -30,8 +30,8 @@ impl WhisperAsr {
     /// `model.safetensors`, and `generation_config.json` if it exists.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for missing files, with the remedy for a CTranslate2 folder;
-    /// [`TrainError::Model`] for a model that is unknown or does not match its weights.
+    /// [`InferError::Data`] for missing files, with the remedy for a CTranslate2 folder;
+    /// [`InferError::Model`] for a model that is unknown or does not match its weights.
     pub fn open(location: &str) -> Result<Self> {
         let place = WeightsLocation::parse(location)?;
         if let WeightsLocation::Folder(folder) = &place
@@ -43,7 +43,7 @@ impl WhisperAsr {
                 "{folder}: contains a model.bin; if it is a CTranslate2 model, run `engram data \
                  convert ctranslate2 {folder} --out NEW` and use NEW"
             );
-            return Err(TrainError::Transcribe { reason });
+            return Err(InferError::Transcribe { reason });
         }
         let folder = PretrainedFolder::open(location)?;
         let config_file = folder.file("config.json")?;
@@ -66,7 +66,7 @@ impl WhisperAsr {
         let heads = generation.alignment_heads.unwrap_or_default();
         let alignment_heads = AlignmentHeads::new(&heads, &config).map_err(|error| {
             let file = generation_file.as_deref().unwrap_or(&config_file).display();
-            TrainError::Transcribe { reason: format!("{file}: {error}") }
+            InferError::Transcribe { reason: format!("{file}: {error}") }
         })?;
         let default_at_start = || {
             // The space and the end-of-text token.
@@ -96,8 +96,8 @@ const ENGLISH_VOCABULARY: usize = 51_864;
 
 impl GenerationConfig {
     fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
-        serde_json::from_str(&text).map_err(|error| TrainError::Transcribe {
+        let text = std::fs::read_to_string(path).map_err(InferError::io(path))?;
+        serde_json::from_str(&text).map_err(|error| InferError::Transcribe {
             reason: format!("{}, line {}: {error}", path.display(), error.line()),
         })
     }

@@ -1,0 +1,89 @@
+//! The error type of this crate.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use engram_data::DataError;
+use engram_models::ModelError;
+
+/// The result type of this crate.
+pub type Result<T, E = InferError> = std::result::Result<T, E>;
+
+/// Every reason why a trained model cannot be loaded or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InferError {
+    /// A model, a tensor or a weights file failed.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+
+    /// A data file, a tokenizer file or a Hub file failed.
+    #[error(transparent)]
+    Data(Box<DataError>),
+
+    /// A model that cannot encode keys or queries.
+    #[error("{name}: {reason}")]
+    Encoder {
+        /// Its Hub address or file.
+        name: String,
+        /// The reason and the remedy.
+        reason: String,
+    },
+
+    /// Speech that cannot be transcribed with the given options.
+    #[error("{reason}")]
+    Transcribe {
+        /// The reason and the remedy.
+        reason: String,
+    },
+
+    /// A file of a finished run is damaged or missing.
+    #[error(
+        "{} {reason}; restore it from a copy of the run, or train again",
+        path.display()
+    )]
+    BadChecksum {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with the file.
+        reason: String,
+    },
+
+    /// A file could not be read.
+    #[error("{}: {source}{}", path.display(), remedy(source))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+}
+
+impl From<DataError> for InferError {
+    fn from(error: DataError) -> Self {
+        Self::Data(Box::new(error))
+    }
+}
+
+impl InferError {
+    /// Wraps an I/O error with its file, for `map_err`.
+    pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
+        move |source| Self::Io { path: path.to_path_buf(), source }
+    }
+}
+
+/// The remedy for a file that cannot be read, with its separator; empty if there is none.
+pub fn remedy(error: &io::Error) -> &'static str {
+    use io::ErrorKind;
+    match error.kind() {
+        ErrorKind::NotFound => "; check the path: a relative path starts at the working directory",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "; no permission: change the file permissions or choose another path"
+        }
+        ErrorKind::NotADirectory => {
+            "; a file is in the place of a run folder: choose another folder, or move the file"
+        }
+        ErrorKind::IsADirectory => "; this is a folder: name a file in it",
+        _ => "",
+    }
+}

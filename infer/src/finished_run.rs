@@ -1,0 +1,98 @@
+//! The folder of a finished run: its file names, and its checksums in `run.sha256`, in the format
+//! of `sha256sum`.
+//!
+//! A run writes the checksums after its other files. Each reader of the run checks them, so a
+//! damaged file is an error instead of a different score. `sha256sum -c run.sha256` checks them,
+//! too.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use engram_models::weights::WEIGHTS_FILE;
+use rayon::prelude::*;
+
+use crate::digest;
+use crate::error::{InferError, Result};
+
+/// The final weights.
+pub const WEIGHTS: &str = WEIGHTS_FILE;
+/// The resolved recipe.
+pub const RECIPE: &str = "recipe.toml";
+/// The results; the last file that a run of any study writes.
+pub const SUMMARY: &str = "summary.json";
+/// The checksums of the other files.
+pub const CHECKSUMS: &str = "run.sha256";
+
+/// Hexadecimal digits of a SHA-256.
+const DIGITS: usize = 64;
+
+/// Whether a run of any study is finished.
+pub fn is_finished(run: &Path) -> bool {
+    run.join(SUMMARY).is_file()
+}
+
+/// Checks the files of a folder against its checksums. A folder that is not a run needs no
+/// checksums. A finished run without checksums gives a warning.
+///
+/// # Errors
+/// [`InferError::BadChecksum`] with the damaged or missing file; [`InferError::Io`]
+pub fn check_checksums(folder: &Path) -> Result<()> {
+    let list = folder.join(CHECKSUMS);
+    let text = match fs::read(&list) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            warn_if_run(folder);
+            return Ok(());
+        }
+        read => read.map_err(InferError::io(&list))?,
+    };
+    let text = String::from_utf8_lossy(&text);
+    let mut listed = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let parts = parse(line).ok_or_else(|| InferError::BadChecksum {
+            path: list.clone(),
+            reason: format!("line {} is not a checksum with a file name", index + 1),
+        })?;
+        listed.push(parts);
+    }
+    listed.par_iter().try_for_each(|(sum, name)| {
+        let path = folder.join(name);
+        let reason = match digest::of_file(&path) {
+            Ok((_, found)) if found == *sum => return Ok(()),
+            Ok(_) => {
+                format!(
+                    "does not match its SHA-256 in {CHECKSUMS}: the file was damaged or changed"
+                )
+            }
+            // The summary is written after the list. Without it, the run is not finished.
+            Err(error) if error.kind() == ErrorKind::NotFound => match *name == SUMMARY {
+                true => return Ok(()),
+                false => format!("is missing, but {CHECKSUMS} lists it"),
+            },
+            Err(error) => return Err(InferError::io(&path)(error)),
+        };
+        Err(InferError::BadChecksum { path, reason })
+    })
+}
+
+/// The checksum and file name of a line. Only names of files directly in the folder are valid.
+fn parse(line: &str) -> Option<(&str, &str)> {
+    let (sum, name) = line.split_once(' ')?;
+    let name = name.strip_prefix([' ', '*'])?;
+    let is_sum = sum.len() == DIGITS && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_inside = !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
+    (is_sum && is_inside).then_some((sum, name))
+}
+
+/// Warns of a finished run of an older version, which wrote no checksums.
+fn warn_if_run(folder: &Path) {
+    if is_finished(folder) && folder.join(RECIPE).is_file() {
+        // A closed standard error does not matter.
+        let _ = writeln!(
+            std::io::stderr(),
+            "warning: {} was trained by an older version and has no {CHECKSUMS}: damaged files are \
+             not detected",
+            folder.display()
+        );
+    }
+}

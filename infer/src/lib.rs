@@ -1,0 +1,22 @@
+//! Use of trained models: transcription and encoding, without the trainer.
+//!
+//! | Module | Content |
+//! |---|---|
+//! | [`asr`] | speech to text: Whisper and Conformer, long recordings, streaming, adapters |
+//! | [`encode`] | texts and images as unit vectors |
+//! | [`pretrained`] | the folder of a published model, on disk or on the Hub |
+//! | [`finished_run`] | the folder of a finished run: file names and checksums |
+//! | [`digest`] | SHA-256 hashes of files |
+//!
+//! A model's location is a published folder, `hf://owner/name`, or the folder of a finished run.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+pub mod asr;
+pub mod digest;
+pub mod encode;
+mod error;
+pub mod finished_run;
+pub mod pretrained;
+
+pub use error::{InferError, Result, remedy};
