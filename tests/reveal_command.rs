@@ -139,7 +139,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         assert!(!at.join("x.jsonl").exists());
     }
     fs::write(at.join("bad.jsonl"), "\n").unwrap();
-    refused(at, "predict run --input bad.jsonl --output x.jsonl", "the file is empty");
+    refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl: has no questions");
     fs::write(at.join("bad.jsonl"), b"\n\xff\n").unwrap();
     refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl:2: is not UTF-8");
 

@@ -4,7 +4,7 @@
 //! Columns may be in any order and letter case; other columns are ignored. Without an `id` column,
 //! the row number (from 1) is the id. Fields are trimmed.
 
-use crate::{Input, Location, Table, TextError, UniqueIds};
+use crate::{Input, Table, TextError, UniqueIds};
 
 /// One pair of phrases in a context.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,9 +46,7 @@ pub fn read_phrases(input: Input<'_>, is_scored: bool) -> Result<Vec<PhraseRow>,
             Some(column) => filled(column)?,
             None => (rows.len() + 1).to_string(),
         };
-        let location = table.location();
-        let Location { line, .. } = location;
-        ids.add(id.clone(), location)?;
+        ids.add(id.clone(), table.location())?;
         let given = |column: &usize| !table.field(*column).trim().is_empty();
         rows.push(PhraseRow {
             id,
@@ -60,7 +58,7 @@ pub fn read_phrases(input: Input<'_>, is_scored: bool) -> Result<Vec<PhraseRow>,
                 .map(|column| table.number(column))
                 .transpose()?,
             rating: rating.filter(given).map(filled).transpose()?,
-            line: line.unwrap_or_default(),
+            line: table.line(),
         });
     }
     Ok(rows)

@@ -162,9 +162,14 @@ impl<'r> Table<'r> {
         })
     }
 
+    /// The first line of the row, from 1.
+    pub fn line(&self) -> u64 {
+        self.first_line
+    }
+
     /// The location of the row: its first line.
     pub fn location(&self) -> Location {
-        Location::new(self.file(), self.first_line)
+        Location::new(self.file(), self.line())
     }
 
     /// An error for this row.

@@ -128,7 +128,10 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
         clip.line = line;
         clips.push(clip);
     }
-    Ok(clips)
+    match clips.is_empty() {
+        true => Err(TextError::Empty { file }.into()),
+        false => Ok(clips),
+    }
 }
 
 /// Writes clips as a manifest for [`read_manifest`], atomically.

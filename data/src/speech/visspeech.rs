@@ -36,7 +36,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
             *field = table.filled(column)?;
         }
         let [key, video, start, end, text] = fields;
-        let line = table.location().line.unwrap_or_default();
+        let line = table.line();
         let place = Place::Line(line);
         if key == LOST || video == LOST {
             let wanted = format!("the video's id, which a spreadsheet replaced with {LOST}");

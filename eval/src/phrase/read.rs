@@ -59,7 +59,7 @@ fn predictions(input: Input<'_>) -> Result<Vec<Prediction>, EvalError> {
     let mut rows = Vec::new();
     while table.advance()? {
         let (id, score) = (table.filled(id)?.to_owned(), table.number(score)?);
-        rows.push(Prediction { id, score, line: table.location().line });
+        rows.push(Prediction { id, score, line: Some(table.line()) });
     }
     checked_index(&rows, table.file())?;
     Ok(rows)

@@ -391,8 +391,8 @@ fn explain(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> S
     Ok(())
 }
 
-const QUESTION: &str = "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's folder}, or without \
-     a question, for a description of the image";
+const QUESTION: &str = "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's \
+                        folder}, or without a question, for a description of the image";
 
 /// Reads questions from JSON lines.
 ///

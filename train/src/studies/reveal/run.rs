@@ -11,7 +11,7 @@ use engram_data::world::attributes::Source;
 use engram_durable as durable;
 use engram_eval::result::Measure;
 use engram_infer::finished_run::SUMMARY;
-use engram_textfile::{json_lines, read_text};
+use engram_textfile::json_lines;
 use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
@@ -341,9 +341,10 @@ impl TestAnswer {
     /// Reads a run's `test.jsonl`.
     ///
     /// # Errors
-    /// [`TextError::Malformed`](engram_textfile::TextError::Malformed) with the line.
+    /// [`TrainError::Io`]; [`TrainError::Data`] with the line.
     pub fn read(path: &Path) -> Result<Vec<Self>> {
-        let (text, file) = (read_text(path)?, path.display().to_string());
+        let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
+        let file = path.display().to_string();
         let remedy = "use the test.jsonl of a run of this version";
         let rows = json_lines(&file, &text, remedy, |_, row| row)?;
         Ok(rows.into_iter().flatten().collect())
