@@ -69,7 +69,7 @@ fn a_triple_with_an_unknown_entity_is_named_or_counted() {
         let triples = |skips| read(skips, |to| wikidata::read_triples(input(edges), &options, to));
         let error = triples(false).unwrap_err().to_string();
         assert!(error.contains("the subject Q2 has no label"), "{error}");
-        assert!(error.contains("item 2") || error.contains("line "), "{error}");
+        assert!(error.contains("item 2") || error.contains("data.file:"), "{error}");
         assert!(error.contains("--keep-ids"), "{error}");
         let (lines, counts) = triples(true).unwrap();
         assert_eq!((lines.len(), counts.skipped[&Reason::Malformed]), (1, 1));

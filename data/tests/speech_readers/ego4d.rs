@@ -50,7 +50,7 @@ fn faults_of_ego4d_are_named() {
         ("\"start_time_sec\": 0.0", "\"start_time_sec\": \"0\"", &[":7: ", "\"0\""]),
         ("c-1", "c-2", &["entry `c-2`", "clips 1 and 2"]),
         ("\"transcriptions\": []", "\"transcription\": []", &[":8: ", "`transcriptions`"]),
-        ("{\"version\"", "[{\"version\"", &["line "]),
+        ("{\"version\"", "[{\"version\"", &["av.json:1: "]),
     ] {
         assert!(EGO4D.contains(from), "{from}");
         files.write("av.json", EGO4D.replacen(from, to, 1));
