@@ -22,7 +22,8 @@ use engram_eval::wer::read::{Pairs, TextFormat, detect_format, join, parse_pairs
 use engram_eval::wer::report::{self, WerOptions};
 use engram_eval::wer::tokens::{TokenUnit, words};
 use engram_eval::wer::{align, count_errors};
-use engram_eval::{EvalError, aokvqa, source, vqa};
+use engram_eval::{EvalError, aokvqa, vqa};
+use engram_textfile::{Input, decode};
 
 /// The file name that every message must contain.
 const FILE: &str = "input.file";
@@ -77,7 +78,7 @@ fn check<T>(result: Result<T, EvalError>) -> Option<T> {
 
 /// The input as text, if it is UTF-8.
 fn text(bytes: &[u8]) -> Option<String> {
-    check(source::decode(FILE, bytes.to_vec()))
+    check(decode(FILE, bytes.to_vec()).map_err(EvalError::from))
 }
 
 fn is_share(value: f64) -> bool {
@@ -90,7 +91,8 @@ fn is_percentage(value: f64) -> bool {
 
 fn source(bytes: &[u8]) {
     // A small file can unpack to a huge one; the fuzzer's inputs are too small for that.
-    if let Some(decompressed) = check(source::decompress(FILE, bytes.to_vec())) {
+    let read = Input::new(FILE, bytes).and_then(Input::read_bytes);
+    if let Some(decompressed) = check(read.map_err(EvalError::from)) {
         text(&decompressed);
     }
 }

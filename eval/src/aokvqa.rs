@@ -22,17 +22,17 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+use engram_textfile::{Object, shortened};
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, measure_of_mean};
 use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
+use crate::json::DistinctKeys;
 use crate::json::cursor::{PART, parse_list};
-use crate::json::{DistinctKeys, Object};
 use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
-use crate::table::shortened;
 use crate::text::{metrics, sources};
 use crate::vqa::read::parse;
 use crate::vqa::with_counts;

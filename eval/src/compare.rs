@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use engram_textfile::shortened;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use crate::metric::pearson::{self, pearson};
 use crate::metric::{MetricInfo, undefined_reason};
 use crate::random::SplitMix64;
 use crate::result::{Measure, SCHEMA_VERSION};
-use crate::table::{Align, TextTable, limits, number, shortened};
+use crate::table::{Align, TextTable, limits, number};
 
 /// The difference in a metric between system A and system B on the same items.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

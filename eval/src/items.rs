@@ -7,15 +7,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use engram_textfile::{Object, message_in_line, not_blank, read_text, shortened};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EvalError, Location};
-use crate::json::{Object, message_in_line};
 use crate::metric::pearson::WeightedPearson;
 use crate::metric::registry::{find, function_of_sums};
 use crate::metric::{MetricError, MetricInfo, Unit};
-use crate::source::{not_blank, read_text};
-use crate::table::shortened;
 
 /// The result of one item.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,7 +83,7 @@ pub struct Items {
 impl Items {
     /// Reads a file written by `--items`.
     ///
-    /// # Errors   [`EvalError::Read`]; as [`Items::parse`]
+    /// # Errors   [`EvalError::Text`]; as [`Items::parse`]
     pub fn read(path: &Path) -> Result<Self, EvalError> {
         Self::parse(&path.display().to_string(), &read_text(path)?)
     }

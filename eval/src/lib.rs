@@ -10,7 +10,6 @@
 //! | [`normalise`] | text normalisers for transcripts, byte-identical to Whisper's and jiwer's |
 //! | [`tokenise`] | tokenisers, byte-identical to the reference tools |
 //! | [`caption`] | image captions: COCO and NoCaps files, BLEU, ROUGE-L, CIDEr, by image and by domain |
-//! | [`source`] | reads files and decompresses gzip |
 //! | [`wer`] | speech: word and character error rates, alignments, confusions, rare words |
 //! | [`texts`] | translations and other texts: chrF and chrF++ |
 //! | [`vqa`] | visual question answering: VQA v2 and OK-VQA |
@@ -56,7 +55,6 @@ pub mod phrase;
 mod random;
 pub mod result;
 pub mod retrieval;
-pub mod source;
 mod table;
 mod text;
 pub mod texts;
@@ -64,4 +62,4 @@ pub mod tokenise;
 pub mod vqa;
 pub mod wer;
 
-pub use error::{EvalError, Location};
+pub use error::{EvalError, Location, TextError};

@@ -18,6 +18,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use engram_textfile::{ONE_OBJECT, UniqueIds, json_lines, shortened};
 use rayon::prelude::*;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -30,8 +31,6 @@ use crate::items::{Item, Statistic};
 use crate::json::{DistinctKeys, duplicate_key_error};
 use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
-use crate::source::json_lines;
-use crate::table::shortened;
 use crate::text::{metrics, sources};
 
 /// Recall, named `recall@k`.
@@ -184,9 +183,9 @@ pub struct WorstQuery {
 /// Reads JSON lines `{"id", "ranked": [best first], "relevant": [ids] or {id: gain}}`.
 ///
 /// # Errors   [`EvalError::Malformed`] with the line, also for an entry listed twice as retrieved
-/// or as relevant; [`EvalError::DuplicateId`]
+/// or as relevant; [`EvalError::Text`] for a duplicate id
 pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, EvalError> {
-    let queries = json_lines(file, text, |line, row: QueryLine<'a>| {
+    let queries = json_lines(file, text, ONE_OBJECT, |line, row: QueryLine<'a>| {
         let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
         Query { id, ranked: row.ranked, relevant: row.relevant.0, line }
     })?;
@@ -197,13 +196,9 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
     if queries.is_empty() {
         return Err(malformed(None, "has no queries".into(), "give one JSON object per line"));
     }
-    let mut seen: HashMap<&str, u64> = HashMap::new();
+    let mut seen = UniqueIds::with_capacity(queries.len());
     for query in &queries {
-        let location = Location::new(file, query.line);
-        if let Some(first) = seen.insert(&query.id, query.line) {
-            let (first, id) = (Location::new(file, first), shortened(&query.id, 60));
-            return Err(EvalError::DuplicateId { location, first, id });
-        }
+        seen.add(&*query.id, Location::new(file, query.line))?;
         let mut retrieved = HashSet::with_capacity(query.ranked.len());
         if let Some(twice) = query.ranked.iter().find(|id| !retrieved.insert(*id)) {
             let reason = format!("retrieves `{}` twice", shortened(&twice.0, 60));

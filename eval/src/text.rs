@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use engram_textfile::shortened;
+
 use crate::result::{Breakdown, Evaluation, Interval};
-use crate::table::{Align, TextTable, limits, number, shortened};
+use crate::table::{Align, TextTable, limits, number};
 
 /// Maximum width of a group name, in characters.
 const PART_WIDTH: usize = 40;

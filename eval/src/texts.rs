@@ -19,6 +19,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use engram_textfile::shortened;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,6 @@ use crate::metric::chrf::CHRF;
 use crate::metric::registry::{find, spelling, text_metrics};
 use crate::normalise::Normaliser;
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
-use crate::table::shortened;
 use crate::text::{metrics, scored_text, sources};
 use crate::wer::read::Pairs;
 

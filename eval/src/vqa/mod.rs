@@ -31,6 +31,7 @@ pub mod read;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use engram_textfile::shortened;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -42,7 +43,6 @@ use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::metric::{MetricInfo, Unit};
 use crate::result::{Breakdown, Evaluation, Provenance, SourceFile};
-use crate::table::shortened;
 use crate::text::{breakdown, metrics, sources};
 use accuracy::Scorer;
 use read::{Annotation, Questions};

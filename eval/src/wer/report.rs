@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use engram_textfile::shortened;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,7 +19,6 @@ use crate::items::{Item, Statistic};
 use crate::metric::{MetricInfo, Unit};
 use crate::normalise::Normaliser;
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
-use crate::table::shortened;
 
 /// Word error rate.
 pub const WER: MetricInfo = MetricInfo::lower("wer", Unit::Fraction);
@@ -242,7 +242,7 @@ fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
     for (id, (reference, hypothesis)) in texts {
         for unit in [TokenUnit::Word, TokenUnit::Char] {
             if let Some(reason) = aligner.too_long(unit, reference, hypothesis) {
-                let location = Location::new(&format!("utterance {}", shortened(id, 60)), None);
+                let location = Location::new(format!("utterance {}", shortened(id, 60)), None);
                 return Err(EvalError::Malformed { location, reason, remedy: SHORTER });
             }
         }

@@ -6,8 +6,8 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use engram_eval::metric::registry::text_metrics;
 use engram_eval::normalise::Normaliser;
-use engram_eval::source::read_text;
 use engram_eval::texts::{Texts, TextsOptions, evaluate};
+use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;

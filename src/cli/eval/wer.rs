@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use engram_eval::EvalError;
 use engram_eval::normalise::Normaliser;
-use engram_eval::source::read_text;
 use engram_eval::wer::Alignment;
 use engram_eval::wer::labels::LabelTable;
 use engram_eval::wer::rare_words::{RareWords, parse_biasing_lists, parse_word_list};
@@ -14,6 +13,7 @@ use engram_eval::wer::read::{Pairs, TextFormat, detect_format, join, parse_pairs
 use engram_eval::wer::report::{Labels, WerOptions, evaluate};
 use engram_eval::wer::text::Colour;
 use engram_eval::wer::tokens::TokenUnit;
+use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;

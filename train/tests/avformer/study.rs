@@ -310,7 +310,7 @@ fn a_modified_run_is_refused() {
         ("/avformer/adapters/bottleneck", json!(0), "bottleneck"),
         ("/avformer/projection/init_std", json!(-1.0), "init_std"),
     ] {
-        let mut edited: serde_json::Value = serde_json::from_slice(&config).unwrap();
+        let mut edited: Value = serde_json::from_slice(&config).unwrap();
         *edited.pointer_mut(at).unwrap() = value;
         std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
         write_checksums(&run).unwrap();
@@ -396,7 +396,7 @@ fn clean_speech_is_rehearsed() {
         frozen.run(&run, "whisper", &[&set[..], &more].concat());
         let lines = lines(frozen.path(&run).join("metrics.jsonl"));
         let of_step = |line: &String| {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let line: Value = serde_json::from_str(line).unwrap();
             line["loss/state_distance"].as_f64()
         };
         lines.iter().rev().find_map(of_step).unwrap()
