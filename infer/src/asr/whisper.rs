@@ -1,15 +1,8 @@
-//! Automatic speech recognition (ASR): published models that transcribe batches of clips.
+//! Speech recognition with Whisper.
 
-mod adapted;
-mod asr_model;
-mod boost;
-mod conformer;
-mod frozen;
+mod files;
 mod long;
-mod speech_detection;
-mod streaming;
 mod transcript;
-mod whisper_files;
 mod words;
 
 use std::path::PathBuf;
@@ -27,27 +20,20 @@ use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_t
 use engram_models::whisper::{
     AlignmentHeads, DecodingRules, Task, Whisper, WhisperTokens, WhisperTranscript,
 };
+use transcript::Part;
 
+use super::speech_detection::is_without_speech;
+use super::{Padding, TranscribeOptions, Transcript};
 use crate::error::{InferError, Result};
 use crate::pretrained;
-pub use adapted::{
-    AdaptedAsrModel, AdaptedClip, AvformerRunConfig, MAX_FRAMES, MAX_SILENCE_SECONDS, VisualInput,
-    embedding_scale, open_avformer, sample_evenly, select_frames,
-};
-pub use asr_model::AsrModel;
-pub use boost::{BoostTreeBuilder, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
-pub use conformer::ConformerAsr;
-pub use streaming::{Distribution, FinalWord, StreamOptions, StreamResult, StreamUpdate};
-use transcript::Part;
-pub use transcript::{Segment, Transcript, Word};
 
 /// A Whisper model with its tokenizer and decoding rules.
 pub struct WhisperAsr {
-    whisper: Whisper,
-    parameters: Parameters,
-    mel: LogMel,
-    tokeniser: SpeechTokenizer,
-    tokens: WhisperTokens,
+    pub(super) whisper: Whisper,
+    pub(super) parameters: Parameters,
+    pub(super) mel: LogMel,
+    pub(super) tokeniser: SpeechTokenizer,
+    pub(super) tokens: WhisperTokens,
     suppressed: Vec<u32>,
     suppressed_at_start: Vec<u32>,
     /// The attention heads that give word times.
@@ -58,57 +44,11 @@ pub struct WhisperAsr {
     weights: PathBuf,
 }
 
-/// Options for transcribing clips.
-#[derive(Debug, Clone)]
-pub struct TranscribeOptions {
-    /// The beam width; 1 for greedy decoding.
-    pub num_beams: usize,
-    /// Whether to decode timestamps, which give segments.
-    pub timestamps: bool,
-    /// Whether to return the times of each word.
-    pub word_times: bool,
-    /// The spoken language, such as `en`. Only multilingual models need it.
-    pub language: Option<String>,
-    /// Transcription or translation.
-    pub task: Task,
-    /// The padding of clips.
-    pub padding: Padding,
-    /// Words to boost in all clips, from [`BoostTreeBuilder::tree`].
-    pub boost: Option<Arc<BoostTree>>,
-}
-
 /// A clip with its boosted words.
 #[derive(Clone, Copy)]
 struct Clip<'a> {
     samples: &'a [f32],
     boost: Option<&'a Arc<BoostTree>>,
-}
-
-/// The padding at the end of a clip.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Padding {
-    /// Zero frames up to 30 seconds, like faster-whisper.
-    #[default]
-    Zeros,
-    /// Silence up to 30 seconds, like openai-whisper.
-    Silence,
-    /// Five seconds of silence, which is faster for short clips. If the text repeats itself, has no
-    /// end or has a low probability, the clip is decoded again with [`Padding::Silence`].
-    Short,
-}
-
-impl Default for TranscribeOptions {
-    fn default() -> Self {
-        Self {
-            num_beams: 1,
-            timestamps: false,
-            word_times: false,
-            language: None,
-            task: Task::Transcribe,
-            padding: Padding::default(),
-            boost: None,
-        }
-    }
 }
 
 /// The maximum number of tokens of a text, as in openai/whisper: half of the decoder's positions.
@@ -118,18 +58,8 @@ const MAX_TOKENS: usize = 224;
 const TOKENS_PER_SECOND: f64 = 12.0;
 const TOKENS_PER_SECOND_OF_ANY: f64 = 45.0;
 const TOKENS_AT_ONCE: usize = 12;
-/// A text with a lower mean log-probability of its tokens is unlikely (`logprob_threshold` of
-/// openai/whisper).
-const MIN_LOG_PROBABILITY: f32 = -1.0;
-/// Thresholds on the model's no-speech probability. A clip has no speech if the text is unlikely
-/// and either the probability exceeds `NO_SPEECH` or the text has fewer than two words. It also has
-/// no speech if the probability exceeds `SURELY_NO_SPEECH` and the text has few words.
-/// openai/whisper uses 0.6 without a second threshold and transcribes silence as "you".
-const NO_SPEECH: f32 = 0.3;
-const SURELY_NO_SPEECH: f32 = 0.85;
-const FEW_WORDS: usize = 2;
 /// Silence after a clip with short padding, in samples. With less silence, texts are repeated.
-const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
+pub(super) const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 
 impl WhisperAsr {
     /// The maximum length of a clip in seconds.
@@ -204,7 +134,7 @@ impl WhisperAsr {
         }
         let mut transcripts: Vec<Transcript> =
             clips.iter().map(|clip| Transcript::nothing(clip.samples.len())).collect();
-        let changes = |clip: &Clip<'_>| !speech_detection::is_without_speech(clip.samples);
+        let changes = |clip: &Clip<'_>| !is_without_speech(clip.samples);
         let (places, clips): (Vec<usize>, Vec<Clip<'_>>) =
             clips.into_iter().enumerate().filter(|(_, clip)| changes(clip)).unzip();
         for (place, transcript) in places.into_iter().zip(self.transcribe_speech(&clips, options)?)
@@ -354,5 +284,33 @@ impl WhisperAsr {
                 _ => refuse(format!("the model does not support the language `{language}`")),
             },
         }
+    }
+
+    /// The tokens before each text of an English model.
+    pub(super) fn prompt(&self) -> Result<Vec<u32>> {
+        Ok(self.tokens.prompt(self.language(&TranscribeOptions::default())?, false)?)
+    }
+
+    /// Greedy transcripts of clips from their encoder states. The length of a text is limited by the
+    /// clip length in `samples`.
+    pub(super) fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
+        let (options, prompt) = (TranscribeOptions::default(), self.prompt()?);
+        let positions = self.whisper.config().max_target_positions;
+        let rules = DecodingRules {
+            tokens: self.tokens.clone(),
+            suppress_tokens: self.suppressed.clone(),
+            begin_suppress_tokens: self.suppressed_at_start.clone(),
+            timestamps: false,
+            max_tokens: samples.iter().map(|count| self.max_tokens(*count, &options)).collect(),
+            boosts: Vec::new(),
+        };
+        let search = GenerateOptions {
+            max_new_tokens: positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS),
+            num_beams: 1,
+            ..GenerateOptions::default()
+        };
+        let heard = self.whisper.decoder().generate(audio, &prompt, &rules, &search)?;
+        let text = |tokens: &[u32]| Ok(self.tokeniser.decode(tokens)?.trim().to_string());
+        heard.iter().map(|heard| text(heard.generated.without_end())).collect()
     }
 }

@@ -1,0 +1,73 @@
+//! Automatic speech recognition (ASR): published models that transcribe batches of clips.
+
+mod adapted;
+mod asr_model;
+mod boost;
+mod conformer;
+mod frozen;
+mod speech_detection;
+mod streaming;
+mod transcript;
+mod whisper;
+
+use std::sync::Arc;
+
+use engram_models::speech::boosting::BoostTree;
+use engram_models::whisper::Task;
+
+pub use adapted::{
+    AdaptedAsrModel, AdaptedClip, AvformerRunConfig, MAX_FRAMES, MAX_SILENCE_SECONDS, VisualInput,
+    embedding_scale, open_avformer, sample_evenly, select_frames,
+};
+pub use asr_model::AsrModel;
+pub use boost::{BoostTreeBuilder, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
+pub use conformer::ConformerAsr;
+pub use streaming::{Distribution, FinalWord, StreamOptions, StreamResult, StreamUpdate};
+pub use transcript::{Segment, Transcript, Word};
+pub use whisper::WhisperAsr;
+
+/// Options for transcribing clips.
+#[derive(Debug, Clone)]
+pub struct TranscribeOptions {
+    /// The beam width; 1 for greedy decoding.
+    pub num_beams: usize,
+    /// Whether to decode timestamps, which give segments.
+    pub timestamps: bool,
+    /// Whether to return the times of each word.
+    pub word_times: bool,
+    /// The spoken language, such as `en`. Only multilingual models need it.
+    pub language: Option<String>,
+    /// Transcription or translation.
+    pub task: Task,
+    /// The padding of clips.
+    pub padding: Padding,
+    /// Words to boost in all clips, from [`BoostTreeBuilder::tree`].
+    pub boost: Option<Arc<BoostTree>>,
+}
+
+impl Default for TranscribeOptions {
+    fn default() -> Self {
+        Self {
+            num_beams: 1,
+            timestamps: false,
+            word_times: false,
+            language: None,
+            task: Task::Transcribe,
+            padding: Padding::default(),
+            boost: None,
+        }
+    }
+}
+
+/// The padding at the end of a clip.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Padding {
+    /// Zero frames up to 30 seconds, like faster-whisper.
+    #[default]
+    Zeros,
+    /// Silence up to 30 seconds, like openai-whisper.
+    Silence,
+    /// Five seconds of silence, which is faster for short clips. If the text repeats itself, has no
+    /// end or has a low probability, the clip is decoded again with [`Padding::Silence`].
+    Short,
+}
