@@ -9,7 +9,6 @@ use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::decode::greedy_paths;
 use engram_models::speech::log_mel::{Frames, HOP, seconds_to_samples};
-
 use rayon::prelude::*;
 
 use super::AsrModel;
@@ -20,7 +19,8 @@ impl AsrModel {
     /// The network, with frozen parameters.
     ///
     /// # Errors
-    /// [`InferError::Transcribe`](crate::InferError::Transcribe) for a multilingual Whisper model, which would need a language.
+    /// [`Transcribe`](crate::InferError::Transcribe) for a multilingual Whisper model, which
+    /// would need a language.
     pub fn frozen(&self) -> Result<FrozenAsrModel> {
         Ok(match self {
             Self::Whisper(whisper) => FrozenAsrModel::Whisper {
