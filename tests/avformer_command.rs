@@ -45,7 +45,11 @@ fn clips_from_files_are_transcribed_with_images() {
         recipe("avformer")
     );
     let printed = done(folder, &format!("{train} --run run"));
-    for part in ["noisy        right", "WER(right) − WER(wrong)", "frozen and unchanged"] {
+    for part in [
+        "noisy          right_frames",
+        "WER(right_frames) − WER(wrong_frames)",
+        "frozen and unchanged",
+    ] {
         assert!(printed.contains(part), "{printed}");
     }
 

@@ -22,7 +22,7 @@ seed = 1
 
 [data]
 sentences = 16
-evaluated = 3
+evaluation_sentences = 3
 speeds = [0.9, 1.0]
 noise_only = 0.2
 
