@@ -119,7 +119,7 @@ fn mismatched_inputs_are_refused() -> Result<()> {
         refused.expect_err("a refusal").to_string()
     };
     assert!(text(vec![38, 4]).contains("lacks the end-of-text token 39"));
-    assert!(text(vec![39; 13]).contains("takes 12"));
+    assert!(text(vec![39; 13]).contains("takes at most 12"));
     assert!(text(vec![40, 39]).contains("id 40"));
     let pixels = Tensor::zeros((2, 3, 12, 11), DType::F32, &Device::Cpu)?;
     let refused = clip.vision().forward(&pixels, &Mode::inference()).expect_err("a refusal");
