@@ -5,31 +5,16 @@ mod asr_model;
 mod boost;
 mod conformer;
 mod frozen;
-mod long;
 mod speech_detection;
 mod streaming;
 mod transcript;
-mod whisper_files;
-mod words;
+mod whisper;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor};
-use engram_data::speech::tokenizer::SpeechTokenizer;
-use engram_models::ModelError;
-use engram_models::generation::GenerateOptions;
-use engram_models::kernels::Mode;
-use engram_models::params::Parameters;
-use engram_models::speech::AudioStates;
 use engram_models::speech::boosting::BoostTree;
-use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
-use engram_models::whisper::{
-    AlignmentHeads, DecodingRules, Task, Whisper, WhisperTokens, WhisperTranscript,
-};
+use engram_models::whisper::Task;
 
-use crate::error::{InferError, Result};
-use crate::pretrained;
 pub use adapted::{
     AdaptedAsrModel, AdaptedClip, AvformerRunConfig, MAX_FRAMES, MAX_SILENCE_SECONDS, VisualInput,
     embedding_scale, open_avformer, sample_evenly, select_frames,
@@ -38,25 +23,8 @@ pub use asr_model::AsrModel;
 pub use boost::{BoostTreeBuilder, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
 pub use conformer::ConformerAsr;
 pub use streaming::{Distribution, FinalWord, StreamOptions, StreamResult, StreamUpdate};
-use transcript::Part;
 pub use transcript::{Segment, Transcript, Word};
-
-/// A Whisper model with its tokenizer and decoding rules.
-pub struct WhisperAsr {
-    whisper: Whisper,
-    parameters: Parameters,
-    mel: LogMel,
-    tokeniser: SpeechTokenizer,
-    tokens: WhisperTokens,
-    suppressed: Vec<u32>,
-    suppressed_at_start: Vec<u32>,
-    /// The attention heads that give word times.
-    alignment_heads: AlignmentHeads,
-    /// Whether it supports more languages than English.
-    multilingual: bool,
-    /// The path of the weights file.
-    weights: PathBuf,
-}
+pub use whisper::WhisperAsr;
 
 /// Options for transcribing clips.
 #[derive(Debug, Clone)]
@@ -77,26 +45,6 @@ pub struct TranscribeOptions {
     pub boost: Option<Arc<BoostTree>>,
 }
 
-/// A clip with its boosted words.
-#[derive(Clone, Copy)]
-struct Clip<'a> {
-    samples: &'a [f32],
-    boost: Option<&'a Arc<BoostTree>>,
-}
-
-/// The padding at the end of a clip.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Padding {
-    /// Zero frames up to 30 seconds, like faster-whisper.
-    #[default]
-    Zeros,
-    /// Silence up to 30 seconds, like openai-whisper.
-    Silence,
-    /// Five seconds of silence, which is faster for short clips. If the text repeats itself, has no
-    /// end or has a low probability, the clip is decoded again with [`Padding::Silence`].
-    Short,
-}
-
 impl Default for TranscribeOptions {
     fn default() -> Self {
         Self {
@@ -111,248 +59,15 @@ impl Default for TranscribeOptions {
     }
 }
 
-/// The maximum number of tokens of a text, as in openai/whisper: half of the decoder's positions.
-const MAX_TOKENS: usize = 224;
-/// Upper limits for speech: tokens per second, for English and for languages with several tokens
-/// per letter, plus a few tokens for any clip.
-const TOKENS_PER_SECOND: f64 = 12.0;
-const TOKENS_PER_SECOND_OF_ANY: f64 = 45.0;
-const TOKENS_AT_ONCE: usize = 12;
-/// A text with a lower mean log-probability of its tokens is unlikely (`logprob_threshold` of
-/// openai/whisper).
-const MIN_LOG_PROBABILITY: f32 = -1.0;
-/// Thresholds on the model's no-speech probability. A clip has no speech if the text is unlikely
-/// and either the probability exceeds `NO_SPEECH` or the text has fewer than two words. It also has
-/// no speech if the probability exceeds `SURELY_NO_SPEECH` and the text has few words.
-/// openai/whisper uses 0.6 without a second threshold and transcribes silence as "you".
-const NO_SPEECH: f32 = 0.3;
-const SURELY_NO_SPEECH: f32 = 0.85;
-const FEW_WORDS: usize = 2;
-/// Silence after a clip with short padding, in samples. With less silence, texts are repeated.
-const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
-
-impl WhisperAsr {
-    /// The maximum length of a clip in seconds.
-    pub fn max_seconds(&self) -> f64 {
-        samples_to_seconds(self.whisper.config().max_samples())
-    }
-
-    /// Computes the SHA-256 of the weights file.
-    ///
-    /// # Errors
-    /// [`InferError::Io`]
-    pub fn weights_sha256(&self) -> Result<String> {
-        pretrained::weights_sha256(&self.weights)
-    }
-
-    /// Checks that the model supports these options.
-    ///
-    /// # Errors
-    /// [`InferError::Transcribe`] for a language that the model does not support, a missing
-    /// language for a multilingual model, and a translation by an English model.
-    pub fn check(&self, options: &TranscribeOptions) -> Result<()> {
-        self.language(options).map(drop)
-    }
-
-    /// Transcribes clips of 16 kHz samples in one batch. With timestamps, clips are transcribed one
-    /// by one, because the audio after the last timestamp pair is decoded again.
-    ///
-    /// # Errors
-    /// [`InferError::Transcribe`] for a clip that is too long and for the errors of
-    /// [`WhisperAsr::check`]; [`InferError::Model`]
-    pub fn transcribe<C: AsRef<[f32]>>(
-        &self,
-        clips: &[C],
-        options: &TranscribeOptions,
-    ) -> Result<Vec<Transcript>> {
-        self.transcribe_each(clips, &[], options)
-    }
-
-    /// Transcribes clips like [`WhisperAsr::transcribe`], with boosted words for each clip. Clips
-    /// beyond the length of `boosts` use the words of the options.
-    ///
-    /// # Errors
-    /// The errors of [`WhisperAsr::transcribe`].
-    pub fn transcribe_each<C: AsRef<[f32]>>(
-        &self,
-        clips: &[C],
-        boosts: &[Option<Arc<BoostTree>>],
-        options: &TranscribeOptions,
-    ) -> Result<Vec<Transcript>> {
-        self.check(options)?;
-        let boost = |i: usize| boosts.get(i).unwrap_or(&options.boost).as_ref();
-        let clips: Vec<Clip<'_>> = clips
-            .iter()
-            .enumerate()
-            .map(|(i, clip)| Clip { samples: clip.as_ref(), boost: boost(i) })
-            .collect();
-        let longest = self.whisper.config().max_samples();
-        if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > longest) {
-            let seconds = samples_to_seconds(clip.samples.len());
-            let reason = format!(
-                "a clip of {seconds:.1} s is too long; the model takes at most {:.0} s",
-                self.max_seconds()
-            );
-            return Err(InferError::Transcribe { reason });
-        }
-        if options.timestamps {
-            let whole = |clip: &Clip<'_>| {
-                let options = TranscribeOptions { boost: clip.boost.cloned(), ..options.clone() };
-                self.transcribe_whole(clip.samples, &options)
-            };
-            return clips.iter().map(whole).collect();
-        }
-        let mut transcripts: Vec<Transcript> =
-            clips.iter().map(|clip| Transcript::nothing(clip.samples.len())).collect();
-        let changes = |clip: &Clip<'_>| !speech_detection::is_without_speech(clip.samples);
-        let (places, clips): (Vec<usize>, Vec<Clip<'_>>) =
-            clips.into_iter().enumerate().filter(|(_, clip)| changes(clip)).unzip();
-        for (place, transcript) in places.into_iter().zip(self.transcribe_speech(&clips, options)?)
-        {
-            transcripts[place] = transcript;
-        }
-        Ok(transcripts)
-    }
-
-    /// Transcribes clips that may contain speech.
-    fn transcribe_speech(
-        &self,
-        clips: &[Clip<'_>],
-        options: &TranscribeOptions,
-    ) -> Result<Vec<Transcript>> {
-        let mut transcripts = self.transcripts(clips, options.padding, options)?;
-        if options.padding == Padding::Short {
-            let is_doubtful =
-                |i: &usize| transcripts[*i].truncated || transcripts[*i].is_doubtful();
-            let doubtful: Vec<usize> = (0..clips.len()).filter(is_doubtful).collect();
-            let again: Vec<Clip<'_>> = doubtful.iter().map(|i| clips[*i]).collect();
-            let made = self.transcripts(&again, Padding::Silence, options)?;
-            for (i, made) in doubtful.into_iter().zip(made) {
-                transcripts[i] = Transcript { decoded_again: true, ..made };
-            }
-        }
-        Ok(transcripts)
-    }
-
-    /// Transcribes clips without timestamps, with this padding.
-    fn transcripts(
-        &self,
-        clips: &[Clip<'_>],
-        padding: Padding,
-        options: &TranscribeOptions,
-    ) -> Result<Vec<Transcript>> {
-        if clips.is_empty() {
-            return Ok(Vec::new());
-        }
-        let (heard, audio) = self.decode(clips, padding, options)?;
-        let mut transcripts = clips
-            .iter()
-            .zip(&heard)
-            .map(|(clip, heard)| self.transcript(clip.samples.len(), heard, options))
-            .collect::<Result<Vec<_>>>()?;
-        if options.word_times {
-            let parts: Vec<Vec<Part>> =
-                heard.iter().zip(&transcripts).map(|(heard, made)| made.as_part(heard)).collect();
-            let clips: Vec<(usize, &[Part])> = clips
-                .iter()
-                .zip(&parts)
-                .map(|(clip, parts)| (clip.samples.len(), parts.as_slice()))
-                .collect();
-            let words = self.words(&audio, &clips, 0.0, options)?;
-            transcripts.iter_mut().zip(words).for_each(|(made, words)| made.words = words);
-        }
-        Ok(transcripts)
-    }
-
-    /// The log-mel frames of a clip with its padding.
-    fn frames(&self, clip: &[f32], padding: Padding) -> Frames {
-        let longest = self.whisper.config().max_samples();
-        match padding {
-            Padding::Silence => self.mel.frames(clip, longest),
-            Padding::Short => self.mel.frames(clip, (clip.len() + SHORT_SILENCE).min(longest)),
-            Padding::Zeros => {
-                // The reference computes one more frame of silence and drops it.
-                let mut frames = self.mel.frames(clip, clip.len() + HOP);
-                frames.values.truncate(clip.len() / HOP * frames.bands);
-                frames.values.resize(longest / HOP * frames.bands, 0.0);
-                frames
-            }
-        }
-    }
-
-    /// Decodes clips, and returns the decoder's results with the encoder states.
-    fn decode(
-        &self,
-        clips: &[Clip<'_>],
-        padding: Padding,
-        options: &TranscribeOptions,
-    ) -> Result<(Vec<WhisperTranscript>, AudioStates)> {
-        let audio = self.encode(clips, padding)?;
-        let language = self.language(options)?;
-        let prompt = self.tokens.prompt(language, options.timestamps)?;
-        let positions = self.whisper.config().max_target_positions;
-        let max_new_tokens = positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS);
-        let rules = DecodingRules {
-            tokens: self.tokens.clone(),
-            suppress_tokens: self.suppressed.clone(),
-            begin_suppress_tokens: self.suppressed_at_start.clone(),
-            timestamps: options.timestamps,
-            max_tokens: clips.iter().map(|c| self.max_tokens(c.samples.len(), options)).collect(),
-            boosts: clips.iter().map(|clip| clip.boost.cloned()).collect(),
-        };
-        let search = GenerateOptions {
-            max_new_tokens,
-            num_beams: options.num_beams,
-            ..GenerateOptions::default()
-        };
-        let heard = self.whisper.decoder().generate(&audio, &prompt, &rules, &search)?;
-        Ok((heard, audio))
-    }
-
-    fn encode(&self, clips: &[Clip<'_>], padding: Padding) -> Result<AudioStates> {
-        let (mut values, mut lengths) = (Vec::new(), Vec::with_capacity(clips.len()));
-        for clip in clips {
-            let frames = self.frames(clip.samples, padding);
-            lengths.push(frames.len());
-            values.extend(frames.values);
-        }
-        let bands = self.whisper.config().num_mel_bins;
-        let shape = (values.len() / bands, bands);
-        let frames = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
-        Ok(self.whisper.encode(&frames, &lengths, &Mode::inference())?)
-    }
-
-    /// The maximum number of tokens in the text of a clip with this many samples.
-    fn max_tokens(&self, samples: usize, options: &TranscribeOptions) -> usize {
-        let rate = match self.multilingual {
-            true => TOKENS_PER_SECOND_OF_ANY,
-            false => TOKENS_PER_SECOND,
-        };
-        let seconds = samples_to_seconds(samples);
-        // Timestamps are tokens, too.
-        let at_once = TOKENS_AT_ONCE * if options.timestamps { 2 } else { 1 };
-        (at_once + (seconds * rate) as usize).min(MAX_TOKENS - 1)
-    }
-
-    /// The tokens of language and task, which start the prompt of a multilingual model.
-    fn language(&self, options: &TranscribeOptions) -> Result<Option<(u32, Task)>> {
-        let refuse = |reason: String| Err(InferError::Transcribe { reason });
-        if !self.multilingual && options.task == Task::Translate {
-            return refuse("an English model cannot translate".to_string());
-        }
-        match (&options.language, self.multilingual) {
-            (None, false) => Ok(None),
-            (Some(language), false) if language == "en" => Ok(None),
-            (Some(language), false) => {
-                refuse(format!("an English model does not support the language `{language}`"))
-            }
-            (None, true) => {
-                refuse("a multilingual model needs a language, such as `en`".to_string())
-            }
-            (Some(language), true) => match self.tokeniser.id_of(&format!("<|{language}|>")) {
-                Some(token) if self.tokens.is_language(token) => Ok(Some((token, options.task))),
-                _ => refuse(format!("the model does not support the language `{language}`")),
-            },
-        }
-    }
+/// The padding at the end of a clip.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Padding {
+    /// Zero frames up to 30 seconds, like faster-whisper.
+    #[default]
+    Zeros,
+    /// Silence up to 30 seconds, like openai-whisper.
+    Silence,
+    /// Five seconds of silence, which is faster for short clips. If the text repeats itself, has no
+    /// end or has a low probability, the clip is decoded again with [`Padding::Silence`].
+    Short,
 }

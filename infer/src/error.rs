@@ -21,7 +21,7 @@ pub enum InferError {
     #[error(transparent)]
     Data(Box<DataError>),
 
-    /// A model that cannot encode keys or queries.
+    /// A model cannot encode keys or queries.
     #[error("{name}: {reason}")]
     Encoder {
         /// Its Hub address or file.
@@ -30,7 +30,7 @@ pub enum InferError {
         reason: String,
     },
 
-    /// Speech that cannot be transcribed with the given options.
+    /// Speech cannot be transcribed with the given options.
     #[error("{reason}")]
     Transcribe {
         /// The reason and the remedy.
@@ -81,7 +81,7 @@ pub fn remedy(error: &io::Error) -> &'static str {
             "; no permission: change the file permissions or choose another path"
         }
         ErrorKind::NotADirectory => {
-            "; a file is in the place of a run folder: choose another folder, or move the file"
+            "; this is a file, not a run folder: choose another folder, or move the file"
         }
         ErrorKind::IsADirectory => "; this is a folder: name a file in it",
         _ => "",

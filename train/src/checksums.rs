@@ -1,4 +1,5 @@
-//! The end of a run: writes its checksums and its summary, which `engram_infer::finished_run` reads.
+//! The end of a run: writes its checksums and its summary. [`engram_infer::finished_run`] reads
+//! them.
 
 use std::path::Path;
 

@@ -31,7 +31,7 @@ pub enum TrainError {
     #[error(transparent)]
     Infer(Box<InferError>),
 
-    /// A manifest with clips that the study cannot use.
+    /// A manifest has clips that the study cannot use.
     #[error("{reason}")]
     Manifest {
         /// The reason and the remedy.

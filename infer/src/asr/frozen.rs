@@ -5,23 +5,22 @@ use candle_core::{Device, Tensor};
 use engram_data::DataError;
 use engram_models::ModelError;
 use engram_models::avformer::FrozenAsrModel;
-use engram_models::generation::GenerateOptions;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::decode::greedy_paths;
 use engram_models::speech::log_mel::{Frames, HOP, seconds_to_samples};
-use engram_models::whisper::DecodingRules;
-
 use rayon::prelude::*;
 
-use super::{AsrModel, MAX_TOKENS, SHORT_SILENCE, TranscribeOptions, WhisperAsr};
+use super::AsrModel;
+use super::whisper::SHORT_SILENCE;
 use crate::error::Result;
 
 impl AsrModel {
     /// The network, with frozen parameters.
     ///
     /// # Errors
-    /// [`InferError::Transcribe`](crate::InferError::Transcribe) for a multilingual Whisper model, which would need a language.
+    /// [`Transcribe`](crate::InferError::Transcribe) for a multilingual Whisper model, which
+    /// would need a language.
     pub fn frozen(&self) -> Result<FrozenAsrModel> {
         Ok(match self {
             Self::Whisper(whisper) => FrozenAsrModel::Whisper {
@@ -140,33 +139,5 @@ impl AsrModel {
                 paths.iter().map(|path| text(&path.tokens)).collect()
             }
         }
-    }
-}
-
-impl WhisperAsr {
-    /// The tokens before each text.
-    fn prompt(&self) -> Result<Vec<u32>> {
-        Ok(self.tokens.prompt(self.language(&TranscribeOptions::default())?, false)?)
-    }
-
-    fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
-        let (options, prompt) = (TranscribeOptions::default(), self.prompt()?);
-        let positions = self.whisper.config().max_target_positions;
-        let rules = DecodingRules {
-            tokens: self.tokens.clone(),
-            suppress_tokens: self.suppressed.clone(),
-            begin_suppress_tokens: self.suppressed_at_start.clone(),
-            timestamps: false,
-            max_tokens: samples.iter().map(|count| self.max_tokens(*count, &options)).collect(),
-            boosts: Vec::new(),
-        };
-        let search = GenerateOptions {
-            max_new_tokens: positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS),
-            num_beams: 1,
-            ..GenerateOptions::default()
-        };
-        let heard = self.whisper.decoder().generate(audio, &prompt, &rules, &search)?;
-        let text = |tokens: &[u32]| Ok(self.tokeniser.decode(tokens)?.trim().to_string());
-        heard.iter().map(|heard| text(heard.generated.without_end())).collect()
     }
 }

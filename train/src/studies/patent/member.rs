@@ -66,7 +66,8 @@ impl Member {
     /// Loads a member from its folder.
     ///
     /// # Errors
-    /// [`TrainError::Io`] for a missing file; [`InferError::BadChecksum`](engram_infer::InferError::BadChecksum) for a damaged file.
+    /// [`TrainError::Io`] for a missing file;
+    /// [`BadChecksum`](engram_infer::InferError::BadChecksum) for a damaged file.
     pub(super) fn load(folder: &Path) -> Result<Self> {
         check_checksums(folder)?;
         let mut recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default())?;

@@ -17,8 +17,9 @@ use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::{HOP, samples_to_seconds};
 use engram_models::whisper::{Alignment, AlignmentText, Task};
 
-use super::transcript::{Part, Segment, Word};
-use super::{TranscribeOptions, WhisperAsr};
+use super::WhisperAsr;
+use super::transcript::Part;
+use crate::asr::{Segment, TranscribeOptions, Word};
 use crate::error::Result;
 
 /// The number of samples per encoder state.

@@ -10,9 +10,10 @@
 use engram_models::speech::log_mel::{SAMPLE_RATE, samples_to_seconds, seconds_to_samples};
 use engram_models::whisper::WhisperTranscript;
 
-use super::speech_detection::is_without_speech;
-use super::transcript::{Part, Segment, Transcript, Word, mean_log_probability};
-use super::{Clip, Padding, TranscribeOptions, WhisperAsr};
+use super::transcript::{Part, mean_log_probability};
+use super::{Clip, WhisperAsr};
+use crate::asr::speech_detection::is_without_speech;
+use crate::asr::{Padding, Segment, TranscribeOptions, Transcript, Word};
 use crate::error::{InferError, Result};
 
 /// A shorter rest of a recording contains no word, in samples: 100 ms.
