@@ -1,6 +1,5 @@
 //! Both phases, a stopped run, and the finished run as adapters.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use candle_core::Device;
@@ -13,7 +12,7 @@ use engram_train::studies::avformer::settings::AvformerData;
 use engram_train::studies::avformer::study::AvformerStudy;
 use engram_train::{RunOptions, train, write_checksums};
 use image::RgbImage;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::frozen::{Frozen, lines, tensor, train_image_encoder, write_whisper};
 
@@ -107,13 +106,13 @@ fn a_stopped_run_ends_with_the_same_bytes_on_any_number_of_threads() {
     }
     // Cached texts are not transcribed again.
     let texts = stored.iter().find(|file| file.extension().is_some_and(|end| end == "json"));
-    let known: BTreeMap<String, Vec<String>> =
-        serde_json::from_slice(&std::fs::read(texts.unwrap()).unwrap()).unwrap();
-    let other: BTreeMap<String, Vec<String>> = known
-        .into_iter()
-        .map(|(batch, texts)| (batch, vec!["of the file".to_string(); texts.len()]))
-        .collect();
-    std::fs::write(texts.unwrap(), serde_json::to_vec(&other).unwrap()).unwrap();
+    let texts = texts.unwrap();
+    let mut other: Value = serde_json::from_slice(&std::fs::read(texts).unwrap()).unwrap();
+    for texts in other["batches"].as_object_mut().unwrap().values_mut() {
+        *texts = vec!["of the file"; texts.as_array().unwrap().len()].into();
+    }
+    other["sha256"] = engram_infer::digest::of_bytes(other["batches"].to_string()).into();
+    std::fs::write(texts, other.to_string()).unwrap();
     frozen.run("again", "whisper", &set);
     let texts = std::fs::read_to_string(frozen.path("again/test/noisy.frozen.tsv")).unwrap();
     assert!(texts.lines().all(|line| line.ends_with("\tof the file")), "{texts}");
@@ -305,7 +304,7 @@ fn a_modified_run_is_refused() {
         ("/avformer/adapters/bottleneck", json!(0), "bottleneck"),
         ("/avformer/projection/init_std", json!(-1.0), "init_std"),
     ] {
-        let mut edited: serde_json::Value = serde_json::from_slice(&config).unwrap();
+        let mut edited: Value = serde_json::from_slice(&config).unwrap();
         *edited.pointer_mut(at).unwrap() = value;
         std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
         write_checksums(&run).unwrap();
@@ -391,7 +390,7 @@ fn clean_speech_is_rehearsed() {
         frozen.run(&run, "whisper", &[&set[..], &more].concat());
         let lines = lines(frozen.path(&run).join("metrics.jsonl"));
         let of_step = |line: &String| {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let line: Value = serde_json::from_str(line).unwrap();
             line["loss/state_distance"].as_f64()
         };
         lines.iter().rev().find_map(of_step).unwrap()
