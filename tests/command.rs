@@ -257,8 +257,8 @@ fn invalid_pairs_are_refused_with_file_and_line() {
         let cut = row.rfind(',').expect("a score");
         text.replacen(&row, &format!("{},{score}", &row[..cut]), 1)
     };
-    files.refused_after(train, |t| with_score(t, "1.5"), &["train.csv, line 2", "1.5"]);
-    files.refused_after(train, |t| with_score(t, "high"), &["train.csv, line 2", "high"]);
+    files.refused_after(train, |t| with_score(t, "1.5"), &["train.csv:2: ", "1.5"]);
+    files.refused_after(train, |t| with_score(t, "high"), &["train.csv:2: ", "high"]);
     files.refused_after(train, |t| format!("{t}{}\n", second(&t)), &["train.csv", "id"]);
     let unknown = |t: String| t.replacen(",A61,", ",A62,", 1);
     files.refused_after(train, unknown, &["train.csv", "A62", "A61"]);

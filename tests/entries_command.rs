@@ -43,7 +43,7 @@ fn triples_passages_and_questions_are_written() {
     refused(
         folder,
         &format!("{wikidata} --out w.jsonl"),
-        "edges.txt, line 1: the object Q5 has no label",
+        "edges.txt:1: the object Q5 has no label",
     );
     assert!(!folder.join("w.jsonl").exists());
     let wikidata = &format!("{wikidata} --keep-ids");
@@ -74,7 +74,7 @@ fn an_error_leaves_no_file() {
     let folder = folder.path();
     files(folder);
     let before = fs::read_dir(folder).unwrap().count();
-    refused(folder, "data entries web a.tsv b.tsv --out o", "b.tsv, line 2: expected 2 columns");
+    refused(folder, "data entries web a.tsv b.tsv --out o", "b.tsv:2: expected 2 columns");
     refused(
         folder,
         "data entries web a.tsv --min-characters 9 --out o",

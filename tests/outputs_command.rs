@@ -14,7 +14,7 @@ use engram::memory::vectors::npy_bytes;
 use running::{done, engram, engram_with, refused};
 
 /// Commands with the input `IN` and the output `OUT`. Each is refused before it reads its input.
-const COMMANDS: [&str; 26] = [
+const COMMANDS: [&str; 28] = [
     "predict --vectors v --input IN --output OUT",
     "predict --vectors IN --input i --output OUT",
     "predict --asr-model r --input i --boost IN --output OUT",
@@ -25,6 +25,8 @@ const COMMANDS: [&str; 26] = [
     "eval wer --ref r --hyp h --table IN --items OUT",
     "eval wer --ref r --hyp h --rare-words IN --items OUT",
     "eval wer --ref r --hyp h --biasing IN --items OUT",
+    "eval text --ref r --ref IN --hyp h --items OUT",
+    "eval text --ref r --hyp IN --html OUT",
     "eval caption --references IN --results r --items OUT",
     "eval caption --references f --results r --df IN --items OUT",
     "eval vqa --annotations a --results IN --html OUT",

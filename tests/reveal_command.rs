@@ -98,25 +98,21 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         );
     }
     for (old, new, part) in [
-        ("smell of", "taste of", "unlabelled.jsonl, line 1: the question is not"),
+        ("smell of", "taste of", "unlabelled.jsonl:1: the question is not"),
         ("\"view\":2", "\"view\":9", "image not found"),
         ("\"haystack\":[", "\"haystack\":[1000000,", "use a haystack of this memory"),
         (
             "\"haystack\":[",
             "\"haystack\":[1000000,",
-            "unlabelled.jsonl, line 1: no entry has the id 1000000",
+            "unlabelled.jsonl:1: no entry has the id 1000000",
         ),
-        ("\"haystack\":[", "\"haystack\":[],\"was\":[", "line 1: has no entries in `haystack`"),
-        (
-            "\"haystack\":[",
-            "\"haystack\":[7,7,",
-            "unlabelled.jsonl, line 1: the entry 7 occurs twice",
-        ),
-        ("\"seed\":1", "\"seed\":7", "unlabelled.jsonl, line 1: is about the world of seed 7"),
+        ("\"haystack\":[", "\"haystack\":[],\"was\":[", ":1: has no entries in `haystack`"),
+        ("\"haystack\":[", "\"haystack\":[7,7,", "unlabelled.jsonl:1: the entry 7 occurs twice"),
+        ("\"seed\":1", "\"seed\":7", "unlabelled.jsonl:1: is about the world of seed 7"),
         (
             "\"1-in-10-1\"",
             "\"1-in-10-0\"",
-            "unlabelled.jsonl, line 2: the id `1-in-10-0` is already used in line 1",
+            "unlabelled.jsonl:2: the id `1-in-10-0` is already used in line 1",
         ),
     ] {
         fs::write(at.join("world/unlabelled.jsonl"), text.replace(old, new)).unwrap();
@@ -138,14 +134,14 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     ] {
         fs::write(at.join("bad.jsonl"), format!("\u{feff}{line}\n")).unwrap();
         let predict = "predict run --input bad.jsonl --output x.jsonl";
-        refused(at, predict, "bad.jsonl, line 1");
+        refused(at, predict, "bad.jsonl:1");
         refused(at, predict, part);
         assert!(!at.join("x.jsonl").exists());
     }
     fs::write(at.join("bad.jsonl"), "\n").unwrap();
-    refused(at, "predict run --input bad.jsonl --output x.jsonl", "the file is empty");
+    refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl: has no questions");
     fs::write(at.join("bad.jsonl"), b"\n\xff\n").unwrap();
-    refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl, line 2: not UTF-8");
+    refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl:2: is not UTF-8");
 
     // No input is overwritten.
     let few = fs::read(at.join("world/few.jsonl")).unwrap();

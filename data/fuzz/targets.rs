@@ -75,7 +75,8 @@ fn all_of(bytes: &[u8], skip: bool, read: Reader<'_>) -> Option<(Vec<Knowledge>,
         Ok(())
     })
     .skipping_bad_rows(skip);
-    let result = Input::new(FILE, bytes).and_then(|input| read(input, &mut to));
+    let input = Input::new(FILE, bytes).map_err(DataError::from);
+    let result = input.and_then(|input| read(input, &mut to));
     let counts = to.counts().clone();
     drop(to);
     match result {

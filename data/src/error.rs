@@ -4,12 +4,18 @@
 use std::io;
 use std::path::PathBuf;
 
+use engram_textfile::{Location, TextError};
+
 /// An error in external data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // The field names are self-explanatory, and the message uses each field.
 pub enum DataError {
     // Files
+    /// A text file cannot be read, or a line of it has the wrong format.
+    #[error(transparent)]
+    Text(#[from] TextError),
+
     /// The file cannot be opened, read or written.
     #[error("{path}: {source}; check the path and its permissions", path = path.display())]
     Io { path: PathBuf, source: io::Error },
@@ -18,50 +24,10 @@ pub enum DataError {
     #[error("{path}: the file is empty; was the download or export interrupted?", path = path.display())]
     EmptyFile { path: PathBuf },
 
-    /// The file has a header but no rows.
-    #[error("{path}: a header but no rows; was the download or export interrupted?", path = path.display())]
-    NoRows { path: PathBuf },
-
-    /// The file has bytes that are not UTF-8.
-    #[error("{path}, line {line}: not UTF-8; save the file as UTF-8 (with or without BOM)", path = path.display())]
-    NotUtf8 { path: PathBuf, line: usize },
-
-    // Tables
-    /// A required column is missing from the header.
-    #[error(
-        "{path}, line 1: no column {column:?}, found: {}; add it to the header or correct its name",
-        found.join(", "), path = path.display()
-    )]
-    MissingColumn { path: PathBuf, column: String, found: Vec<String> },
-
-    /// The header has a column twice.
-    #[error("{path}, line 1: column {column:?} appears twice; remove or rename one", path = path.display())]
-    DuplicateColumn { path: PathBuf, column: String },
-
-    /// A quoted field is never closed.
-    #[error("{path}, line {line}: a quote opened here is never closed; close it, and write a quote inside a field as \"\"", path = path.display())]
-    UnclosedQuote { path: PathBuf, line: usize },
-
-    /// A closing quote is followed by text instead of a separator.
-    #[error("{path}, line {line}: text after a closing quote; write a quote inside a field as \"\"", path = path.display())]
-    TextAfterQuote { path: PathBuf, line: usize },
-
-    /// A row has more or fewer fields than the header.
-    #[error("{path}, line {line}: {found} fields where the header has {expected}; quote a field that contains the separator", path = path.display())]
-    FieldCount { path: PathBuf, line: usize, expected: usize, found: usize },
-
-    /// A required field is blank.
-    #[error("{path}, line {line}: {column} is empty; fill it in or remove the row", path = path.display())]
-    EmptyField { path: PathBuf, line: usize, column: &'static str },
-
     // Audio
     /// An audio file cannot be used.
     #[error("{path}: {reason}; convert the file to WAV or FLAC, or remove it from the data", path = path.display())]
     Audio { path: PathBuf, reason: String },
-
-    /// A manifest line does not describe a valid clip.
-    #[error("{path}, line {line}: {reason}", path = path.display())]
-    Manifest { path: PathBuf, line: usize, reason: String },
 
     /// The video frames of a clip cannot be used.
     #[error("clip `{clip}`: {reason}")]
@@ -72,24 +38,12 @@ pub enum DataError {
     MissingAudio { path: PathBuf, missing: usize, clips: usize, named: String },
 
     // Phrase pairs
-    /// A score is not a number from 0 to 1.
-    #[error("{path}, line {line}: score {value:?} {reason}; scores are numbers from 0 to 1", path = path.display())]
-    Score { path: PathBuf, line: usize, value: String, reason: &'static str },
-
-    /// Two rows have the same id.
-    #[error("{path}, line {second}: id {id:?} was already used on line {first}; make ids unique", path = path.display())]
-    DuplicateId { path: PathBuf, id: String, first: usize, second: usize },
-
     /// A context has no title.
     #[error(
-        "{path}, line {line}: context {context:?} is not in the list of class titles{}; correct the context, or use a title list that contains it",
-        nearest.as_ref().map(|n| format!(", the nearest is {n:?}")).unwrap_or_default(), path = path.display()
+        "{location}: context {context:?} is not in the list of class titles{}; correct the context, or use a title list that contains it",
+        nearest.as_ref().map(|n| format!(", the nearest is {n:?}")).unwrap_or_default()
     )]
-    UnknownContext { path: PathBuf, line: usize, context: String, nearest: Option<String> },
-
-    /// A title list line does not match `code TAB … TAB title`.
-    #[error("{path}, line {line}: expected `code<TAB>title` or `code<TAB><TAB>title`; is this a list of class titles?", path = path.display())]
-    MalformedTitleLine { path: PathBuf, line: usize },
+    UnknownContext { location: Location, context: String, nearest: Option<String> },
 
     // Folds
     /// There are fewer groups than parts to fill.
@@ -138,22 +92,13 @@ pub enum DataError {
     #[error("{path}: {reason}; use the preprocessor_config.json from the model's folder", path = path.display())]
     Preprocessor { path: PathBuf, reason: String },
 
-    // Word vectors
-    /// A line of a vector file does not hold a word and its values.
-    #[error("{path}, line {line}: {reason}; use a complete GloVe or word2vec file in text format", path = path.display())]
-    MalformedVectorLine { path: PathBuf, line: usize, reason: String },
-
     // Augmentation and the embedded world
     /// A setting is out of range.
     #[error("{what} is {value}; {wanted}")]
     OutOfRange { what: &'static str, value: String, wanted: &'static str },
 
     // Published data sets
-    /// A gzip file is truncated or damaged.
-    #[error("{path}: the gzip file cannot be decompressed: {reason}; download or compress the file again", path = path.display())]
-    Gzip { path: PathBuf, reason: String },
-
-    /// A line or an item does not match its format.
+    /// An item does not match its format.
     #[error(
         "{path}{}: {reason}; {remedy}",
         place.as_ref().map(|place| format!(", {place}")).unwrap_or_default(), path = path.display()

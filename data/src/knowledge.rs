@@ -23,18 +23,16 @@
 
 pub mod coco;
 mod collector;
-mod input;
 pub(crate) mod json;
-pub(crate) mod lines;
 pub mod vqa;
 pub mod web;
 pub mod wikidata;
 pub mod wit;
 
+pub use engram_textfile::Input;
 use serde::{Deserialize, Serialize};
 
 pub use self::collector::{Collector, Counts, Note, Reason};
-pub use self::input::Input;
 
 /// The separator between the parts of a text in REVEAL's released code.
 pub const SEPARATOR: &str = " <extra_id_99> ";

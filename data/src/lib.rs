@@ -33,7 +33,6 @@ pub mod image;
 pub mod knowledge;
 pub mod patent;
 pub mod speech;
-mod table;
 pub mod text_to_text;
 pub mod titles;
 pub mod tokenizer;
@@ -41,4 +40,3 @@ pub mod vectors;
 pub mod world;
 
 pub use error::DataError;
-pub use table::read_text;

@@ -1,17 +1,13 @@
-//! Phrase pairs of the patent study (arXiv 2208.01171): the Kaggle schema
-//! `id,anchor,target,context,score` and the research schema with `rating`.
-//!
-//! Columns may be in any order and letter case; columns that are not named here are ignored.
-//! Without an `id` column, the row number (from 1) is the id. A target of any length is accepted;
-//! the tokenizer truncates it.
+//! Phrase pairs of the patent study (arXiv 2208.01171), in the format of
+//! [`engram_textfile::phrases`]. A target of any length is accepted; the tokenizer truncates it.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use engram_durable::write_file;
+use engram_textfile::phrases::{PhraseRow, read_phrases};
+use engram_textfile::{Input, Location, TextError};
 
 use crate::DataError;
-use crate::table::{Row, Table, read_text};
 use crate::titles::ClassTitles;
 
 /// One pair of phrases in a context, rated or not.
@@ -42,8 +38,7 @@ pub enum Labels {
 
 /// Reads the phrase pairs of a CSV file.
 ///
-/// # Errors   a missing column, an invalid score, a duplicate id, an empty field, malformed
-/// quoting, text that is not UTF-8, no rows: each with file, line and remedy
+/// # Errors   `Text`, also for a score outside [0, 1]
 pub fn read_pairs(path: impl AsRef<Path>, labels: Labels) -> Result<Vec<PhrasePair>, DataError> {
     read(path.as_ref(), labels, None)
 }
@@ -105,73 +100,28 @@ fn read(
     labels: Labels,
     titles: Option<&ClassTitles>,
 ) -> Result<Vec<PhrasePair>, DataError> {
-    let table = Table::parse(path, &read_text(path)?, b',')?;
-    let id_column = table.column("id")?;
-    let anchor_column = table.required_column("anchor")?;
-    let target_column = table.required_column("target")?;
-    let context_column = table.required_column("context")?;
-    let rating_column = table.column("rating")?;
-    let score_column = match labels {
-        Labels::Required => Some(table.required_column("score")?),
-        Labels::Optional => table.column("score")?,
-    };
-
-    let mut pairs = Vec::with_capacity(table.rows.len());
-    let mut line_of_id: HashMap<String, usize> = HashMap::new();
-    for (index, row) in table.rows.iter().enumerate() {
-        let id = match id_column {
-            Some(column) => filled(path, row, column, "id")?,
-            None => (index + 1).to_string(),
-        };
-        if let Some(first) = line_of_id.insert(id.clone(), row.line) {
-            return Err(DataError::DuplicateId { path: path.into(), id, first, second: row.line });
+    let rows = read_phrases(Input::open(path)?, labels == Labels::Required)?;
+    let pair = |row: PhraseRow| {
+        if let Some(score) = row.score.filter(|score| !(0.0..=1.0).contains(score)) {
+            let reason = format!("score {score} is outside [0, 1]");
+            let remedy = "scale the scores to numbers from 0 to 1";
+            return Err(TextError::malformed(path, row.line, reason, remedy).into());
         }
-        let context = filled(path, row, context_column, "context")?;
         if let Some(titles) = titles
-            && titles.title(&context).is_none()
+            && titles.title(&row.context).is_none()
         {
-            return Err(DataError::UnknownContext {
-                path: path.into(),
-                line: row.line,
-                nearest: titles.nearest(&context).map(Into::into),
-                context,
-            });
+            let nearest = titles.nearest(&row.context).map(Into::into);
+            let (location, context) = (Location::new(path, row.line), row.context);
+            return Err(DataError::UnknownContext { location, nearest, context });
         }
-        pairs.push(PhrasePair {
-            id,
-            anchor: filled(path, row, anchor_column, "anchor")?,
-            target: filled(path, row, target_column, "target")?,
-            context,
-            score: match score_column {
-                Some(column) => score(path, row, column, labels)?,
-                None => None,
-            },
-            rating: rating_column
-                .map(|column| row.field(column).to_owned())
-                .filter(|rating| !rating.is_empty()),
-        });
-    }
-    Ok(pairs)
-}
-
-fn filled(path: &Path, row: &Row, column: usize, name: &'static str) -> Result<String, DataError> {
-    match row.field(column) {
-        "" => Err(DataError::EmptyField { path: path.into(), line: row.line, column: name }),
-        text => Ok(text.to_owned()),
-    }
-}
-
-fn score(path: &Path, row: &Row, column: usize, labels: Labels) -> Result<Option<f32>, DataError> {
-    let text = row.field(column);
-    if text.is_empty() && labels == Labels::Optional {
-        return Ok(None);
-    }
-    let reason = match text.parse::<f32>() {
-        Ok(score) if (0.0..=1.0).contains(&score) => return Ok(Some(score)),
-        Ok(score) if score.is_finite() => "is outside [0, 1]",
-        Ok(_) => "is not finite",
-        Err(_) if text.is_empty() => "is blank",
-        Err(_) => "is not a number",
+        Ok(PhrasePair {
+            id: row.id,
+            anchor: row.anchor,
+            target: row.target,
+            context: row.context,
+            score: row.score.map(|score| score as f32),
+            rating: row.rating,
+        })
     };
-    Err(DataError::Score { path: path.into(), line: row.line, value: text.to_owned(), reason })
+    rows.into_iter().map(pair).collect()
 }

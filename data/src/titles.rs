@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use engram_textfile::{Input, Table, TextError, not_blank, read_text};
+
 use crate::DataError;
-use crate::table::{Table, read_text};
 
 /// Section letters and names of the CPC; the IPC has the same sections except Y.
 pub const SECTIONS: [(char, &str); 9] = [
@@ -38,8 +39,7 @@ pub struct ClassTitles {
 impl ClassTitles {
     /// Reads a title list in any of the three formats.
     ///
-    /// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `MissingColumn`, `MalformedTitleLine` and the other
-    /// table errors, with file and line
+    /// # Errors   with file and line
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let text = read_text(path)?;
@@ -47,11 +47,12 @@ impl ClassTitles {
         let has_header = first_line
             .split(['\t', ','])
             .any(|cell| cell.trim().trim_matches('"').eq_ignore_ascii_case("code"));
-        match (first_line.contains('\t'), has_header) {
-            (true, false) => Self::read_list(path, &text),
-            (true, true) => Self::read_table(path, &text, b'\t'),
-            (false, _) => Self::read_table(path, &text, b','),
-        }
+        let input = Input::new(path, text.as_bytes())?;
+        Ok(match (first_line.contains('\t'), has_header) {
+            (true, false) => Self::read_list(path, &text)?,
+            (true, true) => Self::read_table(Table::tsv(input, false)?)?,
+            (false, _) => Self::read_table(Table::csv(input)?)?,
+        })
     }
 
     /// Returns the title of a class, or `None` if the list lacks the code.
@@ -94,29 +95,31 @@ impl ClassTitles {
         self.titles.is_empty()
     }
 
-    fn read_table(path: &Path, text: &str, delimiter: u8) -> Result<Self, DataError> {
-        let table = Table::parse(path, text, delimiter)?;
-        let code = table.required_column("code")?;
-        let title = table.required_column("title")?;
-        let rows = table.rows.iter();
-        Ok(rows.map(|row| (row.field(code).to_owned(), row.field(title).to_owned())).collect())
+    fn read_table(mut table: Table<'_>) -> Result<Self, TextError> {
+        let [code, title] = table.columns(["code", "title"])?;
+        let mut titles = BTreeMap::new();
+        while table.advance()? {
+            let field = |column| table.field(column).trim().to_owned();
+            titles.insert(field(code), field(title));
+        }
+        Ok(Self { titles })
     }
 
     /// `code TAB level TAB title`; the level is blank for sections, classes and subclasses.
-    fn read_list(path: &Path, text: &str) -> Result<Self, DataError> {
-        let numbered = text.lines().enumerate();
-        numbered
-            .filter(|(_, line)| !line.trim().is_empty())
-            .map(|(index, line)| {
-                let mut fields = line.split('\t').map(str::trim);
-                let code = fields.next().filter(|code| !code.is_empty());
-                let title = fields.next_back().filter(|title| !title.is_empty());
-                match (code, title) {
-                    (Some(code), Some(title)) => Ok((code.to_owned(), title.to_owned())),
-                    _ => Err(DataError::MalformedTitleLine { path: path.into(), line: index + 1 }),
-                }
-            })
-            .collect()
+    fn read_list(path: &Path, text: &str) -> Result<Self, TextError> {
+        let title = |(line, text): (u64, &str)| {
+            let mut fields = text.split('\t').map(str::trim);
+            let code = fields.next().filter(|code| !code.is_empty());
+            let title = fields.next_back().filter(|title| !title.is_empty());
+            code.zip(title).map(|(code, title)| (code.to_owned(), title.to_owned())).ok_or_else(
+                || {
+                    let reason = "expected `code<TAB>title` or `code<TAB><TAB>title`";
+                    let remedy = "is this a list of class titles?";
+                    TextError::malformed(path, line, reason, remedy)
+                },
+            )
+        };
+        not_blank(text).map(title).collect()
     }
 }
 

@@ -3,9 +3,10 @@
 //! first zero-shot baseline of the patent study.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::path::Path;
+
+use engram_textfile::{Input, TextError};
 
 use crate::DataError;
 
@@ -34,15 +35,18 @@ impl WordVectors {
     /// are not UTF-8 become U+FFFD; published files contain such words. If a word occurs twice, the
     /// first vector is used.
     ///
-    /// # Errors   `Io`; `EmptyFile`; `MalformedVectorLine` with the line, for too few values, a
-    /// value that is not a finite number, or fewer lines than line 1 announces
+    /// # Errors   with file and line, also for too few values, a value that is not a finite number,
+    /// or fewer lines than line 1 announces
     pub fn read(
         path: impl AsRef<Path>,
         wanted: Option<&HashSet<String>>,
     ) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let io_error = |source| DataError::Io { path: path.into(), source };
-        let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(io_error)?);
+        let mut input = Input::open(path)?;
+        let bad = |line: u64, reason: String| {
+            let remedy = "use a complete GloVe or word2vec file in text format";
+            TextError::malformed(path, line, reason, remedy)
+        };
         let mut bytes = Vec::new();
         let mut line = 0;
         let mut header = None;
@@ -50,12 +54,10 @@ impl WordVectors {
         let mut rows = 0;
         loop {
             bytes.clear();
-            if reader.read_until(b'\n', &mut bytes).map_err(io_error)? == 0 {
+            if input.read_until(b'\n', &mut bytes).map_err(|error| input.error(error))? == 0 {
                 break;
             }
             line += 1;
-            let bad =
-                |reason: String| DataError::MalformedVectorLine { path: path.into(), line, reason };
             let text = String::from_utf8_lossy(&bytes);
             let text = text.trim_matches(['\u{feff}', ' ', '\r', '\n', '\t']);
             if text.is_empty() {
@@ -71,16 +73,17 @@ impl WordVectors {
                 let width = header.map_or_else(|| text.split(SEPARATORS).count() - 1, |h| h.1);
                 Self { width, place: HashMap::new(), values: Vec::new() }
             });
-            vectors.read_line(text, wanted).map_err(bad)?;
+            vectors.read_line(text, wanted).map_err(|reason| bad(line, reason))?;
             rows += 1;
         }
-        let vectors = vectors.ok_or_else(|| DataError::EmptyFile { path: path.into() })?;
+        let vectors =
+            vectors.ok_or_else(|| TextError::Empty { file: path.display().to_string() })?;
         match header {
-            Some((count, _)) if rows != count => Err(DataError::MalformedVectorLine {
-                path: path.into(),
-                line,
-                reason: format!("the file ends after {rows} words, but line 1 announces {count}"),
-            }),
+            Some((count, _)) if rows != count => {
+                let reason =
+                    format!("the file ends after {rows} words, but line 1 announces {count}");
+                Err(bad(line, reason).into())
+            }
             _ => Ok(vectors),
         }
     }

@@ -90,11 +90,11 @@ fn test_rows_need_no_score() {
     let pairs = read_pairs(&without.path, Labels::Optional).unwrap();
     assert_eq!(pairs, vec![pair("1", "a", "t", None)]);
     let message = read_pairs(&without.path, Labels::Required).unwrap_err().to_string();
-    assert_has(&message, &["no column \"score\"", "id, anchor, target, context"]);
+    assert_has(&message, &["column `score` is missing", "id, anchor, target, context"]);
 
     let blank = file(format!("{HEADER}1,a,t,A47,\n"));
     assert_eq!(read_pairs(&blank.path, Labels::Optional).unwrap()[0].score, None);
-    assert_has(&message_of_required(&blank), &["line 2", "\"\" is blank"]);
+    assert_has(&message_of_required(&blank), &[":2: ", "score is empty"]);
 }
 
 fn message_of_required(file: &File) -> String {
@@ -112,28 +112,28 @@ fn a_target_of_3000_words_is_read_whole() {
 fn columns() {
     assert_has(
         &message("id,anchor,targets,context,score\n1,a,t,A47,1\n"),
-        &["line 1", "no column \"target\"", "id, anchor, targets, context, score"],
+        &[":1: ", "column `target` is missing", "id, anchor, targets, context, score"],
     );
     assert_has(
         &message("id,anchor,anchor,target,context,score\n1,a,a,t,A47,1\n"),
-        &["\"anchor\" appears twice"],
+        &["column `anchor` occurs twice"],
     );
 }
 
 #[test]
 fn bad_scores_name_their_line_with_either_line_end() {
     for (score, reason) in [
-        ("high", "is not a number"),
-        ("1.25", "is outside [0, 1]"),
-        ("-0.1", "is outside [0, 1]"),
-        ("NaN", "is not finite"),
-        ("inf", "is not finite"),
-        ("1e99", "is not finite"),
+        ("high", "score `high` is not a finite number"),
+        ("1.25", "score 1.25 is outside [0, 1]"),
+        ("-0.1", "score -0.1 is outside [0, 1]"),
+        ("NaN", "score `NaN` is not a finite number"),
+        ("inf", "score `inf` is not a finite number"),
+        ("1e99", "is outside [0, 1]"),
     ] {
         for end in ["\n", "\r\n"] {
             let text = format!("{HEADER}1,a,\"two\nlines\",A47,1\n\n2,a,t,A47,{score}\n");
             let message = message(text.replace('\n', end));
-            assert_has(&message, &["line 5", &format!("{score:?} {reason}")]);
+            assert_has(&message, &[":5: ", reason]);
         }
     }
 }
@@ -141,12 +141,12 @@ fn bad_scores_name_their_line_with_either_line_end() {
 #[test]
 fn doubled_id_names_both_lines() {
     let message = message(format!("{HEADER}x,a,t,A47,1\ny,a,u,A47,1\nx,a,v,A47,1\n"));
-    assert_has(&message, &["line 4", "id \"x\"", "line 2"]);
+    assert_has(&message, &[":4: ", "id `x`", ":2; "]);
 }
 
 #[test]
 fn blank_fields() {
-    assert_has(&message(format!("{HEADER}1, ,t,A47,1\n")), &["line 2", "anchor is empty"]);
+    assert_has(&message(format!("{HEADER}1, ,t,A47,1\n")), &[":2: ", "anchor is empty"]);
     assert_has(&message(format!("{HEADER}1,a,,A47,1\n")), &["target is empty"]);
     assert_has(&message(format!("{HEADER}1,a,t,,1\n")), &["context is empty"]);
     assert_has(&message(format!("{HEADER},a,t,A47,1\n")), &["id is empty"]);
@@ -156,15 +156,15 @@ fn blank_fields() {
 fn malformed_quoting_and_field_counts() {
     assert_has(
         &message(format!("{HEADER}1,a,\"t,A47,1\n2,a,u,A47,1\n")),
-        &["line 2", "never closed"],
+        &[":2: ", "never closed"],
     );
     assert_has(
         &message(format!("{HEADER}1,a,t,A47,1\n2,a,\"t\"x,A47,1\n")),
-        &["line 3", "text after a closing quote"],
+        &[":3: ", "text after a closing quote"],
     );
     assert_has(
         &message(format!("{HEADER}1,a,t,u,A47,1\n")),
-        &["line 2", "6 fields where the header has 5"],
+        &[":2: ", "6 fields where the header has 5"],
     );
 }
 
@@ -181,7 +181,7 @@ fn no_content() {
 fn not_utf8_names_the_line() {
     let mut bytes = format!("{HEADER}1,a,t,A47,1\n2,a,").into_bytes();
     bytes.extend_from_slice(b"caf\xe9,A47,1\n");
-    assert_has(&message(bytes), &["line 3", "not UTF-8"]);
+    assert_has(&message(bytes), &[":3: ", "not UTF-8"]);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn unknown_context_suggests_the_nearest() {
     let bad = file(format!("{HEADER}1,a,t,A47,1\n2,a,t,b80,1\n"));
     let message =
         read_pairs_with_titles(&bad.path, Labels::Required, &titles).unwrap_err().to_string();
-    assert_has(&message, &["line 3", "\"b80\"", "nearest is \"B08\""]);
+    assert_has(&message, &[":3: ", "\"b80\"", "nearest is \"B08\""]);
     let good = file(format!("{HEADER}1,a,t,A47,1\n"));
     assert!(read_pairs_with_titles(&good.path, Labels::Required, &titles).is_ok());
 }
@@ -242,9 +242,9 @@ fn three_forms_of_title_lists() {
         assert_eq!(ClassTitles::read(&file(titles.to_tsv()).path).unwrap(), titles);
     }
     let message = ClassTitles::read(&file("A47\t\tFURNITURE\nA48\n").path).unwrap_err().to_string();
-    assert_has(&message, &["line 2", "code<TAB>title"]);
+    assert_has(&message, &[":2: ", "code<TAB>title"]);
     let message = ClassTitles::read(&file("class,title\nA47,x\n").path).unwrap_err().to_string();
-    assert_has(&message, &["no column \"code\"", "class, title"]);
+    assert_has(&message, &["column `code` is missing", "class, title"]);
     assert_eq!(section_name("h04"), Some("Electricity"));
     assert_eq!(section_name("Y02"), Some("Emerging Cross-Sectional Technologies"));
     assert_eq!(section_name("Z"), None);

@@ -68,13 +68,13 @@ fn bad_lines() {
     assert_fails("", &["empty"]);
     assert_fails("\n\n", &["empty"]);
     assert_fails("3 2\n", &["empty"]);
-    assert_fails("a 1 2\nb 3\n", &["line 2", "a word and 2 values"]);
-    assert_fails("2 3\na 1 2 3\nb 1 2\n", &["line 3", "a word and 3 values"]);
-    assert_fails("a 1 2\nb 3 x\n", &["line 2", "\"x\" is not a finite number"]);
-    assert_fails("a 1 2\nb NaN 3\n", &["line 2", "\"NaN\" is not a finite number"]);
-    assert_fails("a 1 2\nb inf 3\n", &["line 2", "\"inf\" is not a finite number"]);
-    assert_fails("word\n", &["line 1", "a word and its values"]);
-    assert_fails("3 2\na 1 2\nb 3 4\n", &["line 3", "after 2 words, but line 1 announces 3"]);
+    assert_fails("a 1 2\nb 3\n", &[":2: ", "a word and 2 values"]);
+    assert_fails("2 3\na 1 2 3\nb 1 2\n", &[":3: ", "a word and 3 values"]);
+    assert_fails("a 1 2\nb 3 x\n", &[":2: ", "\"x\" is not a finite number"]);
+    assert_fails("a 1 2\nb NaN 3\n", &[":2: ", "\"NaN\" is not a finite number"]);
+    assert_fails("a 1 2\nb inf 3\n", &[":2: ", "\"inf\" is not a finite number"]);
+    assert_fails("word\n", &[":1: ", "a word and its values"]);
+    assert_fails("3 2\na 1 2\nb 3 4\n", &[":3: ", "after 2 words, but line 1 announces 3"]);
 }
 
 #[test]

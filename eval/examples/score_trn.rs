@@ -5,10 +5,10 @@
 use std::path::Path;
 
 use engram_eval::normalise::Normaliser;
-use engram_eval::source::read_text;
 use engram_eval::wer::Alignment;
 use engram_eval::wer::read::{TextFormat, join, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
+use engram_textfile::read_text;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -8,9 +8,11 @@ use engram_eval::caption::{
 use engram_eval::compare::compare_items;
 use engram_eval::haystack::{self, HaystackOptions};
 use engram_eval::items::Items;
+use engram_eval::metric::chrf::{self, chrf_plus_plus_sums, chrf_sums};
 use engram_eval::normalise::Normaliser;
 use engram_eval::phrase::{self, PhraseOptions, Prediction};
 use engram_eval::retrieval::{self, RetrievalOptions};
+use engram_eval::texts::{self, Texts, TextsOptions};
 use engram_eval::tokenise::ptb;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
@@ -20,7 +22,8 @@ use engram_eval::wer::read::{Pairs, TextFormat, detect_format, join, parse_pairs
 use engram_eval::wer::report::{self, WerOptions};
 use engram_eval::wer::tokens::{TokenUnit, words};
 use engram_eval::wer::{align, count_errors};
-use engram_eval::{EvalError, aokvqa, source, vqa};
+use engram_eval::{EvalError, aokvqa, vqa};
+use engram_textfile::{Input, decode};
 
 /// The file name that every message must contain.
 const FILE: &str = "input.file";
@@ -35,9 +38,10 @@ const SMALL: usize = 20_000;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     ("aokvqa", aokvqa),
     ("caption", caption),
+    ("chrf", chrf),
     ("haystack", haystack),
     ("items", items),
     ("normalise", normalise),
@@ -74,7 +78,7 @@ fn check<T>(result: Result<T, EvalError>) -> Option<T> {
 
 /// The input as text, if it is UTF-8.
 fn text(bytes: &[u8]) -> Option<String> {
-    check(source::decode(FILE, bytes.to_vec()))
+    check(decode(FILE, bytes.to_vec()).map_err(EvalError::from))
 }
 
 fn is_share(value: f64) -> bool {
@@ -87,7 +91,8 @@ fn is_percentage(value: f64) -> bool {
 
 fn source(bytes: &[u8]) {
     // A small file can unpack to a huge one; the fuzzer's inputs are too small for that.
-    if let Some(decompressed) = check(source::decompress(FILE, bytes.to_vec())) {
+    let read = Input::new(FILE, bytes).and_then(Input::read_bytes);
+    if let Some(decompressed) = check(read.map_err(EvalError::from)) {
         text(&decompressed);
     }
 }
@@ -314,6 +319,37 @@ pub fn evaluate_captions(
         assert!(metrics.cider_d >= 0.0 && metrics.cider >= 0.0, "{metrics:?}");
         assert!(metrics.cider_d <= 10.0 + 1e-6 && metrics.cider <= 10.0 + 1e-6, "{metrics:?}");
     }
+}
+
+/// The first line against the other lines.
+fn chrf(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.split('\n');
+    let hypothesis = lines.next().unwrap_or_default();
+    let references: Vec<&str> = lines.collect();
+    for sums_of in [chrf_sums, chrf_plus_plus_sums] {
+        let score = |references: &[&str]| chrf::chrf(&sums_of(hypothesis, references));
+        let (best, own) = (score(&references), score(&[hypothesis]));
+        assert!(is_percentage(best) && best <= own, "{text:?} scores {best}, itself {own}");
+        assert!(own == 100.0 || own == 0.0, "{hypothesis:?} scores {own} against itself");
+        assert!(references.iter().all(|reference| score(&[reference]) <= best), "{text:?}");
+        let matches = |sums: Vec<f64>| sums.chunks(3).map(|order| order[2]).sum::<f64>();
+        for reference in &references {
+            let back = matches(sums_of(reference, &[hypothesis]));
+            assert_eq!(matches(sums_of(hypothesis, &[reference])), back, "{text:?}");
+        }
+    }
+    let texts = Texts {
+        ids: vec!["1".into()],
+        hypotheses: vec![hypothesis.into()],
+        references: vec![references.iter().map(|text| (*text).into()).collect()],
+    };
+    let options = TextsOptions { bootstrap: FEW, items: true, worst: 1, ..TextsOptions::default() };
+    let found = texts::evaluate(&texts, &options).expect("one text");
+    found.to_text();
+    let items = engram_eval::items::json_lines(&found.items);
+    let items = Items::parse(FILE, &items).expect("what was written can be read");
+    assert_eq!(items.items[0].value(), found.evaluation.primary.value);
 }
 
 fn vqa(bytes: &[u8]) {

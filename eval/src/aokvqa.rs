@@ -22,25 +22,25 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+use engram_textfile::{Object, shortened};
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, measure_of_mean};
 use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
+use crate::json::DistinctKeys;
 use crate::json::cursor::{PART, parse_list};
-use crate::json::{DistinctKeys, Object};
-use crate::metric::MetricInfo;
+use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
-use crate::table::shortened;
 use crate::text::{metrics, sources};
 use crate::vqa::read::parse;
 use crate::vqa::with_counts;
 
-const DIRECT_ANSWER: MetricInfo =
-    MetricInfo { name: "direct_answer", version: 1, higher_is_better: Some(true) };
-const MULTIPLE_CHOICE: MetricInfo =
-    MetricInfo { name: "multiple_choice", version: 1, higher_is_better: Some(true) };
+/// The accuracy of direct answers.
+pub const DIRECT_ANSWER: MetricInfo = MetricInfo::higher("direct_answer", Unit::Percent);
+/// The accuracy of chosen answers.
+pub const MULTIPLE_CHOICE: MetricInfo = MetricInfo::higher("multiple_choice", Unit::Percent);
 
 /// A question of the data set.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -182,7 +182,7 @@ pub fn parse_predictions<'a>(
 ///
 /// # Errors   [`EvalError::ExtraPrediction`] for a prediction without a question;
 /// [`EvalError::Malformed`] for a choice that the question does not have, and for predictions
-/// without any answer; [`EvalError::Empty`] without questions; [`EvalError::InvalidOption`]
+/// without any answer; [`EvalError::NothingToEvaluate`] without questions; [`EvalError::InvalidOption`]
 pub fn evaluate(
     questions: &[Question<'_>],
     (file, predictions): (&str, &HashMap<String, Prediction<'_>>),
@@ -190,7 +190,7 @@ pub fn evaluate(
 ) -> Result<AokvqaReport, EvalError> {
     options.bootstrap.validate()?;
     if questions.is_empty() {
-        return Err(EvalError::Empty { file: "the questions".to_owned() });
+        return Err(EvalError::NothingToEvaluate { items: "questions" });
     }
     let known: HashSet<&str> = questions.iter().map(|question| &*question.question_id.0).collect();
     let extra = predictions.keys().filter(|id| !known.contains(id.as_str()));
@@ -257,7 +257,7 @@ pub fn evaluate(
                 let reason = "undefined: every question has difficult direct answers".to_owned();
                 Measure::new(info, 0, Err(reason), None)
             }
-            false => measure_of_mean((info.name, info), "question", &values, &options.bootstrap),
+            false => measure_of_mean(info, "question", &values, &options.bootstrap),
         }
     };
     let mut measures: Vec<Measure> = parts.iter().map(measure).collect();

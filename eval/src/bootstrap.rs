@@ -261,17 +261,16 @@ where
         .then(|| bootstrap(resampling, options, statistic).interval(resampling, options))
 }
 
-/// The mean of `values` with its interval, named `name`; `unit` names one value. `name` may differ
-/// from the name in `info`.
+/// The mean of `values` with its interval; `unit` names one value.
 pub(crate) fn measure_of_mean(
-    (name, info): (&str, &MetricInfo),
+    info: &MetricInfo,
     unit: &str,
     values: &[f64],
     options: &BootstrapOptions,
 ) -> Measure {
     let resampling = Resampling::by_named_row(unit, values.len());
     let interval = interval(&resampling, options, |times| weighted_mean(values, times));
-    Measure::named(name, info, values.len(), Ok(mean(values)), interval)
+    Measure::new(info, values.len(), Ok(mean(values)), interval)
 }
 
 impl Distribution {

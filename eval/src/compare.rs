@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use engram_textfile::shortened;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use crate::metric::pearson::{self, pearson};
 use crate::metric::{MetricInfo, undefined_reason};
 use crate::random::SplitMix64;
 use crate::result::{Measure, SCHEMA_VERSION};
-use crate::table::{Align, TextTable, limits, number, shortened};
+use crate::table::{Align, TextTable, limits, number};
 
 /// The difference in a metric between system A and system B on the same items.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,9 +51,13 @@ impl Comparison {
     /// Formats the comparison as aligned plain text.
     pub fn to_text(&self) -> String {
         let [a, b] = &self.systems;
+        let metric = match self.a.unit.label() {
+            "" => self.a.metric.clone(),
+            unit => format!("{} ({unit})", self.a.metric),
+        };
         let mut table = TextTable::new(&[
             ("system", Align::Left),
-            (&self.a.metric, Align::Right),
+            (&metric, Align::Right),
             ("interval", Align::Left),
         ]);
         for (name, measure) in
@@ -122,8 +127,7 @@ pub fn compare_pearson(
         gold.iter().zip(system).map(pair).collect()
     };
     let systems = [statistics(a), statistics(b)];
-    let metric = (pearson::INFO.name, &pearson::INFO);
-    paired(metric, [value_a, value_b], &systems, resampling, options)
+    paired(&pearson::INFO, [value_a, value_b], &systems, resampling, options)
 }
 
 /// The difference between the metrics of two systems, from their items. Items are joined by id, in
@@ -147,26 +151,23 @@ pub fn compare_items(
             b: described(&b.file, other),
         });
     }
-    // This crate need not know the name of the metric.
     let resampling =
         match a.items.iter().map(|item| item.group.as_ref()).collect::<Option<Vec<_>>>() {
             Some(groups) => Resampling::by_group("group", &groups),
             None => Resampling::by_row(a.items.len()),
         };
     let systems = [
-        a.items.iter().map(|item| item.statistic).collect::<Vec<_>>(),
-        others.iter().map(|item| item.statistic).collect(),
+        a.items.iter().map(|item| item.statistic.clone()).collect::<Vec<_>>(),
+        others.iter().map(|item| item.statistic.clone()).collect(),
     ];
     let once = vec![1; a.items.len()];
     let value = |statistics: &[Statistic]| -> Result<Result<f64, String>, EvalError> {
-        let value = PooledMetric::new(statistics)?.value(&once);
+        let value = PooledMetric::new(&first.metric, statistics)?.value(&once);
         let reason = || "undefined over these items".to_owned();
         Ok(if value.is_finite() { Ok(value) } else { Err(reason()) })
     };
     let values = [value(&systems[0])?, value(&systems[1])?];
-    let (version, higher_is_better) = (first.version, first.higher_is_better);
-    let info = MetricInfo { name: "", version, higher_is_better };
-    let mut comparison = paired((&first.metric, &info), values, &systems, &resampling, options)?;
+    let mut comparison = paired(&first.info(), values, &systems, &resampling, options)?;
     comparison.systems = [a.file.clone(), b.file.clone()];
     Ok(comparison)
 }
@@ -210,9 +211,9 @@ fn described(file: &str, item: &Item) -> String {
 }
 
 /// Compares two systems, given each system's metric (or the reason why it is undefined) and one
-/// statistic per row. This crate need not know the name of the metric.
+/// statistic per row. Only a metric of sums has to be a listed one.
 fn paired(
-    (metric, info): (&str, &MetricInfo),
+    info: &MetricInfo,
     values: [Result<f64, String>; 2],
     systems: &[Vec<Statistic>; 2],
     resampling: &Resampling,
@@ -229,7 +230,9 @@ fn paired(
     }
     let [value_a, value_b] = values;
     let difference = value_a.clone().and_then(|a| value_b.clone().map(|b| a - b));
-    let metrics = [PooledMetric::new(&systems[0])?, PooledMetric::new(&systems[1])?];
+    let metric = &info.name;
+    let metrics =
+        [PooledMetric::new(metric, &systems[0])?, PooledMetric::new(metric, &systems[1])?];
     let drawn = (options.resamples > 0).then(|| {
         bootstrap_many(resampling, options, |times| {
             let [a, b] = [metrics[0].value(times), metrics[1].value(times)];
@@ -240,12 +243,12 @@ fn paired(
         |system: usize| drawn.as_ref().map(|drawn| drawn[system].interval(resampling, options));
     let permutation_p_value = match (&difference, options.resamples) {
         (Err(_), _) | (_, 0) => None,
-        (Ok(difference), _) => permutation_p(*difference, systems, resampling, options),
+        (Ok(difference), _) => permutation_p(metric, *difference, systems, resampling, options),
     };
     let paired = drawn.as_ref().filter(|_| difference.is_ok()).map(|drawn| &drawn[2]);
     let finite = |value: f64| value.is_finite().then_some(value);
-    let alone = |value, system| Measure::named(metric, info, rows, value, interval(system));
-    let difference_metric = format!("{metric}_difference");
+    let alone = |value, system| Measure::new(info, rows, value, interval(system));
+    let of_difference = info.renamed(format!("{metric}_difference"));
     let drawn_difference = interval(2);
     // If all resamples agree, they say nothing about the variance.
     let constant = drawn_difference.as_ref().is_some_and(|drawn| drawn.low == drawn.high);
@@ -259,7 +262,7 @@ fn paired(
             .and_then(|paired| finite(2.8 * paired.standard_error())),
         a: alone(value_a, 0),
         b: alone(value_b, 1),
-        difference: Measure::named(&difference_metric, info, rows, difference, drawn_difference),
+        difference: Measure::new(&of_difference, rows, difference, drawn_difference),
         unit: resampling.unit_name().to_owned(),
         units: resampling.units_per_resample(),
     })
@@ -268,6 +271,7 @@ fn paired(
 /// The p-value of the permutation test, which swaps the statistics of the two systems unit by unit,
 /// each with probability 1/2. One is added to numerator and denominator, so p is never 0.
 fn permutation_p(
+    metric: &str,
     difference: f64,
     systems: &[Vec<Statistic>; 2],
     resampling: &Resampling,
@@ -280,12 +284,13 @@ fn permutation_p(
         let mut random = SplitMix64::stream(!options.seed, exchange);
         let exchanged: Vec<bool> =
             (0..resampling.units_per_resample()).map(|_| random.below(2) == 1).collect();
-        let pick = |side: usize| -> Vec<Statistic> {
+        let value = |side: usize| -> Result<f64, EvalError> {
             let rows = units.iter().enumerate();
-            rows.map(|(row, unit)| systems[side ^ usize::from(exchanged[*unit])][row]).collect()
+            let picked =
+                rows.map(|(row, unit)| &systems[side ^ usize::from(exchanged[*unit])][row]);
+            Ok(PooledMetric::new(metric, picked)?.value(&once))
         };
-        let [a, b] =
-            [PooledMetric::new(&pick(0))?.value(&once), PooledMetric::new(&pick(1))?.value(&once)];
+        let [a, b] = [value(0)?, value(1)?];
         // The order of summation changes the last bits.
         Ok((a - b).abs() >= difference.abs() * (1.0 - 1e-12))
     };
@@ -305,6 +310,7 @@ fn correlation(gold: &[f64], system: &[f64], name: &str) -> Result<Result<f64, S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wer::report::WER;
 
     /// `n` gold values and two systems; the noise of each system is scaled by `noise_a` and
     /// `noise_b`.
@@ -387,11 +393,10 @@ mod tests {
     }
 
     fn results(file: &str, errors: &[u64], normaliser: &str) -> Items {
-        let info = MetricInfo { name: "wer", version: 1, higher_is_better: Some(false) };
         let item = |(row, errors): (usize, &u64)| {
             let statistic = Statistic::Ratio { numerator: *errors as f64, denominator: 10.0 };
             let group = format!("speaker {}", row / 5);
-            Item::new(&info, normaliser, &row.to_string(), Some(&group), statistic)
+            Item::new(&WER, normaliser, &row.to_string(), Some(&group), statistic)
         };
         let items = errors.iter().enumerate().map(item).collect();
         Items { file: file.to_owned(), items }

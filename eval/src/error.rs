@@ -1,55 +1,30 @@
 //! Errors of an evaluation. Each error names the file, the line, the reason and the remedy.
 
-use std::fmt;
-use std::io;
-
 use thiserror::Error;
+
+pub use engram_textfile::{Location, TextError};
 
 use crate::metric::MetricError;
 use crate::normalise::UnknownNormaliser;
-
-/// A file and, if known, a line in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Location {
-    /// The file, as given by the user.
-    pub file: String,
-    /// Line number from 1; `None` for the whole file, or for data without a file.
-    pub line: Option<u64>,
-}
-
-impl Location {
-    /// A location: the whole of `file`, or a line in it.
-    pub fn new(file: &str, line: impl Into<Option<u64>>) -> Self {
-        Self { file: file.to_owned(), line: line.into() }
-    }
-}
-
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "{}:{line}", self.file),
-            None => f.write_str(&self.file),
-        }
-    }
-}
 
 /// Errors of an evaluation.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EvalError {
-    /// The file cannot be opened or read.
-    #[error("{file}: cannot be read: {source}; check the path and its permissions")]
-    Read {
-        /// The file.
-        file: String,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    /// A text file cannot be read, or a line of it has the wrong format.
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// The file has no rows.
     #[error("{file}: has no rows; expected a header line and one line per row")]
     Empty {
         /// The file.
         file: String,
+    },
+    /// Nothing was given to evaluate.
+    #[error("there are no {items}; give at least one")]
+    NothingToEvaluate {
+        /// The missing items, in the plural.
+        items: &'static str,
     },
     /// The content of the file has the wrong format.
     #[error("{location}: {reason}; {remedy}")]
@@ -60,44 +35,6 @@ pub enum EvalError {
         reason: String,
         /// What to do.
         remedy: &'static str,
-    },
-    /// A required column is missing in the header.
-    #[error(
-        "{location}: column `{column}` is missing; the header has: {found}; rename or add the column"
-    )]
-    MissingColumn {
-        /// The header line.
-        location: Location,
-        /// The missing column.
-        column: String,
-        /// The columns in the header.
-        found: String,
-    },
-    /// A required column occurs twice in the header.
-    #[error("{location}: column `{column}` occurs twice; remove or rename one of them")]
-    DuplicateColumn {
-        /// The header line.
-        location: Location,
-        /// The column.
-        column: String,
-    },
-    /// A row has no id.
-    #[error("{location}: the id is empty; every row needs its own id")]
-    EmptyId {
-        /// The row.
-        location: Location,
-    },
-    /// A score is not a finite number.
-    #[error(
-        "{location}: id `{id}`: score `{found}` is not a finite number; write it as 0.25, with a point"
-    )]
-    InvalidScore {
-        /// The row.
-        location: Location,
-        /// The id of the row.
-        id: String,
-        /// The text in the score column.
-        found: String,
     },
     /// Two rows of a file have the same id.
     #[error("{location}: id `{id}` was already given at {first}; keep one of the two rows")]

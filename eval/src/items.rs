@@ -7,14 +7,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use engram_textfile::{Object, message_in_line, not_blank, read_text, shortened};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EvalError, Location};
-use crate::json::{Object, message_in_line};
-use crate::metric::MetricInfo;
 use crate::metric::pearson::WeightedPearson;
-use crate::source::{not_blank, read_text};
-use crate::table::shortened;
+use crate::metric::registry::{find, function_of_sums};
+use crate::metric::{MetricError, MetricInfo, Unit};
 
 /// The result of one item.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +25,9 @@ pub struct Item {
     pub version: u32,
     /// Direction of the metric.
     pub higher_is_better: Option<bool>,
+    /// Unit of the metric; if absent, that of the listed metric, otherwise a fraction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<Unit>,
     /// Name and version of the text normaliser.
     pub normaliser: String,
     /// The item's id.
@@ -38,7 +40,7 @@ pub struct Item {
 }
 
 /// How a metric is computed from its items.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Statistic {
     /// The sum of the numerators divided by the sum of the denominators (error rates). If the
@@ -61,6 +63,12 @@ pub enum Statistic {
         /// The item's value.
         value: f64,
     },
+    /// Sums that are added up over the items; the metric is a function of the totals, given in
+    /// [`METRICS`](crate::metric::registry::METRICS).
+    Sums {
+        /// The item's sums, for example n-gram matches and totals.
+        sums: Vec<f64>,
+    },
 }
 
 /// The items of one system, in file order.
@@ -75,7 +83,7 @@ pub struct Items {
 impl Items {
     /// Reads a file written by `--items`.
     ///
-    /// # Errors   [`EvalError::Read`]; as [`Items::parse`]
+    /// # Errors   [`EvalError::Text`]; as [`Items::parse`]
     pub fn read(path: &Path) -> Result<Self, EvalError> {
         Self::parse(&path.display().to_string(), &read_text(path)?)
     }
@@ -97,11 +105,25 @@ impl Items {
                     format!("is not an item of a result: {}", message_in_line(&error)),
                 )
             })?;
-            if let Statistic::Ratio { numerator, denominator } = item.statistic
-                && (numerator < 0.0 || denominator < 0.0)
-            {
-                let reason = format!("has a negative ratio: {numerator} to {denominator}");
-                return Err(malformed(Some(line), reason));
+            match &item.statistic {
+                Statistic::Ratio { numerator, denominator }
+                    if *numerator < 0.0 || *denominator < 0.0 =>
+                {
+                    let reason = format!("has a negative ratio: {numerator} to {denominator}");
+                    return Err(malformed(Some(line), reason));
+                }
+                Statistic::Sums { sums } => {
+                    let (metric, count) = (shortened(&item.metric, 60), sums.len());
+                    let version = find(&item.metric).map_or(0, |metric| metric.info.version);
+                    if function_of_sums(&item.metric, count).is_none() || version != item.version {
+                        let reason = format!(
+                            "has {count} sums of `{metric}` version {}, which cannot be computed",
+                            item.version
+                        );
+                        return Err(malformed(Some(line), reason));
+                    }
+                }
+                _ => {}
             }
             if let Some(first) = items.first()
                 && !alike(first, &item)
@@ -153,72 +175,110 @@ impl Item {
         statistic: Statistic,
     ) -> Self {
         Self {
-            metric: metric.name.to_owned(),
+            metric: metric.name.to_string(),
             version: metric.version,
             higher_is_better: metric.higher_is_better,
+            unit: Some(metric.unit),
             normaliser: normaliser.to_owned(),
             id: id.to_owned(),
             group: group.map(str::to_owned),
             statistic,
         }
     }
+
+    /// The metric of this item alone; NaN for a correlation.
+    pub fn value(&self) -> f64 {
+        let pooled = PooledMetric::new(&self.metric, [&self.statistic]);
+        pooled.map_or(f64::NAN, |metric| metric.value(&[1]))
+    }
+
+    /// Name, version, direction and unit of the item's metric.
+    pub fn info(&self) -> MetricInfo {
+        let listed = || find(&self.metric).map(|metric| metric.info.unit);
+        MetricInfo {
+            name: self.metric.clone().into(),
+            version: self.version,
+            higher_is_better: self.higher_is_better,
+            unit: self.unit.or_else(listed).unwrap_or_default(),
+        }
+    }
 }
 
 /// A metric over many items, prepared for recomputation on every resample.
 pub(crate) enum PooledMetric {
-    Ratio(Vec<[f64; 2]>),
-    Mean(Vec<f64>),
+    /// The metric is a function of sums over the items.
+    Sums {
+        /// Number of sums.
+        count: usize,
+        /// The sums of all items, item after item.
+        of_items: Vec<f64>,
+        /// The metric's value from the totals.
+        value: fn(&[f64]) -> f64,
+    },
     Correlation(Box<WeightedPearson>),
 }
 
 impl PooledMetric {
-    /// Builds the metric from statistics of one kind.
-    pub(crate) fn new(statistics: &[Statistic]) -> Result<Self, EvalError> {
-        let (mut ratios, mut values, mut gold, mut predicted) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    /// Builds the metric from statistics of one kind. A metric without statistics is undefined.
+    pub(crate) fn new<'s>(
+        metric: &str,
+        statistics: impl IntoIterator<Item = &'s Statistic>,
+    ) -> Result<Self, EvalError> {
+        let mut statistics = statistics.into_iter().peekable();
+        let (count, value): (usize, fn(&[f64]) -> f64) = match statistics.peek() {
+            Some(Statistic::Correlation { .. }) => {
+                let pair = |statistic: &Statistic| match statistic {
+                    Statistic::Correlation { gold, prediction } => Some((*gold, *prediction)),
+                    _ => None,
+                };
+                let (gold, predicted): (Vec<f64>, Vec<f64>) = statistics.filter_map(pair).unzip();
+                let pearson = WeightedPearson::new(&gold, &predicted)?;
+                return Ok(Self::Correlation(Box::new(pearson)));
+            }
+            Some(Statistic::Sums { sums }) => {
+                let count = sums.len();
+                let unknown =
+                    || MetricError::UnknownSums { metric: shortened(metric, 60), sums: count };
+                (count, function_of_sums(metric, count).ok_or_else(unknown)?)
+            }
+            Some(Statistic::Ratio { .. }) => (2, ratio),
+            Some(Statistic::Mean { .. }) | None => (2, |sums| sums[0] / sums[1]),
+        };
+        let mut of_items = Vec::with_capacity(count * statistics.size_hint().0);
         for statistic in statistics {
-            match *statistic {
+            match statistic {
                 Statistic::Ratio { numerator, denominator } => {
-                    ratios.push([numerator, denominator])
+                    of_items.extend([*numerator, *denominator]);
                 }
-                Statistic::Mean { value } => values.push(value),
-                Statistic::Correlation { gold: x, prediction } => {
-                    gold.push(x);
-                    predicted.push(prediction);
+                Statistic::Mean { value } => of_items.extend([*value, 1.0]),
+                Statistic::Sums { sums } if sums.len() == count => of_items.extend(sums),
+                Statistic::Sums { .. } | Statistic::Correlation { .. } => {
+                    of_items.extend(std::iter::repeat_n(f64::NAN, count));
                 }
             }
         }
-        Ok(if !ratios.is_empty() {
-            Self::Ratio(ratios)
-        } else if !gold.is_empty() {
-            Self::Correlation(Box::new(WeightedPearson::new(&gold, &predicted)?))
-        } else {
-            Self::Mean(values)
-        })
+        Ok(Self::Sums { count, of_items, value })
     }
 
     /// The value of the metric with item `i` repeated `times[i]` times.
     pub(crate) fn value(&self, times: &[u32]) -> f64 {
         match self {
-            Self::Ratio(ratios) => {
-                let (mut above, mut below) = (0.0, 0.0);
-                for ([numerator, denominator], times) in ratios.iter().zip(times) {
-                    above += numerator * f64::from(*times);
-                    below += denominator * f64::from(*times);
+            Self::Sums { count, of_items, value } => {
+                let mut totals = vec![0.0; *count];
+                for (sums, times) in of_items.chunks_exact(*count).zip(times) {
+                    let times = f64::from(*times);
+                    totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum * times);
                 }
-                if below == 0.0 { above } else { above / below }
-            }
-            Self::Mean(values) => {
-                let (mut sum, mut count) = (0.0, 0.0);
-                for (value, times) in values.iter().zip(times) {
-                    sum += value * f64::from(*times);
-                    count += f64::from(*times);
-                }
-                sum / count
+                value(&totals)
             }
             Self::Correlation(pearson) => pearson.value(times),
         }
     }
+}
+
+/// The first sum divided by the second; the first if the second is 0.
+fn ratio(sums: &[f64]) -> f64 {
+    if sums[1] == 0.0 { sums[0] } else { sums[0] / sums[1] }
 }
 
 #[cfg(test)]
@@ -226,8 +286,7 @@ mod tests {
     use super::*;
 
     fn item(id: &str, statistic: Statistic) -> Item {
-        let info = MetricInfo { name: "wer", version: 1, higher_is_better: Some(false) };
-        Item::new(&info, "none", id, Some("s"), statistic)
+        Item::new(&crate::wer::report::WER, "none", id, Some("s"), statistic)
     }
 
     #[test]
@@ -237,7 +296,7 @@ mod tests {
             Statistic::Mean { value: 0.5 },
             Statistic::Correlation { gold: 1.0, prediction: 0.75 },
         ] {
-            let items = vec![item("a", statistic), item("b", statistic)];
+            let items = vec![item("a", statistic.clone()), item("b", statistic)];
             let written = Items { file: "f".to_owned(), items };
             assert_eq!(Items::parse("f", &written.to_json_lines()).unwrap(), written);
         }
@@ -251,7 +310,10 @@ mod tests {
             Items::parse("f", &text).unwrap_err().to_string()
         };
         assert!(refused(&[]).starts_with("f: has no items"));
-        assert!(refused(&[item("a", ratio), item("a", ratio)]).starts_with("f:2: id `a`"));
+        assert!(
+            refused(&[item("a", ratio.clone()), item("a", ratio.clone())])
+                .starts_with("f:2: id `a`")
+        );
         let mean = item("b", Statistic::Mean { value: 1.0 });
         assert!(refused(&[item("a", ratio), mean]).starts_with("f:2: has a different metric"));
         let error = Items::parse("f", "\n{\"metric\":1}").unwrap_err().to_string();
@@ -262,14 +324,45 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_made_of_their_items() {
+    fn items_without_a_unit_stay_readable() {
+        let line = r#"{"metric":"METRIC","version":1,"higher_is_better":true,"normaliser":"none",
+            "id":"a","statistic":{"kind":"mean","value":40.0}}"#
+            .replace('\n', " ");
+        let unit = |metric: &str| {
+            let items = Items::parse("f", &line.replace("METRIC", metric)).unwrap().items;
+            items[0].info().unit
+        };
+        assert_eq!((unit("vqa_accuracy"), unit("mine")), (Unit::Percent, Unit::Fraction));
+    }
+
+    #[test]
+    fn sums_of_an_unknown_metric_are_refused() {
+        let refused = |metric: &str, version: u32, count: usize| {
+            let statistic = Statistic::Sums { sums: vec![1.0; count] };
+            let item = Item { metric: metric.to_owned(), version, ..item("a", statistic) };
+            Items::parse("f", &json_lines(&[item])).map_err(|error| error.to_string())
+        };
+        assert!(refused("chrf", 1, 18).is_ok());
+        assert_eq!(
+            refused("bleu", 1, 10).unwrap_err(),
+            "f:1: has 10 sums of `bleu` version 1, which cannot be computed; give a file that \
+             `engram eval … --items FILE` wrote"
+        );
+        assert!(refused("chrf", 1, 24).is_err() && refused("chrf", 2, 18).is_err());
+        let statistic = Statistic::Sums { sums: vec![1.0] };
+        assert!(PooledMetric::new("chrf", [&statistic]).is_err());
+    }
+
+    #[test]
+    fn metrics_are_computed_from_their_items() {
         let ratio = |numerator, denominator| Statistic::Ratio { numerator, denominator };
         let metric =
-            PooledMetric::new(&[ratio(1.0, 4.0), ratio(3.0, 4.0), ratio(2.0, 0.0)]).unwrap();
+            PooledMetric::new("wer", &[ratio(1.0, 4.0), ratio(3.0, 4.0), ratio(2.0, 0.0)]).unwrap();
         assert_eq!(metric.value(&[1, 1, 1]), 0.75);
         assert_eq!(metric.value(&[2, 0, 0]), 0.25);
         assert_eq!(metric.value(&[0, 0, 2]), 4.0);
         let mean = |value| Statistic::Mean { value };
-        assert_eq!(PooledMetric::new(&[mean(1.0), mean(4.0)]).unwrap().value(&[1, 2]), 3.0);
+        assert_eq!(PooledMetric::new("", &[mean(1.0), mean(4.0)]).unwrap().value(&[1, 2]), 3.0);
+        assert!(PooledMetric::new("", &[]).unwrap().value(&[]).is_nan());
     }
 }

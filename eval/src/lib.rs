@@ -10,8 +10,8 @@
 //! | [`normalise`] | text normalisers for transcripts, byte-identical to Whisper's and jiwer's |
 //! | [`tokenise`] | tokenisers, byte-identical to the reference tools |
 //! | [`caption`] | image captions: COCO and NoCaps files, BLEU, ROUGE-L, CIDEr, by image and by domain |
-//! | [`source`] | reads files and decompresses gzip |
 //! | [`wer`] | speech: word and character error rates, alignments, confusions, rare words |
+//! | [`texts`] | translations and other texts: chrF and chrF++ |
 //! | [`vqa`] | visual question answering: VQA v2 and OK-VQA |
 //! | [`aokvqa`], [`haystack`] | A-OKVQA and Visual Haystacks, with their official rules |
 //! | [`retrieval`] | recall, success, reciprocal rank, nDCG, average precision |
@@ -55,11 +55,11 @@ pub mod phrase;
 mod random;
 pub mod result;
 pub mod retrieval;
-pub mod source;
 mod table;
 mod text;
+pub mod texts;
 pub mod tokenise;
 pub mod vqa;
 pub mod wer;
 
-pub use error::{EvalError, Location};
+pub use error::{EvalError, Location, TextError};

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::metric::{MetricInfo, interval_or_exact};
+use crate::metric::{MetricInfo, Unit, interval_or_exact};
 
 /// Version of the JSON form written by this crate.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -48,6 +48,9 @@ pub struct Measure {
     pub version: u32,
     /// Whether higher is better; `null` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
+    /// Unit of the value; a result without a unit is a fraction.
+    #[serde(default)]
+    pub unit: Unit,
     /// The value; NaN is `null`.
     #[serde(with = "null_for_nan")]
     pub value: f64,
@@ -73,33 +76,23 @@ impl Measure {
         value: Result<f64, String>,
         interval: Option<Interval>,
     ) -> Self {
-        Self::named(metric.name, metric, n, value, interval)
-    }
-
-    /// Like [`Measure::new`], with a name that differs from `metric.name`.
-    pub(crate) fn named(
-        name: &str,
-        metric: &MetricInfo,
-        n: usize,
-        value: Result<f64, String>,
-        interval: Option<Interval>,
-    ) -> Self {
         let finite = |value: f64| match value.is_finite() {
             true => Ok(value),
             false => Err(format!("undefined: the value is {value}")),
         };
         let value = value.and_then(finite);
-        let interval =
-            interval.and_then(|drawn| Some(interval_or_exact(name, *value.as_ref().ok()?, drawn)));
+        let interval = interval
+            .and_then(|drawn| Some(interval_or_exact(&metric.name, *value.as_ref().ok()?, drawn)));
         let defined = |limit: f64| limit.is_finite().then_some(limit);
         let ci95 = interval
             .as_ref()
             .filter(|interval| interval.level == 0.95)
             .map(|interval| [defined(interval.low), defined(interval.high)]);
         Self {
-            metric: name.to_owned(),
+            metric: metric.name.to_string(),
             version: metric.version,
             higher_is_better: metric.higher_is_better,
+            unit: metric.unit,
             value: *value.as_ref().unwrap_or(&f64::NAN),
             reason: value.err(),
             ci95,
@@ -137,6 +130,9 @@ pub struct Breakdown {
     pub version: u32,
     /// Whether higher is better; `null` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
+    /// Unit of the value; a result without a unit is a fraction.
+    #[serde(default)]
+    pub unit: Unit,
     /// One row per group.
     pub rows: Vec<BreakdownRow>,
 }
@@ -153,9 +149,10 @@ impl Breakdown {
         };
         Self {
             name: name.to_owned(),
-            metric: metric.name.to_owned(),
+            metric: metric.name.to_string(),
             version: metric.version,
             higher_is_better: metric.higher_is_better,
+            unit: metric.unit,
             rows: parts.into_iter().map(row).collect(),
         }
     }

@@ -18,6 +18,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use engram_textfile::{ONE_OBJECT, UniqueIds, json_lines, shortened};
 use rayon::prelude::*;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -28,11 +29,20 @@ use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::json::{DistinctKeys, duplicate_key_error};
-use crate::metric::MetricInfo;
+use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
-use crate::source::json_lines;
-use crate::table::shortened;
 use crate::text::{metrics, sources};
+
+/// Recall, named `recall@k`.
+pub const RECALL: MetricInfo = MetricInfo::higher("recall", Unit::Fraction);
+/// Success, named `success@k`.
+pub const SUCCESS: MetricInfo = MetricInfo::higher("success", Unit::Fraction);
+/// Mean reciprocal rank.
+pub const MRR: MetricInfo = MetricInfo::higher("mrr", Unit::Fraction);
+/// Mean average precision.
+pub const MAP: MetricInfo = MetricInfo::higher("map", Unit::Fraction);
+/// Normalised discounted cumulative gain, named `ndcg@k`.
+pub const NDCG: MetricInfo = MetricInfo::higher("ndcg", Unit::Fraction);
 
 /// Number of entries listed with each low-scoring query.
 const LISTED_ENTRIES: usize = 10;
@@ -173,9 +183,9 @@ pub struct WorstQuery {
 /// Reads JSON lines `{"id", "ranked": [best first], "relevant": [ids] or {id: gain}}`.
 ///
 /// # Errors   [`EvalError::Malformed`] with the line, also for an entry listed twice as retrieved
-/// or as relevant; [`EvalError::DuplicateId`]
+/// or as relevant; [`EvalError::Text`] for a duplicate id
 pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, EvalError> {
-    let queries = json_lines(file, text, |line, row: QueryLine<'a>| {
+    let queries = json_lines(file, text, ONE_OBJECT, |line, row: QueryLine<'a>| {
         let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
         Query { id, ranked: row.ranked, relevant: row.relevant.0, line }
     })?;
@@ -186,13 +196,9 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
     if queries.is_empty() {
         return Err(malformed(None, "has no queries".into(), "give one JSON object per line"));
     }
-    let mut seen: HashMap<&str, u64> = HashMap::new();
+    let mut seen = UniqueIds::with_capacity(queries.len());
     for query in &queries {
-        let location = Location::new(file, query.line);
-        if let Some(first) = seen.insert(&query.id, query.line) {
-            let (first, id) = (Location::new(file, first), shortened(&query.id, 60));
-            return Err(EvalError::DuplicateId { location, first, id });
-        }
+        seen.add(&*query.id, Location::new(file, query.line))?;
         let mut retrieved = HashSet::with_capacity(query.ranked.len());
         if let Some(twice) = query.ranked.iter().find(|id| !retrieved.insert(*id)) {
             let reason = format!("retrieves `{}` twice", shortened(&twice.0, 60));
@@ -255,14 +261,14 @@ impl Ranking {
 /// Computes the metrics; each is the mean over all queries. A query without relevant entries scores
 /// 0.
 ///
-/// # Errors   [`EvalError::InvalidOption`]; [`EvalError::Empty`] without queries
+/// # Errors   [`EvalError::InvalidOption`]; [`EvalError::NothingToEvaluate`] without queries
 pub fn evaluate(
     queries: &[Query<'_>],
     options: &RetrievalOptions,
 ) -> Result<RetrievalReport, EvalError> {
     options.bootstrap.validate()?;
     if queries.is_empty() {
-        return Err(EvalError::Empty { file: "the queries".to_owned() });
+        return Err(EvalError::NothingToEvaluate { items: "queries" });
     }
     let cutoffs = [&options.cutoffs[..], &options.ndcg_cutoffs].concat();
     if options.cutoffs.is_empty() || cutoffs.contains(&0) {
@@ -275,33 +281,31 @@ pub fn evaluate(
     let rankings: Vec<Ranking> = queries.par_iter().map(Ranking::new).collect();
     let first = options.cutoffs.iter().filter(|k| **k <= 10).max();
     let first = first.or(options.cutoffs.iter().min()).copied().unwrap_or(1);
-    let mut columns: Vec<(String, Vec<f64>)> = Vec::new();
-    let mut column = |name: String, metric: &dyn Fn(&Ranking) -> f64| {
-        columns.push((name, rankings.iter().map(metric).collect()));
+    let mut columns: Vec<(MetricInfo, Vec<f64>)> = Vec::new();
+    let mut column = |info: MetricInfo, metric: &dyn Fn(&Ranking) -> f64| {
+        columns.push((info, rankings.iter().map(metric).collect()));
     };
-    column(format!("recall@{first}"), &|ranking| ranking.recall(first));
+    let at = |info: MetricInfo, k: usize| info.renamed(format!("{}@{k}", info.name));
+    column(at(RECALL, first), &|ranking| ranking.recall(first));
     let (once, ndcg_once) = (distinct(&options.cutoffs), distinct(&options.ndcg_cutoffs));
     for k in once.iter().filter(|k| **k != first) {
-        column(format!("recall@{k}"), &|ranking| ranking.recall(*k));
+        column(at(RECALL, *k), &|ranking| ranking.recall(*k));
     }
     for k in &once {
-        column(format!("success@{k}"), &|ranking| ranking.success(*k));
+        column(at(SUCCESS, *k), &|ranking| ranking.success(*k));
     }
-    column("mrr".to_owned(), &Ranking::reciprocal_rank);
-    column("map".to_owned(), &Ranking::average_precision);
+    column(MRR, &Ranking::reciprocal_rank);
+    column(MAP, &Ranking::average_precision);
     for k in &ndcg_once {
-        column(format!("ndcg@{k}"), &|ranking| ranking.ndcg(*k));
+        column(at(NDCG, *k), &|ranking| ranking.ndcg(*k));
     }
-    let info = MetricInfo { name: "", version: 1, higher_is_better: Some(true) };
-    let measure = |(name, values): &(String, Vec<f64>)| {
-        measure_of_mean((name, &info), "query", values, &options.bootstrap)
+    let measure = |(info, values): &(MetricInfo, Vec<f64>)| {
+        measure_of_mean(info, "query", values, &options.bootstrap)
     };
     let mut measures: Vec<Measure> = columns.iter().map(measure).collect();
     let primary = measures.remove(0);
     let item = |(query, value): (&Query<'_>, &f64)| {
-        let mut item = Item::new(&info, "none", &query.id, None, Statistic::Mean { value: *value });
-        item.metric.clone_from(&primary.metric);
-        item
+        Item::new(&columns[0].0, "none", &query.id, None, Statistic::Mean { value: *value })
     };
     let items = match options.items {
         true => queries.iter().zip(&columns[0].1).map(item).collect(),

@@ -61,16 +61,6 @@ impl fmt::Display for TextTable {
     }
 }
 
-/// `text` on one line, truncated to `width` characters with an ellipsis; control characters become
-/// spaces.
-pub(crate) fn shortened(text: &str, width: usize) -> String {
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    if text.chars().count() <= width {
-        return text.chars().map(clean).collect();
-    }
-    text.chars().map(clean).take(width.saturating_sub(1)).chain(['…']).collect()
-}
-
 /// A value with four decimals; a dash for NaN.
 pub(crate) fn number(value: f64) -> String {
     if value.is_nan() { "–".to_owned() } else { format!("{value:.4}") }
@@ -101,11 +91,5 @@ mod tests {
         let mut table = TextTable::new(&[("a", Align::Left), ("b", Align::Right)]);
         table.push(vec!["x".repeat(100_000), "y".repeat(70_000)]);
         assert_eq!(table.to_string().lines().next().unwrap().len(), 170_002);
-    }
-
-    #[test]
-    fn long_text_is_cut() {
-        assert_eq!(shortened("abcdef", 4), "abc…");
-        assert_eq!(shortened("ab\ncd", 8), "ab cd");
     }
 }

@@ -2,11 +2,15 @@
 
 use std::fmt::Write as _;
 
+use engram_textfile::shortened;
+
 use crate::result::{Breakdown, Evaluation, Interval};
-use crate::table::{Align, TextTable, limits, number, shortened};
+use crate::table::{Align, TextTable, limits, number};
 
 /// Maximum width of a group name, in characters.
 const PART_WIDTH: usize = 40;
+/// Maximum width of a scored text, in characters; the JSON report has the whole text.
+const TEXT_WIDTH: usize = 200;
 
 /// The input files.
 pub(crate) fn sources(evaluation: &Evaluation) -> String {
@@ -22,20 +26,30 @@ pub(crate) fn metrics(evaluation: &Evaluation) -> String {
     let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
     let with_interval = measures().find_map(|measure| measure.interval.as_ref());
     let interval_heading = with_interval.map_or_else(|| "interval".to_owned(), level);
-    let mut table = TextTable::new(&[
+    let mut columns = vec![
         ("metric", Align::Left),
         ("value", Align::Right),
         (&interval_heading, Align::Left),
         ("better", Align::Left),
-    ]);
+    ];
+    // Fractions and coefficients need no unit.
+    let has_units = measures().any(|measure| !measure.unit.label().is_empty());
+    if has_units {
+        columns.insert(2, ("unit", Align::Left));
+    }
+    let mut table = TextTable::new(&columns);
     for measure in measures() {
         let better = measure.higher_is_better.map_or("", |up| if up { "higher" } else { "lower" });
-        table.push(vec![
+        let mut cells = vec![
             words(&measure.metric),
             number(measure.value),
             limits(measure.interval.as_ref()),
             better.to_owned(),
-        ]);
+        ];
+        if has_units {
+            cells.insert(2, measure.unit.label().to_owned());
+        }
+        table.push(cells);
     }
     let mut methods: Vec<&str> = Vec::new();
     for method in measures().filter_map(|measure| Some(&*measure.interval.as_ref()?.method)) {
@@ -73,6 +87,23 @@ pub(crate) fn breakdown(table: &Breakdown) -> String {
         ]);
     }
     format!("By {}\n{text}", table.name)
+}
+
+/// A text with its id, its score and its references, as a table.
+pub(crate) fn scored_text(
+    (kind, id): (&str, &str),
+    (metric, value): (&str, f64),
+    (role, text): (&str, &str),
+    references: &[String],
+) -> String {
+    let id = shortened(id, TEXT_WIDTH);
+    let mut table = TextTable::new(&[(kind, Align::Left), (&id, Align::Left)]);
+    table.push(vec![metric.to_owned(), number(value)]);
+    table.push(vec![role.to_owned(), shortened(text, TEXT_WIDTH)]);
+    for reference in references {
+        table.push(vec!["reference".to_owned(), shortened(reference, TEXT_WIDTH)]);
+    }
+    format!("{table}\n")
 }
 
 /// The metric name with spaces: `mean_absolute_error` becomes `mean absolute error`.

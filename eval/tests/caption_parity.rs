@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use engram_eval::caption::{
     CaptionOptions, CaptionScores, evaluate, read_annotations, read_results,
 };
-use engram_eval::source::read_bytes;
+use engram_textfile::read_bytes;
 use serde_json::Value;
 
 const TOLERANCE: f64 = 1e-9;
@@ -39,7 +39,7 @@ fn equal_to_pycocoevalcap() {
     let Some(folder) = fixtures("equal_to_pycocoevalcap") else { return };
     for set in ["coco", "fakecap", "synth"] {
         let ours = scores(&folder, set);
-        let bytes = read_bytes(&folder.join(format!("captions_{set}.expected.json.gz"))).unwrap();
+        let bytes = read_bytes(folder.join(format!("captions_{set}.expected.json.gz"))).unwrap();
         let expected: Value = serde_json::from_slice(&bytes).unwrap();
         for (column, value) in COLUMNS.iter().zip(ours.corpus.values()) {
             assert_close(value, &expected["corpus"][*column], &format!("{set} {column}"));

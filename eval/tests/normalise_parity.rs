@@ -1,20 +1,11 @@
 //! Compares the normalisers with openai-whisper 20250625, on the shared fixture if `ENGRAM_DATA` is
 //! set.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use engram_eval::normalise::{BasicOptions, Normaliser};
-use flate2::read::GzDecoder;
+use engram_textfile::read_text;
 use serde_json::Value;
-
-fn unpacked(path: &Path) -> String {
-    let mut text = String::new();
-    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    GzDecoder::new(file).read_to_string(&mut text).expect("a fixture of text");
-    text
-}
 
 #[test]
 fn equal_to_whisper_on_the_shared_fixture() {
@@ -23,12 +14,14 @@ fn equal_to_whisper_on_the_shared_fixture() {
         return;
     };
     let folder = Path::new(&data).join("metrics");
-    let raw: Vec<Value> = unpacked(&folder.join("normalizer.jsonl.gz"))
+    let raw: Vec<Value> = read_text(folder.join("normalizer.jsonl.gz"))
+        .expect("a fixture of text")
         .split_terminator('\n')
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    let expected: Value =
-        serde_json::from_str(&unpacked(&folder.join("normalizer.expected.json.gz"))).unwrap();
+    let expected =
+        read_text(folder.join("normalizer.expected.json.gz")).expect("a fixture of text");
+    let expected: Value = serde_json::from_str(&expected).unwrap();
     let expected = expected["items"].as_array().unwrap();
     assert_eq!(raw.len(), expected.len());
     assert!(raw.len() >= 2000);

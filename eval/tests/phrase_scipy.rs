@@ -2,11 +2,11 @@
 //! fixture if `ENGRAM_DATA` is set.
 
 use std::path::Path;
-use std::process::Command;
 
 use engram_eval::metric::kendall::{WeightedKendall, kendall_tau_b};
 use engram_eval::metric::pearson::{WeightedPearson, pearson};
 use engram_eval::metric::spearman::{WeightedSpearman, spearman};
+use engram_textfile::{Input, Table};
 use serde_json::Value;
 
 const TOLERANCE: f64 = 1e-12;
@@ -70,17 +70,15 @@ fn equal_to_scipy_on_the_shared_fixture() {
         return;
     };
     let folder = Path::new(&data).join("metrics");
-    let unpacked = Command::new("gzip").arg("-dc").arg(folder.join("sts.csv.gz")).output().unwrap();
-    assert!(unpacked.status.success());
     let expected = std::fs::read_to_string(folder.join("sts.expected.json")).unwrap();
     let expected: Value = serde_json::from_str(&expected).unwrap();
 
     let mut sets = std::collections::HashMap::<String, (Vec<f64>, Vec<f64>)>::new();
-    for row in csv::Reader::from_reader(unpacked.stdout.as_slice()).records() {
-        let row = row.unwrap();
-        let (gold, predicted) = sets.entry(row[1].to_owned()).or_default();
-        gold.push(row[2].parse().unwrap());
-        predicted.push(row[3].parse().unwrap());
+    let mut table = Table::csv(Input::open(folder.join("sts.csv.gz")).unwrap()).unwrap();
+    while table.advance().unwrap() {
+        let (gold, predicted) = sets.entry(table.field(1).to_owned()).or_default();
+        gold.push(table.field(2).parse().unwrap());
+        predicted.push(table.field(3).parse().unwrap());
     }
     let expected = expected.as_object().unwrap();
     assert_eq!(sets.len(), expected.len());

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use engram_eval::source::read_bytes;
 use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
+use engram_textfile::read_bytes;
 use serde_json::Value;
 
 /// The folder of the fixtures. Without it, the test prints a note and is skipped.
@@ -18,7 +18,7 @@ fn fixtures(test: &str) -> Option<PathBuf> {
 }
 
 fn json(folder: &Path, file: &str) -> Value {
-    let bytes = read_bytes(&folder.join(file)).expect("a fixture");
+    let bytes = read_bytes(folder.join(file)).expect("a fixture");
     serde_json::from_slice(&bytes).expect("a fixture")
 }
 
@@ -29,7 +29,7 @@ fn text(value: &Value) -> &str {
 #[test]
 fn equal_on_tricky_strings() {
     let Some(folder) = fixtures("equal_on_tricky_strings") else { return };
-    let bytes = read_bytes(&folder.join("ptb.jsonl")).unwrap();
+    let bytes = read_bytes(folder.join("ptb.jsonl")).unwrap();
     let lines: Vec<Value> = bytes
         .split(|&byte| byte == b'\n')
         .filter(|line| !line.is_empty())

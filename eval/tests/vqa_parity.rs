@@ -6,10 +6,10 @@
 use std::path::{Path, PathBuf};
 
 use engram_eval::retrieval::{RetrievalOptions, evaluate as evaluate_retrieval, parse_queries};
-use engram_eval::source::read_text;
 use engram_eval::vqa::answer::normalise_answer;
 use engram_eval::vqa::read::{parse_annotations, parse_results};
 use engram_eval::vqa::{VqaOptions, evaluate};
+use engram_textfile::read_text;
 use serde_json::Value;
 
 fn folder() -> Option<PathBuf> {
@@ -21,7 +21,7 @@ fn folder() -> Option<PathBuf> {
 }
 
 fn text(folder: &Path, name: &str) -> String {
-    read_text(&folder.join(name)).unwrap_or_else(|error| panic!("{error}"))
+    read_text(folder.join(name)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn json(folder: &Path, name: &str) -> Value {

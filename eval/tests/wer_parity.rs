@@ -5,13 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
-use engram_eval::source::read_text;
 use engram_eval::wer::count_errors;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::rare_words::{BiasingLists, RareWords};
 use engram_eval::wer::read::{Pairs, TextFormat, join, parse_pairs, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
 use engram_eval::wer::tokens::TokenUnit;
+use engram_textfile::read_text;
 use serde_json::Value;
 
 fn data() -> Option<PathBuf> {

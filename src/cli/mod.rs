@@ -64,7 +64,7 @@ enum Command {
     /// List all recipe keys with types, defaults and descriptions
     #[command(subcommand)]
     Recipe(recipe::RecipeCommand),
-    /// Evaluate predictions: WER, captions, VQA, retrieval, phrase similarity
+    /// Evaluate predictions: WER, chrF, captions, VQA, retrieval, phrase similarity
     #[command(subcommand)]
     Eval(eval::Eval),
     /// Build, search and edit a key/value memory

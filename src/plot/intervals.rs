@@ -1,8 +1,7 @@
 //! Plots values in rows, each with its interval, for comparison at a glance.
 
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
-use engram_eval::metric::MetricInfo;
-use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::metric::mean::{MEAN, mean, weighted_mean};
 use engram_eval::result::Measure;
 use plotters::coord::types::RangedCoordi32;
 use plotters::prelude::*;
@@ -39,8 +38,7 @@ impl Interval {
         let resampling = Resampling::by_row(values.len());
         let options = BootstrapOptions::default();
         let drawn = interval(&resampling, &options, |counts| weighted_mean(values, counts));
-        let info = MetricInfo { name: "mean", version: 1, higher_is_better: None };
-        Self::from_measure(name, &Measure::new(&info, values.len(), Ok(mean(values)), drawn))
+        Self::from_measure(name, &Measure::new(&MEAN, values.len(), Ok(mean(values)), drawn))
     }
 
     /// The value and interval of a [`Measure`].

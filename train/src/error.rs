@@ -6,6 +6,7 @@ use engram_data::DataError;
 use engram_infer::InferError;
 use engram_models::ModelError;
 use engram_models::gradients::GradientFault;
+use engram_textfile::TextError;
 
 /// The result type of this crate.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
@@ -270,6 +271,12 @@ pub enum TrainError {
 impl From<DataError> for TrainError {
     fn from(error: DataError) -> Self {
         Self::Data(Box::new(error))
+    }
+}
+
+impl From<TextError> for TrainError {
+    fn from(error: TextError) -> Self {
+        DataError::from(error).into()
     }
 }
 

@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use engram_textfile::{Input, TextError, shortened};
 use serde::Deserialize;
 
-use super::input::Input;
-use super::json::{Id, Item, Lists, missing_list, read_lists, shortened};
+use super::json::{Id, Item, Lists, missing_list, read_lists};
 use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
 use crate::DataError;
 
@@ -73,13 +73,13 @@ struct Annotation<'a> {
 /// an entry is the image id. Entries are in the order of the images, and the counts have one row
 /// per caption.
 ///
-/// # Errors   `Malformed`, `Gzip`, `Io`; the errors of the collector
+/// # Errors   `Malformed`, `Text`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &CocoOptions,
     to: &mut Collector<'_>,
 ) -> Result<(), DataError> {
-    let path = input.path.clone();
+    let file = input.file().to_owned();
     let mut official = Official::default();
     let mut is_karpathy = false;
     let found = read_lists(input, &LISTS, &mut |item| {
@@ -95,16 +95,12 @@ pub fn read(
     })?;
     match LISTS.wanted.iter().find(|list| !found.contains(list)) {
         Some(&"annotations") if is_karpathy => {}
-        Some(list) => return Err(missing_list(path, list, REMEDY)),
+        Some(list) => return Err(missing_list(&file, list, REMEDY)),
         None => {}
     }
     if !is_karpathy && !options.splits.is_empty() {
-        return Err(DataError::Malformed {
-            path,
-            place: None,
-            reason: "has no splits".to_owned(),
-            remedy: "request no split, or use Karpathy's dataset_coco.json",
-        });
+        let remedy = "request no split, or use Karpathy's dataset_coco.json";
+        return Err(TextError::malformed(file, None, "has no splits", remedy).into());
     }
     official.give(options, to)
 }

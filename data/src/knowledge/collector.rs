@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use engram_textfile::TextError;
 use serde::Serialize;
 
 use super::Knowledge;
@@ -133,13 +134,35 @@ impl<'s> Collector<'s> {
     }
 
     /// Unwraps a row; returns `None` if it is malformed and skipped.
-    pub(super) fn accept<T>(&mut self, row: Result<T, DataError>) -> Result<Option<T>, DataError> {
+    pub(super) fn accept<T>(
+        &mut self,
+        row: Result<T, impl Into<DataError>>,
+    ) -> Result<Option<T>, DataError> {
         match row {
             Err(_) if self.skips_bad_rows => {
                 self.skip(Reason::Malformed);
                 Ok(None)
             }
-            row => row.map(Some),
+            row => row.map(Some).map_err(Into::into),
+        }
+    }
+
+    /// Moves a reader to its next line or row that is well formed, and counts the rows; returns
+    /// `false` at the end.
+    pub(super) fn advance(
+        &mut self,
+        mut reader: impl FnMut() -> Result<bool, TextError>,
+    ) -> Result<bool, DataError> {
+        loop {
+            let read = reader();
+            match &read {
+                Ok(false) => return Ok(false),
+                Err(error) if !error.is_of_row() => return read.map_err(Into::into),
+                _ => self.row(),
+            }
+            if self.accept(read)?.is_some() {
+                return Ok(true);
+            }
         }
     }
 }

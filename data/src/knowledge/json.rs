@@ -4,9 +4,9 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, BufReader, Read};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use engram_textfile::{Input, LONGEST_LINE, TextError, message_in_line, shortened};
 use serde::Deserialize;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess,
@@ -15,17 +15,7 @@ use serde::de::{
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::input::{Input, read_error};
-use super::lines::LONGEST;
 use crate::DataError;
-
-/// Limits on decompressed data, as a multiple of the compressed bytes and as a minimum in bytes.
-/// Readers keep some of the content, and gzip can expand data a thousandfold.
-const MAX_COMPRESSION_RATIO: u64 = 100;
-const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
-
-/// The maximum length of a quotation from a file in a message, in characters.
-const QUOTED: usize = 200;
 
 /// The list name if the whole file is one list.
 pub(super) const WHOLE: &str = "";
@@ -38,7 +28,7 @@ pub(crate) struct Item<'a> {
     pub(super) index: usize,
     /// The key of the item, if the whole file is an object.
     pub(crate) key: Option<&'a str>,
-    path: &'a Path,
+    file: &'a str,
     text: &'a str,
     remedy: &'static str,
 }
@@ -52,7 +42,7 @@ impl<'a> Item<'a> {
 
     /// Parses the item as `T`.
     pub(super) fn parse<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
-        serde_json::from_str(self.text).map_err(|error| self.error(message(&error)))
+        serde_json::from_str(self.text).map_err(|error| self.error(message_in_line(&error)))
     }
 
     /// Parses the item as `T` if it is an object. (Serde would also accept a list of the fields.)
@@ -71,7 +61,7 @@ impl<'a> Item<'a> {
             (None, WHOLE) => format!("item {}", self.index + 1),
             (None, list) => format!("item {} of `{list}`", self.index + 1),
         };
-        let (path, reason, remedy) = (self.path.to_owned(), reason.into(), self.remedy);
+        let (path, reason, remedy) = (self.file.into(), reason.into(), self.remedy);
         DataError::Malformed { path, place: Some(place), reason, remedy }
     }
 }
@@ -89,8 +79,7 @@ type Each<'e> = &'e mut dyn FnMut(&Item<'_>) -> Result<(), DataError>;
 /// Passes each item of the expected lists to `each`, in file order. Returns the names of the lists
 /// present.
 ///
-/// # Errors   `Io`, `Gzip`; `Malformed` with line and column, and for an item of more than 16 MiB;
-/// the errors of `each`
+/// # Errors   `Text` with the line, and for an item of more than 16 MiB; the errors of `each`
 pub(super) fn read_lists(
     input: Input<'_>,
     lists: &Lists,
@@ -112,121 +101,78 @@ pub(crate) fn read_members(
 
 /// Parses the file's object as `T`. Fields that `T` does not have are skipped, whatever their size.
 ///
-/// # Errors   `Io`, `Gzip`; `Malformed` with line and column
+/// # Errors   `Text` with the line
 pub(crate) fn read_object<T: DeserializeOwned>(
-    input: Input<'_>,
+    mut input: Input<'_>,
     remedy: &'static str,
 ) -> Result<T, DataError> {
-    let Input { path, reader, taken, is_gzip } = input;
-    let metered = Metered { reader, left: Rc::new(Cell::new(u64::MAX)), given: 0, taken };
-    let mut deserializer = serde_json::Deserializer::from_reader(metered);
+    input.first_byte()?;
+    let mut deserializer = serde_json::Deserializer::from_reader(BufReader::new(&mut input));
     let read = T::deserialize(&mut deserializer);
-    read.and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|error| file_error(&path, is_gzip, remedy, error))
+    let read = read.and_then(|value| deserializer.end().map(|()| value));
+    read.map_err(|error| file_error(&input, remedy, error))
 }
 
 fn read(
-    input: Input<'_>,
+    mut input: Input<'_>,
     lists: &Lists,
     members: bool,
     each: Each<'_>,
 ) -> Result<Vec<&'static str>, DataError> {
-    let Input { path, reader, taken, is_gzip } = input;
-    let left = Rc::new(Cell::new(LONGEST));
-    let metered = Metered { reader, left: left.clone(), given: 0, taken };
+    input.first_byte()?;
+    let file = input.file().to_owned();
+    let left = Rc::new(Cell::new(LONGEST_LINE));
+    let metered = Metered { reader: BufReader::new(&mut input), left: left.clone() };
     let mut walk =
-        Walk { path: &path, lists, members, left, each, found: Vec::new(), failed: None };
+        Walk { file: &file, lists, members, left, each, found: Vec::new(), failed: None };
     let mut deserializer = serde_json::Deserializer::from_reader(metered);
     let read = (&mut deserializer).deserialize_any(&mut walk).and_then(|()| deserializer.end());
-    let (found, failed) = (walk.found, walk.failed);
+    let (found, failed, left) = (walk.found, walk.failed, walk.left.get());
     match (failed, read) {
         (Some(error), _) => Err(error),
         (None, Ok(())) => Ok(found),
-        (None, Err(error)) => Err(file_error(&path, is_gzip, lists.remedy, error)),
+        (None, Err(error)) if left == 0 && error.is_io() => {
+            let reason = format!("an item of more than {} MiB", LONGEST_LINE >> 20);
+            let remedy = "check that the file is of this format";
+            Err(TextError::malformed(&file, None, reason, remedy).into())
+        }
+        (None, Err(error)) => Err(file_error(&input, lists.remedy, error)),
     }
 }
 
 /// Creates an error for the whole file.
-fn file_error(
-    path: &Path,
-    is_gzip: bool,
-    remedy: &'static str,
-    error: serde_json::Error,
-) -> DataError {
-    let malformed = |place, reason, remedy| {
-        let path = path.to_owned();
-        DataError::Malformed { path, place, reason, remedy }
-    };
-    let place = Some(format!("line {}, column {}", error.line(), error.column()));
-    match error.classify() {
-        Category::Io => {
-            let error = io::Error::from(error);
-            match error.kind() {
-                io::ErrorKind::FileTooLarge => {
-                    malformed(None, error.to_string(), "check that the file is of this format")
-                }
-                _ => read_error(path, is_gzip, error),
-            }
-        }
+fn file_error(input: &Input<'_>, remedy: &'static str, error: serde_json::Error) -> DataError {
+    let (line, reason, remedy) = match error.classify() {
+        Category::Io => return input.error(error.into()).into(),
         Category::Eof => {
             let remedy = "download it again: the download or export was interrupted";
-            malformed(place, "the file ends in the middle".to_owned(), remedy)
+            (error.line(), "the file ends in the middle".to_owned(), remedy)
         }
-        Category::Syntax | Category::Data => malformed(place, message(&error), remedy),
-    }
+        Category::Syntax | Category::Data => (error.line(), message_in_line(&error), remedy),
+    };
+    TextError::malformed(input.file(), line as u64, reason, remedy).into()
 }
 
-/// Returns the JSON parser's message on one line, without the position, and with a shortened
-/// quotation.
-fn message(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    let end = if error.line() > 0 { message.rfind(" at line ") } else { None };
-    shortened(&message[..end.unwrap_or(message.len())], QUOTED)
-}
-
-/// Returns at most `width` characters of a text, with control characters replaced by spaces.
-pub(super) fn shortened(text: &str, width: usize) -> String {
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    let mut characters = text.chars().map(clean);
-    let mut short: String = characters.by_ref().take(width).collect();
-    if characters.next().is_some() {
-        short.pop();
-        short.push('…');
-    }
-    short
-}
-
-/// A reader that stops when an item, or the whole file, becomes too large.
-struct Metered<'r> {
-    reader: BufReader<Box<dyn Read + 'r>>,
+/// A reader that stops when an item becomes too large.
+struct Metered<R> {
+    reader: BufReader<R>,
     left: Rc<Cell<u64>>,
-    given: u64,
-    taken: Rc<Cell<u64>>,
 }
 
-impl Read for Metered<'_> {
+impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let too_large = |what: String| Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         if self.left.get() == 0 {
-            return too_large(format!("an item of more than {} MiB", LONGEST >> 20));
-        }
-        if self.given > MAX_DECOMPRESSED_BYTES
-            && self.given / MAX_COMPRESSION_RATIO > self.taken.get()
-        {
-            return too_large(format!(
-                "decompresses to more than {MAX_COMPRESSION_RATIO} times its size"
-            ));
+            return Err(io::ErrorKind::FileTooLarge.into());
         }
         let count = self.reader.read(buffer)?;
         self.left.set(self.left.get().saturating_sub(count as u64));
-        self.given += count as u64;
         Ok(count)
     }
 }
 
 /// The visitor that walks through the file.
 struct Walk<'w, 'e> {
-    path: &'w Path,
+    file: &'w str,
     lists: &'w Lists,
     /// Whether to read each member of the object, instead of lists.
     members: bool,
@@ -245,9 +191,9 @@ impl Walk<'_, '_> {
         key: Option<&str>,
         value: &RawValue,
     ) -> Result<(), E> {
-        let (path, remedy) = (self.path, self.lists.remedy);
-        let item = Item { list, index, key, path, text: value.get(), remedy };
-        self.left.set(LONGEST);
+        let (file, remedy) = (self.file, self.lists.remedy);
+        let item = Item { list, index, key, file, text: value.get(), remedy };
+        self.left.set(LONGEST_LINE);
         (self.each)(&item).map_err(|error| {
             self.failed = Some(error);
             E::custom("refused")
@@ -295,7 +241,7 @@ impl<'de> Visitor<'de> for &mut Walk<'_, '_> {
         }
         let mut index = 0;
         while let Some(key) = map.next_key::<String>()? {
-            self.left.set(LONGEST);
+            self.left.set(LONGEST_LINE);
             let wanted = self.lists.wanted.iter().find(|list| key == **list);
             match wanted {
                 _ if self.members => {
@@ -312,7 +258,7 @@ impl<'de> Visitor<'de> for &mut Walk<'_, '_> {
                 None => {
                     self.left.set(u64::MAX);
                     map.next_value::<IgnoredAny>()?;
-                    self.left.set(LONGEST);
+                    self.left.set(LONGEST_LINE);
                 }
             }
             index += 1;
@@ -379,6 +325,6 @@ impl<'de> Deserialize<'de> for Id {
 }
 
 /// Creates the error for a file without a required list.
-pub(super) fn missing_list(path: PathBuf, list: &str, remedy: &'static str) -> DataError {
-    DataError::Malformed { path, place: None, reason: format!("has no list `{list}`"), remedy }
+pub(super) fn missing_list(file: &str, list: &str, remedy: &'static str) -> DataError {
+    TextError::malformed(file, None, format!("has no list `{list}`"), remedy).into()
 }

@@ -11,10 +11,10 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
 
+use engram_textfile::{Input, shortened};
 use serde::Deserialize;
 
-use super::input::Input;
-use super::json::{Id, Item, Lists, WHOLE, missing_list, read_lists, shortened};
+use super::json::{Id, Item, Lists, WHOLE, missing_list, read_lists};
 use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
 use crate::DataError;
 
@@ -178,7 +178,7 @@ pub fn read_aokvqa_questions(
 /// questions. With `per_image`, entries are in the order of the images' first questions. The
 /// document of an entry is the image id. The counts have one row per question.
 ///
-/// # Errors   `Malformed`, `Gzip`, `Io`; the errors of the collector
+/// # Errors   `Malformed`, `Text`; the errors of the collector
 pub fn read(
     questions: Input<'_>,
     annotations: Input<'_>,
@@ -196,7 +196,7 @@ fn give_all(
     entries: &mut Entries<'_>,
     to: &mut Collector<'_>,
 ) -> Result<(), DataError> {
-    let path = annotations.path.clone();
+    let file = annotations.file().to_owned();
     let mut answers = HashMap::new();
     let found = read_lists(annotations, &ANNOTATIONS, &mut |item| {
         let read = item.parse_object().and_then(|Annotation { question_id, answers: given }| {
@@ -209,14 +209,14 @@ fn give_all(
         Ok(())
     })?;
     if found.is_empty() {
-        return Err(missing_list(path, "annotations", ANNOTATIONS.remedy));
+        return Err(missing_list(&file, "annotations", ANNOTATIONS.remedy));
     }
-    let path = questions.path.clone();
+    let file = questions.file().to_owned();
     let found = read_lists(questions, &QUESTIONS, &mut |item| {
         entries.question(item, to, |question| answers.remove(&question.question_id))
     })?;
     if found.is_empty() {
-        return Err(missing_list(path, "questions", QUESTIONS.remedy));
+        return Err(missing_list(&file, "questions", QUESTIONS.remedy));
     }
     answers.into_keys().for_each(|_| to.skip(Reason::NoQuestion));
     Ok(())
@@ -224,7 +224,7 @@ fn give_all(
 
 /// Passes the questions of A-OKVQA with their direct answers to `to`; see [`read`].
 ///
-/// # Errors   `Malformed`, `Gzip`, `Io`; the errors of the collector
+/// # Errors   `Malformed`, `Text`; the errors of the collector
 pub fn read_aokvqa(
     input: Input<'_>,
     options: &VqaOptions,

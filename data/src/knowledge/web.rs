@@ -6,8 +6,8 @@
 //! in pre-training, REVEAL keeps captions of more than 32 characters
 //! ([`WebOptions::min_characters`] = 33); its memory keeps all.
 
-use super::input::Input;
-use super::lines::Lines;
+use engram_textfile::{Input, Lines, TextError};
+
 use super::{Collector, Content, Knowledge, Reason};
 use crate::DataError;
 
@@ -33,14 +33,14 @@ impl Default for WebOptions {
 /// Passes each line to `to`, as an image (by its URL) with its caption. The document of an entry is
 /// the URL.
 ///
-/// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`; the errors of the collector
+/// # Errors   `Text`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &WebOptions,
     to: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut lines = Lines::new(input);
-    while lines.advance(to)? {
+    while to.advance(|| lines.advance())? {
         let Some((image, caption)) = to.accept(pair(&lines, options.caption_first))? else {
             continue;
         };
@@ -59,7 +59,7 @@ pub fn read(
 }
 
 /// Returns the URL and the caption of a line.
-fn pair<'a>(lines: &'a Lines<'_>, caption_first: bool) -> Result<(&'a str, &'a str), DataError> {
+fn pair<'a>(lines: &'a Lines<'_>, caption_first: bool) -> Result<(&'a str, &'a str), TextError> {
     let mut fields = lines.text().split('\t').map(str::trim);
     let (Some(first), Some(second), None) = (fields.next(), fields.next(), fields.next()) else {
         let found = lines.text().split('\t').count();
@@ -67,7 +67,7 @@ fn pair<'a>(lines: &'a Lines<'_>, caption_first: bool) -> Result<(&'a str, &'a s
     };
     let (image, caption) = if caption_first { (second, first) } else { (first, second) };
     if is_address(caption) && !is_address(image) {
-        return Err(lines.error("found a URL in place of the caption".to_owned(), REMEDY));
+        return Err(lines.error("found a URL in place of the caption", REMEDY));
     }
     Ok((image, caption))
 }

@@ -15,11 +15,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use engram_textfile::{Input, Lines, TextError, shortened};
 use serde::Deserialize;
 
-use super::input::Input;
-use super::json::{Item, Lists, WHOLE, read_lists, read_members, shortened};
-use super::lines::Lines;
+use super::json::{Item, Lists, WHOLE, read_lists, read_members};
 use super::{Collector, Content, Knowledge, Note, Reason};
 use crate::DataError;
 
@@ -45,7 +44,7 @@ impl Labels {
     /// Adds the labels of a file. If an id has several labels, the first is used. `to` only counts
     /// rows and receives no entries.
     ///
-    /// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`
+    /// # Errors   `Malformed`, `Text`
     pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
         read_labels(input, to, &mut |id, label, to| {
             match (label.label, self.labels.entry(id.into_owned())) {
@@ -78,7 +77,7 @@ impl Labels {
 /// Passes each label with a description to `to`, as a passage `label: description`. The document of
 /// an entry is the id.
 ///
-/// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`; the errors of the collector
+/// # Errors   `Malformed`, `Text`; the errors of the collector
 pub fn read_descriptions(
     input: Input<'_>,
     source: &str,
@@ -106,7 +105,7 @@ pub struct ObjectCounts {
 impl ObjectCounts {
     /// Adds the edges of a file. To read its triples, open the file again.
     ///
-    /// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`
+    /// # Errors   `Malformed`, `Text`
     pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
         read_edges(input, to, &mut |edge, _| {
             if edge.subject != edge.object {
@@ -231,7 +230,7 @@ fn read_known_edges(
     to: &mut Collector<'_>,
     each: EachEdge<'_>,
 ) -> Result<(), DataError> {
-    if matches!(input.first_byte()?, Some(b'[' | b'{')) {
+    if matches!(input.first_byte()?, b'[' | b'{') {
         let lists = Lists { wanted: &[WHOLE], remedy: EDGE };
         return read_lists(input, &lists, &mut |item| {
             to.row();
@@ -252,7 +251,7 @@ fn read_known_edges(
         .map(drop);
     }
     let mut lines = Lines::new(input);
-    while lines.advance(to)? {
+    while to.advance(|| lines.advance())? {
         let known = edge_of_line(&lines).and_then(|edge| match unknown(&edge) {
             None => Ok(edge),
             Some(reason) => Err(lines.error(reason, UNLABELLED)),
@@ -275,7 +274,7 @@ fn edge_of_item<'a>(item: &Item<'a>) -> Result<Edge<'a>, DataError> {
     Ok(edge)
 }
 
-fn edge_of_line<'a>(lines: &'a Lines<'_>) -> Result<Edge<'a>, DataError> {
+fn edge_of_line<'a>(lines: &'a Lines<'_>) -> Result<Edge<'a>, TextError> {
     let mut fields = lines.text().split('\t').map(str::trim);
     match (fields.next(), fields.next(), fields.next(), fields.next()) {
         (Some(subject), Some(relation), Some(object), None)
@@ -305,7 +304,7 @@ fn read_labels(
     to: &mut Collector<'_>,
     each: EachLabel<'_>,
 ) -> Result<(), DataError> {
-    if matches!(input.first_byte()?, Some(b'[' | b'{')) {
+    if matches!(input.first_byte()?, b'[' | b'{') {
         return read_members(input, LABEL, &mut |item| {
             to.row();
             match to.accept(label_of_item(item))? {
@@ -315,7 +314,7 @@ fn read_labels(
         });
     }
     let mut lines = Lines::new(input);
-    while lines.advance(to)? {
+    while to.advance(|| lines.advance())? {
         if let Some((id, label)) = to.accept(label_of_line(&lines))? {
             each(Cow::Borrowed(id), label, to)?;
         }
@@ -348,13 +347,13 @@ fn label_of_item<'a>(item: &Item<'a>) -> Result<(&'a str, Label<'a>), DataError>
     Ok((id, Label { label: said(label), description: said(description) }))
 }
 
-fn label_of_line<'a>(lines: &'a Lines<'_>) -> Result<(&'a str, Label<'a>), DataError> {
+fn label_of_line<'a>(lines: &'a Lines<'_>) -> Result<(&'a str, Label<'a>), TextError> {
     match lines.text().split_once('\t') {
         Some((id, labels)) if !id.trim().is_empty() => {
             let label = labels.split('\t').next().map(str::trim).filter(|label| !label.is_empty());
             Ok((id.trim(), Label { label: label.map(Cow::Borrowed), description: None }))
         }
-        _ => Err(lines.error("expected an id, a tab and a label".to_owned(), LABEL)),
+        _ => Err(lines.error("expected an id, a tab and a label", LABEL)),
     }
 }
 

@@ -8,8 +8,8 @@
 //! and the prefix to remove is `English:`. Fields are quoted as by Python's `csv`, which TensorFlow
 //! Datasets uses to read them.
 
-use super::input::Input;
-use super::lines::{Row, Table};
+use engram_textfile::{Input, Table, TextError};
+
 use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
 use crate::DataError;
 
@@ -38,25 +38,22 @@ struct Columns {
 }
 
 impl Columns {
-    fn find(table: &Table<'_>) -> Result<Self, DataError> {
-        let column = |name: &str| table.column(name);
-        Ok(Self {
-            language: column("language")?,
-            page_url: column("page_url")?,
-            image_url: column("image_url")?,
-            texts: [
-                column("hierarchical_section_title")?,
-                column("context_section_description")?,
-                column("context_page_description")?,
-                column("caption_reference_description")?,
-                column("caption_alt_text_description")?,
-                column("caption_attribution_description")?,
-            ],
-        })
+    fn find(table: &Table<'_>) -> Result<Self, TextError> {
+        let [language, page_url, image_url] =
+            table.columns(["language", "page_url", "image_url"])?;
+        let texts = table.columns([
+            "hierarchical_section_title",
+            "context_section_description",
+            "context_page_description",
+            "caption_reference_description",
+            "caption_alt_text_description",
+            "caption_attribution_description",
+        ])?;
+        Ok(Self { language, page_url, image_url, texts })
     }
 
     /// Returns the text of a row; `None` if all six are blank.
-    fn text(&self, row: &Row) -> Option<String> {
+    fn text(&self, row: &Table<'_>) -> Option<String> {
         let [title, section, page, reference, alt, attribution] =
             self.texts.map(|column| row.field(column).trim());
         let texts = [title, section, page, reference, alt, without_language(attribution)];
@@ -67,17 +64,16 @@ impl Columns {
 /// Passes each row to `to`, as an image (by its URL) with its text. The document of an entry is the
 /// page.
 ///
-/// # Errors   `MissingColumn`, `DuplicateColumn`, `FieldCount`, `TextAfterQuote`, `UnclosedQuote`,
-/// `NotUtf8`, `Malformed`, `Gzip`, `Io`; the errors of the collector
+/// # Errors   `Text`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &WitOptions,
     to: &mut Collector<'_>,
 ) -> Result<(), DataError> {
-    let mut table = Table::new(input)?;
+    let mut table = Table::tsv(input, true)?;
     let columns = Columns::find(&table)?;
-    while table.advance(to)? {
-        let row = table.row();
+    while to.advance(|| table.advance())? {
+        let row = &table;
         let language = row.field(columns.language);
         if options.language.as_deref().is_some_and(|wanted| wanted != language) {
             to.skip(Reason::OtherLanguage);

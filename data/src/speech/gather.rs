@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
+use engram_textfile::{Input, Lines, TextError, UniqueIds};
 use serde::Serialize;
 
 use super::SpeechSource;
@@ -12,8 +13,6 @@ use super::frames::{Frame, Numbered, numbered};
 use super::manifest::{Clip, ENDINGS, check_id, check_times, is_sound, rank};
 use crate::DataError;
 use crate::folder;
-use crate::knowledge::lines::Lines;
-use crate::knowledge::{Collector, Input};
 
 /// The maximum number of missing files that an error names; the others are only counted.
 const NAMED: usize = 20;
@@ -50,7 +49,7 @@ pub struct MissingAudio {
 #[derive(Clone, Copy)]
 pub(super) enum Place<'a> {
     /// The line number, from 1.
-    Line(usize),
+    Line(u64),
     Entry(&'a str),
 }
 
@@ -62,8 +61,13 @@ impl Place<'_> {
         reason: impl Into<String>,
         remedy: &'static str,
     ) -> DataError {
-        let (path, place) = (path.to_owned(), Some(self.to_string()));
-        DataError::Malformed { path, place, reason: reason.into(), remedy }
+        match self {
+            Self::Line(line) => TextError::malformed(path, line, reason, remedy).into(),
+            Self::Entry(_) => {
+                let (path, place) = (path.to_owned(), Some(self.to_string()));
+                DataError::Malformed { path, place, reason: reason.into(), remedy }
+            }
+        }
     }
 }
 
@@ -78,7 +82,7 @@ impl fmt::Display for Place<'_> {
 
 /// Creates an error for a whole file or folder.
 pub(super) fn refusal(path: &Path, reason: &str, remedy: &'static str) -> DataError {
-    DataError::Malformed { path: path.to_owned(), place: None, reason: reason.to_owned(), remedy }
+    TextError::malformed(path, None, reason, remedy).into()
 }
 
 /// The clips found so far.
@@ -271,7 +275,7 @@ pub(super) fn refuse_audio(source: &SpeechSource) -> Result<(), DataError> {
 
 /// A line of the form `name rest`.
 pub(super) struct NamedLine {
-    pub(super) number: usize,
+    pub(super) number: u64,
     pub(super) name: String,
     /// The rest of the line, trimmed.
     pub(super) rest: String,
@@ -280,26 +284,16 @@ pub(super) struct NamedLine {
 /// Reads the lines of a file in Kaldi format: a unique name, white space, and the rest. The file is
 /// plain or gzip; blank lines are skipped.
 ///
-/// # Errors   `Io`, `Gzip`, `NotUtf8`; `EmptyFile`; `DuplicateId` with both lines
+/// # Errors   `Text`, also for a duplicate name
 pub(super) fn named_lines(path: &Path) -> Result<Vec<NamedLine>, DataError> {
     let mut lines = Lines::new(Input::open(path)?);
-    let mut to = Collector::new(|_| Ok(()));
-    let mut named = Vec::new();
-    while lines.advance(&mut to)? {
+    let (mut named, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
+    while lines.advance()? {
         let text = lines.text().trim();
         let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let (name, rest) = (name.to_owned(), rest.trim().to_owned());
+        ids.add(name.clone(), lines.location())?;
         named.push(NamedLine { number: lines.number(), name, rest });
-    }
-    if named.is_empty() {
-        return Err(DataError::EmptyFile { path: path.into() });
-    }
-    let mut seen = HashMap::with_capacity(named.len());
-    for NamedLine { number, name, .. } in &named {
-        if let Some(first) = seen.insert(name.as_str(), *number) {
-            let (path, id) = (path.to_owned(), name.clone());
-            return Err(DataError::DuplicateId { path, id, first, second: *number });
-        }
     }
     Ok(named)
 }

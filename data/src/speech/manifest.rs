@@ -9,12 +9,15 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use engram_durable::write_file;
+use engram_textfile::{Location, TextError, UniqueIds, not_blank, parse_json_line, read_text};
 use serde::{Deserialize, Serialize};
 
 use super::frames::Frame;
+use crate::DataError;
 use crate::audio::AudioReader;
 use crate::folder::{self, FolderFiles, SkippedFiles};
-use crate::{DataError, read_text};
+
+const REMEDY: &str = "write {\"audio\": \"a.flac\", \"text\": \"…\", \"frames\": [\"1.png\"]}";
 
 /// Extensions of audio files, in order of preference for files that differ only in their extension.
 pub(super) const ENDINGS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac"];
@@ -46,7 +49,7 @@ pub struct Clip {
     pub frames: Vec<Frame>,
     /// The line in the manifest, from 1; 0 without a manifest.
     #[serde(skip)]
-    pub line: usize,
+    pub line: u64,
 }
 
 /// Returns the clips of a path: a manifest (extension `.jsonl` or `.ndjson`), a folder, or one
@@ -97,26 +100,20 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
 
 /// Reads a manifest. The audio and image files are not opened.
 ///
-/// # Errors   `Io`; `EmptyFile`; `Manifest` with the line
+/// # Errors   `Text` with the line
 pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
     let text = read_text(path)?;
+    let file = path.display().to_string();
     let folder = path.parent().unwrap_or(Path::new(""));
-    let (mut clips, mut seen) = (Vec::new(), HashMap::new());
-    for (line, text) in (1..).zip(text.lines()) {
-        if text.trim().is_empty() {
-            continue;
-        }
-        let bad = |reason: String| DataError::Manifest { path: path.into(), line, reason };
-        let mut clip: Clip = serde_json::from_str(text).map_err(|error| {
-            bad(format!(
-                "{error}; write {{\"audio\": \"a.flac\", \"text\": \"…\", \"frames\": [\"1.png\"]}}"
-            ))
-        })?;
+    let (mut clips, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
+    for (line, text) in not_blank(&text) {
+        let bad = |reason: String| {
+            TextError::malformed(path, line, reason, "correct the clip, or remove the line")
+        };
+        let mut clip: Clip = parse_json_line(&file, line, text, REMEDY)?;
         check_times(&clip).map_err(bad)?;
         if clip.frames.iter().any(|frame| frame.image.as_os_str().is_empty()) {
-            return Err(
-                bad("a frame has an empty path; name an image, or remove the frame".into()),
-            );
+            return Err(bad("a frame has an empty path".to_owned()).into());
         }
         if clip.id.is_empty() {
             clip.id = id_of(&clip.audio, Path::new(""));
@@ -125,18 +122,16 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
             }
         }
         check_id(&clip).map_err(bad)?;
-        if let Some(first) = seen.insert(clip.id.clone(), line) {
-            let id = &clip.id;
-            return Err(bad(format!(
-                "id `{id}` was already used on line {first}; make ids unique"
-            )));
-        }
+        ids.add(clip.id.clone(), Location::new(path, line))?;
         clip.audio = folder.join(&clip.audio);
         clip.frames.iter_mut().for_each(|frame| frame.image = folder.join(&frame.image));
         clip.line = line;
         clips.push(clip);
     }
-    Ok(clips)
+    match clips.is_empty() {
+        true => Err(TextError::Empty { file }.into()),
+        false => Ok(clips),
+    }
 }
 
 /// Writes clips as a manifest for [`read_manifest`], atomically.
@@ -174,7 +169,7 @@ pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
         }
         let audio = from_folder(&clip.audio)?;
         let frame = |frame: &Frame| Ok(Frame { image: from_folder(&frame.image)?, ..*frame });
-        let frames = clip.frames.iter().map(frame).collect::<Result<_, _>>()?;
+        let frames = clip.frames.iter().map(frame).collect::<Result<_, DataError>>()?;
         let line = serde_json::to_string(&Clip { audio, frames, ..clip.clone() })
             .map_err(|error| bad(error.to_string()))?;
         lines += &line;
@@ -343,7 +338,7 @@ mod tests {
                      {\"audio\": \"a.wav\", \"start\": 2, \"end\": 3}\n";
         std::fs::write(&manifest, lines).expect("a manifest");
         let clips = clips(&manifest).expect("clips");
-        let ids: Vec<(&str, usize)> = clips.iter().map(|c| (c.id.as_str(), c.line)).collect();
+        let ids: Vec<(&str, u64)> = clips.iter().map(|c| (c.id.as_str(), c.line)).collect();
         assert_eq!(ids, [("a", 1), ("x", 3), ("a-0.9", 4), ("a-2", 5)]);
         let first = |clip: &Clip| clip.samples(16_000).map(|s| ((s[0] * 32_768.0) as i16, s.len()));
         assert_eq!(first(&clips[0]).expect("sound"), (0, 16_000));
@@ -377,12 +372,12 @@ mod tests {
             ("{\"audio\": \"a.wav\", \"strat\": 1}", "strat"),
             ("{\"audio\": \"a.wav\", \"start\": -1}", "start -1"),
             ("{\"audio\": \"a.wav\", \"start\": 2, \"end\": 2}", "end 2 is not after"),
-            ("{\"audio\": \"b.wav\"}", "already used on line 1"),
+            ("{\"audio\": \"b.wav\"}", "was already given at"),
             ("{\"audio\": \"c.wav\", \"id\": \"a\\tb\"}", "control character"),
         ] {
             std::fs::write(&path, format!("{{\"audio\": \"b.wav\"}}\n{line}\n")).expect("a file");
             let error = read_manifest(&path).expect_err("a refusal").to_string();
-            assert!(error.contains(reason) && error.contains("line 2"), "{error}");
+            assert!(error.contains(reason) && error.contains("m.jsonl:2: "), "{error}");
         }
     }
 }

@@ -7,13 +7,12 @@
 //!
 //! # Source   Gabeur et al., "AVATAR: unconstrained audiovisual speech recognition" (2022); 508 clips
 
-use std::collections::HashMap;
+use engram_textfile::{Input, Table, TextError, UniqueIds};
 
 use super::gather::{AudioFiles, Gathering, Place};
 use super::manifest::{Clip, check_times};
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
-use crate::table::{Row, Table, read_text};
 
 const MICROSECONDS: f64 = 1e6;
 
@@ -22,37 +21,30 @@ const LOST: &str = "#NAME?";
 
 /// Reads the clips in the order of the table. The id is `key`.
 ///
-/// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `NoRows`, `MissingColumn` and the other table errors;
-/// `EmptyField`; `DuplicateId`; `MissingAudio`; `Malformed` for invalid times
+/// # Errors   `Text`, also for an empty field, a duplicate key and invalid times; `MissingAudio`
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let path = source.path.as_path();
-    let table = Table::parse(path, &read_text(path)?, b',')?;
-    let mut columns = [0; 5];
-    let names = ["key", "yt_id", "start_time", "end_time", "annotation"];
-    for (column, name) in columns.iter_mut().zip(names) {
-        *column = table.required_column(name)?;
-    }
+    let mut table = Table::csv(Input::open(path)?)?;
+    let columns = table.columns(["key", "yt_id", "start_time", "end_time", "annotation"])?;
     let files = AudioFiles::of_source(source)?;
     let mut gathering = Gathering::new(source);
     gathering.found.hidden = files.hidden;
-    let mut seen: HashMap<&str, usize> = HashMap::new();
-    for row in &table.rows {
-        let line = row.line;
-        if let Some(blank) = (0..columns.len()).find(|i| row.field(columns[*i]).is_empty()) {
-            return Err(DataError::EmptyField { path: path.into(), line, column: names[blank] });
+    let mut ids = UniqueIds::with_capacity(0);
+    while table.advance()? {
+        let mut fields = [""; 5];
+        for (field, column) in fields.iter_mut().zip(columns) {
+            *field = table.filled(column)?;
         }
-        let [key, video, start, end, text] = columns.map(|column| row.field(column));
+        let [key, video, start, end, text] = fields;
+        let line = table.line();
         let place = Place::Line(line);
         if key == LOST || video == LOST {
             let wanted = format!("the video's id, which a spreadsheet replaced with {LOST}");
             gathering.miss(key.to_owned(), place, wanted, 1);
             continue;
         }
-        if let Some(first) = seen.insert(key, line) {
-            let (path, id) = (path.to_owned(), key.to_owned());
-            return Err(DataError::DuplicateId { path, id, first, second: line });
-        }
-        let (start, end) = (seconds(source, row, start)?, seconds(source, row, end)?);
+        ids.add(key.to_owned(), table.location())?;
+        let (start, end) = (seconds(&table, start)?, seconds(&table, end)?);
         let whole =
             Clip { id: key.to_owned(), text: Some(text.to_owned()), line, ..Clip::default() };
         let part = Clip { start, end: Some(end), ..whole.clone() };
@@ -65,10 +57,10 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     gathering.finish()
 }
 
-fn seconds(source: &SpeechSource, row: &Row, text: &str) -> Result<f64, DataError> {
+fn seconds(table: &Table<'_>, text: &str) -> Result<f64, TextError> {
     let time: u64 = text.parse().map_err(|_| {
         let reason = format!("{text:?} is not an integer number of microseconds");
-        Place::Line(row.line).error(&source.path, reason, "correct the time")
+        table.error(reason, "correct the time")
     })?;
     Ok(time as f64 / MICROSECONDS)
 }

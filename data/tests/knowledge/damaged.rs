@@ -28,9 +28,9 @@ fn gzip_is_unpacked_and_a_broken_file_named() {
     let both = [gzip(b"http://a\tb\n"), packed.clone()].concat();
     assert_eq!(web(&both).unwrap().0.len(), 1001);
     for cut in 2..packed.len() {
-        refused(web(&packed[..cut]), "data.file: the gzip file cannot be decompressed");
+        refused(web(&packed[..cut]), "data.file: is gzip-compressed but cannot be unpacked");
     }
-    refused(web(&[&packed[..], b"junk"].concat()), "cannot be decompressed");
+    refused(web(&[&packed[..], b"junk"].concat()), "cannot be unpacked");
     refused(web(&gzip(&packed)), "data.file: is gzip-compressed twice");
     refused(web(b""), "data.file: the file is empty");
     refused(web(b"\xff\xfea\0"), "data.file: is UTF-16 text");
@@ -49,7 +49,7 @@ fn a_bomb_does_not_fill_the_memory() {
     let packed = encoder.finish().unwrap();
     assert!(packed.len() < 3 << 20, "{}", packed.len());
     let result = read(false, |to| coco::read(input(&packed), &CocoOptions::default(), to));
-    refused(result, "data.file: decompresses to more than 100 times its size");
+    refused(result, "data.file: unpacks to more than 256 MiB and 100 times its size");
     let long = format!("[\"{}\"]", "a".repeat(17 << 20));
     let result =
         read(true, |to| wikidata::read_triples(input(&long), &TripleOptions::default(), to));

@@ -29,18 +29,15 @@ fn web_pairs_become_images_with_captions() {
         WebOptions { caption_first: true, source: "cc3m".to_owned(), ..WebOptions::default() };
     let (lines, _) = web("a cat\thttp://a/4.jpg\n", &options).unwrap();
     assert!(lines[0].starts_with(r#"{"source":"cc3m","document":"http://a/4.jpg""#), "{lines:?}");
-    refused(
-        web("x\ty\na cat\thttp://a\n", &WebOptions::default()),
-        "line 2: found a URL in place of",
-    );
-    refused(web("http://a\tb\tc\n", &WebOptions::default()), "line 1: expected 2 columns, found 3");
+    refused(web("x\ty\na cat\thttp://a\n", &WebOptions::default()), ":2: found a URL in place of");
+    refused(web("http://a\tb\tc\n", &WebOptions::default()), ":1: expected 2 columns, found 3");
 }
 
 #[test]
 fn web_lines_that_are_no_utf8_are_named_or_counted() {
     let file = b"http://a\tb\nhttp://c\t\xff\nhttp://d\te\n";
     let web = |skip| read(skip, |to| web::read(input(file), &WebOptions::default(), to));
-    refused(web(false), "data.file, line 2: not UTF-8");
+    refused(web(false), "data.file:2: is not UTF-8");
     let (lines, counts) = web(true).unwrap();
     assert_eq!((lines.len(), counts.records), (2, 3));
     assert_eq!(counts.skipped, skipped([(Reason::Malformed, 1)]));

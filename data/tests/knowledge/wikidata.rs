@@ -69,7 +69,7 @@ fn a_triple_with_an_unknown_entity_is_named_or_counted() {
         let triples = |skips| read(skips, |to| wikidata::read_triples(input(edges), &options, to));
         let error = triples(false).unwrap_err().to_string();
         assert!(error.contains("the subject Q2 has no label"), "{error}");
-        assert!(error.contains("item 2") || error.contains("line "), "{error}");
+        assert!(error.contains("item 2") || error.contains("data.file:"), "{error}");
         assert!(error.contains("--keep-ids"), "{error}");
         let (lines, counts) = triples(true).unwrap();
         assert_eq!((lines.len(), counts.skipped[&Reason::Malformed]), (1, 1));
@@ -111,8 +111,8 @@ fn descriptions_become_passages() {
 #[test]
 fn bad_edges_and_labels_are_named_or_counted() {
     for (edges, wanted) in [
-        ("a\tb\tc\na\tb\n", "data.file, line 2: expected 3 tab-separated ids, found 2"),
-        ("a\t\tc\n", "line 1: expected 3 tab-separated ids"),
+        ("a\tb\tc\na\tb\n", "data.file:2: expected 3 tab-separated ids, found 2"),
+        ("a\t\tc\n", ":1: expected 3 tab-separated ids"),
         (r#"[["a","b","c"],["a","b"]]"#, "data.file, item 2: invalid length 2"),
         (r#"[["a","b","c"],["a","b",3]]"#, "item 2: invalid type"),
         (
@@ -131,8 +131,8 @@ fn bad_edges_and_labels_are_named_or_counted() {
     }
     // The file itself is broken, so there is no row to skip.
     for (edges, wanted) in [
-        (r#"[["a","b","c"],"#, "line 1, column 15: the file ends in the middle"),
-        (r#"[["a","b","c"]] x"#, "line 1, column 17: trailing characters"),
+        (r#"[["a","b","c"],"#, ":1: the file ends in the middle"),
+        (r#"[["a","b","c"]] x"#, ":1: trailing characters (column 17)"),
         (r#"{"a": 1}"#, "invalid type: map, expected a list"),
     ] {
         let options = TripleOptions::default();

@@ -79,9 +79,12 @@ fn bad_wit_files_are_named() {
     let wit = |file: &str| read(false, |to| wit::read(input(file), &WitOptions::default(), to));
     refused(
         wit("language\tpage_url\n"),
-        "line 1: no column \"image_url\", found: language, page_url",
+        ":1: column `image_url` is missing; the header has: language, page_url",
     );
-    refused(wit(&wit_file(&[]).replace("page_title", "language")), "\"language\" appears twice");
-    refused(wit(&(wit_file(&[&[]]) + "en\tx\n")), "line 3: 2 fields where the header has 17");
-    refused(wit(&wit_file(&[&[("page_title", "\"open")]])), "line 2: a quote opened here");
+    refused(
+        wit(&wit_file(&[]).replace("page_title", "language")),
+        "column `language` occurs twice",
+    );
+    refused(wit(&(wit_file(&[&[]]) + "en\tx\n")), ":3: 2 fields where the header has 17");
+    refused(wit(&wit_file(&[&[("page_title", "\"open")]])), ":2: a quote opened here");
 }

@@ -47,10 +47,10 @@ fn faults_of_ego4d_are_named() {
     for (from, to, expected) in [
         ("1.25, \"person", "-2, \"person", &["entry `c-2`", "end -2 is not after"][..]),
         ("\"start_time_sec\": 0.0", "\"start_time_sec\": -1", &["entry `c-2`", "start -1"]),
-        ("\"start_time_sec\": 0.0", "\"start_time_sec\": \"0\"", &["line 7", "\"0\""]),
+        ("\"start_time_sec\": 0.0", "\"start_time_sec\": \"0\"", &[":7: ", "\"0\""]),
         ("c-1", "c-2", &["entry `c-2`", "clips 1 and 2"]),
-        ("\"transcriptions\": []", "\"transcription\": []", &["line 8", "`transcriptions`"]),
-        ("{\"version\"", "[{\"version\"", &["line "]),
+        ("\"transcriptions\": []", "\"transcription\": []", &[":8: ", "`transcriptions`"]),
+        ("{\"version\"", "[{\"version\"", &["av.json:1: "]),
     ] {
         assert!(EGO4D.contains(from), "{from}");
         files.write("av.json", EGO4D.replacen(from, to, 1));

@@ -52,7 +52,7 @@ fn how2_takes_paths_from_wav_scp() {
     files.write("train/wav.scp", "vid ../audio/vid.wav\n");
     refused("how2", &files.source("train"), &["b_1 (line 1): a line big in ", "wav.scp"]);
     files.write("train/wav.scp", "vid ../audio/vid.wav\nbig sox big.mp3 -t wav - |\n");
-    refused("how2", &files.source("train"), &["wav.scp, line 2", "output of a command"]);
+    refused("how2", &files.source("train"), &["wav.scp:2: ", "output of a command"]);
     fs::remove_file(files.path("train/wav.scp")).unwrap();
     refused("how2", &files.source("train"), &["has no wav.scp", "specify the folder"]);
 }
@@ -62,22 +62,18 @@ fn faults_of_how2_are_named() {
     let files = how2();
     let source = files.with_audio("train");
     for (name, text, wanted) in [
-        ("text", "v_1 a\nv_2 b\nv_1 c\n", &["text, line 3", "used on line 1"][..]),
-        ("text", "v_1 a\nv_9 b\n", &["text, line 2", "v_9 is not in", "segments"]),
+        ("text", "v_1 a\nv_2 b\nv_1 c\n", &["text:3: ", "given at"][..]),
+        ("text", "v_1 a\nv_9 b\n", &["text:2: ", "v_9 is not in", "segments"]),
         ("text", "", &["text: the file is empty"]),
-        (
-            "segments",
-            "v_1 vid 0 1\nv_2 vid 2 2\n",
-            &["segments, line 2", "v_2: end 2 is not after"],
-        ),
-        ("segments", "v_1 vid 0 1\nv_2 vid 2 1\n", &["line 2", "end 1 is not after start 2"]),
-        ("segments", "v_1 vid -1 1\n", &["line 1", "start -1"]),
-        ("segments", "v_1 vid nan 1\n", &["line 1", "start NaN"]),
-        ("segments", "v_1 vid 0 inf\n", &["line 1", "end inf"]),
-        ("segments", "v_1 vid 0 1s\n", &["line 1", "\"1s\" is not a number"]),
-        ("segments", "v_1 vid 0\n", &["line 1", "2 fields"]),
-        ("segments", "v_1 vid 0 1\nv_1 vid 1 2\n", &["segments, line 2", "used on line 1"]),
-        ("utt2spk", "v_1 a\nv_1 b\n", &["utt2spk, line 2", "used on line 1"]),
+        ("segments", "v_1 vid 0 1\nv_2 vid 2 2\n", &["segments:2: ", "v_2: end 2 is not after"]),
+        ("segments", "v_1 vid 0 1\nv_2 vid 2 1\n", &[":2: ", "end 1 is not after start 2"]),
+        ("segments", "v_1 vid -1 1\n", &[":1: ", "start -1"]),
+        ("segments", "v_1 vid nan 1\n", &[":1: ", "start NaN"]),
+        ("segments", "v_1 vid 0 inf\n", &[":1: ", "end inf"]),
+        ("segments", "v_1 vid 0 1s\n", &[":1: ", "\"1s\" is not a number"]),
+        ("segments", "v_1 vid 0\n", &[":1: ", "2 fields"]),
+        ("segments", "v_1 vid 0 1\nv_1 vid 1 2\n", &["segments:2: ", "given at"]),
+        ("utt2spk", "v_1 a\nv_1 b\n", &["utt2spk:2: ", "given at"]),
     ] {
         let before = fs::read(files.path(&format!("train/{name}"))).unwrap();
         files.write(&format!("train/{name}"), text);

@@ -66,9 +66,9 @@ fn faults_of_howto100m_are_named() {
     for (text, wanted) in [
         ("", "empty"),
         ("{}", "has no clip with a transcript"),
-        ("[]", "line 1"),
+        ("[]", ":1: "),
         ("{\"v\": {\"start\": [0", "ends in the middle"),
-        (r#"{"v": {"start": [NaN], "end": [1], "text": ["a"]}}"#, "line 1, column "),
+        (r#"{"v": {"start": [NaN], "end": [1], "text": ["a"]}}"#, ":1: "),
         (r#"{"v\t": {"start": [0], "end": [1], "text": ["a"]}}"#, "control character"),
     ] {
         files.write("caption.json", text);

@@ -57,23 +57,23 @@ fn faults_of_visspeech_are_named() {
     let header = "key,yt_id,start_time,end_time,annotation\n";
     files.write("audio/cut-1-2.wav", "x");
     for (rows, wanted) in [
-        ("a,-a_B,1,2,t\na,-a_B,3,4,t\n", &["line 3", "\"a\"", "used on line 2"][..]),
-        ("a,-a_B,1,2,t\nb,-a_B,2,2,t\n", &["line 3", "end 0.000002 is not after"]),
-        ("a,-a_B,1,2,t\nb,-a_B,3,2,t\n", &["line 3", "is not after"]),
-        ("cut-1-2,-a_B,3,2,t\n", &["line 2", "is not after"]),
-        ("a,-a_B,1.5,2,t\n", &["line 2", "\"1.5\" is not an integer number"]),
-        ("a,-a_B,-1,2,t\n", &["line 2", "\"-1\" is not an integer number"]),
-        ("a,-a_B,1,2,\n", &["line 2", "annotation is empty"]),
-        ("a,,1,2,t\n", &["line 2", "yt_id is empty"]),
-        ("a,-a_B,1,2\n", &["line 2", "4 fields"]),
-        ("a,-a_B,1,2,\"t\n", &["line 2", "never closed"]),
+        ("a,-a_B,1,2,t\na,-a_B,3,4,t\n", &[":3: ", "id `a`", "given at"][..]),
+        ("a,-a_B,1,2,t\nb,-a_B,2,2,t\n", &[":3: ", "end 0.000002 is not after"]),
+        ("a,-a_B,1,2,t\nb,-a_B,3,2,t\n", &[":3: ", "is not after"]),
+        ("cut-1-2,-a_B,3,2,t\n", &[":2: ", "is not after"]),
+        ("a,-a_B,1.5,2,t\n", &[":2: ", "\"1.5\" is not an integer number"]),
+        ("a,-a_B,-1,2,t\n", &[":2: ", "\"-1\" is not an integer number"]),
+        ("a,-a_B,1,2,\n", &[":2: ", "annotation is empty"]),
+        ("a,,1,2,t\n", &[":2: ", "yt_id is empty"]),
+        ("a,-a_B,1,2\n", &[":2: ", "4 fields"]),
+        ("a,-a_B,1,2,\"t\n", &[":2: ", "never closed"]),
         ("", &["no rows"]),
     ] {
         files.write("v.csv", format!("{header}{rows}"));
         refused("visspeech", &source, wanted);
     }
     files.write("v.csv", "key,yt_id,start,end_time,annotation\na,b,1,2,t\n");
-    refused("visspeech", &source, &["start_time", "line 1"]);
+    refused("visspeech", &source, &["start_time", ":1: "]);
     files.write("v.csv", "");
     refused("visspeech", &source, &["empty"]);
 }

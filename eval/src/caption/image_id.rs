@@ -2,10 +2,9 @@
 
 use std::fmt;
 
+use engram_textfile::shortened;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::table::shortened;
 
 /// An image id: an integer or a string. The string "5" equals the integer 5, because the data sets
 /// use both forms.

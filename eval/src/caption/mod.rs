@@ -12,6 +12,7 @@ pub mod report;
 
 use std::collections::{BTreeMap, HashMap};
 
+use engram_textfile::shortened;
 use serde::Serialize;
 
 pub use image_id::ImageId;
@@ -27,7 +28,6 @@ use crate::metric::caption::cider::{self, DocumentFrequency};
 use crate::metric::caption::rouge_l::{self, rouge_l};
 use crate::metric::caption::{CaptionCorpus, MAX_NGRAM_ORDER, Sentences};
 use crate::metric::mean::mean;
-use crate::table::shortened;
 use crate::tokenise::ptb::{self, has_line_end};
 
 /// An image and its reference captions.
@@ -118,12 +118,12 @@ pub struct CaptionMetrics {
 }
 
 impl CaptionMetrics {
-    /// Name, version and direction of each of [`values`](Self::values), in the same order.
+    /// Name, version, direction and unit of each of [`values`](Self::values), in the same order.
     pub const INFO: [MetricInfo; METRICS] = [
-        bleu::INFO[0],
-        bleu::INFO[1],
-        bleu::INFO[2],
-        bleu::INFO[3],
+        bleu::BLEU_1,
+        bleu::BLEU_2,
+        bleu::BLEU_3,
+        bleu::BLEU_4,
         rouge_l::INFO,
         cider::CIDER_D_INFO,
         cider::CIDER_INFO,
@@ -329,7 +329,7 @@ fn joined<'a>(
     }
     if let Some((&id, &entry)) = entries.iter().min_by_key(|&(_, &entry)| entry) {
         return Err(EvalError::ExtraPrediction {
-            location: Location::new(&format!("{}, entry {}", results.file, entry + 1), None),
+            location: Location::new(format!("{}, entry {}", results.file, entry + 1), None),
             gold: annotations.file.clone(),
             id: id.brief(),
             extra: entries.len(),

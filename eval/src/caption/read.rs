@@ -4,15 +4,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use engram_textfile::{Object, message, read_bytes, shortened};
 use serde::Deserialize;
 
 use super::{AnnotatedImage, CaptionAnnotations, CaptionResult, CaptionResults, ImageId};
 use crate::error::{EvalError, Location};
 use crate::json::cursor::{Cursor, PART, Parts, parse_list};
-use crate::json::{DistinctKeys, Object, Text, message, objects};
+use crate::json::{DistinctKeys, Text, objects};
 use crate::metric::caption::cider::DocumentFrequency;
-use crate::source::read_bytes;
-use crate::table::shortened;
 
 const ANNOTATION_SHAPE: &str = "expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \"caption\": \"a dog\"}, …]}";
 const RESULT_SHAPE: &str = "expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
@@ -21,14 +20,14 @@ const FREQUENCY_SHAPE: &str =
 
 /// Reads COCO or NoCaps annotations; NoCaps gives each image a `domain`.
 ///
-/// # Errors   [`EvalError::Read`]; as [`parse_annotations`]
+/// # Errors   [`EvalError::Text`]; as [`parse_annotations`]
 pub fn read_annotations(path: &Path) -> Result<CaptionAnnotations, EvalError> {
     parse_annotations(&path.display().to_string(), &read_bytes(path)?)
 }
 
 /// Reads results: a list with one caption per image.
 ///
-/// # Errors   [`EvalError::Read`]; as [`parse_results`]
+/// # Errors   [`EvalError::Text`]; as [`parse_results`]
 pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
     parse_results(&path.display().to_string(), &read_bytes(path)?)
 }
@@ -40,7 +39,7 @@ pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
 /// one to four tokens joined by single spaces. The names `ref_len` and `df` are also accepted. Both
 /// numbers count documents and are not logarithms.
 ///
-/// # Errors   [`EvalError::Read`]; as [`parse_document_frequency`]
+/// # Errors   [`EvalError::Text`]; as [`parse_document_frequency`]
 pub fn read_document_frequency(path: &Path) -> Result<DocumentFrequency, EvalError> {
     parse_document_frequency(&path.display().to_string(), &read_bytes(path)?)
 }

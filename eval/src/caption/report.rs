@@ -14,15 +14,10 @@ use crate::items::{Item, Statistic};
 use crate::metric::caption::bleu::BleuStatistics;
 use crate::metric::mean::weighted_mean;
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
-use crate::table::{Align, TextTable, number, shortened};
-use crate::text::{breakdown, metrics, sources};
+use crate::text::{breakdown, metrics, scored_text, sources};
 
 /// Index of CIDEr-D in [`CaptionMetrics::values`].
 const CIDER_D: usize = 5;
-
-/// Maximum length of a caption in the text report, in characters; the JSON report has the full
-/// caption.
-const CAPTION_WIDTH: usize = 200;
 
 /// Options for [`report`].
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -219,15 +214,9 @@ impl CaptionReport {
 
 fn worst_images(worst: &[WorstImage]) -> String {
     let mut text = String::from("Lowest-scoring images, by CIDEr-D\n");
-    for image in worst {
-        let id = shortened(&image.id, CAPTION_WIDTH);
-        let mut table = TextTable::new(&[("image", Align::Left), (&id, Align::Left)]);
-        table.push(vec!["CIDEr-D".to_owned(), number(image.metrics.cider_d)]);
-        table.push(vec!["caption".to_owned(), shortened(&image.caption, CAPTION_WIDTH)]);
-        for reference in &image.references {
-            table.push(vec!["reference".to_owned(), shortened(reference, CAPTION_WIDTH)]);
-        }
-        text += &format!("{table}\n");
+    for WorstImage { id, metrics, caption, references } in worst {
+        let (id, value) = (("image", id.as_str()), ("CIDEr-D", metrics.cider_d));
+        text += &scored_text(id, value, ("caption", caption), references);
     }
     text
 }

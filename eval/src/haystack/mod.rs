@@ -34,8 +34,8 @@ use serde::{Deserialize, Serialize};
 use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap, measure_of_mean};
 use crate::error::EvalError;
 use crate::items::{Item, Statistic};
-use crate::metric::MetricInfo;
 use crate::metric::mean::{mean, weighted_mean};
+use crate::metric::{MetricInfo, Unit};
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
 use crate::text::{self, metrics, sources};
 use read::Reply;
@@ -44,14 +44,14 @@ use words::contains_yes_no;
 /// Number of resamples of the published accuracy.
 const PUBLISHED_RESAMPLES: usize = 100;
 
-const ACCURACY: MetricInfo = higher_is_better("haystack_accuracy");
-const PLAIN: MetricInfo = higher_is_better("accuracy_plain");
-const STRICT: MetricInfo = higher_is_better("accuracy_strict");
-const COMPLIANCE: MetricInfo = higher_is_better("compliance");
-
-const fn higher_is_better(name: &'static str) -> MetricInfo {
-    MetricInfo { name, version: 1, higher_is_better: Some(true) }
-}
+/// The published accuracy.
+pub const ACCURACY: MetricInfo = MetricInfo::higher("haystack_accuracy", Unit::Fraction);
+/// The share of correct replies.
+pub const PLAIN: MetricInfo = MetricInfo::higher("accuracy_plain", Unit::Fraction);
+/// The share of correct replies that do not contain both answer words.
+pub const STRICT: MetricInfo = MetricInfo::higher("accuracy_strict", Unit::Fraction);
+/// The share of replies with an answer word.
+pub const COMPLIANCE: MetricInfo = MetricInfo::higher("compliance", Unit::Fraction);
 
 /// Options for [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -127,7 +127,7 @@ pub fn evaluate(
     let accuracy = mean(&drawn);
     let squares: Vec<f64> = drawn.iter().map(|value| (value - accuracy).powi(2)).collect();
     let plain = |info: &MetricInfo, values: &[f64]| {
-        measure_of_mean((info.name, info), "question", values, &options.bootstrap)
+        measure_of_mean(info, "question", values, &options.bootstrap)
     };
     let secondary =
         vec![plain(&PLAIN, &correct), plain(&STRICT, &strict), plain(&COMPLIANCE, &compliance)];
@@ -191,8 +191,7 @@ fn breakdown(
     let parts = ["yes", "no", "both", "neither"].into_iter().filter_map(|part| {
         let of_part = labels.iter().zip(correct).filter(|(label, _)| **label == part);
         let values: Vec<f64> = of_part.map(|(_, correct)| *correct).collect();
-        let measure =
-            || measure_of_mean((PLAIN.name, &PLAIN), "question", &values, &options.bootstrap);
+        let measure = || measure_of_mean(&PLAIN, "question", &values, &options.bootstrap);
         (!values.is_empty()).then(|| (part.to_owned(), measure()))
     });
     Breakdown::new(name, &PLAIN, parts.collect())

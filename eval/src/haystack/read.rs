@@ -1,14 +1,12 @@
 //! Reads replies from JSON lines.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
+use engram_textfile::{ONE_OBJECT, UniqueIds, json_lines, shortened};
 use serde::Deserialize;
 
 use crate::error::{EvalError, Location};
 use crate::ids::Id;
-use crate::source::json_lines;
-use crate::table::shortened;
 
 /// A question's correct answer and a system's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,10 +53,10 @@ struct ReplyResult<'a> {
 
 /// Reads JSON lines with `answer` (`yes` or `no`) and `response`, or the benchmark's `conversations` and `result`.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::DuplicateId`]
+/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::Text`] for a duplicate id
 pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, EvalError> {
-    let lines = json_lines(file, text, |line, reply: ReplyLine<'a>| (line, reply))?;
-    let (mut replies, mut seen) = (Vec::new(), HashMap::new());
+    let lines = json_lines(file, text, ONE_OBJECT, |line, reply: ReplyLine<'a>| (line, reply))?;
+    let (mut replies, mut seen) = (Vec::new(), UniqueIds::with_capacity(0));
     for (line, row) in lines.into_iter().flatten() {
         let malformed = |reason: String| malformed(file, Some(line), reason);
         let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
@@ -76,10 +74,7 @@ pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, Ev
             return Err(malformed("has no `response`".to_owned()));
         };
         let question = if row.question.is_empty() { asked } else { None }.unwrap_or(row.question);
-        if let Some(first) = seen.insert(id.clone(), line) {
-            let (location, first) = (Location::new(file, line), Location::new(file, first));
-            return Err(EvalError::DuplicateId { location, first, id: shortened(&id, 60) });
-        }
+        seen.add(id.clone(), Location::new(file, line))?;
         replies.push(Reply { id, yes, question, response });
     }
     if replies.is_empty() {

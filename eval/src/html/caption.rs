@@ -1,19 +1,13 @@
 //! The caption page: predicted captions beside reference captions.
 
-use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::cases::{Cases, Cell, Column, Kind, with_references};
 use super::numbers::size;
 use super::page::Page;
 use super::sections::{self, Words};
 use super::writer::Html;
 use crate::caption::report::{CaptionReport, WorstImage};
 
-const WORDS: Words<'static> =
-    Words { value_name: "CIDEr-D of an image", items: "images", unit: "" };
-
-/// Maximum number of reference captions shown per image.
-const MAX_REFERENCES: usize = 10;
-/// Maximum length of a caption, in characters.
-const CAPTION_WIDTH: usize = 600;
+const WORDS: Words<'static> = Words { value_name: "CIDEr-D of an image", items: "images" };
 
 const COLUMNS: [Column<'static>; 5] = [
     Column { heading: "image", kind: Kind::Name },
@@ -54,22 +48,12 @@ impl CaptionReport {
 }
 
 fn cells(image: &WorstImage) -> Vec<Cell> {
-    let mut html = Html::default();
-    html.foreign("p", "given", &cut(&image.caption, CAPTION_WIDTH));
-    html.node("ul", &[], |html| {
-        for reference in image.references.iter().take(MAX_REFERENCES) {
-            html.foreign("li", "", &cut(reference, CAPTION_WIDTH));
-        }
-    });
-    if let Some(more @ 1..) = image.references.len().checked_sub(MAX_REFERENCES) {
-        html.leaf("p", &[("class", "note")], &format!("and {} more references", size(more)));
-    }
     let metrics = &image.metrics;
     vec![
         Cell::text(&image.id),
         Cell::number(metrics.cider_d),
         Cell::number(metrics.rouge_l),
         Cell::number(metrics.bleu[0]),
-        Cell::Rich(html),
+        Cell::Rich(with_references(&image.caption, &image.references)),
     ]
 }

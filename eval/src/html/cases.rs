@@ -4,6 +4,11 @@ use super::numbers::size;
 use super::page::Page;
 use super::writer::Html;
 
+/// Maximum number of references shown with a text.
+const MAX_REFERENCES: usize = 10;
+/// Maximum length of a text or a reference, in characters.
+const TEXT_WIDTH: usize = 600;
+
 /// A column heading, and the kind of its cells.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column<'a> {
@@ -166,6 +171,21 @@ fn write_cell(html: &mut Html, cell: &Cell, column: &Column<'_>) {
         Cell::Text(text) => html.leaf("td", &[class, label, ("dir", "auto")], text),
         Cell::Rich(inside) => html.node("td", &[class, label], |html| html.append(inside)),
     }
+}
+
+/// A text of the system above its references.
+pub(super) fn with_references(given: &str, references: &[String]) -> Html {
+    let mut html = Html::default();
+    html.foreign("p", "given", &cut(given, TEXT_WIDTH));
+    html.node("ul", &[], |html| {
+        for reference in references.iter().take(MAX_REFERENCES) {
+            html.foreign("li", "", &cut(reference, TEXT_WIDTH));
+        }
+    });
+    if let Some(more @ 1..) = references.len().checked_sub(MAX_REFERENCES) {
+        html.leaf("p", &[("class", "note")], &format!("and {} more references", size(more)));
+    }
+    html
 }
 
 /// Shortens a text to at most `max_length` characters, with an ellipsis.

@@ -3,8 +3,8 @@
 use super::forest::{Forest, Row, forest, star_note};
 use super::numbers::{decimals, fixed, limits, size};
 use super::page::Page;
-use super::sections::metric_name;
 use super::writer::Html;
+use crate::metric::registry::spelling;
 use crate::result::Measure;
 
 /// A claim and its measured value.
@@ -78,7 +78,7 @@ fn summary(html: &mut Html, claims: &[&ClaimCard<'_>]) {
                 html.leaf("strong", &[], &fixed(measure.value, decimals));
                 html.text(&format!(" {}", interval.unwrap_or_default()));
             });
-            html.leaf("div", &[("class", "label")], &metric_name(&measure.metric));
+            html.leaf("div", &[("class", "label")], &spelling(&measure.metric));
         });
         labelled(html, "n", |html| html.text(&size(measure.n)));
         labelled(html, "verdict", |html| verdict(html, claim));
@@ -146,7 +146,7 @@ fn measures(html: &mut Html, claim: &ClaimCard<'_>) {
         published => format!(" Published: {published}."),
     };
     html.leaf("p", &[("class", "note")], &format!("{}.{published}", claim.claim));
-    let own = claim.measure.into_iter().map(|measure| (metric_name(&measure.metric), measure));
+    let own = claim.measure.into_iter().map(|measure| (spelling(&measure.metric), measure));
     let compared = claim.compared.iter().map(|(name, measure)| (name.clone(), measure));
     let rows: Vec<Row<'_>> = compared
         .chain(own)
@@ -160,11 +160,10 @@ fn measures(html: &mut Html, claim: &ClaimCard<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::MetricInfo;
 
     #[test]
     fn claims_are_in_the_summary_and_in_their_group_and_untested_claims_apart() {
-        let info = MetricInfo { name: "wer", version: 1, higher_is_better: Some(false) };
+        let info = crate::wer::report::WER;
         let measure = Measure::new(&info, 12_345, Ok(0.125), None);
         let tested = ClaimCard {
             group: "Speech",

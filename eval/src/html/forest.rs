@@ -3,8 +3,8 @@
 use super::axis::Axis;
 use super::numbers::{decimals, fixed, limits, size};
 use super::plots::{Mark, RowScale, interval_axis, interval_row};
-use super::sections::metric_name;
 use super::writer::Html;
+use crate::metric::registry::spelling;
 use crate::result::{Interval, MIN_UNITS, Measure};
 use crate::text::level;
 
@@ -29,7 +29,7 @@ pub(super) struct Row<'a> {
 impl<'a> Row<'a> {
     pub(super) fn of_measure(measure: &'a Measure) -> Self {
         Self {
-            name: metric_name(&measure.metric),
+            name: spelling(&measure.metric),
             up: measure.higher_is_better,
             n: measure.n,
             value: measure.value,

@@ -7,7 +7,7 @@ use super::sections::{self, Words};
 use super::writer::Html;
 use crate::haystack::{HaystackReport, WrongReply};
 
-const WORDS: Words<'static> = Words { value_name: "correct replies", items: "questions", unit: "" };
+const WORDS: Words<'static> = Words { value_name: "correct replies", items: "questions" };
 
 /// Maximum length of a question or a reply, in characters.
 const TEXT_WIDTH: usize = 600;

@@ -54,11 +54,11 @@ pub fn metrics_page(title: &str, lead: &str, tables: &[MetricTable<'_>]) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::MetricInfo;
+    use crate::metric::{MetricInfo, Unit};
 
     #[test]
     fn every_value_is_on_the_page_as_text() {
-        let info = MetricInfo { name: "exact_match", version: 1, higher_is_better: Some(true) };
+        let info = MetricInfo::higher("exact_match", Unit::Fraction);
         let rows = [("<main>".to_owned(), Measure::new(&info, 10, Ok(0.625), None))];
         let table = MetricTable {
             heading: "Rows",

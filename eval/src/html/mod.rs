@@ -11,7 +11,7 @@
 //! | `metrics` | a page of such tables only |
 //! | `claims` | a page of claims with their measured values |
 //! | `cases` | the sortable and filterable table of the worst cases |
-//! | `wer`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | one page per evaluation |
+//! | `wer`, `texts`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | one page per evaluation |
 //!
 //! A page needs the report's items and worst cases: enable both in the options of the evaluation. A
 //! page depends only on the report: equal reports give byte-identical pages.
@@ -32,6 +32,7 @@ mod retrieval;
 mod sections;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod wer;
 mod writer;
 

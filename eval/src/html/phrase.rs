@@ -8,11 +8,8 @@ use super::writer::Html;
 use crate::items::Statistic;
 use crate::phrase::{PhraseReport, WorstRow, z_scores};
 
-const WORDS: Words<'static> = Words {
-    value_name: "prediction − gold score, in standard deviations",
-    items: "rows",
-    unit: "",
-};
+const WORDS: Words<'static> =
+    Words { value_name: "prediction − gold score, in standard deviations", items: "rows" };
 
 const COLUMNS: [Column<'static>; 7] = [
     Column { heading: "gold", kind: Kind::Number },
@@ -76,7 +73,7 @@ fn cells(row: &WorstRow) -> Vec<Cell> {
     let sign = if row.difference > 0.0 { "+" } else { "" };
     let difference = format!("{sign}{}", fixed(row.difference, 2));
     vec![
-        Cell::Number(row.gold, crate::table::shortened(&row.gold.to_string(), 8)),
+        Cell::Number(row.gold, engram_textfile::shortened(&row.gold.to_string(), 8)),
         Cell::number(row.prediction),
         Cell::Number(row.difference, difference),
         Cell::text(&row.context),

@@ -8,11 +8,8 @@ use super::writer::Html;
 use crate::aokvqa::{AokvqaReport, WrongAnswer};
 use crate::vqa::{VqaReport, WorstQuestion};
 
-const WORDS: Words<'static> = Words {
-    value_name: "accuracy of a question in per cent",
-    items: "questions",
-    unit: "per cent",
-};
+const WORDS: Words<'static> =
+    Words { value_name: "accuracy of a question in per cent", items: "questions" };
 
 /// Maximum number of distinct human answers shown per question.
 const MAX_ANSWERS: usize = 20;

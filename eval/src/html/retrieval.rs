@@ -29,7 +29,7 @@ impl RetrievalReport {
         let mut page = Page::new("Retrieval", &lead);
         let primary = evaluation.primary.metric.as_str();
         let value_name = format!("{primary} of a query");
-        let words = Words { value_name: &value_name, items: "queries", unit: "" };
+        let words = Words { value_name: &value_name, items: "queries" };
         sections::opening(&mut page, evaluation, &self.warnings, words);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         let none = values.iter().filter(|value| **value == 0.0).count();

@@ -6,6 +6,7 @@ use super::page::Page;
 use super::plots::Histogram;
 use super::writer::Html;
 use crate::items::{Item, Statistic};
+use crate::metric::registry::spelling;
 use crate::result::{Breakdown, Evaluation, Measure};
 use crate::text::level;
 
@@ -21,46 +22,13 @@ pub(super) struct Words<'a> {
     pub(super) value_name: &'a str,
     /// The kind of items, in the plural: `utterances`.
     pub(super) items: &'static str,
-    /// The unit of the values, such as `per cent`; empty for shares.
-    pub(super) unit: &'static str,
-}
-
-/// The usual spelling of a metric's name.
-pub(super) fn metric_name(metric: &str) -> String {
-    let known = [
-        ("wer", "WER"),
-        ("cer", "CER"),
-        ("mer", "MER"),
-        ("wil", "WIL"),
-        ("wip", "WIP"),
-        ("bleu_1", "BLEU-1"),
-        ("bleu_2", "BLEU-2"),
-        ("bleu_3", "BLEU-3"),
-        ("bleu_4", "BLEU-4"),
-        ("rouge_l", "ROUGE-L"),
-        ("cider_d", "CIDEr-D"),
-        ("cider", "CIDEr"),
-        ("vqa_accuracy", "VQA accuracy"),
-        ("mrr", "MRR"),
-        ("map", "MAP"),
-        ("pearson", "Pearson"),
-        ("spearman", "Spearman"),
-        ("kendall", "Kendall"),
-    ];
-    if let Some(cutoff) = metric.strip_prefix("ndcg@") {
-        return format!("nDCG@{cutoff}");
-    }
-    let found = known.iter().find(|(name, _)| *name == metric);
-    found.map_or_else(|| crate::text::words(metric), |(_, name)| (*name).to_owned())
 }
 
 /// The value of a single item.
 pub(super) fn item_value(item: &Item) -> f64 {
     match item.statistic {
-        Statistic::Ratio { numerator, denominator: 0.0 } => numerator,
-        Statistic::Ratio { numerator, denominator } => numerator / denominator,
-        Statistic::Mean { value } => value,
         Statistic::Correlation { gold, prediction } => prediction - gold,
+        _ => item.value(),
     }
 }
 
@@ -82,7 +50,7 @@ pub(super) fn opening(
                 }
             });
         }
-        headline(html, &evaluation.primary, words);
+        headline(html, &evaluation.primary);
         let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
         let rows: Vec<Row<'_>> = measures().map(Row::of_measure).collect();
         forest(html, "metric", &rows, &Forest { overall: None, n: false });
@@ -92,13 +60,13 @@ pub(super) fn opening(
 }
 
 /// Shows the primary metric in large type.
-fn headline(html: &mut Html, primary: &Measure, words: Words<'_>) {
+fn headline(html: &mut Html, primary: &Measure) {
     let decimals = decimals(Row::of_measure(primary).mark().numbers());
     html.node("p", &[("class", "headline")], |html| {
-        html.leaf("span", &[("class", "name")], &metric_name(&primary.metric));
+        html.leaf("span", &[("class", "name")], &spelling(&primary.metric));
         html.leaf("strong", &[], &fixed(primary.value, decimals));
-        if !words.unit.is_empty() {
-            html.leaf("span", &[("class", "unit")], words.unit);
+        if primary.unit.label() != "" {
+            html.leaf("span", &[("class", "unit")], primary.unit.label());
         }
         if let Some(interval) = &primary.interval {
             let text = format!("{} {}", level(interval), limits(interval, decimals));
@@ -140,7 +108,7 @@ fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
         } else {
             pair("intervals", "none");
         }
-        let version = format!("{} version {}", metric_name(&primary.metric), primary.version);
+        let version = format!("{} version {}", spelling(&primary.metric), primary.version);
         pair("definition", &version);
         let provenance = &evaluation.provenance;
         let known = [
@@ -178,7 +146,7 @@ pub(super) fn breakdowns(page: &mut Page, evaluation: &Evaluation) {
 
 fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     html.node("h3", &[], |html| {
-        html.text(&metric_name(&table.metric));
+        html.text(&spelling(&table.metric));
         if let Some(up) = table.higher_is_better {
             let text = if up { " ↑ higher is better" } else { " ↓ lower is better" };
             html.leaf("span", &[("class", "direction")], text);

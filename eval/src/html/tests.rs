@@ -6,6 +6,7 @@ use crate::haystack::read::parse_replies;
 use crate::haystack::{self, HaystackOptions};
 use crate::phrase::{self, PhraseOptions, parse_gold, parse_predictions};
 use crate::retrieval::{self, RetrievalOptions, parse_queries};
+use crate::texts::{self, Texts, TextsOptions};
 use crate::vqa::{self, VqaOptions, read};
 use crate::wer::read::Pairs;
 use crate::wer::report::{Labels, WerOptions, evaluate};
@@ -109,10 +110,22 @@ fn phrase_page() -> String {
     phrase::evaluate(&gold, &predictions, &options).unwrap().to_html()
 }
 
-fn pages() -> [(&'static str, String); 8] {
+fn texts_page() -> String {
+    let references = [vec![EVIL.into(), "a cat".into()], vec!["two dogs".into(), "dogs".into()]];
+    let texts = Texts {
+        ids: vec![EVIL.into(), "2".into()],
+        hypotheses: vec!["a cat sat".into(), EVIL.into()],
+        references: references.into(),
+    };
+    let options = TextsOptions { items: true, worst: 10, ..TextsOptions::default() };
+    texts::evaluate(&texts, &options).unwrap().to_html()
+}
+
+fn pages() -> [(&'static str, String); 9] {
     [
         ("wer", wer_page(TokenUnit::Word)),
         ("cer", wer_page(TokenUnit::Char)),
+        ("texts", texts_page()),
         ("caption", caption_page()),
         ("vqa", vqa_page()),
         ("aokvqa", aokvqa_page()),

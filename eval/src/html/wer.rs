@@ -50,7 +50,7 @@ impl WerReport {
             count(self.counts.reference_tokens()),
             evaluation.normaliser
         );
-        let words = Words { value_name, items: "utterances", unit: "" };
+        let words = Words { value_name, items: "utterances" };
         let mut page = Page::new(title, &lead);
         sections::opening(&mut page, evaluation, &[], words);
         page.section("Errors", |html| self.errors(html, tokens));

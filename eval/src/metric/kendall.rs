@@ -1,11 +1,10 @@
 //! Kendall's rank correlation with ties (tau-b), equal to `scipy.stats.kendalltau`.
 
 use super::rank::DenseRanks;
-use super::{MetricError, MetricInfo, check_lengths};
+use super::{MetricError, MetricInfo, Unit, check_lengths};
 
-/// Name, version and direction of the metric.
-pub const INFO: MetricInfo =
-    MetricInfo { name: "kendall", version: 1, higher_is_better: Some(true) };
+/// Name, version, direction and unit of the metric.
+pub const INFO: MetricInfo = MetricInfo::higher("kendall", Unit::Coefficient);
 
 /// Kendall's `τ_b`, in `[-1, 1]`, in `O(n log n)`.
 ///
@@ -42,7 +41,7 @@ impl WeightedKendall {
     ///
     /// # Errors   [`MetricError::LengthMismatch`]
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
-        check_lengths(INFO.name, x, y)?;
+        check_lengths(&INFO, x, y)?;
         let ranks = DenseRanks::new(x).zip(DenseRanks::new(y)).map(|(x, y)| {
             // τ is symmetric: the input with fewer distinct values gives the smaller tree.
             let (outer, inner) = if x.distinct >= y.distinct { (x, y) } else { (y, x) };

@@ -1,10 +1,11 @@
 //! The mean of values per row, and of a bootstrap resample.
 
-use super::MetricInfo;
+use super::{MetricInfo, Unit};
 
-/// Name and version of the mean prediction of a class. It is descriptive and has no direction.
-pub const MEAN_PREDICTION: MetricInfo =
-    MetricInfo { name: "mean_prediction", version: 1, higher_is_better: None };
+/// The mean prediction of a class. It is descriptive and has no direction.
+pub const MEAN_PREDICTION: MetricInfo = MetricInfo::descriptive("mean_prediction", Unit::Points);
+/// The mean of any values.
+pub const MEAN: MetricInfo = MetricInfo::descriptive("mean", Unit::Points);
 
 /// Mean of `values`; NaN if there are none.
 pub fn mean(values: &[f64]) -> f64 {

@@ -1,11 +1,10 @@
 //! Mean absolute error.
 
 use super::mean::mean;
-use super::{MetricError, MetricInfo, check_lengths};
+use super::{MetricError, MetricInfo, Unit, check_lengths};
 
-/// Name, version and direction of the metric.
-pub const INFO: MetricInfo =
-    MetricInfo { name: "mean_absolute_error", version: 1, higher_is_better: Some(false) };
+/// Name, version, direction and unit of the metric.
+pub const INFO: MetricInfo = MetricInfo::lower("mean_absolute_error", Unit::Points);
 
 /// `Σ |xᵢ-yᵢ| / n`, 0 or more; NaN if there are no rows.
 ///
@@ -20,7 +19,7 @@ pub fn mean_absolute_error(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
 ///
 /// # Errors   [`MetricError::LengthMismatch`]
 pub fn absolute_errors(x: &[f64], y: &[f64]) -> Result<Vec<f64>, MetricError> {
-    check_lengths(INFO.name, x, y)?;
+    check_lengths(&INFO, x, y)?;
     Ok(x.iter().zip(y).map(|(x, y)| (x - y).abs()).collect())
 }
 

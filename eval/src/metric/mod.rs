@@ -1,9 +1,12 @@
-//! The metrics. Each metric has its own file and equals its reference tool.
+//! The metrics. Each metric has its own file, equals its reference tool, and is listed in
+//! [`registry`].
 //!
 //! A metric is a plain function of slices. Most have a `Weighted…` type as well: prepared once,
 //! then evaluated for many bootstrap resamples, in which row `i` counts `counts[i]` times.
 
 pub mod caption;
+pub mod chrf;
+mod info;
 mod input;
 pub mod kendall;
 pub mod mean;
@@ -11,11 +14,16 @@ pub mod mean_absolute_error;
 pub mod pearson;
 mod range;
 pub mod rank;
+pub mod registry;
 pub mod spearman;
 
+pub use info::{MetricInfo, Unit};
 pub(crate) use input::undefined_reason;
 pub use input::{InputWarning, Side, input_warning};
+pub use range::Range;
 pub(crate) use range::interval_or_exact;
+
+use std::borrow::Cow;
 
 use thiserror::Error;
 
@@ -30,7 +38,7 @@ pub enum MetricError {
     )]
     LengthMismatch {
         /// Name of the metric.
-        metric: &'static str,
+        metric: Cow<'static, str>,
         /// Length of the first input.
         first: usize,
         /// Length of the second input.
@@ -40,11 +48,22 @@ pub enum MetricError {
     #[error("{metric}: needs at least {needed} rows, got {found}")]
     TooFewRows {
         /// Name of the metric.
-        metric: &'static str,
+        metric: Cow<'static, str>,
         /// Number of rows given.
         found: usize,
         /// Smallest number of rows allowed.
         needed: usize,
+    },
+    /// No metric of this name is computed from this many sums.
+    #[error(
+        "`{metric}` cannot be computed from {sums} sums; check the metric's name and the program \
+         that wrote the items"
+    )]
+    UnknownSums {
+        /// Name of the metric.
+        metric: String,
+        /// Number of sums given.
+        sums: usize,
     },
     /// An image has no reference caption.
     #[error("captions: image {image} (from 0) has no reference; give at least one caption")]
@@ -54,22 +73,11 @@ pub enum MetricError {
     },
 }
 
-/// Name, version and direction of a metric, stored with every value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetricInfo {
-    /// Stable name, as in the JSON results.
-    pub name: &'static str,
-    /// Version of the definition, raised whenever the value for the same input changes.
-    pub version: u32,
-    /// Whether higher is better; `None` for a descriptive value without a direction.
-    pub higher_is_better: Option<bool>,
-}
-
 /// Returns an error if the inputs differ in length.
-fn check_lengths(metric: &'static str, x: &[f64], y: &[f64]) -> Result<(), MetricError> {
+fn check_lengths(metric: &MetricInfo, x: &[f64], y: &[f64]) -> Result<(), MetricError> {
     if x.len() == y.len() {
-        Ok(())
-    } else {
-        Err(MetricError::LengthMismatch { metric, first: x.len(), second: y.len() })
+        return Ok(());
     }
+    let metric = metric.name.clone();
+    Err(MetricError::LengthMismatch { metric, first: x.len(), second: y.len() })
 }

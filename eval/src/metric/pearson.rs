@@ -1,11 +1,10 @@
 //! Pearson's product-moment correlation, equal to `scipy.stats.pearsonr`.
 
 use super::input::constant_value;
-use super::{MetricError, MetricInfo, check_lengths};
+use super::{MetricError, MetricInfo, Unit, check_lengths};
 
-/// Name, version and direction of the metric.
-pub const INFO: MetricInfo =
-    MetricInfo { name: "pearson", version: 1, higher_is_better: Some(true) };
+/// Name, version, direction and unit of the metric.
+pub const INFO: MetricInfo = MetricInfo::higher("pearson", Unit::Coefficient);
 
 /// Pearson's `r` of two inputs of equal length, in `[-1, 1]`.
 ///
@@ -25,7 +24,7 @@ pub const INFO: MetricInfo =
 /// # Ok::<(), engram_eval::metric::MetricError>(())
 /// ```
 pub fn pearson(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
-    check_lengths(INFO.name, x, y)?;
+    check_lengths(&INFO, x, y)?;
     if x.len() < 2 {
         return Err(MetricError::TooFewRows { metric: INFO.name, found: x.len(), needed: 2 });
     }
@@ -94,7 +93,7 @@ impl WeightedPearson {
     ///
     /// # Errors   [`MetricError::LengthMismatch`]
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
-        check_lengths(INFO.name, x, y)?;
+        check_lengths(&INFO, x, y)?;
         Ok(Self { x: standardised(x), y: standardised(y) })
     }
 

@@ -6,37 +6,43 @@
 //! Pearson). Any other metric gets the rule of three: with 95 % confidence, at most 3 of `n` units
 //! differ from the sample, each by at most the range of the metric.
 
+use super::registry::find;
 use crate::result::Interval;
 
 /// The range of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Range {
-    low: f64,
-    high: f64,
+pub struct Range {
+    /// The lowest value.
+    pub low: f64,
+    /// The highest value; an error rate above it is possible, but rare.
+    pub high: f64,
     /// Whether the metric is the share of correct units.
-    proportion: bool,
+    pub proportion: bool,
 }
 
 impl Range {
-    /// The range of the named metric. An unknown metric counts as a proportion.
+    /// A range of a metric that is not a share of units.
+    pub const fn new(low: f64, high: f64) -> Self {
+        Self { low, high, proportion: false }
+    }
+
+    /// The share of correct units, from 0 to `high`.
+    pub const fn proportion(high: f64) -> Self {
+        Self { low: 0.0, high, proportion: true }
+    }
+
+    /// The range of the named metric, from [`METRICS`](super::registry::METRICS). A metric that is
+    /// not listed counts as a proportion. `NAME_difference` is the difference of two values of
+    /// `NAME`, `A_minus_B` of two fractions.
     fn of(metric: &str) -> Self {
-        let (name, _) = metric.split_once('@').unwrap_or((metric, ""));
-        let other = |low, high| Self { low, high, proportion: false };
-        if let Some(name) = name.strip_suffix("_difference") {
+        if let Some(name) = metric.strip_suffix("_difference") {
             let Self { low, high, .. } = Self::of(name);
-            return other(low - high, high - low);
+            return Self::new(low - high, high - low);
         }
-        match name {
-            "wer" | "cer" | "mer" | "wil" | "wip" => other(0.0, 1.0),
-            "bleu_1" | "bleu_2" | "bleu_3" | "bleu_4" | "rouge_l" => other(0.0, 1.0),
-            "cider" | "cider_d" => other(0.0, 10.0),
-            "recall" | "mrr" | "map" | "ndcg" => other(0.0, 1.0),
-            "vqa_accuracy" | "direct_answer" => other(0.0, 100.0),
-            "multiple_choice" => Self { low: 0.0, high: 100.0, proportion: true },
-            "pearson" | "spearman" | "kendall" => other(-1.0, 1.0),
-            "mean_absolute_error" | "mean_prediction" | "mean" => other(0.0, 1.0),
-            name if name.contains("_minus_") => other(-1.0, 1.0),
-            _ => Self { low: 0.0, high: 1.0, proportion: true },
+        match find(metric) {
+            Some(metric) => metric.range,
+            None if metric.contains("_minus_") => Self::new(-1.0, 1.0),
+            None => Self::proportion(1.0),
         }
     }
 }
@@ -115,6 +121,9 @@ mod tests {
             ("pearson_difference", 0.0, -0.05991, 0.05991),
             ("vqa_accuracy_difference", 0.0, -2.99573, 2.99573),
             ("follow_minus_stay", 1.0, 0.94009, 1.0),
+            ("recall@10_difference", 0.0, -0.02996, 0.02996),
+            ("chrf", 0.0, 0.0, 2.99573),
+            ("chrf++_difference", 0.0, -2.99573, 2.99573),
         ] {
             let found = interval_or_exact(metric, value, drawn(value, 100));
             assert_eq!(found.method, "rule of three by question");

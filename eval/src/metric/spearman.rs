@@ -2,11 +2,10 @@
 
 use super::pearson::{pearson, weighted_pearson};
 use super::rank::DenseRanks;
-use super::{MetricError, MetricInfo, check_lengths};
+use super::{MetricError, MetricInfo, Unit, check_lengths};
 
-/// Name, version and direction of the metric.
-pub const INFO: MetricInfo =
-    MetricInfo { name: "spearman", version: 1, higher_is_better: Some(true) };
+/// Name, version, direction and unit of the metric.
+pub const INFO: MetricInfo = MetricInfo::higher("spearman", Unit::Coefficient);
 
 /// Spearman's `ρ`, in `[-1, 1]`: Pearson's `r` of the average ranks.
 ///
@@ -16,7 +15,7 @@ pub const INFO: MetricInfo =
 /// # Errors   [`MetricError::LengthMismatch`]
 /// # Source   `scipy.stats.spearmanr` 1.17, statistic only
 pub fn spearman(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
-    check_lengths(INFO.name, x, y)?;
+    check_lengths(&INFO, x, y)?;
     if x.len() < 2 {
         return Ok(f64::NAN);
     }
@@ -41,7 +40,7 @@ impl WeightedSpearman {
     ///
     /// # Errors   [`MetricError::LengthMismatch`]
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
-        check_lengths(INFO.name, x, y)?;
+        check_lengths(&INFO, x, y)?;
         Ok(Self { ranks: DenseRanks::new(x).zip(DenseRanks::new(y)) })
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use engram_textfile::{UniqueIds, shortened};
+
 use super::{GoldRow, Prediction};
 use crate::error::{EvalError, Location};
-use crate::table::shortened;
 
 /// The common fields of gold rows and predictions.
 pub(super) trait Row {
@@ -46,21 +47,17 @@ pub(super) fn checked_index<'a, R: Row>(
     if rows.is_empty() {
         return Err(EvalError::Empty { file: file.to_owned() });
     }
-    let mut index: HashMap<&str, &R> = HashMap::with_capacity(rows.len());
+    let mut ids = UniqueIds::with_capacity(rows.len());
     for row in rows {
         let location = Location::new(file, row.line());
-        if row.id().is_empty() {
-            return Err(EvalError::EmptyId { location });
-        }
+        ids.add(row.id(), location.clone())?;
         if !row.score().is_finite() {
-            let found = row.score().to_string();
-            return Err(EvalError::InvalidScore { location, id: shortened(row.id(), 60), found });
-        }
-        if let Some(first) = index.insert(row.id(), row) {
-            let first = Location::new(file, first.line());
-            return Err(EvalError::DuplicateId { location, first, id: shortened(row.id(), 60) });
+            let (id, score) = (shortened(row.id(), 60), row.score());
+            let reason = format!("id `{id}`: score `{score}` is not a finite number");
+            return Err(EvalError::Malformed { location, reason, remedy: "correct the score" });
         }
     }
+    let index = rows.iter().map(|row| (row.id(), row)).collect();
     Ok(index)
 }
 

@@ -130,7 +130,7 @@ impl PhraseReport {
 
 /// Scores predictions against gold rows, joined by id.
 ///
-/// # Errors   [`EvalError::Empty`]; [`EvalError::EmptyId`]; [`EvalError::DuplicateId`]; [`EvalError::InvalidScore`];
+/// # Errors   [`EvalError::Empty`]; [`EvalError::Text`] for an empty or duplicate id; [`EvalError::Malformed`];
 /// [`EvalError::MissingPrediction`]; [`EvalError::ExtraPrediction`]; [`EvalError::Metric`] for a single row;
 /// [`EvalError::InvalidOption`]
 pub fn evaluate(

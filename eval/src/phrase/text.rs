@@ -1,8 +1,10 @@
 //! Formats the report as aligned plain text.
 
+use engram_textfile::shortened;
+
 use super::{PhraseReport, WorstRow};
 use crate::result::{Breakdown, BreakdownRow, Interval, MIN_UNITS};
-use crate::table::{Align, TextTable, limits, number, shortened};
+use crate::table::{Align, TextTable, limits, number};
 use crate::text::{metrics, sources, words};
 
 /// Number of anchors shown at each end; the JSON report has all.

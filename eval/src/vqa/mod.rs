@@ -31,6 +31,7 @@ pub mod read;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use engram_textfile::shortened;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -40,9 +41,8 @@ use crate::error::{EvalError, Location};
 use crate::groups::rows_by_label;
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
-use crate::metric::MetricInfo;
+use crate::metric::{MetricInfo, Unit};
 use crate::result::{Breakdown, Evaluation, Provenance, SourceFile};
-use crate::table::shortened;
 use crate::text::{breakdown, metrics, sources};
 use accuracy::Scorer;
 use read::{Annotation, Questions};
@@ -50,8 +50,7 @@ use read::{Annotation, Questions};
 pub use accuracy::accuracy;
 
 /// VQA v2 accuracy, from 0 to 100.
-pub const INFO: MetricInfo =
-    MetricInfo { name: "vqa_accuracy", version: 1, higher_is_better: Some(true) };
+pub const INFO: MetricInfo = MetricInfo::higher("vqa_accuracy", Unit::Percent);
 
 /// Maximum length of an answer in the text report, in characters; the JSON report has the full
 /// answer.
@@ -127,9 +126,7 @@ pub fn evaluate<'n, 'a>(
             100.0 * scorer.accuracy(given, &annotation.answers)
         })
         .collect();
-    let measure = |scores: &[f64]| {
-        measure_of_mean((INFO.name, &INFO), "question", scores, &options.bootstrap)
-    };
+    let measure = |scores: &[f64]| measure_of_mean(&INFO, "question", scores, &options.bootstrap);
     let by = |name: &str, label: fn(&'n Annotation<'a>) -> &'n str| {
         let measured = |(label, rows): (&str, Vec<usize>)| {
             let scores: Vec<f64> = rows.into_iter().map(|row| scores[row]).collect();

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use engram_textfile::{Object, message, shortened};
 use serde::Deserialize;
 
 use super::human_answers::{HumanAnswer, deserialize_answers};
 use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::json::cursor::{PART, parse_list, parse_list_under_key};
-use crate::json::{Object, message, objects};
-use crate::table::shortened;
+use crate::json::objects;
 
 /// A question with its human answers.
 #[derive(Debug, Clone, Deserialize)]
@@ -45,7 +45,7 @@ struct Answer<'a> {
 
 /// Reads annotations, `{"annotations": [{"question_id", "question_type", "answer_type", "answers"}]}`.
 ///
-/// # Errors   [`EvalError::Malformed`]; [`EvalError::DuplicateId`]
+/// # Errors   [`EvalError::Malformed`]
 pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation<'a>>, EvalError> {
     let remedy = "give the annotations of VQA v2 or OK-VQA: {\"annotations\": [{\"question_id\", \
                   \"answers\": [{\"answer\"}]}]}";
@@ -71,7 +71,7 @@ pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation
 
 /// Reads results, `[{"question_id", "answer"}]`.
 ///
-/// # Errors   [`EvalError::Malformed`]; [`EvalError::DuplicateId`]
+/// # Errors   [`EvalError::Malformed`]
 pub fn parse_results<'a>(
     file: &str,
     text: &'a str,
@@ -107,7 +107,7 @@ struct Question<'a> {
 
 /// Reads questions, `{"questions": [{"question_id", "question"}]}`.
 ///
-/// # Errors   [`EvalError::Malformed`]; [`EvalError::DuplicateId`]
+/// # Errors   [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Questions<'a>, EvalError> {
     let remedy = "give questions as {\"questions\": [{\"question_id\", \"question\"}]}";
     let questions = match parse_list_under_key("questions", text, PART) {

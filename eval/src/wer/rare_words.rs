@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use engram_textfile::{check_line_ends, message_in_line, not_blank, shortened};
 use serde::{Deserialize, Serialize};
 
 use super::PairAligner;
@@ -15,9 +16,6 @@ use super::counts::EditCounts;
 use super::read::{Pairs, check_ids};
 use super::tokens::{TokenUnit, words};
 use crate::error::{EvalError, Location};
-use crate::json::message_in_line;
-use crate::source::{check_line_ends, not_blank};
-use crate::table::shortened;
 
 const BIASING_SHAPE: &str =
     "give a line for each utterance: id<TAB>text<TAB>JSON list of its rare words";
@@ -79,7 +77,7 @@ pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalEr
 
 /// Parses the rare words of each pair, `id<TAB>text<TAB>JSON list`.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::EmptyId`]; [`EvalError::DuplicateId`]
+/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id
 pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalError> {
     let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
         location: Location::new(file, line),
@@ -178,7 +176,7 @@ mod tests {
         assert!(refused("\nu1\tx\n").starts_with("f:2: has no third field"));
         assert!(refused("u1\tx\t[1]\n").starts_with("f:1: has no list of words: invalid type"));
         assert!(refused("u1\tx\t[]\nu1\tx\t[]\n").starts_with("f:2: id `u1` was already given"));
-        assert!(refused("\tx\t[]\n").starts_with("f:1: the id is empty"));
+        assert!(refused("\tx\t[]\n").starts_with("f:1: id is empty"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use engram_textfile::shortened;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -15,23 +16,23 @@ use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_man
 use crate::error::{EvalError, Location};
 use crate::groups::rows_by_label;
 use crate::items::{Item, Statistic};
-use crate::metric::MetricInfo;
+use crate::metric::{MetricInfo, Unit};
 use crate::normalise::Normaliser;
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
-use crate::table::shortened;
 
 /// Word error rate.
-pub const WER: MetricInfo = lower_is_better("wer");
+pub const WER: MetricInfo = MetricInfo::lower("wer", Unit::Fraction);
 /// Character error rate.
-pub const CER: MetricInfo = lower_is_better("cer");
-const MER: MetricInfo = lower_is_better("mer");
-const WIL: MetricInfo = lower_is_better("wil");
-const WIP: MetricInfo = MetricInfo { name: "wip", version: 1, higher_is_better: Some(true) };
-const SENTENCE_ERROR_RATE: MetricInfo = lower_is_better("sentence_error_rate");
-
-const fn lower_is_better(name: &'static str) -> MetricInfo {
-    MetricInfo { name, version: 1, higher_is_better: Some(false) }
-}
+pub const CER: MetricInfo = MetricInfo::lower("cer", Unit::Fraction);
+/// Match error rate.
+pub const MER: MetricInfo = MetricInfo::lower("mer", Unit::Fraction);
+/// Word information lost.
+pub const WIL: MetricInfo = MetricInfo::lower("wil", Unit::Fraction);
+/// Word information preserved.
+pub const WIP: MetricInfo = MetricInfo::higher("wip", Unit::Fraction);
+/// Share of utterances with an error.
+pub const SENTENCE_ERROR_RATE: MetricInfo =
+    MetricInfo::lower("sentence_error_rate", Unit::Fraction);
 
 /// Options of [`evaluate`].
 #[derive(Debug, Clone)]
@@ -152,11 +153,11 @@ pub struct WorstPair {
 /// Evaluates hypotheses against references.
 ///
 /// # Errors   [`EvalError::InvalidOption`], also if the number of labels differs;
-/// [`EvalError::LengthMismatch`]; [`EvalError::Empty`] without pairs
+/// [`EvalError::LengthMismatch`]; [`EvalError::NothingToEvaluate`] without pairs
 pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, EvalError> {
     options.bootstrap.validate()?;
     if pairs.references.is_empty() && pairs.hypotheses.is_empty() {
-        return Err(EvalError::Empty { file: "the references".to_owned() });
+        return Err(EvalError::NothingToEvaluate { items: "pairs" });
     }
     let rows = pairs.references.len();
     let labels = options.cluster.iter().chain(&options.by).map(|labels| labels.of_pair.len());
@@ -241,7 +242,7 @@ fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
     for (id, (reference, hypothesis)) in texts {
         for unit in [TokenUnit::Word, TokenUnit::Char] {
             if let Some(reason) = aligner.too_long(unit, reference, hypothesis) {
-                let location = Location::new(&format!("utterance {}", shortened(id, 60)), None);
+                let location = Location::new(format!("utterance {}", shortened(id, 60)), None);
                 return Err(EvalError::Malformed { location, reason, remedy: SHORTER });
             }
         }

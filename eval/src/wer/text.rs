@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use engram_textfile::shortened;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
 use super::alignment::Edit;
@@ -10,7 +11,7 @@ use super::counts::EditCounts;
 use super::report::{NormaliserValue, WerReport, WorstPair};
 use super::tokens::TokenUnit;
 use super::{Alignment, PairAligner};
-use crate::table::{Align, TextTable, limits, number, shortened};
+use crate::table::{Align, TextTable, limits, number};
 use crate::text::{breakdown, metrics, sources};
 
 /// Whether the text uses terminal colours.

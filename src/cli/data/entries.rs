@@ -315,7 +315,7 @@ impl InputFiles {
     fn open(&self, path: &Path) -> Result<Input<'static>, DataError> {
         let file = File::open(path);
         let file = file.map_err(|source| DataError::Io { path: path.to_owned(), source })?;
-        Input::new(path, self.bar.wrap_read(file))
+        Ok(Input::new(path, self.bar.wrap_read(file))?)
     }
 
     /// A collector for files that give no entries.

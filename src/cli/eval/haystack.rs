@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use engram_eval::haystack::read::parse_replies;
 use engram_eval::haystack::{HaystackOptions, evaluate};
-use engram_eval::source::read_text;
+use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;

@@ -2,11 +2,10 @@
 
 use std::io::{self, BufRead, BufWriter, Write};
 
-use anyhow::Context;
 use clap::Args;
 use engram_eval::normalise::Normaliser;
-use engram_eval::source::decompress_reader;
 use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
+use engram_textfile::{Input, Location, TextError};
 
 use super::super::Outcome;
 
@@ -28,7 +27,7 @@ pub struct Normalize {
 
 impl Normalize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut input = decompress_reader(io::stdin().lock())?;
+        let mut input = Input::stdin()?;
         let mut out = BufWriter::new(io::stdout().lock());
         let mut first = 1;
         loop {
@@ -37,7 +36,7 @@ impl Normalize {
                 out.flush()?;
                 return Ok(Outcome::Done);
             }
-            first += lines.len();
+            first += lines.len() as u64;
             for line in self.normalizer.normalise_all(&lines) {
                 out.write_all(line.as_bytes())?;
                 out.write_all(b"\n")?;
@@ -63,7 +62,7 @@ pub struct Tokenize {
 impl Tokenize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         // All lines at once: the next line can change the last token of a line.
-        let lines = read_lines(&mut decompress_reader(io::stdin().lock())?, usize::MAX, 1)?;
+        let lines = read_lines(&mut Input::stdin()?, usize::MAX, 1)?;
         let tokens = match self.raw {
             true => tokenise_raw(&lines),
             false => tokenise(&lines),
@@ -80,21 +79,19 @@ impl Tokenize {
 
 /// Reads at most `count` lines, without their line ends. Only `\n` ends a line. Errors count lines
 /// from `first`.
-fn read_lines(input: &mut impl BufRead, count: usize, first: usize) -> anyhow::Result<Vec<String>> {
+fn read_lines(input: &mut Input<'_>, count: usize, first: u64) -> Result<Vec<String>, TextError> {
     let mut lines = Vec::new();
     while lines.len() < count {
         let mut line = Vec::new();
-        if input.read_until(b'\n', &mut line).context("standard input: cannot be read")? == 0 {
+        if input.read_until(b'\n', &mut line).map_err(|error| input.error(error))? == 0 {
             break;
         }
         if line.last() == Some(&b'\n') {
             line.pop();
         }
-        let number = first + lines.len();
         let line = String::from_utf8(line).map_err(|_| {
-            anyhow::anyhow!(
-                "standard input, line {number}: is not UTF-8; convert the text to UTF-8"
-            )
+            let location = Location::new(input.file(), first + lines.len() as u64);
+            TextError::NotUtf8 { location }
         })?;
         lines.push(line);
     }

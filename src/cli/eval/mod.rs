@@ -7,6 +7,7 @@ mod phrase;
 mod questions;
 mod retrieval;
 mod shared;
+mod text;
 mod wer;
 
 use clap::{Args, Subcommand};
@@ -17,16 +18,18 @@ use std::path::PathBuf;
 use super::{Outcome, output};
 use shared::IntervalOptions;
 
-/// Evaluate predictions: WER, captions, VQA, retrieval, phrase similarity.
+/// Evaluate predictions: WER, chrF, captions, VQA, retrieval, phrase similarity.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
   engram eval wer --ref ref.trn --hyp hyp.trn --normalizer whisper-en --align 10
+  engram eval text --ref ref.txt --hyp hyp.txt
   engram eval caption --references captions_val2017.json --results mine.json
   engram eval phrase --gold validation.csv --predictions mine.csv --baseline cosine.csv
   engram eval compare a.items.jsonl b.items.jsonl")]
 pub enum Eval {
     Wer(wer::Wer),
+    Text(text::Text),
     Caption(caption::Caption),
     Vqa(questions::Vqa),
     Aokvqa(questions::Aokvqa),
@@ -43,6 +46,7 @@ impl Eval {
     pub fn run(self) -> anyhow::Result<Outcome> {
         match self {
             Self::Wer(command) => command.run(),
+            Self::Text(command) => command.run(),
             Self::Caption(command) => command.run(),
             Self::Vqa(command) => command.run(),
             Self::Aokvqa(command) => command.run(),

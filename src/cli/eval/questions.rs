@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use engram_eval::aokvqa::{self, AokvqaOptions};
-use engram_eval::source::read_text;
 use engram_eval::vqa::{self, VqaOptions, read};
+use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;
@@ -51,7 +51,7 @@ impl Vqa {
             source("annotations", &self.annotations, annotations.len()),
             source("results", &self.results, results.len()),
         ];
-        let question_text = self.questions.as_ref().map(|path| read_text(path)).transpose()?;
+        let question_text = self.questions.as_ref().map(read_text).transpose()?;
         let questions = match (&self.questions, &question_text) {
             (Some(path), Some(text)) => {
                 let questions = read::parse_questions(&path.display().to_string(), text)?;

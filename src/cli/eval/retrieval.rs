@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use engram_eval::retrieval::{RetrievalOptions, evaluate, parse_queries};
-use engram_eval::source::read_text;
+use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;

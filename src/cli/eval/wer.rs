@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use engram_eval::EvalError;
 use engram_eval::normalise::Normaliser;
-use engram_eval::source::read_text;
 use engram_eval::wer::Alignment;
 use engram_eval::wer::labels::LabelTable;
 use engram_eval::wer::rare_words::{RareWords, parse_biasing_lists, parse_word_list};
@@ -14,6 +13,7 @@ use engram_eval::wer::read::{Pairs, TextFormat, detect_format, join, parse_pairs
 use engram_eval::wer::report::{Labels, WerOptions, evaluate};
 use engram_eval::wer::text::Colour;
 use engram_eval::wer::tokens::TokenUnit;
+use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;
@@ -107,7 +107,7 @@ pub struct Wer {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
+pub(super) enum Format {
     /// One text per line
     #[value(alias = "plain")]
     Lines,
@@ -188,42 +188,17 @@ impl Wer {
     }
 
     fn read_pairs<'a>(&self, texts: &'a [(&str, &PathBuf, String)]) -> anyhow::Result<Pairs<'a>> {
-        let name = |path: &Path| path.display().to_string();
-        let format = |path: &Path| match self.format {
-            None => TextFormat::of_path(path),
-            Some(Format::Lines) => TextFormat::Lines,
-            Some(Format::Trn) => TextFormat::Trn,
-            Some(Format::Kaldi) => TextFormat::Kaldi,
-            Some(Format::Tsv) => TextFormat::Tsv,
-            Some(Format::Jsonl) => TextFormat::Jsonl,
-        };
         let mut pairs = match texts {
-            [(_, path, text)] => {
-                detect_format::check(&name(path), text, TextFormat::Jsonl)?;
-                parse_pairs(&name(path), text)?
-            }
+            [(_, path, text)] => one_file(path, text)?,
             [(_, reference, references), (_, hyp, hypotheses), ..] => {
-                let (reference_file, hypothesis_file) = (name(reference), name(hyp));
-                let (reference_format, hypothesis_format) = (format(reference), format(hyp));
-                if self.format.is_none() {
-                    detect_format::check(&reference_file, references, reference_format)?;
-                    detect_format::check(&hypothesis_file, hypotheses, hypothesis_format)?;
-                    if (reference_format, hypothesis_format)
-                        == (TextFormat::Lines, TextFormat::Lines)
-                    {
-                        detect_format::check_pair((&reference_file, references), hypotheses)?;
-                    }
-                }
-                if self.optional_deletions
-                    && ![reference_format, hypothesis_format].contains(&TextFormat::Trn)
-                {
+                let pairs = two_files((reference, references), (hyp, hypotheses), self.format)?;
+                let is_trn = |path: &Path| format_of(path, self.format) == TextFormat::Trn;
+                if self.optional_deletions && !is_trn(reference) && !is_trn(hyp) {
                     anyhow::bail!(
                         "--optional-deletions needs a .trn file; give one, or --format trn"
                     );
                 }
-                let references = parse_texts(&reference_file, references, reference_format)?;
-                let hypotheses = parse_texts(&hypothesis_file, hypotheses, hypothesis_format)?;
-                join((&reference_file, references), (&hypothesis_file, hypotheses))?
+                pairs
             }
             [] => anyhow::bail!("give --ref and --hyp, or --pairs"),
         };
@@ -262,5 +237,45 @@ impl Wer {
             return Ok(Some(RareWords::PerPair(parse_biasing_lists(&file, &text)?)));
         }
         Ok(self.rare_at_most.map(RareWords::MaxCount))
+    }
+}
+
+/// Parses a file of references and hypotheses (`--pairs`).
+pub(super) fn one_file<'a>(path: &Path, text: &'a str) -> Result<Pairs<'a>, EvalError> {
+    let name = path.display().to_string();
+    detect_format::check(&name, text, TextFormat::Jsonl)?;
+    parse_pairs(&name, text)
+}
+
+/// Parses and joins a file of references and one of hypotheses. Without a given format, a file that
+/// looks like another format than its extension is refused.
+pub(super) fn two_files<'a>(
+    (reference, reference_text): (&Path, &'a str),
+    (hyp, hyp_text): (&Path, &'a str),
+    given: Option<Format>,
+) -> Result<Pairs<'a>, EvalError> {
+    let names = [reference, hyp].map(|path| path.display().to_string());
+    let formats = [reference, hyp].map(|path| format_of(path, given));
+    if given.is_none() {
+        detect_format::check(&names[0], reference_text, formats[0])?;
+        detect_format::check(&names[1], hyp_text, formats[1])?;
+        if formats == [TextFormat::Lines; 2] {
+            detect_format::check_pair((&names[0], reference_text), hyp_text)?;
+        }
+    }
+    let references = parse_texts(&names[0], reference_text, formats[0])?;
+    let hypotheses = parse_texts(&names[1], hyp_text, formats[1])?;
+    join((&names[0], references), (&names[1], hypotheses))
+}
+
+/// The given format, or that of the file extension.
+fn format_of(path: &Path, given: Option<Format>) -> TextFormat {
+    match given {
+        None => TextFormat::of_path(path),
+        Some(Format::Lines) => TextFormat::Lines,
+        Some(Format::Trn) => TextFormat::Trn,
+        Some(Format::Kaldi) => TextFormat::Kaldi,
+        Some(Format::Tsv) => TextFormat::Tsv,
+        Some(Format::Jsonl) => TextFormat::Jsonl,
     }
 }

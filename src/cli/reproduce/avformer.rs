@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use engram_eval::items::{Items, Statistic};
-use engram_eval::metric::MetricInfo;
+use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_train::grid::{
     ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid, shell_quote,
@@ -224,7 +224,7 @@ impl Reproduce {
             verdict,
             asr_model,
         );
-        let info = MetricInfo { name: "trained_share", version: 1, higher_is_better: None };
+        let info = MetricInfo::descriptive("trained_share", Unit::Fraction);
         let measure = Measure::new(&info, 1, Ok(share), None);
         let claim = format!("at most 1 % of the parameters are trained ({asr_model})");
         let verdict = if share <= SMALL { Verdict::Holds } else { Verdict::Fails };
@@ -310,7 +310,7 @@ mod tests {
     fn claim_of(arguments: &[&str], id: &str, asr_model: &str) -> Claim {
         let arguments = ["x", "--scale", "laptop"].into_iter().chain(arguments.iter().copied());
         let reproduce = Command::parse_from(arguments).reproduce;
-        let info = MetricInfo { name: "wer", version: 1, higher_is_better: None };
+        let info = MetricInfo::descriptive("wer", Unit::Fraction);
         let measure = Measure::new(&info, 1, Ok(0.5), None);
         reproduce.avformer_claim(id, String::new(), measure, Verdict::Holds, asr_model)
     }

@@ -34,7 +34,7 @@ impl System {
 
     /// The difference in Pearson's r, seed by seed.
     pub(super) fn minus(&self, other: &Self, pairs: &[PhrasePair]) -> anyhow::Result<Measure> {
-        let info = MetricInfo { name: "pearson_difference", ..pearson::INFO };
+        let info = pearson::INFO.renamed("pearson_difference");
         correlation(&info, &[self, other], pairs)
     }
 }

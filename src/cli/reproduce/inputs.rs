@@ -8,9 +8,9 @@ use engram_data::hub::WeightsLocation;
 use engram_data::patent::{Labels, read_pairs};
 use engram_durable::{create_folder, open_lock};
 use engram_eval::caption::read_annotations;
-use engram_eval::source::read_text;
 use engram_eval::wer::read::{TextFormat, parse_texts};
 use engram_infer::asr::AsrModel;
+use engram_textfile::read_text;
 
 use super::real::{CAPTIONS, PHRASES, SPEECH};
 use super::{Reproduce, Scale, StudyName, bundled};

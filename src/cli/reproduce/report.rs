@@ -1,7 +1,7 @@
 //! The report of a reproduction: the papers' claims, the measured values, and the verdicts.
 
 use engram_eval::html::{ClaimCard, claims_page};
-use engram_eval::metric::MetricInfo;
+use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_train::Program;
 use engram_train::grid::Verdict;
@@ -159,7 +159,7 @@ impl Measured {
 
 /// A placeholder for a value that was not measured.
 pub(super) fn untested() -> Measure {
-    let info = MetricInfo { name: "", version: 1, higher_is_better: None };
+    let info = MetricInfo::descriptive("", Unit::Fraction);
     Measure::new(&info, 0, Err("untested".to_owned()), None)
 }
 
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn an_expected_claim_has_to_hold() {
-        let info = MetricInfo { name: "exact_match", version: 1, higher_is_better: None };
+        let info = MetricInfo::descriptive("exact_match", Unit::Fraction);
         for (verdict, expected, fine) in [
             (Verdict::Holds, true, true),
             (Verdict::Fails, true, false),

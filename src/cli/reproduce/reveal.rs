@@ -288,7 +288,7 @@ fn add_needles(needles: &mut Needles, seed: u64, metrics: &[NeedleMetrics]) {
 
 #[cfg(test)]
 mod tests {
-    use engram_eval::metric::MetricInfo;
+    use engram_eval::metric::{MetricInfo, Unit};
     use engram_train::studies::reveal::needle::NeedleOutcome;
 
     use super::*;
@@ -302,7 +302,7 @@ mod tests {
                 needles: vec![task as i64],
                 correct: right.contains(&task),
             };
-            let info = MetricInfo { name: "accuracy_plain", version: 1, higher_is_better: None };
+            let info = MetricInfo::descriptive("accuracy_plain", Unit::Fraction);
             let accuracy = Measure::new(&info, 10, Ok(0.5), None);
             [NeedleMetrics {
                 needles: 1,

@@ -1,8 +1,8 @@
 //! Values of several seeds, and their means.
 
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
-use engram_eval::metric::MetricInfo;
 use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_train::grid::Verdict;
 
@@ -54,7 +54,7 @@ impl Values {
 
     /// The mean, with an interval over units and seeds.
     pub(super) fn measure(&self, metric: &'static str, unit: &str) -> Measure {
-        let info = MetricInfo { name: metric, version: 1, higher_is_better: None };
+        let info = MetricInfo::descriptive(metric, Unit::Fraction);
         let options = BootstrapOptions::default();
         let resampling = Resampling::by_crossed_groups([unit, "seed"], &self.units, &self.seeds);
         let (value, interval) = match self.values.is_empty() {

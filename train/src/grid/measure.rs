@@ -100,8 +100,8 @@ fn parts(item: &Item) -> [f64; 2] {
     match item.statistic {
         Statistic::Ratio { numerator, denominator } => [numerator, denominator],
         Statistic::Mean { value } => [value, 1.0],
-        // The metrics of grids do not include correlations.
-        Statistic::Correlation { .. } => [f64::NAN; 2],
+        // The metrics of grids include neither correlations nor functions of sums.
+        Statistic::Correlation { .. } | Statistic::Sums { .. } => [f64::NAN; 2],
     }
 }
 
@@ -137,18 +137,10 @@ mod tests {
     fn answers(right: usize) -> Answers {
         let item = |seed: u64, id: usize| {
             let holds = (id / 3 + seed as usize) % 10 < right;
-            Item {
-                metric: "exact_match".to_owned(),
-                version: 1,
-                higher_is_better: Some(true),
-                normaliser: String::new(),
-                id: id.to_string(),
-                group: Some((id / 3).to_string()),
-                statistic: Statistic::Ratio {
-                    numerator: f64::from(u8::from(holds)),
-                    denominator: 1.0,
-                },
-            }
+            let (info, group) = (Metric::ExactMatch.info(false), (id / 3).to_string());
+            let statistic =
+                Statistic::Ratio { numerator: f64::from(u8::from(holds)), denominator: 1.0 };
+            Item::new(&info, "", &id.to_string(), Some(&group), statistic)
         };
         Ok((1..=3).flat_map(|seed| (0..120).map(move |id| (seed, item(seed, id)))).collect())
     }
@@ -228,16 +220,8 @@ mod tests {
     #[test]
     fn error_rates_weight_items_by_their_words() {
         let item = |id: &str, numerator, denominator| {
-            let item = Item {
-                metric: "wer".to_owned(),
-                version: 1,
-                higher_is_better: Some(false),
-                normaliser: String::new(),
-                id: id.to_owned(),
-                group: Some(id.to_owned()),
-                statistic: Statistic::Ratio { numerator, denominator },
-            };
-            (1, item)
+            let statistic = Statistic::Ratio { numerator, denominator };
+            (1, Item::new(&Metric::Wer.info(false), "", id, Some(id), statistic))
         };
         let configuration = |errors: f64| Ok(vec![item("a", errors, 8.0), item("b", 1.0, 2.0)]);
         let info = Metric::Wer.info(false);

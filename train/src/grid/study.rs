@@ -6,7 +6,8 @@ use std::path::Path;
 
 use engram_data::world::questions::Part;
 use engram_eval::items::Item;
-use engram_eval::metric::MetricInfo;
+use engram_eval::metric::{MetricInfo, Unit};
+use engram_eval::wer::report::WER;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{Configuration, Grid};
@@ -36,14 +37,16 @@ pub enum Metric {
 impl Metric {
     /// The name and direction of the metric, or of a difference of two values.
     pub(crate) fn info(self, difference: bool) -> MetricInfo {
-        let (name, of_difference, higher) = match self {
-            Self::ExactMatch => ("exact_match", "exact_match_difference", true),
-            Self::RecallAt1 => ("recall_at_1", "recall_at_1_difference", true),
-            Self::RecallAt10 => ("recall_at_10", "recall_at_10_difference", true),
-            Self::Wer => ("wer", "wer_difference", false),
+        let info = match self {
+            Self::ExactMatch => MetricInfo::higher("exact_match", Unit::Fraction),
+            Self::RecallAt1 => MetricInfo::higher("recall_at_1", Unit::Fraction),
+            Self::RecallAt10 => MetricInfo::higher("recall_at_10", Unit::Fraction),
+            Self::Wer => WER,
         };
-        let name = if difference { of_difference } else { name };
-        MetricInfo { name, version: 1, higher_is_better: Some(higher) }
+        match difference {
+            true => info.renamed(format!("{}_difference", info.name)),
+            false => info,
+        }
     }
 }
 

@@ -4,15 +4,16 @@ use rayon::prelude::*;
 
 use super::ngram::{Counts, Key, for_common};
 use super::{CaptionCorpus, MAX_NGRAM_ORDER};
-use crate::metric::MetricInfo;
+use crate::metric::{MetricInfo, Unit};
 
-/// Name, version and direction of BLEU-1 to BLEU-4.
-pub const INFO: [MetricInfo; MAX_NGRAM_ORDER] =
-    [info("bleu_1"), info("bleu_2"), info("bleu_3"), info("bleu_4")];
-
-const fn info(name: &'static str) -> MetricInfo {
-    MetricInfo { name, version: 1, higher_is_better: Some(true) }
-}
+/// BLEU with n-grams of one word.
+pub const BLEU_1: MetricInfo = MetricInfo::higher("bleu_1", Unit::Fraction);
+/// BLEU with n-grams of up to two words.
+pub const BLEU_2: MetricInfo = MetricInfo::higher("bleu_2", Unit::Fraction);
+/// BLEU with n-grams of up to three words.
+pub const BLEU_3: MetricInfo = MetricInfo::higher("bleu_3", Unit::Fraction);
+/// BLEU with n-grams of up to four words.
+pub const BLEU_4: MetricInfo = MetricInfo::higher("bleu_4", Unit::Fraction);
 
 /// Added to each numerator (`TINY`) and denominator (`SMALL`), so that no fraction is 0 / 0.
 const TINY: f64 = 1e-15;

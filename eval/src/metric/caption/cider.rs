@@ -5,17 +5,15 @@ use rayon::prelude::*;
 use super::frequency::Weights;
 use super::ngram::{Counts, Key, for_common};
 use super::{CaptionCorpus, MAX_NGRAM_ORDER, Sentence};
-use crate::metric::MetricInfo;
+use crate::metric::{MetricInfo, Unit};
 
 pub use super::DocumentFrequency;
 
-/// Name, version and direction of CIDEr-D.
-pub const CIDER_D_INFO: MetricInfo =
-    MetricInfo { name: "cider_d", version: 1, higher_is_better: Some(true) };
+/// Name, version, direction and unit of CIDEr-D.
+pub const CIDER_D_INFO: MetricInfo = MetricInfo::higher("cider_d", Unit::Points);
 
-/// Name, version and direction of plain CIDEr.
-pub const CIDER_INFO: MetricInfo =
-    MetricInfo { name: "cider", version: 1, higher_is_better: Some(true) };
+/// Name, version, direction and unit of plain CIDEr.
+pub const CIDER_INFO: MetricInfo = MetricInfo::higher("cider", Unit::Points);
 
 /// Standard deviation of the Gaussian length penalty.
 const SIGMA: f64 = 6.0;

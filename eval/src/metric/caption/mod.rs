@@ -57,7 +57,7 @@ impl CaptionCorpus {
     ) -> Result<Self, MetricError> {
         if hypotheses.len() != references.len() {
             let (first, second) = (hypotheses.len(), references.len());
-            return Err(MetricError::LengthMismatch { metric: "captions", first, second });
+            return Err(MetricError::LengthMismatch { metric: "captions".into(), first, second });
         }
         let mut sentences = Sentences::default();
         references.iter().flat_map(AsRef::as_ref).for_each(|text| sentences.push(text.as_ref()));

@@ -3,11 +3,10 @@
 use rayon::prelude::*;
 
 use super::CaptionCorpus;
-use crate::metric::MetricInfo;
+use crate::metric::{MetricInfo, Unit};
 
-/// Name, version and direction of the metric.
-pub const INFO: MetricInfo =
-    MetricInfo { name: "rouge_l", version: 1, higher_is_better: Some(true) };
+/// Name, version, direction and unit of the metric.
+pub const INFO: MetricInfo = MetricInfo::higher("rouge_l", Unit::Fraction);
 
 /// Weight of recall against precision.
 const BETA: f64 = 1.2;

@@ -6,11 +6,11 @@
 
 use std::collections::HashSet;
 
+use engram_textfile::{lines, not_blank};
 use serde_json::Value;
 
 use super::{TextFormat, malformed};
 use crate::error::EvalError;
-use crate::source::{lines, not_blank};
 
 /// Returns an error if the lines look like another format than `format`.
 ///

@@ -1,9 +1,9 @@
 //! Parsers of the formats other than JSON.
 
+use engram_textfile::{not_blank, shortened};
+
 use super::{Utterance, detect_format, malformed};
-use crate::error::{EvalError, Location};
-use crate::source::not_blank;
-use crate::table::shortened;
+use crate::error::{EvalError, Location, TextError};
 use crate::wer::sclite::{Lattice, has_markup};
 
 /// The remedy for invalid mark-up.
@@ -48,14 +48,14 @@ pub(super) fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, E
         let location = || Location::new(file, line);
         let mut found = header.split('\t').enumerate().filter(|(_, name)| *name == "text");
         column =
-            found.next().map(|(column, _)| column).ok_or_else(|| EvalError::MissingColumn {
+            found.next().map(|(column, _)| column).ok_or_else(|| TextError::MissingColumn {
                 location: location(),
                 column: "text".to_owned(),
                 found: shortened(&header.replace('\t', ", "), 200),
             })?;
         if found.next().is_some() {
             let column = "text".to_owned();
-            return Err(EvalError::DuplicateColumn { location: location(), column });
+            return Err(TextError::DuplicateColumn { location: location(), column }.into());
         }
         most_fields = header.split('\t').count();
     } else if let Some((line, header)) = rows.peek()

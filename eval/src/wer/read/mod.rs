@@ -19,6 +19,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
+use engram_textfile::{ONE_OBJECT, UniqueIds, check_line_ends, json_lines, lines, shortened};
 use serde::{Deserialize, Serialize};
 
 use super::Alignment;
@@ -26,8 +27,6 @@ use super::sclite::{self, Lattice, has_markup};
 use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::normalise::Normaliser;
-use crate::source::{check_line_ends, json_lines, lines};
-use crate::table::shortened;
 
 /// Maximum length of a text, in bytes: about three days of speech.
 const LONGEST: usize = 4 << 20;
@@ -191,7 +190,7 @@ impl<'a> Pairs<'a> {
 
 /// Parses the texts of a file; `file` is its name in error messages.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::EmptyId`]; [`EvalError::DuplicateId`]
+/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id
 pub fn parse_texts<'a>(
     file: &str,
     text: &'a str,
@@ -207,11 +206,8 @@ pub fn parse_texts<'a>(
         TextFormat::Trn => formats::trn(file, text)?,
         TextFormat::Kaldi => formats::kaldi(text),
         TextFormat::Tsv => formats::tsv(file, text)?,
-        TextFormat::Jsonl => json_lines(file, text, |line, text: TextLine<'a>| Utterance {
-            id: Some(text.id.0),
-            text: text.text,
-            line,
-            markup: false,
+        TextFormat::Jsonl => json_lines(file, text, ONE_OBJECT, |line, text: TextLine<'a>| {
+            Utterance { id: Some(text.id.0), text: text.text, line, markup: false }
         })?
         .into_iter()
         .flatten()
@@ -230,7 +226,7 @@ pub fn parse_texts<'a>(
 ///
 /// # Errors   as [`parse_texts`]
 pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError> {
-    let rows = json_lines(file, text, |line, pair: PairLine<'a>| (line, pair))?;
+    let rows = json_lines(file, text, ONE_OBJECT, |line, pair: PairLine<'a>| (line, pair))?;
     let count = rows.iter().map(Vec::len).sum();
     let (mut pairs, mut lines) = (Pairs::with_capacity(count), Vec::with_capacity(count));
     let (mut with_id, mut first_without) = (0, None);
@@ -376,16 +372,9 @@ pub(super) fn check_ids<'a>(
     file: &str,
     ids: impl Iterator<Item = (&'a str, u64)>,
 ) -> Result<(), EvalError> {
-    let mut seen: HashMap<&str, u64> = HashMap::with_capacity(ids.size_hint().0);
+    let mut seen = UniqueIds::with_capacity(ids.size_hint().0);
     for (id, line) in ids {
-        let location = Location::new(file, line);
-        if id.is_empty() {
-            return Err(EvalError::EmptyId { location });
-        }
-        if let Some(first) = seen.insert(id, line) {
-            let (first, id) = (Location::new(file, first), shortened(id, 60));
-            return Err(EvalError::DuplicateId { location, first, id });
-        }
+        seen.add(id, Location::new(file, line))?;
     }
     Ok(())
 }

@@ -11,8 +11,8 @@ use engram_durable as durable;
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::compare::{Comparison, compare_items};
 use engram_eval::items::{Item, Items, Statistic, json_lines};
-use engram_eval::metric::MetricInfo;
 use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_eval::wer::align;
 use engram_eval::wer::alignment::Edit;
@@ -34,8 +34,7 @@ use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// The share of clips whose text contains a name that is shown but not spoken.
-const SHOWN_NAME_IN_TEXT: MetricInfo =
-    MetricInfo { name: "shown_name_in_text", version: 1, higher_is_better: Some(false) };
+const SHOWN_NAME_IN_TEXT: MetricInfo = MetricInfo::lower("shown_name_in_text", Unit::Fraction);
 /// The number of most often rescued words in the summary.
 const MAX_RESCUED: usize = 10;
 /// The folder of references, hypotheses and items.

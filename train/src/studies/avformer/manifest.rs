@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use engram_data::DataError;
 use engram_data::speech::manifest::{Clip, read_manifest};
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_infer::asr::{MAX_FRAMES, sample_evenly};
@@ -46,9 +45,6 @@ impl Manifest {
         quiet: bool,
     ) -> Result<Self> {
         let clips = read_manifest(Path::new(path))?;
-        if clips.is_empty() {
-            return Err(DataError::EmptyFile { path: path.into() }.into());
-        }
         let listed = |clip| Listed { clip, seconds: 0.0, frames: Vec::new() };
         let clips: Vec<Listed> = clips.into_iter().map(listed).collect();
         let mut manifest = Self { path: path.to_string(), clips, skipped: Vec::new() };

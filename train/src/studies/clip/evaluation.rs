@@ -3,8 +3,8 @@
 use candle_core::{D, Device, Tensor};
 use engram_data::world::questions::Split;
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
-use engram_eval::metric::MetricInfo;
 use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_models::clip::ClipVision;
 use engram_models::kernels::{Mode, linear};
@@ -20,8 +20,7 @@ use crate::study::StudyResult;
 const BATCH_VIEWS: usize = 64;
 
 /// The share of views whose nearest name is the image's own.
-const ACCURACY: MetricInfo =
-    MetricInfo { name: "accuracy", version: 1, higher_is_better: Some(true) };
+const ACCURACY: MetricInfo = MetricInfo::higher("accuracy", Unit::Fraction);
 
 /// The nearest name of each view.
 #[derive(Debug, Default)]

@@ -183,15 +183,10 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
             Metric::ExactMatch | Metric::Wer => question.correct,
         };
         let info = query.metric.info(false);
-        Item {
-            metric: info.name.to_owned(),
-            version: info.version,
-            higher_is_better: info.higher_is_better,
-            normaliser: String::new(),
-            id: question.id.to_string(),
-            group: question.image.map(|image| image.to_string()),
-            statistic: Statistic::Ratio { numerator: f64::from(u8::from(holds)), denominator: 1.0 },
-        }
+        let group = question.image.map(|image| image.to_string());
+        let statistic =
+            Statistic::Ratio { numerator: f64::from(u8::from(holds)), denominator: 1.0 };
+        Item::new(&info, "", &question.id.to_string(), group.as_deref(), statistic)
     };
     Ok(questions.iter().map(item).collect())
 }

@@ -15,8 +15,8 @@ use std::path::Path;
 use engram_eval::aokvqa::{self, AokvqaOptions};
 use engram_eval::caption::{self, report};
 use engram_eval::result::Measure;
-use engram_eval::source::read_text;
 use engram_eval::vqa::{self, VqaOptions};
+use engram_textfile::read_text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

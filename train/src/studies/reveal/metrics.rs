@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
-use engram_eval::metric::MetricInfo;
 use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use serde::{Deserialize, Serialize};
 
@@ -13,14 +13,11 @@ use super::corpus::{Corpus, Example};
 use crate::study::Evaluation;
 
 /// The lower-cased answer equals a reference answer.
-const EXACT_MATCH: MetricInfo =
-    MetricInfo { name: "exact_match", version: 1, higher_is_better: Some(true) };
+const EXACT_MATCH: MetricInfo = MetricInfo::higher("exact_match", Unit::Fraction);
 /// The entry with the answer is retrieved first.
-const RECALL_AT_1: MetricInfo =
-    MetricInfo { name: "recall_at_1", version: 1, higher_is_better: Some(true) };
+const RECALL_AT_1: MetricInfo = MetricInfo::higher("recall_at_1", Unit::Fraction);
 /// The entry with the answer is among the first ten.
-const RECALL_AT_10: MetricInfo =
-    MetricInfo { name: "recall_at_10", version: 1, higher_is_better: Some(true) };
+const RECALL_AT_10: MetricInfo = MetricInfo::higher("recall_at_10", Unit::Fraction);
 
 /// The metrics of a set of questions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use engram_data::world::World;
 use engram_data::world::haystack::{HaystackTask, WorldId, YesNoQuestion};
-use engram_data::{DataError, read_text};
 use engram_eval::haystack::read::Reply as ScoredReply;
 use engram_eval::haystack::{HaystackOptions, evaluate};
 use engram_eval::result::Measure;
 use engram_memory::MemoryError;
 use engram_models::kernels::Mode;
+use engram_textfile::{Location, TextError, not_blank, read_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -244,20 +244,18 @@ pub struct Haystacks {
 /// Reads the `haystack.jsonl` of `engram data world`; the images are in `views`, in the same folder.
 ///
 /// # Errors
-/// [`DataError::Malformed`] naming the file and line of an invalid task, or of a task without its
+/// [`TextError::Malformed`] naming the file and line of an invalid task, or of a task without its
 /// images.
 pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
     let text = read_text(path)?;
     let views = path.parent().unwrap_or(Path::new("")).join("views");
     let mut haystacks = Haystacks::default();
     let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
-    let mut line_of: HashMap<String, usize> = HashMap::new();
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let wrong = |reason: String| DataError::Malformed {
-            path: path.into(),
-            place: Some(format!("line {}", number + 1)),
-            reason,
-            remedy: "use the haystack.jsonl that `engram data world` wrote, in its folder",
+    let mut line_of: HashMap<String, u64> = HashMap::new();
+    for (number, line) in not_blank(&text) {
+        let wrong = |reason: String| {
+            let remedy = "use the haystack.jsonl that `engram data world` wrote, in its folder";
+            TextError::malformed(path, number, reason, remedy)
         };
         let mut line: Map<String, Value> =
             serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
@@ -274,7 +272,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
         if let Some(id) = task.haystack.iter().find(|id| !ids.insert(**id)) {
             return Err(wrong(format!("the entry {id} occurs twice in `haystack`")).into());
         }
-        if let Some(first) = line_of.insert(task.id.clone(), number + 1) {
+        if let Some(first) = line_of.insert(task.id.clone(), number) {
             return Err(
                 wrong(format!("the id `{}` is already used in line {first}", task.id)).into()
             );
@@ -297,19 +295,14 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             return Err(wrong("has no images".to_owned()).into());
         }
         let asked = parse_question(&task.question).map_err(|reason| wrong(reason.to_owned()))?;
-        let place = format!("{}, line {}", path.display(), number + 1);
+        let place = Location::new(path, number).to_string();
         let Line { world, haystack, .. } = task;
         haystacks.tasks.push(Task { place, world, asked, images, haystack });
         haystacks.lines.push(line);
     }
     if haystacks.tasks.is_empty() {
-        return Err(DataError::Malformed {
-            path: path.into(),
-            place: None,
-            reason: "has no tasks".to_owned(),
-            remedy: "use the haystack.jsonl that `engram data world` wrote",
-        }
-        .into());
+        let remedy = "use the haystack.jsonl that `engram data world` wrote";
+        return Err(TextError::malformed(path, None, "has no tasks", remedy).into());
     }
     Ok(haystacks)
 }

@@ -6,15 +6,16 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engram_data::DataError;
 use engram_data::image::Preprocessing;
 use engram_data::text_to_text::T5Tokenizer;
 use engram_data::world::haystack::WorldId;
-use engram_data::{DataError, read_text};
 use engram_infer::finished_run::{WEIGHTS, check_checksums};
 use engram_memory::Entry;
 use engram_memory::search::Hit;
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig};
+use engram_textfile::{TextError, not_blank, read_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -51,7 +52,7 @@ pub struct Question {
     pub place: usize,
     /// The line of the file, from 1.
     #[serde(skip)]
-    pub line: usize,
+    pub line: u64,
 }
 
 /// Questions, and their distinct images.
@@ -390,27 +391,24 @@ fn explain(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> S
     Ok(())
 }
 
+const QUESTION: &str = "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's \
+                        folder}, or without a question, for a description of the image";
+
 /// Reads questions from JSON lines.
 ///
 /// # Errors
-/// [`DataError::Malformed`] naming the file and line of an invalid question, a missing image or a
+/// [`TextError::Malformed`] naming the file and line of an invalid question, a missing image or a
 /// repeated id.
 pub fn read_questions(path: &Path) -> Result<Questions> {
     let text = read_text(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut questions = Questions::default();
     let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
-    let mut line_of: HashMap<String, usize> = HashMap::new();
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let wrong = |reason: String| DataError::Malformed {
-            path: path.into(),
-            place: Some(format!("line {}", number + 1)),
-            reason,
-            remedy: "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's folder}, \
-                     or without a question, for a description of the image",
-        };
+    let mut line_of: HashMap<String, u64> = HashMap::new();
+    for (number, line) in not_blank(&text) {
+        let wrong = |reason: String| TextError::malformed(path, number, reason, QUESTION);
         let mut question = parse_question(line).map_err(wrong)?;
-        if let Some(first) = line_of.insert(question.id.to_string(), number + 1) {
+        if let Some(first) = line_of.insert(question.id.to_string(), number) {
             let id = &question.id;
             return Err(wrong(format!("the id {id} is already used in line {first}")).into());
         }
@@ -422,13 +420,12 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
             questions.images.push(file);
             questions.images.len() - 1
         });
-        question.line = number + 1;
+        question.line = number;
         questions.list.push(question);
     }
     if questions.list.is_empty() {
-        let reason = "has no questions".to_owned();
         let remedy = "write JSON lines, each with `id`, `question` and `image`";
-        return Err(DataError::Malformed { path: path.into(), place: None, reason, remedy }.into());
+        return Err(TextError::malformed(path, None, "has no questions", remedy).into());
     }
     Ok(questions)
 }

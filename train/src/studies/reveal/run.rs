@@ -7,11 +7,11 @@
 
 use std::path::Path;
 
-use engram_data::DataError;
 use engram_data::world::attributes::Source;
 use engram_durable as durable;
 use engram_eval::result::Measure;
 use engram_infer::finished_run::SUMMARY;
+use engram_textfile::json_lines;
 use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
@@ -341,20 +341,13 @@ impl TestAnswer {
     /// Reads a run's `test.jsonl`.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`DataError::Malformed`] with the line.
+    /// [`TrainError::Io`]; [`TrainError::Data`] with the line.
     pub fn read(path: &Path) -> Result<Vec<Self>> {
         let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
-        let line = |(number, line): (usize, &str)| {
-            serde_json::from_str(line).map_err(|error| {
-                TrainError::from(DataError::Malformed {
-                    path: path.into(),
-                    place: Some(format!("line {}", number + 1)),
-                    reason: error.to_string(),
-                    remedy: "use the test.jsonl of a run of this version",
-                })
-            })
-        };
-        text.lines().enumerate().map(line).collect()
+        let file = path.display().to_string();
+        let remedy = "use the test.jsonl of a run of this version";
+        let rows = json_lines(&file, &text, remedy, |_, row| row)?;
+        Ok(rows.into_iter().flatten().collect())
     }
 
     /// Whether the entry with the answer is among the first `k` retrieved.
@@ -367,8 +360,7 @@ impl RevealSummary {
     /// Reads the summary of a finished run.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`DataError::Malformed`] for a summary that is broken or of another
-    /// version.
+    /// [`TrainError::Io`]; [`TrainError::Data`] for a summary that is broken or of another version.
     pub fn read(run: &Path) -> Result<Self> {
         read_summary(&run.join(SUMMARY))
     }

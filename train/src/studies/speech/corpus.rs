@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use engram_data::DataError;
 use engram_data::audio::change_speed;
 use engram_data::audio::mixing::{add_noise, babble, white_noise};
 use engram_data::audio::noise::NoiseKind;
@@ -236,9 +235,6 @@ impl Manifest {
     fn read(path: &str) -> Result<Self> {
         let manifest = Self { path: path.to_string(), clips: read_manifest(Path::new(path))? };
         match manifest.clips.iter().find(|clip| !clip.audio.is_file()) {
-            None if manifest.clips.is_empty() => {
-                Err(DataError::EmptyFile { path: path.into() }.into())
-            }
             None => Ok(manifest),
             Some(clip) => {
                 let reason = format!("audio file not found: {}", clip.audio.display());

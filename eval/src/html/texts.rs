@@ -1,0 +1,49 @@
+//! The page of translations and other texts: each text above its references.
+
+use super::cases::{Cases, Cell, Column, Kind, with_references};
+use super::numbers::size;
+use super::page::Page;
+use super::sections::{self, Words};
+use super::writer::Html;
+use crate::metric::registry::spelling;
+use crate::texts::TextsReport;
+
+impl TextsReport {
+    /// The report as a page: metrics, the distribution of [`TextsReport::items`], and the texts in
+    /// [`TextsReport::worst`].
+    pub fn to_html(&self) -> String {
+        let primary = &self.evaluation.primary;
+        let lead = format!(
+            "{} lines, references per line: {}, normaliser {}",
+            size(primary.n),
+            size(self.references),
+            self.evaluation.normaliser
+        );
+        let metric = spelling(&primary.metric);
+        let (value_name, order) = (format!("{metric} of a line"), format!("by {metric}"));
+        let words = Words { value_name: &value_name, items: "lines" };
+        let mut page = Page::new("Texts", &lead);
+        sections::opening(&mut page, &self.evaluation, &[], words);
+        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
+        sections::distribution(&mut page, &values, words, Some(("overall", primary.value)), None);
+        let columns = [
+            Column { heading: "line", kind: Kind::Name },
+            Column { heading: &metric, kind: Kind::Number },
+            Column { heading: "text and references", kind: Kind::Reading },
+        ];
+        let cells = |line: &crate::texts::WorstText| {
+            let text = Cell::Rich(with_references(&line.hypothesis, &line.references));
+            vec![Cell::text(&line.id), Cell::number(line.value), text]
+        };
+        Cases {
+            items: words.items,
+            total: primary.n,
+            order: &order,
+            columns: &columns,
+            rows: self.worst.iter().map(cells).collect(),
+            legend: Html::default(),
+        }
+        .write(&mut page);
+        page.into_html()
+    }
+}

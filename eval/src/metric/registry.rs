@@ -1,0 +1,146 @@
+//! The list of all metrics of this crate.
+//!
+//! A new metric is one file (with its `mod` line) and one line in [`METRICS`]. Reports take its spelling from there,
+//! intervals its range, and comparisons of items the function from sums to its value.
+
+use super::caption::{bleu, cider, rouge_l};
+use super::range::Range;
+use super::{MetricInfo, chrf, kendall, mean, mean_absolute_error, pearson, spearman};
+use crate::wer::report as wer;
+use crate::{aokvqa, haystack, retrieval, vqa};
+
+/// A metric: its definition, its usual spelling and its range.
+#[derive(Debug, Clone)]
+pub struct Metric {
+    /// Name, version, direction and unit.
+    pub info: MetricInfo,
+    /// The usual spelling, such as `chrF++`; empty for the name with spaces.
+    pub spelling: &'static str,
+    /// The range of the value, for intervals of a constant sample.
+    pub range: Range,
+    /// How the value is computed from sums; `None` for other metrics.
+    pub sums: Option<Sums>,
+}
+
+/// A metric that is a function of sums over the items, such as n-gram counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Sums {
+    /// Number of sums.
+    pub count: usize,
+    /// The metric's value from the sums.
+    pub value: fn(&[f64]) -> f64,
+    /// The sums of one hypothesis and its references, for metrics of `engram eval text`.
+    pub of_text: Option<OfText>,
+}
+
+/// Computes the sums of one hypothesis and its references.
+pub type OfText = fn(&str, &[&str]) -> Vec<f64>;
+
+const FRACTION: Range = Range::new(0.0, 1.0);
+const PERCENT: Range = Range::new(0.0, 100.0);
+const CORRELATION: Range = Range::new(-1.0, 1.0);
+
+/// All metrics. A metric with a cut-off, `recall@10`, is listed without it.
+pub static METRICS: &[Metric] = &[
+    plain(wer::WER, "WER", FRACTION),
+    plain(wer::CER, "CER", FRACTION),
+    plain(wer::MER, "MER", FRACTION),
+    plain(wer::WIL, "WIL", FRACTION),
+    plain(wer::WIP, "WIP", FRACTION),
+    plain(wer::SENTENCE_ERROR_RATE, "", Range::proportion(1.0)),
+    from_text(chrf::CHRF, "chrF", PERCENT, chrf::SUMS),
+    from_text(chrf::CHRF_PLUS_PLUS, "chrF++", PERCENT, chrf::SUMS_PLUS_PLUS),
+    plain(bleu::BLEU_1, "BLEU-1", FRACTION),
+    plain(bleu::BLEU_2, "BLEU-2", FRACTION),
+    plain(bleu::BLEU_3, "BLEU-3", FRACTION),
+    plain(bleu::BLEU_4, "BLEU-4", FRACTION),
+    plain(rouge_l::INFO, "ROUGE-L", FRACTION),
+    plain(cider::CIDER_D_INFO, "CIDEr-D", Range::new(0.0, 10.0)),
+    plain(cider::CIDER_INFO, "CIDEr", Range::new(0.0, 10.0)),
+    plain(vqa::INFO, "VQA accuracy", PERCENT),
+    plain(aokvqa::DIRECT_ANSWER, "", PERCENT),
+    plain(aokvqa::MULTIPLE_CHOICE, "", Range::proportion(100.0)),
+    plain(haystack::ACCURACY, "", Range::proportion(1.0)),
+    plain(haystack::PLAIN, "", Range::proportion(1.0)),
+    plain(haystack::STRICT, "", Range::proportion(1.0)),
+    plain(haystack::COMPLIANCE, "", Range::proportion(1.0)),
+    plain(retrieval::RECALL, "", FRACTION),
+    plain(retrieval::SUCCESS, "", Range::proportion(1.0)),
+    plain(retrieval::MRR, "MRR", FRACTION),
+    plain(retrieval::MAP, "MAP", FRACTION),
+    plain(retrieval::NDCG, "nDCG", FRACTION),
+    plain(pearson::INFO, "Pearson", CORRELATION),
+    plain(spearman::INFO, "Spearman", CORRELATION),
+    plain(kendall::INFO, "Kendall", CORRELATION),
+    plain(mean_absolute_error::INFO, "", FRACTION),
+    plain(mean::MEAN_PREDICTION, "", FRACTION),
+    plain(mean::MEAN, "", FRACTION),
+];
+
+const fn plain(info: MetricInfo, spelling: &'static str, range: Range) -> Metric {
+    Metric { info, spelling, range, sums: None }
+}
+
+const fn from_text(info: MetricInfo, spelling: &'static str, range: Range, sums: Sums) -> Metric {
+    Metric { info, spelling, range, sums: Some(sums) }
+}
+
+/// The listed metric of a name, which may have a cut-off: `recall@10`.
+pub fn find(name: &str) -> Option<&'static Metric> {
+    let name = base_name(name);
+    METRICS.iter().find(|metric| metric.info.name == name)
+}
+
+/// The name without its cut-off.
+pub(crate) fn base_name(name: &str) -> &str {
+    name.split_once('@').map_or(name, |(base, _)| base)
+}
+
+/// The usual spelling of a metric's name.
+pub(crate) fn spelling(name: &str) -> String {
+    match find(name).map(|metric| metric.spelling).filter(|spelling| !spelling.is_empty()) {
+        Some(spelling) => format!("{spelling}{}", &name[base_name(name).len()..]),
+        None => crate::text::words(name),
+    }
+}
+
+/// The function from `count` sums to the value of the named metric.
+pub(crate) fn function_of_sums(name: &str, count: usize) -> Option<fn(&[f64]) -> f64> {
+    find(name)?.sums.filter(|sums| sums.count == count).map(|sums| sums.value)
+}
+
+/// The metrics of texts, in the order of the list, with the function of their sums.
+pub fn text_metrics() -> impl Iterator<Item = (&'static Metric, Sums, OfText)> {
+    METRICS.iter().filter_map(|metric| {
+        let sums = metric.sums?;
+        Some((metric, sums, sums.of_text?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_spelled() {
+        let names: std::collections::HashSet<_> =
+            METRICS.iter().map(|metric| &metric.info.name).collect();
+        assert_eq!(names.len(), METRICS.len());
+        for (name, spelled) in [
+            ("ndcg@10", "nDCG@10"),
+            ("recall@5", "recall@5"),
+            ("cider_d", "CIDEr-D"),
+            ("chrf++", "chrF++"),
+            ("sentence_error_rate", "sentence error rate"),
+            ("some_other", "some other"),
+        ] {
+            assert_eq!(spelling(name), spelled);
+        }
+    }
+
+    #[test]
+    fn a_function_of_sums_needs_their_number() {
+        assert!(function_of_sums("chrf", 18).is_some());
+        assert!(function_of_sums("chrf", 24).is_none() && function_of_sums("wer", 2).is_none());
+    }
+}

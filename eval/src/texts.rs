@@ -1,0 +1,300 @@
+//! Translations, summaries and other texts against one or more references.
+//!
+//! All metrics of texts in [`METRICS`](crate::metric::registry::METRICS) are computed: chrF and
+//! chrF++.
+//!
+//! ```
+//! use engram_eval::texts::{Texts, TextsOptions, evaluate};
+//! use engram_eval::wer::read::Pairs;
+//!
+//! let hypotheses = ["a cat sat", "two dogs"];
+//! let first = Pairs::new(&["a cat sits", "two dogs"], &hypotheses)?;
+//! let second = Pairs::new(&["the cat sat", "a pair of dogs"], &hypotheses)?;
+//! let texts = Texts::combine(vec![("first", first), ("second", second)])?;
+//! let report = evaluate(&texts, &TextsOptions::default())?;
+//! assert_eq!(report.evaluation.primary.metric, "chrf");
+//! # Ok::<(), engram_eval::EvalError>(())
+//! ```
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use engram_textfile::shortened;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::bootstrap::{BootstrapOptions, Resampling, interval};
+use crate::error::{EvalError, Location};
+use crate::items::{Item, PooledMetric, Statistic};
+use crate::metric::chrf::CHRF;
+use crate::metric::registry::{find, spelling, text_metrics};
+use crate::normalise::Normaliser;
+use crate::result::{Evaluation, Measure, Provenance, SourceFile};
+use crate::text::{metrics, scored_text, sources};
+use crate::wer::read::Pairs;
+
+/// Texts with their references.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Texts<'a> {
+    /// Ids; for plain lines, the line numbers from 1.
+    pub ids: Vec<Cow<'a, str>>,
+    /// The texts of the system.
+    pub hypotheses: Vec<Cow<'a, str>>,
+    /// The references of each text, in the order of the files.
+    pub references: Vec<Vec<Cow<'a, str>>>,
+}
+
+impl<'a> Texts<'a> {
+    /// Combines the pairs of several reference files with the same hypotheses. Each file comes with
+    /// its name. The order is that of the first file.
+    ///
+    /// # Errors   [`EvalError::Malformed`] for sclite's mark-up, and for an id that is missing in one
+    /// of the files
+    pub fn combine(files: Vec<(&str, Pairs<'a>)>) -> Result<Self, EvalError> {
+        let mut texts = Self::default();
+        for (number, (file, pairs)) in files.into_iter().enumerate() {
+            let malformed = |reason: String, remedy| EvalError::Malformed {
+                location: Location::new(file, None),
+                reason,
+                remedy,
+            };
+            if pairs.markup.references || pairs.markup.hypotheses {
+                let reason = "has sclite's mark-up, or its hypotheses have".to_owned();
+                return Err(malformed(reason, "write plain texts, for example as id<TAB>text"));
+            }
+            if number == 0 {
+                texts.ids = pairs.ids;
+                texts.hypotheses = pairs.hypotheses;
+                texts.references = pairs.references.into_iter().map(|text| vec![text]).collect();
+                continue;
+            }
+            let mut by_id: HashMap<_, _> = pairs.ids.into_iter().zip(pairs.references).collect();
+            for (id, references) in texts.ids.iter().zip(&mut texts.references) {
+                let missing = || {
+                    let reason = format!("has no reference for id `{}`", shortened(id, 60));
+                    malformed(reason, "give the same ids in all reference files")
+                };
+                references.push(by_id.remove(id).ok_or_else(missing)?);
+            }
+        }
+        Ok(texts)
+    }
+
+    fn normalised(&self, normaliser: Normaliser) -> Cow<'_, Self> {
+        if normaliser == Normaliser::None {
+            return Cow::Borrowed(self);
+        }
+        let all = |texts: &[Cow<'a, str>]| -> Vec<Cow<'a, str>> {
+            normaliser.normalise_all(texts).into_iter().map(Cow::Owned).collect()
+        };
+        Cow::Owned(Self {
+            ids: self.ids.clone(),
+            hypotheses: all(&self.hypotheses),
+            references: self.references.iter().map(|references| all(references)).collect(),
+        })
+    }
+}
+
+/// Options of [`evaluate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextsOptions {
+    /// Name of the primary metric, `chrf` or `chrf++`.
+    pub metric: String,
+    /// The normaliser of hypotheses and references.
+    pub normaliser: Normaliser,
+    /// Number of resamples, confidence level and seed of the intervals.
+    pub bootstrap: BootstrapOptions,
+    /// Whether to fill [`TextsReport::items`].
+    pub items: bool,
+    /// Number of lowest-scoring texts to list.
+    pub worst: usize,
+    /// The input files.
+    pub sources: Vec<SourceFile>,
+}
+
+impl Default for TextsOptions {
+    fn default() -> Self {
+        Self {
+            metric: CHRF.name.into_owned(),
+            normaliser: Normaliser::None,
+            bootstrap: BootstrapOptions::default(),
+            items: false,
+            worst: 0,
+            sources: Vec::new(),
+        }
+    }
+}
+
+/// All metrics of an evaluation of texts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TextsReport {
+    /// The chosen metric (primary) and the other ones.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// Number of references of each text; the largest if they differ.
+    pub references: usize,
+    /// The texts with the lowest scores, worst first; without texts that have the best score.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worst: Vec<WorstText>,
+    /// The sums of each text, for the primary metric; empty if not requested.
+    #[serde(skip)]
+    pub items: Vec<Item>,
+}
+
+/// A text with a low score.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorstText {
+    /// The id of the text.
+    pub id: String,
+    /// The primary metric of this text alone.
+    pub value: f64,
+    /// The text of the system, after normalisation.
+    pub hypothesis: String,
+    /// The references, after normalisation.
+    pub references: Vec<String>,
+}
+
+/// Evaluates texts against their references. Intervals resample texts.
+///
+/// # Errors   [`EvalError::InvalidOption`]; [`EvalError::NothingToEvaluate`] without texts;
+/// [`EvalError::LengthMismatch`]
+pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport, EvalError> {
+    options.bootstrap.validate()?;
+    let n = texts.ids.len();
+    if n == 0 {
+        return Err(EvalError::NothingToEvaluate { items: "texts" });
+    }
+    if texts.hypotheses.len() != n || texts.references.len() != n {
+        let (references, hypotheses) = (texts.references.len(), texts.hypotheses.len());
+        return Err(EvalError::LengthMismatch { references, hypotheses });
+    }
+    let texts = &*texts.normalised(options.normaliser);
+    let resampling = Resampling::by_named_row("line", n);
+    let (mut measures, mut chosen) = (Vec::new(), None);
+    for (metric, _, of_text) in text_metrics() {
+        let sums = |(hypothesis, references): (&Cow<'_, str>, &Vec<Cow<'_, str>>)| {
+            let references: Vec<&str> = references.iter().map(|text| &**text).collect();
+            Statistic::Sums { sums: of_text(hypothesis, &references) }
+        };
+        let lines = texts.hypotheses.par_iter().zip(&texts.references).with_min_len(16);
+        let statistics: Vec<Statistic> = lines.map(sums).collect();
+        let pooled = PooledMetric::new(&metric.info.name, &statistics)?;
+        let interval = interval(&resampling, &options.bootstrap, |times| pooled.value(times));
+        let value = Ok(pooled.value(&vec![1; n]));
+        let measure = Measure::new(&metric.info, n, value, interval);
+        match metric.info.name == options.metric {
+            true => chosen = Some((&metric.info, measure, statistics)),
+            false => measures.push(measure),
+        }
+    }
+    let (info, primary, statistics) = chosen.ok_or_else(|| EvalError::InvalidOption {
+        option: "metric",
+        found: options.metric.clone(),
+        expected: "the name of a metric of texts, such as chrf",
+    })?;
+    let (provenance, sources) = (Provenance::default(), options.sources.clone());
+    let mut evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
+    evaluation.normaliser = options.normaliser.name_and_version();
+    let item = |(id, statistic): (&Cow<'_, str>, Statistic)| {
+        Item::new(info, &evaluation.normaliser, id, None, statistic)
+    };
+    let mut items: Vec<Item> = texts.ids.iter().zip(statistics).map(item).collect();
+    let worst = worst(texts, &items, options.worst);
+    if !options.items {
+        items.clear();
+    }
+    let references = texts.references.iter().map(Vec::len).max().unwrap_or(0);
+    Ok(TextsReport { evaluation, references, worst, items })
+}
+
+/// The texts with the worst scores; ties in file order.
+fn worst(texts: &Texts<'_>, items: &[Item], count: usize) -> Vec<WorstText> {
+    let values: Vec<f64> = items.iter().map(Item::value).collect();
+    let higher_is_better = items.first().and_then(|item| item.higher_is_better).unwrap_or(true);
+    let range = items.first().and_then(|item| find(&item.metric)).map(|metric| metric.range);
+    let best = range.map(|range| if higher_is_better { range.high } else { range.low });
+    let mut order: Vec<usize> = (0..items.len()).filter(|row| Some(values[*row]) != best).collect();
+    order.sort_by(|a, b| {
+        let ascending = values[*a].total_cmp(&values[*b]);
+        if higher_is_better { ascending } else { ascending.reverse() }
+    });
+    order.truncate(count);
+    let listed = |row: usize| WorstText {
+        id: texts.ids[row].to_string(),
+        value: values[row],
+        hypothesis: texts.hypotheses[row].to_string(),
+        references: texts.references[row].iter().map(|text| text.to_string()).collect(),
+    };
+    order.into_iter().map(listed).collect()
+}
+
+impl TextsReport {
+    /// Formats the report as aligned plain text.
+    pub fn to_text(&self) -> String {
+        let evaluation = &self.evaluation;
+        let heading = format!(
+            "Texts, {} lines, references per line: {}, normaliser {}\n{}",
+            evaluation.primary.n,
+            self.references,
+            evaluation.normaliser,
+            sources(evaluation)
+        );
+        let mut paragraphs = vec![heading, metrics(evaluation)];
+        if !self.worst.is_empty() {
+            let metric = spelling(&evaluation.primary.metric);
+            let mut text = format!("Worst lines, by {metric}\n");
+            for line in &self.worst {
+                let WorstText { id, value, hypothesis, references } = line;
+                let (id, value) = (("line", id.as_str()), (metric.as_str(), *value));
+                text += &scored_text(id, value, ("hypothesis", hypothesis), references);
+            }
+            paragraphs.push(text);
+        }
+        paragraphs.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wer::read::{TextFormat, join, parse_texts};
+
+    fn pairs<'a>(reference: &'a str, hypothesis: &'a str) -> Pairs<'a> {
+        let texts = |text| parse_texts("f", text, TextFormat::Tsv).unwrap();
+        join(("r", texts(reference)), ("h", texts(hypothesis))).unwrap()
+    }
+
+    #[test]
+    fn references_are_combined_by_id() {
+        let hypothesis = "1\ta b\n2\tc\n";
+        let (first, second) = ("1\tx\n2\tc\n", "2\ty\n1\ta b\n");
+        let files =
+            vec![("first", pairs(first, hypothesis)), ("second", pairs(second, hypothesis))];
+        let texts = Texts::combine(files).unwrap();
+        assert_eq!(texts.references, [["x", "a b"], ["c", "y"]]);
+        let options = TextsOptions { items: true, worst: 5, ..TextsOptions::default() };
+        let report = evaluate(&texts, &options).unwrap();
+        assert_eq!((report.evaluation.primary.value, report.references), (100.0, 2));
+        assert!(report.worst.is_empty() && report.items.len() == 2);
+        assert_eq!(report.evaluation.primary.interval.unwrap().method, "rule of three by line");
+    }
+
+    #[test]
+    fn other_ids_mark_up_and_other_metrics_are_refused() {
+        let files = vec![("a", pairs("1\tx\n", "1\tx\n")), ("b", pairs("2\tx\n", "2\tx\n"))];
+        assert_eq!(
+            Texts::combine(files).unwrap_err().to_string(),
+            "b: has no reference for id `1`; give the same ids in all reference files"
+        );
+        let mut marked = pairs("1\tx\n", "1\tx\n");
+        marked.markup.references = true;
+        let error = Texts::combine(vec![("a", marked)]).unwrap_err().to_string();
+        assert!(error.starts_with("a: has sclite's mark-up"), "{error}");
+        let texts = Texts::combine(vec![("a", pairs("1\tx\n", "1\tx\n"))]).unwrap();
+        let options = TextsOptions { metric: "wer".to_owned(), ..TextsOptions::default() };
+        let error = evaluate(&texts, &options).unwrap_err().to_string();
+        assert!(error.starts_with("option `metric` is wer; expected"), "{error}");
+        let error = evaluate(&Texts::default(), &TextsOptions::default()).unwrap_err();
+        assert_eq!(error.to_string(), "there are no texts; give at least one");
+    }
+}

@@ -1,0 +1,106 @@
+//! `engram eval text`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use engram_eval::metric::registry::text_metrics;
+use engram_eval::normalise::Normaliser;
+use engram_eval::texts::{Texts, TextsOptions, evaluate};
+use engram_textfile::read_text;
+
+use super::super::Outcome;
+use super::output;
+use super::shared::{IntervalOptions, OutputOptions, source};
+use super::wer::{Format, one_file, two_files};
+
+/// Evaluate translations and other texts: chrF and chrF++.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram eval text --ref ref.txt --hyp hyp.txt
+  engram eval text --ref first.txt --ref second.txt --hyp hyp.txt --worst 20
+  engram eval text --ref ref.tsv --hyp hyp.tsv --metric chrf++ --items a.items.jsonl
+  engram eval text --pairs pairs.jsonl --html report.html --json
+
+With several --ref, each text is scored against the reference with the highest score.
+
+Formats, chosen by the file extension or --format:
+  lines   one text per line; line i of --ref belongs to line i of --hyp
+  tsv     id<TAB>text, or columns id and text with a header
+  jsonl   objects with id and text
+  kaldi   id text; only with --format
+  trn     text (id)
+Files may be gzipped; - is standard input.")]
+pub struct Text {
+    /// Reference texts (repeatable)
+    #[arg(long = "ref", value_name = "FILE", requires = "hyp", required_unless_present = "pairs")]
+    reference: Vec<PathBuf>,
+    /// Texts of the system
+    #[arg(long, value_name = "FILE", requires = "reference")]
+    hyp: Option<PathBuf>,
+    /// References and texts in one file: JSON lines with id, ref, hyp
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "hyp"])]
+    pairs: Option<PathBuf>,
+    /// Format of --ref and --hyp; default: from the file extension
+    #[arg(long, value_enum, conflicts_with = "pairs")]
+    format: Option<Format>,
+    /// The primary metric: of the worst texts, the items and the distribution
+    #[arg(long, value_name = "NAME", default_value = "chrf", value_parser = metric_names())]
+    metric: String,
+    /// Normalise the texts first: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
+    /// +split-letters), whisper-en
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = Normaliser::parse)]
+    normalizer: Normaliser,
+    /// List the N texts with the worst scores
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    worst: usize,
+    #[command(flatten)]
+    intervals: IntervalOptions,
+    #[command(flatten)]
+    outputs: OutputOptions,
+}
+
+fn metric_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(text_metrics().map(|(metric, ..)| &*metric.info.name))
+}
+
+impl Text {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let reference_paths = self.pairs.iter().chain(&self.reference);
+        let references = reference_paths
+            .map(|path| Ok((path, path.display().to_string(), read_text(path)?)))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let hyp = match &self.hyp {
+            Some(path) => Some((path, read_text(path)?)),
+            None => None,
+        };
+        let mut files = Vec::with_capacity(references.len());
+        for (path, name, text) in &references {
+            let pairs = match &hyp {
+                Some((hyp, hyp_text)) => two_files((path, text), (hyp, hyp_text), self.format)?,
+                None => one_file(path, text)?,
+            };
+            files.push((name.as_str(), pairs));
+        }
+        let texts = Texts::combine(files)?;
+        let role = if self.pairs.is_some() { "pairs" } else { "references" };
+        let rows = texts.ids.len();
+        let mut sources: Vec<_> =
+            references.iter().map(|(path, ..)| source(role, path, rows)).collect();
+        sources.extend(hyp.iter().map(|(path, _)| source("hypotheses", path, rows)));
+        let options = TextsOptions {
+            metric: self.metric,
+            normaliser: self.normalizer,
+            bootstrap: self.intervals.options(),
+            items: self.outputs.items(),
+            worst: self.outputs.worst(self.worst),
+            sources,
+        };
+        let mut report = evaluate(&texts, &options)?;
+        self.outputs.write(&report.items, || report.to_html())?;
+        report.worst.truncate(self.worst);
+        output::print_report(self.outputs.json, &report, || report.to_text())?;
+        Ok(Outcome::Done)
+    }
+}

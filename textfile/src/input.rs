@@ -1,0 +1,340 @@
+//! A text input as a stream of its uncompressed bytes: a file, standard input, or bytes in memory.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+use std::rc::Rc;
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::{Location, TextError};
+
+/// Limit on decompressed data: this factor times the compressed size, or `MAX_DECOMPRESSED_BYTES`
+/// if that is more. Text rarely compresses below 5 % of its size; a file below 0.1 % is made to
+/// exhaust the memory.
+const MAX_COMPRESSION_RATIO: u64 = 100;
+const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
+/// Limit for reading a pipe or a device whole: its size is unknown and may be infinite.
+const MAX_PIPE_BYTES: u64 = 1 << 30;
+
+/// The buffer size, in bytes.
+const BUFFER: usize = 1 << 18;
+/// Limit on the white space before the first byte of the text: JSON may begin with blank lines.
+const MAX_LEADING_SPACE: u64 = 1 << 12;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+const UTF_16: [[u8; 2]; 2] = [[0xff, 0xfe], [0xfe, 0xff]];
+
+/// An open text input, without compression and byte order mark.
+///
+/// Gzip data may unpack to 256 MiB, or to 100 times their size if that is more.
+pub struct Input<'r> {
+    file: String,
+    reader: Box<dyn BufRead + 'r>,
+    is_gzip: bool,
+    /// The size of the file, if it is a regular file.
+    size: Option<u64>,
+}
+
+impl<'r> Input<'r> {
+    /// Opens a file.
+    ///
+    /// # Errors   [`TextError::Read`]; as [`Input::new`]
+    pub fn open(path: impl AsRef<Path>) -> Result<Input<'static>, TextError> {
+        let path = path.as_ref();
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        let (metadata, file) = opened.map_err(|error| read_error(&name(path), false, error))?;
+        let size = metadata.is_file().then_some(metadata.len());
+        Ok(Input { size, ..Input::new(path, file)? })
+    }
+
+    /// Opens standard input.
+    ///
+    /// # Errors   as [`Input::new`]
+    pub fn stdin() -> Result<Input<'static>, TextError> {
+        Input::new("standard input", io::stdin().lock())
+    }
+
+    /// Reads from an open file or from bytes in memory; error messages name `file`.
+    ///
+    /// # Errors   [`TextError::Read`]; [`TextError::Malformed`] for damaged gzip data, data
+    /// compressed twice, and UTF-16
+    pub fn new(file: impl AsRef<Path>, reader: impl Read + 'r) -> Result<Self, TextError> {
+        Self::with_limit(file.as_ref(), reader, MAX_DECOMPRESSED_BYTES)
+    }
+
+    fn with_limit(file: &Path, reader: impl Read + 'r, limit: u64) -> Result<Self, TextError> {
+        let file = name(file);
+        let taken = Rc::new(Cell::new(0));
+        let counted = Counted { reader, taken: taken.clone() };
+        let packed = BufReader::with_capacity(BUFFER, counted);
+        let (mut first, packed) =
+            first_bytes(packed).map_err(|error| read_error(&file, false, error))?;
+        let is_gzip = first.starts_with(&GZIP);
+        let mut reader: Box<dyn BufRead + 'r> = Box::new(packed);
+        if is_gzip {
+            let limited = Limited { reader: MultiGzDecoder::new(reader), given: 0, taken, limit };
+            let text = first_bytes(BufReader::with_capacity(BUFFER, limited));
+            let text = text.map_err(|error| read_error(&file, true, error))?;
+            (first, reader) = (text.0, Box::new(text.1));
+        }
+        let refuse = |reason: &str, remedy| Err(TextError::malformed(&file, None, reason, remedy));
+        if is_gzip && first.starts_with(&GZIP) {
+            return refuse("is gzip-compressed twice", "unpack it with gunzip once");
+        }
+        if UTF_16.iter().any(|mark| first.starts_with(mark)) {
+            return refuse("is UTF-16 text", "convert the file to UTF-8");
+        }
+        if first == BYTE_ORDER_MARK {
+            reader.consume(BYTE_ORDER_MARK.len());
+        }
+        Ok(Self { file, reader, is_gzip, size: None })
+    }
+
+    /// The file, as named in error messages.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Returns the first byte that is not white space, within the first 4 KiB. The input stays at
+    /// its start.
+    ///
+    /// # Errors   [`TextError::Empty`] if there is none; as [`Input::error`]
+    pub fn first_byte(&mut self) -> Result<u8, TextError> {
+        let mut start = Vec::new();
+        let mut found = None;
+        let mut bytes = self.reader.by_ref().take(MAX_LEADING_SPACE).bytes();
+        while found.is_none()
+            && let Some(byte) = bytes.next()
+        {
+            let byte = byte.map_err(|error| read_error(&self.file, self.is_gzip, error))?;
+            start.push(byte);
+            found = (!byte.is_ascii_whitespace()).then_some(byte);
+        }
+        let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
+        self.reader = Box::new(Cursor::new(start).chain(rest));
+        found.ok_or_else(|| TextError::Empty { file: self.file.clone() })
+    }
+
+    /// Reads all bytes.
+    ///
+    /// # Errors   as [`Input::error`]; [`TextError::Malformed`] for more than 1 GiB from a pipe or a
+    /// device
+    pub fn read_bytes(mut self) -> Result<Vec<u8>, TextError> {
+        let limit = if self.size.is_some() { u64::MAX - 1 } else { MAX_PIPE_BYTES };
+        let mut bytes = Vec::with_capacity(self.size.unwrap_or(0) as usize + 1);
+        let read = self.reader.by_ref().take(limit + 1).read_to_end(&mut bytes);
+        read.map_err(|error| self.error(error))?;
+        if bytes.len() as u64 > limit {
+            let reason = format!("gives more than {} MiB", MAX_PIPE_BYTES >> 20);
+            return Err(TextError::malformed(self.file, None, reason, UNPACK));
+        }
+        Ok(bytes)
+    }
+
+    /// Converts an error from reading this input.
+    ///
+    /// # Errors   [`TextError::Malformed`] for gzip data that are damaged or exceed the limit;
+    /// otherwise [`TextError::Read`]
+    pub fn error(&self, source: io::Error) -> TextError {
+        read_error(&self.file, self.is_gzip, source)
+    }
+}
+
+impl Read for Input<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buffer)
+    }
+}
+
+impl BufRead for Input<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.reader.consume(count);
+    }
+}
+
+/// Reads all bytes of a file, uncompressed and without a byte order mark.
+///
+/// # Errors   as [`Input::open`] and [`Input::read_bytes`]
+pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, TextError> {
+    Input::open(path)?.read_bytes()
+}
+
+/// Reads a text file whole.
+///
+/// # Errors   as [`read_bytes`]; [`TextError::NotUtf8`]; [`TextError::Empty`] for a file without content
+pub fn read_text(path: impl AsRef<Path>) -> Result<String, TextError> {
+    let file = name(path.as_ref());
+    let text = decode(&file, read_bytes(path)?)?;
+    match text.is_empty() {
+        true => Err(TextError::Empty { file }),
+        false => Ok(text),
+    }
+}
+
+/// Decodes uncompressed bytes and removes a byte order mark; `file` is the name in error messages.
+///
+/// # Errors   [`TextError::NotUtf8`] with the first such line
+pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, TextError> {
+    if bytes.starts_with(&BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
+        TextError::NotUtf8 { location: Location::new(file, line) }
+    })
+}
+
+const UNPACK: &str = "write its content to an uncompressed file and give that file";
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn read_error(file: &str, is_gzip: bool, source: io::Error) -> TextError {
+    use io::ErrorKind::{FileTooLarge, InvalidData, InvalidInput, UnexpectedEof};
+    match source.kind() {
+        FileTooLarge if is_gzip => TextError::malformed(file, None, source.to_string(), UNPACK),
+        UnexpectedEof | InvalidInput | InvalidData if is_gzip => {
+            let reason = format!("is gzip-compressed but cannot be unpacked: {source}");
+            TextError::malformed(file, None, reason, "download or compress the file again")
+        }
+        _ => TextError::Read { file: file.to_owned(), source },
+    }
+}
+
+/// Returns the first bytes, as many as identify a format, with a reader that starts with them
+/// again. Reads no more than one byte of other text: a pipe may have no more yet.
+fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
+    let mut first = Vec::new();
+    reader.by_ref().take(1).read_to_end(&mut first)?;
+    let [gzip, mark] = [GZIP[0], BYTE_ORDER_MARK[0]];
+    if matches!(first[..], [0xfe | 0xff]) || first == [gzip] || first == [mark] {
+        reader.by_ref().take(2).read_to_end(&mut first)?;
+    }
+    Ok((first.clone(), Cursor::new(first).chain(reader)))
+}
+
+/// Counts the bytes read.
+struct Counted<R> {
+    reader: R,
+    taken: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.taken.set(self.taken.get() + count as u64);
+        Ok(count)
+    }
+}
+
+/// Stops when the decompressed data exceed the limit.
+struct Limited<R> {
+    reader: R,
+    given: u64,
+    /// Compressed bytes read so far.
+    taken: Rc<Cell<u64>>,
+    limit: u64,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.given > self.limit && self.given / MAX_COMPRESSION_RATIO > self.taken.get() {
+            let reason = format!(
+                "unpacks to more than {} MiB and {MAX_COMPRESSION_RATIO} times its size",
+                self.limit >> 20
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+        }
+        let count = self.reader.read(buffer)?;
+        self.given += count as u64;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn pack(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), Default::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn text(bytes: &[u8]) -> Result<String, String> {
+        let bytes = Input::new("f", bytes).and_then(Input::read_bytes);
+        bytes.and_then(|bytes| decode("f", bytes)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_gzip_file_reads_as_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text.gz");
+        // Two gzip members, as from `cat a.gz b.gz`.
+        let packed = [pack(b"\xef\xbb\xbfone\n"), pack(b"two\n")].concat();
+        std::fs::write(&path, &packed).unwrap();
+        assert_eq!(read_text(&path).unwrap(), "one\ntwo\n");
+        std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
+        let error = read_text(&path).unwrap_err().to_string();
+        assert!(error.contains("text.gz: is gzip-compressed but cannot be unpacked"), "{error}");
+        let error = text(&pack(&packed)).unwrap_err();
+        assert_eq!(error, "f: is gzip-compressed twice; unpack it with gunzip once");
+    }
+
+    #[test]
+    fn a_gzip_file_that_unpacks_to_too_much_is_refused() {
+        let packed = pack(&[b'a'; 3 << 20]);
+        let read = |mib: u64| {
+            let input = Input::with_limit(Path::new("f"), &*packed, mib << 20);
+            input.and_then(Input::read_bytes).map(|bytes| bytes.len())
+        };
+        assert_eq!(read(3).unwrap(), 3 << 20);
+        let error = read(2).unwrap_err().to_string();
+        assert!(error.starts_with("f: unpacks to more than 2 MiB and 100 times its size; write"));
+        // A false size in the trailer allocates no memory.
+        let mut lies = packed.clone();
+        lies.splice(packed.len() - 4.., [0xff; 4]);
+        assert!(text(&lies).is_err());
+    }
+
+    #[test]
+    fn encodings_other_than_utf8_are_named() {
+        for bytes in [b"\xff\xfea\0", b"\xfe\xff\0a"] {
+            let error = text(bytes).unwrap_err();
+            assert_eq!(error, "f: is UTF-16 text; convert the file to UTF-8");
+        }
+        let error = text(b"\xef\xbb\xbfone\ntwo\xff\n").unwrap_err();
+        assert_eq!(error, "f:2: is not UTF-8; convert the file to UTF-8");
+        assert_eq!(text(b"\xef\xbb\xbfone").unwrap(), "one");
+        for short in [&b""[..], b"\xef\xbb\xbf", b"e", b"\xc3\xa9"] {
+            assert!(text(short).is_ok(), "{short:?}");
+        }
+    }
+
+    #[test]
+    fn files_without_content_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        for blank in ["", "\u{feff}", " \r\n", "\u{feff}\n"] {
+            std::fs::write(&path, blank).unwrap();
+            // A blank line is a text, such as an empty transcript.
+            assert_eq!(read_text(&path).is_ok(), blank.contains('\n'), "{blank:?}");
+            let mut input = Input::open(&path).unwrap();
+            assert!(matches!(input.first_byte().unwrap_err(), TextError::Empty { .. }));
+        }
+        let mut input = Input::new("f", &b" \n[1]"[..]).unwrap();
+        assert_eq!(input.first_byte().unwrap(), b'[');
+        assert_eq!(input.read_bytes().unwrap(), b" \n[1]");
+    }
+}

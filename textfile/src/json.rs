@@ -1,0 +1,170 @@
+//! JSON lines, and error messages of the JSON parser on one line of bounded length.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use rayon::prelude::*;
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+use crate::lines::not_blank;
+use crate::{Location, TextError, shortened};
+
+/// Maximum length of a quotation from a file in a message, in characters.
+const QUOTED: usize = 200;
+
+/// The remedy for a JSON lines file with other content.
+pub const ONE_OBJECT: &str = "write one JSON object per line, with texts as strings";
+
+/// Minimum size in bytes of the block that a thread reads at a time.
+const BLOCK: usize = 1 << 16;
+
+/// A value that must be a JSON object. A derived `Deserialize` alone would also accept a list of
+/// the fields in declaration order.
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+/// Parses a JSON lines text on all threads; returns the records in blocks and skips blank lines. If
+/// several lines are invalid, the error names the first, for any number of threads.
+///
+/// # Errors   as [`parse_json_line`]
+pub fn json_lines<'a, T, R>(
+    file: &str,
+    text: &'a str,
+    remedy: &'static str,
+    make: impl Fn(u64, T) -> R + Sync,
+) -> Result<Vec<Vec<R>>, TextError>
+where
+    T: Deserialize<'a>,
+    R: Send,
+{
+    let parse = |(line, row): (u64, &'a str)| {
+        parse_json_line(file, line, row, remedy).map(|parsed| make(line, parsed))
+    };
+    let parsed: Vec<Result<Vec<R>, TextError>> = blocks(text)
+        .into_par_iter()
+        .map(|(before, block)| {
+            not_blank(block).map(|(line, row)| parse((before + line, row))).collect()
+        })
+        .collect();
+    parsed.into_iter().collect()
+}
+
+/// Parses a line, which must be an object.
+///
+/// # Errors   [`TextError::Malformed`]
+pub fn parse_json_line<'a, T: Deserialize<'a>>(
+    file: &str,
+    line: u64,
+    text: &'a str,
+    remedy: &'static str,
+) -> Result<T, TextError> {
+    let parsed = serde_json::from_str(text).map(|Object(parsed)| parsed);
+    parsed.map_err(|error| {
+        let reason = format!("is not as expected: {}", message_in_line(&error));
+        TextError::Malformed { location: Location::new(file, line), reason, remedy }
+    })
+}
+
+/// The message of the JSON parser on one line, with quotations from the file shortened.
+pub fn message(error: &serde_json::Error) -> String {
+    let (description, position) = split_position(error);
+    description + &position
+}
+
+/// Like [`message`] with the column only, for files in which each line is parsed separately.
+pub fn message_in_line(error: &serde_json::Error) -> String {
+    match split_position(error) {
+        (description, position) if position.is_empty() => description,
+        (description, _) => format!("{description} (column {})", error.column()),
+    }
+}
+
+/// Splits a message into the description and the position.
+fn split_position(error: &serde_json::Error) -> (String, String) {
+    let message = error.to_string();
+    let at = if error.line() > 0 { message.rfind(" at line ") } else { None };
+    let (description, position) = message.split_at(at.unwrap_or(message.len()));
+    (shortened(description, QUOTED), position.to_owned())
+}
+
+/// Splits text into blocks of whole lines of at least [`BLOCK`] bytes (the last may be shorter).
+/// Each block comes with the number of lines before it.
+fn blocks(text: &str) -> Vec<(u64, &str)> {
+    let mut blocks = Vec::with_capacity(text.len() / BLOCK + 1);
+    let (mut rest, mut before) = (text, 0);
+    while !rest.is_empty() {
+        let ends = rest.as_bytes().iter().skip(BLOCK).position(|byte| *byte == b'\n');
+        let (block, next) = rest.split_at(ends.map_or(rest.len(), |end| BLOCK + end + 1));
+        blocks.push((before, block));
+        before += block.bytes().filter(|byte| *byte == b'\n').count() as u64;
+        rest = next;
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    struct Row {
+        id: u64,
+    }
+
+    #[test]
+    fn json_lines_come_in_order_with_their_numbers() {
+        let mut text = String::new();
+        for id in 0..30_000 {
+            text += &format!("{{\"id\": {id}}}\n{}", ["", "\r\n", "  \n"][id % 3]);
+        }
+        assert!(text.len() > 4 * BLOCK);
+        let rows = json_lines("f", &text, "", |line, row: Row| (line, row.id)).unwrap();
+        let wanted: Vec<(u64, &str)> = not_blank(&text).collect();
+        for ((line, id), (wanted_line, row)) in rows.into_iter().flatten().zip(&wanted) {
+            assert_eq!((line, format!("{{\"id\": {id}}}").as_str()), (*wanted_line, *row));
+        }
+        let broken = text.replace("1}", "}");
+        for _ in 0..20 {
+            let error = json_lines("f", &broken, "", |_, row: Row| row.id).err().unwrap();
+            assert!(error.to_string().starts_with("f:2: is not as expected"), "{error}");
+        }
+        assert_eq!(json_lines("f", "", "", |_, row: Row| row.id).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_list_of_fields_is_no_object() {
+        let error = parse_json_line::<Row>("f", 3, "[1]", "write objects").unwrap_err();
+        let wanted = "f:3: is not as expected: invalid type: sequence, expected an object";
+        assert!(error.to_string().starts_with(wanted), "{error}");
+    }
+
+    #[test]
+    fn a_message_is_short_and_on_one_line() {
+        let text = format!("\"{}\\n\\u001b[31m{}\"", "x".repeat(50), "y".repeat(1_000_000));
+        let error = message(&serde_json::from_str::<Object<Row>>(&text).err().unwrap());
+        assert!(error.chars().count() < 300 && !error.contains(char::is_control), "{error}");
+        assert!(error.contains(" at line 1 column "), "{error}");
+        let error = serde_json::from_str::<u8>("x").unwrap_err();
+        assert_eq!(message_in_line(&error), "expected value (column 1)");
+    }
+}

@@ -1,0 +1,365 @@
+//! Delimited tables with a header, read row by row: a table may be larger than the main memory.
+
+use std::ops::Range;
+
+use crate::lines::{LONGEST_LINE, LineReader, check_line_ends, without_end};
+use crate::{Input, Location, TextError, shortened};
+
+/// A table and its current row.
+///
+/// A field that begins with a quote may contain separators, line ends and doubled quotes, as in
+/// Python's `csv`. A quote in the middle of an unquoted field is an ordinary character. An unclosed
+/// quote, text after a closing quote, and a row of another width than the header are errors. Blank
+/// lines are skipped.
+pub struct Table<'r> {
+    reader: LineReader<'r>,
+    delimiter: u8,
+    has_quotes: bool,
+    /// The line on which the row begins.
+    first_line: u64,
+    bytes: Vec<u8>,
+    header: Vec<String>,
+    header_line: u64,
+    /// The fields of the row in one string, without their quotes, and the end of each.
+    text: String,
+    ends: Vec<usize>,
+    is_empty: bool,
+}
+
+impl<'r> Table<'r> {
+    /// Reads the header of comma-separated values.
+    ///
+    /// # Errors   as [`Table::advance`]; [`TextError::Empty`]
+    pub fn csv(input: Input<'r>) -> Result<Self, TextError> {
+        Self::new(input, b',', true)
+    }
+
+    /// Reads the header of tab-separated values; without `has_quotes`, quotes are ordinary
+    /// characters.
+    ///
+    /// # Errors   as [`Table::advance`]; [`TextError::Empty`]
+    pub fn tsv(input: Input<'r>, has_quotes: bool) -> Result<Self, TextError> {
+        Self::new(input, b'\t', has_quotes)
+    }
+
+    fn new(input: Input<'r>, delimiter: u8, has_quotes: bool) -> Result<Self, TextError> {
+        let mut table = Self {
+            reader: LineReader::new(input),
+            delimiter,
+            has_quotes,
+            first_line: 0,
+            bytes: Vec::new(),
+            header: Vec::new(),
+            header_line: 0,
+            text: String::new(),
+            ends: Vec::new(),
+            is_empty: true,
+        };
+        if !table.read_row()? {
+            return Err(TextError::Empty { file: table.file().to_owned() });
+        }
+        check_line_ends(table.file(), &table.text)?;
+        table.header_line = table.first_line;
+        table.header = table.fields().map(|name| name.trim().to_owned()).collect();
+        Ok(table)
+    }
+
+    /// The file, as named in error messages.
+    pub fn file(&self) -> &str {
+        self.reader.input.file()
+    }
+
+    /// Returns the index of a column. Letter case is ignored.
+    ///
+    /// # Errors   [`TextError::MissingColumn`]; [`TextError::DuplicateColumn`]
+    pub fn column(&self, name: &str) -> Result<usize, TextError> {
+        self.optional_column(name)?.ok_or_else(|| TextError::MissingColumn {
+            location: Location::new(self.file(), self.header_line),
+            column: shortened(name, 60),
+            found: shortened(&self.header.join(", "), 200),
+        })
+    }
+
+    /// Returns the index of a column, or `None` if the header lacks it. Letter case is ignored.
+    ///
+    /// # Errors   [`TextError::DuplicateColumn`]
+    pub fn optional_column(&self, name: &str) -> Result<Option<usize>, TextError> {
+        let mut found =
+            (0..self.header.len()).filter(|column| self.header[*column].eq_ignore_ascii_case(name));
+        let first = found.next();
+        match found.next() {
+            None => Ok(first),
+            Some(_) => Err(TextError::DuplicateColumn {
+                location: Location::new(self.file(), self.header_line),
+                column: shortened(name, 60),
+            }),
+        }
+    }
+
+    /// Returns the indices of several columns.
+    ///
+    /// # Errors   as [`Table::column`]
+    pub fn columns<const N: usize>(&self, names: [&str; N]) -> Result<[usize; N], TextError> {
+        let mut columns = [0; N];
+        for (column, name) in columns.iter_mut().zip(names) {
+            *column = self.column(name)?;
+        }
+        Ok(columns)
+    }
+
+    /// The names of all columns.
+    pub fn header(&self) -> &[String] {
+        &self.header
+    }
+
+    /// Moves to the next row; returns `false` at the end.
+    ///
+    /// # Errors   [`TextError::Read`]; [`TextError::NoRows`]; [`TextError::NotUtf8`],
+    /// [`TextError::FieldCount`] and [`TextError::TextAfterQuote`], after which the next row can be
+    /// read; [`TextError::UnclosedQuote`]; [`TextError::Malformed`] for damaged gzip data and for a
+    /// line of more than 16 MiB
+    pub fn advance(&mut self) -> Result<bool, TextError> {
+        if !self.read_row()? {
+            let file = self.file().to_owned();
+            return if self.is_empty { Err(TextError::NoRows { file }) } else { Ok(false) };
+        }
+        let (expected, found) = (self.header.len(), self.ends.len());
+        match expected == found {
+            true => Ok(true),
+            false => Err(TextError::FieldCount { location: self.location(), expected, found }),
+        }
+    }
+
+    /// Returns a field of the row, unchanged.
+    pub fn field(&self, column: usize) -> &str {
+        let start = if column == 0 { 0 } else { self.ends[column - 1] };
+        &self.text[Range { start, end: self.ends[column] }]
+    }
+
+    /// Returns a field of the row, trimmed; it must not be blank.
+    ///
+    /// # Errors   [`TextError::EmptyField`]
+    pub fn filled(&self, column: usize) -> Result<&str, TextError> {
+        match self.field(column).trim() {
+            "" => {
+                let column = shortened(&self.header[column], 60);
+                Err(TextError::EmptyField { location: self.location(), column })
+            }
+            text => Ok(text),
+        }
+    }
+
+    /// Parses a field of the row as a finite number with a decimal point.
+    ///
+    /// # Errors   [`TextError::EmptyField`]; [`TextError::Malformed`]
+    pub fn number(&self, column: usize) -> Result<f64, TextError> {
+        let text = self.filled(column)?;
+        let parsed = text.parse().ok().filter(|number: &f64| number.is_finite());
+        parsed.ok_or_else(|| {
+            let (name, found) = (shortened(&self.header[column], 60), shortened(text, 60));
+            let reason = format!("{name} `{found}` is not a finite number");
+            self.error(reason, "write it as 0.25, with a point")
+        })
+    }
+
+    /// The first line of the row, from 1.
+    pub fn line(&self) -> u64 {
+        self.first_line
+    }
+
+    /// The location of the row: its first line.
+    pub fn location(&self) -> Location {
+        Location::new(self.file(), self.line())
+    }
+
+    /// An error for this row.
+    pub fn error(&self, reason: impl Into<String>, remedy: &'static str) -> TextError {
+        TextError::Malformed { location: self.location(), reason: reason.into(), remedy }
+    }
+
+    /// The fields of the row, unchanged.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        (0..self.ends.len()).map(|column| self.field(column))
+    }
+
+    fn read_row(&mut self) -> Result<bool, TextError> {
+        if !self.reader.read_not_blank(&mut self.bytes)? {
+            return Ok(false);
+        }
+        self.is_empty &= self.header.is_empty();
+        self.first_line = self.reader.line;
+        let mut fields = Fields {
+            text: std::mem::take(&mut self.text).into_bytes(),
+            ends: std::mem::take(&mut self.ends),
+            delimiter: self.delimiter,
+            has_quotes: self.has_quotes,
+            in_quotes: false,
+        };
+        fields.text.clear();
+        fields.ends.clear();
+        loop {
+            let read = fields.read(&self.bytes);
+            read.map_err(|_| TextError::TextAfterQuote { location: self.reader.location() })?;
+            if !fields.in_quotes {
+                break;
+            }
+            let is_short = fields.text.len() as u64 <= LONGEST_LINE;
+            if !is_short || !self.reader.read(&mut self.bytes)? {
+                return Err(TextError::UnclosedQuote { location: self.location() });
+            }
+        }
+        // The concatenated fields can be valid UTF-8 although a character is split between two of
+        // them.
+        let text = String::from_utf8(fields.text).ok();
+        let text = text.filter(|text| fields.ends.iter().all(|end| text.is_char_boundary(*end)));
+        self.text = text.ok_or_else(|| TextError::NotUtf8 { location: self.location() })?;
+        self.ends = fields.ends;
+        Ok(true)
+    }
+}
+
+/// The fields of a row while its lines are read.
+struct Fields {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+    delimiter: u8,
+    has_quotes: bool,
+    in_quotes: bool,
+}
+
+/// A closing quote is followed by text instead of a separator.
+struct TextAfterQuote;
+
+impl Fields {
+    /// Reads a line: the first line of the row, or the next line of a quoted field.
+    fn read(&mut self, line: &[u8]) -> Result<(), TextAfterQuote> {
+        let (mut rest, line_end) = line.split_at(without_end(line).len());
+        loop {
+            if self.has_quotes && !self.in_quotes && rest.first() == Some(&b'"') {
+                self.in_quotes = true;
+                rest = &rest[1..];
+            }
+            if self.in_quotes {
+                match self.read_quoted(rest) {
+                    None => {
+                        self.text.extend_from_slice(line_end);
+                        return Ok(());
+                    }
+                    Some(behind) => rest = behind,
+                }
+                if rest.first().is_some_and(|byte| *byte != self.delimiter) {
+                    return Err(TextAfterQuote);
+                }
+            }
+            let end = rest.iter().position(|byte| *byte == self.delimiter);
+            self.text.extend_from_slice(&rest[..end.unwrap_or(rest.len())]);
+            self.ends.push(self.text.len());
+            match end {
+                Some(end) => rest = &rest[end + 1..],
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads a quoted field up to its end and returns the rest; returns `None` if the line ends
+    /// first.
+    fn read_quoted<'l>(&mut self, mut rest: &'l [u8]) -> Option<&'l [u8]> {
+        while let Some(quote) = rest.iter().position(|byte| *byte == b'"') {
+            self.text.extend_from_slice(&rest[..quote]);
+            rest = &rest[quote + 1..];
+            if rest.first() != Some(&b'"') {
+                self.in_quotes = false;
+                return Some(rest);
+            }
+            self.text.push(b'"');
+            rest = &rest[1..];
+        }
+        self.text.extend_from_slice(rest);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn tsv(text: &[u8]) -> Result<Table<'_>, TextError> {
+        Table::tsv(Input::new("t.tsv", text)?, true)
+    }
+
+    fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
+        let mut table = tsv(text.as_bytes()).map_err(|e| e.to_string())?;
+        let mut rows = vec![table.header().to_vec()];
+        while table.advance().map_err(|e| e.to_string())? {
+            rows.push(table.fields().map(str::to_owned).collect());
+        }
+        Ok(rows)
+    }
+
+    #[test]
+    fn fields_are_quoted_as_python_does_it() {
+        // csv.reader(file, delimiter="\t") of Python 3.11 gives the same rows.
+        for (text, wanted) in [
+            ("a\tb\n1\t2\n", vec![["a", "b"], ["1", "2"]]),
+            ("a\tb\r\n\r\n\"1\n\tx\"\t2", vec![["a", "b"], ["1\n\tx", "2"]]),
+            ("a\tb\n\"\"\"q\"\"\"\tsay \"x\"\n", vec![["a", "b"], ["\"q\"", "say \"x\""]]),
+            ("a\tb\n\t\"\r\n\n\"\n", vec![["a", "b"], ["", "\r\n\n"]]),
+        ] {
+            assert_eq!(rows(text).unwrap(), wanted, "{text:?}");
+        }
+        let unquoted = Input::new("t.tsv", &b"a\tb\n\"1\t2\"\n"[..]).unwrap();
+        let mut table = Table::tsv(unquoted, false).unwrap();
+        assert!(table.advance().unwrap());
+        assert_eq!((table.field(0), table.field(1)), ("\"1", "2\""));
+    }
+
+    #[test]
+    fn errors_name_their_line() {
+        for (text, wanted) in [
+            ("", "t.tsv: the file is empty; "),
+            ("\n\na\tb\n\n", "t.tsv: a header but no rows; "),
+            ("a\tb\r1\t2\r", "t.tsv:1: ends its lines with a carriage return only; "),
+            ("a\tb\n1\n", "t.tsv:2: 1 fields where the header has 2; "),
+            ("a\tb\n\"1\n\"\t2\t3\n", "t.tsv:2: 3 fields where the header has 2; "),
+            ("a\tb\n\"1\n\" x\t2\n", "t.tsv:3: text after a closing quote; "),
+            ("a\tb\n1\t\"2\n3\t4\n", "t.tsv:2: a quote opened here is never closed; "),
+        ] {
+            let error = rows(text).unwrap_err();
+            assert!(error.starts_with(wanted), "{error}");
+        }
+        let quoted = "a\n\"".as_bytes().chain(std::io::repeat(b'\n').take(LONGEST_LINE + 5));
+        let mut table = Table::tsv(Input::new("t.tsv", quoted).unwrap(), true).unwrap();
+        let error = table.advance().unwrap_err().to_string();
+        assert!(error.starts_with("t.tsv:2: a quote opened here is never closed"), "{error}");
+    }
+
+    #[test]
+    fn reading_goes_on_after_a_bad_row() {
+        let mut table = tsv(b"a\tb\nx\xef\t\xbb\xbf\n\"x\"y\t\n1\n1\t2\n").unwrap();
+        for _ in 0..3 {
+            assert!(table.advance().unwrap_err().is_of_row());
+        }
+        assert!(table.advance().unwrap());
+        assert_eq!((table.field(1), table.location().line), ("2", Some(5)));
+        assert!(!table.advance().unwrap());
+    }
+
+    #[test]
+    fn columns_are_found_by_name() {
+        let mut table = tsv(b"\n ID \tb\tb\tn\n x \t \t\t1,5\n").unwrap();
+        assert_eq!(table.columns(["id", "n"]).unwrap(), [0, 3]);
+        assert_eq!(table.optional_column("c").unwrap(), None);
+        let error = table.column("c").unwrap_err().to_string();
+        assert!(error.starts_with("t.tsv:2: column `c` is missing; the header has: ID, b, b, n; "));
+        let error = table.column("b").unwrap_err().to_string();
+        assert!(error.starts_with("t.tsv:2: column `b` occurs twice; "), "{error}");
+        assert!(table.advance().unwrap());
+        assert_eq!((table.field(0), table.filled(0).unwrap()), (" x ", "x"));
+        let error = table.filled(1).unwrap_err().to_string();
+        assert!(error.starts_with("t.tsv:3: b is empty; "), "{error}");
+        let error = table.number(3).unwrap_err().to_string();
+        assert!(error.starts_with("t.tsv:3: n `1,5` is not a finite number; "), "{error}");
+    }
+}
