@@ -280,7 +280,7 @@ fn invalid_settings_for_files_are_refused() {
     write_data(&at.join("data"));
     fs::write(at.join("recipe.toml"), RECIPE).unwrap();
     for (set, part) in [
-        ("data.path=nowhere", "nowhere/captions.json: No such file"),
+        ("data.path=nowhere", "nowhere/captions.json: cannot be read: No such file"),
         ("data.test_share=1.5", "data.test_share"),
         ("data.validation_share=0.7", "data.test_share"),
         ("data.test_share=0", "have no example to test with"),
