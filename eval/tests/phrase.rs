@@ -156,7 +156,7 @@ fn json_has_the_stable_names_and_reads_back() {
     let report = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
     let json = serde_json::to_value(&report).unwrap();
     let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-    let expected = "schema_version metric version higher_is_better value ci95 n interval detail secondary \
+    let expected = "schema_version metric version higher_is_better unit value ci95 n interval detail secondary \
                     breakdowns normaliser recipe_hash code_commit seed threads sources anchors warnings worst_rows";
     assert_eq!(keys, expected.split_whitespace().collect::<Vec<_>>());
     assert_eq!((&json["metric"], &json["n"]), (&"pearson".into(), &40.into()));
