@@ -20,7 +20,7 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$target/failed"
 
-printf '%-8s %-24s %10s %8s  %s\n' package target inputs seconds result
+printf '%-8s %-24s %10s %8s  %s\n' package target inputs rate result
 for package in data eval memory models; do
     (cd "$package" && cargo fuzz build -s none --strip-dead-code --target-dir "$target" 2> "$work/build.log") \
         || { cat "$work/build.log"; exit 1; }
@@ -33,8 +33,8 @@ for package in data eval memory models; do
             -rss_limit_mb=2048 -max_total_time="$seconds" -print_final_stats=1 -verbosity=0 \
             -artifact_prefix="$target/failed/$package-$name-" > "$work/log" 2>&1 || result=FAILED
         inputs="$(awk '/number_of_executed_units/ { print $2 }' "$work/log")"
-        took="$(awk '/average_exec_per_sec/ { print $2 }' "$work/log")"
-        printf '%-8s %-24s %10s %8s  %s\n' "$package" "$name" "${inputs:-0}" "${took:-?}/s" "$result"
+        rate="$(awk '/average_exec_per_sec/ { print $2 }' "$work/log")"
+        printf '%-8s %-24s %10s %8s  %s\n' "$package" "$name" "${inputs:-0}" "${rate:-?}/s" "$result"
         if [ "$result" = FAILED ]; then tail -30 "$work/log"; failed=1; fi
         total=$((total + ${inputs:-0}))
     done

@@ -48,8 +48,13 @@ pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn is_same_file(from: &Path, to: &Path) -> io::Result<bool> {
-    let from = fs::metadata(from)?;
-    Ok(fs::symlink_metadata(to).is_ok_and(|to| (to.dev(), to.ino()) == (from.dev(), from.ino())))
+    let from = identity(&fs::metadata(from)?);
+    Ok(fs::symlink_metadata(to).is_ok_and(|to| identity(&to) == from))
+}
+
+/// The numbers that identify a file on this machine.
+fn identity(file: &fs::Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
 }
 
 fn file_name(path: &Path) -> io::Result<&OsStr> {
@@ -144,9 +149,8 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
 /// Whether an open file is still the file at `path`. Another process may have removed or replaced
 /// it.
 pub fn is_at(file: &File, path: &Path) -> bool {
-    let identity = |data: fs::Metadata| (data.dev(), data.ino());
-    let (own, current) = (file.metadata().map(identity), fs::metadata(path).map(identity));
-    matches!((own, current), (Ok(own), Ok(current)) if own == current)
+    let there = fs::metadata(path);
+    file.metadata().is_ok_and(|own| there.is_ok_and(|there| identity(&own) == identity(&there)))
 }
 
 /// Opens an existing pipe or device for writing.

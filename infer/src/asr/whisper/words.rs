@@ -296,12 +296,12 @@ mod tests {
         Segment { start, end, text: String::new() }
     }
 
-    fn told(words: &[Word]) -> Vec<(&str, f64, f64)> {
+    fn texts_and_times(words: &[Word]) -> Vec<(&str, f64, f64)> {
         words.iter().map(|word| (word.text.as_str(), word.start, word.end)).collect()
     }
 
     #[test]
-    fn what_no_space_divides_is_a_word_and_marks_do_not_count() {
+    fn text_between_spaces_is_a_word_and_punctuation_does_not_count() {
         let list = [
             (" \"", 0.0, 0.1),
             (" Well", 0.1, 0.2),
@@ -314,11 +314,14 @@ mod tests {
             (" -", 1.3, 1.4),
         ];
         let words = joined(pieces(&list), false);
-        let wanted = [("\" Well-known,\"", 0.1, 0.4), ("50%", 1.0, 1.2), ("-", 1.3, 1.4)];
-        assert_eq!(told(&words), wanted);
+        let expected = [("\" Well-known,\"", 0.1, 0.4), ("50%", 1.0, 1.2), ("-", 1.3, 1.4)];
+        assert_eq!(texts_and_times(&words), expected);
         assert!(words.iter().all(|word| word.probability == 0.5));
         let list = [("你", 0.0, 0.1), ("好", 0.1, 0.2), ("。", 0.2, 0.9), (" ", 0.9, 1.0)];
-        assert_eq!(told(&joined(pieces(&list), true)), [("你", 0.0, 0.1), ("好。", 0.1, 0.2)]);
+        assert_eq!(
+            texts_and_times(&joined(pieces(&list), true)),
+            [("你", 0.0, 0.1), ("好。", 0.1, 0.2)]
+        );
     }
 
     /// The typical duration is 0.25: half of the pieces last 0.2, half 0.3.
@@ -347,21 +350,21 @@ mod tests {
         let list = [(" So", 0.0, 2.0), (" it", 2.0, 2.2), (" is", 2.2, 2.4)];
         let whole = segment(0.0, 9.0);
         let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 9.0), false);
-        assert_eq!(told(&words)[0], ("So", 1.6, 2.0));
+        assert_eq!(texts_and_times(&words)[0], ("So", 1.6, 2.0));
         // Speech ended just before: there is no pause, and no word starts earlier.
         let words = words_of(&[&whole], vec![pieces(&list)], (1.3, 9.0), false);
-        assert_eq!(told(&words)[0], ("So", 1.3, 2.0));
+        assert_eq!(texts_and_times(&words)[0], ("So", 1.3, 2.0));
         // But its segment starts later.
         let late = segment(1.7, 2.4);
         let words = words_of(&[&late], vec![pieces(&list)], (1.3, 9.0), false);
-        assert_eq!(told(&words)[0], ("So", 1.7, 2.0));
+        assert_eq!(texts_and_times(&words)[0], ("So", 1.7, 2.0));
         let list = [(" it", 0.0, 0.2), (" is", 0.2, 0.4), (" so", 0.4, 3.0)];
         let words = words_of(&[&segment(0.0, 0.9)], vec![pieces(&list)], (0.0, 9.0), false);
-        assert_eq!(told(&words)[2], ("so", 0.4, 0.9));
+        assert_eq!(texts_and_times(&words)[2], ("so", 0.4, 0.9));
         // Both long words get the maximum length. The typical duration is limited to 0.7 seconds.
         let list = [(" So", 0.0, 3.0), (" it", 3.0, 6.0), (" is", 6.0, 6.2), (" so", 6.2, 6.4)];
         let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 9.0), false);
-        assert_eq!(told(&words)[..2], [("So", 3.2, 4.6), ("it", 4.6, 6.0)]);
+        assert_eq!(texts_and_times(&words)[..2], [("So", 3.2, 4.6), ("it", 4.6, 6.0)]);
     }
 
     #[test]
