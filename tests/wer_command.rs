@@ -59,39 +59,81 @@ fn markup_of_sclite_is_scored_like_sclite() {
 }
 
 #[test]
-fn kaldi_text_is_read_only_with_its_format() {
+fn kaldi_text_is_read_from_files_and_folders() {
     let reference = "spk1-u1 hello you\nspk1-u2 good day\n";
     let hypothesis = "spk1-u2 good\nspk1-u1 hello you\n";
-    let folder = folder(&[("text", reference), ("hyp.txt", hypothesis)]);
+    let folder = folder(&[("text", reference), ("hyp.txt", hypothesis), ("bad.txt", "spk1-u1 a\n")]);
     let files = "--ref text --hyp hyp.txt";
-    let error = refused(folder.path(), files);
-    assert!(
-        error.contains("looks like Kaldi's `text`") && error.contains("--format kaldi"),
-        "{error}"
-    );
-    let report = json(folder.path(), &format!("{files} --format kaldi"));
-    assert_eq!((&report["value"], &report["n"]), (&0.25.into(), &2.into()));
+    let output = wer(folder.path(), files);
+    let note = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && note.contains("read as Kaldi's `id text`"), "{note}");
+    for options in ["", "--format kaldi"] {
+        let report = json(folder.path(), &format!("{files} {options}"));
+        assert_eq!((&report["value"], &report["n"]), (&0.25.into(), &2.into()));
+    }
     // The file is read as plain lines only on request.
-    assert_eq!(
-        json(folder.path(), &format!("{files} --format plain"))["detail"]["reference_words"],
-        6
-    );
+    let plain = json(folder.path(), &format!("{files} --format plain"));
+    assert_eq!(plain["detail"]["reference_words"], 6);
+    let error = refused(folder.path(), "--ref text --hyp bad.txt");
+    assert!(error.contains("Kaldi") && error.contains("--format kaldi"), "{error}");
+    let kaldi = folder.path().join("data");
+    std::fs::create_dir(&kaldi).expect("a folder");
+    std::fs::write(kaldi.join("text"), reference).expect("a file");
+    std::fs::write(kaldi.join("utt2spk"), "spk1-u1 spk1\n").expect("a file");
+    assert_eq!(json(folder.path(), "--ref data --hyp hyp.txt")["value"], 0.25);
+    let error = refused(folder.path(), "--ref data --hyp bad.txt");
+    assert!(error.contains("bad.txt: no prediction for id `spk1-u2` (data/text:2)"), "{error}");
+}
+
+#[test]
+fn manifests_and_tables_are_read_by_their_columns() {
+    let nemo = |id: &str, text: &str, pred_text: &str| {
+        format!("{{\"audio_filepath\": \"{id}.wav\", \"duration\": 1.5, \"text\": \"{text}\", \
+                 \"pred_text\": \"{pred_text}\"}}\n")
+    };
+    let manifest = nemo("a", "hello you", "hello you") + &nemo("b", "good day", "good");
+    let other = nemo("a", "hello you", "hello you") + &nemo("c", "good day", "good");
+    let folder = folder(&[
+        ("manifest.json", &manifest),
+        ("other.json", &other),
+        ("both.csv", "ID,Sentence,Output\na,\"hello, you\",\"hello, you\"\nb,good day,good\n"),
+        ("ref.csv", "utterance_id,transcript\nb,good day\na,hello you\n"),
+        ("hyp.tsv", "path\tsentence\na\thello you\nb\tgood\n"),
+    ]);
+    for arguments in [
+        "--pairs manifest.json",
+        "--ref manifest.json --hyp manifest.json",
+        "--pairs both.csv --ref-column sentence --hyp-column output",
+        "--ref ref.csv --hyp hyp.tsv",
+        "--ref ref.csv --hyp both.csv --hyp-column output --normalizer basic",
+    ] {
+        let report = json(folder.path(), arguments);
+        assert_eq!((&report["value"], &report["n"]), (&0.25.into(), &2.into()), "{arguments}");
+    }
+    for (arguments, expected) in [
+        ("--ref manifest.json --hyp other.json", "no prediction for id `b.wav` (manifest.json:2)"),
+        ("--ref manifest.json --hyp hyp.tsv", "no prediction for id `a.wav` (manifest.json:1)"),
+        ("--pairs both.csv", "both.csv:1: has no column of hypotheses; it has: ID, Sentence, Output"),
+        ("--pairs ref.csv --hyp-column text", "ref.csv:1: has no `text`; it has: utterance_id"),
+        ("--ref both.csv --hyp hyp.tsv --id-column nr", "both.csv:1: has no `nr`; it has"),
+    ] {
+        let error = refused(folder.path(), arguments);
+        assert!(error.contains(expected), "{arguments}: {error}");
+    }
 }
 
 #[test]
 fn files_of_other_formats_are_refused_with_a_remedy() {
     let folder = folder(&[
-        ("manifest.json", "{\"audio_filepath\": \"a.wav\", \"duration\": 1, \"text\": \"a b\"}\n"),
         ("lines.txt", "{\"id\": 1, \"text\": \"a b\"}\n{\"id\": 2, \"text\": \"c\"}\n"),
         ("table.txt", "u1\ta b\nu2\tc\n"),
-        ("table.csv", "id,text\nu1,a b\n"),
+        ("csv.txt", "id,text\nu1,a b\n"),
         ("words.ctm", "f 1 0.0 0.5 hello\nf 1 0.5 0.5 you\n"),
     ]);
     for (file, remedy) in [
-        ("manifest.json", "--pairs"),
         ("lines.txt", "--format jsonl"),
         ("table.txt", "--format tsv"),
-        ("table.csv", "tab-separated"),
+        ("csv.txt", "--format csv"),
         ("words.ctm", ".trn"),
     ] {
         let error = refused(folder.path(), &format!("--ref {file} --hyp {file}"));

@@ -18,7 +18,9 @@ use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::labels::LabelTable;
 use engram_eval::wer::rare_words::{self, RareWords};
-use engram_eval::wer::read::{Pairs, TextFormat, detect_format, join, parse_pairs, parse_texts};
+use engram_eval::wer::read::{
+    Columns, Pairs, Side, TextFormat, detect_format, join, parse_pairs, parse_side,
+};
 use engram_eval::wer::report::{self, WerOptions};
 use engram_eval::wer::tokens::{TokenUnit, words};
 use engram_eval::wer::{align, count_errors};
@@ -99,12 +101,19 @@ fn source(bytes: &[u8]) {
 
 fn wer_texts(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    let formats =
-        [TextFormat::Lines, TextFormat::Trn, TextFormat::Kaldi, TextFormat::Tsv, TextFormat::Jsonl];
-    check(detect_format::check_pair((FILE, &text), &text));
-    for format in formats {
+    check(detect_format::of_pair([(FILE, &text); 2]));
+    let columns = Columns::default();
+    for format in [
+        TextFormat::Lines,
+        TextFormat::Trn,
+        TextFormat::Kaldi,
+        TextFormat::Tsv,
+        TextFormat::Csv,
+        TextFormat::Jsonl,
+    ] {
         check(detect_format::check(FILE, &text, format));
-        if let Some(texts) = check(parse_texts(FILE, &text, format)) {
+        check(parse_side(FILE, &text, format, Side::Hypothesis, &columns));
+        if let Some(texts) = check(parse_side(FILE, &text, format, Side::Reference, &columns)) {
             assert!(texts.windows(2).all(|two| two[0].line < two[1].line));
             let pairs = join((FILE, texts.clone()), (FILE, texts)).expect("a file fits itself");
             assert_eq!(pairs.references, pairs.hypotheses);
@@ -113,7 +122,9 @@ fn wer_texts(bytes: &[u8]) {
             }
         }
     }
-    let Some(pairs) = check(parse_pairs(FILE, &text)) else { return };
+    check(parse_pairs(FILE, &text, TextFormat::Csv, &columns));
+    let pairs = check(parse_pairs(FILE, &text, TextFormat::Jsonl, &columns));
+    let Some(pairs) = pairs else { return };
     assert!(pairs.ids.len() == pairs.references.len() && pairs.ids.len() == pairs.hypotheses.len());
     if text.len() < SMALL {
         for unit in [TokenUnit::Word, TokenUnit::Char] {

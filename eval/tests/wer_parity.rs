@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use engram_eval::wer::count_errors;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::rare_words::{BiasingLists, RareWords};
-use engram_eval::wer::read::{Pairs, TextFormat, join, parse_pairs, parse_texts};
+use engram_eval::wer::read::{Columns, Pairs, TextFormat, join, parse_pairs, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
 use engram_eval::wer::tokens::TokenUnit;
 use engram_textfile::read_text;
@@ -54,7 +54,8 @@ fn every_count_equals_jiwer() {
         ("wer_long.jsonl.gz", "wer_long.expected.json"),
     ] {
         let pairs_text = text(&folder.join(pairs));
-        let read = parse_pairs(pairs, &pairs_text).unwrap_or_else(|error| panic!("{error}"));
+        let read = parse_pairs(pairs, &pairs_text, TextFormat::Jsonl, &Columns::default())
+            .unwrap_or_else(|error| panic!("{error}"));
         let expected = json(&folder.join(expected));
         for (unit, key, rate) in
             [(TokenUnit::Word, "words", "wer"), (TokenUnit::Char, "chars", "cer")]

@@ -1,6 +1,7 @@
 //! `engram eval`.
 
 mod caption;
+mod formats;
 mod haystack;
 mod lines;
 mod phrase;

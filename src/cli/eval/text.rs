@@ -10,13 +10,13 @@ use engram_eval::texts::{Texts, TextsOptions, evaluate};
 use engram_textfile::read_text;
 
 use super::super::Outcome;
+use super::formats::{FORMATS, FormatOptions, text_file};
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions, source};
-use super::wer::{Format, one_file, two_files};
 
 /// Evaluate translations and other texts: chrF and chrF++.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_help = format!("\
 Examples:
   engram eval text --ref ref.txt --hyp hyp.txt
   engram eval text --ref first.txt --ref second.txt --hyp hyp.txt --worst 20
@@ -25,13 +25,7 @@ Examples:
 
 With several --ref, each text is scored against the reference with the highest score.
 
-Formats, chosen by the file extension or --format:
-  lines   one text per line; line i of --ref belongs to line i of --hyp
-  tsv     id<TAB>text, or columns id and text with a header
-  jsonl   objects with id and text
-  kaldi   id text; only with --format
-  trn     text (id)
-Files may be gzipped; - is standard input.")]
+{FORMATS}"))]
 pub struct Text {
     /// Reference texts (repeatable)
     #[arg(long = "ref", value_name = "FILE", requires = "hyp", required_unless_present = "pairs")]
@@ -39,12 +33,11 @@ pub struct Text {
     /// Texts of the system
     #[arg(long, value_name = "FILE", requires = "reference")]
     hyp: Option<PathBuf>,
-    /// References and texts in one file: JSON lines with id, ref, hyp
+    /// References and texts in one file: JSON lines, CSV or TSV
     #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "hyp"])]
     pairs: Option<PathBuf>,
-    /// Format of --ref and --hyp; default: from the file extension
-    #[arg(long, value_enum, conflicts_with = "pairs")]
-    format: Option<Format>,
+    #[command(flatten)]
+    formats: FormatOptions,
     /// The primary metric: of the worst texts, the items and the distribution
     #[arg(long, value_name = "NAME", default_value = "chrf", value_parser = metric_names())]
     metric: String,
@@ -69,17 +62,18 @@ impl Text {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let reference_paths = self.pairs.iter().chain(&self.reference);
         let references = reference_paths
-            .map(|path| Ok((path, path.display().to_string(), read_text(path)?)))
+            .map(|path| text_file(path))
+            .map(|path| Ok((path.clone(), path.display().to_string(), read_text(&path)?)))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let hyp = match &self.hyp {
-            Some(path) => Some((path, read_text(path)?)),
+            Some(path) => Some((text_file(path), read_text(text_file(path))?)),
             None => None,
         };
         let mut files = Vec::with_capacity(references.len());
         for (path, name, text) in &references {
             let pairs = match &hyp {
-                Some((hyp, hyp_text)) => two_files((path, text), (hyp, hyp_text), self.format)?,
-                None => one_file(path, text)?,
+                Some((hyp, hyp_text)) => self.formats.two_files((path, text), (hyp, hyp_text))?,
+                None => self.formats.one_file(path, text)?,
             };
             files.push((name.as_str(), pairs));
         }

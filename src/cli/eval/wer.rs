@@ -9,43 +9,40 @@ use engram_eval::normalise::Normaliser;
 use engram_eval::wer::Alignment;
 use engram_eval::wer::labels::LabelTable;
 use engram_eval::wer::rare_words::{RareWords, parse_biasing_lists, parse_word_list};
-use engram_eval::wer::read::{Pairs, TextFormat, detect_format, join, parse_pairs, parse_texts};
+use engram_eval::wer::read::{Pairs, TextFormat};
 use engram_eval::wer::report::{Labels, WerOptions, evaluate};
 use engram_eval::wer::text::Colour;
 use engram_eval::wer::tokens::TokenUnit;
 use engram_textfile::read_text;
 
 use super::super::Outcome;
+use super::formats::{FORMATS, FormatOptions, text_file};
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions, source};
 
 /// Evaluate speech recognition: WER and CER, alignments, confusions, rare words.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_help = format!("\
 Examples:
   engram eval wer --ref ref.txt --hyp hyp.txt
   engram eval wer --ref ref.trn --hyp hyp.trn --align 10
   engram eval wer --ref ref.trn --hyp hyp.trn --normalizer lowercase -D     # like sclite -D
   engram eval wer --ref data/test/text --hyp exp/text --format kaldi
+  engram eval wer --pairs manifest.json                        # NeMo: text and pred_text
+  engram eval wer --pairs results.csv --ref-column sentence --hyp-column output
   engram eval wer --pairs pairs.jsonl --unit char --json
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en --compare-normalizers
   engram eval wer --ref ref.tsv --hyp hyp.tsv --table utterances.tsv --by subset --cluster speaker
   engram eval wer --ref ref.tsv --hyp hyp.tsv --html report.html
   engram eval wer --ref ref.tsv --hyp hyp.tsv --biasing test-other.biasing_100.tsv
 
-Formats, chosen by the file extension or --format:
-  lines   one text per line; line i of --ref belongs to line i of --hyp
-  trn     text (id)
-  tsv     id<TAB>text, or columns id and text with a header
-  jsonl   objects with id and text
-  kaldi   id text; only with --format
-Files may be gzipped; - is standard input.
+{FORMATS}
 
-A .trn file may have sclite markup: alternatives { a b / c / @ }, @ for no word, (uh) for an
+A .trn file may have sclite markup: alternatives {{ a b / c / @ }}, @ for no word, (uh) for an
 optional word, ;; for a comment. Texts with markup are aligned like sclite.
 
 The alignment of one text may have up to 40,000,000,000 cells: 200,000 x 200,000 characters with
-little in common.")]
+little in common."))]
 pub struct Wer {
     /// Reference texts
     #[arg(long = "ref", value_name = "FILE", requires = "hyp", required_unless_present = "pairs")]
@@ -53,12 +50,11 @@ pub struct Wer {
     /// Hypothesis texts
     #[arg(long, value_name = "FILE", requires = "reference")]
     hyp: Option<PathBuf>,
-    /// References and hypotheses in one file: JSON lines with id, ref, hyp
+    /// References and hypotheses in one file: JSON lines (such as a NeMo manifest), CSV or TSV
     #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "hyp"])]
     pairs: Option<PathBuf>,
-    /// Format of --ref and --hyp; default: from the file extension
-    #[arg(long, value_enum, conflicts_with = "pairs")]
-    format: Option<Format>,
+    #[command(flatten)]
+    formats: FormatOptions,
     /// Count a missing optional word, (uh), as correct (sclite -D)
     #[arg(short = 'D', long, conflicts_with = "pairs")]
     optional_deletions: bool,
@@ -107,22 +103,6 @@ pub struct Wer {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Format {
-    /// One text per line
-    #[value(alias = "plain")]
-    Lines,
-    /// text (id), may have sclite markup
-    Trn,
-    /// id text, as in Kaldi
-    Kaldi,
-    /// id<TAB>text
-    Tsv,
-    /// JSON lines
-    #[value(alias = "json")]
-    Jsonl,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
 enum AlignmentName {
     /// Each edit costs 1
     Jiwer,
@@ -158,12 +138,16 @@ impl Wer {
             },
             ..WerOptions::default()
         };
+        let read = |role: &'static str, path: &Path| -> anyhow::Result<_> {
+            let path = text_file(path);
+            let text = read_text(&path)?;
+            Ok((role, path, text))
+        };
         let texts = match (&self.pairs, &self.reference, &self.hyp) {
-            (Some(pairs), _, _) => vec![("pairs", pairs, read_text(pairs)?)],
-            (None, Some(reference), Some(hyp)) => vec![
-                ("references", reference, read_text(reference)?),
-                ("hypotheses", hyp, read_text(hyp)?),
-            ],
+            (Some(pairs), _, _) => vec![read("pairs", pairs)?],
+            (None, Some(reference), Some(hyp)) => {
+                vec![read("references", reference)?, read("hypotheses", hyp)?]
+            }
             _ => anyhow::bail!("give --ref and --hyp, or --pairs"),
         };
         let pairs = self.read_pairs(&texts)?;
@@ -187,12 +171,12 @@ impl Wer {
         Ok(Outcome::Done)
     }
 
-    fn read_pairs<'a>(&self, texts: &'a [(&str, &PathBuf, String)]) -> anyhow::Result<Pairs<'a>> {
+    fn read_pairs<'a>(&self, texts: &'a [(&str, PathBuf, String)]) -> anyhow::Result<Pairs<'a>> {
         let mut pairs = match texts {
-            [(_, path, text)] => one_file(path, text)?,
+            [(_, path, text)] => self.formats.one_file(path, text)?,
             [(_, reference, references), (_, hyp, hypotheses), ..] => {
-                let pairs = two_files((reference, references), (hyp, hypotheses), self.format)?;
-                let is_trn = |path: &Path| format_of(path, self.format) == TextFormat::Trn;
+                let pairs = self.formats.two_files((reference, references), (hyp, hypotheses))?;
+                let is_trn = |path: &Path| self.formats.format_of(path) == TextFormat::Trn;
                 if self.optional_deletions && !is_trn(reference) && !is_trn(hyp) {
                     anyhow::bail!(
                         "--optional-deletions needs a .trn file; give one, or --format trn"
@@ -237,45 +221,5 @@ impl Wer {
             return Ok(Some(RareWords::PerPair(parse_biasing_lists(&file, &text)?)));
         }
         Ok(self.rare_at_most.map(RareWords::MaxCount))
-    }
-}
-
-/// Parses a file of references and hypotheses (`--pairs`).
-pub(super) fn one_file<'a>(path: &Path, text: &'a str) -> Result<Pairs<'a>, EvalError> {
-    let name = path.display().to_string();
-    detect_format::check(&name, text, TextFormat::Jsonl)?;
-    parse_pairs(&name, text)
-}
-
-/// Parses and joins a file of references and one of hypotheses. Without a given format, a file that
-/// looks like another format than its extension is refused.
-pub(super) fn two_files<'a>(
-    (reference, reference_text): (&Path, &'a str),
-    (hyp, hyp_text): (&Path, &'a str),
-    given: Option<Format>,
-) -> Result<Pairs<'a>, EvalError> {
-    let names = [reference, hyp].map(|path| path.display().to_string());
-    let formats = [reference, hyp].map(|path| format_of(path, given));
-    if given.is_none() {
-        detect_format::check(&names[0], reference_text, formats[0])?;
-        detect_format::check(&names[1], hyp_text, formats[1])?;
-        if formats == [TextFormat::Lines; 2] {
-            detect_format::check_pair((&names[0], reference_text), hyp_text)?;
-        }
-    }
-    let references = parse_texts(&names[0], reference_text, formats[0])?;
-    let hypotheses = parse_texts(&names[1], hyp_text, formats[1])?;
-    join((&names[0], references), (&names[1], hypotheses))
-}
-
-/// The given format, or that of the file extension.
-fn format_of(path: &Path, given: Option<Format>) -> TextFormat {
-    match given {
-        None => TextFormat::of_path(path),
-        Some(Format::Lines) => TextFormat::Lines,
-        Some(Format::Trn) => TextFormat::Trn,
-        Some(Format::Kaldi) => TextFormat::Kaldi,
-        Some(Format::Tsv) => TextFormat::Tsv,
-        Some(Format::Jsonl) => TextFormat::Jsonl,
     }
 }

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use engram_textfile::{lines, not_blank};
 use serde_json::Value;
 
+use super::columns::is_header;
 use super::{TextFormat, malformed};
 use crate::error::EvalError;
 
@@ -18,46 +19,75 @@ use crate::error::EvalError;
 pub fn check(file: &str, text: &str, format: TextFormat) -> Result<(), EvalError> {
     let fault = match format {
         TextFormat::Lines => plain(text),
-        TextFormat::Jsonl => manifest(text),
         TextFormat::Tsv | TextFormat::Kaldi => alternatives(text),
-        TextFormat::Trn => None,
+        TextFormat::Trn | TextFormat::Csv | TextFormat::Jsonl => None,
     };
-    match fault {
-        Some((line, reason, remedy)) => Err(malformed(file, line, reason, remedy)),
-        None => Ok(()),
+    fault.map_or(Ok(()), |fault| refuse(file, fault))
+}
+
+/// The format of a file without a known extension: NeMo's manifests are JSON Lines under any name.
+pub fn of_content(text: &str) -> TextFormat {
+    let first = not_blank(text).next().map(|(_, line)| serde_json::from_str(line));
+    match first {
+        Some(Ok(Value::Object(fields))) if fields.contains_key("audio_filepath") => {
+            TextFormat::Jsonl
+        }
+        _ => TextFormat::Lines,
     }
 }
 
-/// Returns an error if two files of plain lines begin with the same ids: Kaldi's `text`.
+/// The format of two files of plain lines: Kaldi's `text` if each line of both begins with the same
+/// ids, otherwise plain lines.
 ///
-/// # Errors   [`EvalError::Malformed`]
-pub fn check_pair(
-    (reference_file, reference): (&str, &str),
-    hypothesis: &str,
-) -> Result<(), EvalError> {
+/// # Errors   [`EvalError::Malformed`] if the first words may be ids or words, and for other formats
+pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
+    let mut like_kaldi = false;
+    for (file, text) in files {
+        match plain(text) {
+            None => {}
+            Some(KALDI) => like_kaldi = true,
+            Some(fault) => return refuse(file, fault),
+        }
+    }
+    match first_words(files.map(|(_, text)| text)) {
+        FirstWords::Ids => Ok(TextFormat::Kaldi),
+        FirstWords::Words if !like_kaldi => Ok(TextFormat::Lines),
+        FirstWords::Words | FirstWords::Unclear => refuse(files[0].0, KALDI),
+    }
+}
+
+/// The meaning of the first word of each line.
+enum FirstWords {
+    Ids,
+    Words,
+    Unclear,
+}
+
+fn first_words(texts: [&str; 2]) -> FirstWords {
     let first = |text| not_blank(text).map(|(_, row)| first_token(row).0).collect::<Vec<&str>>();
-    let (reference_ids, hypothesis_ids) = (first(reference), first(hypothesis));
+    let [reference_ids, hypothesis_ids] = texts.map(first);
     let [ids, others] =
         [&reference_ids, &hypothesis_ids].map(|ids| ids.iter().copied().collect::<HashSet<_>>());
-    let distinct = !reference_ids.is_empty()
-        && ids.len() == reference_ids.len()
-        && others.len() == hypothesis_ids.len();
+    let count = reference_ids.len();
+    if count == 0 || ids.len() != count || others.len() != hypothesis_ids.len() {
+        return FirstWords::Words;
+    }
     let in_common = ids.intersection(&others).count();
     let sorted = reference_ids.is_sorted() && hypothesis_ids.is_sorted();
-    let number = |id: &&str| id.bytes().all(|byte| byte.is_ascii_digit());
-    let all = |is: &dyn Fn(&&str) -> bool| reference_ids.iter().chain(&hypothesis_ids).all(is);
-    // Sorted numbers are ids; unsorted numbers may be words. A single line is weaker evidence than
-    // several.
-    let like_ids = all(&|id| like_id(id) && (!number(id) || sorted))
-        && (reference_ids.len() > 1 || all(&|id| has_letter_and_digit(id)));
-    let same = in_common == reference_ids.len() && in_common == hypothesis_ids.len();
-    let kaldi = (like_ids && 2 * in_common >= reference_ids.len().min(hypothesis_ids.len()))
-        || (same && (reference_ids != hypothesis_ids || (sorted && reference_ids.len() >= 5)));
-    if distinct && kaldi {
-        let (_, reason, remedy) = KALDI;
-        return Err(malformed(reference_file, None, reason, remedy));
+    let all = |is: &dyn Fn(&str) -> bool| ids.iter().chain(&others).all(|id| is(id));
+    let number = |id: &str| id.bytes().all(|byte| byte.is_ascii_digit());
+    // A single line is weaker evidence than several.
+    let several = count > 1 || all(&has_letter_and_digit);
+    let same = in_common == count && in_common == hypothesis_ids.len();
+    if same && several && all(&is_id) {
+        return FirstWords::Ids;
     }
-    Ok(())
+    // Sorted numbers are ids; unsorted short numbers may be words.
+    let like_ids = several && all(&|id| like_id(id) && (!number(id) || sorted || id.len() > 3));
+    let enough = if sorted { 5 } else { 20 };
+    let unclear = (like_ids && 2 * in_common >= count.min(hypothesis_ids.len()))
+        || (same && (reference_ids != hypothesis_ids || count >= enough));
+    if unclear { FirstWords::Unclear } else { FirstWords::Words }
 }
 
 /// A format error: the line (`None` for the whole file), the reason and the remedy.
@@ -68,27 +98,22 @@ const KALDI: Fault = (
     "looks like Kaldi's `text`: each line begins with an id",
     "give --format kaldi; if these are words, give --format lines",
 );
-const MANIFEST: Fault = (
-    Some(1),
-    "looks like a NeMo manifest: JSON Lines with `audio_filepath`",
-    "write {\"id\", \"ref\", \"hyp\"} lines with `jq -c '{id: .audio_filepath, ref: .text, hyp: .pred_text}'` \
-     and give them as --pairs",
-);
+
+fn refuse<T>(file: &str, (line, reason, remedy): Fault) -> Result<T, EvalError> {
+    Err(malformed(file, line, reason, remedy))
+}
 
 /// Another format that a file of plain lines looks like.
 fn plain(text: &str) -> Option<Fault> {
     let rows: Vec<(u64, &str)> = not_blank(text).collect();
     let (line, first) = *rows.first()?;
-    if manifest(text).is_some() {
-        return Some(MANIFEST);
-    }
     let is_json = |text: &str| {
         text.trim_start().starts_with(['{', '['])
             && serde_json::from_str::<Value>(text).is_ok_and(|value| holds_text(&value))
     };
     if is_json(first) || is_json(text) {
-        let remedy = "give --format jsonl for lines of {\"id\", \"text\"}, --pairs for lines of \
-                      {\"id\", \"ref\", \"hyp\"}; as plain text, give --format lines";
+        let remedy = "give --format jsonl, or --pairs for a file with both texts; as plain text, \
+                      give --format lines";
         return Some((Some(line), "looks like JSON", remedy));
     }
     if distinct(rows.iter().map(|(_, row)| Some(row.split_once('\t')?.0))) {
@@ -97,8 +122,8 @@ fn plain(text: &str) -> Option<Fault> {
         return Some((None, "looks like a table: each line has a tab", remedy));
     }
     if is_csv(&rows) {
-        let remedy = "convert it to tab-separated values, id<TAB>text; as plain text, give --format \
-                      lines";
+        let remedy = "give --format csv and a header with the names of the columns; as plain text, \
+                      give --format lines";
         return Some((None, "looks like comma-separated values", remedy));
     }
     let spoken: Vec<&str> =
@@ -138,12 +163,6 @@ fn alternatives(text: &str) -> Option<Fault> {
     Some((Some(line), "has sclite's alternatives `{ a / b }`, supported only in .trn", remedy))
 }
 
-fn manifest(text: &str) -> Option<Fault> {
-    let (_, first) = not_blank(text).next()?;
-    let Ok(Value::Object(fields)) = serde_json::from_str(first) else { return None };
-    (fields.contains_key("audio_filepath") && !fields.contains_key("id")).then_some(MANIFEST)
-}
-
 fn holds_text(value: &Value) -> bool {
     match value {
         Value::Object(_) => true,
@@ -157,48 +176,6 @@ fn distinct<'a>(keys: impl Iterator<Item = Option<&'a str>>) -> bool {
     let mut seen = HashSet::new();
     let mut keys = keys.peekable();
     keys.peek().is_some() && keys.all(|key| key.is_some_and(|key| seen.insert(key)))
-}
-
-/// Names of id columns and text columns in tables of published datasets.
-const ID_COLUMNS: [&str; 12] = [
-    "id",
-    "utt",
-    "utt_id",
-    "utterance",
-    "utterance_id",
-    "path",
-    "file",
-    "file_name",
-    "filename",
-    "audio",
-    "audio_filepath",
-    "client_id",
-];
-const TEXT_COLUMNS: [&str; 13] = [
-    "text",
-    "sentence",
-    "transcript",
-    "transcription",
-    "ref",
-    "reference",
-    "hyp",
-    "hypothesis",
-    "raw_text",
-    "normalized_text",
-    "prediction",
-    "pred_text",
-    "words",
-];
-
-/// Whether the fields are a header, with an id column and a text column.
-pub(super) fn is_header<'a>(fields: impl Iterator<Item = &'a str>) -> bool {
-    let (mut id, mut text) = (false, false);
-    for field in fields {
-        let name = field.trim().trim_matches('"').to_ascii_lowercase();
-        id |= ID_COLUMNS.contains(&name.as_str());
-        text |= TEXT_COLUMNS.contains(&name.as_str());
-    }
-    id && text
 }
 
 /// Whether lines are CSV: a header with known names, or each line begins with a different key and a
@@ -254,6 +231,12 @@ fn like_id(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit() || c == '_') || word.trim_matches('-').contains('-')
 }
 
+/// Whether a word is an id rather than a word.
+fn is_id(word: &str) -> bool {
+    let has_digit = word.contains(|c: char| c.is_ascii_digit());
+    has_letter_and_digit(word) || (has_digit && word.len() > 3) || word.contains('_')
+}
+
 /// Whether a word has both a letter and a digit; few words do.
 fn has_letter_and_digit(word: &str) -> bool {
     word.contains(|c: char| c.is_alphabetic()) && word.contains(|c: char| c.is_ascii_digit())
@@ -278,10 +261,6 @@ mod tests {
             ),
             ("\n[\n{\"id\": 1}\n]\n", "f:2: looks like JSON"),
             ("[\"u1\", \"a b\"]\n", "f:1: looks like JSON"),
-            (
-                "{\"audio_filepath\": \"a.wav\", \"duration\": 1, \"text\": \"a\"}\n",
-                "f:1: looks like a NeMo manifest",
-            ),
             ("u1\ta b\nu2\tc\n", "f: looks like a table"),
             ("id\ttext\nu1\ta b\n", "f: looks like a table"),
             ("id,text\nu1,\"well, yes\"\n", "f: looks like comma-separated values"),
@@ -323,37 +302,48 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_and_manifests_are_told_in_other_formats() {
+    fn alternatives_are_told_in_other_formats() {
         let trn = "u1\tam { going to / gonna } go\n";
         assert!(found(trn, TextFormat::Tsv).starts_with("f:1: has sclite's alternatives"));
         assert_eq!(found("u1\ta {b} / c\n", TextFormat::Tsv), "");
+    }
+
+    #[test]
+    fn manifests_are_json_lines() {
         let manifest = "{\"audio_filepath\": \"a\", \"text\": \"a\"}\n";
-        assert!(found(manifest, TextFormat::Jsonl).starts_with("f:1: looks like a NeMo manifest"));
-        assert_eq!(found("{\"id\": 1, \"audio_filepath\": \"a\"}\n", TextFormat::Jsonl), "");
+        assert_eq!(of_content(manifest), TextFormat::Jsonl);
+        assert_eq!(of_content("{\"id\": 1}\n"), TextFormat::Lines);
+        assert_eq!(of_content(""), TextFormat::Lines);
     }
 
     #[test]
     fn the_same_first_words_are_the_ids_of_kaldi() {
-        let refused = |a: &str, b: &str| match check_pair(("r", a), b) {
-            Ok(()) => false,
-            Err(error) => {
-                assert!(error.to_string().starts_with("r: looks like Kaldi's `text`"), "{error}");
-                true
-            }
-        };
+        let of = |a: &str, b: &str| of_pair([("r", a), ("h", b)]).map_err(|e| e.to_string());
         for (a, b) in [
             ("spk1-u1 a b\nspk1-u2 c\n", "spk1-u1 a\nspk1-u2 c d\n"),
             ("utt1 a b\n", "utt1 a\n"),
             ("0001 a\n0002 b\n", "0001 a\n0002\n"),
+            ("1272-12 a\n1180-3 b\n", "1272-12 a\n1180-3 b\n"),
             ("anna_a a\nanna_b b\n", "anna_b b\nanna_a a\n"),
+        ] {
+            assert_eq!(of(a, b), Ok(TextFormat::Kaldi), "{a:?} {b:?}");
+        }
+        let twenty: String = (0..20).rev().map(|i| format!("a{} b\n", "x".repeat(i))).collect();
+        for (a, b) in [
             // Words without a digit, in another order.
             ("anna a\nbert b\n", "bert b\nanna a\n"),
             ("anna a\nbert b\ncarl c\ndora d\nemil e\n", "anna x\nbert\ncarl c\ndora d\nemil e\n"),
             // Some ids are missing.
             ("u-1 a\nu-2 b\nu-3 c\n", "u-1 a\nu-3 c\n"),
+            ("u1 a\nu2 b\nu3 c\n", "u1 a\nu3 c\n"),
+            ("uh-huh a\nmm-hm b\n", "uh-huh a\nmm-hm b\n"),
+            (&*twenty, &*twenty),
         ] {
-            assert!(refused(a, b), "{a:?} {b:?}");
+            let error = of(a, b).unwrap_err();
+            assert!(error.starts_with("r: looks like Kaldi's `text`"), "{error}");
         }
+        let csv = of("u1,a b\nu2,c\n", "u1,a b\nu2,c\n").unwrap_err();
+        assert!(csv.starts_with("r: looks like comma-separated values"), "{csv}");
         for (a, b) in [
             ("", ""),
             ("hello you\nyes\n", "hello you\nyes\n"),
@@ -362,7 +352,7 @@ mod tests {
             ("uh-huh yes\n", "uh-huh yes\n"),
             ("so it is\nand then\nbut no\nwell\na dog\n", "so it is\nand then\nbut no\nwell\na\n"),
         ] {
-            assert!(!refused(a, b), "{a:?} {b:?}");
+            assert_eq!(of(a, b), Ok(TextFormat::Lines), "{a:?} {b:?}");
         }
     }
 }

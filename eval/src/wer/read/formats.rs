@@ -1,9 +1,10 @@
-//! Parsers of the formats other than JSON.
+//! Parsers of the formats without columns.
 
-use engram_textfile::{not_blank, shortened};
+use engram_textfile::not_blank;
 
+use super::columns::is_header;
 use super::{Utterance, detect_format, malformed};
-use crate::error::{EvalError, Location, TextError};
+use crate::error::EvalError;
 use crate::wer::sclite::{Lattice, has_markup};
 
 /// The remedy for invalid mark-up.
@@ -40,43 +41,25 @@ pub(super) fn kaldi(text: &str) -> Vec<Utterance<'_>> {
     not_blank(text).map(utterance).collect()
 }
 
-/// Parses `id<TAB>text`, with an optional header.
+/// Whether the first line of a table has the names of its columns.
+pub(super) fn has_header(text: &str) -> bool {
+    let first = not_blank(text).next().map(|(_, line)| line);
+    first.is_some_and(|line| {
+        let mut names = line.split('\t');
+        names.clone().next() == Some("id") || is_header(&mut names)
+    })
+}
+
+/// Parses `id<TAB>text` without a header; further fields are ignored.
 pub(super) fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
-    let mut rows = not_blank(text).peekable();
-    let (mut column, mut most_fields) = (1, usize::MAX);
-    if let Some((line, header)) = rows.next_if(|(_, line)| line.split('\t').next() == Some("id")) {
-        let location = || Location::new(file, line);
-        let mut found = header.split('\t').enumerate().filter(|(_, name)| *name == "text");
-        column =
-            found.next().map(|(column, _)| column).ok_or_else(|| TextError::MissingColumn {
-                location: location(),
-                column: "text".to_owned(),
-                found: shortened(&header.replace('\t', ", "), 200),
-            })?;
-        if found.next().is_some() {
-            let column = "text".to_owned();
-            return Err(TextError::DuplicateColumn { location: location(), column }.into());
-        }
-        most_fields = header.split('\t').count();
-    } else if let Some((line, header)) = rows.peek()
-        && detect_format::is_header(header.split('\t'))
-    {
-        let remedy = "name the columns `id` and `text`, with `id` first";
-        return Err(malformed(file, *line, "has a header without `id` at its start", remedy));
-    }
-    rows.map(|(line, row)| {
-        let count = 1 + row.bytes().filter(|byte| *byte == b'\t').count();
-        if count > most_fields {
-            let reason = format!("has {count} fields, the header has {most_fields}");
-            return Err(malformed(file, Some(line), &reason, "keep tabs out of the fields"));
-        }
+    let utterance = |(line, row): (u64, &'a str)| {
         let mut fields = row.split('\t');
-        let id = fields.next().unwrap_or_default();
-        let Some(text) = fields.nth(column - 1) else {
+        let id = fields.next();
+        let Some(text) = fields.next() else {
             let remedy = "write `id<TAB>text`, with the tab even if the text is empty";
             return Err(malformed(file, Some(line), "has no tab before a text", remedy));
         };
-        Ok(Utterance::plain(Some(id), text, line))
-    })
-    .collect()
+        Ok(Utterance::plain(id, text, line))
+    };
+    not_blank(text).map(utterance).collect()
 }

@@ -1,31 +1,34 @@
 //! Reads references and hypotheses: plain lines, sclite's `trn`, Kaldi's `text`, tables, JSON
-//! Lines.
+//! Lines, NeMo's manifests.
 //!
 //! | File | Content |
 //! |---|---|
 //! | this file | texts, and pairs joined by id or by line |
-//! | `formats` | the parser of each format |
+//! | `formats` | the parsers of formats without columns |
+//! | `columns` | tables and JSON Lines: columns by their names |
 //! | [`detect_format`] | detects files in another format than assumed |
 //!
 //! In formats with ids, texts are joined by id; a missing, duplicate or unknown id is an error that
 //! names it. Plain lines are joined by line number, so empty lines count.
 
+mod columns;
 pub mod detect_format;
 mod formats;
 
+pub use columns::{Columns, Side};
 pub(crate) use formats::SHORTER;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
-use engram_textfile::{ONE_OBJECT, UniqueIds, check_line_ends, json_lines, lines, shortened};
+use columns::Record;
+use engram_textfile::{Input, Table, UniqueIds, check_line_ends, lines, shortened};
 use serde::{Deserialize, Serialize};
 
 use super::Alignment;
 use super::sclite::{self, Lattice, has_markup};
 use crate::error::{EvalError, Location};
-use crate::ids::Id;
 use crate::normalise::Normaliser;
 
 /// Maximum length of a text, in bytes: about three days of speech.
@@ -41,23 +44,25 @@ pub enum TextFormat {
     Trn,
     /// Kaldi's `id text`.
     Kaldi,
-    /// `id<TAB>text`. If the first line begins with `id`, it is a header, and the column `text` is
-    /// read.
+    /// `id<TAB>text`, or a table with a header.
     Tsv,
-    /// JSON Lines with `id` and `text`.
+    /// Comma-separated values with a header.
+    Csv,
+    /// JSON Lines, such as NeMo's manifests.
     Jsonl,
 }
 
 impl TextFormat {
-    /// The format from the file extension (without `.gz`): `.trn`, `.tsv`, `.jsonl`, or plain
-    /// lines.
+    /// The format from the file extension (without `.gz`): `.trn`, `.tsv`, `.csv`, `.jsonl` and
+    /// `.json`, or plain lines.
     pub fn of_path(path: &Path) -> Self {
         let name = path.to_string_lossy().to_ascii_lowercase();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
         match name.rsplit_once('.').map(|(_, extension)| extension) {
             Some("trn") => Self::Trn,
             Some("tsv") => Self::Tsv,
-            Some("jsonl" | "ndjson") => Self::Jsonl,
+            Some("csv") => Self::Csv,
+            Some("jsonl" | "ndjson" | "json") => Self::Jsonl,
             _ => Self::Lines,
         }
     }
@@ -188,13 +193,27 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Parses the texts of a file; `file` is its name in error messages.
+/// Parses the texts of a file; `file` is its name in error messages. Columns have their usual
+/// names.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id
+/// # Errors   as [`parse_side`]
 pub fn parse_texts<'a>(
     file: &str,
     text: &'a str,
     format: TextFormat,
+) -> Result<Vec<Utterance<'a>>, EvalError> {
+    parse_side(file, text, format, Side::Reference, &Columns::default())
+}
+
+/// Parses the references or the hypotheses of a file.
+///
+/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id
+pub fn parse_side<'a>(
+    file: &str,
+    text: &'a str,
+    format: TextFormat,
+    side: Side,
+    columns: &Columns,
 ) -> Result<Vec<Utterance<'a>>, EvalError> {
     if format != TextFormat::Jsonl {
         check_line_ends(file, text)?;
@@ -205,13 +224,20 @@ pub fn parse_texts<'a>(
         }
         TextFormat::Trn => formats::trn(file, text)?,
         TextFormat::Kaldi => formats::kaldi(text),
-        TextFormat::Tsv => formats::tsv(file, text)?,
-        TextFormat::Jsonl => json_lines(file, text, ONE_OBJECT, |line, text: TextLine<'a>| {
-            Utterance { id: Some(text.id.0), text: text.text, line, markup: false }
-        })?
-        .into_iter()
-        .flatten()
-        .collect(),
+        TextFormat::Tsv if !columns.are_given() && !formats::has_header(text) => {
+            formats::tsv(file, text)?
+        }
+        TextFormat::Tsv | TextFormat::Csv | TextFormat::Jsonl => {
+            let utterance = |Record { line, id, texts }: Record<'a>| {
+                let id = Some(id.ok_or_else(|| {
+                    malformed(file, line, "has no id", "name the column of ids with --id-column")
+                })?);
+                let text = texts.into_iter().next().unwrap_or_default();
+                Ok(Utterance { id, text, line, markup: false })
+            };
+            let records = records(file, text, format, &[side], columns)?;
+            records.into_iter().map(utterance).collect::<Result<_, EvalError>>()?
+        }
     };
     if utterances.is_empty() {
         return Err(malformed(file, None, "has no texts", "give one text per line"));
@@ -222,23 +248,31 @@ pub fn parse_texts<'a>(
     Ok(utterances)
 }
 
-/// Parses pairs from JSON Lines with `ref`, `hyp` and optionally `id` (default: the line number).
+/// Parses references and hypotheses from the columns of one file. Without ids, the ids are the line
+/// numbers.
 ///
-/// # Errors   as [`parse_texts`]
-pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError> {
-    let rows = json_lines(file, text, ONE_OBJECT, |line, pair: PairLine<'a>| (line, pair))?;
-    let count = rows.iter().map(Vec::len).sum();
-    let (mut pairs, mut lines) = (Pairs::with_capacity(count), Vec::with_capacity(count));
+/// # Errors   as [`parse_side`]; [`EvalError::InvalidOption`] for a format without columns
+pub fn parse_pairs<'a>(
+    file: &str,
+    text: &'a str,
+    format: TextFormat,
+    columns: &Columns,
+) -> Result<Pairs<'a>, EvalError> {
+    let sides = [Side::Reference, Side::Hypothesis];
+    let records = records(file, text, format, &sides, columns)?;
+    let mut pairs = Pairs::with_capacity(records.len());
+    let mut lines = Vec::with_capacity(records.len());
     let (mut with_id, mut first_without) = (0, None);
-    for (line, PairLine { id, reference, hypothesis }) in rows.into_iter().flatten() {
+    for Record { line, id, texts } in records {
         match id {
             Some(_) => with_id += 1,
             None => first_without = first_without.or(Some(line)),
         }
         lines.push(line);
-        pairs.ids.push(id.map_or_else(|| line.to_string().into(), |id| id.0));
-        pairs.references.push(reference);
-        pairs.hypotheses.push(hypothesis);
+        pairs.ids.push(id.unwrap_or_else(|| line.to_string().into()));
+        let mut texts = texts.into_iter();
+        pairs.references.push(texts.next().unwrap_or_default());
+        pairs.hypotheses.push(texts.next().unwrap_or_default());
     }
     if lines.is_empty() {
         return Err(malformed(file, None, "has no pairs", "give one JSON object per line"));
@@ -252,6 +286,27 @@ pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError
         check_lengths(file, texts.iter().map(|text| &**text).zip(lines.iter().copied()))?;
     }
     Ok(pairs)
+}
+
+/// Reads ids and texts from a format with columns.
+fn records<'a>(
+    file: &str,
+    text: &'a str,
+    format: TextFormat,
+    sides: &[Side],
+    columns: &Columns,
+) -> Result<Vec<Record<'a>>, EvalError> {
+    let input = || Input::new(file, text.as_bytes());
+    match format {
+        TextFormat::Tsv => columns::table(Table::tsv(input()?, false)?, sides, columns),
+        TextFormat::Csv => columns::table(Table::csv(input()?)?, sides, columns),
+        TextFormat::Jsonl => columns::objects(file, text, sides, columns),
+        TextFormat::Lines | TextFormat::Trn | TextFormat::Kaldi => Err(EvalError::InvalidOption {
+            option: "format",
+            found: format!("{format:?}").to_lowercase(),
+            expected: "csv, tsv or jsonl for a file with both references and hypotheses",
+        }),
+    }
 }
 
 /// Joins the references and hypotheses of two files; the names are for error messages.
@@ -349,24 +404,6 @@ fn join_by_id<'a>(
     Ok(pairs)
 }
 
-#[derive(Deserialize)]
-struct TextLine<'a> {
-    #[serde(borrow)]
-    id: Id<'a>,
-    #[serde(borrow)]
-    text: Cow<'a, str>,
-}
-
-#[derive(Deserialize)]
-struct PairLine<'a> {
-    #[serde(borrow)]
-    id: Option<Id<'a>>,
-    #[serde(rename = "ref", borrow)]
-    reference: Cow<'a, str>,
-    #[serde(rename = "hyp", borrow)]
-    hypothesis: Cow<'a, str>,
-}
-
 /// Returns an error for an empty or duplicate id.
 pub(super) fn check_ids<'a>(
     file: &str,
@@ -462,28 +499,23 @@ mod tests {
     fn bad_lines_are_named() {
         assert!(refused("a (1)\nb\n", TextFormat::Trn).starts_with("f:2: has no id at its end"));
         assert!(refused("1 a\n", TextFormat::Tsv).starts_with("f:1: has no tab"));
-        assert!(refused("id\twav\n", TextFormat::Tsv).contains("column `text` is missing"));
+        let header = refused("id\twav\n", TextFormat::Tsv);
+        assert!(header.starts_with("f:1: has no column of references; it has: id, wav"), "{header}");
         let doubled = refused("id\ttext\ttext\n", TextFormat::Tsv);
         assert!(doubled.starts_with("f:1: column `text` occurs twice"), "{doubled}");
         let tab = refused("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
-        assert!(tab.starts_with("f:2: has 3 fields, the header has 2"), "{tab}");
+        assert!(tab.starts_with("f:2: 3 fields where the header has 2"), "{tab}");
         assert!(refused("a\rb", TextFormat::Lines).starts_with("f:1: ends its lines with"));
-        // The header of Common Voice, and a header with another name of the id column.
-        for header in ["client_id\tpath\tsentence\n", "utt\ttext\n"] {
-            let header = refused(&format!("{header}a\tb\tc\n"), TextFormat::Tsv);
-            assert!(header.starts_with("f:1: has a header without `id`"), "{header}");
-        }
         assert!(refused("1 a\n1 b\n", TextFormat::Kaldi).starts_with("f:2: id `1` was already"));
         let list = refused("[\"1\", \"a\"]\n", TextFormat::Jsonl);
         assert!(list.contains("invalid type: sequence, expected an object"), "{list}");
         assert!(refused("1\ta\n\n1\tb\n", TextFormat::Tsv).starts_with("f:3: id `1` was already"));
         assert!(
-            refused("{\"id\":1}\n", TextFormat::Jsonl).contains("f:1: is not as expected: missing")
+            refused("{\"id\":1}\n", TextFormat::Jsonl).contains("f:1: has no column of references")
         );
-        let doubled = parse_pairs(
-            "f",
-            "{\"id\":1,\"ref\":\"\",\"hyp\":\"\"}\n{\"id\":\"1\",\"ref\":\"\",\"hyp\":\"\"}",
-        );
+        let json = |text| parse_pairs("f", text, TextFormat::Jsonl, &Columns::default());
+        let doubled =
+            json("{\"id\":1,\"ref\":\"\",\"hyp\":\"\"}\n{\"id\":\"1\",\"ref\":\"\",\"hyp\":\"\"}");
         assert!(
             doubled.unwrap_err().to_string().starts_with("f:2: id `1` was already given at f:1")
         );
@@ -493,9 +525,62 @@ mod tests {
             long.starts_with("f:2: has a text of 4194306 bytes, more than 4194304; "),
             "{long}"
         );
-        let float =
-            parse_pairs("f", "{\"id\":1.5,\"ref\":\"\",\"hyp\":\"\"}").unwrap_err().to_string();
-        assert!(float.contains("the id 1.5 is not an integer"), "{float}");
+        let float = json("{\"id\":1.5,\"ref\":\"\",\"hyp\":\"\"}").unwrap_err().to_string();
+        assert!(float.contains("f:1: `id` is not a string or an integer"), "{float}");
+    }
+
+    #[test]
+    fn columns_are_found_by_usual_names_or_named() {
+        let of = |text, format, side, columns: &Columns| {
+            let found = parse_side("f", text, format, side, columns).map_err(|e| e.to_string())?;
+            let own = |u: Utterance<'_>| format!("{}={}", u.id.unwrap_or_default(), u.text);
+            Ok::<_, String>(found.into_iter().map(own).collect::<Vec<_>>().join(" "))
+        };
+        let usual = Columns::default();
+        let nemo = "{\"audio_filepath\": \"a.wav\", \"duration\": 1.5, \"text\": \"x\", \
+                    \"pred_text\": \"y\"}\n";
+        let common_voice = "client_id\tpath\tsentence\nc\ta.mp3\tx\nc\tb.mp3\ty\n";
+        let csv = "Utterance_ID,Transcript\nu1,\"a, b\"\nu2,\n";
+        for (text, format, side, expected) in [
+            (nemo, TextFormat::Jsonl, Side::Reference, "a.wav=x"),
+            (nemo, TextFormat::Jsonl, Side::Hypothesis, "a.wav=y"),
+            (common_voice, TextFormat::Tsv, Side::Hypothesis, "a.mp3=x b.mp3=y"),
+            (csv, TextFormat::Csv, Side::Reference, "u1=a, b u2="),
+            ("id,reference,hypothesis\n1,a,b\n", TextFormat::Csv, Side::Hypothesis, "1=b"),
+        ] {
+            assert_eq!(of(text, format, side, &usual).as_deref(), Ok(expected), "{text}");
+        }
+        let named =
+            Columns { id: Some("Nr".into()), reference: Some("Satz".into()), ..Columns::default() };
+        let text = "Nr,Satz,text\n1,a,b\n";
+        assert_eq!(of(text, TextFormat::Csv, Side::Reference, &named).as_deref(), Ok("1=a"));
+        assert_eq!(of("{\"Nr\":1,\"Satz\":\"a\"}", TextFormat::Jsonl, Side::Reference, &named).as_deref(), Ok("1=a"));
+        let later = format!("{nemo}{{\"audio_filepath\": \"b.wav\", \"text\": \"x\"}}\n");
+        for (text, format, side, columns, expected) in [
+            (&*later, TextFormat::Jsonl, Side::Hypothesis, &usual, "f:2: `pred_text` is missing; "),
+            ("id,wav\n1,a\n", TextFormat::Csv, Side::Hypothesis, &usual,
+                "f:1: has no column of hypotheses; it has: id, wav; name it with --hyp-column"),
+            ("u1,a b\n", TextFormat::Csv, Side::Reference, &usual, "f:1: has no column of refe"),
+            ("a,text\n1,x\n", TextFormat::Csv, Side::Reference, &usual, "f:2: has no id; name the"),
+            ("id,text\n1,x\n", TextFormat::Csv, Side::Reference, &named, "f:1: has no `Nr`; it has"),
+        ] {
+            let error = of(text, format, side, columns).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn one_file_has_both_sides() {
+        let pairs = |text, format| parse_pairs("f", text, format, &Columns::default());
+        let nemo = "{\"audio_filepath\": \"a\", \"text\": \"x\", \"pred_text\": \"y\"}\n";
+        let found = pairs(nemo, TextFormat::Jsonl).unwrap();
+        assert_eq!((&*found.ids[0], &*found.references[0], &*found.hypotheses[0]), ("a", "x", "y"));
+        let found = pairs("reference,hypothesis\na b,a\n", TextFormat::Csv).unwrap();
+        assert_eq!((&*found.ids[0], &*found.hypotheses[0]), ("2", "a"));
+        let error = pairs("id,text,transcript\n1,a,b\n", TextFormat::Csv).unwrap_err().to_string();
+        assert!(error.starts_with("f:1: has no column of hypotheses"), "{error}");
+        let error = pairs("a (1)\n", TextFormat::Trn).unwrap_err().to_string();
+        assert!(error.starts_with("option `format` is trn; expected csv, tsv or jsonl"), "{error}");
     }
 
     #[test]

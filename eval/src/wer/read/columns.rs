@@ -1,0 +1,295 @@
+//! Columns of ids and texts: in a table with a header, and as the keys of JSON Lines.
+//!
+//! A file may have the references, the hypotheses, or both: a NeMo manifest has `audio_filepath`,
+//! `text` and `pred_text`. Columns are found by their usual names, or are named by the user.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use engram_textfile::{ONE_OBJECT, Table, json_lines, not_blank, parse_json_line, shortened};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::malformed;
+use crate::error::EvalError;
+use crate::ids::Id;
+use crate::json::duplicate_key_error;
+
+/// The side of a comparison that a text belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The correct text.
+    Reference,
+    /// The text of the system.
+    Hypothesis,
+}
+
+/// The names of columns, or of keys of JSON objects. `None` finds a column with a usual name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// The column of ids.
+    pub id: Option<String>,
+    /// The column of references.
+    pub reference: Option<String>,
+    /// The column of hypotheses.
+    pub hypothesis: Option<String>,
+}
+
+/// Usual names of id columns, the most specific first.
+const IDS: [&str; 12] = [
+    "id",
+    "utterance_id",
+    "utt_id",
+    "utterance",
+    "utt",
+    "segment_id",
+    "audio_filepath",
+    "path",
+    "file",
+    "file_name",
+    "filename",
+    "audio",
+];
+/// Usual names of columns that hold one side only.
+const REFERENCES: [&str; 2] = ["reference", "ref"];
+const HYPOTHESES: [&str; 4] = ["hypothesis", "hyp", "pred_text", "prediction"];
+/// Usual names of columns that hold either side.
+const TEXTS: [&str; 7] = [
+    "text",
+    "transcript",
+    "transcription",
+    "sentence",
+    "raw_text",
+    "normalized_text",
+    "words",
+];
+
+impl Side {
+    /// The usual names of the columns with texts of this side. In a file with both sides, a text
+    /// column is the reference.
+    fn names(self, has_both: bool) -> Vec<&'static str> {
+        let (own, texts): (&[_], &[_]) = match self {
+            Self::Reference => (&REFERENCES, &TEXTS),
+            Self::Hypothesis => (&HYPOTHESES, if has_both { &[] } else { &TEXTS }),
+        };
+        [own, texts].concat()
+    }
+}
+
+impl Columns {
+    /// Whether the user named a column.
+    pub fn are_given(&self) -> bool {
+        *self != Self::default()
+    }
+
+    fn text(&self, side: Side) -> Option<&str> {
+        match side {
+            Side::Reference => self.reference.as_deref(),
+            Side::Hypothesis => self.hypothesis.as_deref(),
+        }
+    }
+
+    /// Finds the column of ids, if there is one, and one column of texts for each side.
+    fn find(
+        &self,
+        sides: &[Side],
+        (file, line): (&str, u64),
+        header: &[&str],
+        index: impl Fn(&str) -> Result<Option<usize>, EvalError>,
+    ) -> Result<(Option<usize>, Vec<usize>), EvalError> {
+        let has = || shortened(&header.join(", "), 200);
+        let named = |name: &str| {
+            let reason = || format!("has no `{}`; it has: {}", shortened(name, 60), has());
+            index(name)?.ok_or_else(|| {
+                malformed(file, line, &reason(), "check the names of the columns")
+            })
+        };
+        let first = |names: &[&str]| names.iter().find_map(|name| index(name).transpose());
+        let id = match self.id.as_deref() {
+            Some(name) => Some(named(name)?),
+            None => first(&IDS).transpose()?,
+        };
+        let mut texts = Vec::with_capacity(sides.len());
+        for side in sides {
+            let found = match self.text(*side) {
+                Some(name) => Some(named(name)?),
+                None => first(&side.names(sides.len() > 1)).transpose()?,
+            };
+            texts.push(found.ok_or_else(|| {
+                let (texts, remedy) = match side {
+                    Side::Reference => ("references", "name it with --ref-column"),
+                    Side::Hypothesis => ("hypotheses", "name it with --hyp-column"),
+                };
+                malformed(file, line, &format!("has no column of {texts}; it has: {}", has()), remedy)
+            })?);
+        }
+        Ok((id, texts))
+    }
+}
+
+/// Whether the fields are a header, with a column of ids and a column of texts.
+pub(super) fn is_header<'a>(fields: impl Iterator<Item = &'a str>) -> bool {
+    let (mut id, mut text) = (false, false);
+    for field in fields {
+        let name = field.trim().trim_matches('"').to_ascii_lowercase();
+        let is = |names: &[&str]| names.contains(&name.as_str());
+        id |= is(&IDS) || name == "client_id";
+        text |= is(&REFERENCES) || is(&HYPOTHESES) || is(&TEXTS);
+    }
+    id && text
+}
+
+/// The id of a row or an object, and one text for each side.
+pub(super) struct Record<'a> {
+    pub line: u64,
+    pub id: Option<Cow<'a, str>>,
+    pub texts: Vec<Cow<'a, str>>,
+}
+
+/// Reads the rows of a table with a header.
+pub(super) fn table<'a>(
+    mut table: Table<'_>,
+    sides: &[Side],
+    columns: &Columns,
+) -> Result<Vec<Record<'a>>, EvalError> {
+    let header: Vec<&str> = table.header().iter().map(String::as_str).collect();
+    let index = |name: &str| Ok(table.optional_column(name)?);
+    let (id, texts) = columns.find(sides, (table.file(), table.line()), &header, index)?;
+    let mut records = Vec::new();
+    while table.advance()? {
+        let field = |column: &usize| table.field(*column).to_owned().into();
+        records.push(Record {
+            line: table.line(),
+            id: id.map(|column| table.field(column).trim().to_owned().into()),
+            texts: texts.iter().map(field).collect(),
+        });
+    }
+    Ok(records)
+}
+
+/// Reads JSON Lines. The first object decides which keys are read.
+pub(super) fn objects<'a>(
+    file: &str,
+    text: &'a str,
+    sides: &[Side],
+    columns: &Columns,
+) -> Result<Vec<Record<'a>>, EvalError> {
+    let Some((line, first)) = not_blank(text).next() else { return Ok(Vec::new()) };
+    let first: Fields<'_> = parse_json_line(file, line, first, ONE_OBJECT)?;
+    let header: Vec<&str> = first.0.iter().map(|(key, _)| &**key).collect();
+    let index = |name: &str| Ok(header.iter().position(|key| *key == name));
+    let (id, texts) = columns.find(sides, (file, line), &header, index)?;
+    let id = id.map_or("id", |key| header[key]);
+    let record = |line: u64, mut fields: Fields<'a>| {
+        let fault = |key: &str, reason: &str| {
+            malformed(file, line, &format!("`{}` {reason}", shortened(key, 60)), ONE_OBJECT)
+        };
+        let found = match fields.take(id) {
+            None => None,
+            Some(Field::Text(id) | Field::Integer(id)) => Some(id),
+            Some(Field::Other) => return Err(fault(id, "is not a string or an integer")),
+        };
+        let text = |key: &usize| match fields.take(header[*key]) {
+            Some(Field::Text(text)) => Ok(text),
+            Some(_) => Err(fault(header[*key], "is not a string")),
+            None => Err(fault(header[*key], "is missing")),
+        };
+        let texts = texts.iter().map(text).collect::<Result<_, _>>()?;
+        Ok(Record { line, id: found, texts })
+    };
+    json_lines(file, text, ONE_OBJECT, record)?.into_iter().flatten().collect()
+}
+
+/// The fields of a JSON object.
+struct Fields<'a>(Vec<(Cow<'a, str>, Field<'a>)>);
+
+/// The value of a field.
+enum Field<'a> {
+    Text(Cow<'a, str>),
+    Integer(Cow<'a, str>),
+    Other,
+}
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, key: &str) -> Option<Field<'a>> {
+        let at = self.0.iter().position(|(found, _)| found == key)?;
+        Some(self.0.swap_remove(at).1)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FieldsVisitor;
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields: Vec<(Cow<'de, str>, Field<'de>)> = Vec::new();
+                while let Some((Id(key), value)) = map.next_entry::<Id<'de>, _>()? {
+                    if fields.iter().any(|(found, _)| *found == key) {
+                        return Err(duplicate_key_error(&key));
+                    }
+                    fields.push((key, value));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Field<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FieldVisitor;
+        impl<'de> Visitor<'de> for FieldVisitor {
+            type Value = Field<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Field<'de>, E> {
+                Ok(Field::Text(text.into()))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Field<'de>, E> {
+                Ok(Field::Text(text.to_owned().into()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Field<'de>, E> {
+                Ok(Field::Integer(number.to_string().into()))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Field<'de>, E> {
+                Ok(Field::Integer(number.to_string().into()))
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Field<'de>, E> {
+                Ok(Field::Other)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Field<'de>, E> {
+                Ok(Field::Other)
+            }
+
+            fn visit_unit<E>(self) -> Result<Field<'de>, E> {
+                Ok(Field::Other)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Field<'de>, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Field::Other)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Field<'de>, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Field::Other)
+            }
+        }
+        deserializer.deserialize_any(FieldVisitor)
+    }
+}

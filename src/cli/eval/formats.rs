@@ -1,0 +1,157 @@
+//! Formats and columns of files with references and hypotheses.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use engram_eval::EvalError;
+use engram_eval::wer::read::{
+    Columns, Pairs, Side, TextFormat, detect_format, join, parse_pairs, parse_side,
+};
+
+use super::output;
+
+/// The end of the help texts.
+pub(super) const FORMATS: &str = "\
+Formats, chosen by the file extension or --format:
+  lines   one text per line; line i of --ref belongs to line i of --hyp
+  trn     text (id)
+  kaldi   id text; also a Kaldi folder with a file `text`
+  tsv     id<TAB>text, or a table with a header
+  csv     a table with a header
+  jsonl   JSON lines, such as NeMo manifests
+Files may be gzipped; - is standard input.
+
+Columns of tables and keys of JSON lines are found by their usual names: id, utterance_id or
+audio_filepath; reference, ref, text, transcript or sentence; hypothesis, hyp, pred_text or
+prediction, otherwise text, transcript or sentence. Name others with --id-column, --ref-column and
+--hyp-column. Two files of plain lines that begin with the same ids are read as kaldi.";
+
+/// Format and columns of the files.
+#[derive(Debug, Args)]
+pub(super) struct FormatOptions {
+    /// Format of the files; default: from the file extension
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Column (CSV, TSV) or key (JSON lines) of the ids
+    #[arg(long, value_name = "NAME")]
+    id_column: Option<String>,
+    /// Column or key of the references
+    #[arg(long, value_name = "NAME")]
+    ref_column: Option<String>,
+    /// Column or key of the hypotheses
+    #[arg(long, value_name = "NAME")]
+    hyp_column: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// One text per line
+    #[value(alias = "plain")]
+    Lines,
+    /// text (id), may have sclite markup
+    Trn,
+    /// id text, as in Kaldi
+    Kaldi,
+    /// id<TAB>text, or a header and tab-separated values
+    Tsv,
+    /// A header and comma-separated values
+    Csv,
+    /// JSON lines, such as NeMo manifests
+    #[value(alias = "json", alias = "nemo")]
+    Jsonl,
+}
+
+impl FormatOptions {
+    /// Parses a file of references and hypotheses (`--pairs`).
+    pub(super) fn one_file<'a>(&self, path: &Path, text: &'a str) -> Result<Pairs<'a>, EvalError> {
+        let format = match self.format_of(path) {
+            TextFormat::Lines if self.format.is_none() => TextFormat::Jsonl,
+            format => format,
+        };
+        parse_pairs(&path.display().to_string(), text, format, &self.columns())
+    }
+
+    /// Parses and joins a file of references and one of hypotheses. Without a given format, a file
+    /// that looks like another format than its extension is refused.
+    pub(super) fn two_files<'a>(
+        &self,
+        (reference, reference_text): (&Path, &'a str),
+        (hyp, hyp_text): (&Path, &'a str),
+    ) -> Result<Pairs<'a>, EvalError> {
+        let names = [reference, hyp].map(|path| path.display().to_string());
+        let texts = [reference_text, hyp_text];
+        let mut formats = [reference, hyp].map(|path| self.format_of(path));
+        if self.format.is_none() {
+            for (format, text) in formats.iter_mut().zip(texts) {
+                if *format == TextFormat::Lines {
+                    *format = detect_format::of_content(text);
+                }
+            }
+            match formats {
+                [TextFormat::Lines, TextFormat::Lines] => {
+                    let files = [(&*names[0], texts[0]), (&*names[1], texts[1])];
+                    formats = [detect_format::of_pair(files)?; 2];
+                    if formats[0] == TextFormat::Kaldi {
+                        let [a, b] = &names;
+                        output::note(
+                            &format!(
+                                "{a} and {b}: read as Kaldi's `id text`, because all lines begin \
+                                 with the same ids; if these are words, give --format lines"
+                            ),
+                            false,
+                        );
+                    }
+                }
+                // The other file is in a Kaldi folder.
+                [TextFormat::Kaldi, TextFormat::Lines] | [TextFormat::Lines, TextFormat::Kaldi] => {
+                    formats = [TextFormat::Kaldi; 2];
+                }
+                _ => {}
+            }
+            for ((name, text), format) in names.iter().zip(texts).zip(formats) {
+                detect_format::check(name, text, format)?;
+            }
+        }
+        let columns = self.columns();
+        let parse = |file: usize, side| {
+            parse_side(&names[file], texts[file], formats[file], side, &columns)
+        };
+        let (references, hypotheses) = (parse(0, Side::Reference)?, parse(1, Side::Hypothesis)?);
+        join((&names[0], references), (&names[1], hypotheses))
+    }
+
+    /// The given format, or that of the file name.
+    pub(super) fn format_of(&self, path: &Path) -> TextFormat {
+        match self.format {
+            None if is_in_kaldi_folder(path) => TextFormat::Kaldi,
+            None => TextFormat::of_path(path),
+            Some(Format::Lines) => TextFormat::Lines,
+            Some(Format::Trn) => TextFormat::Trn,
+            Some(Format::Kaldi) => TextFormat::Kaldi,
+            Some(Format::Tsv) => TextFormat::Tsv,
+            Some(Format::Csv) => TextFormat::Csv,
+            Some(Format::Jsonl) => TextFormat::Jsonl,
+        }
+    }
+
+    fn columns(&self) -> Columns {
+        Columns {
+            id: self.id_column.clone(),
+            reference: self.ref_column.clone(),
+            hypothesis: self.hyp_column.clone(),
+        }
+    }
+}
+
+/// The file with the texts: in a Kaldi folder, its file `text`.
+pub(super) fn text_file(path: &Path) -> PathBuf {
+    let text = path.join("text");
+    if text.is_file() { text } else { path.to_owned() }
+}
+
+/// Whether a file is `text` in a folder with one of Kaldi's other files.
+fn is_in_kaldi_folder(path: &Path) -> bool {
+    let beside = |name: &str| path.with_file_name(name).is_file();
+    path.file_name().is_some_and(|name| name == "text")
+        && ["wav.scp", "utt2spk", "feats.scp", "segments"].into_iter().any(beside)
+}
