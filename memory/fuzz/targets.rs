@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engram_memory::rows::EntryLines;
+use engram_memory::rows::{EntryFile, EntryFormat, EntryLines};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
@@ -300,20 +300,28 @@ fn tensors(bytes: &[u8]) {
 }
 
 fn rows(bytes: &[u8]) {
-    with_file("entries.jsonl", bytes, |path| {
-        let lines = EntryLines::open(path, 0).expect("a file");
-        for entry in lines {
-            match entry {
-                Ok(entry) => {
-                    let line = serde_json::to_string(&entry).expect("entries can be written");
-                    assert!(!line.contains('\n'));
-                    let again: Entry = serde_json::from_str(&line).expect("and read again");
-                    assert!(again.id == entry.id && entry.id >= 0 && !entry.source.is_empty());
-                }
+    for format in [EntryFormat::Json, EntryFormat::Texts, EntryFormat::Csv(Vec::new())] {
+        with_file("entries", bytes, |path| {
+            let file = EntryFile { path: path.to_owned(), format: format.clone() };
+            match EntryLines::open(&file, 0) {
+                Ok(lines) => lines.for_each(|entry| check_entry(path, entry)),
                 Err(error) => check_input(path, &error),
             }
+        });
+    }
+}
+
+/// Checks that an entry can be written and read again.
+fn check_entry(path: &Path, entry: Result<Entry, MemoryError>) {
+    match entry {
+        Ok(entry) => {
+            let line = serde_json::to_string(&entry).expect("entries can be written");
+            assert!(!line.contains('\n'));
+            let again: Entry = serde_json::from_str(&line).expect("and read again");
+            assert!(again.id == entry.id && entry.id >= 0 && !entry.source.is_empty());
         }
-    });
+        Err(error) => check_input(path, &error),
+    }
 }
 
 /// Checks that the message about an input names the file and has a remedy.

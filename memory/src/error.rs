@@ -16,6 +16,9 @@ pub enum MemoryError {
         #[source]
         source: io::Error,
     },
+    /// A text input is invalid.
+    #[error(transparent)]
+    Text(#[from] engram_textfile::TextError),
     /// A file could not be written.
     #[error("{}: could not be written; check the folder, its permissions and the free space", .file.display())]
     Write {

@@ -1,6 +1,7 @@
-//! Reads rows for a memory from files: keys, values, and entries as JSON lines.
+//! Reads rows for a memory from files: keys, values and entries.
 
 mod lines;
+mod table;
 
 use std::path::Path;
 
@@ -9,7 +10,8 @@ use crate::error::MemoryError;
 use crate::segment::Batch;
 use crate::vectors::VectorFile;
 
-pub use lines::EntryLines;
+pub use lines::{EntryFile, EntryFormat, EntryLines};
+pub use table::EntryColumn;
 
 /// The maximum number of key and value components that are read at a time.
 const BATCH_NUMBERS: usize = 1 << 20;
@@ -21,8 +23,8 @@ pub struct RowFiles<'a> {
     pub keys: &'a Path,
     /// Values, `[rows, tokens, width]` or `[rows, width]`.
     pub values: Option<&'a Path>,
-    /// Entries, one JSON object per line. Without this file, entries have no payload.
-    pub entries: Option<&'a Path>,
+    /// Entries. Without this file, entries have no payload.
+    pub entries: Option<&'a EntryFile>,
     /// The id of the first entry without an id. Later entries without an id count on from it.
     pub first_id: i64,
 }
@@ -56,7 +58,7 @@ impl RowReader {
                 return Err(MemoryError::Malformed { file, line: None, reason, remedy });
             }
         }
-        let open = |path| EntryLines::open(path, files.first_id);
+        let open = |file| EntryLines::open(file, files.first_id);
         let entries = files.entries.map(open).transpose()?;
         Ok(Self {
             keys,
@@ -129,13 +131,15 @@ impl Iterator for RowReader {
     }
 }
 
-/// Adds the file, and the line if there is one, to an error about rows.
+/// Adds the file, and the line if there is one, to an error about rows. `entries` has the file of
+/// entries and the id of its first entry without an id.
 pub fn with_location(
     error: MemoryError,
     keys: Option<&Path>,
     values: Option<&Path>,
-    entries: Option<&Path>,
+    entries: Option<(&EntryFile, i64)>,
 ) -> MemoryError {
+    let entries_path = entries.map(|(file, _)| file.path.as_path());
     let (file, id, reason, remedy) = match &error {
         MemoryError::BadVector { what, row, reason } => {
             let file = if what.contains("value") { values } else { keys };
@@ -143,18 +147,18 @@ pub fn with_location(
         }
         MemoryError::DuplicateId { id } => {
             let remedy = "give each entry its own id (`engram memory update` replaces entries)";
-            (entries, Some(*id), format!("the id {id} exists already"), remedy)
+            (entries_path, Some(*id), format!("the id {id} exists already"), remedy)
         }
         MemoryError::UnknownId { id, .. } => {
             let remedy = "add new entries with `engram memory add`";
-            (entries, Some(*id), format!("no entry has the id {id}"), remedy)
+            (entries_path, Some(*id), format!("no entry has the id {id}"), remedy)
         }
         _ => return error,
     };
     let Some(file) = file.map(Path::to_owned) else { return error };
     // If an id occurs twice, the last line is wrong.
-    let line = id.and_then(|id| {
-        let mut lines = EntryLines::open(&file, 0).ok()?;
+    let line = id.zip(entries).and_then(|(id, (entries, first_id))| {
+        let mut lines = EntryLines::open(entries, first_id).ok()?;
         let mut found = None;
         while let Some(Ok(entry)) = lines.next() {
             if entry.id == id {
@@ -177,7 +181,8 @@ mod tests {
         let (keys, lines) = (folder.path().join("k.npy"), folder.path().join("e.jsonl"));
         std::fs::write(&keys, npy_bytes(&[1f32; 6], 2).unwrap()).unwrap();
         std::fs::write(&lines, entries.unwrap_or_default()).unwrap();
-        let entries = entries.map(|_| lines.as_path());
+        let lines = EntryFile::json(lines);
+        let entries = entries.map(|_| &lines);
         let files = RowFiles { keys: &keys, values: None, entries, first_id };
         let rows = RowReader::open(files).unwrap();
         assert_eq!((rows.rows(), rows.width(), rows.value_shape()), (3, 2, None));
@@ -218,5 +223,59 @@ mod tests {
             let error = read(Some(text), 0).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    fn read_format(text: &str, format: EntryFormat, first_id: i64) -> Result<String, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes");
+        std::fs::write(&path, text).unwrap();
+        let message =
+            |error: MemoryError| error.to_string().replace(&*folder.path().to_string_lossy(), "");
+        let mut lines = EntryLines::open(&EntryFile { path, format }, first_id).map_err(message)?;
+        let mut found = Vec::new();
+        for entry in lines.by_ref() {
+            let Entry { id, source, payload, .. } = entry.map_err(message)?;
+            found.push(format!("{id} {source} {}", serde_json::Value::Object(payload)));
+        }
+        Ok(format!("{} ({} blank)", found.join("; "), lines.blank_lines()))
+    }
+
+    #[test]
+    fn lines_of_text_are_entries() {
+        let text = "a b\r\n\n \n c\n\n";
+        let expected = |ids: [u8; 2]| {
+            let [a, b] = ids;
+            format!(r#"{a} notes {{"text":"a b"}}; {b} notes {{"text":"c"}} (3 blank)"#)
+        };
+        assert_eq!(read_format(text, EntryFormat::Texts, 0), Ok(expected([1, 4])));
+        assert_eq!(read_format(text, EntryFormat::Texts, 5), Ok(expected([5, 8])));
+        let error = read_format("\n\n", EntryFormat::Texts, 0).unwrap_err();
+        assert!(error.starts_with("/notes: the file is empty"), "{error}");
+    }
+
+    #[test]
+    fn columns_of_a_table_are_fields() {
+        let read = |text: &str, columns: &[&str]| {
+            let columns = columns.iter().map(|text| EntryColumn::parse(text).unwrap()).collect();
+            read_format(text, EntryFormat::Csv(columns), 3)
+        };
+        let text = "ID,Text,Year\n7,\"a, b\",1999\n9,,2000\n";
+        let found = r#"7 notes {"text":"a, b"}; 9 notes {} (0 blank)"#;
+        assert_eq!(read(text, &[]), Ok(found.to_owned()));
+        let found = r#"3 1999 {"text":"a, b"}; 4 2000 {} (0 blank)"#;
+        assert_eq!(read(text, &["text", "source=Year"]), Ok(found.to_owned()));
+        for (text, columns, expected) in [
+            ("id,text\nx,a\n", &[][..], "/notes:2: has the id `x`; number the entries, or"),
+            ("id,text\n-1,a\n", &[], "/notes:2: has the id -1; number entries from 0"),
+            ("nr,body\n1,a\n", &[], "/notes:1: no column of texts; the header has: nr, body; name"),
+            ("nr,body\n1,a\n", &["text"], "/notes:1: column `text` is missing"),
+            ("a,b\n1,2\n", &["text=a", "text=b"], "/notes:1: the field `text` has two columns"),
+            ("text\na,b\n", &[], "/notes:2: 2 fields where the header has 1"),
+            ("text\n", &[], "/notes: a header but no rows"),
+        ] {
+            let error = read(text, columns).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        assert!(EntryColumn::parse("=a").is_err() && EntryColumn::parse("a=").is_err());
     }
 }

@@ -1,22 +1,56 @@
-//! Reads entries one by one from a file of JSON lines.
+//! Reads entries one by one from a file: JSON Lines, a text on each line, or a CSV.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use engram_textfile::{Input, Lines, TextError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::table::{EntryColumn, EntryTable};
 use crate::entry::{DEFAULT_SOURCE, Entry};
 use crate::error::{MemoryError, one_line};
 
-/// The maximum length of a line in bytes. A longer line most likely means lost line breaks.
-const MAX_LINE_LENGTH: u64 = 16 << 20;
-/// The byte order mark that some editors write at the start of a file.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// A file of entries.
+#[derive(Debug, Clone)]
+pub struct EntryFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Its format.
+    pub format: EntryFormat,
+}
+
+/// The format of an entry file.
+#[derive(Debug, Clone)]
+pub enum EntryFormat {
+    /// JSON Lines.
+    Json,
+    /// A text on each line. The id is the line number, and the source is the file name.
+    Texts,
+    /// A CSV with a header. Without given columns, columns with the names of an entry's fields are
+    /// read.
+    Csv(Vec<EntryColumn>),
+}
+
+impl EntryFile {
+    /// A file of JSON Lines.
+    pub fn json(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), format: EntryFormat::Json }
+    }
+
+    /// The source of entries without a source.
+    fn source(&self) -> String {
+        let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        match self.format {
+            EntryFormat::Json => DEFAULT_SOURCE.to_owned(),
+            EntryFormat::Texts | EntryFormat::Csv(_) => {
+                name.unwrap_or_else(|| DEFAULT_SOURCE.to_owned())
+            }
+        }
+    }
+}
 
 /// A line of an entry file: an [`Entry`] with optional fields.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct EntryLine {
     id: Option<i64>,
     source: Option<String>,
@@ -25,26 +59,47 @@ struct EntryLine {
     payload: Map<String, Value>,
 }
 
+impl EntryLine {
+    /// The entry of named fields without the id.
+    fn of(mut payload: Map<String, Value>) -> Self {
+        let source = payload.remove("source").and_then(|source| source.as_str().map(str::to_owned));
+        let document = payload.remove("document");
+        Self { id: None, source, document, payload }
+    }
+}
+
 /// Reads the entries of a file. Blank lines are skipped. After an error, the iterator ends.
 pub struct EntryLines {
     path: PathBuf,
-    file: BufReader<File>,
-    line: u64,
+    reader: Reader,
+    source: String,
     /// The id of the next entry without an id; `None` if no larger id exists.
     next_id: Option<i64>,
+    entries: u64,
     failed: bool,
-    text: Vec<u8>,
+}
+
+enum Reader {
+    Json(Lines<'static>),
+    /// The lines, and the number that is added to a line number.
+    Texts(Lines<'static>, i64),
+    Csv(EntryTable),
 }
 
 impl EntryLines {
     /// Opens a file. An entry without an id gets `first_id`, or the number after the largest id so
-    /// far.
+    /// far. If the ids are line numbers, line 1 gets `first_id`, but at least 1.
     ///
-    /// # Errors   [`MemoryError::Read`]
-    pub fn open(path: &Path, first_id: i64) -> Result<Self, MemoryError> {
-        let file = BufReader::new(File::open(path).map_err(MemoryError::read(path))?);
-        let (path, text) = (path.to_owned(), Vec::new());
-        Ok(Self { path, file, line: 0, next_id: Some(first_id), failed: false, text })
+    /// # Errors   [`MemoryError::Text`]; [`MemoryError::Malformed`] for columns of a CSV
+    pub fn open(file: &EntryFile, first_id: i64) -> Result<Self, MemoryError> {
+        let input = Input::open(&file.path)?;
+        let reader = match &file.format {
+            EntryFormat::Json => Reader::Json(Lines::new(input)),
+            EntryFormat::Texts => Reader::Texts(Lines::new(input), first_id.max(1) - 1),
+            EntryFormat::Csv(columns) => Reader::Csv(EntryTable::new(input, columns)?),
+        };
+        let (path, source) = (file.path.clone(), file.source());
+        Ok(Self { path, reader, source, next_id: Some(first_id), entries: 0, failed: false })
     }
 
     /// The file.
@@ -54,49 +109,72 @@ impl EntryLines {
 
     /// The last line read, from 1.
     pub fn line(&self) -> u64 {
-        self.line
+        match &self.reader {
+            Reader::Json(lines) | Reader::Texts(lines, _) => lines.number(),
+            Reader::Csv(table) => table.line(),
+        }
+    }
+
+    /// The number of blank lines so far in a file of texts.
+    pub fn blank_lines(&self) -> u64 {
+        match &self.reader {
+            Reader::Texts(lines, _) => lines.number() - self.entries,
+            Reader::Json(_) | Reader::Csv(_) => 0,
+        }
     }
 
     /// Returns an error about the last line read.
     pub fn error(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
-        self.malformed(Some(self.line), reason.into(), remedy)
+        self.malformed(Some(self.line()), reason.into(), remedy)
     }
 
-    /// Reads the next line that is not blank. Returns false at the end.
-    fn next_line(&mut self) -> Result<bool, MemoryError> {
-        loop {
-            self.text.clear();
-            let mut line = self.file.by_ref().take(MAX_LINE_LENGTH + 1);
-            let read = line.read_until(b'\n', &mut self.text);
-            let read = read.map_err(MemoryError::read(&self.path))?;
-            if read == 0 {
-                return Ok(false);
-            }
-            self.line += 1;
-            if read as u64 > MAX_LINE_LENGTH {
-                let reason = format!("is longer than {MAX_LINE_LENGTH} bytes");
-                return Err(self.error(reason, "write one JSON object per line"));
-            }
-            if self.line == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
-                self.text.drain(..BYTE_ORDER_MARK.len());
-            }
-            if !self.text.trim_ascii().is_empty() {
-                return Ok(true);
-            }
-        }
+    fn advance(&mut self) -> Result<bool, MemoryError> {
+        let advanced = match &mut self.reader {
+            Reader::Json(lines) => match lines.advance() {
+                Err(TextError::Empty { .. }) => Ok(false),
+                advanced => advanced,
+            },
+            Reader::Texts(lines, _) => lines.advance(),
+            Reader::Csv(table) => table.advance(),
+        };
+        Ok(advanced?)
     }
 
     fn read(&mut self) -> Result<Option<Entry>, MemoryError> {
-        if !self.next_line()? {
+        if !self.advance()? {
             return Ok(None);
         }
-        let entry: EntryLine = serde_json::from_slice(&self.text).map_err(|error| {
-            self.error(
-                format!("is not an entry: {error}"),
-                "write one JSON object per line, with an integer `id` and the strings `source` and \
-                 `document`",
-            )
-        })?;
+        self.entries += 1;
+        let entry = match &self.reader {
+            Reader::Json(lines) => serde_json::from_str(lines.text()).map_err(|error| {
+                self.error(
+                    format!("is not an entry: {error}"),
+                    "write one JSON object per line, with an integer `id` and the strings \
+                     `source` and `document`",
+                )
+            })?,
+            Reader::Texts(lines, before) => EntryLine {
+                id: i64::try_from(lines.number()).ok().and_then(|line| line.checked_add(*before)),
+                payload: Map::from_iter([("text".to_owned(), lines.text().trim().into())]),
+                ..EntryLine::default()
+            },
+            Reader::Csv(table) => {
+                let fields = table.fields();
+                let id = table.id().map_err(|found| {
+                    self.error(
+                        format!("has the id `{found}`"),
+                        "number the entries, or read the column as another field, for example \
+                         --columns document=id,text",
+                    )
+                })?;
+                EntryLine { id, ..EntryLine::of(fields) }
+            }
+        };
+        self.entry(entry).map(Some)
+    }
+
+    /// The entry of a line.
+    fn entry(&mut self, entry: EntryLine) -> Result<Entry, MemoryError> {
         if entry.source.as_deref() == Some("") {
             return Err(self.error("has an empty source", "give it a name, or omit `source`"));
         }
@@ -121,19 +199,19 @@ impl EntryLines {
             })?,
         };
         self.next_id = self.next_id.zip(id.checked_add(1)).map(|(next, after)| next.max(after));
-        let source = entry.source.unwrap_or_else(|| DEFAULT_SOURCE.to_owned());
-        Ok(Some(Entry { id, source, document, payload: entry.payload }))
+        let source = entry.source.unwrap_or_else(|| self.source.clone());
+        Ok(Entry { id, source, document, payload: entry.payload })
     }
 
     /// Returns the error for a file with fewer entries than the `rows` keys.
     pub(super) fn too_few(&self, rows: usize) -> MemoryError {
-        let reason = format!("ends after line {}, but there are {rows} keys", self.line);
+        let reason = format!("ends after line {}, but there are {rows} keys", self.line());
         self.malformed(None, reason, "give one line per key")
     }
 
     /// Fails if the file has more entries than the `rows` keys.
     pub(super) fn end_after(&mut self, rows: usize) -> Result<(), MemoryError> {
-        match self.next_line()? {
+        match self.advance()? {
             false => Ok(()),
             true => {
                 let reason = format!("has more entries than the {rows} keys");

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
-use engram_memory::rows::{RowFiles, RowReader, with_location};
+use clap::{ArgGroup, Args, ValueEnum};
+use engram_memory::rows::{
+    EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
+};
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::{Batch, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
 
@@ -12,6 +14,7 @@ use super::encode::{Encoding, RowSource};
 
 /// The input files of keys, values and entries.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("entry_file").args(["entries", "texts", "csv"]))]
 struct Rows {
     /// Keys: .npy or safetensors, [entries, width]
     #[arg(long, value_name = "FILE", required_unless_present = "model", conflicts_with = "model")]
@@ -24,6 +27,17 @@ struct Rows {
     /// entries are numbered
     #[arg(long, value_name = "FILE")]
     entries: Option<PathBuf>,
+    /// Entries: a text on each line. The id is the line number, and the source is the file name
+    #[arg(long, value_name = "FILE")]
+    texts: Option<PathBuf>,
+    /// Entries: comma-separated values with a header
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Columns of --csv, comma-separated: NAME, or FIELD=NAME for another name of id, source,
+    /// document, text or image. Default: all columns with the name of a field
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "csv",
+        value_parser = EntryColumn::parse)]
+    columns: Vec<EntryColumn>,
     #[command(flatten)]
     encoding: Encoding,
     /// Hide progress
@@ -32,8 +46,19 @@ struct Rows {
 }
 
 impl Rows {
+    fn entry_file(&self) -> Option<EntryFile> {
+        let (path, format) = match (&self.entries, &self.texts, &self.csv) {
+            (Some(path), _, _) => (path, EntryFormat::Json),
+            (None, Some(path), _) => (path, EntryFormat::Texts),
+            (None, None, Some(path)) => (path, EntryFormat::Csv(self.columns.clone())),
+            (None, None, None) => return None,
+        };
+        Some(EntryFile { path: path.clone(), format })
+    }
+
     fn open(&self, first_id: i64) -> anyhow::Result<RowSource> {
-        let entries = self.entries.as_deref();
+        let entries = self.entry_file();
+        let entries = entries.as_ref();
         if let Some(rows) = self.encoding.open(entries, first_id)? {
             return Ok(RowSource::Encoded(Box::new(rows)));
         }
@@ -42,10 +67,10 @@ impl Rows {
         Ok(RowSource::Files(Box::new(RowReader::open(files)?)))
     }
 
-    /// Writes the rows of a reader and shows progress.
+    /// Writes the rows of a reader and shows progress. `first_id` is as in [`Rows::open`].
     fn write<T>(
         &self,
-        reader: RowSource,
+        (reader, first_id): (RowSource, i64),
         write: impl FnOnce(
             usize,
             &mut dyn Iterator<Item = Result<Batch, MemoryError>>,
@@ -59,7 +84,10 @@ impl Rows {
         let written = write(rows, &mut batches);
         bar.finish_and_clear();
         let (keys, values) = (self.keys.as_deref(), self.values.as_deref());
-        written.map_err(|error| with_location(error, keys, values, self.entries.as_deref()))
+        written.map_err(|error| {
+            let entries = self.entry_file();
+            with_location(error, keys, values, entries.as_ref().map(|file| (file, first_id)))
+        })
     }
 
     /// Opens a memory and the input files, and checks that they fit.
@@ -67,12 +95,13 @@ impl Rows {
         &self,
         folder: &Path,
         first_id: impl FnOnce(&Writer) -> i64,
-    ) -> anyhow::Result<(Writer, RowSource)> {
+    ) -> anyhow::Result<(Writer, (RowSource, i64))> {
         let writer = Writer::open(folder)?;
-        let reader = self.open(first_id(&writer))?;
+        let first_id = first_id(&writer);
+        let reader = self.open(first_id)?;
         reader.check_model(writer.generation())?;
         self.check_shapes(&writer, &reader)?;
-        Ok((writer, reader))
+        Ok((writer, (reader, first_id)))
     }
 
     /// Returns an error if the new rows do not have the shapes of the memory.
@@ -118,6 +147,10 @@ Examples:
       --entries entries.jsonl --out memory
   engram memory build --entries entries.jsonl --model hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --image-model mobilenet --images pictures --out memory
+  engram memory build --texts notes.txt --model hf://sentence-transformers/all-MiniLM-L6-v2 \\
+      --out memory
+  engram memory build --csv facts.csv --columns id=ID,text=Body,source=Topic \\
+      --model hf://sentence-transformers/all-MiniLM-L6-v2 --out memory
 
 --model is a folder or a Hugging Face model: BERT, DeBERTa, CLIP, or MobileNetV2 with its graph.
 It computes keys only. docs/memory.md lists the models for texts and for images.
@@ -166,7 +199,7 @@ impl Build {
         let create = |rows, batches: &mut dyn Iterator<Item = _>| {
             Writer::create_encoded(&self.out, format, encoders, rows, batches)
         };
-        print_state(&self.out, &self.rows.write(reader, create)?)
+        print_state(&self.out, &self.rows.write((reader, 0), create)?)
     }
 }
 
@@ -177,7 +210,8 @@ Entries without an id get new ids, after the largest id that the memory ever had
 
 Examples:
   engram memory add memory --keys more.npy --values more_values.npy
-  engram memory add memory --entries more.jsonl --model minilm")]
+  engram memory add memory --entries more.jsonl --model minilm
+  engram memory add memory --texts more.txt --model minilm")]
 pub struct Add {
     /// Folder of the memory
     folder: PathBuf,
@@ -208,8 +242,8 @@ pub struct Update {
 
 impl Update {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        if self.rows.entries.is_none() {
-            anyhow::bail!("give --entries with the ids of the entries to replace");
+        if self.rows.entry_file().is_none() {
+            anyhow::bail!("give --entries, --texts or --csv with the ids of the entries to replace");
         }
         let (mut writer, reader) = self.rows.open_for(&self.folder, |_| 0)?;
         self.rows.write(reader, |rows, batches| writer.update(rows, batches))?;

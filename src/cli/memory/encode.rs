@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use engram_infer::encode::{Item, JointEncoder, Modalities, PromptChoice};
-use engram_memory::rows::{EntryLines, RowReader};
+use engram_memory::rows::{EntryFile, EntryLines, RowReader};
 use engram_memory::{Batch, EncoderRecord, Entry, Generation, MemoryError};
 use rayon::prelude::*;
 
@@ -14,12 +14,12 @@ use super::super::output;
 #[derive(Debug, Args)]
 pub(super) struct Encoding {
     /// Encode the entries' texts and images as keys with this model: a folder, or hf://owner/name
-    #[arg(long, value_name = "MODEL", requires = "entries")]
+    #[arg(long, value_name = "MODEL", requires = "entry_file")]
     model: Option<String>,
     /// Image encoder, if --model encodes only text; its vectors are appended to the text vectors
     #[arg(long, value_name = "MODEL", requires = "model")]
     image_model: Option<String>,
-    /// Base folder of image paths; default: the folder of --entries
+    /// Base folder of image paths; default: the folder of the entry file
     #[arg(long, value_name = "DIR", requires = "model")]
     images: Option<PathBuf>,
     /// Name of the prompt before each text, from config_sentence_transformers.json; '' for no
@@ -39,10 +39,11 @@ impl Encoding {
     /// Opens an entry file for encoding. Returns `None` without `--model`.
     pub(super) fn open(
         &self,
-        entries: Option<&Path>,
+        entries: Option<&EntryFile>,
         first_id: i64,
     ) -> anyhow::Result<Option<EncodedRows>> {
-        let (Some(model), Some(path)) = (&self.model, entries) else { return Ok(None) };
+        let (Some(model), Some(file)) = (&self.model, entries) else { return Ok(None) };
+        let path = &file.path;
         let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Document);
         let encoder = JointEncoder::open(model, self.image_model.as_deref(), &prompt)?;
         print_advice(&encoder, &prompt);
@@ -51,7 +52,7 @@ impl Encoding {
         let source = Source { encoder, images, skip_unencodable: self.skip_unencodable };
         // All entries are validated before the first entry is encoded.
         let (mut rows, mut skipped) = (0, 0);
-        let mut lines = EntryLines::open(path, first_id)?;
+        let mut lines = EntryLines::open(file, first_id)?;
         while let Some(entry) = lines.next() {
             match source.content(&entry?, &lines)? {
                 Some(_) => rows += 1,
@@ -63,10 +64,14 @@ impl Encoding {
                 format!("{}: skipped {skipped} entries that cannot be encoded", path.display());
             output::note(&note, false);
         }
-        if rows == 0 {
-            anyhow::bail!("{}: has no entry to encode; give another --entries", path.display());
+        let blank = lines.blank_lines();
+        if blank > 0 {
+            output::note(&format!("{}: skipped {blank} empty lines", path.display()), false);
         }
-        let (lines, batch) = (EntryLines::open(path, first_id)?, usize::from(self.batch));
+        if rows == 0 {
+            anyhow::bail!("{}: has no entry to encode; give another file", path.display());
+        }
+        let (lines, batch) = (EntryLines::open(file, first_id)?, usize::from(self.batch));
         Ok(Some(EncodedRows { source, lines, batch, rows }))
     }
 }

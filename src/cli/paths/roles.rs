@@ -63,7 +63,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("train", _, "recipe")
         | ("grid", _, "file")
         | ("memory", _, "queries" | "gates" | "exclude" | "image" | "texts")
-        | ("memory", _, "keys" | "values" | "entries")
+        | ("memory", _, "keys" | "values" | "entries" | "csv")
         | ("data", "clips", "path")
         | (
             "data",

@@ -7,7 +7,7 @@ use engram_data::DataError;
 use engram_data::knowledge::coco::{self, CocoOptions};
 use engram_data::knowledge::vqa::{self, ImageName, VisualQuestion};
 use engram_data::knowledge::{Collector, Content, Counts, Input, Knowledge};
-use engram_memory::rows::EntryLines;
+use engram_memory::rows::{EntryFile, EntryLines};
 use engram_memory::{Entry, Kind};
 
 use crate::studies::reveal::settings::RevealData;
@@ -148,7 +148,7 @@ impl ParsedFiles {
         let mut next_id = 0;
         for (file, name) in data.entries.iter().enumerate() {
             let path = folder.join(name);
-            let mut lines = EntryLines::open(&path, next_id)?;
+            let mut lines = EntryLines::open(&EntryFile::json(&path), next_id)?;
             let before = self.listed.len();
             while let Some(entry) = lines.next() {
                 let entry = entry?;

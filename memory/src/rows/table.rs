@@ -1,0 +1,103 @@
+//! Entries from the named columns of a CSV.
+
+use engram_textfile::{Input, Table, TextError};
+use serde_json::{Map, Value};
+
+use crate::error::MemoryError;
+
+/// The fields of an entry that are read if the header has them.
+const USUAL_FIELDS: [&str; 10] = [
+    "id", "source", "document", "text", "image", "subject", "relation", "object", "question",
+    "answer",
+];
+
+/// A column of a CSV and the entry field that it fills.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryColumn {
+    /// The field of the entry: `id`, `source`, `document`, `text`, `image` or any other name.
+    pub field: String,
+    /// The name of the column.
+    pub column: String,
+}
+
+impl EntryColumn {
+    /// Parses `field=column`, or the common name of both.
+    ///
+    /// # Errors   the reason
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (field, column) = text.split_once('=').unwrap_or((text, text));
+        let (field, column) = (field.trim(), column.trim());
+        if field.is_empty() || column.is_empty() {
+            return Err("write the name of a column, or FIELD=COLUMN, such as text=Body".to_owned());
+        }
+        Ok(Self { field: field.to_owned(), column: column.to_owned() })
+    }
+}
+
+/// The rows of a CSV.
+pub(super) struct EntryTable {
+    table: Table<'static>,
+    id: Option<usize>,
+    /// The other fields, each with its column.
+    fields: Vec<(String, usize)>,
+}
+
+impl EntryTable {
+    /// Reads the header. Without `columns`, all columns with the name of a field are read.
+    pub(super) fn new(
+        input: Input<'static>,
+        columns: &[EntryColumn],
+    ) -> Result<Self, MemoryError> {
+        let table = Table::csv(input)?;
+        let mut fields = Vec::new();
+        for EntryColumn { field, column } in columns {
+            fields.push((field.clone(), table.column(column)?));
+        }
+        for field in USUAL_FIELDS.iter().filter(|_| columns.is_empty()) {
+            if let Some(column) = table.optional_column(field)? {
+                fields.push(((*field).to_owned(), column));
+            }
+        }
+        let refuse = |reason: String, remedy| {
+            let line = table.line();
+            Err(TextError::malformed(table.file(), line, reason, remedy).into())
+        };
+        if let Some(at) = (1..fields.len()).find(|at| {
+            fields[..*at].iter().any(|(field, _)| *field == fields[*at].0)
+        }) {
+            let reason = format!("the field `{}` has two columns", fields[at].0);
+            return refuse(reason, "give one column for each field");
+        }
+        let id = fields.iter().position(|(field, _)| field == "id");
+        let id = id.map(|at| fields.remove(at).1);
+        if !fields.iter().any(|(field, _)| !matches!(field.as_str(), "source" | "document")) {
+            let reason = format!("no column of texts; the header has: {}", table.header().join(", "));
+            return refuse(reason, "name the columns, for example --columns id=ID,text=Body");
+        }
+        Ok(Self { table, id, fields })
+    }
+
+    pub(super) fn advance(&mut self) -> Result<bool, TextError> {
+        self.table.advance()
+    }
+
+    pub(super) fn line(&self) -> u64 {
+        self.table.line()
+    }
+
+    /// The id of the row, or the text in its place if that is not an integer.
+    pub(super) fn id(&self) -> Result<Option<i64>, &str> {
+        let Some(column) = self.id else { return Ok(None) };
+        let text = self.table.field(column).trim();
+        text.parse().map(Some).map_err(|_| text)
+    }
+
+    /// The fields that are not blank.
+    pub(super) fn fields(&self) -> Map<String, Value> {
+        let field = |(field, column): &(String, usize)| {
+            let text = self.table.field(*column).trim();
+            (!text.is_empty()).then(|| (field.clone(), Value::from(text)))
+        };
+        self.fields.iter().filter_map(field).collect()
+    }
+}
