@@ -21,7 +21,6 @@ use engram_train::studies::reveal;
 
 use super::memory::prompt_choice;
 use super::{Outcome, output, paths};
-pub(super) use speech::OnError;
 pub(super) use transcripts::files_of;
 
 /// Score phrase pairs, answer questions or transcribe speech, with a trained run or with published

@@ -18,6 +18,7 @@ mod log;
 pub mod optimiser;
 mod program;
 pub mod recipe;
+pub mod registry;
 mod run_folder;
 pub mod schedule;
 mod stop;

@@ -99,6 +99,19 @@ impl Recipe {
         &self.body.study
     }
 
+    /// Returns an error unless the recipe is for this study.
+    ///
+    /// # Errors
+    /// [`TrainError::Recipe`] with the line of `study`.
+    pub fn expect_study(&self, name: &str) -> Result<()> {
+        match self.study() == name {
+            true => Ok(()),
+            false => {
+                Err(self.error("study", format!("is not `{name}`, which this command trains")))
+            }
+        }
+    }
+
     /// The seed of the run.
     pub fn seed(&self) -> u64 {
         self.body.seed

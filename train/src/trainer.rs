@@ -105,10 +105,7 @@ impl Session<'_> {
 /// See [`TrainError`]. Unless the error says otherwise, the run can be resumed from its last
 /// checkpoint.
 pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> Result<RunSummary> {
-    if study.name() != recipe.study() {
-        let (recipe, study) = (recipe.study().to_string(), study.name().to_string());
-        return Err(TrainError::WrongStudy { recipe, study });
-    }
+    recipe.expect_study(study.name())?;
     if recipe.has_variants() {
         return Err(recipe.error("variant", "is not supported by this study; remove the variants"));
     }

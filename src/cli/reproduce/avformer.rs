@@ -8,6 +8,7 @@ use engram_eval::result::Measure;
 use engram_train::grid::{
     ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid, shell_quote,
 };
+use engram_train::studies::ALL;
 use engram_train::studies::avformer::evaluate::{SHOWN_NAME_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::train_clip;
@@ -19,7 +20,6 @@ use super::report::{Claim, untested};
 use super::values::{Values, beats};
 use super::{Reproduce, bundled};
 use crate::cli::grid::time_left;
-use crate::cli::train::corrected_word_text;
 
 /// The grids and recipes in the repository.
 const GRID: &str = include_str!("../../../train/recipes/avformer/ablations.toml");
@@ -93,7 +93,7 @@ impl Reproduce {
     /// The grid of this scale.
     fn avformer_grid(&self) -> anyhow::Result<Grid> {
         let (grid, file) = if self.is_smoke() { (SMOKE, SMOKE_FILE) } else { (GRID, GRID_FILE) };
-        Ok(Grid::parse(grid, file.as_ref(), RECIPE, RECIPE_FILE.as_ref())?)
+        Ok(Grid::parse((grid, file.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL)?)
     }
 
     /// Trains the image encoder and the ASR model.
@@ -168,7 +168,7 @@ impl Reproduce {
         let mut claims: Vec<Claim> =
             report.claims.iter().map(|claim| self.of_avformer_claim(claim, name)).collect();
         claims.extend(self.of_summaries(&report, &out, name)?);
-        let all = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref())?;
+        let all = Grid::parse((GRID, GRID_FILE.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL)?;
         for claim in all.claims() {
             if report.claims.iter().all(|known| known.claim.id != claim.id) {
                 let verdict = Verdict::Untested;
@@ -274,7 +274,7 @@ impl Reproduce {
 fn rescued_note(run: &Path, asr_model: &str) -> anyhow::Result<Option<String>> {
     let test = AvformerSummary::read(run)?.test;
     let Some([rescued, lost]) = test.rescued else { return Ok(None) };
-    let words: Vec<String> = test.rescued_words.iter().map(corrected_word_text).collect();
+    let words: Vec<String> = test.rescued_words.iter().map(ToString::to_string).collect();
     let words = if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) };
     let file = run.join(TEST).join("rescued.jsonl");
     Ok(Some(format!(
@@ -335,14 +335,14 @@ mod tests {
 
     #[test]
     fn all_expected_claims_are_in_the_grid() {
-        let grid = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref());
+        let grid = Grid::parse((GRID, GRID_FILE.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL);
         let grid = grid.expect("the grid of the repository");
         let ids: Vec<&str> = grid.claims().iter().map(|claim| claim.id.as_str()).collect();
         let expected = EXPECTED.iter().chain(&EXPECTED_OF_WHISPER);
         for id in expected.filter(|id| !OWN.contains(id)) {
             assert!(ids.contains(id), "{id}");
         }
-        let smoke = Grid::parse(SMOKE, SMOKE_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref());
+        let smoke = Grid::parse((SMOKE, SMOKE_FILE.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL);
         let smoke = smoke.expect("the grid of the repository");
         for claim in smoke.claims() {
             assert!(grid.claims().contains(claim), "{}: the same claim at both scales", claim.id);

@@ -5,7 +5,7 @@ use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_train::Program;
 use engram_train::grid::Verdict;
-use engram_train::studies::patent::metric::format_measure;
+use engram_train::registry::format_measure;
 use serde::{Serialize, Serializer};
 
 /// A claim of a paper, and its measured value.

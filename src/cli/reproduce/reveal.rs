@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use engram_eval::result::Measure;
 use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Rule, Verdict, run_grid};
+use engram_train::studies::ALL;
 use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::studies::reveal::metrics::is_correct;
 use engram_train::studies::reveal::needle::NeedleMetrics;
@@ -266,7 +267,7 @@ impl Reproduce {
 
 /// The grid in the repository.
 fn whole_grid() -> anyhow::Result<Grid> {
-    Ok(Grid::parse(GRID, Path::new(GRID_FILE), RECIPE, Path::new(RECIPE_FILE))?)
+    Ok(Grid::parse((GRID, Path::new(GRID_FILE)), (RECIPE, Path::new(RECIPE_FILE)), ALL)?)
 }
 
 /// Replies, grouped by the numbers of needles and of other images.

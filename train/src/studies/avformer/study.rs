@@ -277,7 +277,7 @@ impl Study for AvformerStudy {
     type Batch = Vec<DrawnExample>;
 
     fn name(&self) -> &str {
-        "avformer"
+        super::NAME
     }
 
     fn primary_metric(&self) -> MetricSpec {

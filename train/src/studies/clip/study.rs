@@ -110,7 +110,7 @@ impl Study for ClipStudy {
     type Batch = Batch;
 
     fn name(&self) -> &str {
-        "clip"
+        super::NAME
     }
 
     fn primary_metric(&self) -> MetricSpec {

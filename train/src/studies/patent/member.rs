@@ -8,7 +8,7 @@ use engram_infer::finished_run::{WEIGHTS, check_checksums};
 use engram_models::params::ParameterGroup;
 use serde::{Deserialize, Serialize};
 
-use super::run::{in_study, study_error};
+use super::NAME;
 use super::scorer::files_of_run;
 use super::settings::PatentModel;
 use super::study::{PatentStudy, gold_scores};
@@ -48,7 +48,9 @@ impl Member {
         summary: &RunSummary,
     ) -> Result<(Self, HeldOutScores)> {
         load_weights(&mut study, recipe.seed(), &summary.weights)?;
-        let raw = study.predict(study.held_out(), &|_| {}).map_err(study_error("predict"))?;
+        let raw = study
+            .predict(study.held_out(), &|_| {})
+            .map_err(TrainError::in_study(NAME, "predict"))?;
         let gold = gold_scores(study.held_out());
         let calibration = Calibration::fit(&raw, &gold);
         let files = study.files();
@@ -56,7 +58,8 @@ impl Member {
         write_file(&run.join(CONFIG), files.config_json.as_bytes())?;
         write_file(&run.join(TOKENIZER), &files.tokenizer_json)?;
         write_file(&run.join(TITLES), study.titles().to_tsv().as_bytes())?;
-        let json = serde_json::to_vec_pretty(&calibration).map_err(in_study("calibration"))?;
+        let json = serde_json::to_vec_pretty(&calibration)
+            .map_err(TrainError::in_study(NAME, "calibration"))?;
         write_file(&run.join(CALIBRATION), &json)?;
         write_checksums(run)?;
         let on_scale = cross_fitted(study.held_out(), &raw, &gold);
@@ -75,7 +78,7 @@ impl Member {
         if let Some((key, reason)) = model.first_invalid_key() {
             return Err(recipe.error(&format!("model.{key}"), reason));
         }
-        let files = files_of_run(folder, &model).map_err(study_error("loading"))?;
+        let files = files_of_run(folder, &model).map_err(TrainError::in_study(NAME, "loading"))?;
         let titles = titles(folder)?;
         let batch = recipe.batch().clone();
         let nothing = (Vec::new(), Vec::new());
@@ -95,7 +98,8 @@ impl Member {
         rows: &[PhrasePair],
         progress: &dyn Fn(usize),
     ) -> Result<Vec<f64>> {
-        let raw = self.study.predict(rows, progress).map_err(study_error("predict"))?;
+        let raw =
+            self.study.predict(rows, progress).map_err(TrainError::in_study(NAME, "predict"))?;
         Ok(raw.into_iter().map(|score| self.calibration.apply(score)).collect())
     }
 
@@ -107,13 +111,13 @@ impl Member {
 
 /// The class titles used in the member's training.
 pub(super) fn titles(folder: &Path) -> Result<ClassTitles> {
-    ClassTitles::read(folder.join(TITLES)).map_err(in_study("reading titles"))
+    ClassTitles::read(folder.join(TITLES)).map_err(TrainError::in_study(NAME, "reading titles"))
 }
 
 /// Builds the model with all parameters frozen, and loads their values from a file.
 fn load_weights(study: &mut PatentStudy, seed: u64, path: &Path) -> Result<()> {
     let frozen = vec![ParameterGroup::all_frozen()];
-    study.build(frozen, seed).map_err(study_error("build"))?.load(path)?;
+    study.build(frozen, seed).map_err(TrainError::in_study(NAME, "build"))?.load(path)?;
     Ok(())
 }
 

@@ -123,7 +123,7 @@ impl Study for PatentStudy {
     type Batch = RowBatch;
 
     fn name(&self) -> &str {
-        "patent"
+        super::NAME
     }
 
     fn primary_metric(&self) -> MetricSpec {

@@ -286,7 +286,7 @@ impl Study for RevealStudy {
     type Batch = Batch;
 
     fn name(&self) -> &str {
-        "reveal"
+        super::NAME
     }
 
     fn primary_metric(&self) -> MetricSpec {

@@ -294,7 +294,7 @@ impl Study for SpeechStudy {
     type Batch = Batch;
 
     fn name(&self) -> &str {
-        "speech"
+        super::NAME
     }
 
     fn primary_metric(&self) -> MetricSpec {
