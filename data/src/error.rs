@@ -118,6 +118,12 @@ pub enum DataError {
     )]
     HubLocation { location: String },
 
+    /// `owner/name` without `hf://` is not a folder.
+    #[error(
+        "{location}: there is no such folder; check the path, or write hf://{location} for the model on the Hugging Face Hub"
+    )]
+    NoFolder { location: String },
+
     /// Neither the folder nor the hub has the file.
     #[error(
         "{location}: no file {file:?} (or no such model or revision); check the names, or use a folder that has the file"

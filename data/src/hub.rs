@@ -17,7 +17,7 @@ mod settings;
 
 use std::collections::HashSet;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::DataError;
@@ -44,12 +44,18 @@ pub enum WeightsLocation {
 impl WeightsLocation {
     /// Parses `hf://owner/name[@revision]`; any text without `hf://` is a folder.
     ///
-    /// # Errors   `HubLocation` for an invalid address
+    /// # Errors   `HubLocation` for an invalid address; `NoFolder` for `owner/name` without `hf://`
+    /// and without such a folder
     pub fn parse(text: &str) -> Result<Self, DataError> {
-        let Some(address) = text.strip_prefix("hf://") else {
-            return Ok(Self::Folder(text.into()));
-        };
+        let address = text.strip_prefix("hf://").unwrap_or(text);
         let (repository, revision) = address.split_once('@').unwrap_or((address, "main"));
+        if address == text {
+            let is_model = repository.contains('/') && is_repository(repository);
+            return match is_model && !Path::new(text).exists() {
+                true => Err(DataError::NoFolder { location: text.to_owned() }),
+                false => Ok(Self::Folder(text.into())),
+            };
+        }
         if !is_repository(repository) || !revision.split('/').all(is_plain_name) {
             return Err(DataError::HubLocation { location: text.to_owned() });
         }

@@ -315,6 +315,14 @@ fn locations() {
     let named = WeightsLocation::parse("hf://owner/name@refs/pr/1").unwrap();
     assert_eq!(named.to_string(), "hf://owner/name@refs/pr/1");
     assert_eq!(model().to_string(), "hf://owner/name");
+    let message = WeightsLocation::parse("owner/name@v2").unwrap_err().to_string();
+    assert_has(&message, &["no such folder", "write hf://owner/name@v2"]);
+    for folder in ["name", "a/b/c", "./owner/name", "src/hub"] {
+        assert!(
+            matches!(WeightsLocation::parse(folder), Ok(WeightsLocation::Folder(_))),
+            "{folder}"
+        );
+    }
     for bad in ["hf://", "hf://a/b/c", "hf://a/", "hf://../x", "hf://a/b@", "hf://a/b@../c"] {
         let message = WeightsLocation::parse(bad).unwrap_err().to_string();
         assert_has(&message, &[bad, "write hf://owner/name"]);
