@@ -1,8 +1,11 @@
-//! Captions of COCO and of data sets in its format (NoCaps, Flickr30k). Two formats are supported:
-//! the official file (`images` and `annotations`), and Karpathy's `dataset_coco.json`, whose images
-//! hold their captions and their split.
+//! Captions of COCO and of data sets in its format (NoCaps, Flickr30k). Three formats are supported:
+//! the official file (`images` and `annotations`), Karpathy's `dataset_coco.json`, whose images
+//! hold their captions and their split, and a CSV with the columns `image`, `caption` and optionally
+//! `split`.
 //!
 //! REVEAL's memory has no such source. Its images are the VQA images, which come from COCO.
+
+mod table;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -27,8 +30,8 @@ pub struct CocoOptions {
     pub folder: Option<String>,
     /// Whether all captions of an image become one entry, joined by [`SEPARATOR`].
     pub join: bool,
-    /// The splits to keep, for Karpathy's file: `train`, `restval`, `val`, `test`. If it is empty,
-    /// all are kept.
+    /// The splits to keep, for Karpathy's file (`train`, `restval`, `val`, `test`) and for a CSV with
+    /// a column `split`. If it is empty, all are kept.
     pub splits: Vec<String>,
 }
 
@@ -80,6 +83,9 @@ pub fn read(
     to: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let file = input.file().to_owned();
+    if table::is_table(&file) {
+        return table::read(input, options, to);
+    }
     let mut official = Official::default();
     let mut is_karpathy = false;
     let found = read_lists(input, &LISTS, &mut |item| {

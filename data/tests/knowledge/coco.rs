@@ -33,6 +33,35 @@ fn captions_become_images_with_texts() {
 }
 
 #[test]
+fn a_table_has_images_captions_and_splits() {
+    let file = "Caption,image,split\na dog,1.jpg,train\n\"a cat, asleep\",2.jpg,test\n\
+                two dogs,1.jpg,train\n,3.jpg,train\n";
+    let table = |text, options: &CocoOptions| {
+        let input = Input::new("c.csv", str::as_bytes(text)).unwrap();
+        read(false, |to| coco::read(input, options, to))
+    };
+    let mut options = CocoOptions { folder: Some("images".to_owned()), ..CocoOptions::default() };
+    let (lines, counts) = table(file, &options).unwrap();
+    assert_eq!(
+        lines,
+        [
+            r#"{"source":"coco","document":"1.jpg","image":"images/1.jpg","text":"a dog"}"#,
+            r#"{"source":"coco","document":"1.jpg","image":"images/1.jpg","text":"two dogs"}"#,
+            r#"{"source":"coco","document":"2.jpg","image":"images/2.jpg","text":"a cat, asleep"}"#,
+        ]
+    );
+    assert_eq!((counts.records, counts.skipped), (4, skipped([(Reason::NoText, 1)])));
+    options.splits = vec!["test".to_owned()];
+    let (lines, counts) = table(file, &options).unwrap();
+    assert_eq!((lines.len(), counts.skipped), (1, skipped([(Reason::OtherSplit, 3)])));
+    refused(table("image,caption\n1.jpg,a\n", &options), "c.csv:1: has no splits");
+    options.splits.clear();
+    refused(table("image,text\n1.jpg,a\n", &options), "c.csv:1: column `caption` is missing");
+    refused(table("image,caption\n1.jpg,a\n,b\n", &options), "c.csv:3: has no image");
+    refused(table("image,caption\n1.jpg\n", &options), "c.csv:2: 1 fields where the header has 2");
+}
+
+#[test]
 fn karpathys_file_has_splits() {
     let file = r#"{"dataset": "coco", "images": [
         {"filepath": "val2014", "filename": "a.jpg", "imgid": 0, "cocoid": 522418, "split": "restval",

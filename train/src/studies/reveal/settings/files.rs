@@ -21,7 +21,8 @@ pub enum OnBadImage {
     TextOnly,
 }
 
-/// `[[data.captions]]`: a caption file in COCO's or Karpathy's format.
+/// `[[data.captions]]`: a caption file in COCO's or Karpathy's format, or a `.csv` with the columns
+/// `image` (file in `image_folder`), `caption` and optionally `split`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptionFile {
@@ -29,7 +30,7 @@ pub struct CaptionFile {
     pub file: String,
     /// The folder of its images, in `data.path`.
     pub image_folder: String,
-    /// The splits to read of a Karpathy file; all by default.
+    /// The splits to read of a Karpathy file or a CSV; all by default.
     pub only: Vec<String>,
     /// The split of all its images; drawn with the seed by default.
     pub split: Option<Split>,
