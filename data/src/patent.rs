@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use engram_durable::write_file;
+pub use engram_textfile::phrases::PhraseColumns;
 use engram_textfile::phrases::{PhraseRow, read_phrases};
 use engram_textfile::{Input, Location, TextError};
 
@@ -19,9 +20,10 @@ pub struct PhrasePair {
     pub anchor: String,
     /// The phrase compared with the anchor.
     pub target: String,
-    /// The CPC class of the comparison, such as `A47`.
+    /// The CPC class of the comparison, such as `A47`; empty for pairs without classes.
     pub context: String,
-    /// The similarity, from 0 (unrelated) to 1 (same).
+    /// The similarity, from 0 (unrelated) to 1 (same). Pairs of [`read_named_pairs`] may have any
+    /// range.
     pub score: Option<f32>,
     /// The rating class of the research release, such as `Hypernym`.
     pub rating: Option<String>,
@@ -52,6 +54,39 @@ pub fn read_pairs_with_titles(
     titles: &ClassTitles,
 ) -> Result<Vec<PhrasePair>, DataError> {
     read(path.as_ref(), labels, Some(titles))
+}
+
+/// Reads pairs from a CSV with other column names. Scores may have any range.
+///
+/// # Errors   as [`read_pairs`], but only for a score that is not finite
+pub fn read_named_pairs(
+    path: impl AsRef<Path>,
+    labels: Labels,
+    columns: PhraseColumns<'_>,
+) -> Result<Vec<PhrasePair>, DataError> {
+    let path = path.as_ref();
+    let rows = read_phrases(Input::open(path)?, labels == Labels::Required, columns)?;
+    let pair = |row: PhraseRow| match row.score {
+        Some(score) if !(score as f32).is_finite() => {
+            let reason = format!("score {score} is too large");
+            Err(TextError::malformed(path, row.line, reason, "scale the scores").into())
+        }
+        _ => Ok(row.into()),
+    };
+    rows.into_iter().map(pair).collect()
+}
+
+impl From<PhraseRow> for PhrasePair {
+    fn from(row: PhraseRow) -> Self {
+        Self {
+            id: row.id,
+            anchor: row.anchor,
+            target: row.target,
+            context: row.context,
+            score: row.score.map(|score| score as f32),
+            rating: row.rating,
+        }
+    }
 }
 
 /// Writes pairs in the Kaggle schema. `score` and `rating` are written if any row has them.
@@ -100,7 +135,8 @@ fn read(
     labels: Labels,
     titles: Option<&ClassTitles>,
 ) -> Result<Vec<PhrasePair>, DataError> {
-    let rows = read_phrases(Input::open(path)?, labels == Labels::Required)?;
+    let columns = PhraseColumns::default();
+    let rows = read_phrases(Input::open(path)?, labels == Labels::Required, columns)?;
     let pair = |row: PhraseRow| {
         if let Some(score) = row.score.filter(|score| !(0.0..=1.0).contains(score)) {
             let reason = format!("score {score} is outside [0, 1]");
@@ -114,14 +150,7 @@ fn read(
             let (location, context) = (Location::new(path, row.line), row.context);
             return Err(DataError::UnknownContext { location, nearest, context });
         }
-        Ok(PhrasePair {
-            id: row.id,
-            anchor: row.anchor,
-            target: row.target,
-            context: row.context,
-            score: row.score.map(|score| score as f32),
-            rating: row.rating,
-        })
+        Ok(row.into())
     };
     rows.into_iter().map(pair).collect()
 }

@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use engram_data::patent::{
-    Labels, PhrasePair, predictions_csv, read_pairs, read_pairs_with_titles,
-};
+use engram_data::patent::{Labels, PhrasePair, predictions_csv, read_pairs};
 use engram_infer::encode::PromptChoice;
 use engram_train::studies::patent::{predict, zero_shot};
 use engram_train::studies::reveal;
@@ -135,10 +133,7 @@ impl Predict {
             input => input,
         };
         let pairs = match &self.run {
-            Some(run) => {
-                let titles = predict::titles(run)?;
-                read_pairs_with_titles(input, Labels::Optional, &titles)?
-            }
+            Some(run) => predict::read_rows(run, input)?,
             None => read_pairs(input, Labels::Optional)?,
         };
         let scores = self.scores(&pairs)?;

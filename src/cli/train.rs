@@ -1,6 +1,7 @@
 //! `engram train`.
 
 mod plots;
+mod similarity;
 
 use std::path::PathBuf;
 
@@ -11,13 +12,18 @@ use engram_train::studies::ALL;
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use serde_json::{Map, Value};
 
+use self::similarity::Similarity;
 use super::interrupt::Interrupt;
 use super::{Outcome, output};
 
-/// Train a model as a recipe describes.
+/// The subcommand without a recipe file.
+const SIMILARITY: &str = "similarity";
+
+/// Train a model as a recipe describes, or on pairs of your own.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  engram train similarity --csv pairs.csv --columns question,answer,rating --run runs/s
   engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
   engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1 --resume
   engram train speech --help          # options, examples and the recipe keys of a study")]
@@ -26,11 +32,12 @@ pub struct Train {
     study: TrainStudy,
 }
 
-/// A study and the options of its training. Each study of the table is a subcommand.
+/// A study and the options of its training. Each study of the table is a subcommand, beside
+/// `similarity`.
 #[derive(Debug)]
-struct TrainStudy {
-    study: &'static dyn StudyDefinition,
-    options: TrainOptions,
+enum TrainStudy {
+    Recipe { study: &'static dyn StudyDefinition, options: TrainOptions },
+    Similarity(Similarity),
 }
 
 #[derive(Debug, Args)]
@@ -68,7 +75,11 @@ impl Subcommand for TrainStudy {
                 .after_help(format!("Examples:\n{}", study.examples()))
                 .defer(with_recipe_keys)
         };
-        command.subcommands(ALL.iter().map(subcommand)).subcommand_required(true)
+        let similarity = Similarity::augment_args(Command::new(SIMILARITY));
+        command
+            .subcommands(ALL.iter().map(subcommand))
+            .subcommand(similarity)
+            .subcommand_required(true)
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -76,19 +87,22 @@ impl Subcommand for TrainStudy {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        registry::find(ALL, name).is_some()
+        name == SIMILARITY || registry::find(ALL, name).is_some()
     }
 }
 
 impl FromArgMatches for TrainStudy {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        if let Some((SIMILARITY, matches)) = matches.subcommand() {
+            return Ok(Self::Similarity(Similarity::from_arg_matches(matches)?));
+        }
         let chosen = matches
             .subcommand()
             .and_then(|(name, matches)| Some((registry::find(ALL, name)?, matches)));
         let Some((study, matches)) = chosen else {
             return Err(clap::Error::new(clap::error::ErrorKind::MissingSubcommand));
         };
-        Ok(Self { study, options: TrainOptions::from_arg_matches(matches)? })
+        Ok(Self::Recipe { study, options: TrainOptions::from_arg_matches(matches)? })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -111,14 +125,24 @@ fn with_recipe_keys(command: Command) -> Command {
 impl Train {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let interrupt = Interrupt::watch(Some(self.study.options.run.clone()))?;
+        let interrupt = Interrupt::watch(Some(self.study.run_folder().clone()))?;
         interrupt.finish(self.study.train(interrupt.stop()))
     }
 }
 
 impl TrainStudy {
+    fn run_folder(&self) -> &PathBuf {
+        match self {
+            Self::Recipe { options, .. } => &options.run,
+            Self::Similarity(similarity) => &similarity.run,
+        }
+    }
+
     fn train(self, stop: Stop) -> anyhow::Result<Outcome> {
-        let Self { study, options } = self;
+        let (study, options) = match self {
+            Self::Recipe { study, options } => (study, options),
+            Self::Similarity(similarity) => return similarity.train(stop),
+        };
         let recipe_options = RecipeOptions { tiny: options.tiny, set: options.set };
         let mut recipe = Recipe::load(&options.recipe, &recipe_options)?;
         if options.resume && !options.run.join("recipe.toml").is_file() {

@@ -15,7 +15,7 @@ pub struct PhraseRow {
     pub anchor: String,
     /// The phrase compared with the anchor.
     pub target: String,
-    /// The CPC class of the comparison, such as `A47`.
+    /// The CPC class of the comparison, such as `A47`; empty without a column of contexts.
     pub context: String,
     /// The similarity, a finite number.
     pub score: Option<f64>,
@@ -25,19 +25,43 @@ pub struct PhraseRow {
     pub line: u64,
 }
 
+/// The names of the columns of phrase pairs. The default is the Kaggle schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PhraseColumns<'a> {
+    /// The column of anchors.
+    pub anchor: &'a str,
+    /// The column of targets.
+    pub target: &'a str,
+    /// The column of contexts; without it, contexts are empty.
+    pub context: Option<&'a str>,
+    /// The column of scores.
+    pub score: &'a str,
+}
+
+impl Default for PhraseColumns<'static> {
+    fn default() -> Self {
+        Self { anchor: "anchor", target: "target", context: Some("context"), score: "score" }
+    }
+}
+
 /// Reads phrase pairs; each must have a score if `is_scored`.
 ///
 /// # Errors   as [`Table::csv`], [`Table::column`] and [`Table::advance`];
 /// [`TextError::EmptyField`]; [`TextError::DuplicateId`]; [`TextError::Malformed`] for a score that
 /// is not a finite number
-pub fn read_phrases(input: Input<'_>, is_scored: bool) -> Result<Vec<PhraseRow>, TextError> {
+pub fn read_phrases(
+    input: Input<'_>,
+    is_scored: bool,
+    columns: PhraseColumns<'_>,
+) -> Result<Vec<PhraseRow>, TextError> {
     let mut table = Table::csv(input)?;
     let id_column = table.optional_column("id")?;
-    let [anchor, target, context] = table.columns(["anchor", "target", "context"])?;
+    let [anchor, target] = table.columns([columns.anchor, columns.target])?;
+    let context = columns.context.map(|name| table.column(name)).transpose()?;
     let rating = table.optional_column("rating")?;
     let score = match is_scored {
-        true => Some(table.column("score")?),
-        false => table.optional_column("score")?,
+        true => Some(table.column(columns.score)?),
+        false => table.optional_column(columns.score)?,
     };
     let (mut rows, mut ids) = (Vec::<PhraseRow>::new(), UniqueIds::with_capacity(0));
     while table.advance()? {
@@ -52,7 +76,7 @@ pub fn read_phrases(input: Input<'_>, is_scored: bool) -> Result<Vec<PhraseRow>,
             id,
             anchor: filled(anchor)?,
             target: filled(target)?,
-            context: filled(context)?,
+            context: context.map(filled).transpose()?.unwrap_or_default(),
             score: score
                 .filter(|column| is_scored || given(column))
                 .map(|column| table.number(column))

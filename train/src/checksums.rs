@@ -12,7 +12,7 @@ use crate::error::{Result, TrainError};
 use crate::run_folder::INPUTS;
 
 /// The files that determine a run's predictions, for all studies, except its summary.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     WEIGHTS,
     RECIPE,
     INPUTS,
@@ -21,6 +21,7 @@ const FILES: [&str; 10] = [
     "tokenizer.json",
     "model.json",
     "titles.tsv",
+    "pairs.json",
     "calibration.json",
     "stacking.json",
 ];

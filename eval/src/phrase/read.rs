@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engram_textfile::phrases::read_phrases;
+use engram_textfile::phrases::{PhraseColumns, read_phrases};
 use engram_textfile::{Input, Table};
 
 use super::join::checked_index;
@@ -39,7 +39,7 @@ pub fn parse_predictions(file: &str, bytes: &[u8]) -> Result<Vec<Prediction>, Ev
 }
 
 fn gold(input: Input<'_>) -> Result<Vec<GoldRow>, EvalError> {
-    let rows = read_phrases(input, true)?.into_iter();
+    let rows = read_phrases(input, true, PhraseColumns::default())?.into_iter();
     Ok(rows
         .map(|row| GoldRow {
             id: row.id,

@@ -243,7 +243,9 @@ pub struct Update {
 impl Update {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         if self.rows.entry_file().is_none() {
-            anyhow::bail!("give --entries, --texts or --csv with the ids of the entries to replace");
+            anyhow::bail!(
+                "give --entries, --texts or --csv with the ids of the entries to replace"
+            );
         }
         let (mut writer, reader) = self.rows.open_for(&self.folder, |_| 0)?;
         self.rows.write(reader, |rows, batches| writer.update(rows, batches))?;

@@ -48,6 +48,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         ("predict", _, "run" | "memory" | "adapters" | "encoder" | "asr_model")
         | ("predict", _, "image_encoder")
         | ("memory", _, "folder" | "model" | "image_model")
+        | ("train", "similarity", "model")
         | ("data", "convert", "folder")
         | ("bench", "avformer", "asr_model" | "image_encoder")
         | ("reproduce", _, "whisper" | "encoder")
@@ -60,7 +61,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("reproduce", _, "data") => Role::BaseFolder,
 
         ("predict", _, "haystack" | "vectors" | "boost")
-        | ("train", _, "recipe")
+        | ("train", _, "recipe" | "csv")
         | ("grid", _, "file")
         | ("memory", _, "queries" | "gates" | "exclude" | "image" | "texts")
         | ("memory", _, "keys" | "values" | "entries" | "csv")

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | recipe settings | [`settings`] |
 //! | phrase pairs, titles, folds | [`corpus`] |
+//! | text pairs of one CSV, without classes | `pairs` |
 //! | token sequences, pair by pair or listwise | `sequences` |
 //! | encoder and head | `scorer` |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
@@ -18,6 +19,7 @@ mod card;
 pub mod corpus;
 mod member;
 pub mod metric;
+mod pairs;
 pub mod predict;
 mod results;
 pub mod run;
@@ -35,6 +37,7 @@ use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{StudyDefinition, Summary};
 use crate::trainer::RunOptions;
 
+pub use pairs::ScoreRange;
 use settings::{PatentData, PatentModel};
 
 /// The value of `study` in its recipes.

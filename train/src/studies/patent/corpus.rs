@@ -12,6 +12,7 @@ use engram_infer::digest;
 
 use sha2::{Digest, Sha256};
 
+use super::pairs::{self, ScoreRange, SplitPairs};
 use super::settings::PatentData;
 use crate::study::{Inputs, StudyResult};
 
@@ -26,6 +27,8 @@ pub struct Corpus {
     pub titles: ClassTitles,
     /// The fold of each training row; empty without folds.
     pub fold_of_row: Vec<usize>,
+    /// The range of the scores in the file of `[data.pairs]`.
+    pub range: Option<ScoreRange>,
 }
 
 impl Corpus {
@@ -34,6 +37,11 @@ impl Corpus {
     /// # Errors
     /// The errors of [`read_pairs_with_titles`] and of the folds.
     pub fn load(data: &PatentData) -> Result<Self, DataError> {
+        if !data.pairs.is_unused() {
+            let SplitPairs { train, validation, range } = pairs::read(&data.pairs, data.fold_seed)?;
+            let (titles, fold_of_row) = (ClassTitles::default(), Vec::new());
+            return Ok(Self { train, validation, titles, fold_of_row, range: Some(range) });
+        }
         let (train, validation, titles) = if data.dir.is_empty() {
             let world = phrase_world(data.fold_seed);
             (world.train, world.validation, world.titles)
@@ -55,12 +63,12 @@ impl Corpus {
                 Some(data.fold_seed),
             )?
         };
-        Ok(Self { train, validation, titles, fold_of_row })
+        Ok(Self { train, validation, titles, fold_of_row, range: None })
     }
 
-    /// Caveats about the validation metrics; `folds` is false if the validation rows select the
-    /// checkpoint.
-    pub fn warnings(&self, folds: bool) -> Vec<String> {
+    /// Caveats about the validation metrics; `selects` is true if the validation rows may select
+    /// the checkpoint.
+    pub fn warnings(&self, selects: bool) -> Vec<String> {
         let mut warnings = Vec::new();
         let shared = shared_anchors(&self.train, &self.validation);
         if let Some(first) = shared.first() {
@@ -70,7 +78,7 @@ impl Corpus {
                 shared.len()
             ));
         }
-        if !folds {
+        if selects {
             warnings.push(
                 "without folds the validation rows select the checkpoint, if one is selected"
                     .into(),

@@ -57,7 +57,9 @@ impl Member {
         let run = &summary.run;
         write_file(&run.join(CONFIG), files.config_json.as_bytes())?;
         write_file(&run.join(TOKENIZER), &files.tokenizer_json)?;
-        write_file(&run.join(TITLES), study.titles().to_tsv().as_bytes())?;
+        if !study.titles().is_empty() {
+            write_file(&run.join(TITLES), study.titles().to_tsv().as_bytes())?;
+        }
         let json = serde_json::to_vec_pretty(&calibration)
             .map_err(TrainError::in_study(NAME, "calibration"))?;
         write_file(&run.join(CALIBRATION), &json)?;

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use engram_data::patent::PhrasePair;
-use engram_data::titles::ClassTitles;
+use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
 use engram_infer::finished_run::{SUMMARY, check_checksums};
 
 use super::member::{self, CALIBRATION, Member};
+use super::pairs::TrainedPairs;
 use super::results::{STACKING, add_to, weighted_mean};
 use super::run::{MemberSummary, PatentSummary};
 use super::settings::{Combination, PatentModel};
@@ -14,7 +14,8 @@ use super::stacking::Stacking;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 
-/// Predicts similarities of rows: the members' calibrated scores, combined as the recipe says.
+/// Predicts similarities of rows: the members' calibrated scores, combined as the recipe says. A run
+/// on `[data.pairs]` predicts scores in the range of its file.
 ///
 /// `progress` receives the number of finished scores, of `members × passes × rows`.
 ///
@@ -31,18 +32,27 @@ pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Res
     for (scores, count) in of_variants.iter_mut().zip(counts) {
         scores.iter_mut().for_each(|score| *score /= count);
     }
-    Ok(match &ensemble.stacking {
+    let scores = match &ensemble.stacking {
         Some(stacking) => stacking.predict(rows, &of_variants),
         None => weighted_mean(ensemble.weights.into_iter().zip(of_variants)),
+    };
+    Ok(match TrainedPairs::of_run(run)? {
+        Some(pairs) => pairs.to_scores(scores),
+        None => scores,
     })
 }
 
-/// The class titles used in the training of a finished run.
+/// Reads the rows to predict, with the columns and classes of the run's training.
 ///
 /// # Errors
-/// As [`predict`].
-pub fn titles(run: &Path) -> Result<ClassTitles> {
-    member::titles(&Ensemble::read(run)?.members[0].0)
+/// As [`predict`]; errors of the file.
+pub fn read_rows(run: &Path, file: &Path) -> Result<Vec<PhrasePair>> {
+    let members = Ensemble::read(run)?.members;
+    let rows = match TrainedPairs::of_run(run)? {
+        Some(pairs) => pairs.read(file),
+        None => read_pairs_with_titles(file, Labels::Optional, &member::titles(&members[0].0)?),
+    };
+    Ok(rows?)
 }
 
 /// The number of scores in a prediction of `rows` rows, for a progress bar.

@@ -8,8 +8,8 @@ use super::NAME;
 use super::corpus::Corpus;
 use super::member::{HeldOutScores, Member};
 use super::metric::pearson_measure;
-use super::run::{CombinedSummary, MemberSummary, PatentSummary, VariantSummary};
-use super::settings::Combination;
+use super::run::{CombinedSummary, MemberSummary, PatentSummary, VariantSummary, selects};
+use super::settings::{Combination, PatentData};
 use super::stacking::{MIN_ROWS, Stacking};
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
@@ -158,8 +158,9 @@ impl Results {
         recipe: &Recipe,
         corpus: &Corpus,
         combined: &Combined,
-        folds: bool,
+        data: &PatentData,
     ) -> Result<PatentSummary> {
+        let folds = data.folds > 0;
         let held_out_pearson = |scores: &[f64]| {
             pearson_measure(&self.held_out_rows, scores)
                 .map_err(TrainError::in_study(NAME, "held-out rows"))
@@ -210,13 +211,13 @@ impl Results {
             held_out,
             validation: validation_pearson(&combined.scores.validation)?,
             mean,
-            warnings: self.warnings(corpus, folds),
+            warnings: self.warnings(corpus, selects(data, recipe)),
             check_failures,
         })
     }
 
-    fn warnings(&self, corpus: &Corpus, folds: bool) -> Vec<String> {
-        let mut warnings = corpus.warnings(folds);
+    fn warnings(&self, corpus: &Corpus, selects: bool) -> Vec<String> {
+        let mut warnings = corpus.warnings(selects);
         if self.combine == Combination::Stacked && !self.stacks() {
             warnings.push(format!(
                 "{} held-out rows are too few for stacking ({MIN_ROWS} needed); using the mean",

@@ -21,6 +21,7 @@ use super::NAME;
 use super::card;
 use super::corpus::Corpus;
 use super::member::Member;
+use super::pairs::TrainedPairs;
 use super::results::{MemberScores, Results};
 use super::scorer::find_files;
 use super::settings::{Combination, PatentData, PatentModel};
@@ -105,12 +106,12 @@ pub struct VariantSummary {
 pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<PatentSummary>> {
     let (data, _) = settings(recipe)?;
     let corpus = Corpus::load(&data).map_err(|error| match error {
-        DataError::TooFewGroups { .. } => {
+        DataError::TooFewGroups { .. } if data.folds > 0 => {
             recipe.error("data.folds", format!("is too large: {error}"))
         }
         error => TrainError::in_study(NAME, "reading the data")(error),
     })?;
-    for warning in corpus.warnings(true) {
+    for warning in corpus.warnings(false) {
         // Warn before hours of training.
         log::print(&format!("warning: {warning}"));
     }
@@ -153,7 +154,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
                     train(&mut study, &variant.recipe, &options)?
                 }
                 None => {
-                    study.set_warnings(corpus.warnings(false));
+                    study.set_warnings(corpus.warnings(selects(&data, &variant.recipe)));
                     train_in(&folder, &mut study, &variant.recipe, options)?
                 }
             };
@@ -172,8 +173,11 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         }
     }
     let combined = results.combined(&corpus);
-    let summary = results.summary(recipe, &corpus, &combined, data.folds > 0)?;
+    let summary = results.summary(recipe, &corpus, &combined, &data)?;
     results.write(&options.run, &corpus, &combined)?;
+    if let Some(range) = corpus.range {
+        TrainedPairs::new(&data.pairs, range).write(&options.run)?;
+    }
     if data.folds > 0 {
         let card = card::of_ensemble(&summary, recipe, &inputs)?;
         write_file(&options.run.join("README.md"), card.as_bytes())?;
@@ -196,10 +200,18 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(PatentData, PatentModel)>
     if data.combine == Combination::Stacked && data.folds == 0 {
         return Err(recipe.error("data.combine", "is `stacked`, which needs `data.folds`"));
     }
+    if !data.pairs.is_unused() && data.folds > 0 {
+        return Err(recipe.error("data.folds", "must be 0 with `data.pairs`"));
+    }
     if data.members > data.folds {
         return Err(recipe.error("data.members", "exceeds the number of folds"));
     }
     Ok((data, model))
+}
+
+/// Whether the validation rows may select the checkpoint.
+pub(super) fn selects(data: &PatentData, recipe: &Recipe) -> bool {
+    data.folds == 0 && recipe.evaluation().keep_best
 }
 
 /// One variant, with its initial files.

@@ -1,6 +1,7 @@
 //! Settings of the patent study: `[data]` and `[model]`.
 
 use engram_data::groups::Grouping;
+use engram_data::patent::PhraseColumns;
 use engram_models::similarity::{PairLoss, Pooling};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,52 @@ pub struct PatentData {
     pub fold_seed: u64,
     /// How to combine the members' scores.
     pub combine: Combination,
+    /// Text pairs of one CSV instead of `dir`; needs `folds = 0`.
+    #[serde(skip_serializing_if = "PairTable::is_unused")]
+    pub pairs: PairTable,
+}
+
+/// `[data.pairs]`: a CSV of text pairs with any column names, without classes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PairTable {
+    /// The CSV file, with a header; empty to read `dir`.
+    pub file: String,
+    /// The column of the first text. Pairs with the same first text are all trained on or all held
+    /// out.
+    pub anchor: String,
+    /// The column of the second text.
+    pub target: String,
+    /// The column of scores, of any range. The lowest and the highest training score become 0 and
+    /// 1. Predictions have the range of the file.
+    pub score: String,
+    /// The fraction of pairs to hold out for validation.
+    pub validation_fraction: f64,
+}
+
+impl Default for PairTable {
+    fn default() -> Self {
+        Self {
+            file: String::new(),
+            anchor: "anchor".into(),
+            target: "target".into(),
+            score: "score".into(),
+            validation_fraction: 0.2,
+        }
+    }
+}
+
+impl PairTable {
+    /// Whether the recipe has no such file.
+    pub fn is_unused(&self) -> bool {
+        self.file.is_empty()
+    }
+
+    /// The columns of the file.
+    pub fn columns(&self) -> PhraseColumns<'_> {
+        let Self { anchor, target, score, .. } = self;
+        PhraseColumns { anchor, target, context: None, score }
+    }
 }
 
 /// How the scores of an ensemble's members are combined.
@@ -56,6 +103,7 @@ impl Default for PatentData {
             members: 0,
             fold_seed: 1,
             combine: Combination::Mean,
+            pairs: PairTable::default(),
         }
     }
 }

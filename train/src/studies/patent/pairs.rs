@@ -1,0 +1,176 @@
+//! Text pairs of one CSV: the split by first text, and the range of the scores.
+
+use std::path::Path;
+
+use engram_data::DataError;
+use engram_data::folds::{hold_out, score_class};
+use engram_data::groups::anchor_groups;
+use engram_data::patent::{Labels, PhrasePair, read_named_pairs};
+use serde::{Deserialize, Serialize};
+
+use super::settings::PairTable;
+use crate::checkpoint::write_file;
+use crate::error::{Result, TrainError};
+
+/// The file of the columns and the range of the scores in a run's folder.
+pub(super) const PAIRS: &str = "pairs.json";
+
+/// The range of the training scores.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ScoreRange {
+    /// The score that becomes 0.
+    pub minimum: f64,
+    /// The score that becomes 1.
+    pub maximum: f64,
+}
+
+impl ScoreRange {
+    /// The range of the scores of `pairs`; from 0 to 1 if all are equal.
+    fn of(pairs: &[PhrasePair]) -> Self {
+        let scores = || pairs.iter().filter_map(|pair| pair.score).map(f64::from);
+        let (minimum, maximum) =
+            (scores().fold(f64::INFINITY, f64::min), scores().fold(f64::NEG_INFINITY, f64::max));
+        match minimum < maximum {
+            true => Self { minimum, maximum },
+            false => Self { minimum: 0.0, maximum: 1.0 },
+        }
+    }
+
+    /// A score of the file as a similarity from 0 to 1.
+    fn to_similarity(self, score: f32) -> f32 {
+        ((f64::from(score) - self.minimum) / (self.maximum - self.minimum)) as f32
+    }
+
+    /// A similarity as a score of the file.
+    pub fn to_score(self, similarity: f64) -> f64 {
+        self.minimum + similarity * (self.maximum - self.minimum)
+    }
+
+    fn scale(self, pairs: &mut [PhrasePair]) {
+        for pair in pairs {
+            pair.score = pair.score.map(|score| self.to_similarity(score));
+        }
+    }
+}
+
+/// Training and validation pairs with similarities from 0 to 1.
+pub(super) struct SplitPairs {
+    pub(super) train: Vec<PhrasePair>,
+    pub(super) validation: Vec<PhrasePair>,
+    pub(super) range: ScoreRange,
+}
+
+/// Reads the CSV and holds out whole groups of first texts, with even scores.
+///
+/// # Errors
+/// The errors of [`read_named_pairs`]; [`DataError::TooFewGroups`] for fewer than two groups;
+/// [`DataError::Split`] for an invalid fraction.
+pub(super) fn read(table: &PairTable, seed: u64) -> std::result::Result<SplitPairs, DataError> {
+    let pairs = read_named_pairs(&table.file, Labels::Required, table.columns())?;
+    let range = ScoreRange::of(&pairs);
+    let class = |pair: &PhrasePair| score_class(range.to_similarity(pair.score.unwrap_or(0.0)));
+    let classes: Vec<usize> = pairs.iter().map(class).collect();
+    let split = hold_out(&classes, &anchor_groups(&pairs), table.validation_fraction, seed)?;
+    let pick = |rows: &[usize]| rows.iter().map(|&row| pairs[row].clone()).collect::<Vec<_>>();
+    let (mut train, mut validation) = (pick(&split.train), pick(&split.held_out));
+    let range = ScoreRange::of(&train);
+    range.scale(&mut train);
+    range.scale(&mut validation);
+    Ok(SplitPairs { train, validation, range })
+}
+
+/// What a run needs to read a CSV like that of its training, and to return scores in its range.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct TrainedPairs {
+    anchor: String,
+    target: String,
+    score: String,
+    range: ScoreRange,
+}
+
+impl TrainedPairs {
+    pub(super) fn new(table: &PairTable, range: ScoreRange) -> Self {
+        let PairTable { anchor, target, score, .. } = table.clone();
+        Self { anchor, target, score, range }
+    }
+
+    pub(super) fn write(&self, run: &Path) -> Result<()> {
+        let path = run.join(PAIRS);
+        let json =
+            serde_json::to_vec_pretty(self).map_err(|error| TrainError::io(&path)(error.into()))?;
+        write_file(&path, &json)
+    }
+
+    /// Reads the file of a run; `None` for a run on phrase pairs with classes.
+    pub(super) fn of_run(run: &Path) -> Result<Option<Self>> {
+        let path = run.join(PAIRS);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let text = std::fs::read(&path).map_err(TrainError::io(&path))?;
+        serde_json::from_slice(&text).map(Some).map_err(|e| TrainError::io(&path)(e.into()))
+    }
+
+    /// Reads pairs with the columns of the training; a score is optional.
+    pub(super) fn read(&self, path: &Path) -> std::result::Result<Vec<PhrasePair>, DataError> {
+        let Self { anchor, target, score, .. } = self;
+        let table = PairTable {
+            anchor: anchor.clone(),
+            target: target.clone(),
+            score: score.clone(),
+            ..PairTable::default()
+        };
+        read_named_pairs(path, Labels::Optional, table.columns())
+    }
+
+    /// Similarities as scores of the file.
+    pub(super) fn to_scores(&self, similarities: Vec<f64>) -> Vec<f64> {
+        similarities.into_iter().map(|similarity| self.range.to_score(similarity)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> (tempfile::TempDir, PairTable) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pairs.csv");
+        std::fs::write(&file, text).unwrap();
+        let file = file.display().to_string();
+        let [anchor, target, score] = ["Left", "Right", "Rating"].map(str::to_owned);
+        (folder, PairTable { file, anchor, target, score, validation_fraction: 0.25 })
+    }
+
+    #[test]
+    fn pairs_are_split_by_first_text_and_scaled() {
+        let mut text = "right,Note,rating,LEFT\n".to_owned();
+        for pair in 0..40 {
+            text += &format!("target {pair},x,{},anchor {}\n", 1 + pair % 5, pair / 4);
+        }
+        let (_folder, table) = table(&text);
+        let SplitPairs { train, validation, range } = read(&table, 1).unwrap();
+        assert_eq!(range, ScoreRange { minimum: 1.0, maximum: 5.0 });
+        assert_eq!(train.len() + validation.len(), 40);
+        assert!((8..=12).contains(&validation.len()), "{}", validation.len());
+        assert!(train.iter().all(|a| validation.iter().all(|b| a.anchor != b.anchor)));
+        let first = train.iter().chain(&validation).find(|pair| pair.id == "2").unwrap();
+        assert_eq!((first.target.as_str(), first.score), ("target 1", Some(0.25)));
+        assert_eq!(range.to_score(0.25), 2.0);
+    }
+
+    #[test]
+    fn bad_tables_are_refused() {
+        for (text, expected) in [
+            ("left,right\na,b\n", "pairs.csv:1: column `Rating` is missing"),
+            ("left,right,rating\na,b,high\n", "pairs.csv:2: rating `high` is not a finite number"),
+            ("left,right,rating\na,b,1e60\n", "pairs.csv:2: score 1"),
+            ("left,right,rating\na,b,1\na,c,2\n", "1 groups cannot fill 2 parts"),
+            ("left,right,rating\n,b,1\n", "pairs.csv:2: left is empty"),
+        ] {
+            let (_folder, table) = table(text);
+            let error = read(&table, 1).err().unwrap().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
