@@ -62,7 +62,8 @@ fn markup_of_sclite_is_scored_like_sclite() {
 fn kaldi_text_is_read_from_files_and_folders() {
     let reference = "spk1-u1 hello you\nspk1-u2 good day\n";
     let hypothesis = "spk1-u2 good\nspk1-u1 hello you\n";
-    let folder = folder(&[("text", reference), ("hyp.txt", hypothesis), ("bad.txt", "spk1-u1 a\n")]);
+    let folder =
+        folder(&[("text", reference), ("hyp.txt", hypothesis), ("bad.txt", "spk1-u1 a\n")]);
     let files = "--ref text --hyp hyp.txt";
     let output = wer(folder.path(), files);
     let note = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -88,8 +89,10 @@ fn kaldi_text_is_read_from_files_and_folders() {
 #[test]
 fn manifests_and_tables_are_read_by_their_columns() {
     let nemo = |id: &str, text: &str, pred_text: &str| {
-        format!("{{\"audio_filepath\": \"{id}.wav\", \"duration\": 1.5, \"text\": \"{text}\", \
-                 \"pred_text\": \"{pred_text}\"}}\n")
+        format!(
+            "{{\"audio_filepath\": \"{id}.wav\", \"duration\": 1.5, \"text\": \"{text}\", \
+                 \"pred_text\": \"{pred_text}\"}}\n"
+        )
     };
     let manifest = nemo("a", "hello you", "hello you") + &nemo("b", "good day", "good");
     let other = nemo("a", "hello you", "hello you") + &nemo("c", "good day", "good");
@@ -113,7 +116,10 @@ fn manifests_and_tables_are_read_by_their_columns() {
     for (arguments, expected) in [
         ("--ref manifest.json --hyp other.json", "no prediction for id `b.wav` (manifest.json:2)"),
         ("--ref manifest.json --hyp hyp.tsv", "no prediction for id `a.wav` (manifest.json:1)"),
-        ("--pairs both.csv", "both.csv:1: has no column of hypotheses; it has: ID, Sentence, Output"),
+        (
+            "--pairs both.csv",
+            "both.csv:1: has no column of hypotheses; it has: ID, Sentence, Output",
+        ),
         ("--pairs ref.csv --hyp-column text", "ref.csv:1: has no `text`; it has: utterance_id"),
         ("--ref both.csv --hyp hyp.tsv --id-column nr", "both.csv:1: has no `nr`; it has"),
     ] {

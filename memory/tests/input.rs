@@ -18,7 +18,12 @@ const ROWS: usize = 4;
 /// Builds a memory from the files, like the command.
 fn build(folder: &Path, keys: &str) -> Result<usize, MemoryError> {
     let (keys, entries) = (folder.join(keys), folder.join("entries.jsonl"));
-    let files = RowFiles { keys: &keys, values: None, entries: Some(&EntryFile::json(&entries)), first_id: 0 };
+    let files = RowFiles {
+        keys: &keys,
+        values: None,
+        entries: Some(&EntryFile::json(&entries)),
+        first_id: 0,
+    };
     let rows = RowReader::open(files)?;
     let format = MemoryFormat { width: rows.width(), normalised: true, values: None };
     let writer = Writer::create(folder.join("m"), format, rows.rows(), rows)?;

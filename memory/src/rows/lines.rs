@@ -145,7 +145,7 @@ impl EntryLines {
             return Ok(None);
         }
         self.entries += 1;
-        let entry = match &self.reader {
+        let entry: EntryLine = match &self.reader {
             Reader::Json(lines) => serde_json::from_str(lines.text()).map_err(|error| {
                 self.error(
                     format!("is not an entry: {error}"),

@@ -44,10 +44,7 @@ pub(super) struct EntryTable {
 
 impl EntryTable {
     /// Reads the header. Without `columns`, all columns with the name of a field are read.
-    pub(super) fn new(
-        input: Input<'static>,
-        columns: &[EntryColumn],
-    ) -> Result<Self, MemoryError> {
+    pub(super) fn new(input: Input<'static>, columns: &[EntryColumn]) -> Result<Self, MemoryError> {
         let table = Table::csv(input)?;
         let mut fields = Vec::new();
         for EntryColumn { field, column } in columns {
@@ -62,16 +59,17 @@ impl EntryTable {
             let line = table.line();
             Err(TextError::malformed(table.file(), line, reason, remedy).into())
         };
-        if let Some(at) = (1..fields.len()).find(|at| {
-            fields[..*at].iter().any(|(field, _)| *field == fields[*at].0)
-        }) {
+        if let Some(at) = (1..fields.len())
+            .find(|at| fields[..*at].iter().any(|(field, _)| *field == fields[*at].0))
+        {
             let reason = format!("the field `{}` has two columns", fields[at].0);
             return refuse(reason, "give one column for each field");
         }
         let id = fields.iter().position(|(field, _)| field == "id");
         let id = id.map(|at| fields.remove(at).1);
         if !fields.iter().any(|(field, _)| !matches!(field.as_str(), "source" | "document")) {
-            let reason = format!("no column of texts; the header has: {}", table.header().join(", "));
+            let reason =
+                format!("no column of texts; the header has: {}", table.header().join(", "));
             return refuse(reason, "name the columns, for example --columns id=ID,text=Body");
         }
         Ok(Self { table, id, fields })

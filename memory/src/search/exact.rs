@@ -159,7 +159,7 @@ impl<'a> QueryBatch<'a> {
                     Ok((best, scores))
                 },
             )
-            .map(|folded| folded.map(|(best, _)| best))
+            .map(|folded: Result<_, MemoryError>| folded.map(|(best, _)| best))
             .try_reduce(empty, |mut left, right| {
                 left.iter_mut().zip(right).for_each(|(left, right)| left.merge(right));
                 Ok(left)

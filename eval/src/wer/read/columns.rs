@@ -54,15 +54,8 @@ const IDS: [&str; 12] = [
 const REFERENCES: [&str; 2] = ["reference", "ref"];
 const HYPOTHESES: [&str; 4] = ["hypothesis", "hyp", "pred_text", "prediction"];
 /// Usual names of columns that hold either side.
-const TEXTS: [&str; 7] = [
-    "text",
-    "transcript",
-    "transcription",
-    "sentence",
-    "raw_text",
-    "normalized_text",
-    "words",
-];
+const TEXTS: [&str; 7] =
+    ["text", "transcript", "transcription", "sentence", "raw_text", "normalized_text", "words"];
 
 impl Side {
     /// The usual names of the columns with texts of this side. In a file with both sides, a text
@@ -100,9 +93,8 @@ impl Columns {
         let has = || shortened(&header.join(", "), 200);
         let named = |name: &str| {
             let reason = || format!("has no `{}`; it has: {}", shortened(name, 60), has());
-            index(name)?.ok_or_else(|| {
-                malformed(file, line, &reason(), "check the names of the columns")
-            })
+            index(name)?
+                .ok_or_else(|| malformed(file, line, &reason(), "check the names of the columns"))
         };
         let first = |names: &[&str]| names.iter().find_map(|name| index(name).transpose());
         let id = match self.id.as_deref() {
@@ -120,7 +112,12 @@ impl Columns {
                     Side::Reference => ("references", "name it with --ref-column"),
                     Side::Hypothesis => ("hypotheses", "name it with --hyp-column"),
                 };
-                malformed(file, line, &format!("has no column of {texts}; it has: {}", has()), remedy)
+                malformed(
+                    file,
+                    line,
+                    &format!("has no column of {texts}; it has: {}", has()),
+                    remedy,
+                )
             })?);
         }
         Ok((id, texts))

@@ -500,7 +500,10 @@ mod tests {
         assert!(refused("a (1)\nb\n", TextFormat::Trn).starts_with("f:2: has no id at its end"));
         assert!(refused("1 a\n", TextFormat::Tsv).starts_with("f:1: has no tab"));
         let header = refused("id\twav\n", TextFormat::Tsv);
-        assert!(header.starts_with("f:1: has no column of references; it has: id, wav"), "{header}");
+        assert!(
+            header.starts_with("f:1: has no column of references; it has: id, wav"),
+            "{header}"
+        );
         let doubled = refused("id\ttext\ttext\n", TextFormat::Tsv);
         assert!(doubled.starts_with("f:1: column `text` occurs twice"), "{doubled}");
         let tab = refused("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
@@ -554,15 +557,29 @@ mod tests {
             Columns { id: Some("Nr".into()), reference: Some("Satz".into()), ..Columns::default() };
         let text = "Nr,Satz,text\n1,a,b\n";
         assert_eq!(of(text, TextFormat::Csv, Side::Reference, &named).as_deref(), Ok("1=a"));
-        assert_eq!(of("{\"Nr\":1,\"Satz\":\"a\"}", TextFormat::Jsonl, Side::Reference, &named).as_deref(), Ok("1=a"));
+        assert_eq!(
+            of("{\"Nr\":1,\"Satz\":\"a\"}", TextFormat::Jsonl, Side::Reference, &named).as_deref(),
+            Ok("1=a")
+        );
         let later = format!("{nemo}{{\"audio_filepath\": \"b.wav\", \"text\": \"x\"}}\n");
         for (text, format, side, columns, expected) in [
             (&*later, TextFormat::Jsonl, Side::Hypothesis, &usual, "f:2: `pred_text` is missing; "),
-            ("id,wav\n1,a\n", TextFormat::Csv, Side::Hypothesis, &usual,
-                "f:1: has no column of hypotheses; it has: id, wav; name it with --hyp-column"),
+            (
+                "id,wav\n1,a\n",
+                TextFormat::Csv,
+                Side::Hypothesis,
+                &usual,
+                "f:1: has no column of hypotheses; it has: id, wav; name it with --hyp-column",
+            ),
             ("u1,a b\n", TextFormat::Csv, Side::Reference, &usual, "f:1: has no column of refe"),
             ("a,text\n1,x\n", TextFormat::Csv, Side::Reference, &usual, "f:2: has no id; name the"),
-            ("id,text\n1,x\n", TextFormat::Csv, Side::Reference, &named, "f:1: has no `Nr`; it has"),
+            (
+                "id,text\n1,x\n",
+                TextFormat::Csv,
+                Side::Reference,
+                &named,
+                "f:1: has no `Nr`; it has",
+            ),
         ] {
             let error = of(text, format, side, columns).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
