@@ -8,10 +8,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
+use engram_data::world::questions::Split;
 use engram_train::studies::reveal::corpus::images::squared;
 use engram_train::studies::reveal::corpus::{Corpus, MetricKind, Task};
 use engram_train::studies::reveal::run::train_reveal;
-use engram_train::studies::reveal::settings::{OnBadImage, RevealData};
+use engram_train::studies::reveal::settings::{CaptionFile, OnBadImage, RevealData};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use files::{NUM_IMAGES, RECIPE, data_of, write};
 use image::{Rgb, RgbImage};
@@ -20,6 +21,32 @@ use serde_json::{Value, json};
 fn load(data: &RevealData) -> Result<Corpus, String> {
     assert_eq!(data.first_invalid_key(), None);
     Corpus::load(data, 8, squared(8)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_table_of_captions_has_splits() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut data = data_of(folder.path());
+    let split = |image: usize| ["train", "train", "val", "test"][image % 4];
+    let row = |image: usize| format!("{image}.png,number {image},{}\n", split(image));
+    let rows: String = (0..NUM_IMAGES).map(row).collect();
+    fs::write(folder.path().join("captions.csv"), format!("image,caption,split\n{rows}")).unwrap();
+    let parts = [("train", Split::Train), ("val", Split::Validation), ("test", Split::Test)];
+    let file = |(only, split): (&str, Split)| CaptionFile {
+        file: "captions.csv".to_owned(),
+        image_folder: "images".to_owned(),
+        only: vec![only.to_owned()],
+        split: Some(split),
+        describe: true,
+        source: Some("captions".to_owned()),
+    };
+    (data.captions, data.questions, data.entries) = (parts.map(file).into(), vec![], vec![]);
+    let corpus = load(&data).unwrap();
+    let counts = [&corpus.train, &corpus.validation, &corpus.test].map(Vec::len);
+    let expected =
+        ["train", "val", "test"].map(|part| (0..NUM_IMAGES).filter(|i| split(*i) == part).count());
+    assert_eq!(counts, expected);
+    assert_eq!(corpus.sources, ["captions"]);
 }
 
 #[test]

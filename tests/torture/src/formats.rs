@@ -88,6 +88,8 @@ fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
     head(&shared.folder.join("phrases/test.csv"), 4, &at("pairs/test.csv"))?;
     scratch::copy(&shared.folder.join("seen"), &at("manifest"))?;
     make(&at("wer/ref.tsv"), &fs::read(shared.folder.join("ref.tsv"))?)?;
+    make(&at("csv/facts.csv"), b"id,source,text\n1,tools,\"a bolt, long\"\n2,parts,a pane\n")?;
+    make(&at("captions/captions.csv"), b"image,caption,split\n1.jpg,a door,train\n")?;
     make(&at("trn/a.trn"), b"turn the light on (a)\nplay some jazz (b)\n")?;
     make(&at("caption/references.json"), REFERENCES.as_bytes())?;
     make(&at("caption/results.json"), CAPTIONS.as_bytes())?;
