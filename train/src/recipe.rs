@@ -1,5 +1,6 @@
 //! Recipes: one TOML file describes a whole experiment.
 
+mod decode;
 mod document;
 pub mod reference;
 mod settings;

@@ -66,7 +66,7 @@ fn a_new_study_is_trained_by_its_name() {
     assert!(run.join("summary.json").is_file() && run.join("README.md").is_file());
 
     let schema = study.recipe_schema();
-    assert!(markdown(&[schema.clone()]).contains("| `numbers` | list of floats |"));
+    assert!(markdown(std::slice::from_ref(&schema)).contains("| `numbers` | list of floats |"));
     assert_eq!(
         listing(&schema),
         "  data.numbers=[1.0, 2.0, 10.0]  The numbers whose median is learnt\n  \
