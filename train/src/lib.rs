@@ -26,7 +26,7 @@ pub mod studies;
 mod study;
 mod trainer;
 
-pub use checksums::write_checksums;
+pub use checksums::{finish_run, write_checksums};
 pub use error::{Result, StudyError, TrainError};
 pub use log::METRICS;
 pub use program::Program;
@@ -35,5 +35,6 @@ pub use run_folder::check_failures;
 pub use stop::{Stop, Stopped};
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+    epoch_rng,
 };
 pub use trainer::{CheckOutcome, RunOptions, RunSummary, train};

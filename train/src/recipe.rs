@@ -1,5 +1,6 @@
 //! Recipes: one TOML file describes a whole experiment.
 
+mod decode;
 mod document;
 pub mod reference;
 mod settings;
@@ -163,7 +164,7 @@ impl Recipe {
     /// # Errors
     /// [`TrainError::Io`] if the weights cannot be read, [`TrainError::Model`] if the file is not a
     /// weights file; [`TrainError::Recipe`] if the recipe has a different hash.
-    pub(crate) fn fill_start_hash(&mut self) -> Result<()> {
+    pub fn fill_start_hash(&mut self) -> Result<()> {
         let Some(start) = &self.body.start else { return Ok(()) };
         check_checksums(&start.run)?;
         let weights = start.weights();

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use engram_eval::items::{Items, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
+use engram_eval::wer::read::{TextFormat, parse_texts};
+use engram_textfile::read_text;
 use engram_train::grid::{
     ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid, shell_quote,
 };
@@ -15,8 +17,9 @@ use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
 use engram_train::{Recipe, RecipeOptions, check_failures};
 
-use super::real::WHISPER;
+use super::real::{self, WHISPER};
 use super::report::{Claim, untested};
+use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled};
 use crate::cli::grid::time_left;
@@ -51,9 +54,44 @@ const OWN: [&str; 2] = [WRONG_IMAGE_IGNORED, TRAINED_SHARE];
 const WRONG_IMAGE_IGNORED: &str = "avformer.wrong_image_ignored";
 const TRAINED_SHARE: &str = "avformer.trained_share";
 
+/// The study in the report.
+pub(super) struct AvformerReport;
+
+impl StudyReport for AvformerReport {
+    fn name(&self) -> &'static str {
+        "avformer"
+    }
+
+    fn heading(&self) -> &'static str {
+        "AVFormer: audio-visual speech recognition"
+    }
+
+    fn claim_ids(&self, reproduce: &Reproduce) -> anyhow::Result<Vec<String>> {
+        reproduce.avformer_ids()
+    }
+
+    fn check_data(&self, reproduce: &Reproduce) -> anyhow::Result<()> {
+        if reproduce.whisper.is_some()
+            && let Some(folder) = reproduce.real_data(real::SPEECH, &mut Vec::new())
+        {
+            for file in real::SPEECH.1 {
+                let path = folder.join(file);
+                parse_texts(&path.display().to_string(), &read_text(&path)?, TextFormat::Tsv)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn claims(&self, reproduce: &Reproduce, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+        let mut claims = reproduce.avformer(notes)?;
+        claims.extend(reproduce.real_speech(notes)?);
+        Ok(claims)
+    }
+}
+
 impl Reproduce {
     /// Ids of the claims that can be measured.
-    pub(super) fn avformer_ids(&self) -> anyhow::Result<Vec<String>> {
+    fn avformer_ids(&self) -> anyhow::Result<Vec<String>> {
         let grid = self.avformer_grid()?;
         let grid_ids = grid.claims().iter().map(|claim| claim.id.as_str());
         let ids: Vec<&str> = OWN.into_iter().chain(grid_ids).collect();
@@ -65,7 +103,7 @@ impl Reproduce {
     }
 
     /// Measures the study's claims, with each ASR model.
-    pub(super) fn avformer(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+    fn avformer(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         // The claim on real speech needs no training.
         if !self.avformer_ids()?.iter().any(|id| id != WHISPER && self.includes_claim(id)) {
             return Ok(Vec::new());

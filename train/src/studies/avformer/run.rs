@@ -68,8 +68,8 @@ pub fn train_avformer(
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = complete_settings(recipe)?;
-    let (batch, seed) = (recipe.batch().clone(), recipe.seed());
-    let study = AvformerStudy::new((data, model), feeds, batch, seed, options.quiet);
+    let batch = recipe.batch().clone();
+    let study = AvformerStudy::new((data, model), feeds, batch, options.quiet);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     let frozen = |study: &AvformerStudy| study.asr_model().parameters().fingerprint(|_| true);

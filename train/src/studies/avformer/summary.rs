@@ -9,6 +9,9 @@ use super::evaluate::{AtRatio, RescuedWord, TEST};
 use super::run::AvformerSummary;
 use crate::registry::{LinePlot, Summary, footer, format_measure};
 
+/// The WER of one system at a signal-to-noise ratio.
+type OfSystem = fn(&AtRatio) -> &Measure;
+
 impl Summary for AvformerSummary {
     fn to_json(&self) -> serde_json::Result<Value> {
         serde_json::to_value(self)
@@ -71,7 +74,7 @@ impl Summary for AvformerSummary {
         if sweep.iter().filter(|one| one.snr_db.is_some()).count() < 2 {
             return Vec::new();
         }
-        let lines: [(_, fn(&AtRatio) -> &Measure); 3] = [
+        let lines: [(&str, OfSystem); 3] = [
             ("without frames", |one| &one.no_frames),
             ("right frames", |one| &one.right_frames),
             ("wrong frames", |one| &one.wrong_frames),

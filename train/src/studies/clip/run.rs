@@ -65,7 +65,7 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Cl
     let names = NameVectors::new(&names, &model.text_encoder);
     let names = names.map_err(|error| recipe.error("model.text_encoder", error))?;
     let batch = recipe.batch().clone();
-    let mut study = ClipStudy::new((data, model), (images, names), batch, recipe.seed());
+    let mut study = ClipStudy::new((data, model), (images, names), batch);
     let trained = train(&mut study, recipe, options)?;
     if !trained.finished {
         return Ok(None);

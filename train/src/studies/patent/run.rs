@@ -144,7 +144,6 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
                 corpus.titles.clone(),
                 (train_rows, held_out),
                 files.clone(),
-                variant.recipe.seed(),
             );
             let name = member_name(fold, variant);
             let trained = match fold {

@@ -57,8 +57,8 @@ impl FinishedRun {
         check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
         let (data, model, memory, feeds) = settings(&mut recipe)?;
-        let (batch, seed) = (recipe.batch().clone(), recipe.seed());
-        let study = RevealStudy::new((data, model, memory), feeds, batch, seed, run.to_path_buf());
+        let batch = recipe.batch().clone();
+        let study = RevealStudy::new((data, model, memory), feeds, batch, run.to_path_buf());
         let study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
         let inputs = study.inputs().map_err(TrainError::in_study(NAME, "reading the data"))?;
         check_inputs(run, &inputs)?;

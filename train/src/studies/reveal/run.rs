@@ -115,13 +115,8 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     recipe.fill_start_hash()?;
     let (data, model, memory, feeds) = settings(recipe)?;
     let memory_k = memory.k;
-    let study = RevealStudy::new(
-        (data, model, memory),
-        feeds,
-        recipe.batch().clone(),
-        recipe.seed(),
-        options.run.clone(),
-    );
+    let study =
+        RevealStudy::new((data, model, memory), feeds, recipe.batch().clone(), options.run.clone());
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     if memory_k > 0 && study.corpus().items.is_empty() {

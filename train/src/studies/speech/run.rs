@@ -64,8 +64,7 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = settings(recipe)?;
-    let (batch, seed) = (recipe.batch().clone(), recipe.seed());
-    let study = SpeechStudy::new((data, model), feeds, batch, seed);
+    let study = SpeechStudy::new((data, model), feeds, recipe.batch().clone());
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     let mixed = recipe.phases().len() > 1 && study.learns_texts();
