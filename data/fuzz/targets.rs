@@ -164,7 +164,9 @@ fn coco(bytes: &[u8]) {
         let folder = Some("images/".to_owned());
         let options = CocoOptions { folder, join, splits, ..CocoOptions::default() };
         check(bytes, &|input, to| coco::read(input, &options, to));
-        check(bytes, &|input, to| coco::read(Input::new("captions.csv", input)?, &options, to));
+        check(bytes, &|input, to| {
+            coco::read(Input::new(format!("{FILE}.csv"), input)?, &options, to)
+        });
     }
 }
 

@@ -9,6 +9,7 @@ use engram_models::params::ParameterGroup;
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
+use super::pairs::PAIRS;
 use super::scorer::{Scorer, files_of_run};
 use super::settings::PatentModel;
 use super::study::{PatentStudy, gold_scores};
@@ -111,8 +112,11 @@ impl Member {
     }
 }
 
-/// The class titles used in the member's training.
+/// The class titles used in the member's training; none for pairs without classes.
 pub(super) fn titles(folder: &Path) -> Result<ClassTitles> {
+    if folder.join(PAIRS).is_file() {
+        return Ok(ClassTitles::default());
+    }
     ClassTitles::read(folder.join(TITLES)).map_err(TrainError::in_study(NAME, "reading titles"))
 }
 
