@@ -91,7 +91,8 @@ impl Layout {
         if needs_modalities && !names_modalities {
             let file = TransformerSettings::FILES[0];
             return Err(self.refuse(&format!(
-                "the Transformer module is CLIP, but {file} has no `modality_config`"
+                "the Transformer module is CLIP, but {file} has no `modality_config`, so \
+                 sentence-transformers would load a text encoder; download {file} of the same model"
             )));
         }
         match found {
@@ -101,7 +102,7 @@ impl Layout {
     }
 
     /// The text and name of the first settings file that exists. Without `modules.json`, only the
-    /// usual file name is tried.
+    /// first file name is tried.
     fn settings_file(&self) -> Result<Option<(String, String)>> {
         let names = if self.has_modules() { TransformerSettings::FILES.len() } else { 1 };
         for file in &TransformerSettings::FILES[..names] {
@@ -116,7 +117,8 @@ impl Layout {
     /// configurations and hashes for the model's identity; empty for plain mean pooling.
     ///
     /// # Errors
-    /// Missing files; unsupported modules and settings.
+    /// [`InferError::Data`] and [`InferError::Io`] for missing files; [`InferError::Model`] for
+    /// unsupported modules and settings.
     pub(super) fn modules(&self) -> Result<(Vec<SentenceModule>, String)> {
         if !self.has_modules() {
             let mean = SentenceModule::pooling(PoolingConfig::default(), MODULES);
@@ -166,7 +168,7 @@ impl Layout {
         Ok((built, identity))
     }
 
-    /// Returns an error if a module changes more than the length of CLIP's vectors.
+    /// Returns an error if a module after CLIP does more than normalise vectors to unit length.
     ///
     /// # Errors
     /// [`InferError::Encoder`] with the file and the module.

@@ -40,7 +40,7 @@ impl TokenizerConfig {
         self.tokenizer_class.as_ref().is_some_and(|class| class.starts_with(kind))
     }
 
-    /// The maximum number of tokens.
+    /// The maximum number of tokens; `None` for no limit.
     fn longest(&self) -> Option<usize> {
         let longest = self.model_max_length.or(self.max_len)?;
         // transformers writes 1e30 for no limit.
@@ -49,8 +49,8 @@ impl TokenizerConfig {
 }
 
 /// The content of `tokenizer.json` with the changes that transformers makes. For a `BertTokenizer`,
-/// the normalizer and pre-tokenizer come from `tokenizer_config.json`, whatever the file contains.
-/// With `do_lower_case` of sentence-transformers, texts are lower-cased first.
+/// the normalizer and pre-tokenizer of `tokenizer_config.json` replace those in the file. With
+/// `do_lower_case` of sentence-transformers, texts are lower-cased first.
 pub(super) fn adapted(
     json: Vec<u8>,
     config: Option<&TokenizerConfig>,
@@ -106,21 +106,23 @@ fn has_lowercase(normalizer: &Value) -> bool {
 }
 
 /// The conversion of texts to tokens. `task_length` is the limit for queries or documents only.
-/// `usual` is the limit of an encoder without a configured limit. `table` is the number of position
-/// embeddings.
+/// `default_limit` applies to an encoder without a configured limit. `positions` is the number of
+/// position embeddings.
 pub(super) fn text_form(
     settings: &TransformerSettings,
     task_length: Option<usize>,
     config: Option<&TokenizerConfig>,
-    (usual, table): (usize, Option<usize>),
+    (default_limit, positions): (usize, Option<usize>),
 ) -> TextForm {
     let of_tokenizer = config.and_then(TokenizerConfig::longest).unwrap_or(usize::MAX);
-    let longest = task_length.or(settings.max_seq_length).unwrap_or(of_tokenizer.min(usual));
+    let longest =
+        task_length.or(settings.max_seq_length).unwrap_or(of_tokenizer.min(default_limit));
     let side = config.and_then(|config| config.truncation_side.as_deref());
     TextForm {
-        max_length: longest.min(table.unwrap_or(usize::MAX)).max(3),
+        // At least one token between two special tokens.
+        max_length: longest.min(positions.unwrap_or(usize::MAX)).max(3),
         truncate_left: side == Some("left"),
-        // These classes use the file as it stands. The others add their own special tokens.
+        // These classes use the post-processor of the file. The others add their own special tokens.
         use_post_processor: config.is_some_and(|config| {
             config.is_of("PreTrainedTokenizerFast") || config.is_of("TokenizersBackend")
         }),
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_the_first_that_is_named() {
+    fn the_most_specific_length_limit_applies() {
         let longest = |settings: Option<usize>, task, text: &str, table| {
             let settings = TransformerSettings { max_seq_length: settings, ..Default::default() };
             text_form(&settings, task, Some(&config(text)), (512, table)).max_length
