@@ -81,7 +81,7 @@ pub fn remedy(error: &io::Error) -> &'static str {
             "; no permission: change the file permissions or choose another path"
         }
         ErrorKind::NotADirectory => {
-            "; this is a file, not a run folder: choose another folder, or move the file"
+            "; a part of this path is a file, not a folder: check the path, or move the file"
         }
         ErrorKind::IsADirectory => "; this is a folder: name a file in it",
         _ => "",
