@@ -11,11 +11,11 @@ use flate2::bufread::MultiGzDecoder;
 use crate::{Location, TextError};
 
 /// Limit on decompressed data: this factor times the compressed size, or `MAX_DECOMPRESSED_BYTES`
-/// if that is more. Text rarely compresses below 5 % of its size; a file below 0.1 % is made to
-/// exhaust the memory.
+/// if that is more. Text rarely compresses below 5 % of its size. Files that are made to exhaust the
+/// memory reach 0.1 %.
 const MAX_COMPRESSION_RATIO: u64 = 100;
 const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
-/// Limit for reading a pipe or a device whole: its size is unknown and may be infinite.
+/// Limit for reading a whole pipe or device: its size is unknown and may be infinite.
 const MAX_PIPE_BYTES: u64 = 1 << 30;
 
 /// The buffer size, in bytes.
@@ -23,11 +23,14 @@ const BUFFER: usize = 1 << 18;
 /// Limit on the white space before the first byte of the text: JSON may begin with blank lines.
 const MAX_LEADING_SPACE: u64 = 1 << 12;
 
+/// The first bytes of gzip data.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// The byte order mark of UTF-8.
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+/// The byte order marks of UTF-16, little-endian and big-endian.
 const UTF_16: [[u8; 2]; 2] = [[0xff, 0xfe], [0xfe, 0xff]];
 
-/// An open text input, without compression and byte order mark.
+/// An open text input. Reading it returns uncompressed bytes without a byte order mark.
 ///
 /// Gzip data may unpack to 256 MiB, or to 100 times their size if that is more.
 pub struct Input<'r> {
@@ -101,7 +104,7 @@ impl<'r> Input<'r> {
     /// Returns the first byte that is not white space, within the first 4 KiB. The input stays at
     /// its start.
     ///
-    /// # Errors   [`TextError::Empty`] if there is none; as [`Input::error`]
+    /// # Errors   [`TextError::Empty`] if there is no such byte; as [`Input::error`]
     pub fn first_byte(&mut self) -> Result<u8, TextError> {
         let mut start = Vec::new();
         let mut found = None;
@@ -128,16 +131,14 @@ impl<'r> Input<'r> {
         let read = self.reader.by_ref().take(limit + 1).read_to_end(&mut bytes);
         read.map_err(|error| self.error(error))?;
         if bytes.len() as u64 > limit {
-            let reason = format!("gives more than {} MiB", MAX_PIPE_BYTES >> 20);
+            let reason = format!("has more than {} MiB", MAX_PIPE_BYTES >> 20);
             return Err(TextError::malformed(self.file, None, reason, UNPACK));
         }
         Ok(bytes)
     }
 
-    /// Converts an error from reading this input.
-    ///
-    /// # Errors   [`TextError::Malformed`] for gzip data that are damaged or exceed the limit;
-    /// otherwise [`TextError::Read`]
+    /// Converts an I/O error from reading this input: to [`TextError::Malformed`] for gzip data that
+    /// are damaged or exceed the limit, otherwise to [`TextError::Read`].
     pub fn error(&self, source: io::Error) -> TextError {
         read_error(&self.file, self.is_gzip, source)
     }
@@ -166,7 +167,7 @@ pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, TextError> {
     Input::open(path)?.read_bytes()
 }
 
-/// Reads a text file whole.
+/// Reads a whole text file.
 ///
 /// # Errors   as [`read_bytes`]; [`TextError::NotUtf8`]; [`TextError::Empty`] for a file without content
 pub fn read_text(path: impl AsRef<Path>) -> Result<String, TextError> {
@@ -192,7 +193,8 @@ pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, TextError> {
     })
 }
 
-const UNPACK: &str = "write its content to an uncompressed file and give that file";
+/// The remedy for an input that exceeds its size limit. Uncompressed files have none.
+const UNPACK: &str = "write its content to an uncompressed file and use that file";
 
 fn name(path: &Path) -> String {
     path.display().to_string()
@@ -210,8 +212,8 @@ fn read_error(file: &str, is_gzip: bool, source: io::Error) -> TextError {
     }
 }
 
-/// Returns the first bytes, as many as identify a format, with a reader that starts with them
-/// again. Reads no more than one byte of other text: a pipe may have no more yet.
+/// Returns the first bytes, as many as identify a format, and a reader that starts with them again.
+/// Of a text without such a mark, it reads only one byte: a pipe may have no more yet.
 fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
     let mut first = Vec::new();
     reader.by_ref().take(1).read_to_end(&mut first)?;

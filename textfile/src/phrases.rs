@@ -17,15 +17,16 @@ pub struct PhraseRow {
     pub target: String,
     /// The CPC class of the comparison, such as `A47`.
     pub context: String,
-    /// The similarity, a finite number.
+    /// The similarity, a finite number; `None` if the column is missing or the field is blank.
     pub score: Option<f64>,
-    /// The rating class of the research release, such as `Hypernym`.
+    /// The rating class of the research release, such as `Hypernym`; `None` if the column is missing
+    /// or the field is blank.
     pub rating: Option<String>,
-    /// The first line of the row.
+    /// The first line of the row, from 1.
     pub line: u64,
 }
 
-/// Reads phrase pairs; each must have a score if `is_scored`.
+/// Reads phrase pairs. With `is_scored`, each row must have a score.
 ///
 /// # Errors   as [`Table::csv`], [`Table::column`] and [`Table::advance`];
 /// [`TextError::EmptyField`]; [`TextError::DuplicateId`]; [`TextError::Malformed`] for a score that
