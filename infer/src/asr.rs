@@ -1,5 +1,5 @@
-//! Automatic speech recognition (ASR) with Whisper or a Conformer: batches of clips, long recordings,
-//! streaming, word boosting and AVFormer adapters.
+//! Automatic speech recognition (ASR) with Whisper or a Conformer: batches of clips, long
+//! recordings, streaming, word boosting and AVFormer adapters.
 
 mod adapted;
 mod asr_model;

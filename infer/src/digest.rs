@@ -30,8 +30,8 @@ pub fn of_file(path: &Path) -> io::Result<(u64, String)> {
     Ok((bytes, format!("{:x}", hash.finalize())))
 }
 
-/// The SHA-256 of the hashes of several files, in order. A repeated path counts once. Files are read
-/// in parallel.
+/// The SHA-256 of the hashes of several files, in order. A repeated path counts once. Files are
+/// read in parallel.
 ///
 /// # Errors
 /// [`InferError::Io`] if a file cannot be read.

@@ -259,8 +259,8 @@ impl Encoder {
         }
     }
 
-    /// Computes unit vectors of `N` items, `[N, D]` in row-major order. The bytes are the same for any
-    /// number of threads. An item without a supported modality gets a zero vector.
+    /// Computes unit vectors of `N` items, `[N, D]` in row-major order. The bytes are the same for
+    /// any number of threads. An item without a supported modality gets a zero vector.
     ///
     /// # Errors
     /// [`InferError::Model`]

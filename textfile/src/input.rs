@@ -11,8 +11,8 @@ use flate2::bufread::MultiGzDecoder;
 use crate::{Location, TextError};
 
 /// Limit on decompressed data: this factor times the compressed size, or `MAX_DECOMPRESSED_BYTES`
-/// if that is more. Text rarely compresses below 5 % of its size. Files that are made to exhaust the
-/// memory reach 0.1 %.
+/// if that is more. Text rarely compresses below 5 % of its size. Files that are made to exhaust
+/// the memory reach 0.1 %.
 const MAX_COMPRESSION_RATIO: u64 = 100;
 const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
 /// Limit for reading a whole pipe or device: its size is unknown and may be infinite.
@@ -137,8 +137,8 @@ impl<'r> Input<'r> {
         Ok(bytes)
     }
 
-    /// Converts an I/O error from reading this input: to [`TextError::Malformed`] for gzip data that
-    /// are damaged or exceed the limit, otherwise to [`TextError::Read`].
+    /// Converts an I/O error from reading this input: to [`TextError::Malformed`] for gzip data
+    /// that are damaged or exceed the limit, otherwise to [`TextError::Read`].
     pub fn error(&self, source: io::Error) -> TextError {
         read_error(&self.file, self.is_gzip, source)
     }
@@ -169,7 +169,7 @@ pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, TextError> {
 
 /// Reads a whole text file.
 ///
-/// # Errors   as [`read_bytes`]; [`TextError::NotUtf8`]; [`TextError::Empty`] for a file without content
+/// # Errors   as [`read_bytes`]; [`TextError::NotUtf8`]; [`TextError::Empty`] for an empty file
 pub fn read_text(path: impl AsRef<Path>) -> Result<String, TextError> {
     let file = name(path.as_ref());
     let text = decode(&file, read_bytes(path)?)?;

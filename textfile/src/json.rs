@@ -44,8 +44,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// Parses a JSON lines text on all threads and skips blank lines. `make` turns the line number and
-/// the parsed record into a result. The results are in order, in blocks. `file` and `remedy` are for
-/// errors. If several lines are invalid, the error names the first, for any number of threads.
+/// the parsed record into a result. The results are in order, in blocks. `file` and `remedy` are
+/// for errors. If several lines are invalid, the error names the first, for any number of threads.
 ///
 /// # Errors   as [`parse_json_line`]
 pub fn json_lines<'a, T, R>(
@@ -86,8 +86,8 @@ pub fn parse_json_line<'a, T: Deserialize<'a>>(
     })
 }
 
-/// The message of the JSON parser on one line, with its position. It has at most 200 characters before
-/// the position, because it may quote the file.
+/// The message of the JSON parser on one line, with its position. It has at most 200 characters
+/// before the position, because it may quote the file.
 pub fn message(error: &serde_json::Error) -> String {
     let (description, position) = split_position(error);
     description + &position

@@ -19,8 +19,8 @@ pub struct PhraseRow {
     pub context: String,
     /// The similarity, a finite number; `None` if the column is missing or the field is blank.
     pub score: Option<f64>,
-    /// The rating class of the research release, such as `Hypernym`; `None` if the column is missing
-    /// or the field is blank.
+    /// The rating class of the research release, such as `Hypernym`; `None` if the column is
+    /// missing or the field is blank.
     pub rating: Option<String>,
     /// The first line of the row, from 1.
     pub line: u64,

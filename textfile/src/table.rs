@@ -118,8 +118,9 @@ impl<'r> Table<'r> {
     /// # Errors
     /// - Reading can continue with the next row after [`TextError::NotUtf8`],
     ///   [`TextError::FieldCount`] and [`TextError::TextAfterQuote`].
-    /// - Reading ends with [`TextError::Read`], [`TextError::NoRows`], [`TextError::UnclosedQuote`],
-    ///   and [`TextError::Malformed`] for damaged gzip data and for a line of more than 16 MiB.
+    /// - Reading ends with [`TextError::Read`], [`TextError::NoRows`],
+    ///   [`TextError::UnclosedQuote`], and [`TextError::Malformed`] for damaged gzip data and for a
+    ///   line of more than 16 MiB.
     pub fn advance(&mut self) -> Result<bool, TextError> {
         if !self.read_row()? {
             let file = self.file().to_owned();

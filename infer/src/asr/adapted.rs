@@ -97,12 +97,12 @@ impl AvformerRunConfig {
     /// The name of the file in a run folder.
     pub const FILE: &str = "config.json";
 
-    /// Reads the file of a run. A model folder that only exists within the run folder is returned with
-    /// its path there; other names stay as in the recipe.
+    /// Reads the file of a run. A model folder that only exists within the run folder is returned
+    /// with its path there; other names stay as in the recipe.
     ///
     /// # Errors
-    /// [`InferError::BadChecksum`]; [`InferError::Io`]; [`InferError::Transcribe`] for a file that is
-    /// not of an AVFormer run.
+    /// [`InferError::BadChecksum`]; [`InferError::Io`]; [`InferError::Transcribe`] for a file that
+    /// is not of an AVFormer run.
     pub fn read(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let path = run.join(Self::FILE);
@@ -195,8 +195,8 @@ impl AdaptedAsrModel {
         &self.asr_model
     }
 
-    /// Loads the adapters of a run under a name, without activating them. The image encoder is loaded
-    /// from `image_encoder`, or by default from its location in the run's configuration.
+    /// Loads the adapters of a run under a name, without activating them. The image encoder is
+    /// loaded from `image_encoder`, or by default from its location in the run's configuration.
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for a run that belongs to another ASR model or image encoder, and
@@ -351,8 +351,8 @@ impl AdaptedAsrModel {
 /// the name of the model.
 fn differs(run: &Path, (kind, wanted): (&str, &str), given: &str, sha256: &str) -> InferError {
     let reason = format!(
-        "{}: was trained for the {kind} {wanted}, but {given} has other weights (SHA-256 {sha256}): \
-         use the {kind} that it was trained for",
+        "{}: was trained for the {kind} {wanted}, but {given} has other weights (SHA-256 \
+         {sha256}): use the {kind} that it was trained for",
         run.display()
     );
     InferError::Transcribe { reason }

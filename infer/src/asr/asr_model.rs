@@ -79,8 +79,8 @@ impl AsrModel {
         }
     }
 
-    /// A builder for trees of boosted words. `weight` is the bonus of a token, in nats; without it, the
-    /// model's default applies.
+    /// A builder for trees of boosted words. `weight` is the bonus of a token, in nats; without it,
+    /// the model's default applies.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::boost_builder`] and [`ConformerAsr::boost_builder`].

@@ -116,8 +116,8 @@ impl AsrModel {
                 let count = tokens.len() + whisper.prompt().map_or(0, |prompt| prompt.len());
                 (count > positions).then(|| {
                     format!(
-                        "its text has {count} tokens with the prompt, but the model has {positions} positions: \
-                         shorten it, or remove the clip"
+                        "its text has {count} tokens with the prompt, but the model has {positions} \
+                         positions: shorten it, or remove the clip"
                     )
                 })
             }

@@ -56,8 +56,8 @@ const SEGMENT_SECONDS: f64 = 6.0;
 pub struct StreamOptions {
     /// The chunk length in seconds: the audio to wait for before each pass.
     pub chunk_seconds: f64,
-    /// The maximum length of the audio that each pass transcribes, in seconds. While no words become
-    /// final, it grows up to the ASR model's maximum.
+    /// The maximum length of the audio that each pass transcribes, in seconds. While no words
+    /// become final, it grows up to the ASR model's maximum.
     pub window_seconds: f64,
 }
 
@@ -80,8 +80,8 @@ impl StreamOptions {
         if !(chunk..=max_seconds - chunk).contains(&window) {
             let longest = max_seconds - chunk;
             return refuse(format!(
-                "a window of {window} s (--stream-window) is not supported; use {chunk} to {longest} s \
-                 with chunks of {chunk} s and this model"
+                "a window of {window} s (--stream-window) is not supported; use {chunk} to {longest} \
+                 s with chunks of {chunk} s and this model"
             ));
         }
         Ok(())
@@ -326,8 +326,8 @@ impl Stream {
 
 impl AsrModel {
     /// Transcribes a recording in chunks. `read` appends samples at 16 kHz and returns `false` at
-    /// the end. `on_update` gets the result of each pass, and at the end the remaining words. Memory
-    /// holds the window, a chunk, a block of `read` and the words.
+    /// the end. `on_update` gets the result of each pass, and at the end the remaining words.
+    /// Memory holds the window, a chunk, a block of `read` and the words.
     ///
     /// # Errors
     /// The errors of [`StreamOptions::check`], [`AsrModel::transcribe`] and `read`.

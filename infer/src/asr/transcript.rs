@@ -16,14 +16,14 @@ pub struct Transcript {
     pub words: Vec<Word>,
     /// The length of the clip, in seconds.
     pub seconds: f64,
-    /// The mean log-probability of the tokens, in nats. For several windows or passes, the mean over
-    /// them.
+    /// The mean log-probability of the tokens, in nats. For several windows or passes, the mean
+    /// over them.
     pub mean_log_probability: f32,
     /// The probability that the clip has no speech, 0 to 1. For a Conformer, the lowest probability
     /// of the blank token.
     pub no_speech_probability: f32,
-    /// Whether the text was truncated because it repeated itself or was too long for the clip. Later
-    /// speech is missing.
+    /// Whether the text was truncated because it repeated itself or was too long for the clip.
+    /// Later speech is missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// Whether the clip was decoded a second time, with silence up to 30 seconds.

@@ -122,7 +122,8 @@ pub(super) fn text_form(
         // At least one token between two special tokens.
         max_length: longest.min(positions.unwrap_or(usize::MAX)).max(3),
         truncate_left: side == Some("left"),
-        // These classes use the post-processor of the file. The others add their own special tokens.
+        // These classes use the post-processor of the file. The others add their own special
+        // tokens.
         use_post_processor: config.is_some_and(|config| {
             config.is_of("PreTrainedTokenizerFast") || config.is_of("TokenizersBackend")
         }),

@@ -1,4 +1,5 @@
-//! Counts the words of a hypothesis that are already final, and the words that two hypotheses share.
+//! Counts the words of a hypothesis that are already final, and the words that two hypotheses
+//! share.
 //!
 //! The reference (ufal/whisper_streaming) drops words by time, then up to five words at the seam
 //! that equal the last final words. A word with another spelling or word division in the second

@@ -15,8 +15,8 @@ use super::WhisperAsr;
 use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
-/// The fields of `generation_config.json` that are used here: suppressed tokens, which older folders
-/// have in `config.json`, and the attention heads for word times.
+/// The fields of `generation_config.json` that are used here: suppressed tokens, which older
+/// folders have in `config.json`, and the attention heads for word times.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GenerationConfig {
@@ -31,8 +31,8 @@ impl WhisperAsr {
     ///
     /// # Errors
     /// [`InferError::Data`] for missing files; [`InferError::Transcribe`] for a CTranslate2 folder,
-    /// with the remedy, and for an invalid `generation_config.json`; [`InferError::Model`] for a model
-    /// that is unknown or does not match its weights.
+    /// with the remedy, and for an invalid `generation_config.json`; [`InferError::Model`] for a
+    /// model that is unknown or does not match its weights.
     pub fn open(location: &str) -> Result<Self> {
         let place = WeightsLocation::parse(location)?;
         if let WeightsLocation::Folder(folder) = &place
