@@ -217,12 +217,12 @@ impl PretrainedFolder {
         };
         let tokenizer = other(&[TOKENIZER], &SLOW_TOKENIZERS);
         let weights = other(&[WEIGHTS_FILE, INDEX_FILE], &OTHER_WEIGHTS_FILES);
-        let mut found = Vec::new();
-        let mut lines = Vec::new();
+        let mut problems = Vec::new();
+        let mut commands = Vec::new();
         let (from, to) = self.python_names();
         let mut add = |missing: &str, other: &str, class: &str| {
-            found.push(format!("no {missing} (only {other})"));
-            lines.push(format!(
+            problems.push(format!("no {missing} (only {other})"));
+            commands.push(format!(
                 "\n  python3 -c 'import transformers as t; \
                  t.{class}.from_pretrained({from:?}).save_pretrained({to:?})'"
             ));
@@ -233,15 +233,15 @@ impl PretrainedFolder {
         if let Some(file) = weights {
             add(WEIGHTS_FILE, file, &self.python_class());
         }
-        if found.is_empty() {
+        if problems.is_empty() {
             return error.into();
         }
         let reason = format!(
             "has {}; convert it (after `pip install transformers torch sentencepiece protobuf`) \
              with{}\n\
              and use {to}",
-            found.join(" and "),
-            lines.concat(),
+            problems.join(" and "),
+            commands.concat(),
         );
         let name = match self.inner.as_str() {
             "" => self.place.to_string(),

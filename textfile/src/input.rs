@@ -70,15 +70,20 @@ impl<'r> Input<'r> {
 
     fn with_limit(file: &Path, reader: impl Read + 'r, limit: u64) -> Result<Self, TextError> {
         let file = name(file);
-        let taken = Rc::new(Cell::new(0));
-        let counted = Counted { reader, taken: taken.clone() };
+        let compressed_bytes = Rc::new(Cell::new(0));
+        let counted = Counted { reader, compressed_bytes: compressed_bytes.clone() };
         let packed = BufReader::with_capacity(BUFFER, counted);
         let (mut first, packed) =
             first_bytes(packed).map_err(|error| read_error(&file, false, error))?;
         let is_gzip = first.starts_with(&GZIP);
         let mut reader: Box<dyn BufRead + 'r> = Box::new(packed);
         if is_gzip {
-            let limited = Limited { reader: MultiGzDecoder::new(reader), given: 0, taken, limit };
+            let limited = Limited {
+                reader: MultiGzDecoder::new(reader),
+                decompressed_bytes: 0,
+                compressed_bytes,
+                limit,
+            };
             let text = first_bytes(BufReader::with_capacity(BUFFER, limited));
             let text = text.map_err(|error| read_error(&file, true, error))?;
             (first, reader) = (text.0, Box::new(text.1));
@@ -224,16 +229,16 @@ fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)>
     Ok((first.clone(), Cursor::new(first).chain(reader)))
 }
 
-/// Counts the bytes read.
+/// Counts the bytes that it reads.
 struct Counted<R> {
     reader: R,
-    taken: Rc<Cell<u64>>,
+    compressed_bytes: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
-        self.taken.set(self.taken.get() + count as u64);
+        self.compressed_bytes.set(self.compressed_bytes.get() + count as u64);
         Ok(count)
     }
 }
@@ -241,15 +246,18 @@ impl<R: Read> Read for Counted<R> {
 /// Stops when the decompressed data exceed the limit.
 struct Limited<R> {
     reader: R,
-    given: u64,
+    /// Decompressed bytes returned so far.
+    decompressed_bytes: u64,
     /// Compressed bytes read so far.
-    taken: Rc<Cell<u64>>,
+    compressed_bytes: Rc<Cell<u64>>,
     limit: u64,
 }
 
 impl<R: Read> Read for Limited<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.given > self.limit && self.given / MAX_COMPRESSION_RATIO > self.taken.get() {
+        if self.decompressed_bytes > self.limit
+            && self.decompressed_bytes / MAX_COMPRESSION_RATIO > self.compressed_bytes.get()
+        {
             let reason = format!(
                 "unpacks to more than {} MiB and {MAX_COMPRESSION_RATIO} times its size",
                 self.limit >> 20
@@ -257,7 +265,7 @@ impl<R: Read> Read for Limited<R> {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
         }
         let count = self.reader.read(buffer)?;
-        self.given += count as u64;
+        self.decompressed_bytes += count as u64;
         Ok(count)
     }
 }

@@ -48,17 +48,17 @@ pub fn read_phrases(input: Input<'_>, is_scored: bool) -> Result<Vec<PhraseRow>,
             None => (rows.len() + 1).to_string(),
         };
         ids.add(id.clone(), table.location())?;
-        let given = |column: &usize| !table.field(*column).trim().is_empty();
+        let is_filled = |column: &usize| !table.field(*column).trim().is_empty();
         rows.push(PhraseRow {
             id,
             anchor: filled(anchor)?,
             target: filled(target)?,
             context: filled(context)?,
             score: score
-                .filter(|column| is_scored || given(column))
+                .filter(|column| is_scored || is_filled(column))
                 .map(|column| table.number(column))
                 .transpose()?,
-            rating: rating.filter(given).map(filled).transpose()?,
+            rating: rating.filter(is_filled).map(filled).transpose()?,
             line: table.line(),
         });
     }

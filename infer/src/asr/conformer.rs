@@ -74,9 +74,9 @@ impl ConformerAsr {
         let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
         let tokeniser = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         if tokeniser.vocabulary_size() > config.vocab_size {
-            let (theirs, own) = (tokeniser.vocabulary_size(), config.vocab_size);
+            let (tokens, vocabulary) = (tokeniser.vocabulary_size(), config.vocab_size);
             let reason = format!(
-                "{location}: tokenizer.json has {theirs} tokens, but config.json has {own}: \
+                "{location}: tokenizer.json has {tokens} tokens, but config.json has {vocabulary}: \
                  they belong to different models"
             );
             return Err(InferError::Transcribe { reason });
@@ -210,12 +210,12 @@ impl ConformerAsr {
         let blank = self.model.config().blank;
         let searches: Vec<BeamSearchOptions> =
             indices.iter().map(|i| searches[*i].clone()).collect();
-        let found = ctc_beam::beam_search_paths(&logits, &audio.lengths, blank, &searches)?;
-        // Speech is detected from the path without boosting.
-        let likeliest = greedy_paths(&logits, &audio.lengths, blank)?;
-        for ((i, path), likeliest) in indices.into_iter().zip(found).zip(likeliest) {
-            let text = self.tokeniser.decode(&likeliest.tokens)?;
-            if !is_noise(&likeliest, &text, clips[i].len()) {
+        let beam_paths = ctc_beam::beam_search_paths(&logits, &audio.lengths, blank, &searches)?;
+        // Noise is detected from the path without boosting.
+        let unboosted_paths = greedy_paths(&logits, &audio.lengths, blank)?;
+        for ((i, path), unboosted) in indices.into_iter().zip(beam_paths).zip(unboosted_paths) {
+            let text = self.tokeniser.decode(&unboosted.tokens)?;
+            if !is_noise(&unboosted, &text, clips[i].len()) {
                 paths[i] = path;
             }
         }
@@ -267,7 +267,7 @@ impl ConformerAsr {
             mean_log_probability: mean(|path| path.mean_log_probability),
             no_speech_probability: paths
                 .iter()
-                .fold(1.0, |least, path| path.min_blank_probability.min(least)),
+                .fold(1.0, |min, path| path.min_blank_probability.min(min)),
             truncated: false,
             decoded_again: false,
         })
@@ -315,9 +315,9 @@ fn empty_path() -> BestPath {
 fn is_noise(path: &BestPath, text: &str, samples: usize) -> bool {
     let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
     let sum: f32 = path.log_probabilities.iter().map(|own| own.exp()).sum();
-    let least = if letters <= 2 { MIN_PROBABILITY_OF_TWO } else { MIN_PROBABILITY };
-    let is_unsure = sum < least * path.tokens.len() as f32;
-    is_unsure && (letters as f64) < MIN_LETTERS_PER_SECOND * samples_to_seconds(samples)
+    let min_probability = if letters <= 2 { MIN_PROBABILITY_OF_TWO } else { MIN_PROBABILITY };
+    let is_improbable = sum < min_probability * path.tokens.len() as f32;
+    is_improbable && (letters as f64) < MIN_LETTERS_PER_SECOND * samples_to_seconds(samples)
 }
 
 /// Whether the previous window already contains this token or a later one.

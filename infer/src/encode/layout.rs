@@ -83,9 +83,9 @@ impl Layout {
     /// [`InferError::Model`] for an unsupported setting; [`InferError::Encoder`] for a CLIP model
     /// that sentence-transformers would load as a text encoder.
     pub(super) fn settings(&self, is_clip: bool) -> Result<TransformerSettings> {
-        let found = self.settings_file()?;
+        let settings = self.settings_file()?;
         let names_modalities =
-            found.as_ref().is_some_and(|(text, _)| text.contains("modality_config"));
+            settings.as_ref().is_some_and(|(text, _)| text.contains("modality_config"));
         let needs_modalities =
             is_clip && self.has_modules() && self.modules[0].kind == ModuleKind::Transformer;
         if needs_modalities && !names_modalities {
@@ -95,7 +95,7 @@ impl Layout {
                  sentence-transformers would load a text encoder; download {file} of the same model"
             )));
         }
-        match found {
+        match settings {
             Some((text, name)) => Ok(TransformerSettings::parse(&text, &name, is_clip)?),
             None => Ok(TransformerSettings::default()),
         }

@@ -59,17 +59,17 @@ pub(super) fn adapted(
     let is_bert = config.is_some_and(|config| config.is_of("BertTokenizer"));
     let is_deberta = config.is_some_and(|config| config.is_of("DebertaV2Tokenizer"));
     // The later reader of the file reports invalid JSON.
-    let Ok(mut whole) = serde_json::from_slice::<Value>(&json) else { return json };
-    if !whole.is_object() {
+    let Ok(mut tokenizer) = serde_json::from_slice::<Value>(&json) else { return json };
+    if !tokenizer.is_object() {
         return json;
     }
     let mut changed = false;
-    let mut set = |whole: &mut Value, key: &str, value: Value| {
-        changed |= whole[key] != value;
-        whole[key] = value;
+    let mut set = |tokenizer: &mut Value, key: &str, value: Value| {
+        changed |= tokenizer[key] != value;
+        tokenizer[key] = value;
     };
     let own_case = config.and_then(|config| config.do_lower_case);
-    if let Some(config) = config.filter(|_| is_bert && whole["model"]["type"] == "WordPiece") {
+    if let Some(config) = config.filter(|_| is_bert && tokenizer["model"]["type"] == "WordPiece") {
         let normalizer = json!({
             "type": "BertNormalizer",
             "clean_text": true,
@@ -77,13 +77,13 @@ pub(super) fn adapted(
             "strip_accents": config.strip_accents,
             "lowercase": own_case.unwrap_or(true),
         });
-        set(&mut whole, "normalizer", normalizer);
-        set(&mut whole, "pre_tokenizer", json!({"type": "BertPreTokenizer"}));
+        set(&mut tokenizer, "normalizer", normalizer);
+        set(&mut tokenizer, "pre_tokenizer", json!({"type": "BertPreTokenizer"}));
     }
     let lowers = do_lower_case || (is_deberta && own_case == Some(true));
-    if lowers && !has_lowercase(&whole["normalizer"]) {
+    if lowers && !has_lowercase(&tokenizer["normalizer"]) {
         let lower = json!({"type": "Lowercase"});
-        let normalizer = match whole["normalizer"].take() {
+        let normalizer = match tokenizer["normalizer"].take() {
             Value::Null => lower,
             Value::Object(mut own) if own.get("type").is_some_and(|kind| kind == "Sequence") => {
                 if let Some(Value::Array(inner)) = own.get_mut("normalizers") {
@@ -93,9 +93,9 @@ pub(super) fn adapted(
             }
             own => json!({"type": "Sequence", "normalizers": [lower, own]}),
         };
-        set(&mut whole, "normalizer", normalizer);
+        set(&mut tokenizer, "normalizer", normalizer);
     }
-    if changed { whole.to_string().into_bytes() } else { json }
+    if changed { tokenizer.to_string().into_bytes() } else { json }
 }
 
 /// Whether a normalizer is `Lowercase`, or a sequence that contains it.

@@ -67,10 +67,10 @@ impl WhisperAsr {
             |part: &Part| part.tokens.iter().copied().filter(is_word).collect::<Vec<u32>>();
         let texts: Vec<Vec<Vec<u32>>> =
             clips.iter().map(|(_, parts)| parts.iter().map(of_part).collect()).collect();
-        let whole: Vec<Vec<u32>> = texts.iter().map(|parts| parts.concat()).collect();
+        let concatenated: Vec<Vec<u32>> = texts.iter().map(|parts| parts.concat()).collect();
         let to_align: Vec<AlignmentText<'_>> = clips
             .iter()
-            .zip(&whole)
+            .zip(&concatenated)
             .map(|((samples, _), text)| AlignmentText {
                 tokens: text,
                 num_states: samples / SAMPLES_PER_STATE,
@@ -164,11 +164,11 @@ fn words_of(
     }
     let mut words: Vec<Word> = Vec::new();
     for (segment, pieces) in segments.iter().zip(pieces) {
-        let mut own = joined(pieces, by_character);
-        shorten_after_pause(&mut own, before, typical);
-        shorten_beyond(&mut own, segment, typical);
-        before = own.last().map_or(before, |word| word.end);
-        words.extend(own);
+        let mut segment_words = joined(pieces, by_character);
+        shorten_after_pause(&mut segment_words, before, typical);
+        shorten_beyond(&mut segment_words, segment, typical);
+        before = segment_words.last().map_or(before, |word| word.end);
+        words.extend(segment_words);
     }
     for word in &mut words {
         word.start = milliseconds(word.start).min(length).max(earliest);
