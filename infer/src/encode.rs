@@ -123,7 +123,7 @@ impl Encoder {
         Ok(Self { name, sha256, model, prompts: layout.prompts, prompt })
     }
 
-    /// The model, with the SHA-256 of all files that affect its vectors.
+    /// The model, and the hash for [`sha256`](Self::sha256).
     fn build(folder: &PretrainedFolder, layout: &Layout) -> Result<(Model, String)> {
         let transformer = layout.transformer();
         let config = match transformer.find("config.json") {
@@ -184,8 +184,9 @@ impl Encoder {
         &self.name
     }
 
-    /// The SHA-256 of the weights file. If the model has modules or settings beyond mean pooling,
-    /// the hash also covers them.
+    /// The SHA-256 of the weights file. For a text encoder with modules other than mean pooling, or
+    /// with `do_lower_case`, the hash also covers these. It does not cover the tokenizer or the image
+    /// preprocessing.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }

@@ -33,8 +33,8 @@ pub(super) struct TextModel {
 }
 
 impl TextModel {
-    /// Builds the model of a folder. Also returns the SHA-256 of all files that affect its vectors.
-    /// With mean pooling only, it is the hash of the weights file.
+    /// Builds the model of a folder. Also returns the SHA-256 of its weights, its modules and
+    /// `do_lower_case`. With mean pooling only, it is the hash of the weights file.
     pub(super) fn open(layout: &Layout) -> Result<(Self, String)> {
         let files = EncoderFiles::of_layout(layout)?;
         let settings = layout.settings(false)?;

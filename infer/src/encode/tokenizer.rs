@@ -41,10 +41,10 @@ impl TokenizerConfig {
     }
 
     /// The maximum number of tokens; `None` for no limit.
-    fn longest(&self) -> Option<usize> {
-        let longest = self.model_max_length.or(self.max_len)?;
+    fn max_length(&self) -> Option<usize> {
+        let length = self.model_max_length.or(self.max_len)?;
         // transformers writes 1e30 for no limit.
-        (1.0..1e9).contains(&longest).then_some(longest as usize)
+        (1.0..1e9).contains(&length).then_some(length as usize)
     }
 }
 
@@ -68,19 +68,19 @@ pub(super) fn adapted(
         changed |= tokenizer[key] != value;
         tokenizer[key] = value;
     };
-    let own_case = config.and_then(|config| config.do_lower_case);
+    let tokenizer_lowers = config.and_then(|config| config.do_lower_case);
     if let Some(config) = config.filter(|_| is_bert && tokenizer["model"]["type"] == "WordPiece") {
         let normalizer = json!({
             "type": "BertNormalizer",
             "clean_text": true,
             "handle_chinese_chars": config.tokenize_chinese_chars.unwrap_or(true),
             "strip_accents": config.strip_accents,
-            "lowercase": own_case.unwrap_or(true),
+            "lowercase": tokenizer_lowers.unwrap_or(true),
         });
         set(&mut tokenizer, "normalizer", normalizer);
         set(&mut tokenizer, "pre_tokenizer", json!({"type": "BertPreTokenizer"}));
     }
-    let lowers = do_lower_case || (is_deberta && own_case == Some(true));
+    let lowers = do_lower_case || (is_deberta && tokenizer_lowers == Some(true));
     if lowers && !has_lowercase(&tokenizer["normalizer"]) {
         let lower = json!({"type": "Lowercase"});
         let normalizer = match tokenizer["normalizer"].take() {
@@ -114,13 +114,13 @@ pub(super) fn text_form(
     config: Option<&TokenizerConfig>,
     (default_limit, positions): (usize, Option<usize>),
 ) -> TextForm {
-    let of_tokenizer = config.and_then(TokenizerConfig::longest).unwrap_or(usize::MAX);
-    let longest =
-        task_length.or(settings.max_seq_length).unwrap_or(of_tokenizer.min(default_limit));
+    let tokenizer_limit = config.and_then(TokenizerConfig::max_length).unwrap_or(usize::MAX);
+    let max_length =
+        task_length.or(settings.max_seq_length).unwrap_or(tokenizer_limit.min(default_limit));
     let side = config.and_then(|config| config.truncation_side.as_deref());
     TextForm {
         // At least one token between two special tokens.
-        max_length: longest.min(positions.unwrap_or(usize::MAX)).max(3),
+        max_length: max_length.min(positions.unwrap_or(usize::MAX)).max(3),
         truncate_left: side == Some("left"),
         // These classes use the post-processor of the file. The others add their own special
         // tokens.

@@ -269,8 +269,8 @@ impl Job {
     }
 }
 
-/// Removes files that only a training run needs. Files for another evaluation are also removed if
-/// no configuration needs them.
+/// Removes files that only a training run needs. Files for another evaluation are also removed,
+/// except those of the main configuration and of runs that a configuration evaluates again.
 fn tidy(grid: &Grid, run: &Path) -> Result<()> {
     let name = run.file_name().and_then(|name| name.to_str());
     let is_evaluated_again = name == Some(grid.main())
