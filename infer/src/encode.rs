@@ -185,8 +185,8 @@ impl Encoder {
     }
 
     /// The SHA-256 of the weights file. For a text encoder with modules other than mean pooling, or
-    /// with `do_lower_case`, the hash also covers these. It does not cover the tokenizer or the image
-    /// preprocessing.
+    /// with `do_lower_case`, the hash also covers these. It does not cover the tokenizer or the
+    /// image preprocessing.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
