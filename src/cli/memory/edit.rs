@@ -36,7 +36,7 @@ struct Rows {
     /// Columns of --csv, comma-separated: NAME, or FIELD=NAME for another name of id, source,
     /// document, text or image. Default: all columns with the name of a field
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "csv",
-        value_parser = EntryColumn::parse)]
+        conflicts_with_all = ["entries", "texts"], value_parser = EntryColumn::parse)]
     columns: Vec<EntryColumn>,
     #[command(flatten)]
     encoding: Encoding,
