@@ -389,7 +389,7 @@ fn faults_of_entries_are_reported_with_their_line() {
     assert!(message.contains("`wikidata`; choose from web, captions, questions"), "{message}");
     // All images of a source are held out.
     other.without_sources.clear();
-    other.questions[0].split = Some(engram_data::world::questions::Split::Test);
+    other.questions[0].split = Some(Split::Test);
     let message = load(&other).err().unwrap();
     assert!(message.contains("the source `captions` is an empty source"), "{message}");
 }

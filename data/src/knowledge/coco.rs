@@ -1,7 +1,7 @@
-//! Captions of COCO and of data sets in its format (NoCaps, Flickr30k). Three formats are supported:
-//! the official file (`images` and `annotations`), Karpathy's `dataset_coco.json`, whose images
-//! hold their captions and their split, and a CSV with the columns `image`, `caption` and optionally
-//! `split`.
+//! Captions of COCO and of data sets in its format (NoCaps, Flickr30k). Three formats are
+//! supported: the official file (`images` and `annotations`), Karpathy's `dataset_coco.json`, whose
+//! images hold their captions and their split, and a CSV with the columns `image`, `caption` and
+//! optionally `split`.
 //!
 //! REVEAL's memory has no such source. Its images are the VQA images, which come from COCO.
 
@@ -30,8 +30,8 @@ pub struct CocoOptions {
     pub folder: Option<String>,
     /// Whether all captions of an image become one entry, joined by [`SEPARATOR`].
     pub join: bool,
-    /// The splits to keep, for Karpathy's file (`train`, `restval`, `val`, `test`) and for a CSV with
-    /// a column `split`. If it is empty, all are kept.
+    /// The splits to keep, for Karpathy's file (`train`, `restval`, `val`, `test`) and for a CSV
+    /// with a column `split`. If it is empty, all are kept.
     pub splits: Vec<String>,
 }
 

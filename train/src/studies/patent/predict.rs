@@ -14,8 +14,8 @@ use super::stacking::Stacking;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 
-/// Predicts similarities of rows: the members' calibrated scores, combined as the recipe says. A run
-/// on `[data.pairs]` predicts scores in the range of its file.
+/// Predicts similarities of rows: the members' calibrated scores, combined as the recipe says. A
+/// run on `[data.pairs]` predicts scores in the range of its file.
 ///
 /// `progress` receives the number of finished scores, of `members × passes × rows`.
 ///
