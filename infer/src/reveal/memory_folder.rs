@@ -1,0 +1,162 @@
+//! Removal of the memories and snapshots that a run created, and of nothing else.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engram_durable as durable;
+use engram_memory::is_own_generation;
+
+use super::identity::{self, Identity};
+use crate::error::TrainError;
+use crate::run_folder::sweep_names;
+use crate::study::StudyResult;
+
+/// The file that names the current generation, and the lock file.
+const CURRENT: &str = "CURRENT";
+const LOCK: &str = "LOCK";
+/// The current generation of a memory that was not changed since it was built.
+const FIRST: &str = "gen-000001";
+
+/// Removes a memory that a run created; does nothing if it is missing.
+///
+/// # Errors
+/// [`TrainError::ForeignFile`] if the folder has other files; an error if the memory was changed
+/// after its run ended. In both cases nothing is removed.
+pub(super) fn remove_memory(folder: &Path) -> StudyResult<()> {
+    for path in entries(folder)? {
+        let is_own = path.file_name().is_some_and(is_of_memory)
+            || is_own_generation(&path).map_err(TrainError::io(&path))?;
+        if !is_own {
+            return Err(TrainError::ForeignFile { path }.into());
+        }
+    }
+    let current = fs::read_to_string(folder.join(CURRENT)).unwrap_or_default();
+    let is_changed = current.split_whitespace().next().is_some_and(|name| name != FIRST);
+    if Identity::is_in(folder) && is_changed {
+        return Err(format!(
+            "{}: was changed after its run ended, and would be overwritten; move it elsewhere first",
+            folder.display()
+        )
+        .into());
+    }
+    Ok(durable::remove_folder(folder).map_err(TrainError::io(folder))?)
+}
+
+/// Removes the snapshots of a run that are not `needed`, and the folder if it is then empty.
+///
+/// # Errors
+/// [`TrainError::Io`]
+pub(super) fn remove_snapshots(folder: &Path, needed: &[String]) -> StudyResult<()> {
+    sweep_names(folder, is_snapshot)?;
+    for path in entries(folder)? {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if is_snapshot(name) && !needed.iter().any(|needed| needed == name) {
+            durable::remove_file(&path).map_err(TrainError::io(&path))?;
+        }
+    }
+    if needed.is_empty() && folder.is_dir() && entries(folder)?.is_empty() {
+        durable::remove_folder(folder).map_err(TrainError::io(folder))?;
+    }
+    Ok(())
+}
+
+/// The file name of a step's snapshot.
+pub(super) fn snapshot_name(step: u64) -> String {
+    format!("memory-{step:08}.safetensors")
+}
+
+fn is_snapshot(name: &str) -> bool {
+    let step = name.strip_prefix("memory-").and_then(|rest| rest.strip_suffix(".safetensors"));
+    step.and_then(|step| step.parse().ok()).is_some_and(|step| snapshot_name(step) == name)
+}
+
+/// Whether a name belongs to a memory's folder, apart from generations.
+fn is_of_memory(name: &OsStr) -> bool {
+    let is_own = |name: &str| [CURRENT, LOCK, identity::FILE].contains(&name);
+    name.to_str().is_some_and(|text| {
+        let of = text.strip_prefix('.').and_then(|rest| rest.rsplit_once('.'));
+        is_own(text) || of.is_some_and(|(of, _)| is_own(of) && durable::is_leftover(name, of))
+    })
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
+    if folder.is_symlink() {
+        return Err(TrainError::ForeignFile { path: folder.to_path_buf() });
+    }
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        found => found
+            .and_then(|found| found.map(|entry| Ok(entry?.path())).collect())
+            .map_err(TrainError::io(folder)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn only_memories_of_a_run_are_removed() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join("memory");
+        remove_memory(&folder).expect("nothing is there");
+        fs::create_dir_all(folder.join("gen-000002")).expect("made");
+        fs::write(folder.join(CURRENT), "gen-000002 0123\n").expect("written");
+        fs::write(folder.join(".CURRENT.engram-Ab12Cd"), "gen").expect("written");
+        // Left by a build that was killed.
+        fs::create_dir_all(folder.join("gen-000003.partial")).expect("made");
+        fs::write(folder.join("gen-000003.partial/UNFINISHED"), "").expect("written");
+        // Refreshed during its run.
+        remove_memory(&folder).expect("removed");
+        assert!(!folder.exists());
+        for other in ["notes.txt", ".CURRENT.Ab12Cd", "gen-old"] {
+            fs::create_dir_all(folder.join("gen-000001")).expect("made");
+            fs::write(folder.join(other), "precious").expect("written");
+            let error = remove_memory(&folder).expect_err("refused").to_string();
+            assert!(error.contains(other), "{error}");
+            assert_eq!(fs::read(folder.join(other)).expect("there"), b"precious");
+            fs::remove_file(folder.join(other)).expect("removed");
+        }
+        let notes = folder.join("gen-000001/notes.txt");
+        fs::write(&notes, "precious").expect("written");
+        assert!(remove_memory(&folder).expect_err("refused").to_string().contains("gen-000001"));
+        fs::remove_file(notes).expect("removed");
+        // Entries were added after the run.
+        fs::write(folder.join(CURRENT), "gen-000002 0123\n").expect("written");
+        fs::write(folder.join(identity::FILE), "{}").expect("written");
+        let error = remove_memory(&folder).expect_err("refused").to_string();
+        assert!(error.contains("was changed after its run ended"), "{error}");
+        fs::write(folder.join(CURRENT), "gen-000001 0123\n").expect("written");
+        remove_memory(&folder).expect("removed");
+    }
+
+    #[test]
+    fn other_files_stay_among_snapshots() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join("memory-snapshots");
+        remove_snapshots(&folder, &[]).expect("nothing is there");
+        fs::create_dir(&folder).expect("made");
+        let own =
+            [snapshot_name(3), snapshot_name(8), format!(".{}.engram-Ab12Cd", snapshot_name(9))];
+        for name in own.iter().map(String::as_str).chain(["memory-3.safetensors", "mine.txt"]) {
+            fs::write(folder.join(name), "numbers").expect("written");
+        }
+        remove_snapshots(&folder, &[snapshot_name(8)]).expect("removed");
+        assert_eq!(
+            names(&folder),
+            ["memory-00000008.safetensors", "memory-3.safetensors", "mine.txt"]
+        );
+        remove_snapshots(&folder, &[]).expect("removed");
+        assert_eq!(names(&folder), ["memory-3.safetensors", "mine.txt"]);
+    }
+}
