@@ -1,30 +1,12 @@
-//! Entries, images and examples of the study.
-//!
-//! | part | module |
-//! |---|---|
-//! | the embedded world | `world` |
-//! | captions, questions and entries in files | `read`, `files` |
-//! | connected documents and images | `components` |
-//! | the split into training, validation and test images | `split` |
-//! | decoded images and their views | [`images`] |
+//! Entries, images and examples.
 
-mod components;
-mod files;
-pub mod images;
-mod read;
-mod split;
-mod world;
-
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use engram_data::image::Preprocessing;
 use engram_data::world::questions::Part;
 use engram_memory::Entry;
 
-pub use self::images::{ImageFiles, Images};
-use super::settings::RevealData;
-use crate::study::StudyResult;
+use super::images::{ImageFiles, Images};
 
 /// An entry of the memory with its encoder input.
 #[derive(Debug, Clone)]
@@ -116,22 +98,6 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Loads the data named in `[data]`: files, or the embedded world. `preprocessing` resizes
-    /// images for the image encoder.
-    ///
-    /// # Errors
-    /// Errors of reading the data; the first fault is named with its file.
-    pub fn load(
-        data: &RevealData,
-        image_size: usize,
-        preprocessing: Preprocessing,
-    ) -> StudyResult<Self> {
-        match data.is_world() {
-            true => world::load(data, image_size),
-            false => files::load(data, image_size, preprocessing),
-        }
-    }
-
     /// A corpus of images only, for questions to an existing memory.
     pub fn of_images(paths: Vec<PathBuf>, size: usize, preprocessing: Preprocessing) -> Self {
         // Each image is read once, so there is no cache.
@@ -150,24 +116,8 @@ impl Corpus {
         }
     }
 
-    /// The images of validation questions that no training example shows.
-    pub fn held_out_images(&self) -> Vec<usize> {
-        let held_out = self.validation.iter().filter(|example| example.part == Part::HeldOut);
-        let images: BTreeSet<usize> = held_out.filter_map(|example| example.image).collect();
-        images.into_iter().collect()
-    }
-
-    /// The texts from which a fresh tokenizer is built, without held-out texts.
-    pub fn training_texts(&self) -> Vec<String> {
-        let items = self.items.iter().filter(|item| item.training).map(|item| item.text.clone());
-        let questions = self.train.iter().map(|example| example.text.clone());
-        let described = self.train.iter().filter(|_| self.metric_kinds != [MetricKind::Entries]);
-        let answers = described.flat_map(|example| example.answers.iter().cloned());
-        items.chain(questions).chain(answers).collect()
-    }
-
     /// The index of an entry among the items, by its id.
-    pub fn place_of(&self, id: i64) -> Option<usize> {
+    pub fn index_of(&self, id: i64) -> Option<usize> {
         self.items.binary_search_by_key(&id, |item| item.entry.id).ok()
     }
 
@@ -176,39 +126,4 @@ impl Corpus {
         let source = &self.items[index].entry.source;
         self.sources.iter().position(|name| name == source).unwrap_or(0) as u32
     }
-
-    /// Creates one example per training entry: the model continues its text.
-    pub fn continuations(&self) -> Vec<Example> {
-        let items = self.items.iter().enumerate();
-        // In files, entries of the text's own image would reveal its continuation.
-        let in_files = self.metric_kinds != [MetricKind::Entries];
-        items
-            .filter(|(_, item)| item.training && !item.text.is_empty())
-            .map(|(index, item)| Example {
-                id: item.entry.id,
-                task: Task::Answer,
-                name: item.entry.id.to_string(),
-                document: item.entry.document.clone().filter(|_| in_files),
-                metric_kind: 0,
-                text: item.text.clone(),
-                image: item.image,
-                view: 0,
-                answers: Vec::new(),
-                own: Some(index),
-                part: Part::Seen,
-                made_up: true,
-            })
-            .collect()
-    }
-}
-
-/// The sources of entries, in the order of their first entries.
-fn sources_of(items: &[CorpusEntry]) -> Vec<String> {
-    let mut sources: Vec<String> = Vec::new();
-    for item in items {
-        if !sources.contains(&item.entry.source) {
-            sources.push(item.entry.source.clone());
-        }
-    }
-    sources
 }

@@ -9,21 +9,16 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use engram_data::world::World;
-use engram_data::world::haystack::{HaystackTask, WorldId, YesNoQuestion};
-use engram_eval::haystack::read::Reply as ScoredReply;
-use engram_eval::haystack::{HaystackOptions, evaluate};
-use engram_eval::result::Measure;
+use engram_data::world::haystack::{WorldId, YesNoQuestion};
 use engram_memory::MemoryError;
 use engram_models::kernels::Mode;
 use engram_textfile::{Location, TextError, not_blank, read_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::error::{Result, RevealError};
 use super::forward::Forward;
-use super::metrics::is_correct;
-use crate::error::Result;
-use crate::study::StudyResult;
+use super::is_correct;
 
 /// Tasks per batch.
 const TASKS_PER_BATCH: usize = 32;
@@ -54,36 +49,11 @@ pub struct Reply {
     pub retrieved: Vec<Vec<i64>>,
 }
 
-/// The accuracy at one haystack size.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NeedleMetrics {
-    /// Images per task.
-    pub needles: usize,
-    /// Entries of other images per task.
-    pub others: usize,
-    /// The fraction of correct replies; chance is 0.5.
-    pub accuracy: Measure,
-    /// The result of each task; all runs on one world get the same tasks.
-    #[serde(default)]
-    pub tasks: Vec<NeedleOutcome>,
-}
-
-/// The result of one task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NeedleOutcome {
-    /// The task's name.
-    pub id: String,
-    /// The ids of the entries with the answer.
-    pub needles: Vec<i64>,
-    /// Whether the reply is correct.
-    pub correct: bool,
-}
-
 /// Replies to tasks.
 ///
 /// # Errors
 /// Errors of the memory; an id that is not in the memory, with the location of the task.
-pub fn replies(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
+pub fn replies(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
     let mut replies = Vec::with_capacity(tasks.len());
     for tasks in tasks.chunks(TASKS_PER_BATCH) {
         replies.extend(reply_to_batch(forward, tasks)?);
@@ -91,7 +61,7 @@ pub fn replies(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>>
     Ok(replies)
 }
 
-fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
+fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
     let (model, sequencer, mode) = (forward.model, forward.sequencer, Mode::inference());
     let (mut texts, mut views) = (Vec::new(), Vec::new());
     for task in tasks {
@@ -113,8 +83,12 @@ fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Repl
                     (queries.narrow(0, first, count)?, gates.narrow(0, first, count)?);
                 let found = retriever.search_among(&queries, &gates, forward.k, &task.haystack);
                 let found = found.map_err(|error| {
-                    let remedy = match error.downcast_ref() {
-                        Some(MemoryError::UnknownId { .. }) => "; use a haystack of this memory",
+                    let remedy = match &error {
+                        RevealError::Memory(error)
+                            if matches!(**error, MemoryError::UnknownId { .. }) =>
+                        {
+                            "; use a haystack of this memory"
+                        }
                         _ => "",
                     };
                     format!("{}: {error}{remedy}", task.place)
@@ -153,68 +127,11 @@ fn response(answers: &[String], expected: &str) -> &'static str {
     }
 }
 
-/// Replies to tasks of all sizes about the world's test images, and measures each size. Tasks about
-/// a source that is not in the memory are skipped. `seed` draws the tasks; the world's own seed
-/// gives the tasks of `engram data world`.
-pub fn needle_metrics(
-    forward: &Forward<'_>,
-    world: &World,
-    seed: u64,
-) -> StudyResult<Vec<NeedleMetrics>> {
-    let mut by_size: Vec<((usize, usize), Vec<HaystackTask>)> = Vec::new();
-    for task in world.haystacks(seed)? {
-        if task.haystack.iter().any(|id| forward.corpus.place_of(*id).is_none()) {
-            continue;
-        }
-        let size = (task.needles.len(), task.haystack.len() - task.needles.len());
-        match by_size.iter_mut().find(|(known, _)| *known == size) {
-            Some((_, tasks)) => tasks.push(task),
-            None => by_size.push((size, vec![task])),
-        }
-    }
-    let mut metrics = Vec::new();
-    for ((needles, others), tasks) in by_size {
-        let selected: Vec<Task> = tasks
-            .iter()
-            .map(|task| {
-                let images =
-                    task.images.iter().map(|slug| Some((world.image_index(slug)?, task.view)));
-                let images: Option<Vec<_>> = images.collect();
-                Ok(Task {
-                    place: format!("task `{}`", task.id),
-                    world: Some(task.world),
-                    asked: parse_question(&task.question)?,
-                    images: images.ok_or("the world does not have this image")?,
-                    haystack: task.haystack.clone(),
-                })
-            })
-            .collect::<Result<_, &str>>()?;
-        let replies = replies(forward, &selected)?;
-        let scored: Vec<ScoredReply<'_>> = tasks
-            .iter()
-            .zip(&replies)
-            .map(|(task, reply)| ScoredReply {
-                id: task.id.as_str().into(),
-                yes: task.answer == "yes",
-                question: task.question.as_str().into(),
-                response: reply.response.into(),
-            })
-            .collect();
-        let measured = evaluate(&scored, &HaystackOptions::default())?.evaluation.secondary;
-        let plain = measured.into_iter().find(|measure| measure.metric == "accuracy_plain");
-        let accuracy = plain.ok_or("no plain accuracy")?;
-        let outcome = |(task, reply): (HaystackTask, &Reply)| NeedleOutcome {
-            correct: task.answer == reply.response,
-            id: task.id,
-            needles: task.needles,
-        };
-        let tasks = tasks.into_iter().zip(&replies).map(outcome).collect();
-        metrics.push(NeedleMetrics { needles, others, accuracy, tasks });
-    }
-    Ok(metrics)
-}
-
-fn parse_question(question: &str) -> Result<YesNoQuestion, &'static str> {
+/// The question of a task, from its text.
+///
+/// # Errors
+/// The reason, for a question that no haystack of the embedded world has.
+pub fn parse_question(question: &str) -> Result<YesNoQuestion, &'static str> {
     YesNoQuestion::of(question)
         .ok_or("the question is not a haystack question of `engram data world`")
 }

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context;
 use engram_data::world::World;
 use engram_data::world::questions::{Part, Split};
+use engram_infer::reveal::answerer::{Answer, Answerer, Evidence};
 use engram_memory::Memory;
 use engram_memory::format::manifest::CURRENT;
 use engram_memory::search::Filter;
 use engram_train::registry::ExplorerTab;
-use engram_train::studies::reveal::predict::{Answer, Answerer, Evidence};
 use serde::{Deserialize, Serialize};
 
 use super::lazy::{FromRun, png};

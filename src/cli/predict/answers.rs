@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use engram_train::studies::reveal::evidence::area;
-use engram_train::studies::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
-use engram_train::studies::reveal::predict::{Answer, Answerer, Detail, Questions, read_questions};
+use engram_infer::reveal::answerer::{Answer, Answerer, Detail};
+use engram_infer::reveal::evidence::area;
+use engram_infer::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
+use engram_infer::reveal::questions::{Questions, read_questions};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -20,7 +21,7 @@ impl Predict {
         let Questions { list: questions, images } = read_questions(input)?;
         let answerer = self.open(run, images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
-            let asked = questions.iter().find(|question| question.place == index);
+            let asked = questions.iter().find(|question| question.image_index == index);
             let line = asked.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
         }

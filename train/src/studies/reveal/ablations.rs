@@ -11,11 +11,11 @@ use engram_data::world::questions::Part;
 use engram_durable as durable;
 use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
+use engram_infer::reveal::memory_folder::remove_memory;
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
 use super::evaluation::FinishedRun;
-use super::memory_cleanup::remove_memory;
 use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, settings};
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};

@@ -16,11 +16,11 @@ use engram_eval::aokvqa::{self, AokvqaOptions};
 use engram_eval::caption::{self, report};
 use engram_eval::result::Measure;
 use engram_eval::vqa::{self, VqaOptions};
+use engram_infer::reveal::corpus::{Corpus, Example, MetricKind};
 use engram_textfile::read_text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::corpus::{Corpus, Example, MetricKind};
 use crate::study::StudyResult;
 
 /// The metrics of the examples with one kind of metrics.
