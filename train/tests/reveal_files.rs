@@ -10,9 +10,7 @@ use std::path::Path;
 
 use engram_infer::reveal::corpus::{Corpus, MetricKind, Task};
 use engram_infer::reveal::images::squared;
-use engram_train::studies::reveal::corpus::{
-    continuations, load as load_corpus, training_texts,
-};
+use engram_train::studies::reveal::corpus::{continuations, load as load_corpus, training_texts};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::studies::reveal::settings::{OnBadImage, RevealData};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};

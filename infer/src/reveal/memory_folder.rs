@@ -38,7 +38,7 @@ pub fn remove_memory(folder: &Path) -> Result<()> {
         )
         .into());
     }
-    Ok(durable::remove_folder(folder).map_err(RevealError::io(folder))?)
+    durable::remove_folder(folder).map_err(RevealError::io(folder))
 }
 
 /// Whether a name belongs to a memory's folder, apart from generations.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engram_infer::finished_run::{WEIGHTS, check_checksums};
+use engram_infer::finished_run::{RECIPE, WEIGHTS, check_checksums};
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::corpus::Example;
 use engram_infer::reveal::encoding::{Encoding, TOKENIZER};
@@ -19,6 +19,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::NAME;
 use super::run::{TestAnswer, settings, test_answers};
+use super::settings::RevealMemory;
 use super::study::RevealStudy;
 use crate::Stop;
 use crate::error::{Result, TrainError};
@@ -56,7 +57,7 @@ impl FinishedRun {
     /// Errors of its recipe and its weights; an error if the data differ from its training data.
     pub fn open(run: &Path) -> Result<Self> {
         check_checksums(run)?;
-        let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
+        let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
         let (data, model, memory, feeds) = settings(&mut recipe)?;
         let batch = recipe.batch().clone();
         let study = RevealStudy::new((data, model, memory), feeds, batch, run.to_path_buf());
@@ -156,13 +157,15 @@ impl FinishedRun {
     }
 }
 
-/// Builds the run's memory again if it was removed.
+/// Builds the memory of a finished run again if it was removed. Does nothing for a run without a
+/// memory.
 ///
 /// # Errors
 /// The errors of [`FinishedRun::open`] and [`FinishedRun::restore_memory`].
 pub fn restore_missing_memory(run: &Path) -> Result<()> {
     let memory = run.join("memory");
-    if memory.exists() {
+    let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
+    if memory.exists() || recipe.memory::<RevealMemory>()?.k == 0 {
         return Ok(());
     }
     log::print(&format!("{}: is missing and is built again", memory.display()));

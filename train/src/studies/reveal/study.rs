@@ -9,7 +9,7 @@ use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::digest;
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::augmentation::BatchAugmentation;
-use engram_infer::reveal::corpus::{Corpus, Example, MetricKind, Task};
+use engram_infer::reveal::corpus::{Corpus, Example, Task};
 use engram_infer::reveal::encoding::Encoding;
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::images::Images;
@@ -293,7 +293,7 @@ impl Study for RevealStudy {
             .first()
             .and_then(|example| corpus.metric_kinds.get(example.metric_kind));
         MetricSpec::higher(
-            metric_kind.and_then(MetricKind::primary_metric).unwrap_or("exact_match"),
+            metric_kind.and_then(dataset_metrics::primary_metric).unwrap_or("exact_match"),
         )
     }
 
