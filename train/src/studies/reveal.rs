@@ -5,15 +5,15 @@
 //! | part | module |
 //! |---|---|
 //! | recipe settings | [`settings`] |
-//! | loading the data, from the embedded world or from files | [`corpus`] |
+//! | loading the data, from the [embedded world](engram_data::world) or from files | [`corpus`] |
 //! | published weights; the model's sizes | [`published`], [`sizes`] |
 //! | the memory of a training run, and its refresh | [`run_memory`], `snapshots` |
 //! | the losses of training | [`losses`] |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | exact match and recall | [`metrics`] |
 //! | metrics of COCO, VQA and A-OKVQA | [`dataset_metrics`] |
-//! | facts changed and deleted in the memory | [`swap`] |
-//! | accuracy of needles in a haystack | [`needle`] |
+//! | the test with facts changed and deleted in the memory | [`swap`] |
+//! | the needle-in-a-haystack test | [`needle`] |
 //! | training and testing one run; evaluating it again | [`run`]; [`evaluation`] |
 //! | the results as text | `summary` |
 //! | the ablation grid | [`ablations`] |
