@@ -39,7 +39,7 @@ use crate::error::Result;
 use crate::grid::AblationStudy;
 use crate::recipe::Recipe;
 use crate::recipe::reference::RecipeSchema;
-use crate::registry::{ExplorerTab, StudyDefinition, Summary};
+use crate::registry::{ExplorerTab, RunReport, StudyDefinition};
 use crate::trainer::RunOptions;
 use ablations::RevealAblations;
 use settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
@@ -60,10 +60,11 @@ impl StudyDefinition for Reveal {
         "Visual question answering with a retrieval memory (REVEAL)"
     }
 
-    fn examples(&self) -> &'static str {
-        "\
-  engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1
-"
+    fn examples(&self) -> &'static [&'static str] {
+        &[
+            "engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1",
+            "engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1 --resume",
+        ]
     }
 
     fn recipe_schema(&self) -> RecipeSchema {
@@ -74,9 +75,11 @@ impl StudyDefinition for Reveal {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
-        let summary = run::train_reveal(recipe, options)?;
-        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
+        let report = |summary: run::RevealSummary| {
+            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+        };
+        run::train_reveal(recipe, options)?.map(report).transpose()
     }
 
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {
