@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use engram_train::studies::reveal::evidence::area;
-use engram_train::studies::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
-use engram_train::studies::reveal::predict::{Answer, Answerer, Detail, Questions, read_questions};
+use engram_infer::reveal::answerer::{Answer, Answerer, Detail};
+use engram_infer::reveal::evidence::area;
+use engram_infer::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
+use engram_infer::reveal::questions::{Questions, read_questions};
+use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -20,7 +22,7 @@ impl Predict {
         let Questions { list: questions, images } = read_questions(input)?;
         let answerer = self.open(run, images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
-            let asked = questions.iter().find(|question| question.place == index);
+            let asked = questions.iter().find(|question| question.image_index == index);
             let line = asked.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
         }
@@ -28,7 +30,7 @@ impl Predict {
         let bar = output::progress_bar(questions.len(), "answers", self.quiet);
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
         for questions in questions.chunks(BATCH) {
-            for answer in answerer.answer(questions, detail).map_err(anyhow::Error::from_boxed)? {
+            for answer in answerer.answer(questions, detail)? {
                 serde_json::to_writer(&mut lines, &answer)?;
                 lines.push(b'\n');
                 answers.push(answer);
@@ -64,7 +66,7 @@ impl Predict {
         let bar = output::progress_bar(tasks.len(), "replies", self.quiet);
         let mut bytes = Vec::new();
         for (tasks, lines) in tasks.chunks(BATCH).zip(lines.chunks(BATCH)) {
-            let replies = answerer.reply(tasks).map_err(anyhow::Error::from_boxed)?;
+            let replies = answerer.reply(tasks)?;
             for (task, reply) in lines.iter().zip(replies) {
                 serde_json::to_writer(&mut bytes, &TaskWithReply { task, reply })?;
                 bytes.push(b'\n');
@@ -83,6 +85,9 @@ impl Predict {
     /// Opens a run. Returns an error for options that have no effect without retrieval.
     fn open(&self, run: &Path, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
         paths::check_not_overwritten(&self.output, images.iter().map(PathBuf::as_path))?;
+        if self.memory.is_none() && self.k != Some(0) {
+            restore_missing_memory(run)?;
+        }
         let answerer = Answerer::open(run, self.memory.as_deref(), self.k, images)?;
         let options = [
             ("--evidence", self.evidence),

@@ -37,7 +37,7 @@ pub mod zero_shot;
 use crate::error::Result;
 use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
-use crate::registry::{StudyDefinition, Summary};
+use crate::registry::{RunReport, StudyDefinition};
 use crate::trainer::RunOptions;
 
 pub use pairs::ScoreRange;
@@ -59,14 +59,12 @@ impl StudyDefinition for Patent {
         "Patent phrase similarity"
     }
 
-    fn examples(&self) -> &'static str {
-        "\
-  engram train patent --recipe train/recipes/patent/minilm.toml \\
-      --set data.dir=patent-data --run runs/p1
-  engram train patent --recipe train/recipes/patent/minilm.toml \\
-      --set data.dir=patent-data --run runs/p1 --resume
-  engram train patent --recipe train/recipes/patent/minilm.toml --tiny --run runs/try
-"
+    fn examples(&self) -> &'static [&'static str] {
+        &[
+            "engram train patent --recipe train/recipes/patent/world.toml --run runs/p0",
+            "engram train patent --recipe train/recipes/patent/minilm.toml --set data.dir=patent --run runs/p1",
+            "engram train patent --recipe train/recipes/patent/minilm.toml --tiny --run runs/try",
+        ]
     }
 
     fn recipe_schema(&self) -> RecipeSchema {
@@ -77,8 +75,10 @@ impl StudyDefinition for Patent {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
-        let summary = run::train_patent(recipe, options)?;
-        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
+        let report = |summary: run::PatentSummary| {
+            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+        };
+        run::train_patent(recipe, options)?.map(report).transpose()
     }
 }
