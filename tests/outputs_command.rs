@@ -15,10 +15,10 @@ use running::{done, engram, engram_with, refused};
 
 /// Commands with the input `IN` and the output `OUT`. Each is refused before it reads its input.
 const COMMANDS: [&str; 28] = [
-    "predict --vectors v --input IN --output OUT",
-    "predict --vectors IN --input i --output OUT",
-    "predict --asr-model r --input i --boost IN --output OUT",
-    "predict r --haystack IN --output OUT",
+    "score IN --model v --out OUT",
+    "score i --model IN --out OUT",
+    "transcribe i --model r --boost IN --out OUT",
+    "answer r --haystack IN --out OUT",
     "eval wer --ref IN --hyp h --items OUT",
     "eval wer --ref r --hyp IN --html OUT",
     "eval wer --pairs IN --html OUT",
@@ -64,7 +64,7 @@ fn no_output_replaces_an_input() {
         // The output folder does not exist.
         let arguments = command.replace("IN", "input").replace("OUT", "none/o");
         refused(folder, &arguments, "none: no such folder for --");
-        if !command.starts_with("predict") {
+        if !command.starts_with("transcribe") {
             let arguments = command.replace("IN", "input").replace("OUT", "around");
             refused(folder, &arguments, "around: is a folder; name a file for --");
         }
@@ -215,10 +215,9 @@ fn files_in_a_manifest_are_inputs() {
         .unwrap();
     fs::write(folder.join("f.png"), "frame").unwrap();
     for output in ["a.jsonl", "f.png", "./a.jsonl"] {
-        for command in [
-            "predict --asr-model none --input clips.jsonl --output",
-            "data clips manifest clips.jsonl --out",
-        ] {
+        for command in
+            ["transcribe clips.jsonl --model none --out", "data clips manifest clips.jsonl --out"]
+        {
             refused(folder, &format!("{command} {output}"), "would overwrite the input");
         }
     }

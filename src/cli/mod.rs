@@ -1,5 +1,6 @@
 //! The command line: parses the arguments and calls the matching part of the toolkit.
 
+mod answer;
 mod bench;
 mod data;
 mod eval;
@@ -9,11 +10,12 @@ mod interrupt;
 mod memory;
 pub mod output;
 mod paths;
-mod predict;
 mod recipe;
 mod reproduce;
+mod score;
 mod shell;
 mod train;
+mod transcribe;
 #[cfg(target_os = "linux")]
 pub mod truncated;
 
@@ -60,7 +62,9 @@ enum Command {
     Reproduce(reproduce::Reproduce),
     Train(train::Train),
     Grid(grid::GridCommand),
-    Predict(predict::Predict),
+    Transcribe(transcribe::Transcribe),
+    Answer(answer::Answer),
+    Score(score::Score),
     /// List all recipe keys with types, defaults and descriptions
     #[command(subcommand)]
     Recipe(recipe::RecipeCommand),
@@ -103,11 +107,23 @@ impl Cli {
 /// cannot be used.
 pub fn parse() -> anyhow::Result<Cli> {
     let mut command = paths::with_standard_streams(Cli::command());
-    let matches = command.get_matches_mut();
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let matches = matches.unwrap_or_else(|error| explain(error).exit());
     let cli =
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
     paths::check(&command, &matches)?;
     Ok(cli)
+}
+
+/// Adds the new names to the error for the former command `predict`.
+fn explain(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    let given = error.get(ContextKind::InvalidSubcommand);
+    if given == Some(&ContextValue::String("predict".into())) {
+        let tip = "`engram predict` is now `engram transcribe`, `answer` and `score`";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// Stack size in bytes of each thread in the pool, the same as for `main`.
@@ -134,7 +150,9 @@ impl Command {
             Self::Reproduce(command) => command.run(),
             Self::Train(command) => command.run(),
             Self::Grid(command) => command.run(),
-            Self::Predict(command) => command.run(),
+            Self::Transcribe(command) => command.run(),
+            Self::Answer(command) => command.run(),
+            Self::Score(command) => command.run(),
             Self::Recipe(command) => command.run(),
             Self::Eval(command) => command.run(),
             Self::Memory(command) => command.run(),

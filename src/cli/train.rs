@@ -15,7 +15,7 @@ use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use serde::Serialize;
 
 use super::interrupt::Interrupt;
-use super::predict::OnError;
+use super::transcribe::OnError;
 use super::{Outcome, output};
 pub(super) use tables::corrected_word_text;
 

@@ -31,7 +31,7 @@ const BATCH: usize = 256;
 #[command(after_help = "\
 Example:
   engram data audiovisual seen
-  engram predict --asr-model whisper --adapters runs/a1 --input seen/clips.jsonl --output hyp.tsv
+  engram transcribe seen/clips.jsonl --model whisper --adapters runs/a1 --out hyp.tsv
   engram eval wer --ref seen/ref.tsv --hyp hyp.tsv --normalizer whisper-en")]
 pub struct Audiovisual {
     /// Output folder for clips.jsonl, ref.tsv, audio files and images

@@ -62,7 +62,7 @@ pub struct Fetch {
 Example:
   engram data phrases phrases
   engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
-  engram predict runs/p0 --input phrases/test.csv --output scores.csv
+  engram score phrases/test.csv --model runs/p0 --out scores.csv
   engram eval phrase --gold phrases/test.csv --predictions scores.csv")]
 pub struct Phrases {
     /// Output folder

@@ -21,13 +21,13 @@ use super::super::{Outcome, output};
 #[command(after_help = "\
 Example, to evaluate an ASR model:
   engram data speech spoken
-  engram predict --asr-model runs/s1 --input spoken/clips.jsonl --output hyp.tsv
+  engram transcribe spoken/clips.jsonl --model runs/s1 --out hyp.tsv
   engram eval wer --ref spoken/ref.tsv --hyp hyp.tsv
 
 Example, to make clean speech for the rehearsal of adapters, transcribed by a frozen ASR model:
   engram data speech rehearsal --split train --count 800 --snr-db 60
-  engram predict --asr-model whisper --input rehearsal/clips.jsonl --format manifest \\
-      --output rehearsal.jsonl")]
+  engram transcribe rehearsal/clips.jsonl --model whisper --format manifest \\
+      --out rehearsal.jsonl")]
 pub struct Speech {
     /// Output folder for clips.jsonl, ref.tsv and audio files
     folder: PathBuf,

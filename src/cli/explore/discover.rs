@@ -41,7 +41,7 @@ pub(super) struct Run {
     /// Whether training has finished.
     pub(super) finished: bool,
     /// Whether its memory exists. Grids keep only the memory of the main configuration;
-    /// `engram predict` builds the others again.
+    /// `engram answer` builds the others again.
     pub(super) has_memory: bool,
     #[serde(skip)]
     pub(super) folder: PathBuf,

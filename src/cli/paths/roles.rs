@@ -35,8 +35,9 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
     Some(match (first, second, argument) {
         ("eval", _, "items" | "html")
         | ("memory", "search", "output" | "scores")
-        | ("data", "entries" | "clips", "out") => Role::OutputFile,
-        ("predict", _, "output") => Role::OutputFileOrFolder,
+        | ("data", "entries" | "clips", "out")
+        | ("answer" | "score", _, "out") => Role::OutputFile,
+        ("transcribe", _, "out") => Role::OutputFileOrFolder,
         ("man", _, "folder") | ("bench", "tradeoffs", "out") => Role::OutputFolder,
         ("train", _, "run")
         | ("grid", _, "out")
@@ -45,21 +46,24 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("data", "convert", "out")
         | ("data", "phrases" | "world" | "speech" | "audiovisual", "folder") => Role::NewFolder,
 
-        ("predict", _, "run" | "memory" | "adapters" | "encoder" | "asr_model")
-        | ("predict", _, "image_encoder")
+        ("transcribe", _, "model" | "adapters" | "image_encoder")
+        | ("answer", _, "run" | "memory")
+        | ("score", _, "model")
         | ("memory", _, "folder" | "model" | "image_model")
         | ("data", "convert", "folder")
         | ("bench", "avformer", "asr_model" | "image_encoder")
         | ("reproduce", _, "whisper" | "encoder")
         | ("explore", _, "folders") => Role::InputModel,
 
-        ("predict", _, "input")
+        ("transcribe", _, "inputs")
         | ("memory" | "explore", _, "images")
         | ("data", "clips", "audio" | "frames")
         | ("data", "entries", "folder")
         | ("reproduce", _, "data") => Role::BaseFolder,
 
-        ("predict", _, "haystack" | "vectors" | "boost")
+        ("transcribe", _, "boost")
+        | ("answer", _, "questions" | "haystack")
+        | ("score", _, "pairs")
         | ("train", _, "recipe")
         | ("grid", _, "file")
         | ("memory", _, "queries" | "gates" | "exclude" | "image" | "texts")
@@ -81,7 +85,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
 /// Whether a command reads its inputs once from start to end, so that they may come from standard
 /// input.
 pub(super) fn reads_once(command: &str) -> bool {
-    command.starts_with("eval ") || command.starts_with("data entries ")
+    command == "score" || command.starts_with("eval ") || command.starts_with("data entries ")
 }
 
 /// The full name of a subcommand.

@@ -8,7 +8,8 @@ use engram_data::speech::manifest::{Clip, manifest};
 use engram_infer::asr::{FinalWord, StreamResult, Transcript};
 use serde::Serialize;
 
-use super::Predict;
+use super::Transcribe;
+use super::inputs::files_of;
 use super::subtitles::{one_line, subtitles};
 use crate::cli::{output, paths};
 
@@ -23,7 +24,7 @@ pub(super) enum Format {
     Txt,
     /// A manifest for training: the input clips with the transcripts as texts
     Manifest,
-    /// SubRip subtitles; for several clips, --output is a folder with one file per clip
+    /// SubRip subtitles; for several clips, --out is a folder with one file per clip
     Srt,
     /// WebVTT subtitles, as for srt
     Vtt,
@@ -42,7 +43,7 @@ struct Line<'a> {
     final_words: &'a [FinalWord],
 }
 
-impl Predict {
+impl Transcribe {
     pub(super) fn write_transcripts(
         &self,
         format: Format,
@@ -52,7 +53,7 @@ impl Predict {
         if format == Format::Manifest {
             let texts =
                 transcripts.iter().map(|(clip, transcript)| (*clip, transcript.text.as_str()));
-            return write_labelled(&self.output, texts, self.quiet);
+            return write_labelled(&self.out, texts, self.quiet);
         }
         let mut text = String::new();
         for (i, (clip, transcript)) in transcripts.iter().enumerate() {
@@ -80,7 +81,7 @@ impl Predict {
         }
         match format {
             Format::Srt | Format::Vtt => Ok(()),
-            _ => output::write_atomic(&self.output, text.as_bytes()),
+            _ => output::write_atomic(&self.out, text.as_bytes()),
         }
     }
 
@@ -105,15 +106,15 @@ impl Predict {
     }
 
     fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
-        if !self.output.is_dir() {
-            return self.output.clone();
+        if !self.out.is_dir() {
+            return self.out.clone();
         }
         let ending = if format == Format::Srt { "srt" } else { "vtt" };
         let within: PathBuf = Path::new(&clip.id)
             .components()
             .filter(|part| matches!(part, std::path::Component::Normal(_)))
             .collect();
-        self.output.join(format!("{}.{ending}", within.display()))
+        self.out.join(format!("{}.{ending}", within.display()))
     }
 
     /// The subtitle file of a clip. Creates its folder.
@@ -124,14 +125,6 @@ impl Predict {
         }
         Ok(file)
     }
-}
-
-/// The audio and image files of clips.
-pub(in crate::cli) fn files_of(clips: &[Clip]) -> impl Iterator<Item = &Path> {
-    clips.iter().flat_map(|clip| {
-        let frames = clip.frames.iter().map(|frame| frame.image.as_path());
-        std::iter::once(clip.audio.as_path()).chain(frames)
-    })
 }
 
 /// Writes a training manifest: the clips with their transcripts as texts. Skips clips with an empty

@@ -100,8 +100,7 @@ pub fn attack(report: &Report) -> Result<()> {
         wav[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
         fs::write(at(&format!("header{number}.wav")), wav)?;
         lines.push(format!(
-            "predict --asr-model {{r}}/train/bundled/conformer --input \
-            {{s}}/header{number}.wav --output {{s}}/out.tsv --quiet"
+            "transcribe {{s}}/header{number}.wav --model {{r}}/train/bundled/conformer --out {{s}}/out.tsv --quiet"
         ));
     }
     for (number, (width, height)) in
@@ -145,7 +144,7 @@ pub fn attack(report: &Report) -> Result<()> {
         "eval retrieval --queries {s}/deep.json -k 1",
         "data entries coco {s}/deep.json --out {s}/out.jsonl --quiet",
         "memory build --keys {s}/keys.npy --entries {s}/deep.json --out {s}/memory-deep --quiet",
-        "predict {s}/run --input {s}/deep.json --output {s}/out.csv --quiet",
+        "score {s}/deep.json --model {s}/run --out {s}/out.csv --quiet",
         "memory build --model {s}/run --entries {s}/entries.jsonl --batch 18446744073709551615 \
             --out {s}/batch --quiet",
         "eval wer --ref {s}/ref.tsv --hyp {s}/hyp.tsv --resamples 18446744073709551615",
