@@ -53,13 +53,13 @@ fn clips_from_files_are_transcribed_with_images() {
         assert!(printed.contains(part), "{printed}");
     }
 
-    done(folder, "data audiovisual seen --count 16 --names 8");
-    done(folder, "data audiovisual again --count 16 --names 8");
+    done(folder, "data audiovisual --out seen --count 16 --names 8");
+    done(folder, "data audiovisual --out again --count 16 --names 8");
     let read = |file: &str| fs::read(folder.join(file)).unwrap();
     assert!(read("seen/clips.jsonl") == read("again/clips.jsonl"));
-    refused(folder, "data audiovisual seen", "already contains files");
-    refused(folder, "data audiovisual new --names 0", "--names");
-    refused(folder, "data audiovisual new --snr-db 3 1", "--snr-db");
+    refused(folder, "data audiovisual --out seen", "already contains files");
+    refused(folder, "data audiovisual --out new --names 0", "--names");
+    refused(folder, "data audiovisual --out new --snr-db 3 1", "--snr-db");
 
     // The texts equal the texts of the run's own test.
     let transcribe = "transcribe seen/clips.jsonl --model speech --adapters run --quiet";

@@ -46,7 +46,7 @@ struct Files {
 impl Files {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        done(&["data", "phrases", folder.path().join("data").to_str().expect("a name")]);
+        done(&["data", "phrases", "--out", folder.path().join("data").to_str().expect("a name")]);
         Self { folder }
     }
 
@@ -114,7 +114,7 @@ fn a_run_predicts_and_a_second_run_has_the_same_bytes() {
     done(&["score", &input, "--model", &first, "--out", &output, "--quiet"]);
     let lines = |path: &str| std::fs::read_to_string(path).expect("a file").lines().count();
     assert_eq!(lines(&output), lines(&input));
-    let report = done(&["eval", "phrase", "--gold", &input, "--predictions", &output, "--json"]);
+    let report = done(&["eval", "phrase", "--ref", &input, "--hyp", &output, "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["metric"], "pearson");
     assert_eq!(report["n"], lines(&input) - 1);
@@ -393,7 +393,7 @@ fn zero_shot_minilm_on_the_real_validation_pairs() {
     let output = folder.path().join("p.csv").display().to_string();
     let encoder = "hf://sentence-transformers/all-MiniLM-L6-v2";
     done(&["score", &gold, "--model", encoder, "--out", &output]);
-    let report = done(&["eval", "phrase", "--gold", &gold, "--predictions", &output, "--json"]);
+    let report = done(&["eval", "phrase", "--ref", &gold, "--hyp", &output, "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     let pearson = report["value"].as_f64().expect("a number");
     assert!((pearson - 0.5487).abs() < 0.0005, "{pearson}");
@@ -410,7 +410,7 @@ fn completions_and_manual_pages_have_all_commands() {
     refused(&["completions", "tcsh"], &["For more information"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let manual = folder.path().join("man1");
-    done(&["man", &manual.display().to_string()]);
+    done(&["man", "--out", &manual.display().to_string()]);
     let page = |name: &str| std::fs::read_to_string(manual.join(name)).expect(name);
     assert!(page("engram.1").contains("engram\\-reproduce(1)"), "{}", page("engram.1"));
     for (name, word) in [
@@ -422,5 +422,5 @@ fn completions_and_manual_pages_have_all_commands() {
     }
     assert!(!manual.join("engram-help.1").exists());
     let file = manual.join("engram.1").display().to_string();
-    refused(&["man", &file], &[&file, "could not be created"]);
+    refused(&["man", "--out", &file], &[&file, "could not be created"]);
 }

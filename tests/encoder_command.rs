@@ -167,7 +167,7 @@ fn a_panic_in_the_tokenizers_library_is_an_error_that_names_the_file() {
     fixture.write("bert without modules", &folder.join("model"));
     inputs(&fixture, folder);
     build(folder);
-    done(folder, &["data", "phrases", "phrases"]);
+    done(folder, &["data", "phrases", "--out", "phrases"]);
     // Without its configuration the tokenizer comes from the file only.
     fs::remove_file(folder.join("model/tokenizer_config.json")).unwrap();
     let path = folder.join("model/tokenizer.json");
@@ -230,7 +230,7 @@ fn errors_for_unconverted_weights_say_how_to_convert_them() {
     rename("tokenizer.json", "spm.model");
     rename("model.safetensors", "pytorch_model.bin");
     inputs(&fixture, folder);
-    done(folder, &["data", "phrases", "phrases"]);
+    done(folder, &["data", "phrases", "--out", "phrases"]);
     let recipe =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/patent/deberta-v3-large.toml");
     let commands: [&[&str]; 3] = [

@@ -50,10 +50,7 @@ fn a_memory_is_built_searched_and_edited() {
             _ if options.contains("-k 1000000") => (6, ""),
             _ => (4, "-k 2"),
         };
-        done(
-            folder,
-            &format!("memory search m --queries queries.npy {k} --output ids.npy {options}"),
-        );
+        done(folder, &format!("memory search m --queries queries.npy {k} --out ids.npy {options}"));
         integers(&folder.join("ids.npy"), count)
     };
     let build = "memory build --keys keys.npy --values values.npy --entries entries.jsonl --out m";

@@ -27,17 +27,17 @@ const COMMANDS: [&str; 28] = [
     "eval wer --ref r --hyp h --biasing IN --items OUT",
     "eval text --ref r --ref IN --hyp h --items OUT",
     "eval text --ref r --hyp IN --html OUT",
-    "eval caption --references IN --results r --items OUT",
-    "eval caption --references f --results r --df IN --items OUT",
-    "eval vqa --annotations a --results IN --html OUT",
-    "eval aokvqa --questions IN --predictions p --items OUT",
+    "eval caption --ref IN --hyp r --items OUT",
+    "eval caption --ref f --hyp r --df IN --items OUT",
+    "eval vqa --ref a --hyp IN --html OUT",
+    "eval aokvqa --ref IN --hyp p --items OUT",
     "eval retrieval --queries IN --html OUT",
-    "eval haystack --replies IN --items OUT",
-    "eval phrase --gold g --predictions IN --items OUT",
-    "eval phrase --gold IN --predictions p --html OUT",
-    "memory search m --queries IN --output OUT",
+    "eval haystack --hyp IN --items OUT",
+    "eval phrase --ref g --hyp IN --items OUT",
+    "eval phrase --ref IN --hyp p --html OUT",
+    "memory search m --queries IN --out OUT",
     "memory search m --queries q --gates IN --scores OUT",
-    "memory search m --queries q --exclude IN --output OUT",
+    "memory search m --queries q --exclude IN --out OUT",
     "data entries wit IN --out OUT",
     "data entries wikidata e --labels IN --out OUT",
     "data entries vqa --questions q --annotations IN --out OUT",
@@ -98,12 +98,12 @@ fn no_output_changes_a_run_or_a_memory() {
         }
     }
     for command in [
-        "man run",
+        "man --out run",
         "bench tradeoffs --out memory/plots",
-        "data world run/world",
-        "data phrases memory/new",
-        "data speech run/new",
-        "data audiovisual run/new",
+        "data world --out run/world",
+        "data phrases --out memory/new",
+        "data speech --out run/new",
+        "data audiovisual --out run/new",
         "memory build --keys k --out memory/new",
         "train speech --recipe r --run run/new",
         "grid g --out run/new",
@@ -130,7 +130,7 @@ fn two_outputs_need_different_paths() {
     for (one, other) in
         [("x", "x"), ("x", "there/../x"), ("x", "link"), ("-", "-"), ("-", "/dev/stdout")]
     {
-        let search = format!("memory search m --queries q --output {one} --scores {other}");
+        let search = format!("memory search m --queries q --out {one} --scores {other}");
         refused(folder, &search, both);
         refused(folder, &format!("eval wer --pairs p --items {one} --html {other}"), both);
     }
@@ -160,8 +160,8 @@ fn a_dash_is_standard_output() {
 
     fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
     done(folder, "memory build --keys keys.npy --out m --quiet");
-    let output = engram(folder, "memory search m --queries keys.npy -k 1 --output -");
-    done(folder, "memory search m --queries keys.npy -k 1 --output ids.npy");
+    let output = engram(folder, "memory search m --queries keys.npy -k 1 --out -");
+    done(folder, "memory search m --queries keys.npy -k 1 --out ids.npy");
     assert_eq!(output.stdout, fs::read(folder.join("ids.npy")).unwrap());
 
     fs::write(folder.join("web.tsv"), "http://a/1.png\ta cat on a mat\n").unwrap();
@@ -173,9 +173,12 @@ fn a_dash_is_standard_output() {
     assert!(clips.starts_with("{\"id\":\"a\"") && clips.lines().count() == 1, "{clips}");
 
     // `-` is not a folder, and a file with the name `-` can still be given.
-    for command in
-        ["data world -", "data phrases -", "man -", "memory build --keys keys.npy --out -"]
-    {
+    for command in [
+        "data world --out -",
+        "data phrases --out -",
+        "man --out -",
+        "memory build --keys keys.npy --out -",
+    ] {
         refused(folder, command, "-: means standard output");
     }
     done(folder, "eval wer --pairs p.jsonl --items ./- --json");
@@ -233,19 +236,21 @@ fn data_sets_are_written_completely_or_not_at_all() {
     fs::create_dir(folder.join("filled")).unwrap();
     fs::write(folder.join("filled/notes.txt"), "mine").unwrap();
     for command in [
-        "data phrases filled",
-        "data speech filled",
-        "data world filled",
-        "data audiovisual filled",
+        "data phrases --out filled",
+        "data speech --out filled",
+        "data world --out filled",
+        "data audiovisual --out filled",
     ] {
         refused(folder, command, "filled: already contains files; give a new folder");
     }
-    done(folder, "data phrases new/phrases");
+    done(folder, "data phrases --out new/phrases");
     assert_eq!(fs::read_dir(folder.join("new/phrases")).unwrap().count(), 4);
     assert_eq!(fs::read_dir(folder.join("new")).unwrap().count(), 1, "nothing is left beside");
     assert_eq!(fs::read(folder.join("filled/notes.txt")).unwrap(), b"mine");
     assert!(
-        engram_with(folder, &["data", "speech", "spaced name", "--count", "1"]).status.success()
+        engram_with(folder, &["data", "speech", "--out", "spaced name", "--count", "1"])
+            .status
+            .success()
     );
     assert!(Path::new(&folder.join("spaced name/clips.jsonl")).is_file());
 }

@@ -19,7 +19,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/laptop.toml");
-    done(at, "data world world --images 60");
+    done(at, "data world --out world --images 60");
     let train = format!("train reveal --recipe {} --tiny --run run --quiet", recipe.display());
     let printed = done(at, &train);
     assert!(printed.contains("held_out") && printed.contains("facts changed"), "{printed}");
@@ -73,7 +73,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
             assert!(ids.len() == 10 && ids.iter().all(|id| among.contains(id)));
         }
     }
-    let score = "eval haystack --replies replies.jsonl --json";
+    let score = "eval haystack --hyp replies.jsonl --json";
     let report: Value = serde_json::from_str(&done(at, score)).unwrap();
     assert_eq!(report["detail"]["compliance"], 1.0);
     assert_eq!(report["n"], tasks.len());

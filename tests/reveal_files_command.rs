@@ -160,11 +160,11 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     let summary = json_of(&at.join("run/summary.json"));
     let scores = summary["dataset_metrics"].as_array().unwrap();
     for (score, command) in scores.iter().zip([
-        "eval caption --references run/test/captions-references.json \
-         --results run/test/captions-results.json",
-        "eval vqa --annotations run/test/vqa-annotations.json --results run/test/vqa-results.json",
-        "eval aokvqa --questions run/test/aokvqa-questions.json \
-         --predictions run/test/aokvqa-predictions.json",
+        "eval caption --ref run/test/captions-references.json \
+         --hyp run/test/captions-results.json",
+        "eval vqa --ref run/test/vqa-annotations.json --hyp run/test/vqa-results.json",
+        "eval aokvqa --ref run/test/aokvqa-questions.json \
+         --hyp run/test/aokvqa-predictions.json",
     ]) {
         let evaluated: Value =
             serde_json::from_str(&done(at, &format!("{command} --json"))).unwrap();
@@ -178,8 +178,8 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     }
     assert_eq!(scores.len(), 3);
     // The annotations of the data set give the same score.
-    let all = "eval caption --references data/captions.json --with-result \
-                 --results run/test/captions-results.json --json";
+    let all = "eval caption --ref data/captions.json --with-result \
+                 --hyp run/test/captions-results.json --json";
     let all: Value = serde_json::from_str(&done(at, all)).unwrap();
     let value = |one: &Value| one["value"].as_f64().unwrap();
     assert!((value(&all) - value(&scores[0]["measures"][0])).abs() < 1e-9, "{all}");

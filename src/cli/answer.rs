@@ -30,7 +30,7 @@ Examples:
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl --evidence -k 5
   engram answer runs/r1 --haystack world/haystack.jsonl --out replies.jsonl
-  engram eval haystack --replies replies.jsonl")]
+  engram eval haystack --hyp replies.jsonl")]
 pub struct Answer {
     /// The folder of a finished REVEAL run
     run: PathBuf,

@@ -106,13 +106,18 @@ impl Cli {
 /// Parses the command line. Exits with a usage message if it is invalid. Returns an error if a path
 /// cannot be used.
 pub fn parse() -> anyhow::Result<Cli> {
-    let mut command = paths::with_standard_streams(Cli::command());
+    let mut command = command();
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let matches = matches.unwrap_or_else(|error| explain(error).exit());
     let cli =
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
     paths::check(&command, &matches)?;
     Ok(cli)
+}
+
+/// The command line with the rules of paths.
+fn command() -> clap::Command {
+    paths::with_paths(Cli::command(), "")
 }
 
 /// Adds the new names to the error for the former command `predict`.

@@ -1,4 +1,5 @@
-//! Checks the paths on the command line: no output may overwrite an input.
+//! Checks the paths on the command line: no output may overwrite an input, and only `--force`
+//! overwrites another file.
 //!
 //! The check runs before the command starts, so a wrong path is refused before anything is read,
 //! computed or written. `-` means standard output or standard input.
@@ -8,10 +9,11 @@ mod same;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{bail, ensure};
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::output::{self, STDOUT};
 use roles::{Role, role};
@@ -20,32 +22,44 @@ use same::{containing_run_or_memory, is_device, is_same_file, resolved};
 /// The path of standard input; `-` on the command line.
 pub(super) const STDIN: &str = "/dev/stdin";
 
+/// The name of the flag that allows a command to overwrite files.
+const FORCE: &str = "force";
+/// Whether that flag is given.
+static MAY_OVERWRITE: AtomicBool = AtomicBool::new(false);
+
 /// A path and the argument that it came from.
 #[derive(Debug)]
 struct PathArgument {
-    /// The flag (`--output`), or the name of a positional argument.
+    /// The flag (`--out`), or the name of a positional argument.
     argument: String,
     path: PathBuf,
     role: Role,
 }
 
-/// Adds parsers that read `-` as standard output or standard input.
-pub(super) fn with_standard_streams(command: Command) -> Command {
-    with_streams(command, "")
-}
-
-fn with_streams(command: Command, name: &str) -> Command {
+/// Adds the rules of paths to a command and its subcommands: `-` is standard output or standard
+/// input, and a command that writes files has `--force`. `name` is the command's full name.
+pub(super) fn with_paths(command: Command, name: &str) -> Command {
     let below: Vec<String> =
         command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let writes_files = command.get_arguments().any(|arg| {
+        role(name, arg.get_id().as_str()).is_some_and(|role| {
+            matches!(role, Role::OutputFile | Role::OutputFileOrFolder | Role::OutputFolder)
+        })
+    });
     let command = command.mut_args(|arg| match role(name, arg.get_id().as_str()) {
         Some(Role::OutputFile | Role::OutputFileOrFolder) => arg.value_parser(dash_as(STDOUT)),
         Some(Role::Input) if roles::reads_once(name) => arg.value_parser(dash_as(STDIN)),
         _ => arg,
     });
+    let command = if writes_files { command.arg(force()) } else { command };
     below.into_iter().fold(command, |command, one| {
         let name = roles::join(name, &one);
-        command.mut_subcommand(one, |below| with_streams(below, &name))
+        command.mut_subcommand(one, |below| with_paths(below, &name))
     })
+}
+
+fn force() -> Arg {
+    Arg::new(FORCE).long(FORCE).action(ArgAction::SetTrue).help("Overwrite existing files")
 }
 
 fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
@@ -59,7 +73,7 @@ fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
 ///
 /// # Errors
 /// If an output cannot be created, or would replace an input, another output, or a file of a run or
-/// a memory.
+/// a memory; without `--force`, if it already exists.
 pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
     let arguments = path_arguments(command, matches);
     let outputs: Vec<&PathArgument> = arguments.iter().filter(|one| one.role.is_output()).collect();
@@ -83,6 +97,16 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
         let (one, other) = (&one.argument, &other.argument);
         bail!("{one} and {other} both read standard input; give one of them a file");
     }
+    outputs.iter().try_for_each(|output| check_may_write(&output.path))
+}
+
+/// Returns an error if a file exists at an output path, unless `--force` is given.
+pub(super) fn check_may_write(path: &Path) -> anyhow::Result<()> {
+    ensure!(
+        MAY_OVERWRITE.load(Ordering::Relaxed) || is_stdout(path) || !path.is_file(),
+        "{}: already exists; give another name, or --force to overwrite it",
+        path.display()
+    );
     Ok(())
 }
 
@@ -122,6 +146,9 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
                     role,
                 });
             }
+        }
+        if let Ok(Some(force)) = matches.try_get_one::<bool>(FORCE) {
+            MAY_OVERWRITE.store(*force, Ordering::Relaxed);
         }
         let Some((one, below)) = matches.subcommand() else { return arguments };
         let Some(found) = command.find_subcommand(one) else { return arguments };

@@ -26,7 +26,7 @@ Examples:
   engram score test.csv --model runs/p1 --out scores.csv
   engram score validation.csv --model hf://sentence-transformers/all-MiniLM-L6-v2 --out cosine.csv
   engram score validation.csv --model glove.6B.300d.txt --out glove.csv
-  engram eval phrase --gold validation.csv --predictions cosine.csv")]
+  engram eval phrase --ref validation.csv --hyp cosine.csv")]
 pub struct Score {
     /// Phrase pairs: CSV with id, anchor, target, context; - is standard input
     #[arg(value_name = "PAIRS")]

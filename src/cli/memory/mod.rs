@@ -18,17 +18,17 @@ pub(super) use search::ShownHit;
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples on the embedded world (no download needed):
-  engram data world world
+  engram data world --out world
   engram memory build --keys world/keys.npy --values world/values.npy \\
       --entries world/entries.jsonl --out memory
   engram memory info memory
   engram memory search memory --queries world/queries.npy -k 3
-  engram memory search memory --queries world/queries.npy -k 10 --source kg --output ids.npy
+  engram memory search memory --queries world/queries.npy -k 10 --source kg --out ids.npy
   engram memory update memory --keys world/swap_keys.npy --values world/swap_values.npy \\
       --entries world/swap.jsonl
   engram memory delete memory --ids 3,5
   engram memory index memory
-  engram memory search memory --queries world/queries.npy -k 10 --index hnsw --output ids.npy
+  engram memory search memory --queries world/queries.npy -k 10 --index hnsw --out ids.npy
   engram memory verify memory
 
 Example with a text or image encoder (a folder or hf://owner/name) instead of keys:

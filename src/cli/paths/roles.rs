@@ -34,17 +34,17 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
     let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     Some(match (first, second, argument) {
         ("eval", _, "items" | "html")
-        | ("memory", "search", "output" | "scores")
+        | ("memory", "search", "out" | "scores")
         | ("data", "entries" | "clips", "out")
         | ("answer" | "score", _, "out") => Role::OutputFile,
         ("transcribe", _, "out") => Role::OutputFileOrFolder,
-        ("man", _, "folder") | ("bench", "tradeoffs", "out") => Role::OutputFolder,
+        ("man", _, "out") | ("bench", "tradeoffs", "out") => Role::OutputFolder,
         ("train", _, "run")
         | ("grid", _, "out")
         | ("reproduce", _, "out" | "export_bundled")
         | ("memory", "build", "out")
         | ("data", "convert", "out")
-        | ("data", "phrases" | "world" | "speech" | "audiovisual", "folder") => Role::NewFolder,
+        | ("data", "phrases" | "world" | "speech" | "audiovisual", "out") => Role::NewFolder,
 
         ("transcribe", _, "model" | "adapters" | "image_encoder")
         | ("answer", _, "run" | "memory")
@@ -76,8 +76,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         )
         | ("eval", "compare", "a" | "b")
         | ("eval", _, "reference" | "hyp" | "pairs" | "table" | "rare_words" | "biasing")
-        | ("eval", _, "gold" | "predictions" | "baseline" | "replies" | "queries")
-        | ("eval", _, "references" | "results" | "df" | "annotations" | "questions") => Role::Input,
+        | ("eval", _, "baseline" | "queries" | "df" | "questions") => Role::Input,
         _ => return None,
     })
 }

@@ -86,7 +86,7 @@ impl Transcribe {
     }
 
     /// Returns an error if two clips have the same subtitle file, or if a subtitle file would
-    /// replace an input. Runs before any transcription.
+    /// replace an input or, without `--force`, another file. Runs before any transcription.
     pub(super) fn check_subtitle_files(
         &self,
         clips: &[Clip],
@@ -102,7 +102,10 @@ impl Transcribe {
                 );
             }
         }
-        files.keys().try_for_each(|file| paths::check_not_overwritten(file, files_of(clips)))
+        files.keys().try_for_each(|file| {
+            paths::check_not_overwritten(file, files_of(clips))?;
+            paths::check_may_write(file)
+        })
     }
 
     fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
