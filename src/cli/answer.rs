@@ -10,7 +10,7 @@ use engram_train::studies::reveal::predict::{self, Answerer, Detail, Questions, 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Outcome, output, paths};
+use super::{Outcome, log, output, paths};
 
 /// Number of questions in a batch.
 const BATCH: usize = 32;
@@ -51,9 +51,6 @@ pub struct Answer {
     /// Number of entries to retrieve; 0 for no memory
     #[arg(short, value_name = "N")]
     k: Option<usize>,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
 }
 
 /// The tasks of the run.
@@ -97,7 +94,7 @@ impl Answer {
             anyhow::bail!("{}, line {line}: {fault}", input.display());
         }
         let detail = Detail { credit: self.evidence, curves: self.curves };
-        let bar = output::progress_bar(questions.len(), "answers", self.quiet);
+        let bar = output::progress_bar(questions.len(), "answers");
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
         for questions in questions.chunks(BATCH) {
             for answer in answerer.answer(questions, detail).map_err(anyhow::Error::from_boxed)? {
@@ -115,13 +112,13 @@ impl Answer {
             let reason = "are longer than the run's `data.max_query_tokens` and were truncated";
             let message =
                 format!("{} questions, the first {}, {reason}", truncated.len(), first.id);
-            output::note(&message, false);
+            output::warn(&message);
         }
         if let Some(text) = attribution_quality(&answers) {
             output::print(&text)?;
         }
         let done = format!("{} answers written to {}", answers.len(), self.out.display());
-        output::note(&done, self.quiet);
+        output::note(&done);
         Ok(Outcome::Done)
     }
 
@@ -134,7 +131,7 @@ impl Answer {
             let task = tasks.iter().find(has_image).map_or("", |task| &task.place);
             anyhow::bail!("{task}: {fault}");
         }
-        let bar = output::progress_bar(tasks.len(), "replies", self.quiet);
+        let bar = output::progress_bar(tasks.len(), "replies");
         let mut bytes = Vec::new();
         for (tasks, lines) in tasks.chunks(BATCH).zip(lines.chunks(BATCH)) {
             let replies = answerer.reply(tasks).map_err(anyhow::Error::from_boxed)?;
@@ -147,14 +144,15 @@ impl Answer {
         bar.finish_and_clear();
         output::write_atomic(&self.out, &bytes)?;
         let done = format!("{} replies written to {}", tasks.len(), self.out.display());
-        output::note(&done, self.quiet);
+        output::note(&done);
         Ok(Outcome::Done)
     }
 
     /// Opens the run. Returns an error for options that have no effect without retrieval.
     fn open(&self, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
         paths::check_not_overwritten(&self.out, images.iter().map(PathBuf::as_path))?;
-        let answerer = Answerer::open(&self.run, self.memory.as_deref(), self.k, images)?;
+        let open = || Answerer::open(&self.run, self.memory.as_deref(), self.k, images);
+        let answerer = log::stage("opened the run and its memory", open)?;
         let options = [
             ("--evidence", self.evidence),
             ("--curves", self.curves),

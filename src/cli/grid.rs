@@ -45,9 +45,6 @@ pub struct GridCommand {
     /// Accept runs in the folder that another build of this program trained; the report says so
     #[arg(long)]
     reuse: bool,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -78,17 +75,15 @@ impl GridCommand {
         let options = GridOptions {
             out: self.out.clone(),
             seeds: self.seeds,
-            quiet: self.quiet,
+            quiet: output::is_quiet(),
             reuse: self.reuse,
             stop,
         };
-        let report = run_grid(&grid, &options, &mut time_left(self.quiet))?;
+        let report = run_grid(&grid, &options, &mut time_left())?;
         self.write(&report)?;
         output::print_report(self.json, &report, || report.to_markdown())?;
         output::note(
-            &format!("grid.json, grid.md, grid.html in {}", self.out.display()),
-            self.quiet,
-        );
+            &format!("grid.json, grid.md, grid.html in {}", self.out.display()));
         Ok(Outcome::Done)
     }
 
@@ -101,7 +96,7 @@ impl GridCommand {
 }
 
 /// Prints the name of each run as it starts, with the time left estimated from the finished steps.
-pub(super) fn time_left(quiet: bool) -> impl FnMut(&GridProgress) {
+pub(super) fn time_left() -> impl FnMut(&GridProgress) {
     let started = Instant::now();
     move |progress: &GridProgress| {
         let GridProgress { run, steps_done, steps_left } = progress;
@@ -112,6 +107,6 @@ pub(super) fn time_left(quiet: bool) -> impl FnMut(&GridProgress) {
                 format!("{} left", HumanDuration(Duration::from_secs_f64(seconds)))
             }
         };
-        output::note(&format!("{run}: {left}"), quiet);
+        output::note(&format!("{run}: {left}"));
     }
 }

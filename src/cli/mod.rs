@@ -7,6 +7,7 @@ mod eval;
 mod explore;
 mod grid;
 mod interrupt;
+mod log;
 mod memory;
 pub mod output;
 mod paths;
@@ -52,6 +53,9 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+
+    #[command(flatten)]
+    log: log::LogOptions,
 
     #[command(subcommand)]
     command: Command,
@@ -108,9 +112,10 @@ impl Cli {
 pub fn parse() -> anyhow::Result<Cli> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(std::env::args_os());
-    let matches = matches.unwrap_or_else(|error| explain(error).exit());
-    let cli =
-        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+    let matches = matches.unwrap_or_else(|error| log::usage_error(&explain(error)));
+    let cli = Cli::from_arg_matches(&matches)
+        .unwrap_or_else(|error| log::usage_error(&error.format(&mut command)));
+    cli.log.start();
     paths::check(&command, &matches)?;
     Ok(cli)
 }
@@ -143,10 +148,10 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         matches!(cli.command, Command::Train(_) | Command::Grid(_) | Command::Reproduce(_));
     // Inside the pool, a thread splits work more cheaply than outside, where it waits for each
     // kernel: steps are a tenth faster. With one thread, joining a refresh would deadlock.
-    match trains && rayon::current_num_threads() > 1 {
+    log::stage("done", || match trains && rayon::current_num_threads() > 1 {
         true => rayon::scope(|_| cli.command.run()),
         false => cli.command.run(),
-    }
+    })
 }
 
 impl Command {

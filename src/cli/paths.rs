@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{bail, ensure};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use tracing::debug;
 
 use super::output::{self, STDOUT};
 use roles::{Role, role};
@@ -76,6 +77,10 @@ fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
 /// a memory; without `--force`, if it already exists.
 pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
     let arguments = path_arguments(command, matches);
+    for PathArgument { argument, path, role } in &arguments {
+        let what = if role.is_output() { "writes" } else { "reads" };
+        debug!(%argument, path = %resolved(path).display(), "{what}");
+    }
     let outputs: Vec<&PathArgument> = arguments.iter().filter(|one| one.role.is_output()).collect();
     for output in &outputs {
         check_output(output)?;

@@ -86,9 +86,6 @@ pub struct Reproduce {
     /// Use runs in the folder that another build of this program trained, and note it in the report
     #[arg(long)]
     reuse: bool,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -164,7 +161,7 @@ impl Reproduce {
         output::write_atomic(&file, report.to_html().as_bytes())?;
         output::print_report(self.json, &report, || report.to_text())?;
         let done = format!("{} s; report in {}", report.seconds, file.display());
-        output::note(&done, self.quiet);
+        output::note(&done);
         Ok(if report.as_expected() { Outcome::Done } else { Outcome::CheckFailed })
     }
 
@@ -195,7 +192,7 @@ impl Reproduce {
         RunOptions {
             run: run.into(),
             resume: true,
-            quiet: self.quiet,
+            quiet: output::is_quiet(),
             stop: self.stop.clone(),
             ..RunOptions::default()
         }
@@ -208,7 +205,7 @@ impl Reproduce {
     }
 
     fn note(&self, text: &str) {
-        output::note(text, self.quiet);
+        output::note(text);
     }
 
     fn is_smoke(&self) -> bool {

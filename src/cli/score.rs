@@ -11,7 +11,7 @@ use engram_train::studies::patent::{predict, zero_shot};
 use engram_train::studies::reveal;
 
 use super::memory::prompt_choice;
-use super::{Outcome, output};
+use super::{Outcome, log, output};
 
 /// Score the similarity of phrase pairs with a trained run, a sentence encoder or word vectors.
 #[derive(Debug, Args)]
@@ -43,9 +43,6 @@ pub struct Score {
     /// Name of the encoder's prompt, from config_sentence_transformers.json; '' for no prompt
     #[arg(long, value_name = "NAME")]
     prompt: Option<String>,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
 }
 
 /// What `--model` is.
@@ -65,14 +62,14 @@ impl Score {
             }
             _ => read_pairs(&self.pairs, Labels::Optional)?,
         };
-        let scores = self.scores(&model, &pairs)?;
+        let scores = log::stage("scored the pairs", || self.scores(&model, &pairs))?;
         if let Some((pair, score)) = pairs.iter().zip(&scores).find(|(_, score)| !score.is_finite())
         {
             anyhow::bail!("pair `{}`: the score is {score}; check the model's weights", pair.id);
         }
         output::write_atomic(&self.out, &predictions_csv(&pairs, &scores))?;
         let done = format!("{} scores written to {}", scores.len(), self.out.display());
-        output::note(&done, self.quiet);
+        output::note(&done);
         Ok(Outcome::Done)
     }
 
@@ -105,7 +102,7 @@ impl Score {
             Model::Run(run) => predict::prediction_work(run, pairs.len())?,
             _ => pairs.len(),
         };
-        let bar = output::progress_bar(length, "scores", self.quiet);
+        let bar = output::progress_bar(length, "scores");
         let count = |done: usize| bar.inc(done as u64);
         let scores = match model {
             Model::Run(run) => predict::predict(run, pairs, &count)?,

@@ -56,9 +56,6 @@ pub struct Train {
     /// Use the recipe's `[tiny]` sizes: trains in a minute or two
     #[arg(long)]
     tiny: bool,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -103,13 +100,13 @@ impl Train {
         let options = RunOptions {
             run: self.run.clone(),
             resume: self.resume,
-            quiet: self.quiet,
+            quiet: output::is_quiet(),
             stop,
             ..RunOptions::default()
         };
         if self.resume && !self.run.join("recipe.toml").is_file() {
             let note = format!("{}: no run to continue; starting a new run", self.run.display());
-            output::note(&note, false);
+            output::warn(&note);
         }
         let summary = match self.study {
             Study::Patent => {

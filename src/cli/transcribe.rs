@@ -63,9 +63,6 @@ pub struct Transcribe {
     /// Print a summary as JSON
     #[arg(long)]
     json: bool,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
     #[command(flatten)]
     decoding: Decoding,
     #[command(flatten)]
@@ -123,7 +120,7 @@ enum PaddingName {
 impl Transcribe {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let inputs = Inputs::read(&self.inputs, self.streaming.is_on(), self.quiet)?;
+        let inputs = Inputs::read(&self.inputs, self.streaming.is_on())?;
         match &self.adapted.adapters {
             Some(run) => self.transcribe_adapted(run, &inputs),
             None => self.transcribe(&inputs),
@@ -150,7 +147,7 @@ impl Transcribe {
         if self.on_error == OnError::Stop {
             anyhow::bail!("{message} (--on-error skip skips such clips)");
         }
-        output::note(&format!("skipped: {message}"), false);
+        output::warn(&format!("skipped: {message}"));
         Ok(message)
     }
 }

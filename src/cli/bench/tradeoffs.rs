@@ -83,7 +83,7 @@ impl TradeoffBench {
             lines.push(Line::new(format!("exact, batch {batch}"), Vec::new()));
         }
         lines.push(Line::new("graph, batch 1", Vec::new()));
-        let bar = output::progress_bar(self.keys.iter().sum(), "keys in graphs", false);
+        let bar = output::progress_bar(self.keys.iter().sum(), "keys in graphs");
         let mut recall = Vec::new();
         for count in &self.keys {
             let mut keys = ClusteredKeys::new(self.width);

@@ -88,14 +88,12 @@ impl Clips {
             return Ok(Outcome::Done);
         }
         for one in missing.iter().take(MAX_PRINTED_MISSING) {
-            output::note(
-                &format!("skipped: {}, {}: no {}", one.id, one.position, one.expected_file),
-                false,
-            );
+            output::warn(
+                &format!("skipped: {}, {}: no {}", one.id, one.position, one.expected_file));
         }
         if missing.len() > MAX_PRINTED_MISSING {
             let more = missing.len() - MAX_PRINTED_MISSING;
-            output::note(&format!("and {more} more without audio; --json lists all"), false);
+            output::warn(&format!("and {more} more without audio; --json lists all"));
         }
         let mut summary = format!("{}: {} clips", self.out.display(), clips.len());
         for (count, reason) in [

@@ -129,7 +129,7 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
                 let run = Run { name, study, is_world, finished, has_memory, folder: path };
                 found.runs.push(run.now());
             }
-            Err(error) => output::note(&format!("skipped: {}", output::with_causes(&error)), false),
+            Err(error) => output::warn(&format!("skipped: {}", output::with_causes(&error))),
         }
     }
     if depth == 0 {
@@ -138,7 +138,7 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => {
-            return output::note(&format!("skipped: {}: {error}", folder.display()), false);
+            return output::warn(&format!("skipped: {}: {error}", folder.display()));
         }
     };
     let visible = entries.flatten().filter(|entry| !is_hidden(&entry.file_name()));
@@ -186,7 +186,7 @@ mod tests {
             .iter()
             .map(|run| (run.name.as_str(), run.study.as_str(), run.finished, run.has_memory))
             .collect();
-        let expected = [("a", "reveal", true, false), ("grid/seed-1/main", "reveal", false, true)];
+        let expected = [("a", "reveal", true, false), ("grid/seed-1/main", "reveal", false)];
         assert_eq!(runs, expected);
         let memories: Vec<_> =
             found.memories.iter().map(|memory| (memory.name.as_str(), memory.run)).collect();

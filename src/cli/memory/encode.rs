@@ -61,7 +61,7 @@ impl Encoding {
         if skipped > 0 {
             let note =
                 format!("{}: skipped {skipped} entries that cannot be encoded", path.display());
-            output::note(&note, false);
+            output::warn(&note);
         }
         if rows == 0 {
             anyhow::bail!("{}: has no entry to encode; give another --entries", path.display());
@@ -101,7 +101,7 @@ impl Source {
         }
         let id = entry.id;
         Err(match (modalities.text, modalities.images, entry.payload.contains_key("image")) {
-            (true, false, true) => lines.error(
+            (true, false) => lines.error(
                 format!("the entry {id} has only an image, but the model encodes texts"),
                 "give CLIP as --model, add an --image-model, or skip these entries with \
                  --skip-unencodable",
@@ -295,7 +295,7 @@ pub(in crate::cli) fn check_model(
              scores are valid only if the model is {}",
             names_with_hashes(&own)
         );
-        output::note(&note, false);
+        output::warn(&note);
         return Ok(());
     }
     let hashes = |records: &[EncoderRecord]| -> Vec<String> {
@@ -336,7 +336,7 @@ pub(in crate::cli) fn prompt_choice(name: Option<&str>, role: PromptChoice) -> P
 /// Prints notes about the use of the models.
 pub(in crate::cli) fn print_advice(encoder: &JointEncoder, prompt: &PromptChoice) {
     for line in encoder.parts().iter().flat_map(|part| part.notes(prompt)) {
-        output::note(&format!("note: {line}"), false);
+        output::warn(&format!("note: {line}"));
     }
 }
 

@@ -185,7 +185,7 @@ impl Search {
                 "warning: {folder} has no graph, so all keys are searched; \
                  build one with `engram memory index {folder}`"
             );
-            output::note(&note, false);
+            output::warn(&note);
             return Ok((graphs.search(generation, queries, filter)?, None));
         }
         let start = Instant::now();
@@ -214,7 +214,7 @@ impl Search {
             metrics.queries_per_second,
             metrics.exact_queries_per_second,
         );
-        output::note(&note, false);
+        output::note(&note);
         Ok((found, Some(metrics)))
     }
 

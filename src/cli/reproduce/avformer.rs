@@ -155,11 +155,11 @@ impl Reproduce {
         let options = GridOptions {
             out: out.clone(),
             seeds: self.seeds,
-            quiet: self.quiet,
+            quiet: output::is_quiet(),
             reuse: self.reuse,
             stop: self.stop.clone(),
         };
-        let report = run_grid(&grid, &options, &mut time_left(self.quiet))?;
+        let report = run_grid(&grid, &options, &mut time_left())?;
         notes.extend(report.reused_note());
         if is_smoke && name == "conformer" {
             self.export_bundled(&bundled::AVFORMER, &out.join("seed-1").join(&report.main), notes)?;

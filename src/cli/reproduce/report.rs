@@ -190,8 +190,8 @@ mod tests {
             (Verdict::Holds, true, true),
             (Verdict::Fails, true, false),
             (Verdict::NotDecided, true, false),
-            (Verdict::Fails, false, true),
-            (Verdict::NotDecided, false, true),
+            (Verdict::Fails, false),
+            (Verdict::NotDecided, false),
         ] {
             let claim = Claim {
                 study: "reveal",

@@ -138,11 +138,11 @@ impl Reproduce {
         let options = GridOptions {
             out: out.to_path_buf(),
             seeds: self.seeds,
-            quiet: self.quiet,
+            quiet: output::is_quiet(),
             reuse: self.reuse,
             stop: self.stop.clone(),
         };
-        Ok(run_grid(grid, &options, &mut time_left(self.quiet))?)
+        Ok(run_grid(grid, &options, &mut time_left())?)
     }
 
     fn of_claim(&self, claim: &ClaimReport) -> Claim {

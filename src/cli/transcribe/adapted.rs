@@ -92,7 +92,7 @@ impl Transcribe {
         adapted.activate(Some(&name))?;
         let uses_images = adapted.frames() > 0;
         let (started, mut text, mut labelled) = (Instant::now(), String::new(), Vec::new());
-        let bar = output::progress_bar(all.len(), "clips", self.quiet);
+        let bar = output::progress_bar(all.len(), "clips");
         let mut summary = Summary {
             clips: 0,
             with_frames: 0,
@@ -150,7 +150,7 @@ impl Transcribe {
         match format {
             Format::Manifest => {
                 let labelled = labelled.iter().map(|(clip, text)| (*clip, text.as_str()));
-                write_labelled(&self.out, labelled, self.quiet)?;
+                write_labelled(&self.out, labelled)?;
             }
             _ => output::write_atomic(&self.out, text.as_bytes())?,
         }
@@ -169,7 +169,7 @@ impl Transcribe {
             summary.seconds,
             self.out.display()
         );
-        output::note(&message, self.quiet);
+        output::note(&message);
         Ok(Outcome::Done)
     }
 }

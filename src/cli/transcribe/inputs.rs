@@ -19,7 +19,7 @@ pub(super) struct Inputs {
 impl Inputs {
     /// Reads the inputs and prints how many files of each folder were skipped. Ids must differ
     /// between inputs.
-    pub(super) fn read(paths: &[PathBuf], streams: bool, quiet: bool) -> anyhow::Result<Self> {
+    pub(super) fn read(paths: &[PathBuf], streams: bool) -> anyhow::Result<Self> {
         let mut inputs = Self { clips: Vec::new(), ends: Vec::new() };
         for path in paths {
             match streaming::stdin(path, streams)? {
@@ -30,7 +30,7 @@ impl Inputs {
                     if hidden + others > 0 {
                         let (path, reason) = (path.display(), "files that are not audio");
                         let counts = format!("{hidden} hidden files and {others} {reason}");
-                        output::note(&format!("{path}: skipped {counts}"), quiet);
+                        output::note(&format!("{path}: skipped {counts}"));
                     }
                 }
             }
@@ -84,10 +84,10 @@ mod tests {
         std::fs::write(path("one.jsonl"), "{\"audio\": \"a.wav\"}\n{\"audio\": \"b.wav\"}\n")
             .expect("a manifest");
         let paths = [path("one.jsonl"), path("c.wav")];
-        let inputs = Inputs::read(&paths, false, true).expect("clips");
+        let inputs = Inputs::read(&paths, false).expect("clips");
         let of: Vec<&Path> = inputs.clips.iter().map(|clip| inputs.path_of(clip)).collect();
         assert_eq!(of, [&paths[0], &paths[0], &paths[1]]);
-        let twice = Inputs::read(&[path("one.jsonl"), path("b.mp3")], false, true).err();
+        let twice = Inputs::read(&[path("one.jsonl"), path("b.mp3")], false).err();
         let error = twice.expect("a refusal").to_string();
         assert!(error.contains("the clip id `b` is also in"), "{error}");
     }

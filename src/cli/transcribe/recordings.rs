@@ -15,7 +15,7 @@ use super::inputs::{Inputs, files_of};
 use super::streaming::{self, Report};
 use super::transcripts::Format;
 use super::{Transcribe, check_any_transcribed};
-use crate::cli::{Outcome, output, paths};
+use crate::cli::{Outcome, log, output, paths};
 
 /// The summary that is printed as JSON.
 #[derive(Debug, Serialize)]
@@ -70,15 +70,15 @@ impl Transcribe {
         if self.decoding.word_times && format != Format::Jsonl {
             anyhow::bail!("--word-times needs --format jsonl; give both, or leave it out");
         }
-        let lists = self.boost.read(clips, self.quiet)?;
-        let asr_model = AsrModel::open(&self.model)?;
+        let lists = self.boost.read(clips)?;
+        let asr_model = log::stage("loaded the model", || AsrModel::open(&self.model))?;
         let options = self.decoding.options(subtitles);
         asr_model.check(&options)?;
         let stream = self.streaming.options(asr_model.max_seconds())?;
         let trees = self.boost.trees(lists.as_ref(), &asr_model)?;
         let tree = |clip: &Clip| trees.as_ref().map_or(Ok(None), |trees| trees.of(clip));
         let started = Instant::now();
-        let bar = output::progress_bar(clips.len(), "clips", self.quiet);
+        let bar = output::progress_bar(clips.len(), "clips");
         let mut results: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
         let mut skipped = Vec::new();
         let mut streams: Vec<StreamResult> = Vec::new();
@@ -86,7 +86,7 @@ impl Transcribe {
             if let Some(stream) = stream {
                 for clip in batch {
                     let options = TranscribeOptions { boost: tree(clip)?, ..options.clone() };
-                    let progress_output = (&bar, !self.json && !self.quiet);
+                    let progress_output = (&bar, !self.json && !output::is_quiet());
                     match streaming::stream(&asr_model, &options, stream, clip, progress_output) {
                         Ok(mut streamed) => {
                             if !options.timestamps {
@@ -174,9 +174,9 @@ impl Transcribe {
             1.0 / summary.real_time_factor.max(1e-9),
             self.out.display()
         );
-        output::note(&message, self.quiet);
+        output::note(&message);
         if let Some(report) = &summary.streaming {
-            output::note(&report.to_text(), self.quiet);
+            output::note(&report.to_text());
         }
         Ok(Outcome::Done)
     }

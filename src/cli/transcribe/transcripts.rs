@@ -53,7 +53,7 @@ impl Transcribe {
         if format == Format::Manifest {
             let texts =
                 transcripts.iter().map(|(clip, transcript)| (*clip, transcript.text.as_str()));
-            return write_labelled(&self.out, texts, self.quiet);
+            return write_labelled(&self.out, texts);
         }
         let mut text = String::new();
         for (i, (clip, transcript)) in transcripts.iter().enumerate() {
@@ -135,7 +135,6 @@ impl Transcribe {
 pub(super) fn write_labelled<'c>(
     path: &Path,
     transcribed: impl Iterator<Item = (&'c Clip, &'c str)>,
-    quiet: bool,
 ) -> anyhow::Result<()> {
     let label = |(clip, text): (&Clip, &str)| {
         let text = one_line(text);
@@ -150,7 +149,7 @@ pub(super) fn write_labelled<'c>(
     if !silent.is_empty() {
         let (count, first) = (silent.len(), &silent[0].id);
         let note = format!("skipped {count} clips with an empty transcript, first `{first}`");
-        output::note(&note, quiet);
+        output::note(&note);
     }
     output::write_atomic(path, &manifest(path, &labelled)?)
 }
