@@ -117,7 +117,7 @@ fn clips_from_files_are_transcribed_with_images() {
     let train_on_files = train.clone() + &manifests.concat();
     refused(folder, &format!("{train_on_files} --run files"), "line 3");
     assert!(!folder.join("files").exists());
-    done(folder, &format!("{train_on_files} --on-error skip --run files"));
+    done(folder, &format!("{train_on_files} --set data.on_error=skip --run files"));
     let summary: Value = serde_json::from_slice(&read("files/summary.json")).unwrap();
     assert_eq!(summary["skipped"].as_array().unwrap().len(), 6);
     let printed = done(folder, &format!("{mixed} --quiet --on-error skip --json"));

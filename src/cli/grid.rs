@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use engram_train::Stop;
 use engram_train::grid::{Grid, GridOptions, GridProgress, GridReport, run_grid};
+use engram_train::studies::ALL;
 use indicatif::HumanDuration;
 
 use super::interrupt::Interrupt;
@@ -58,7 +59,7 @@ impl GridCommand {
     }
 
     fn train(&self, stop: Stop) -> anyhow::Result<Outcome> {
-        let mut grid = Grid::load(&self.file)?;
+        let mut grid = Grid::load(&self.file, ALL)?;
         if !self.configurations.is_empty() {
             let names: Vec<&str> =
                 grid.configurations().iter().map(|one| one.name.as_str()).collect();

@@ -1,10 +1,10 @@
 //! `engram recipe`: the keys that recipes may have.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use engram_train::recipe::reference::{RecipeSchema, markdown};
-use engram_train::studies::recipe_schemas;
+use engram_train::studies::ALL;
 
-use super::train::Study;
 use super::{Outcome, output};
 
 /// List all recipe keys with types, defaults and descriptions.
@@ -29,7 +29,8 @@ Examples:
   engram recipe reference > docs/recipes.md")]
 pub struct Reference {
     /// The study; default: all studies
-    study: Option<Study>,
+    #[arg(value_parser = study())]
+    study: Option<String>,
 }
 
 /// Print a JSON Schema, with which editors complete and check recipes.
@@ -41,16 +42,19 @@ Example:
 Put the line `#:schema reveal.schema.json` at the top of a recipe in the same folder.")]
 pub struct JsonSchema {
     /// The study
-    study: Study,
+    #[arg(value_parser = study())]
+    study: String,
 }
 
 impl RecipeCommand {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         match self {
-            Self::Reference(Reference { study }) => output::print(&markdown(&schemas(study)))?,
+            Self::Reference(Reference { study }) => {
+                output::print(&markdown(&schemas(study.as_deref())))?
+            }
             Self::Schema(JsonSchema { study }) => {
-                for schema in schemas(Some(study)) {
+                for schema in schemas(Some(&study)) {
                     output::print_json(&schema.json_schema())?;
                 }
             }
@@ -59,10 +63,14 @@ impl RecipeCommand {
     }
 }
 
-/// The schemas of one study, or of all studies if `study` is `None`.
-fn schemas(study: Option<Study>) -> Vec<RecipeSchema> {
-    let name = study.and_then(|study| study.to_possible_value());
-    let is_selected =
-        |schema: &RecipeSchema| name.as_ref().is_none_or(|name| name.get_name() == schema.study());
-    recipe_schemas().into_iter().filter(is_selected).collect()
+/// Parses the name of a study.
+fn study() -> impl TypedValueParser<Value = String> {
+    let names = ALL.iter().map(|study| PossibleValue::new(study.name()).help(study.description()));
+    PossibleValuesParser::new(names)
+}
+
+/// The schemas of one study, or of all studies if `name` is `None`.
+fn schemas(name: Option<&str>) -> Vec<RecipeSchema> {
+    let selected = ALL.iter().filter(|study| name.is_none_or(|name| study.name() == name));
+    selected.map(|study| study.recipe_schema()).collect()
 }

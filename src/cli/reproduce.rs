@@ -9,11 +9,13 @@ mod patent;
 mod real;
 mod report;
 mod reveal;
+mod study;
 mod values;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use engram_infer::finished_run::is_finished;
 use engram_train::{Program, RunOptions, Stop};
@@ -41,8 +43,8 @@ Examples:
   engram reproduce --study patent --data ../shared/data      # with claims on real data")]
 pub struct Reproduce {
     /// Only these studies
-    #[arg(long, value_delimiter = ',', value_name = "STUDIES")]
-    study: Vec<StudyName>,
+    #[arg(long, value_delimiter = ',', value_name = "STUDIES", value_parser = study_name())]
+    study: Vec<String>,
     /// Only these claims of the report, by id, and only the training that they need; the report is
     /// then report-of-claims.html
     #[arg(long = "claim", value_delimiter = ',', value_name = "IDS",
@@ -94,14 +96,13 @@ pub struct Reproduce {
     stop: Stop,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum StudyName {
-    /// Patent phrase similarity
-    Patent,
-    /// Visual question answering with a memory
-    Reveal,
-    /// Audio-visual speech recognition
-    Avformer,
+/// Parses the name of a study.
+fn study_name() -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new(
+        study::ALL
+            .iter()
+            .map(|study| PossibleValue::new(study.name()).help(study::description(*study))),
+    )
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -129,17 +130,8 @@ impl Reproduce {
         self.check_inputs()?;
         let _lock = self.lock_folder()?;
         let (mut claims, mut notes) = (Vec::new(), Vec::new());
-        if self.includes_study(StudyName::Patent) {
-            claims.extend(self.patent(&mut notes)?);
-            claims.extend(self.real_phrases(&mut notes)?);
-        }
-        if self.includes_study(StudyName::Reveal) {
-            claims.extend(self.reveal(&mut notes)?);
-            claims.extend(self.real_captions(&mut notes)?);
-        }
-        if self.includes_study(StudyName::Avformer) {
-            claims.extend(self.avformer(&mut notes)?);
-            claims.extend(self.real_speech(&mut notes)?);
+        for study in study::ALL.iter().filter(|study| self.includes_study(**study)) {
+            claims.extend(study.claims(&self, &mut notes)?);
         }
         claims.retain(|claim| self.includes_claim(&claim.id));
         if let Some(id) = self.claims.iter().find(|id| claims.iter().all(|claim| claim.id != **id))

@@ -1,41 +1,40 @@
 //! `engram train`.
 
 mod plots;
-mod tables;
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use engram_train::studies::avformer::run::train_avformer;
-use engram_train::studies::clip::run::train_clip;
-use engram_train::studies::patent::run::train_patent;
-use engram_train::studies::reveal::run::train_reveal;
-use engram_train::studies::speech::run::train_speech;
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use engram_train::recipe::reference::listing;
+use engram_train::registry::{self, StudyDefinition, Summary};
+use engram_train::studies::ALL;
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
-use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::interrupt::Interrupt;
-use super::transcribe::OnError;
 use super::{Outcome, output};
-pub(super) use tables::corrected_word_text;
 
 /// Train a model as a recipe describes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram train patent --recipe train/recipes/patent/minilm.toml \\
-      --set data.dir=patent-data --run runs/p1
-  engram train patent --recipe train/recipes/patent/minilm.toml \\
-      --set data.dir=patent-data --run runs/p1 --resume
-  engram train patent --recipe train/recipes/patent/minilm.toml --tiny --run runs/try
-  engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1
-  engram train speech --recipe train/recipes/speech/tiny.toml --run runs/s1
-  engram train clip --recipe train/recipes/clip/tiny.toml --run runs/clip
-  engram train avformer --recipe train/recipes/avformer/tiny.toml --run runs/a1 \\
-      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip")]
+  engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
+  engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1 --resume
+  engram train speech --help          # options, examples and the recipe keys of a study")]
 pub struct Train {
-    /// The study
-    study: Study,
+    #[command(subcommand)]
+    study: TrainStudy,
+}
+
+/// A study and the options of its training. Each study of the table is a subcommand.
+#[derive(Debug)]
+struct TrainStudy {
+    study: &'static dyn StudyDefinition,
+    options: TrainOptions,
+}
+
+#[derive(Debug, Args)]
+struct TrainOptions {
     /// The recipe (TOML)
     #[arg(long, value_name = "FILE")]
     recipe: PathBuf,
@@ -45,10 +44,6 @@ pub struct Train {
     /// Change a value in the recipe, for example `optimiser.learning_rate=2e-5` (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// AVFormer: how to treat clips whose audio or image files cannot be decoded; sets the recipe's
-    /// data.on_error
-    #[arg(long, value_name = "ACTION")]
-    on_error: Option<OnError>,
     /// Continue a stopped run (Ctrl-C stops a run after a checkpoint). The result is byte-identical
     /// to a run without a stop
     #[arg(long)]
@@ -61,100 +56,100 @@ pub struct Train {
     json: bool,
 }
 
-/// A study that can be trained.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Study {
-    /// Patent phrase similarity
-    Patent,
-    /// Visual question answering with a retrieval memory (REVEAL)
-    Reveal,
-    /// Speech recognition (ASR)
-    Speech,
-    /// A frozen ASR model with added image input (AVFormer)
-    Avformer,
-    /// An image encoder, trained as CLIP
-    Clip,
+impl Subcommand for TrainStudy {
+    fn augment_subcommands(command: Command) -> Command {
+        let subcommand = |study: &&dyn StudyDefinition| {
+            let command = TrainOptions::augment_args(Command::new(study.name()));
+            command
+                .about(study.description())
+                .after_help(format!("Examples:\n{}", study.examples()))
+                .defer(with_recipe_keys)
+        };
+        command.subcommands(ALL.iter().map(subcommand)).subcommand_required(true)
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        registry::find(ALL, name).is_some()
+    }
+}
+
+impl FromArgMatches for TrainStudy {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let chosen = matches
+            .subcommand()
+            .and_then(|(name, matches)| Some((registry::find(ALL, name)?, matches)));
+        let Some((study, matches)) = chosen else {
+            return Err(clap::Error::new(clap::error::ErrorKind::MissingSubcommand));
+        };
+        Ok(Self { study, options: TrainOptions::from_arg_matches(matches)? })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Adds the study's recipe keys to the long help. Called only if the command is used.
+fn with_recipe_keys(command: Command) -> Command {
+    let Some(study) = registry::find(ALL, command.get_name()) else { return command };
+    let keys = listing(&study.recipe_schema());
+    let (name, examples) = (study.name(), study.examples());
+    command.after_long_help(format!(
+        "Examples:\n{examples}\nRecipe keys of this study with their defaults, for --set and in recipe \
+         files (all keys, also those of\nevery study: engram recipe reference {name}):\n{keys}"
+    ))
 }
 
 impl Train {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let interrupt = Interrupt::watch(Some(self.run.clone()))?;
-        interrupt.finish(self.train(interrupt.stop()))
+        let interrupt = Interrupt::watch(Some(self.study.options.run.clone()))?;
+        interrupt.finish(self.study.train(interrupt.stop()))
     }
+}
 
-    fn train(&self, stop: Stop) -> anyhow::Result<Outcome> {
-        let mut set = self.set.clone();
-        if let Some(action) = self.on_error {
-            anyhow::ensure!(
-                matches!(self.study, Study::Avformer),
-                "--on-error is only for avformer; leave it out"
-            );
-            set.push(format!(
-                "data.on_error={}",
-                if action == OnError::Skip { "skip" } else { "stop" }
-            ));
+impl TrainStudy {
+    fn train(self, stop: Stop) -> anyhow::Result<Outcome> {
+        let Self { study, options } = self;
+        let recipe_options = RecipeOptions { tiny: options.tiny, set: options.set };
+        let mut recipe = Recipe::load(&options.recipe, &recipe_options)?;
+        if options.resume && !options.run.join("recipe.toml").is_file() {
+            let run = options.run.display();
+            output::warn(&format!("{run}: no run to continue; starting a new run"));
         }
-        let options = RecipeOptions { tiny: self.tiny, set };
-        let mut recipe = Recipe::load(&self.recipe, &options)?;
-        let options = RunOptions {
-            run: self.run.clone(),
-            resume: self.resume,
+        let run_options = RunOptions {
+            run: options.run.clone(),
+            resume: options.resume,
             quiet: output::is_quiet(),
             stop,
             ..RunOptions::default()
         };
-        if self.resume && !self.run.join("recipe.toml").is_file() {
-            let note = format!("{}: no run to continue; starting a new run", self.run.display());
-            output::warn(&note);
-        }
-        let summary = match self.study {
-            Study::Patent => {
-                let summary = train_patent(&mut recipe, &options)?;
-                summary.map(|summary| (self.show(&summary, tables::patent), summary.check_failures))
-            }
-            Study::Reveal => {
-                let summary = train_reveal(&mut recipe, &options)?;
-                summary.map(|summary| (self.show(&summary, tables::reveal), summary.check_failures))
-            }
-            Study::Speech => {
-                let summary = train_speech(&mut recipe, &options)?;
-                summary.map(|summary| (self.show(&summary, tables::speech), summary.check_failures))
-            }
-            Study::Avformer => {
-                let summary = train_avformer(&mut recipe, &options)?;
-                if let Some(summary) = &summary {
-                    plots::avformer(summary, &self.run)?;
-                }
-                summary
-                    .map(|summary| (self.show(&summary, tables::avformer), summary.check_failures))
-            }
-            Study::Clip => {
-                let summary = train_clip(&mut recipe, &options)?;
-                summary.map(|summary| (self.show(&summary, tables::clip), summary.check_failures))
-            }
-        };
-        let Some((printed, failures)) = summary else {
+        let Some(summary) = study.train(&mut recipe, &run_options)? else {
             return Ok(Outcome::CheckFailed);
         };
-        printed?;
-        Ok(if failures.is_empty() { Outcome::Done } else { Outcome::CheckFailed })
-    }
-
-    /// Prints a summary as JSON or as text.
-    fn show<T: Serialize>(&self, summary: &T, text: fn(&T) -> String) -> anyhow::Result<()> {
-        if self.json {
-            let threads = rayon::current_num_threads();
-            return output::print_json(&TrainReport { threads, summary });
+        for plot in summary.plots() {
+            plots::write(&plot, &options.run)?;
         }
-        output::print(&text(summary))
+        match options.json {
+            true => output::print_json(&with_threads(&*summary)?)?,
+            false => output::print(&summary.to_text())?,
+        }
+        let failed = !summary.check_failures().is_empty();
+        Ok(if failed { Outcome::CheckFailed } else { Outcome::Done })
     }
 }
 
 /// The summary with the number of threads, which does not change the results.
-#[derive(Serialize)]
-struct TrainReport<'a, T> {
-    threads: usize,
-    #[serde(flatten)]
-    summary: &'a T,
+fn with_threads(summary: &dyn Summary) -> serde_json::Result<Map<String, Value>> {
+    let mut report = Map::new();
+    report.insert("threads".to_owned(), rayon::current_num_threads().into());
+    if let Value::Object(keys) = summary.to_json()? {
+        report.extend(keys);
+    }
+    Ok(report)
 }

@@ -100,7 +100,7 @@ struct Decoding {
 
 /// How to treat clips that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum OnError {
+enum OnError {
     /// Stop with an error and write nothing
     Stop,
     /// Skip the clip with a warning

@@ -262,7 +262,7 @@ pub(crate) fn load(
 }
 
 /// Removes the checkpoints of a finished run. Other files in their folder stay.
-pub(crate) fn remove_all(run: &Path) -> Result<()> {
+pub fn remove_all(run: &Path) -> Result<()> {
     let folder = run.join(FOLDER);
     if !folder.is_dir() {
         return Ok(());

@@ -27,7 +27,10 @@ const FILES: [&str; 10] = [
 
 /// Finishes a run: writes the checksums of its files and, last, its summary. A folder with a
 /// summary is a finished run.
-pub(crate) fn finish_run(run: &Path, summary: &impl Serialize) -> Result<()> {
+///
+/// # Errors
+/// [`TrainError::Io`]
+pub fn finish_run(run: &Path, summary: &impl Serialize) -> Result<()> {
     let path = run.join(SUMMARY);
     let json =
         serde_json::to_vec_pretty(summary).map_err(|error| TrainError::io(&path)(error.into()))?;

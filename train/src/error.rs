@@ -67,15 +67,6 @@ pub enum TrainError {
         reason: String,
     },
 
-    /// The recipe is for another study.
-    #[error("the recipe is for study `{recipe}`, but the command runs study `{study}`")]
-    WrongStudy {
-        /// The name in the recipe.
-        recipe: String,
-        /// The study that was started.
-        study: String,
-    },
-
     /// The run folder is not empty.
     #[error(
         "{} is not empty; give --resume to continue that run, or choose another folder",
@@ -293,6 +284,14 @@ impl From<InferError> for TrainError {
 }
 
 impl TrainError {
+    /// Wraps an error of a study's own code with the part that failed, for `map_err`.
+    pub(crate) fn in_study<E: Into<StudyError>>(
+        study: &'static str,
+        part: &'static str,
+    ) -> impl Fn(E) -> Self {
+        move |error| Self::Study { study: study.to_owned(), part, source: error.into() }
+    }
+
     /// Wraps an I/O error with its file, for `map_err`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
         move |source| Self::Io { path: path.to_path_buf(), source }

@@ -13,7 +13,7 @@
 //!
 //! Configurations share training. The phases in `shared` are trained once for all configurations
 //! with equal settings in them. Each configuration then starts from those weights (`[start]`). A
-//! REVEAL configuration may also evaluate the finished run of another configuration with a
+//! configuration may also evaluate the finished run of another configuration with a
 //! different `k` or without a source. It needs no training.
 
 mod check;
@@ -27,4 +27,4 @@ pub mod study;
 pub use report::{ClaimReport, ConfigurationReport, ConfigurationRun, GridReport, Rule, Verdict};
 pub use run::{GridOptions, GridProgress, run_grid};
 pub use settings::{ClaimSettings, Configuration, Grid, shell_quote};
-pub use study::{AblationStudy, Metric, MetricQuery};
+pub use study::{AblationStudy, Column, Filter, MetricQuery};

@@ -18,6 +18,7 @@ mod log;
 pub mod optimiser;
 mod program;
 pub mod recipe;
+pub mod registry;
 mod run_folder;
 pub mod schedule;
 mod stop;
@@ -25,7 +26,7 @@ pub mod studies;
 mod study;
 mod trainer;
 
-pub use checksums::write_checksums;
+pub use checksums::{finish_run, write_checksums};
 pub use error::{Result, StudyError, TrainError};
 pub use log::METRICS;
 pub use program::Program;
@@ -34,5 +35,6 @@ pub use run_folder::check_failures;
 pub use stop::{Stop, Stopped};
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+    epoch_rng,
 };
 pub use trainer::{CheckOutcome, RunOptions, RunSummary, train};

@@ -99,6 +99,19 @@ impl Recipe {
         &self.body.study
     }
 
+    /// Returns an error unless the recipe is for this study.
+    ///
+    /// # Errors
+    /// [`TrainError::Recipe`] with the line of `study`.
+    pub fn expect_study(&self, name: &str) -> Result<()> {
+        match self.study() == name {
+            true => Ok(()),
+            false => {
+                Err(self.error("study", format!("is not `{name}`, which this command trains")))
+            }
+        }
+    }
+
     /// The seed of the run.
     pub fn seed(&self) -> u64 {
         self.body.seed
@@ -150,7 +163,7 @@ impl Recipe {
     /// # Errors
     /// [`TrainError::Io`] if the weights cannot be read, [`TrainError::Model`] if the file is not a
     /// weights file; [`TrainError::Recipe`] if the recipe has a different hash.
-    pub(crate) fn fill_start_hash(&mut self) -> Result<()> {
+    pub fn fill_start_hash(&mut self) -> Result<()> {
         let Some(start) = &self.body.start else { return Ok(()) };
         check_checksums(&start.run)?;
         let weights = start.weights();

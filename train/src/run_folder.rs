@@ -64,6 +64,18 @@ pub fn check_failures(run: &Path) -> Result<Vec<String>> {
     Ok(read_summary::<Checked>(&run.join(SUMMARY))?.check_failures)
 }
 
+/// The hash of a finished run's recipe, of any study.
+///
+/// # Errors
+/// As [`check_failures`].
+pub(crate) fn recipe_hash(run: &Path) -> Result<String> {
+    #[derive(Deserialize)]
+    struct Hashed {
+        recipe_hash: String,
+    }
+    Ok(read_summary::<Hashed>(&run.join(SUMMARY))?.recipe_hash)
+}
+
 /// A run's inputs other than its recipe (data rows, weights, tokenizer): names with SHA-256.
 pub type Inputs = BTreeMap<String, String>;
 

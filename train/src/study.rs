@@ -4,6 +4,9 @@ use std::path::Path;
 
 use candle_core::Tensor;
 use engram_models::params::{ParameterGroup, Parameters};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use sha2::{Digest, Sha256};
 
 pub use crate::error::StudyError;
 use crate::recipe::Phase;
@@ -15,9 +18,12 @@ pub type StudyResult<T> = Result<T, StudyError>;
 
 /// A study. The trainer uses only these methods.
 ///
-/// Each method has to be a pure function of the recipe, the seed and its arguments. A resumed run
-/// calls the methods again and must get the same bytes.
+/// The methods with `&self` have to be pure functions of the recipe, the seed and their arguments. A
+/// resumed run calls them again and must get the same bytes.
 pub trait Study {
+    /// The model that is trained.
+    type Model;
+
     /// The input of one forward pass.
     type Batch;
 
@@ -27,16 +33,26 @@ pub trait Study {
     /// The metric for selecting the best checkpoint and for early stopping.
     fn primary_metric(&self) -> MetricSpec;
 
-    /// Builds the model with these parameter groups, stores it, and returns its parameters.
+    /// Builds the model with these parameter groups, and returns it with its parameters.
     ///
     /// The trainer calls it at the start of each phase, because frozen parameters are plain tensors
     /// and trainable parameters are variables. The trainer then copies values into the returned
     /// parameters by name, from the previous phase or a checkpoint. The model shares these
     /// parameters.
-    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters>;
+    fn build(
+        &self,
+        groups: Vec<ParameterGroup>,
+        seed: u64,
+    ) -> StudyResult<(Self::Model, Parameters)>;
 
-    /// The micro-batches of an epoch in order. Epochs count from 0 within the phase.
-    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Self::Batch>>;
+    /// Called when a phase starts or is resumed. A study can prepare the phase's data here.
+    fn begin_phase(&mut self, _: &Phase) -> StudyResult<()> {
+        Ok(())
+    }
+
+    /// The micro-batches of an epoch in order. `rng` depends only on the run's seed, the phase and
+    /// the epoch.
+    fn batches(&self, phase: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Self::Batch>>;
 
     /// Called before each step with the current parameters. A study can update data that depend on
     /// them here, such as a memory.
@@ -55,10 +71,19 @@ pub trait Study {
     }
 
     /// Computes the loss of one micro-batch, with its graph.
-    fn loss(&self, batch: &Self::Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss>;
+    fn loss(
+        &self,
+        model: &Self::Model,
+        batch: &Self::Batch,
+        step: &StepContext<'_>,
+    ) -> StudyResult<BatchLoss>;
 
-    /// Evaluates the current model.
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation>;
+    /// Evaluates a model.
+    fn evaluate(
+        &self,
+        model: &Self::Model,
+        context: &EvaluationContext<'_>,
+    ) -> StudyResult<Evaluation>;
 
     /// Names and SHA-256 hashes of all inputs other than the recipe. A run can only be resumed with
     /// the same inputs.
@@ -70,6 +95,15 @@ pub trait Study {
     fn card(&self) -> Vec<(String, String)> {
         Vec::new()
     }
+}
+
+/// The random numbers for the batches of an epoch. Epochs count from 0 within the phase.
+pub fn epoch_rng(seed: u64, phase: &Phase, epoch: usize) -> ChaCha8Rng {
+    let mut hash = Sha256::new();
+    for number in [seed, phase.index as u64, epoch as u64] {
+        hash.update(number.to_le_bytes());
+    }
+    ChaCha8Rng::from_seed(hash.finalize().into())
 }
 
 /// The name and the direction of a metric.

@@ -98,17 +98,13 @@ impl Session<'_> {
 
 /// Trains `study` with `recipe` and writes all results to the run folder.
 ///
-/// At the end, the study's model has the parameters of the last step. The final weights are in
-/// [`RunSummary::weights`].
+/// The final weights are in [`RunSummary::weights`].
 ///
 /// # Errors
 /// See [`TrainError`]. Unless the error says otherwise, the run can be resumed from its last
 /// checkpoint.
 pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> Result<RunSummary> {
-    if study.name() != recipe.study() {
-        let (recipe, study) = (recipe.study().to_string(), study.name().to_string());
-        return Err(TrainError::WrongStudy { recipe, study });
-    }
+    recipe.expect_study(study.name())?;
     if recipe.has_variants() {
         return Err(recipe.error("variant", "is not supported by this study; remove the variants"));
     }
@@ -155,7 +151,7 @@ pub(crate) fn train_in<S: Study>(
             Some(path) => PhaseRun::restore(&mut session, study, phase, &path)?,
             None => PhaseRun::begin(&mut session, study, phase, before)?,
         };
-        if run.train(study)? == Outcome::OutOfSteps {
+        if run.train()? == Outcome::OutOfSteps {
             return finish::summary(&session);
         }
         before = Some(run.into_parameters());

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
+use engram_train::studies::ALL;
 use engram_train::studies::reveal::evidence::{area, order};
 use engram_train::studies::reveal::run::{RevealSummary, TestAnswer, train_reveal};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
@@ -296,8 +297,9 @@ source = "vqa"
 #[test]
 fn a_grid_shares_phases_and_resumes() {
     let folder = tempfile::tempdir().unwrap();
-    let grid =
-        |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"));
+    let grid = |text: &str| {
+        Grid::parse((text, Path::new("grid.toml")), (RECIPE, Path::new("test.toml")), ALL)
+    };
     let options = GridOptions {
         out: folder.path().into(),
         seeds: 2,
@@ -415,9 +417,9 @@ fn a_grid_shares_phases_and_resumes() {
     assert!(error.contains("cold-start: has a finished run with other settings"), "{error}");
 
     for (was, is, named) in [
-        ("k = 0", "kk = 0", "grid.toml:14: unknown field `kk`"),
+        ("k = 0", "kk = 0", "grid.toml:11: unknown key `kk`"),
         ("run_of = \"main\"\nk", "run_of = \"k-2\"\nk", "grid.toml:11: `run_of` names `k-2`"),
-        ("run_of = \"main\"\nk", "k", "grid.toml:11: `k` and"),
+        ("run_of = \"main\"\nk", "k", "grid.toml:11: `k` needs `run_of`"),
         ("\"k-2\"", "\"main\"", "grid.toml:21: `main` is the name of another configuration"),
         ("\"k-2\"", "\"../k-2\"", "it becomes a folder name"),
         ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: there is no configuration `mian`"),
@@ -444,9 +446,9 @@ fn a_grid_shares_phases_and_resumes() {
         (
             "source = \"vqa\"",
             "source = \"wiki\"",
-            "grid.toml:40: `wiki` is not a source; choose from kg",
+            "grid.toml:40: `source`: `wiki` is unknown; choose from kg",
         ),
-        ("source = \"vqa\"", "part = \"all\"", "grid.toml:46: unknown variant `all`"),
+        ("source = \"vqa\"", "part = \"all\"", "grid.toml:40: `part`: `all` is unknown"),
         (
             "worse = \"only-pairs\"",
             "worse = \"k-2\"",
@@ -463,8 +465,9 @@ fn a_grid_shares_phases_and_resumes() {
 #[test]
 fn a_configuration_is_evaluated_after_its_memory_was_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let grid =
-        |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"));
+    let grid = |text: &str| {
+        Grid::parse((text, Path::new("grid.toml")), (RECIPE, Path::new("test.toml")), ALL)
+    };
     let options = GridOptions {
         out: folder.path().into(),
         seeds: 1,

@@ -275,7 +275,7 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let settings = (data, RevealModel { image_size: 8, ..RevealModel::default() }, memory);
     let feed = RevealFeed::default();
     let run = folder.path().join("run");
-    let study = RevealStudy::new(settings, vec![feed.clone()], batch, 1, run.clone()).unwrap();
+    let study = RevealStudy::new(settings, vec![feed.clone()], batch, run.clone()).unwrap();
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = Reveal::new(&encoding.config, &ParameterBuilder::on_cpu(1)).unwrap();

@@ -69,6 +69,9 @@ pub enum Part {
 }
 
 impl Part {
+    /// All parts.
+    pub const ALL: [Self; 3] = [Self::Seen, Self::Unasked, Self::HeldOut];
+
     /// The name in `questions.jsonl`.
     pub fn name(self) -> &'static str {
         match self {

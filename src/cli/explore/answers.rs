@@ -9,6 +9,7 @@ use engram_data::world::questions::{Part, Split};
 use engram_memory::Memory;
 use engram_memory::format::manifest::CURRENT;
 use engram_memory::search::Filter;
+use engram_train::registry::ExplorerTab;
 use engram_train::studies::reveal::predict::{Answer, Answerer, Evidence};
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +88,7 @@ impl Opened {
 }
 
 impl FromRun for RevealRun {
-    const STUDY: &'static str = "reveal";
+    const TAB: ExplorerTab = ExplorerTab::Answers;
 
     fn open(run: &Path) -> anyhow::Result<Self> {
         let opened = Opened::of(run)?;

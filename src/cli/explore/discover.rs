@@ -7,6 +7,8 @@ use anyhow::Context;
 use engram_data::folder::is_hidden;
 use engram_infer::finished_run::{RECIPE, is_finished};
 use engram_memory::format::manifest::CURRENT;
+use engram_train::registry;
+use engram_train::studies::ALL;
 use serde::Serialize;
 
 use crate::cli::output;
@@ -36,6 +38,8 @@ pub(super) struct Run {
     pub(super) name: String,
     /// The study: `patent`, `reveal`, …
     pub(super) study: String,
+    /// The names of the tabs that can show it when it is finished.
+    pub(super) tabs: Vec<&'static str>,
     /// Whether it was trained on the embedded world.
     pub(super) is_world: bool,
     /// Whether training has finished.
@@ -126,7 +130,10 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
         match study(&folder.join(RECIPE)) {
             Ok((study, is_world)) => {
                 let (finished, has_memory) = (false, false);
-                let run = Run { name, study, is_world, finished, has_memory, folder: path };
+                let tabs =
+                    registry::find(ALL, &study).map_or(&[][..], |study| study.explorer_tabs());
+                let tabs = tabs.iter().map(|tab| tab.name()).collect();
+                let run = Run { name, study, tabs, is_world, finished, has_memory, folder: path };
                 found.runs.push(run.now());
             }
             Err(error) => output::warn(&format!("skipped: {}", output::with_causes(&error))),

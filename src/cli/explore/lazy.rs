@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::Context;
+use engram_train::registry::ExplorerTab;
 use image::{ImageFormat, RgbImage};
 
 use super::discover::Run;
@@ -18,8 +19,8 @@ pub(super) struct Lazy<T> {
 
 /// A value that is opened from a run's folder.
 pub(super) trait FromRun: Sized {
-    /// The study to which the runs must belong.
-    const STUDY: &'static str;
+    /// The tab that shows the runs.
+    const TAB: ExplorerTab;
 
     fn open(run: &Path) -> anyhow::Result<Self>;
 }
@@ -28,7 +29,7 @@ pub(super) trait FromRun: Sized {
 pub(super) struct LazyRuns<T>(Vec<LazyRun<T>>);
 
 struct LazyRun<T> {
-    study: String,
+    tabs: Vec<&'static str>,
     folder: PathBuf,
     opened: Lazy<T>,
 }
@@ -58,7 +59,7 @@ impl<T> Lazy<T> {
 impl<T: FromRun> LazyRuns<T> {
     pub(super) fn of(runs: &[Run]) -> Self {
         let lazy = |run: &Run| LazyRun {
-            study: run.study.clone(),
+            tabs: run.tabs.clone(),
             folder: run.folder.clone(),
             opened: Lazy::default(),
         };
@@ -68,11 +69,8 @@ impl<T: FromRun> LazyRuns<T> {
     /// Opens a run, unless it is already open.
     pub(super) fn opened(&self, run: usize) -> anyhow::Result<&T> {
         let one = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
-        let (study, expected) = (&one.study, T::STUDY);
-        anyhow::ensure!(
-            study == expected,
-            "run {run} belongs to the study {study}; this request needs {expected}"
-        );
+        let tab = T::TAB.name();
+        anyhow::ensure!(one.tabs.contains(&tab), "run {run} has no {tab}; choose another run");
         one.opened.get(|| T::open(&one.folder))
     }
 }

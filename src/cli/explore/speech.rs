@@ -16,6 +16,7 @@ use engram_infer::asr::{
     AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, Word,
 };
 use engram_models::speech::log_mel::samples_to_seconds;
+use engram_train::registry::ExplorerTab;
 use engram_train::studies::avformer::settings::{AvformerData, EVALUATED_VIEWS};
 use engram_train::{Recipe, RecipeOptions};
 use serde::{Deserialize, Serialize};
@@ -92,7 +93,7 @@ struct Transcript {
 }
 
 impl FromRun for AvformerRun {
-    const STUDY: &'static str = "avformer";
+    const TAB: ExplorerTab = ExplorerTab::Speech;
 
     fn open(run: &Path) -> anyhow::Result<Self> {
         let mut recipe =

@@ -5,21 +5,24 @@ use std::path::{Path, PathBuf};
 use engram_eval::items::{Items, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
+use engram_eval::wer::read::{TextFormat, parse_texts};
+use engram_textfile::read_text;
 use engram_train::grid::{
     ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid, shell_quote,
 };
+use engram_train::studies::ALL;
 use engram_train::studies::avformer::evaluate::{SHOWN_NAME_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
 use engram_train::{Recipe, RecipeOptions, check_failures};
 
-use super::real::WHISPER;
+use super::real::{self, WHISPER};
 use super::report::{Claim, untested};
+use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled};
 use crate::cli::grid::time_left;
-use crate::cli::train::corrected_word_text;
 
 /// The grids and recipes in the repository.
 const GRID: &str = include_str!("../../../train/recipes/avformer/ablations.toml");
@@ -51,9 +54,44 @@ const OWN: [&str; 2] = [WRONG_IMAGE_IGNORED, TRAINED_SHARE];
 const WRONG_IMAGE_IGNORED: &str = "avformer.wrong_image_ignored";
 const TRAINED_SHARE: &str = "avformer.trained_share";
 
+/// The study in the report.
+pub(super) struct AvformerReport;
+
+impl StudyReport for AvformerReport {
+    fn name(&self) -> &'static str {
+        "avformer"
+    }
+
+    fn heading(&self) -> &'static str {
+        "AVFormer: audio-visual speech recognition"
+    }
+
+    fn claim_ids(&self, reproduce: &Reproduce) -> anyhow::Result<Vec<String>> {
+        reproduce.avformer_ids()
+    }
+
+    fn check_data(&self, reproduce: &Reproduce) -> anyhow::Result<()> {
+        if reproduce.whisper.is_some()
+            && let Some(folder) = reproduce.real_data(real::SPEECH, &mut Vec::new())
+        {
+            for file in real::SPEECH.1 {
+                let path = folder.join(file);
+                parse_texts(&path.display().to_string(), &read_text(&path)?, TextFormat::Tsv)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn claims(&self, reproduce: &Reproduce, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+        let mut claims = reproduce.avformer(notes)?;
+        claims.extend(reproduce.real_speech(notes)?);
+        Ok(claims)
+    }
+}
+
 impl Reproduce {
     /// Ids of the claims that can be measured.
-    pub(super) fn avformer_ids(&self) -> anyhow::Result<Vec<String>> {
+    fn avformer_ids(&self) -> anyhow::Result<Vec<String>> {
         let grid = self.avformer_grid()?;
         let grid_ids = grid.claims().iter().map(|claim| claim.id.as_str());
         let ids: Vec<&str> = OWN.into_iter().chain(grid_ids).collect();
@@ -65,7 +103,7 @@ impl Reproduce {
     }
 
     /// Measures the study's claims, with each ASR model.
-    pub(super) fn avformer(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+    fn avformer(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         // The claim on real speech needs no training.
         if !self.avformer_ids()?.iter().any(|id| id != WHISPER && self.includes_claim(id)) {
             return Ok(Vec::new());
@@ -93,7 +131,7 @@ impl Reproduce {
     /// The grid of this scale.
     fn avformer_grid(&self) -> anyhow::Result<Grid> {
         let (grid, file) = if self.is_smoke() { (SMOKE, SMOKE_FILE) } else { (GRID, GRID_FILE) };
-        Ok(Grid::parse(grid, file.as_ref(), RECIPE, RECIPE_FILE.as_ref())?)
+        Ok(Grid::parse((grid, file.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL)?)
     }
 
     /// Trains the image encoder and the ASR model.
@@ -168,7 +206,7 @@ impl Reproduce {
         let mut claims: Vec<Claim> =
             report.claims.iter().map(|claim| self.of_avformer_claim(claim, name)).collect();
         claims.extend(self.of_summaries(&report, &out, name)?);
-        let all = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref())?;
+        let all = Grid::parse((GRID, GRID_FILE.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL)?;
         for claim in all.claims() {
             if report.claims.iter().all(|known| known.claim.id != claim.id) {
                 let verdict = Verdict::Untested;
@@ -274,7 +312,7 @@ impl Reproduce {
 fn rescued_note(run: &Path, asr_model: &str) -> anyhow::Result<Option<String>> {
     let test = AvformerSummary::read(run)?.test;
     let Some([rescued, lost]) = test.rescued else { return Ok(None) };
-    let words: Vec<String> = test.rescued_words.iter().map(corrected_word_text).collect();
+    let words: Vec<String> = test.rescued_words.iter().map(ToString::to_string).collect();
     let words = if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) };
     let file = run.join(TEST).join("rescued.jsonl");
     Ok(Some(format!(
@@ -335,14 +373,14 @@ mod tests {
 
     #[test]
     fn all_expected_claims_are_in_the_grid() {
-        let grid = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref());
+        let grid = Grid::parse((GRID, GRID_FILE.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL);
         let grid = grid.expect("the grid of the repository");
         let ids: Vec<&str> = grid.claims().iter().map(|claim| claim.id.as_str()).collect();
         let expected = EXPECTED.iter().chain(&EXPECTED_OF_WHISPER);
         for id in expected.filter(|id| !OWN.contains(id)) {
             assert!(ids.contains(id), "{id}");
         }
-        let smoke = Grid::parse(SMOKE, SMOKE_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref());
+        let smoke = Grid::parse((SMOKE, SMOKE_FILE.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL);
         let smoke = smoke.expect("the grid of the repository");
         for claim in smoke.claims() {
             assert!(grid.claims().contains(claim), "{}: the same claim at both scales", claim.id);

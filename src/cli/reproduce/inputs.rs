@@ -5,33 +5,18 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use engram_data::hub::WeightsLocation;
-use engram_data::patent::{Labels, read_pairs};
 use engram_durable::{create_folder, open_lock};
-use engram_eval::caption::read_annotations;
-use engram_eval::wer::read::{TextFormat, parse_texts};
 use engram_infer::asr::AsrModel;
-use engram_textfile::read_text;
 
-use super::real::{CAPTIONS, PHRASES, SPEECH};
-use super::{Reproduce, Scale, StudyName, bundled};
-
-impl StudyName {
-    /// The prefix of the study's claim ids.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Patent => "patent",
-            Self::Reveal => "reveal",
-            Self::Avformer => "avformer",
-        }
-    }
-}
+use super::study::{ALL, StudyReport};
+use super::{Reproduce, bundled};
 
 impl Reproduce {
     /// Whether any claim of a study is requested.
-    pub(super) fn includes_study(&self, study: StudyName) -> bool {
+    pub(super) fn includes_study(&self, study: &dyn StudyReport) -> bool {
         let is_of_study = |id: &String| id.split('.').next() == Some(study.name());
         match self.claims.is_empty() {
-            true => self.study.is_empty() || self.study.contains(&study),
+            true => self.study.is_empty() || self.study.iter().any(|name| name == study.name()),
             false => self.claims.iter().any(is_of_study),
         }
     }
@@ -64,7 +49,9 @@ impl Reproduce {
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_dir()) {
             anyhow::bail!("{}: is not a folder; give another --data (ENGRAM_DATA)", data.display());
         }
-        self.check_data()?;
+        for study in ALL.iter().filter(|study| self.includes_study(**study)) {
+            study.check_data(self)?;
+        }
         // A missing hub model only gives a note, later.
         if let WeightsLocation::Folder(folder) = WeightsLocation::parse(&self.encoder)?
             && !folder.join("model.safetensors").is_file()
@@ -84,45 +71,13 @@ impl Reproduce {
         self.export_bundled.as_deref().map_or(Ok(()), bundled::check_folder)
     }
 
-    /// Reads the real data files that exist.
-    fn check_data(&self) -> anyhow::Result<()> {
-        let notes = &mut Vec::new();
-        if self.includes_study(StudyName::Patent)
-            && let Some(folder) = self.real_data(PHRASES, notes)
-        {
-            read_pairs(folder.join("validation.csv"), Labels::Required)?;
-            let train = folder.join("train.csv");
-            if self.scale == Scale::Full && train.is_file() {
-                read_pairs(train, Labels::Required)?;
-            }
-        }
-        if self.includes_study(StudyName::Reveal)
-            && !self.is_smoke()
-            && let Some(folder) = self.real_data(CAPTIONS, notes)
-        {
-            for file in CAPTIONS.1 {
-                read_annotations(&folder.join(file))?;
-            }
-        }
-        if self.includes_study(StudyName::Avformer)
-            && self.whisper.is_some()
-            && let Some(folder) = self.real_data(SPEECH, notes)
-        {
-            for file in SPEECH.1 {
-                let path = folder.join(file);
-                let text = read_text(&path)?;
-                parse_texts(&path.display().to_string(), &text, TextFormat::Tsv)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Checks that all requested claims exist.
     fn check_claims(&self) -> anyhow::Result<()> {
         if self.claims.is_empty() {
             return Ok(());
         }
-        let known = [self.patent_ids(), self.reveal_ids()?, self.avformer_ids()?].concat();
+        let ids = ALL.iter().map(|study| study.claim_ids(self));
+        let known = ids.collect::<anyhow::Result<Vec<_>>>()?.concat();
         if let Some(id) = self.claims.iter().find(|id| !known.contains(id)) {
             let scale = self.scale_name();
             anyhow::bail!(

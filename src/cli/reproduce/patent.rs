@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use engram_data::patent::PhrasePair;
+use engram_data::patent::{Labels, PhrasePair, read_pairs};
 use engram_data::world::phrases::phrase_world;
 use engram_eval::result::Measure;
 use engram_train::grid::Verdict;
@@ -14,6 +14,7 @@ use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
 use super::report::{Claim, Measured};
+use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, Scale, real};
 
@@ -29,9 +30,43 @@ const OTHER_TARGETS: &str = "patent.other_targets_help";
 const CONTEXT: &str = "patent.context_helps";
 const DECOYS: &str = "patent.decoys_learnt";
 
+/// The study in the report.
+pub(super) struct PatentReport;
+
+impl StudyReport for PatentReport {
+    fn name(&self) -> &'static str {
+        "patent"
+    }
+
+    fn heading(&self) -> &'static str {
+        "Patent phrase similarity"
+    }
+
+    fn claim_ids(&self, reproduce: &Reproduce) -> anyhow::Result<Vec<String>> {
+        Ok(reproduce.patent_ids())
+    }
+
+    fn check_data(&self, reproduce: &Reproduce) -> anyhow::Result<()> {
+        if let Some(folder) = reproduce.real_data(real::PHRASES, &mut Vec::new()) {
+            read_pairs(folder.join("validation.csv"), Labels::Required)?;
+            let train = folder.join("train.csv");
+            if reproduce.scale == Scale::Full && train.is_file() {
+                read_pairs(train, Labels::Required)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn claims(&self, reproduce: &Reproduce, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+        let mut claims = reproduce.patent(notes)?;
+        claims.extend(reproduce.real_phrases(notes)?);
+        Ok(claims)
+    }
+}
+
 impl Reproduce {
     /// Ids of the claims that can be measured.
-    pub(super) fn patent_ids(&self) -> Vec<String> {
+    fn patent_ids(&self) -> Vec<String> {
         let mut ids = vec![TUNED, OTHER_TARGETS, CONTEXT, DECOYS];
         ids.extend(self.data.is_some().then_some(real::ZERO_SHOT));
         ids.extend((self.data.is_some() && self.scale == Scale::Full).then_some(real::TUNED));
@@ -41,7 +76,7 @@ impl Reproduce {
     /// Measures the claims on encoders trained from random weights: with the other targets of an
     /// anchor in the input, without them, and without the class title. All seeds use the same test
     /// set.
-    pub(super) fn patent(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+    fn patent(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let test = phrase_world(WORLD_SEED).test;
         let mut system = |ids: &[&str], name: &str, folder: &str, set: &[&str]| {
             if !ids.iter().any(|id| self.includes_claim(id)) {

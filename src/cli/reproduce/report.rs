@@ -5,8 +5,10 @@ use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_train::Program;
 use engram_train::grid::Verdict;
-use engram_train::studies::patent::metric::format_measure;
+use engram_train::registry::format_measure;
 use serde::{Serialize, Serializer};
+
+use super::study::heading;
 
 /// A claim of a paper, and its measured value.
 #[derive(Debug, Serialize)]
@@ -126,7 +128,7 @@ impl Report {
             .map(|claim| claim.compared.iter().map(Measured::name_and_value).collect())
             .collect();
         let claims = self.claims.iter().zip(&compared).map(|(claim, compared)| ClaimCard {
-            group: claim.study_heading(),
+            group: heading(claim.study),
             id: &claim.id,
             claim: &claim.claim,
             published: &claim.paper,
@@ -167,15 +169,6 @@ impl Claim {
     /// Whether the claim holds, or is not expected to hold.
     fn as_expected(&self) -> bool {
         !self.expected || self.verdict == Verdict::Holds
-    }
-
-    /// The heading of the claim's study.
-    fn study_heading(&self) -> &'static str {
-        match self.study {
-            "patent" => "Patent phrase similarity",
-            "reveal" => "REVEAL: answers from a memory",
-            _ => "AVFormer: audio-visual speech recognition",
-        }
     }
 }
 

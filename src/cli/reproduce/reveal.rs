@@ -3,14 +3,17 @@
 use std::path::Path;
 
 use anyhow::Context;
+use engram_eval::caption::read_annotations;
 use engram_eval::result::Measure;
 use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Rule, Verdict, run_grid};
+use engram_train::studies::ALL;
 use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::studies::reveal::metrics::is_correct;
 use engram_train::studies::reveal::needle::NeedleMetrics;
 use engram_train::studies::reveal::run::RevealSummary;
 
 use super::report::{Claim, Measured, untested};
+use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled, real};
 use crate::cli::grid::time_left;
@@ -63,9 +66,43 @@ const RECALL: &str = "reveal.recall_at_10";
 const ATTRIBUTION: &str = "reveal.attribution_beats_random";
 const NEEDLE: &str = "reveal.needle";
 
+/// The study in the report.
+pub(super) struct RevealReport;
+
+impl StudyReport for RevealReport {
+    fn name(&self) -> &'static str {
+        "reveal"
+    }
+
+    fn heading(&self) -> &'static str {
+        "REVEAL: answers from a memory"
+    }
+
+    fn claim_ids(&self, reproduce: &Reproduce) -> anyhow::Result<Vec<String>> {
+        reproduce.reveal_ids()
+    }
+
+    fn check_data(&self, reproduce: &Reproduce) -> anyhow::Result<()> {
+        if !reproduce.is_smoke()
+            && let Some(folder) = reproduce.real_data(real::CAPTIONS, &mut Vec::new())
+        {
+            for file in real::CAPTIONS.1 {
+                read_annotations(&folder.join(file))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn claims(&self, reproduce: &Reproduce, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+        let mut claims = reproduce.reveal(notes)?;
+        claims.extend(reproduce.real_captions(notes)?);
+        Ok(claims)
+    }
+}
+
 impl Reproduce {
     /// Ids of the claims that can be measured.
-    pub(super) fn reveal_ids(&self) -> anyhow::Result<Vec<String>> {
+    fn reveal_ids(&self) -> anyhow::Result<Vec<String>> {
         let mut ids = OWN.map(str::to_owned).to_vec();
         ids.extend(whole_grid()?.claims().iter().map(|claim| claim.id.clone()));
         ids.extend((self.data.is_some() && !self.is_smoke()).then(|| real::CAPTIONED.to_owned()));
@@ -73,7 +110,7 @@ impl Reproduce {
     }
 
     /// Measures the study's claims.
-    pub(super) fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
+    fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let grid = whole_grid()?;
         let main = grid.clone().at_recipe_scale().select(&CONFIGURATIONS);
         let further = grid.claims().iter().filter(|claim| !main.claims().contains(claim));
@@ -266,7 +303,7 @@ impl Reproduce {
 
 /// The grid in the repository.
 fn whole_grid() -> anyhow::Result<Grid> {
-    Ok(Grid::parse(GRID, Path::new(GRID_FILE), RECIPE, Path::new(RECIPE_FILE))?)
+    Ok(Grid::parse((GRID, Path::new(GRID_FILE)), (RECIPE, Path::new(RECIPE_FILE)), ALL)?)
 }
 
 /// Replies, grouped by the numbers of needles and of other images.

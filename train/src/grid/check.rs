@@ -1,12 +1,15 @@
 //! Validation of a grid's configurations and claims, before training starts.
 
+use toml::Value;
+
 use super::settings::{ClaimSettings, Configuration};
-use super::study::AblationStudy;
+use super::study::{AblationStudy, MetricQuery};
 
 /// Validates a configuration, alone and against the earlier ones.
 pub(super) fn configuration(
     configuration: &Configuration,
     earlier: &[&Configuration],
+    study: &dyn AblationStudy,
 ) -> Result<(), String> {
     let name = &configuration.name;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -19,12 +22,22 @@ pub(super) fn configuration(
     if earlier.iter().any(|other| other.name == *name) {
         return Err(format!("`{name}` is the name of another configuration; use a unique name"));
     }
-    let is_evaluation = configuration.k.is_some() || !configuration.without_sources.is_empty();
+    let keys = study.evaluation_keys();
+    if let Some(key) = configuration.evaluation.keys().find(|key| !keys.contains(&key.as_str())) {
+        let all = [&["name", "description", "set", "run_of"], keys].concat();
+        return Err(format!("unknown key `{key}`; the keys are {}", all.join(", ")));
+    }
     let Some(run_of) = &configuration.run_of else {
-        let reason = "`k` and `without_sources` need `run_of`; for a trained configuration, write \
-                      `set = [\"memory.k=…\"]`";
-        return if is_evaluation { Err(reason.to_owned()) } else { Ok(()) };
+        return match configuration.evaluation.keys().next() {
+            Some(key) => Err(format!(
+                "`{key}` needs `run_of`; for a trained configuration, change the recipe with `set`"
+            )),
+            None => Ok(()),
+        };
     };
+    if keys.is_empty() {
+        return Err("`run_of`: the study cannot evaluate a finished run again".to_owned());
+    }
     match earlier.iter().find(|other| other.name == *run_of) {
         None => Err(format!("`run_of` names `{run_of}`, which is not an earlier configuration")),
         Some(Configuration { run_of: Some(trained), .. }) => Err(format!(
@@ -32,9 +45,8 @@ pub(super) fn configuration(
              evaluates"
         )),
         Some(_) if !configuration.set.is_empty() => {
-            let reason = "a configuration with `run_of` is not trained: use `k` or \
-                          `without_sources` instead of `set`";
-            Err(reason.to_owned())
+            let keys = keys.join("`, `");
+            Err(format!("a configuration with `run_of` is not trained: replace `set` by `{keys}`"))
         }
         Some(_) => Ok(()),
     }
@@ -59,9 +71,7 @@ pub(super) fn claim(
             configurations.join(", ")
         ));
     }
-    for query in claim.queries(study) {
-        study.check_query(&query)?;
-    }
+    claim.queries(study)?;
     for (key, margin) in [("within", within), ("no_worse_by", no_worse_by)] {
         if margin.is_some_and(|margin| !(margin > 0.0 && margin.is_finite())) {
             return Err(format!("`{key}` has to be above 0"));
@@ -71,4 +81,48 @@ pub(super) fn claim(
         return Err("has both `within` and `no_worse_by`; remove one".to_owned());
     }
     Ok(())
+}
+
+/// The metric of a claim, with the items that its filters select.
+///
+/// # Errors
+/// The key or the value that the study does not have.
+pub(super) fn query(
+    claim: &ClaimSettings,
+    study: &dyn AblationStudy,
+) -> Result<MetricQuery, String> {
+    let metrics = study.metrics();
+    let names: Vec<&str> = metrics.iter().map(|metric| &*metric.name).collect();
+    let metric = claim.metric.as_deref().unwrap_or(names[0]);
+    one_of("`metric`", metric, &names)?;
+    let metric = metrics.iter().find(|info| info.name == metric).unwrap_or(&metrics[0]);
+    let filters = study.filters();
+    if let Some(key) = claim.filters.keys().find(|key| filters.iter().all(|one| one.key != **key)) {
+        let mut all =
+            vec!["id", "claim", "paper", "better", "worse", "metric", "within", "no_worse_by"];
+        all.extend(filters.iter().map(|filter| filter.key));
+        return Err(format!("unknown key `{key}`; the keys are {}", all.join(", ")));
+    }
+    let mut query = MetricQuery::new(metric.clone());
+    for filter in &filters {
+        let value = match claim.filters.get(filter.key) {
+            Some(Value::String(value)) => Some(value.as_str()),
+            Some(value) => return Err(format!("`{}` is {value}; write a text", filter.key)),
+            None => filter.default,
+        };
+        if let Some(value) = value {
+            one_of(&format!("`{}`", filter.key), value, &filter.values)?;
+            query = query.with(filter.key, value);
+        }
+    }
+    Ok(query)
+}
+
+/// Returns an error unless `value` is one of `known`.
+pub(super) fn one_of(key: &str, value: &str, known: &[&str]) -> Result<(), String> {
+    match known {
+        _ if known.contains(&value) => Ok(()),
+        [] => Err(format!("{key}: `{value}` is unknown; the study has none")),
+        _ => Err(format!("{key}: `{value}` is unknown; choose from {}", known.join(", "))),
+    }
 }

@@ -39,22 +39,25 @@ impl Runs<'_> {
 
     /// The metric over items and seeds, with a bootstrap interval over resampling units and seeds.
     pub(super) fn measure(&self, configuration: &str, query: &MetricQuery) -> Result<Measure> {
-        let info = query.metric.info(false);
-        Ok(measure(&info, self.study.resampling_unit(), &self.answers(configuration, query)?))
+        Ok(measure(
+            &query.metric,
+            self.study.resampling_unit(),
+            &self.answers(configuration, query)?,
+        ))
     }
 
-    /// The metric's difference between two configurations, paired by item.
+    /// The metric's difference between two configurations, paired by item. The first configuration
+    /// selects the items.
     pub(super) fn difference(
         &self,
         [better, worse]: [&str; 2],
         [query, of_worse]: [&MetricQuery; 2],
     ) -> Result<Measure> {
-        // The first configuration selects the items. A memory without a source cannot tell which
-        // questions belong to it.
-        let of_worse = MetricQuery { source: None, ..of_worse.clone() };
-        let [better, worse] = [self.answers(better, query)?, self.answers(worse, &of_worse)?];
-        let info = query.metric.info(true);
-        Ok(difference(&info, self.study.resampling_unit(), better, worse, query.source.is_none()))
+        let all_of_worse = self.study.query_of_worse(of_worse);
+        let are_all = all_of_worse == *of_worse;
+        let [better, worse] = [self.answers(better, query)?, self.answers(worse, &all_of_worse)?];
+        let info = query.metric.renamed(format!("{}_difference", query.metric.name));
+        Ok(difference(&info, self.study.resampling_unit(), better, worse, are_all))
     }
 }
 
@@ -129,15 +132,18 @@ fn measure(info: &MetricInfo, unit: &str, answers: &Answers) -> Measure {
 #[cfg(test)]
 mod tests {
     use super::super::report::{Rule, Verdict, measure_text};
-    use super::super::study::Metric;
     use super::*;
+    use engram_eval::metric::Unit;
+    use engram_eval::wer::report::WER;
+
+    const EXACT_MATCH: MetricInfo = MetricInfo::higher("exact_match", Unit::Fraction);
 
     /// 40 images with 3 questions each. For the first `right` of every ten images, the answers are
     /// correct.
     fn answers(right: usize) -> Answers {
         let item = |seed: u64, id: usize| {
             let holds = (id / 3 + seed as usize) % 10 < right;
-            let (info, group) = (Metric::ExactMatch.info(false), (id / 3).to_string());
+            let (info, group) = (EXACT_MATCH, (id / 3).to_string());
             let statistic =
                 Statistic::Ratio { numerator: f64::from(u8::from(holds)), denominator: 1.0 };
             Item::new(&info, "", &id.to_string(), Some(&group), statistic)
@@ -145,22 +151,22 @@ mod tests {
         Ok((1..=3).flat_map(|seed| (0..120).map(move |id| (seed, item(seed, id)))).collect())
     }
 
-    fn difference_of(better: Answers, worse: Answers, metric: Metric) -> Measure {
-        difference(&metric.info(true), "image", better, worse, true)
+    fn difference_of(better: Answers, worse: Answers, metric: MetricInfo) -> Measure {
+        difference(&metric, "image", better, worse, true)
     }
 
     #[test]
     fn differences_compare_the_same_questions() {
-        let found = difference_of(answers(7), answers(4), Metric::ExactMatch);
+        let found = difference_of(answers(7), answers(4), EXACT_MATCH);
         assert!((found.value - 0.3).abs() < 1e-12 && found.n == 360);
         assert_eq!(
             found.interval.as_ref().unwrap().method,
             "percentile bootstrap by image and seed"
         );
         assert_eq!(Verdict::of(&found, Rule::Better), Verdict::Holds);
-        let worse = difference_of(answers(4), answers(7), Metric::ExactMatch);
+        let worse = difference_of(answers(4), answers(7), EXACT_MATCH);
         assert_eq!(Verdict::of(&worse, Rule::Better), Verdict::Fails);
-        let same = difference_of(answers(4), answers(4), Metric::ExactMatch);
+        let same = difference_of(answers(4), answers(4), EXACT_MATCH);
         assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
         // The same answers to the questions of 40 images: a rule-of-three interval allows three
         // images of 40 to differ.
@@ -169,14 +175,13 @@ mod tests {
         assert_eq!(Verdict::of(&same, Rule::Within(0.08)), Verdict::Holds);
         assert_eq!(Verdict::of(&found, Rule::Within(0.01)), Verdict::Fails);
         // Fewer errors are better.
-        let errors = difference_of(answers(4), answers(7), Metric::Wer);
+        let errors = difference_of(answers(4), answers(7), WER);
         assert_eq!(Verdict::of(&errors, Rule::Better), Verdict::Holds);
         assert_eq!(
-            Verdict::of(&difference_of(answers(7), answers(4), Metric::Wer), Rule::Better),
+            Verdict::of(&difference_of(answers(7), answers(4), WER), Rule::Better),
             Verdict::Fails
         );
-        let undefined =
-            difference_of(answers(7), Err("undefined: no metric".to_owned()), Metric::Wer);
+        let undefined = difference_of(answers(7), Err("undefined: no metric".to_owned()), WER);
         assert_eq!(undefined.reason.as_deref(), Some("undefined: no metric"));
         assert_eq!(Verdict::of(&undefined, Rule::Better), Verdict::NotDecided);
         assert_eq!(measure_text(&undefined), "–");
@@ -186,7 +191,7 @@ mod tests {
     #[test]
     fn compared_configurations_have_the_same_items() {
         let reason = |better: Answers, worse: Vec<(u64, Item)>, are_all| {
-            let info = Metric::ExactMatch.info(true);
+            let info = EXACT_MATCH;
             difference(&info, "image", better, Ok(worse), are_all).reason
         };
         let all = answers(7).unwrap();
@@ -208,12 +213,12 @@ mod tests {
     #[test]
     fn a_better_configuration_is_no_worse() {
         let rule = Rule::NoWorseBy(0.01);
-        let fewer_errors = difference_of(answers(4), answers(7), Metric::Wer);
+        let fewer_errors = difference_of(answers(4), answers(7), WER);
         assert_eq!(Verdict::of(&fewer_errors, rule), Verdict::Holds);
         assert_eq!(Verdict::of(&fewer_errors, Rule::Within(0.01)), Verdict::Fails);
-        let more_errors = difference_of(answers(7), answers(4), Metric::Wer);
+        let more_errors = difference_of(answers(7), answers(4), WER);
         assert_eq!(Verdict::of(&more_errors, rule), Verdict::Fails);
-        let more_right = difference_of(answers(7), answers(4), Metric::ExactMatch);
+        let more_right = difference_of(answers(7), answers(4), EXACT_MATCH);
         assert_eq!(Verdict::of(&more_right, rule), Verdict::Holds);
     }
 
@@ -221,11 +226,11 @@ mod tests {
     fn error_rates_weight_items_by_their_words() {
         let item = |id: &str, numerator, denominator| {
             let statistic = Statistic::Ratio { numerator, denominator };
-            (1, Item::new(&Metric::Wer.info(false), "", id, Some(id), statistic))
+            (1, Item::new(&WER, "", id, Some(id), statistic))
         };
         let configuration = |errors: f64| Ok(vec![item("a", errors, 8.0), item("b", 1.0, 2.0)]);
-        let info = Metric::Wer.info(false);
+        let info = WER;
         assert_eq!(measure(&info, "name", &configuration(2.0)).value, 0.3);
-        assert_eq!(difference_of(configuration(2.0), configuration(4.0), Metric::Wer).value, -0.2);
+        assert_eq!(difference_of(configuration(2.0), configuration(4.0), WER).value, -0.2);
     }
 }

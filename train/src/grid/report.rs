@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::measure::Runs;
 use super::run::GridOptions;
 use super::settings::{ClaimSettings, Configuration, Grid};
-use super::study::{AblationStudy, Column};
+use super::study::{Column, MetricQuery};
 use crate::error::Result;
 use crate::program::Program;
+use crate::run_folder::recipe_hash;
 
 /// The outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,16 +126,11 @@ pub struct ConfigurationRun {
 }
 
 impl ConfigurationRun {
-    fn of(
-        study: &dyn AblationStudy,
-        configuration: &Configuration,
-        seed: u64,
-        out: &Path,
-    ) -> Result<Self> {
+    fn of(configuration: &Configuration, seed: u64, out: &Path) -> Result<Self> {
         let run = out
             .join(format!("seed-{seed}"))
             .join(configuration.run_of.as_ref().unwrap_or(&configuration.name));
-        let recipe_hash = study.recipe_hash(&run)?;
+        let recipe_hash = recipe_hash(&run)?;
         Ok(Self { seed, recipe_hash, programs: Program::of_run(&run)? })
     }
 }
@@ -182,11 +178,11 @@ pub struct GridReport {
 impl GridReport {
     /// Measures the runs of all configurations.
     pub(super) fn new(grid: &Grid, options: &GridOptions, reused: Vec<String>) -> Result<Self> {
-        let study = grid.study();
+        let study = grid.ablations();
         let runs = Runs { study, out: &options.out, seeds: options.seeds };
         let columns = study.columns();
         let configuration = |configuration: &Configuration| -> Result<ConfigurationReport> {
-            let run = |seed| ConfigurationRun::of(study, configuration, seed, &options.out);
+            let run = |seed| ConfigurationRun::of(configuration, seed, &options.out);
             let metric = |column: &Column| {
                 let measure = runs.measure(&configuration.name, &column.query)?;
                 let (key, heading) = (column.key.to_owned(), column.heading.to_owned());
@@ -203,10 +199,11 @@ impl GridReport {
             })
         };
         let claim = |claim: &ClaimSettings| -> Result<ClaimReport> {
-            let ([better, worse], configurations) = (claim.queries(study), claim.configurations());
+            let queries = claim.queries(study).map_err(|reason| grid.claim_error(claim, &reason));
+            let ([better, worse], configurations) = (queries?, claim.configurations());
             let difference = runs.difference(configurations, [&better, &worse])?;
             Ok(ClaimReport {
-                compared: claim.compared(study),
+                compared: claim.compared(&better),
                 values: [
                     runs.measure(configurations[0], &better)?,
                     runs.measure(configurations[1], &worse)?,
@@ -352,8 +349,7 @@ impl GridReport {
 
 impl ClaimSettings {
     /// The configurations, the metric and its subset.
-    fn compared(&self, study: &dyn AblationStudy) -> String {
-        let [query, _] = self.queries(study);
+    fn compared(&self, query: &MetricQuery) -> String {
         let rule = match self.rule() {
             Rule::Better => String::new(),
             Rule::NoWorseBy(margin) => format!(", no worse by {margin}"),
@@ -371,8 +367,7 @@ impl Configuration {
         }
         let mut words: Vec<String> = self.set.iter().map(|set| format!("`{set}`")).collect();
         words.extend(self.run_of.as_ref().map(|name| format!("`{name}`, evaluated again")));
-        words.extend(self.k.map(|k| format!("k = {k}")));
-        words.extend(self.without_sources.iter().map(|source| format!("without {source}")));
+        words.extend(self.evaluation.iter().map(|(key, value)| format!("`{key}={value}`")));
         words.join(", ")
     }
 }

@@ -13,6 +13,7 @@ use crate::error::{Result, TrainError};
 use crate::log;
 use crate::program::Program;
 use crate::recipe::Recipe;
+use crate::run_folder::recipe_hash;
 use crate::stop::Stop;
 use crate::trainer::RunOptions;
 
@@ -122,7 +123,7 @@ fn run_in(
             if let Some(run_of) = &configuration.run_of {
                 let run = folder.join(&configuration.name);
                 let _lock = LockedRun::wait_for(&run)?;
-                grid.study().evaluate_again(configuration, &folder.join(run_of), &run)?;
+                grid.ablations().evaluate_again(configuration, &folder.join(run_of), &run)?;
             }
         }
     }
@@ -180,18 +181,18 @@ impl GridRunner<'_> {
             stop: self.options.stop.clone(),
             ..RunOptions::default()
         };
-        self.grid.study().train(&mut job.recipe(self.grid)?, &options)
+        self.grid.study().train(&mut job.recipe(self.grid)?, &options).map(drop)
     }
 
     /// Returns an error unless a finished run has the settings and weights of the current grid.
     fn check(&mut self, job: &Job) -> Result<()> {
         let (grid, mut recipe) = (self.grid, job.recipe(self.grid)?);
         recipe.fill_start_hash()?;
-        grid.study().complete_recipe(&mut recipe)?;
-        let reason = if grid.study().recipe_hash(&job.folder)? != recipe.hash()? {
+        grid.study().complete(&mut recipe)?;
+        let reason = if recipe_hash(&job.folder)? != recipe.hash()? {
             Some("has a finished run with other settings".to_owned())
         } else {
-            grid.study().weights_mismatch(&mut recipe, &job.folder, &mut self.hashes)?
+            grid.ablations().weights_mismatch(&mut recipe, &job.folder, &mut self.hashes)?
         };
         let Some(reason) = reason else { return Ok(()) };
         let reason = format!("{reason}; choose another folder for the grid, or remove this one");
@@ -207,7 +208,7 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         grid.configurations().iter().filter(|configuration| configuration.run_of.is_none())
     {
         let mut recipe = grid.recipe(configuration, seed, Phases::Whole)?;
-        grid.study().complete_recipe(&mut recipe)?;
+        grid.study().complete(&mut recipe)?;
         let own = folder.join(&configuration.name);
         if !grid.shares(&recipe) {
             let (name, steps) = (configuration.name.clone(), steps(&recipe));
@@ -221,7 +222,7 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
             continue;
         }
         let mut shared = grid.recipe(configuration, seed, Phases::Shared)?;
-        grid.study().complete_recipe(&mut shared)?;
+        grid.study().complete(&mut shared)?;
         let hash = shared.hash()?;
         let name = format!("shared-{}", hash.get(..DIGITS).unwrap_or(&hash));
         let start = folder.join(&name);
@@ -274,5 +275,5 @@ fn tidy(grid: &Grid, run: &Path) -> Result<()> {
         || grid.configurations().iter().any(|configuration| {
             configuration.run_of.is_some() && configuration.run_of.as_deref() == name
         });
-    grid.study().tidy(run, is_evaluated_again)
+    grid.ablations().tidy(run, is_evaluated_again)
 }

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use engram_data::world::questions::Part;
 use serde::{Deserialize, Serialize};
-use toml::Spanned;
+use toml::{Spanned, Table};
 
 use super::check;
 use super::report::Rule;
-use super::study::{self, AblationStudy, Metric, MetricQuery};
+use super::study::{AblationStudy, MetricQuery};
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
+use crate::registry::{self, Studies, StudyDefinition};
 
 /// The contents of a grid file; see `train/recipes/reveal/ablations.toml`.
 #[derive(Debug, Clone, Deserialize)]
@@ -34,8 +34,7 @@ struct File {
 
 /// `[[configuration]]`: a configuration that is trained, or that evaluates the run of another
 /// configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
     /// Its name, which becomes a folder name.
     pub name: String,
@@ -45,20 +44,16 @@ pub struct Configuration {
     /// Its own settings, in the form of `--set`, besides the settings of all configurations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
-    /// REVEAL: the configuration whose finished run is evaluated again. Nothing is trained then.
+    /// The configuration whose finished run is evaluated again. Nothing is trained then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_of: Option<String>,
-    /// REVEAL, with `run_of`: the number of retrieved entries.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub k: Option<usize>,
-    /// REVEAL, with `run_of`: sources whose entries are removed from the memory.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub without_sources: Vec<String>,
+    /// With `run_of`: the study's own keys, which say how to evaluate the run.
+    #[serde(flatten)]
+    pub evaluation: Table,
 }
 
 /// `[[claim]]`: a claim that one configuration is better than another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ClaimSettings {
     /// Its name in reports: `reveal.k_curve`.
     pub id: String,
@@ -67,29 +62,23 @@ pub struct ClaimSettings {
     /// The paper's statement about it.
     #[serde(default)]
     pub paper: String,
-    /// The configuration that should be better. For AVFormer also `CONFIGURATION:SYSTEM`, for
-    /// example `main:wrong_frames`.
+    /// The configuration that should be better, or `CONFIGURATION:SYSTEM` for a study that tests
+    /// several systems: `main:wrong_frames`.
     pub better: String,
     /// The configuration that should be worse.
     pub worse: String,
     /// The metric to compare; by default the study's first metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metric: Option<Metric>,
-    /// REVEAL: the part of the test questions to compare; `held_out` by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub part: Option<Part>,
-    /// REVEAL: only questions whose answers come from this source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// AVFormer: the utterances, `noisy` or `clean`; `noisy` by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub utterances: Option<String>,
+    pub metric: Option<String>,
     /// Changes the claim: the configurations differ by at most this margin in either direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
     /// Changes the claim: the first configuration is worse by at most this margin, or better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_worse_by: Option<f64>,
+    /// The study's own keys, which select the items to compare.
+    #[serde(flatten)]
+    pub filters: Table,
 }
 
 impl ClaimSettings {
@@ -110,18 +99,19 @@ impl ClaimSettings {
     }
 
     /// The metrics of both sides.
-    pub(crate) fn queries(&self, study: &dyn AblationStudy) -> [MetricQuery; 2] {
-        [&self.better, &self.worse].map(|side| {
-            let mut query = MetricQuery {
-                metric: self.metric.unwrap_or(study.columns()[0].query.metric),
-                part: self.part,
-                source: self.source.clone(),
-                utterances: self.utterances.clone(),
-                system: side.split_once(':').map(|(_, system)| system.to_owned()),
-            };
-            study.complete(&mut query);
-            query
-        })
+    ///
+    /// # Errors
+    /// The key or the value that the study does not have.
+    pub(crate) fn queries(&self, study: &dyn AblationStudy) -> Result<[MetricQuery; 2], String> {
+        let query = check::query(self, study)?;
+        let system = |side: &str| match side.split_once(':') {
+            None => Ok(query.clone()),
+            Some((_, system)) => {
+                check::one_of("`CONFIGURATION:SYSTEM`", system, study.systems())?;
+                Ok::<_, String>(query.clone().of_system(system))
+            }
+        };
+        Ok([system(&self.better)?, system(&self.worse)?])
     }
 }
 
@@ -131,7 +121,8 @@ pub struct Grid {
     file: PathBuf,
     recipe_file: PathBuf,
     recipe: String,
-    study: &'static dyn AblationStudy,
+    study: &'static dyn StudyDefinition,
+    ablations: &'static dyn AblationStudy,
     main: String,
     shared: Vec<String>,
     set: Vec<String>,
@@ -163,23 +154,28 @@ pub(crate) enum Phases<'a> {
 }
 
 impl Grid {
-    /// Reads a grid's file and its recipe.
+    /// Reads a grid's file and its recipe. The recipe's study is one of `studies`.
     ///
     /// # Errors
     /// [`TrainError::Io`]; [`TrainError::Recipe`] with file and line.
-    pub fn load(file: &Path) -> Result<Self> {
+    pub fn load(file: &Path, studies: Studies) -> Result<Self> {
         let text = std::fs::read_to_string(file).map_err(TrainError::io(file))?;
         let read: File = read(&text, file)?;
         let recipe = file.parent().unwrap_or(Path::new("")).join(&read.recipe);
         let recipe_text = std::fs::read_to_string(&recipe).map_err(TrainError::io(&recipe))?;
-        Self::parse(&text, file, &recipe_text, &recipe)
+        Self::parse((&text, file), (&recipe_text, &recipe), studies)
     }
 
-    /// Reads a grid's text and its recipe's text. The file names only appear in messages.
+    /// Reads a grid's text and its recipe's text, each with its file name, which only appears in
+    /// messages.
     ///
     /// # Errors
     /// [`TrainError::Recipe`] with file and line.
-    pub fn parse(text: &str, file: &Path, recipe: &str, recipe_file: &Path) -> Result<Self> {
+    pub fn parse(
+        (text, file): (&str, &Path),
+        (recipe, recipe_file): (&str, &Path),
+        studies: Studies,
+    ) -> Result<Self> {
         let File { main, shared, set, configuration, claim, .. } = read(text, file)?;
         let line_of = |start| line(text, start);
         let wrong = |start: usize, reason: String| {
@@ -188,8 +184,12 @@ impl Grid {
         };
         let recipe_options = RecipeOptions::default();
         let read = Recipe::parse(recipe, recipe_file, &recipe_options)?;
-        let Some(study) = study::of_study(read.study()) else {
-            let reason = "has no ablations; a grid needs the study `reveal` or `avformer`";
+        let study = registry::find(studies, read.study());
+        let Some((study, ablations)) = study.and_then(|study| Some((study, study.ablations()?)))
+        else {
+            let with_ablations = studies.iter().filter(|study| study.ablations().is_some());
+            let names: Vec<&str> = with_ablations.map(|study| study.name()).collect();
+            let reason = format!("has no ablations; choose from {}", names.join(", "));
             return Err(read.error("study", reason));
         };
         let phases = read.phases().to_vec();
@@ -200,7 +200,7 @@ impl Grid {
         for (i, spanned) in configuration.iter().enumerate() {
             let earlier = configuration[..i].iter().map(Spanned::get_ref);
             if let Err(reason) =
-                check::configuration(spanned.get_ref(), &earlier.collect::<Vec<_>>())
+                check::configuration(spanned.get_ref(), &earlier.collect::<Vec<_>>(), ablations)
             {
                 return wrong(spanned.span().start, reason);
             }
@@ -208,7 +208,7 @@ impl Grid {
         for (i, spanned) in claim.iter().enumerate() {
             let earlier = claim[..i].iter().map(Spanned::get_ref);
             let earlier = earlier.collect::<Vec<_>>();
-            if let Err(reason) = check::claim(spanned.get_ref(), &earlier, &names, study) {
+            if let Err(reason) = check::claim(spanned.get_ref(), &earlier, &names, ablations) {
                 return wrong(spanned.span().start, reason);
             }
         }
@@ -237,6 +237,7 @@ impl Grid {
             recipe_file: recipe_file.to_path_buf(),
             recipe: recipe.to_owned(),
             study,
+            ablations,
             main: main.into_inner(),
             shared: shared.into_iter().map(Spanned::into_inner).collect(),
             set,
@@ -247,7 +248,7 @@ impl Grid {
             lines,
         };
         // Reports errors in a configuration before hours of training.
-        study.check(&grid)?;
+        ablations.check(&grid)?;
         Ok(grid)
     }
 
@@ -271,9 +272,14 @@ impl Grid {
         &self.added
     }
 
-    /// The ablations of its study.
-    pub fn study(&self) -> &'static dyn AblationStudy {
+    /// Its study.
+    pub fn study(&self) -> &'static dyn StudyDefinition {
         self.study
+    }
+
+    /// The ablations of its study.
+    pub fn ablations(&self) -> &'static dyn AblationStudy {
+        self.ablations
     }
 
     /// The configuration that the others are compared with.
@@ -294,7 +300,7 @@ impl Grid {
                 format!("`{setting}` has no effect: --seeds sets the seeds, counted from 1");
             return Err(self.wrong(None, reason));
         }
-        self.study.check(&self)?;
+        self.ablations.check(&self)?;
         Ok(self)
     }
 
@@ -387,7 +393,7 @@ impl Grid {
             Phases::Whole => return Ok(recipe),
             Phases::Shared => {
                 set.extend(configuration.set.iter().cloned());
-                set = self.study.shared_settings(set);
+                set = self.ablations.shared_settings(set);
                 set.extend(skipped(true));
             }
             Phases::Rest(start) => {
@@ -398,7 +404,7 @@ impl Grid {
                 set.retain(|setting| !setting.trim_start().starts_with("start"));
                 set.push(format!("start.run={}", toml::Value::String(start.display().to_string())));
                 let patterns =
-                    self.study.inherited_parameters().iter().map(|one| (*one).into()).collect();
+                    self.ablations.inherited_parameters().iter().map(|one| (*one).into()).collect();
                 set.push(format!("start.parameters={}", toml::Value::Array(patterns)));
             }
         }

@@ -1,83 +1,77 @@
 //! The interface between a study and the grid of its ablations.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::Path;
 
-use engram_data::world::questions::Part;
 use engram_eval::items::Item;
-use engram_eval::metric::{MetricInfo, Unit};
-use engram_eval::wer::report::WER;
-use serde::{Deserialize, Serialize};
+use engram_eval::metric::MetricInfo;
 
 use super::settings::{Configuration, Grid};
 use crate::error::Result;
 use crate::recipe::Recipe;
-use crate::studies::avformer::ablations::AvformerAblations;
-use crate::studies::reveal::ablations::RevealAblations;
-use crate::trainer::RunOptions;
-
-/// A metric of a configuration's runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// The fraction of correct answers.
-    ExactMatch,
-    /// The fraction of questions whose entry is ranked first.
-    #[serde(rename = "recall_at_1")]
-    RecallAt1,
-    /// The fraction of questions whose entry is among the first ten results. It needs
-    /// configurations that retrieve ten or more entries.
-    #[serde(rename = "recall_at_10")]
-    RecallAt10,
-    /// The word error rate.
-    Wer,
-}
-
-impl Metric {
-    /// The name and direction of the metric, or of a difference of two values.
-    pub(crate) fn info(self, difference: bool) -> MetricInfo {
-        let info = match self {
-            Self::ExactMatch => MetricInfo::higher("exact_match", Unit::Fraction),
-            Self::RecallAt1 => MetricInfo::higher("recall_at_1", Unit::Fraction),
-            Self::RecallAt10 => MetricInfo::higher("recall_at_10", Unit::Fraction),
-            Self::Wer => WER,
-        };
-        match difference {
-            true => info.renamed(format!("{}_difference", info.name)),
-            false => info,
-        }
-    }
-}
 
 /// A metric of a configuration's runs, with the subset of items to measure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MetricQuery {
     /// The metric.
-    pub metric: Metric,
-    /// REVEAL: the part of the test questions.
-    pub part: Option<Part>,
-    /// REVEAL: only questions whose answers come from this source.
-    pub source: Option<String>,
-    /// AVFormer: the utterances, `noisy` or `clean`.
-    pub utterances: Option<String>,
-    /// AVFormer: `frozen`, or the frames shown to the adapted model (`right_frames`,
-    /// `wrong_frames`, `zero_frames`, `no_frames`). The default is `right_frames` for a model
-    /// trained with frames, and `no_frames` otherwise.
+    pub metric: MetricInfo,
+    /// The values of the study's [`Filter`]s, by key.
+    pub filters: BTreeMap<String, String>,
+    /// One of the study's systems, for a run that was tested with several.
     pub system: Option<String>,
 }
 
-impl fmt::Display for MetricQuery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = self.part.map(Part::name).or(self.utterances.as_deref());
-        write!(f, "{}", self.metric.info(false).name)?;
-        of.map_or(Ok(()), |of| write!(f, " of {of}"))?;
-        self.source.as_ref().map_or(Ok(()), |source| write!(f, ", {source}"))
+impl MetricQuery {
+    /// The metric on all items.
+    pub fn new(metric: MetricInfo) -> Self {
+        Self { metric, filters: BTreeMap::new(), system: None }
+    }
+
+    /// The same metric on the items that a filter selects.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: &str) -> Self {
+        self.filters.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The same metric of one system.
+    #[must_use]
+    pub fn of_system(mut self, system: &str) -> Self {
+        self.system = Some(system.to_owned());
+        self
+    }
+
+    /// The value of a filter.
+    pub fn filter(&self, key: &str) -> Option<&str> {
+        self.filters.get(key).map(String::as_str)
     }
 }
 
-/// A column in the table of configurations.
+impl fmt::Display for MetricQuery {
+    /// `exact_match of held_out, kg`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.metric.name)?;
+        for (i, value) in self.filters.values().enumerate() {
+            write!(f, "{}{value}", if i == 0 { " of " } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// A key of claims that selects the items to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    /// The key.
+    pub key: &'static str,
+    /// The values that it may have.
+    pub values: Vec<&'static str>,
+    /// The value if a claim does not give the key; `None` to measure all items.
+    pub default: Option<&'static str>,
+}
+
+/// A column in the table of configurations.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     /// Its key in JSON.
     pub key: &'static str,
@@ -92,14 +86,30 @@ pub type Hashes = HashMap<String, String>;
 
 /// The interface of a study for the grid of its ablations.
 pub trait AblationStudy: fmt::Debug + Sync {
-    /// The study's name in recipes.
-    fn name(&self) -> &'static str;
-
     /// The heading of a report.
     fn title(&self) -> &'static str;
 
     /// A sentence about the meaning of its metrics.
     fn description(&self) -> &'static str;
+
+    /// The metrics that a claim may compare. The first one is the default.
+    fn metrics(&self) -> Vec<MetricInfo>;
+
+    /// The keys of claims that select items.
+    fn filters(&self) -> Vec<Filter> {
+        Vec::new()
+    }
+
+    /// The systems that a run is tested with: `SYSTEM` in `CONFIGURATION:SYSTEM`.
+    fn systems(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The keys of a configuration with `run_of`, which say how to evaluate the other run. If
+    /// empty, the study cannot evaluate a finished run again.
+    fn evaluation_keys(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// The columns of the table. The first one is used to compare configurations with the main one.
     fn columns(&self) -> Vec<Column>;
@@ -107,14 +117,11 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// The resampling unit of intervals, besides seeds, such as `image`.
     fn resampling_unit(&self) -> &'static str;
 
-    /// Fills in the defaults of a claim.
-    fn complete(&self, query: &mut MetricQuery);
-
-    /// Returns an error if this study cannot measure the metric.
-    ///
-    /// # Errors
-    /// The reason.
-    fn check_query(&self, query: &MetricQuery) -> Result<(), String>;
+    /// The query for the worse configuration of a claim. It may select more items than `query`;
+    /// those of the better configuration are compared.
+    fn query_of_worse(&self, query: &MetricQuery) -> MetricQuery {
+        query.clone()
+    }
 
     /// Checks a grid's configurations for consistency, and its claims against the configurations.
     ///
@@ -122,54 +129,35 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// [`crate::TrainError::Recipe`] with the line of a configuration or a claim.
     fn check(&self, grid: &Grid) -> Result<()>;
 
-    /// Reads and checks the study's own sections of a recipe.
-    ///
-    /// # Errors
-    /// [`crate::TrainError::Recipe`] with file and line.
-    fn complete_recipe(&self, recipe: &mut Recipe) -> Result<()>;
-
     /// A configuration's settings for its shared phases, without settings that have no effect
     /// there.
-    fn shared_settings(&self, set: Vec<String>) -> Vec<String>;
+    fn shared_settings(&self, set: Vec<String>) -> Vec<String> {
+        set
+    }
 
-    /// Patterns of the parameters that a configuration loads from its shared phases.
-    fn inherited_parameters(&self) -> &'static [&'static str];
+    /// Patterns of the parameters that a configuration loads from its shared phases; empty for
+    /// all.
+    fn inherited_parameters(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// The reason why a finished run's weights differ from the weights in this recipe; `None` if
-    /// they are equal.
-    /// `hashes` caches the hashes of weights.
+    /// they are equal. `hashes` caches the hashes of weights.
     ///
     /// # Errors
     /// Weights that cannot be read.
-    fn weights_mismatch(
-        &self,
-        recipe: &mut Recipe,
-        run: &Path,
-        hashes: &mut Hashes,
-    ) -> Result<Option<String>>;
+    fn weights_mismatch(&self, _: &mut Recipe, _: &Path, _: &mut Hashes) -> Result<Option<String>> {
+        Ok(None)
+    }
 
-    /// Trains a run.
+    /// Evaluates a finished run again, as a configuration with `run_of` says, and writes the
+    /// results to `folder`. Only called if the study has [`evaluation_keys`](Self::evaluation_keys).
     ///
     /// # Errors
     /// The errors of the study.
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<()>;
-
-    /// The hash of a finished run's recipe.
-    ///
-    /// # Errors
-    /// A summary that cannot be read.
-    fn recipe_hash(&self, run: &Path) -> Result<String>;
-
-    /// Answers the test questions again with a finished run and writes the results to `folder`.
-    ///
-    /// # Errors
-    /// The errors of the study.
-    fn evaluate_again(
-        &self,
-        configuration: &Configuration,
-        run: &Path,
-        folder: &Path,
-    ) -> Result<()>;
+    fn evaluate_again(&self, _: &Configuration, _: &Path, _: &Path) -> Result<()> {
+        Ok(())
+    }
 
     /// Removes the files that a finished run no longer needs: its checkpoints and, unless
     /// `is_evaluated_again`, the files for another evaluation.
@@ -184,10 +172,4 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// # Errors
     /// Files that cannot be read.
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>>;
-}
-
-/// The ablations of this study; `None` for a study without ablations.
-pub(super) fn of_study(name: &str) -> Option<&'static dyn AblationStudy> {
-    let all: [&'static dyn AblationStudy; 2] = [&RevealAblations, &AvformerAblations];
-    all.into_iter().find(|study| study.name() == name)
 }

@@ -2,6 +2,7 @@
 //!
 //! Names, types, defaults and descriptions come from the structs that recipes are read as.
 
+mod listing;
 mod markdown;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::settings::Body;
 
+pub use listing::listing;
 pub use markdown::markdown;
 
 /// The description of `[tiny]`, which has no struct.

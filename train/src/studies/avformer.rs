@@ -15,6 +15,7 @@
 //! | training and testing one run | [`run`] |
 //! | the ablation grid | [`ablations`] |
 //! | the time saved by computing frozen parts once | [`timing`] |
+//! | the results as text and as a plot | `summary` |
 
 pub mod ablations;
 mod cache;
@@ -28,5 +29,60 @@ mod rehearsal;
 pub mod run;
 pub mod settings;
 pub mod study;
+mod summary;
 pub mod timing;
 mod transcription;
+
+use crate::error::Result;
+use crate::grid::AblationStudy;
+use crate::recipe::Recipe;
+use crate::recipe::reference::{NoKeys, RecipeSchema};
+use crate::registry::{ExplorerTab, StudyDefinition, Summary};
+use crate::trainer::RunOptions;
+use ablations::AvformerAblations;
+use settings::{AvformerData, AvformerFeed, AvformerModel};
+
+/// The value of `study` in its recipes.
+const NAME: &str = "avformer";
+
+/// The study, as commands see it.
+#[derive(Debug)]
+pub struct Avformer;
+
+impl StudyDefinition for Avformer {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> &'static str {
+        "A frozen ASR model with added image input (AVFormer)"
+    }
+
+    fn examples(&self) -> &'static str {
+        "\
+  engram train avformer --recipe train/recipes/avformer/tiny.toml --run runs/a1 \\
+      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip
+"
+    }
+
+    fn recipe_schema(&self) -> RecipeSchema {
+        RecipeSchema::new::<AvformerData, AvformerModel, NoKeys, AvformerFeed>(NAME)
+    }
+
+    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
+        run::complete_settings(recipe).map(drop)
+    }
+
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
+        let summary = run::train_avformer(recipe, options)?;
+        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    }
+
+    fn ablations(&self) -> Option<&'static dyn AblationStudy> {
+        Some(&AvformerAblations)
+    }
+
+    fn explorer_tabs(&self) -> &'static [ExplorerTab] {
+        &[ExplorerTab::Speech]
+    }
+}

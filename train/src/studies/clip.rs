@@ -12,6 +12,7 @@
 //! | nearest-name accuracy | [`evaluation`] |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | training and testing one run | [`run`] |
+//! | the results as text | `summary` |
 
 pub mod evaluation;
 pub mod images;
@@ -19,3 +20,48 @@ pub mod names;
 pub mod run;
 pub mod settings;
 pub mod study;
+mod summary;
+
+use crate::error::Result;
+use crate::recipe::Recipe;
+use crate::recipe::reference::{NoKeys, RecipeSchema};
+use crate::registry::{StudyDefinition, Summary};
+use crate::trainer::RunOptions;
+
+use settings::{ClipData, ClipModel};
+
+/// The value of `study` in its recipes.
+const NAME: &str = "clip";
+
+/// The study, as commands see it.
+#[derive(Debug)]
+pub struct Clip;
+
+impl StudyDefinition for Clip {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> &'static str {
+        "An image encoder, trained as CLIP"
+    }
+
+    fn examples(&self) -> &'static str {
+        "\
+  engram train clip --recipe train/recipes/clip/tiny.toml --run runs/clip
+"
+    }
+
+    fn recipe_schema(&self) -> RecipeSchema {
+        RecipeSchema::new::<ClipData, ClipModel, NoKeys, NoKeys>(NAME)
+    }
+
+    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
+        run::settings(recipe).map(drop)
+    }
+
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
+        let summary = run::train_clip(recipe, options)?;
+        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    }
+}

@@ -12,6 +12,7 @@
 //! | prediction from a run | [`predict`] |
 //! | Pearson's r with its interval | [`metric`] |
 //! | baselines without training | [`zero_shot`] |
+//! | the results as text | `summary` |
 
 mod card;
 pub mod corpus;
@@ -25,4 +26,53 @@ mod sequences;
 pub mod settings;
 mod stacking;
 pub mod study;
+mod summary;
 pub mod zero_shot;
+
+use crate::error::Result;
+use crate::recipe::Recipe;
+use crate::recipe::reference::{NoKeys, RecipeSchema};
+use crate::registry::{StudyDefinition, Summary};
+use crate::trainer::RunOptions;
+
+use settings::{PatentData, PatentModel};
+
+/// The value of `study` in its recipes.
+const NAME: &str = "patent";
+
+/// The study, as commands see it.
+#[derive(Debug)]
+pub struct Patent;
+
+impl StudyDefinition for Patent {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> &'static str {
+        "Patent phrase similarity"
+    }
+
+    fn examples(&self) -> &'static str {
+        "\
+  engram train patent --recipe train/recipes/patent/minilm.toml \\
+      --set data.dir=patent-data --run runs/p1
+  engram train patent --recipe train/recipes/patent/minilm.toml \\
+      --set data.dir=patent-data --run runs/p1 --resume
+  engram train patent --recipe train/recipes/patent/minilm.toml --tiny --run runs/try
+"
+    }
+
+    fn recipe_schema(&self) -> RecipeSchema {
+        RecipeSchema::new::<PatentData, PatentModel, NoKeys, NoKeys>(NAME)
+    }
+
+    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
+        run::settings(recipe).map(drop)
+    }
+
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
+        let summary = run::train_patent(recipe, options)?;
+        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    }
+}

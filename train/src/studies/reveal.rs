@@ -21,6 +21,7 @@
 //! | answers of a finished run, with evidence | [`predict`] |
 //! | training and testing one run; evaluating it again | [`run`]; [`evaluation`] |
 //! | the ablation grid | [`ablations`] |
+//! | the results as text | `summary` |
 
 pub mod ablations;
 pub mod answers;
@@ -43,4 +44,58 @@ pub mod sequences;
 pub mod settings;
 pub mod sizes;
 pub mod study;
+mod summary;
 pub mod swap;
+
+use crate::error::Result;
+use crate::grid::AblationStudy;
+use crate::recipe::Recipe;
+use crate::recipe::reference::RecipeSchema;
+use crate::registry::{ExplorerTab, StudyDefinition, Summary};
+use crate::trainer::RunOptions;
+use ablations::RevealAblations;
+use settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
+
+/// The value of `study` in its recipes.
+const NAME: &str = "reveal";
+
+/// The study, as commands see it.
+#[derive(Debug)]
+pub struct Reveal;
+
+impl StudyDefinition for Reveal {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> &'static str {
+        "Visual question answering with a retrieval memory (REVEAL)"
+    }
+
+    fn examples(&self) -> &'static str {
+        "\
+  engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1
+"
+    }
+
+    fn recipe_schema(&self) -> RecipeSchema {
+        RecipeSchema::new::<RevealData, RevealModel, RevealMemory, RevealFeed>(NAME)
+    }
+
+    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
+        run::settings(recipe).map(drop)
+    }
+
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
+        let summary = run::train_reveal(recipe, options)?;
+        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    }
+
+    fn ablations(&self) -> Option<&'static dyn AblationStudy> {
+        Some(&RevealAblations)
+    }
+
+    fn explorer_tabs(&self) -> &'static [ExplorerTab] {
+        &[ExplorerTab::Answers]
+    }
+}

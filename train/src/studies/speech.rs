@@ -7,9 +7,55 @@
 //! | the encoder with both heads | [`model`] |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | training and testing one run | [`run`] |
+//! | the results as text | `summary` |
 
 pub mod corpus;
 pub mod model;
 pub mod run;
 pub mod settings;
 pub mod study;
+mod summary;
+
+use crate::error::Result;
+use crate::recipe::Recipe;
+use crate::recipe::reference::{NoKeys, RecipeSchema};
+use crate::registry::{StudyDefinition, Summary};
+use crate::trainer::RunOptions;
+
+use settings::{SpeechData, SpeechFeed, SpeechModel};
+
+/// The value of `study` in its recipes.
+const NAME: &str = "speech";
+
+/// The study, as commands see it.
+#[derive(Debug)]
+pub struct Speech;
+
+impl StudyDefinition for Speech {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> &'static str {
+        "Speech recognition (ASR)"
+    }
+
+    fn examples(&self) -> &'static str {
+        "\
+  engram train speech --recipe train/recipes/speech/tiny.toml --run runs/s1
+"
+    }
+
+    fn recipe_schema(&self) -> RecipeSchema {
+        RecipeSchema::new::<SpeechData, SpeechModel, NoKeys, SpeechFeed>(NAME)
+    }
+
+    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
+        run::settings(recipe).map(drop)
+    }
+
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
+        let summary = run::train_speech(recipe, options)?;
+        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    }
+}

@@ -15,7 +15,7 @@ use crate::error::{Result, StudyError, TrainError};
 use crate::log::{Progress, Window};
 use crate::recipe::{Phase, Recipe};
 use crate::stop::Stopped;
-use crate::study::{Evaluation, EvaluationContext, Study};
+use crate::study::{Evaluation, EvaluationContext, Study, epoch_rng};
 
 /// The number of consecutive steps that may be skipped.
 const BAD_STEPS_ALLOWED: u32 = 2;
@@ -30,59 +30,66 @@ pub(super) enum Outcome {
 }
 
 /// A running phase.
-pub(super) struct PhaseRun<'s, 'a> {
+pub(super) struct PhaseRun<'s, 'a, S: Study> {
     session: &'s mut Session<'a>,
+    study: &'s mut S,
+    model: S::Model,
     phase: &'a Phase,
     stepper: Stepper,
     progress: Progress,
 }
 
-impl<'s, 'a> PhaseRun<'s, 'a> {
+impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     /// Starts a phase from the parameters of the previous phase, or of the run in `[start]`.
-    pub(super) fn begin<S: Study>(
+    pub(super) fn begin(
         session: &'s mut Session<'a>,
-        study: &mut S,
+        study: &'s mut S,
         phase: &'a Phase,
         before: Option<Parameters>,
     ) -> Result<Self> {
-        let parameters = build(session, study, phase)?;
+        let (model, parameters) = build(session, study, phase)?;
         match before {
             Some(before) => carry_over(&before, &parameters, phase)?,
             None => start(session.recipe, &parameters)?,
         }
-        let batches = study.batches(phase, 0).map_err(study_error(study, "batches"))?;
+        let batches = batches(session, study, phase, 0)?;
         let per_epoch = batches.len().div_ceil(session.recipe.batch().accumulate) as u64;
         let planned = phase.epochs.map_or(0, |epochs| epochs as u64 * per_epoch);
         let frozen = parameters.fingerprint(|parameter| !parameter.is_trainable())?;
         session.state.start_phase(phase.index, phase.steps.unwrap_or(planned), frozen);
         let stepper = Stepper::new(session.recipe, parameters)?;
-        Ok(Self::new(session, phase, stepper))
+        Ok(Self::new(session, (study, model), phase, stepper))
     }
 
     /// Resumes from a checkpoint. The session already holds its state.
-    pub(super) fn restore<S: Study>(
+    pub(super) fn restore(
         session: &'s mut Session<'a>,
-        study: &mut S,
+        study: &'s mut S,
         phase: &'a Phase,
         path: &Path,
     ) -> Result<Self> {
-        let parameters = build(session, study, phase)?;
+        let (model, parameters) = build(session, study, phase)?;
         let mut stepper = Stepper::new(session.recipe, parameters)?;
         let Stepper { parameters, optimiser, ema, .. } = &mut stepper;
         checkpoint::load(path, parameters, optimiser.as_mut(), ema.as_mut())?;
         optimiser.set_steps(session.state.optimiser_steps);
         study.restore(path).map_err(study_error(study, "restore"))?;
-        Ok(Self::new(session, phase, stepper))
+        Ok(Self::new(session, (study, model), phase, stepper))
     }
 
-    fn new(session: &'s mut Session<'a>, phase: &'a Phase, stepper: Stepper) -> Self {
+    fn new(
+        session: &'s mut Session<'a>,
+        (study, model): (&'s mut S, S::Model),
+        phase: &'a Phase,
+        stepper: Stepper,
+    ) -> Self {
         let (options, state) = (session.options, &session.state);
         let name = match &options.label {
             Some(label) => format!("{label}, {}", phase.name),
             None => phase.name.clone(),
         };
         let progress = Progress::new(options.quiet, &name, state.phase_step, state.phase_steps);
-        Self { session, phase, stepper, progress }
+        Self { session, study, model, phase, stepper, progress }
     }
 
     /// The parameters at the end of the phase.
@@ -91,16 +98,15 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
     }
 
     /// Trains until the phase ends.
-    pub(super) fn train<S: Study>(&mut self, study: &mut S) -> Result<Outcome> {
+    pub(super) fn train(&mut self) -> Result<Outcome> {
         let accumulate = self.session.recipe.batch().accumulate;
         self.session.timing.restart();
         if let Some(epoch) = self.session.state.pending.take() {
-            self.after_step(study, epoch)?;
+            self.after_step(epoch)?;
         }
         while !self.session.state.phase_done {
             let epoch = self.session.state.epoch;
-            let batches =
-                study.batches(self.phase, epoch).map_err(study_error(study, "batches"))?;
+            let batches = batches(self.session, self.study, self.phase, epoch)?;
             if batches.is_empty() {
                 return Err(self.empty(format!("epoch {epoch} has no batches")));
             }
@@ -109,7 +115,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
                     return Ok(Outcome::OutOfSteps);
                 }
                 if self.session.options.stop.is_requested() {
-                    return Err(self.stop(study));
+                    return Err(self.stop());
                 }
                 let start = self.session.state.batch;
                 if start >= batches.len() {
@@ -117,17 +123,17 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
                     return Err(self.empty(format!("epoch {epoch} {reason}")));
                 }
                 let end = (start + accumulate).min(batches.len());
-                self.step(study, &batches[start..end])?;
+                self.step(&batches[start..end])?;
                 self.advance(end, batches.len());
                 self.session.options.stop.set_unsaved(true);
-                self.after_step(study, epoch)?;
+                self.after_step(epoch)?;
                 self.session.steps_left = self.session.steps_left.map(|left| left - 1);
             }
         }
         Ok(Outcome::Ended)
     }
 
-    fn step<S: Study>(&mut self, study: &mut S, batches: &[S::Batch]) -> Result<()> {
+    fn step(&mut self, batches: &[S::Batch]) -> Result<()> {
         let learning_rate = self.learning_rate(self.session.state.phase_step);
         let state = &mut self.session.state;
         state.step += 1;
@@ -141,10 +147,10 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             check_gradients: !state.gradients_checked,
         };
         let context = position.context(0);
-        study
+        self.study
             .before_step(&context, &self.stepper.parameters)
-            .map_err(study_error(study, "before_step"))?;
-        match self.stepper.step(study, batches, &position)? {
+            .map_err(study_error(self.study, "before_step"))?;
+        match self.stepper.step(self.study, &self.model, batches, &position)? {
             StepOutcome::Moved(pass, norm) => {
                 state.gradients_checked = true;
                 state.bad_steps = 0;
@@ -183,21 +189,21 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
 
     /// Writes the log line, the evaluation and the checkpoint that are due. If the run is asked to
     /// stop during the evaluation, the resumed run writes them.
-    fn after_step<S: Study>(&mut self, study: &S, epoch: usize) -> Result<()> {
+    fn after_step(&mut self, epoch: usize) -> Result<()> {
         let before = self.session.state.clone();
         let bytes = self.session.metrics.bytes();
-        let ended = self.end_step(study, epoch);
+        let ended = self.end_step(epoch);
         match ended {
             Err(TrainError::Study { source, .. }) if source.is::<Stopped>() => {
                 self.session.state = State { pending: Some(epoch), ..before };
                 self.session.metrics.truncate(bytes)?;
-                Err(self.stop(study))
+                Err(self.stop())
             }
             ended => ended,
         }
     }
 
-    fn end_step<S: Study>(&mut self, study: &S, epoch: usize) -> Result<()> {
+    fn end_step(&mut self, epoch: usize) -> Result<()> {
         let recipe = self.session.recipe;
         let epoch_ended = self.session.state.epoch != epoch;
         let due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
@@ -214,7 +220,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             || self.session.state.phase_done;
         let mut improved = false;
         if evaluate {
-            improved = self.evaluate(study, epoch)?;
+            improved = self.evaluate(epoch)?;
             let patience = settings.early_stop;
             if patience > 0 && self.session.state.evaluations_without_gain >= patience {
                 self.log_line(epoch)?;
@@ -228,7 +234,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         let every = recipe.checkpoint().every_steps;
         let best = improved && settings.keep_best;
         if done || best || due(every, step) || (every == 0 && epoch_ended) {
-            self.save(study, if best { Reason::Best } else { Reason::Due })?;
+            self.save(if best { Reason::Best } else { Reason::Due })?;
         }
         if evaluate || done {
             self.session.timing.restart();
@@ -286,7 +292,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
 
     /// Evaluates the model (the averaged weights, with `[ema]`) and returns whether it is the best
     /// so far.
-    fn evaluate<S: Study>(&mut self, study: &S, epoch: usize) -> Result<bool> {
+    fn evaluate(&mut self, epoch: usize) -> Result<bool> {
         let context = EvaluationContext {
             step: self.session.state.step,
             phase: self.phase,
@@ -298,12 +304,12 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         if let Some(ema) = &mut self.stepper.ema {
             ema.swap(parameters)?;
         }
-        let found = study.evaluate(&context);
+        let found = self.study.evaluate(&self.model, &context);
         if let Some(ema) = &mut self.stepper.ema {
             ema.swap(parameters)?;
         }
-        let found = found.map_err(study_error(study, "evaluate"))?;
-        let metric = study.primary_metric();
+        let found = found.map_err(study_error(self.study, "evaluate"))?;
+        let metric = self.study.primary_metric();
         let Some(value) = found.get(&metric.name) else {
             let names = found.metrics.into_iter().map(|(name, _)| name).collect();
             return Err(TrainError::MissingMetric { wanted: metric.name, found: names });
@@ -339,7 +345,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         Err(TrainError::FrozenChanged { phase: self.phase.name.clone(), before, after })
     }
 
-    fn save<S: Study>(&mut self, study: &S, reason: Reason) -> Result<()> {
+    fn save(&mut self, reason: Reason) -> Result<()> {
         // Logs are synced first, so that a checkpoint never refers to log lines that are lost.
         self.session.sync_logs()?;
         self.session.state.metrics_bytes = self.session.metrics.bytes();
@@ -348,7 +354,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             optimiser: self.stepper.optimiser.as_ref(),
             ema: self.stepper.ema.as_ref(),
             state: &self.session.state,
-            study: &|folder| study.save(folder).map_err(study_error(study, "save")),
+            study: &|folder| self.study.save(folder).map_err(study_error(self.study, "save")),
         };
         let keep = self.session.recipe.checkpoint().keep;
         self.session.checkpoints.save(&contents, reason, keep)?;
@@ -357,9 +363,9 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
     }
 
     /// Ends the run after a stop request. Writes a checkpoint if there are unsaved steps.
-    fn stop<S: Study>(&mut self, study: &S) -> TrainError {
+    fn stop(&mut self) -> TrainError {
         let saved = match self.session.options.stop.has_unsaved() {
-            true => self.save(study, Reason::Stop),
+            true => self.save(Reason::Stop),
             false => Ok(()),
         };
         let (run, step) = (self.session.folder.path().to_path_buf(), self.session.state.step);
@@ -380,13 +386,28 @@ pub(super) fn study_error<S: Study>(
     move |source| TrainError::Study { study, part, source }
 }
 
-fn build<S: Study>(session: &Session<'_>, study: &mut S, phase: &Phase) -> Result<Parameters> {
-    let parameters = patterns::build(session.recipe, study, phase)?;
+fn build<S: Study>(
+    session: &Session<'_>,
+    study: &mut S,
+    phase: &Phase,
+) -> Result<(S::Model, Parameters)> {
+    let (model, parameters) = patterns::build(session.recipe, study, phase)?;
     if parameters.trainable().next().is_none() {
         let reason = "all parameters are frozen: nothing can be trained".to_string();
         return Err(TrainError::EmptyPhase { phase: phase.name.clone(), reason });
     }
-    Ok(parameters)
+    study.begin_phase(phase).map_err(study_error(study, "begin_phase"))?;
+    Ok((model, parameters))
+}
+
+fn batches<S: Study>(
+    session: &Session<'_>,
+    study: &S,
+    phase: &Phase,
+    epoch: usize,
+) -> Result<Vec<S::Batch>> {
+    let mut rng = epoch_rng(session.recipe.seed(), phase, epoch);
+    study.batches(phase, &mut rng).map_err(study_error(study, "batches"))
 }
 
 /// Loads the parameters of the run in `[start]` into a run's first phase.

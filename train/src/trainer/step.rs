@@ -90,10 +90,11 @@ impl Stepper {
     pub(super) fn step<S: Study>(
         &mut self,
         study: &S,
+        model: &S::Model,
         batches: &[S::Batch],
         position: &Position<'_>,
     ) -> Result<StepOutcome> {
-        let mut pass = match self.pass(study, batches, position)? {
+        let mut pass = match self.pass(study, model, batches, position)? {
             Ok(pass) => pass,
             Err(not_finite) => return Ok(StepOutcome::NotFinite(not_finite)),
         };
@@ -102,7 +103,7 @@ impl Stepper {
         }
         if let Some(awp) = position.recipe.awp().filter(|awp| position.epoch >= awp.start_epoch) {
             let moved = Perturbation::apply(awp, &self.parameters, &self.gradients, pass.scale)?;
-            let second = self.pass(study, batches, position);
+            let second = self.pass(study, model, batches, position);
             moved.restore(&self.parameters)?;
             match second? {
                 // The logged loss is the loss of the unperturbed weights.
@@ -126,6 +127,7 @@ impl Stepper {
     fn pass<S: Study>(
         &mut self,
         study: &S,
+        model: &S::Model,
         batches: &[S::Batch],
         position: &Position<'_>,
     ) -> Result<Result<Pass, String>> {
@@ -134,8 +136,8 @@ impl Stepper {
         let mut first_examples = 0;
         for (micro_batch, batch) in batches.iter().enumerate() {
             let context = position.context(micro_batch);
-            let found =
-                study.loss(batch, &context).map_err(super::phase::study_error(study, "loss"))?;
+            let found = study.loss(model, batch, &context);
+            let found = found.map_err(super::phase::study_error(study, "loss"))?;
             let examples = found.examples.max(1);
             let loss = candle(found.loss.flatten_all().and_then(|loss| loss.to_vec1::<f32>()))?;
             let [loss] = loss[..] else {

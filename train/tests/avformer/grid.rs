@@ -5,6 +5,7 @@ use std::thread;
 
 use engram_train::Stop;
 use engram_train::grid::{Grid, GridOptions, GridReport, run_grid};
+use engram_train::studies::ALL;
 use engram_train::studies::avformer::run::AvformerSummary;
 
 use crate::frozen::{Frozen, RECIPE, tensor, write_whisper};
@@ -42,7 +43,7 @@ utterances = "clean"
 "#;
 
 fn grid() -> Grid {
-    Grid::parse(GRID, Path::new("grid.toml"), RECIPE, Path::new("test.toml")).unwrap()
+    Grid::parse((GRID, Path::new("grid.toml")), (RECIPE, Path::new("test.toml")), ALL).unwrap()
 }
 
 /// Settings for the grid's frozen models.

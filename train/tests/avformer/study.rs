@@ -173,7 +173,7 @@ fn no_image_is_encoded_during_training() {
         let mut recipe = frozen.recipe("whisper", &set).unwrap();
         let settings = (recipe.data().unwrap(), recipe.model().unwrap());
         let (feeds, batch) = (recipe.feed().unwrap(), recipe.batch().clone());
-        let mut study = AvformerStudy::new(settings, feeds, batch, recipe.seed(), true).unwrap();
+        let mut study = AvformerStudy::new(settings, feeds, batch, true).unwrap();
         let hidden = frozen.path("hidden");
         std::fs::create_dir(&hidden).unwrap();
         let names: Vec<String> =

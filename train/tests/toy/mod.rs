@@ -78,13 +78,11 @@ pub struct Breakage {
 pub struct Toy {
     pub broken: Breakage,
     pub stop: Stop,
-    model: Option<Model>,
-    seed: u64,
     losses: Cell<usize>,
     evaluations: Cell<usize>,
 }
 
-struct Model {
+pub struct Model {
     parameters: Parameters,
     weights: [Tensor; 4],
 }
@@ -94,12 +92,13 @@ impl Toy {
         Self { broken, ..Self::default() }
     }
 
-    fn model(&self) -> StudyResult<&Model> {
-        Ok(self.model.as_ref().ok_or("the model is not built")?)
-    }
-
-    fn forward(&self, examples: &[usize], dropout: Option<u64>) -> StudyResult<Tensor> {
-        let [w1, b1, w2, b2] = &self.model()?.weights;
+    fn forward(
+        &self,
+        model: &Model,
+        examples: &[usize],
+        dropout: Option<u64>,
+    ) -> StudyResult<Tensor> {
+        let [w1, b1, w2, b2] = &model.weights;
         let inputs: Vec<f32> = examples.iter().flat_map(|e| input(*e)).collect();
         let inputs = Tensor::from_vec(inputs, (examples.len(), INPUTS), &Device::Cpu)?;
         let mut hidden = inputs.matmul(w1)?.broadcast_add(b1)?.tanh()?;
@@ -113,10 +112,15 @@ impl Toy {
         Ok(hidden.matmul(w2)?.broadcast_add(&b2)?)
     }
 
-    fn mean_squared_error(&self, examples: &[usize], dropout: Option<u64>) -> StudyResult<Tensor> {
+    fn mean_squared_error(
+        &self,
+        model: &Model,
+        examples: &[usize],
+        dropout: Option<u64>,
+    ) -> StudyResult<Tensor> {
         let targets: Vec<f32> = examples.iter().map(|e| target(*e)).collect();
         let targets = Tensor::from_vec(targets, (examples.len(), 1), &Device::Cpu)?;
-        Ok((self.forward(examples, dropout)? - targets)?.sqr()?.mean_all()?)
+        Ok((self.forward(model, examples, dropout)? - targets)?.sqr()?.mean_all()?)
     }
 }
 
@@ -131,6 +135,7 @@ fn target(example: usize) -> f32 {
 }
 
 impl Study for Toy {
+    type Model = Model;
     type Batch = Vec<usize>;
 
     fn name(&self) -> &str {
@@ -141,7 +146,7 @@ impl Study for Toy {
         MetricSpec::lower("mse")
     }
 
-    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
+    fn build(&self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<(Model, Parameters)> {
         let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
         let (body, head) = (builder.pp("body"), builder.pp("head"));
         let weights = [
@@ -151,20 +156,21 @@ impl Study for Toy {
             head.get("bias", &[1], Init::Zeros)?,
         ];
         let parameters = builder.finish()?;
-        self.seed = seed;
-        self.model = Some(Model { parameters: parameters.clone(), weights });
-        Ok(parameters)
+        Ok((Model { parameters: parameters.clone(), weights }, parameters))
     }
 
-    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Self::Batch>> {
-        let salt = (phase.index * 1000 + epoch) as u64;
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ salt << 32);
+    fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Self::Batch>> {
         let mut order: Vec<usize> = (0..EXAMPLES).collect();
-        order.shuffle(&mut rng);
+        order.shuffle(rng);
         Ok(order.chunks(4).map(<[usize]>::to_vec).collect())
     }
 
-    fn loss(&self, batch: &Self::Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+    fn loss(
+        &self,
+        model: &Model,
+        batch: &Self::Batch,
+        step: &StepContext<'_>,
+    ) -> StudyResult<BatchLoss> {
         let call = self.losses.replace(self.losses.get() + 1);
         if self.broken.crash_at_loss == Some(call) {
             return Err("the power went off".into());
@@ -173,13 +179,13 @@ impl Study for Toy {
             self.stop.request();
         }
         if self.broken.move_frozen {
-            let mut parameters = self.model()?.parameters.iter();
+            let mut parameters = model.parameters.iter();
             let frozen = parameters.find(|p| !p.is_trainable());
             if let Some(frozen) = frozen {
                 frozen.update(&mut |values| values[0] += 1.0)?;
             }
         }
-        let mut loss = self.mean_squared_error(batch, Some(step.step_seed))?;
+        let mut loss = self.mean_squared_error(model, batch, Some(step.step_seed))?;
         if self.broken.nan_steps.contains(&step.step) {
             loss = (loss * f64::NAN)?;
         }
@@ -187,14 +193,14 @@ impl Study for Toy {
         Ok(BatchLoss { loss, examples: batch.len(), tokens: batch.len() * INPUTS, parts })
     }
 
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+    fn evaluate(&self, model: &Model, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let call = self.evaluations.replace(self.evaluations.get() + 1);
         if self.broken.stop_at_evaluation == Some(call) {
             self.stop.request();
         }
         context.stop.check()?;
         let examples: Vec<usize> = (EXAMPLES..EXAMPLES + 10).collect();
-        let found = f64::from(self.mean_squared_error(&examples, None)?.to_scalar::<f32>()?);
+        let found = f64::from(self.mean_squared_error(model, &examples, None)?.to_scalar::<f32>()?);
         let value = self.broken.evaluation_values.get(call).copied().unwrap_or(found);
         Ok(Evaluation {
             metrics: vec![("mse".to_string(), value)],

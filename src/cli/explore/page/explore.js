@@ -44,12 +44,12 @@ const [runs, memories] = await Promise.all([ask("/api/runs"), ask("/api/memories
 if (runs && memories) {
   // The index of a run identifies it in requests.
   const all = runs.map((run, index) => ({ ...run, index }));
-  const finished = (study) => all.filter((run) => run.study === study && run.finished);
+  const finished = (tab) => all.filter((run) => run.tabs.includes(tab) && run.finished);
   const started = [
     start("curves", startCurves, all),
     start("memory", startMemory, memories),
-    start("answers", (all) => startAnswers(all, memories), finished("reveal").filter((run) => run.has_memory)),
-    start("speech", startSpeech, finished("avformer").filter((run) => run.is_world)),
+    start("answers", (all) => startAnswers(all, memories), finished("answers").filter((run) => run.has_memory)),
+    start("speech", startSpeech, finished("speech").filter((run) => run.is_world)),
   ].flat();
   show(started.find((tab) => location.hash === `#${panelOf(tab)}`) ?? started[0]);
 }

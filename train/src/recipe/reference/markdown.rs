@@ -10,7 +10,7 @@ use super::{RecipeSchema, TINY, entries, is_list_of_tables, list};
 const HEAD: &str = include_str!("head.md");
 
 /// The tables that each study reads as its own structs, with the paths of their schemas.
-const STUDY_TABLES: [(&str, &str); 4] = [
+pub(super) const STUDY_TABLES: [(&str, &str); 4] = [
     ("data", "/properties/data"),
     ("model", "/properties/model"),
     ("memory", "/properties/memory"),
@@ -82,7 +82,7 @@ fn write_description(out: &mut String, heading: &str, description: &str) {
 }
 
 /// A value in TOML syntax.
-fn literal(value: &Value) -> String {
+pub(super) fn literal(value: &Value) -> String {
     match value {
         Value::Array(values) => {
             let values: Vec<_> = values.iter().map(literal).collect();
@@ -93,7 +93,7 @@ fn literal(value: &Value) -> String {
 }
 
 /// The type of a value, or its choices. `plural` is `s` for the plural.
-fn kind(schema: &Value, plural: &str) -> String {
+pub(super) fn kind(schema: &Value, plural: &str) -> String {
     if is_choice(schema) {
         let names = choices(schema).map(|(name, _)| format!("`{}`", literal(name)));
         return names.collect::<Vec<_>>().join(", ");

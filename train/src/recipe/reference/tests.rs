@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::studies::recipe_schemas;
+use crate::studies::ALL;
 
 /// The recipes of a folder and its subfolders, without grids, which are not recipes.
 fn recipes(folder: &Path) -> Vec<(PathBuf, Value)> {
@@ -64,9 +64,9 @@ fn faults(value: &Value, schema: &Value, path: &str) -> Vec<String> {
 }
 
 fn schema(study: &str) -> Value {
-    let schemas = recipe_schemas();
-    let found = schemas.iter().find(|schema| schema.study() == study);
-    found.unwrap_or_else(|| panic!("{study} is not among the studies")).json_schema()
+    let found = crate::registry::find(ALL, study);
+    let found = found.unwrap_or_else(|| panic!("{study} is not among the studies"));
+    found.recipe_schema().json_schema()
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn tables<'a>(schema: &'a Value, path: &str, found: &mut Vec<(String, &'a Value)
 
 #[test]
 fn each_table_is_closed_and_each_key_has_a_description() {
-    for study in recipe_schemas() {
+    for study in ALL.iter().map(|study| study.recipe_schema()) {
         let mut found = Vec::new();
         tables(&study.recipe, study.study(), &mut found);
         assert!(found.len() > 15, "{found:?}");

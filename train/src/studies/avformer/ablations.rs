@@ -4,25 +4,29 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use engram_eval::items::{Item, Items};
+use engram_eval::metric::MetricInfo;
+use engram_eval::wer::report::WER;
 use engram_infer::InferError;
 use engram_infer::asr::{AsrModel, AvformerRunConfig};
 use engram_infer::encode::Encoder;
 
+use super::NAME;
 use super::evaluate::{TEST, items_file};
-use super::run::{AvformerSummary, complete_settings, settings, train_avformer};
+use super::run::{complete_settings, settings};
 use super::settings::{AvformerData, AvformerFeed};
 use crate::checkpoint;
 use crate::error::{Result, TrainError};
 use crate::grid::settings::{Grid, Phases};
-use crate::grid::study::{Column, Hashes};
-use crate::grid::{AblationStudy, Configuration, Metric, MetricQuery};
+use crate::grid::study::Hashes;
+use crate::grid::{AblationStudy, Column, Configuration, Filter, MetricQuery};
 use crate::recipe::Recipe;
-use crate::trainer::RunOptions;
 
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
 const SYSTEMS: [&str; 5] = ["frozen", "right_frames", "wrong_frames", "zero_frames", "no_frames"];
+/// The filter by the set of test utterances.
+const UTTERANCES: &str = "utterances";
 /// The sets of test utterances.
-const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
+const UTTERANCE_SETS: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
 /// The main test utterances: `noisy` in the embedded world, `test` for files.
 const MAIN: [&str; 2] = ["noisy", "test"];
 /// Settings that do not affect adapters trained without frames.
@@ -45,10 +49,6 @@ const DEFAULT_SYSTEMS: [&str; 2] = ["right_frames", "no_frames"];
 pub struct AvformerAblations;
 
 impl AblationStudy for AvformerAblations {
-    fn name(&self) -> &'static str {
-        "avformer"
-    }
-
     fn title(&self) -> &'static str {
         "AVFormer, ablations"
     }
@@ -58,52 +58,31 @@ impl AblationStudy for AvformerAblations {
          with frames are tested with the right frames."
     }
 
+    fn metrics(&self) -> Vec<MetricInfo> {
+        vec![WER]
+    }
+
+    fn filters(&self) -> Vec<Filter> {
+        vec![Filter { key: UTTERANCES, values: UTTERANCE_SETS.to_vec(), default: None }]
+    }
+
+    fn systems(&self) -> &'static [&'static str] {
+        &SYSTEMS
+    }
+
     fn columns(&self) -> Vec<Column> {
-        let column =
-            |(key, heading, utterances, system): (_, _, Option<&str>, Option<&str>)| Column {
-                key,
-                heading,
-                query: MetricQuery {
-                    metric: Metric::Wer,
-                    part: None,
-                    source: None,
-                    utterances: utterances.map(str::to_owned),
-                    system: system.map(str::to_owned),
-                },
-            };
-        [
-            ("wer", "WER", None, None),
-            ("wer_without_frames", "no frames", None, Some("no_frames")),
-            ("wer_of_wrong_frames", "wrong frames", None, Some("wrong_frames")),
-            ("wer_of_clean", "clean", Some("clean"), None),
+        let all = MetricQuery::new(WER);
+        let column = |key, heading, query| Column { key, heading, query };
+        vec![
+            column("wer", "WER", all.clone()),
+            column("wer_without_frames", "no frames", all.clone().of_system("no_frames")),
+            column("wer_of_wrong_frames", "wrong frames", all.clone().of_system("wrong_frames")),
+            column("wer_of_clean", "clean", all.with(UTTERANCES, "clean")),
         ]
-        .map(column)
-        .to_vec()
     }
 
     fn resampling_unit(&self) -> &'static str {
         "name"
-    }
-
-    fn complete(&self, _: &mut MetricQuery) {}
-
-    fn check_query(&self, query: &MetricQuery) -> Result<(), String> {
-        if query.metric != Metric::Wer {
-            return Err("`metric` belongs to REVEAL; AVFormer reports only wer".into());
-        }
-        if query.part.is_some() || query.source.is_some() {
-            return Err("`part` and `source` belong to REVEAL; AVFormer has `utterances`".into());
-        }
-        let unknown = |value: &Option<String>, known: &[&str]| {
-            let value = value.clone()?;
-            let is_known = known.contains(&value.as_str());
-            (!is_known).then(|| format!("`{value}` is unknown; choose from {}", known.join(", ")))
-        };
-        let system = unknown(&query.system, &SYSTEMS)
-            .map(|reason| format!("`CONFIGURATION:SYSTEM`: {reason}"));
-        let utterances =
-            unknown(&query.utterances, &UTTERANCES).map(|reason| format!("`utterances`: {reason}"));
-        system.or(utterances).map_or(Ok(()), Err)
     }
 
     fn check(&self, grid: &Grid) -> Result<()> {
@@ -114,11 +93,6 @@ impl AblationStudy for AvformerAblations {
         let steps_of_main = main.map(|recipe| steps(&recipe));
         let mut read = HashMap::new();
         for configuration in grid.configurations() {
-            if configuration.run_of.is_some() {
-                let reason = "`run_of` belongs to REVEAL; choose the frames in a claim, with \
-                              `CONFIGURATION:SYSTEM`";
-                return Err(grid.configuration_error(configuration, &reason));
-            }
             let mut recipe = grid.recipe(configuration, 1, Phases::Whole)?;
             let (data, _, feeds) = settings(&mut recipe)
                 .map_err(|error| grid.configuration_error(configuration, &error))?;
@@ -144,7 +118,8 @@ impl AblationStudy for AvformerAblations {
             }
         }
         for claim in grid.claims() {
-            for (name, query) in claim.configurations().into_iter().zip(claim.queries(self)) {
+            let queries = claim.queries(self).map_err(|reason| grid.claim_error(claim, &reason))?;
+            for (name, query) in claim.configurations().into_iter().zip(queries) {
                 let Some((data, feeds)) = read.get(name) else { continue };
                 if let Some(reason) = missing(&query, data, feeds) {
                     return Err(
@@ -154,10 +129,6 @@ impl AblationStudy for AvformerAblations {
             }
         }
         Ok(())
-    }
-
-    fn complete_recipe(&self, recipe: &mut Recipe) -> Result<()> {
-        complete_settings(recipe).map(|_| ())
     }
 
     /// Removes settings about frames, which adapters trained without frames do not use, and skips
@@ -200,26 +171,12 @@ impl AblationStudy for AvformerAblations {
         Ok(asr_model.or(encoder))
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<()> {
-        train_avformer(recipe, options).map(|_| ())
-    }
-
-    fn recipe_hash(&self, run: &Path) -> Result<String> {
-        Ok(AvformerSummary::read(run)?.recipe_hash)
-    }
-
-    fn evaluate_again(&self, _: &Configuration, run: &Path, _: &Path) -> Result<()> {
-        let (place, reason) =
-            (run.display().to_string(), "AVFormer runs cannot be evaluated again".to_owned());
-        Err(TrainError::Recipe { place, reason })
-    }
-
     fn tidy(&self, run: &Path, _: bool) -> Result<()> {
         checkpoint::remove_all(run)
     }
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
-        let utterances = query.utterances.as_deref().map_or(MAIN.to_vec(), |one| vec![one]);
+        let utterances = query.filter(UTTERANCES).map_or(MAIN.to_vec(), |one| vec![one]);
         let systems = query.system.as_deref().map_or(DEFAULT_SYSTEMS.to_vec(), |one| vec![one]);
         let files = utterances.iter().flat_map(|set| {
             systems.iter().map(|system| folder.join(TEST).join(items_file(set, system)))
@@ -232,11 +189,8 @@ impl AblationStudy for AvformerAblations {
                 utterances.join(", ")
             )));
         };
-        let items = Items::read(file).map_err(|error| TrainError::Study {
-            study: "avformer".into(),
-            part: "reading the test items",
-            source: error.into(),
-        })?;
+        let in_study = TrainError::in_study(NAME, "reading the test items");
+        let items = Items::read(file).map_err(in_study)?;
         Ok(Ok(items.items))
     }
 }
@@ -307,7 +261,7 @@ fn missing(
     feeds: &[AvformerFeed],
 ) -> Option<&'static str> {
     let sees = feeds.iter().any(|feed| feed.frames);
-    let (utterances, system) = (query.utterances.as_deref(), query.system.as_deref());
+    let (utterances, system) = (query.filter(UTTERANCES), query.system.as_deref());
     match (utterances, system) {
         (Some("noisy" | "clean"), _) if !data.is_world() => {
             Some("uses clips from files: its utterances are `test`")
@@ -336,6 +290,7 @@ fn missing(
 mod tests {
     use super::*;
     use crate::recipe::RecipeOptions;
+    use crate::studies::ALL;
 
     const RECIPE: &str = include_str!("../../../recipes/avformer/tiny.toml");
     const GRID: &str = r#"
@@ -371,7 +326,8 @@ utterances = "clean"
 "#;
 
     fn grid(text: &str) -> Result<Grid> {
-        Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("tiny.toml"))
+        let (file, recipe) = (Path::new("grid.toml"), Path::new("tiny.toml"));
+        Grid::parse((text, file), (RECIPE, recipe), ALL)
     }
 
     #[test]
@@ -398,7 +354,7 @@ utterances = "clean"
             ["model.asr_model=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
         let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
         let mut recipe = Recipe::parse(RECIPE, Path::new("tiny.toml"), &options).expect("a recipe");
-        AvformerAblations.complete_recipe(&mut recipe).expect("complete");
+        complete_settings(&mut recipe).expect("complete");
         let whole: toml::Table = recipe.resolved().expect("whole").parse().expect("TOML");
         for key in FRAME_SETTINGS {
             let (table, name) = key.split_once('.').expect("a table and a name");
@@ -409,9 +365,7 @@ utterances = "clean"
     #[test]
     fn invalid_configurations_and_claims_are_refused_with_their_line() {
         let shipped = include_str!("../../../recipes/avformer/ablations.toml");
-        let shipped =
-            Grid::parse(shipped, Path::new("ablations.toml"), RECIPE, Path::new("tiny.toml"));
-        assert!(shipped.expect("the grid of the repository").claims().len() > 20);
+        assert!(grid(shipped).expect("the grid of the repository").claims().len() > 20);
         for (was, is, named) in [
             (
                 "main:no_frames",
@@ -428,12 +382,12 @@ utterances = "clean"
             (
                 "utterances",
                 "part = \"seen\"\nutterances",
-                "grid.toml:25: `part` and `source` belong",
+                "grid.toml:25: unknown key `part`; the keys are",
             ),
             (
                 "utterances",
                 "metric = \"recall_at_1\"\nutterances",
-                "grid.toml:25: `metric` belongs",
+                "grid.toml:25: `metric`: `recall_at_1` is unknown; choose from wer",
             ),
             (
                 "data.frames=2",
@@ -457,7 +411,7 @@ utterances = "clean"
             (
                 "set = [\"data.frames=2\"",
                 "run_of = \"main\"\n# [",
-                "configuration `two`: `run_of` belongs to REVEAL",
+                "grid.toml:11: `run_of`: the study cannot evaluate",
             ),
         ] {
             assert!(GRID.contains(was), "{was}");

@@ -11,6 +11,7 @@ use engram_infer::asr::AvformerRunConfig;
 use engram_infer::finished_run::SUMMARY;
 use serde::{Deserialize, Serialize};
 
+use super::NAME;
 use super::evaluate::TestMetrics;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel};
 use super::study::AvformerStudy;
@@ -19,7 +20,7 @@ use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
 use crate::run_folder::read_summary;
-use crate::study::{StudyError, StudyResult};
+use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
 
 /// The results of a run.
@@ -64,14 +65,12 @@ pub fn train_avformer(
     recipe: &mut Recipe,
     options: &RunOptions,
 ) -> Result<Option<AvformerSummary>> {
-    if recipe.study() != "avformer" {
-        return Err(recipe.error("study", "is not `avformer`"));
-    }
+    recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = complete_settings(recipe)?;
-    let (batch, seed) = (recipe.batch().clone(), recipe.seed());
-    let study = AvformerStudy::new((data, model), feeds, batch, seed, options.quiet);
-    let mut study = study.map_err(in_study("reading the data"))?;
+    let batch = recipe.batch().clone();
+    let study = AvformerStudy::new((data, model), feeds, batch, options.quiet);
+    let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     let frozen = |study: &AvformerStudy| study.asr_model().parameters().fingerprint(|_| true);
     let before = frozen(&study)?;
@@ -85,7 +84,7 @@ pub fn train_avformer(
         return Err(TrainError::FrozenChanged { phase, before, after });
     }
     let summary = finish(&study, recipe, &trained, [before, after])
-        .map_err(in_study("measuring the finished run"))?;
+        .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
     Ok(Some(summary))
 }
@@ -202,8 +201,4 @@ fn finish(
         test: study.test(&avformer, &trained.run)?,
         check_failures: trained.check.failures.clone(),
     })
-}
-
-fn in_study(part: &'static str) -> impl Fn(StudyError) -> TrainError {
-    move |source| TrainError::Study { study: "avformer".into(), part, source }
 }

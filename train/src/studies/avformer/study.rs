@@ -44,7 +44,6 @@ pub struct AvformerStudy {
     model: AvformerModel,
     feeds: Vec<AvformerFeed>,
     batch: BatchSettings,
-    seed: u64,
     quiet: bool,
     corpus: Corpus,
     asr_model: AsrModel,
@@ -57,7 +56,6 @@ pub struct AvformerStudy {
     pub(super) embedded: BTreeMap<usize, Vec<Embedded>>,
     /// The current phase.
     pub(super) phase: usize,
-    avformer: Option<Avformer>,
 }
 
 /// A clip of a batch.
@@ -87,7 +85,6 @@ impl AvformerStudy {
         (data, model): (AvformerData, AvformerModel),
         feeds: Vec<AvformerFeed>,
         batch: BatchSettings,
-        seed: u64,
         quiet: bool,
     ) -> StudyResult<Self> {
         let asr_model = AsrModel::open(&model.asr_model)?;
@@ -135,12 +132,10 @@ impl AvformerStudy {
             rehearsal: Vec::new(),
             embedded: BTreeMap::new(),
             phase: 0,
-            avformer: None,
             data,
             model,
             feeds,
             batch,
-            seed,
             quiet,
             corpus,
             asr_model,
@@ -274,38 +269,41 @@ impl AvformerStudy {
 }
 
 impl Study for AvformerStudy {
+    type Model = Avformer;
     type Batch = Vec<DrawnExample>;
 
     fn name(&self) -> &str {
-        "avformer"
+        super::NAME
     }
 
     fn primary_metric(&self) -> MetricSpec {
         MetricSpec::lower("wer")
     }
 
-    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
+    fn build(
+        &self,
+        groups: Vec<ParameterGroup>,
+        seed: u64,
+    ) -> StudyResult<(Self::Model, Parameters)> {
         let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
-        self.avformer = Some(self.avformer(&builder)?);
+        let avformer = self.avformer(&builder)?;
         let parameters = builder.finish()?;
         if let (Some(first), Some(bias)) =
             (self.projection_bias()?, parameters.get("projection.bias"))
         {
             bias.update(&mut |values| values.copy_from_slice(&first))?;
         }
-        Ok(parameters)
+        Ok((avformer, parameters))
     }
 
-    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Vec<DrawnExample>>> {
-        let mut hash = Sha256::new();
-        for number in [self.seed, phase.index as u64, epoch as u64] {
-            hash.update(number.to_le_bytes());
-        }
-        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
-        self.prepare_phase(phase.index)?;
+    fn begin_phase(&mut self, phase: &Phase) -> StudyResult<()> {
+        self.prepare_phase(phase.index)
+    }
+
+    fn batches(&self, phase: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Vec<DrawnExample>>> {
         let (feed, all) = (&self.feeds[phase.index], self.clips());
         let mut clips: Vec<usize> = (0..all.len()).collect();
-        clips.shuffle(&mut rng);
+        clips.shuffle(rng);
         let draw = |clip: usize| {
             let is_rehearsal = rng.random_bool(feed.rehearsal);
             let rehearsed = rng.random_range(0..self.rehearsal.len().max(1));
@@ -326,8 +324,12 @@ impl Study for AvformerStudy {
         Ok(drawn.chunks_exact(size).map(<[_]>::to_vec).collect())
     }
 
-    fn loss(&self, batch: &Vec<DrawnExample>, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
-        let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
+    fn loss(
+        &self,
+        avformer: &Avformer,
+        batch: &Vec<DrawnExample>,
+        step: &StepContext<'_>,
+    ) -> StudyResult<BatchLoss> {
         let mode = Mode::train(step.step_seed);
         let batch_clips: Vec<&Embedded> =
             batch.iter().map(|drawn| self.embedded_clip(drawn)).collect();
@@ -375,8 +377,11 @@ impl Study for AvformerStudy {
         Ok(BatchLoss { loss, examples: feasible.len().max(1), tokens, parts })
     }
 
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
-        let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
+    fn evaluate(
+        &self,
+        avformer: &Avformer,
+        context: &EvaluationContext<'_>,
+    ) -> StudyResult<Evaluation> {
         let references: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
         let references = NORMALISER.normalise_all(&references);
         let (shown, names) = match self.feeds[context.phase.index].frames {

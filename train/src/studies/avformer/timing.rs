@@ -11,7 +11,7 @@ use super::corpus::ClipWithFrames;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel};
 use super::study::AvformerStudy;
 use crate::recipe::{BatchSettings, Phase};
-use crate::study::{StepContext, Study, StudyResult};
+use crate::study::{StepContext, Study, StudyResult, epoch_rng};
 
 /// Seconds per step, for the same steps in both ways.
 #[derive(Debug, Clone, Default)]
@@ -39,8 +39,8 @@ pub fn step_times(
     let feed = AvformerFeed { frames: true, ..AvformerFeed::default() };
     let encoder = Encoder::open(&model.image_encoder)?;
     let frames = data.frames;
-    let mut study = AvformerStudy::new((data, model), vec![feed.clone()], batch, 1, true)?;
-    study.build(Vec::new(), 1)?;
+    let mut study = AvformerStudy::new((data, model), vec![feed.clone()], batch, true)?;
+    let (avformer, _) = study.build(Vec::new(), 1)?;
     let phase = Phase {
         name: "timing".into(),
         index: 0,
@@ -50,7 +50,8 @@ pub fn step_times(
         group: Vec::new(),
         feed: Default::default(),
     };
-    let batches = study.batches(&phase, 0)?;
+    study.begin_phase(&phase)?;
+    let batches = study.batches(&phase, &mut epoch_rng(1, &phase, 0))?;
     let mut times = StepTimes::default();
     for round in 0..=rounds {
         let batch = &batches[round % batches.len()];
@@ -76,7 +77,7 @@ pub fn step_times(
         encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
         let both = started.elapsed().as_secs_f64();
         let started = Instant::now();
-        study.loss(batch, &context)?.loss.backward()?;
+        study.loss(&avformer, batch, &context)?.loss.backward()?;
         let cached = started.elapsed().as_secs_f64();
         // The first step is a warm-up.
         if round > 0 {

@@ -10,6 +10,7 @@ use engram_models::ModelError;
 use engram_models::clip::CLIP_VISION;
 use serde::{Deserialize, Serialize};
 
+use super::NAME;
 use super::images::ImageSet;
 use super::names::NameVectors;
 use super::settings::{ClipData, ClipModel};
@@ -18,7 +19,7 @@ use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
-use crate::study::{StudyError, StudyResult};
+use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
 
 /// The results of a run.
@@ -52,9 +53,7 @@ struct NoFeed {}
 /// # Errors
 /// [`TrainError::Recipe`] naming the invalid setting; the errors of [`train`].
 pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<ClipSummary>> {
-    if recipe.study() != "clip" {
-        return Err(recipe.error("study", "is not `clip`"));
-    }
+    recipe.expect_study(NAME)?;
     let (data, model) = settings(recipe)?;
     let size = u32::try_from(model.image_size).unwrap_or(u32::MAX);
     let images = ImageSet::new(data.images, size)?;
@@ -66,19 +65,19 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Cl
     let names = NameVectors::new(&names, &model.text_encoder);
     let names = names.map_err(|error| recipe.error("model.text_encoder", error))?;
     let batch = recipe.batch().clone();
-    let mut study = ClipStudy::new((data, model), (images, names), batch, recipe.seed());
+    let mut study = ClipStudy::new((data, model), (images, names), batch);
     let trained = train(&mut study, recipe, options)?;
     if !trained.finished {
         return Ok(None);
     }
-    let summary =
-        finish(&study, recipe, &trained).map_err(in_study("measuring the finished run"))?;
+    let summary = finish(&study, recipe, &trained)
+        .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
     Ok(Some(summary))
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.
-fn settings(recipe: &mut Recipe) -> Result<(ClipData, ClipModel)> {
+pub(super) fn settings(recipe: &mut Recipe) -> Result<(ClipData, ClipModel)> {
     let (data, model): (ClipData, ClipModel) = (recipe.data()?, recipe.model()?);
     recipe.feed::<NoFeed>()?;
     if let Some((key, reason)) = data.first_invalid_key() {
@@ -136,8 +135,4 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
         spoken_accuracy: predictions.spoken_accuracy(),
         check_failures: trained.check.failures.clone(),
     })
-}
-
-fn in_study(part: &'static str) -> impl Fn(StudyError) -> TrainError {
-    move |source| TrainError::Study { study: "clip".into(), part, source }
 }

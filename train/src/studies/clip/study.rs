@@ -9,11 +9,10 @@ use engram_models::clip::{ClipVision, ClipVisionConfig, contrastive_loss, matchi
 use engram_models::kernels::{Mode, embedding_sum, linear};
 use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::weights::{self, Weights};
+use rand::Rng;
 use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use sha2::{Digest, Sha256};
 
 use super::evaluation::{NamePredictions, embed};
 use super::images::ImageSet;
@@ -35,17 +34,15 @@ pub struct ClipStudy {
     data: ClipData,
     model: ClipModel,
     batch: BatchSettings,
-    seed: u64,
     images: ImageSet,
     names: NameVectors,
-    tower: Option<Tower>,
 }
 
 /// A batch of distinct images: each one's index, and the seed of its view.
 pub type Batch = Vec<(usize, u64)>;
 
 /// The trained parts.
-struct Tower {
+pub struct Tower {
     vision: ClipVision,
     /// The logarithm of the temperature, a scalar.
     logit_scale: Tensor,
@@ -57,9 +54,8 @@ impl ClipStudy {
         (data, model): (ClipData, ClipModel),
         (images, names): (ImageSet, NameVectors),
         batch: BatchSettings,
-        seed: u64,
     ) -> Self {
-        Self { data, model, batch, seed, images, names, tower: None }
+        Self { data, model, batch, images, names }
     }
 
     /// The configuration of the encoder.
@@ -100,42 +96,38 @@ impl ClipStudy {
             &Stop::default(),
         )
     }
-
-    fn tower(&self) -> StudyResult<&Tower> {
-        Ok(self.tower.as_ref().ok_or("the model is not built yet")?)
-    }
 }
 
 impl Study for ClipStudy {
+    type Model = Tower;
     type Batch = Batch;
 
     fn name(&self) -> &str {
-        "clip"
+        super::NAME
     }
 
     fn primary_metric(&self) -> MetricSpec {
         MetricSpec::higher("accuracy")
     }
 
-    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
+    fn build(
+        &self,
+        groups: Vec<ParameterGroup>,
+        seed: u64,
+    ) -> StudyResult<(Self::Model, Parameters)> {
         let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
         let start = Init::Constant(self.model.logit_scale_init_value);
-        self.tower = Some(Tower {
+        let tower = Tower {
             vision: ClipVision::new(&self.vision_config(), &builder)?,
             logit_scale: builder.get(LOGIT_SCALE, &[], start)?,
-        });
-        Ok(builder.finish()?)
+        };
+        Ok((tower, builder.finish()?))
     }
 
     /// Each image once per epoch, in a new order and with a new view.
-    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Batch>> {
-        let mut hash = Sha256::new();
-        for number in [self.seed, phase.index as u64, epoch as u64] {
-            hash.update(number.to_le_bytes());
-        }
-        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+    fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
         let mut drawn: Batch = (0..self.images.len()).map(|image| (image, rng.random())).collect();
-        drawn.shuffle(&mut rng);
+        drawn.shuffle(rng);
         // An incomplete batch is dropped: the temperature depends on the number of candidates.
         Ok(drawn.chunks_exact(self.batch.examples).map(<[_]>::to_vec).collect())
     }
@@ -149,8 +141,8 @@ impl Study for ClipStudy {
         Ok(())
     }
 
-    fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
-        let Tower { vision, logit_scale } = self.tower()?;
+    fn loss(&self, tower: &Tower, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+        let Tower { vision, logit_scale } = tower;
         let views = batch.par_iter().map(|(image, seed)| self.images.training(*image, *seed));
         let views = views.collect::<Result<Vec<_>, _>>()?;
         let images = embed(vision, &views, &Mode::train(step.step_seed))?;
@@ -174,15 +166,10 @@ impl Study for ClipStudy {
         })
     }
 
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+    fn evaluate(&self, tower: &Tower, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let (data, views) = ((&self.images, &self.names), self.data.validation_views);
-        let predictions = NamePredictions::of(
-            &self.tower()?.vision,
-            data,
-            Split::Validation,
-            views,
-            context.stop,
-        )?;
+        let predictions =
+            NamePredictions::of(&tower.vision, data, Split::Validation, views, context.stop)?;
         let accuracy = predictions.accuracy();
         let mut evaluation = Evaluation {
             metrics: vec![("accuracy".into(), accuracy.value)],

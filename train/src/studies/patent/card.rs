@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::metric::format_measure;
 use super::run::PatentSummary;
 use crate::card::Card;
 use crate::error::Result;
 use crate::recipe::Recipe;
+use crate::registry::format_measure;
 use crate::study::Inputs;
 
 /// The text of the card, which is `README.md` in a run with folds.

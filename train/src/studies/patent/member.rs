@@ -8,8 +8,8 @@ use engram_infer::finished_run::{WEIGHTS, check_checksums};
 use engram_models::params::ParameterGroup;
 use serde::{Deserialize, Serialize};
 
-use super::run::{in_study, study_error};
-use super::scorer::files_of_run;
+use super::NAME;
+use super::scorer::{Scorer, files_of_run};
 use super::settings::PatentModel;
 use super::study::{PatentStudy, gold_scores};
 use crate::checkpoint::write_file;
@@ -27,6 +27,7 @@ pub(super) const CALIBRATION: &str = "calibration.json";
 /// A trained member in memory.
 pub(super) struct Member {
     study: PatentStudy,
+    scorer: Scorer,
     calibration: Calibration,
 }
 
@@ -43,12 +44,14 @@ impl Member {
     /// Loads the selected weights of a finished run, fits the calibration, and writes the files
     /// that prediction needs. Also returns the held-out scores.
     pub(super) fn finish(
-        mut study: PatentStudy,
+        study: PatentStudy,
         recipe: &Recipe,
         summary: &RunSummary,
     ) -> Result<(Self, HeldOutScores)> {
-        load_weights(&mut study, recipe.seed(), &summary.weights)?;
-        let raw = study.predict(study.held_out(), &|_| {}).map_err(study_error("predict"))?;
+        let scorer = load_weights(&study, recipe.seed(), &summary.weights)?;
+        let raw = study
+            .predict(&scorer, study.held_out(), &|_| {})
+            .map_err(TrainError::in_study(NAME, "predict"))?;
         let gold = gold_scores(study.held_out());
         let calibration = Calibration::fit(&raw, &gold);
         let files = study.files();
@@ -56,11 +59,12 @@ impl Member {
         write_file(&run.join(CONFIG), files.config_json.as_bytes())?;
         write_file(&run.join(TOKENIZER), &files.tokenizer_json)?;
         write_file(&run.join(TITLES), study.titles().to_tsv().as_bytes())?;
-        let json = serde_json::to_vec_pretty(&calibration).map_err(in_study("calibration"))?;
+        let json = serde_json::to_vec_pretty(&calibration)
+            .map_err(TrainError::in_study(NAME, "calibration"))?;
         write_file(&run.join(CALIBRATION), &json)?;
         write_checksums(run)?;
         let on_scale = cross_fitted(study.held_out(), &raw, &gold);
-        Ok((Self { study, calibration }, HeldOutScores { raw, on_scale }))
+        Ok((Self { study, scorer, calibration }, HeldOutScores { raw, on_scale }))
     }
 
     /// Loads a member from its folder.
@@ -75,18 +79,17 @@ impl Member {
         if let Some((key, reason)) = model.first_invalid_key() {
             return Err(recipe.error(&format!("model.{key}"), reason));
         }
-        let files = files_of_run(folder, &model).map_err(study_error("loading"))?;
+        let files = files_of_run(folder, &model).map_err(TrainError::in_study(NAME, "loading"))?;
         let titles = titles(folder)?;
         let batch = recipe.batch().clone();
         let nothing = (Vec::new(), Vec::new());
-        let mut study =
-            PatentStudy::new(model, batch, titles, nothing, files.into(), recipe.seed());
-        load_weights(&mut study, recipe.seed(), &folder.join(WEIGHTS))?;
+        let study = PatentStudy::new(model, batch, titles, nothing, files.into());
+        let scorer = load_weights(&study, recipe.seed(), &folder.join(WEIGHTS))?;
         let path = folder.join(CALIBRATION);
         let text = std::fs::read(&path).map_err(TrainError::io(&path))?;
         let calibration =
             serde_json::from_slice(&text).map_err(|e| TrainError::io(&path)(e.into()))?;
-        Ok(Self { study, calibration })
+        Ok(Self { study, scorer, calibration })
     }
 
     /// Similarities of rows; `progress` is called after each score.
@@ -95,7 +98,8 @@ impl Member {
         rows: &[PhrasePair],
         progress: &dyn Fn(usize),
     ) -> Result<Vec<f64>> {
-        let raw = self.study.predict(rows, progress).map_err(study_error("predict"))?;
+        let raw = self.study.predict(&self.scorer, rows, progress);
+        let raw = raw.map_err(TrainError::in_study(NAME, "predict"))?;
         Ok(raw.into_iter().map(|score| self.calibration.apply(score)).collect())
     }
 
@@ -107,14 +111,15 @@ impl Member {
 
 /// The class titles used in the member's training.
 pub(super) fn titles(folder: &Path) -> Result<ClassTitles> {
-    ClassTitles::read(folder.join(TITLES)).map_err(in_study("reading titles"))
+    ClassTitles::read(folder.join(TITLES)).map_err(TrainError::in_study(NAME, "reading titles"))
 }
 
 /// Builds the model with all parameters frozen, and loads their values from a file.
-fn load_weights(study: &mut PatentStudy, seed: u64, path: &Path) -> Result<()> {
-    let frozen = vec![ParameterGroup::all_frozen()];
-    study.build(frozen, seed).map_err(study_error("build"))?.load(path)?;
-    Ok(())
+fn load_weights(study: &PatentStudy, seed: u64, path: &Path) -> Result<Scorer> {
+    let built = study.build(vec![ParameterGroup::all_frozen()], seed);
+    let (scorer, parameters) = built.map_err(TrainError::in_study(NAME, "build"))?;
+    parameters.load(path)?;
+    Ok(scorer)
 }
 
 /// A linear calibration from scores to similarities, fitted on held-out rows.

@@ -30,11 +30,3 @@ pub fn pearson_measure(rows: &[PhrasePair], scores: &[f64]) -> Result<Measure, E
     let predictions: Vec<Prediction> = rows.iter().zip(scores).map(prediction).collect();
     measure(&gold, &predictions, &PhraseOptions::default())
 }
-
-/// Formats a metric as `0.7656 [0.7291, 0.7980]`.
-pub fn format_measure(measure: &Measure) -> String {
-    match measure.ci95 {
-        Some([Some(low), Some(high)]) => format!("{:.4} [{low:.4}, {high:.4}]", measure.value),
-        _ => format!("{:.4}", measure.value),
-    }
-}

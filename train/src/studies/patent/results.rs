@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 
 use engram_data::patent::{PhrasePair, predictions_csv};
 
+use super::NAME;
 use super::corpus::Corpus;
 use super::member::{HeldOutScores, Member};
 use super::metric::pearson_measure;
-use super::run::{CombinedSummary, MemberSummary, PatentSummary, VariantSummary, in_study};
+use super::run::{CombinedSummary, MemberSummary, PatentSummary, VariantSummary};
 use super::settings::Combination;
 use super::stacking::{MIN_ROWS, Stacking};
 use crate::checkpoint::write_file;
-use crate::error::Result;
+use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, Variant};
 
 /// The scores so far. Held-out rows are in the order of the folds, for every variant.
@@ -91,14 +92,17 @@ impl Results {
             Some(corpus) => {
                 let scores = member.predict(&corpus.validation, &|_| {})?;
                 add_to(&mut of_variant.validation, &scores, 1.0);
-                Some(pearson_measure(&corpus.validation, &scores).map_err(in_study("validation"))?)
+                Some(
+                    pearson_measure(&corpus.validation, &scores)
+                        .map_err(TrainError::in_study(NAME, "validation"))?,
+                )
             }
             None => None,
         };
         of_variant.members += 1;
         let rows = member.held_out();
-        let held_out_pearson =
-            pearson_measure(rows, &held_out.raw).map_err(in_study("held-out rows"))?;
+        let held_out_pearson = pearson_measure(rows, &held_out.raw)
+            .map_err(TrainError::in_study(NAME, "held-out rows"))?;
         let summary = MemberSummary { run, variant, steps, held_out: held_out_pearson, validation };
         self.members.push(summary);
         if variant == 0 {
@@ -157,12 +161,13 @@ impl Results {
         folds: bool,
     ) -> Result<PatentSummary> {
         let held_out_pearson = |scores: &[f64]| {
-            pearson_measure(&self.held_out_rows, scores).map_err(in_study("held-out rows"))
+            pearson_measure(&self.held_out_rows, scores)
+                .map_err(TrainError::in_study(NAME, "held-out rows"))
         };
         let validation_pearson = |scores: &[f64]| match folds {
             true => pearson_measure(&corpus.validation, scores)
                 .map(Some)
-                .map_err(in_study("validation")),
+                .map_err(TrainError::in_study(NAME, "validation")),
             false => Ok(None),
         };
         let held_out = held_out_pearson(&combined.scores.held_out)?;
@@ -244,7 +249,8 @@ impl Results {
             return Ok(());
         };
         both("-mean", held_out, validation)?;
-        let json = serde_json::to_vec_pretty(stacking).map_err(in_study("the stacking"))?;
+        let json = serde_json::to_vec_pretty(stacking)
+            .map_err(TrainError::in_study(NAME, "the stacking"))?;
         write_file(&run.join(STACKING), &json)
     }
 }

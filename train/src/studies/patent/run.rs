@@ -17,6 +17,7 @@ use engram_eval::result::Measure;
 use engram_infer::encode::EncoderFiles;
 use serde::{Deserialize, Serialize};
 
+use super::NAME;
 use super::card;
 use super::corpus::Corpus;
 use super::member::Member;
@@ -30,7 +31,6 @@ use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, Variant};
 use crate::run_folder::RunFolder;
-use crate::study::StudyError;
 use crate::trainer::{RunOptions, train, train_in};
 
 /// The results of a run.
@@ -108,7 +108,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         DataError::TooFewGroups { .. } => {
             recipe.error("data.folds", format!("is too large: {error}"))
         }
-        error => in_study("reading the data")(error),
+        error => TrainError::in_study(NAME, "reading the data")(error),
     })?;
     for warning in corpus.warnings(true) {
         // Warn before hours of training.
@@ -129,7 +129,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     let folds = folds(&data);
     // All checks run before the first member is trained.
     for fold in &folds {
-        corpus.check_split(*fold).map_err(study_error("splitting the data"))?;
+        corpus.check_split(*fold).map_err(TrainError::in_study(NAME, "splitting the data"))?;
     }
     let recipe_text = recipe.resolved()?;
     let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &inputs)?;
@@ -143,7 +143,6 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
                 corpus.titles.clone(),
                 (train_rows, held_out),
                 files.clone(),
-                variant.recipe.seed(),
             );
             let name = member_name(fold, variant);
             let trained = match fold {
@@ -183,10 +182,8 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
 }
 
 /// Reads and checks the study's part of the recipe.
-fn settings(recipe: &mut Recipe) -> Result<(PatentData, PatentModel)> {
-    if recipe.study() != "patent" {
-        return Err(recipe.error("study", "is not `patent`"));
-    }
+pub(super) fn settings(recipe: &mut Recipe) -> Result<(PatentData, PatentModel)> {
+    recipe.expect_study(NAME)?;
     let data: PatentData = recipe.data()?;
     let model: PatentModel = recipe.model()?;
     if let Some((key, reason)) = model.first_invalid_key() {
@@ -223,7 +220,8 @@ fn variants(recipe: &Recipe, data: &PatentData) -> Result<Vec<PatentVariant>> {
             let path = format!("variant.{index}.data");
             return Err(recipe.error(&path, "cannot differ: variants share folds and rows"));
         }
-        let files = find_files(&model).map_err(study_error("finding the weights"))?;
+        let files =
+            find_files(&model).map_err(TrainError::in_study(NAME, "finding the weights"))?;
         variants.push(PatentVariant { variant, model, files: files.into() });
     }
     Ok(variants)
@@ -245,14 +243,4 @@ fn folds(data: &PatentData) -> Vec<Option<usize>> {
         (folds, 0) => (0..folds).map(Some).collect(),
         (_, members) => (0..members).map(Some).collect(),
     }
-}
-
-pub(super) fn in_study<E: std::error::Error + Send + Sync + 'static>(
-    part: &'static str,
-) -> impl Fn(E) -> TrainError {
-    move |source| study_error(part)(Box::new(source))
-}
-
-pub(super) fn study_error(part: &'static str) -> impl Fn(StudyError) -> TrainError {
-    move |source| TrainError::Study { study: "patent".into(), part, source }
 }

@@ -13,7 +13,6 @@ use engram_models::params::{ParameterGroup, Parameters};
 use engram_models::similarity::PairLoss;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use sha2::{Digest, Sha256};
 
 use super::corpus::hash_of_rows;
 use super::scorer::Scorer;
@@ -36,8 +35,6 @@ pub struct PatentStudy {
     train: Vec<PhrasePair>,
     held_out: Vec<PhrasePair>,
     files: Arc<EncoderFiles>,
-    seed: u64,
-    scorer: Option<Scorer>,
     warnings: Vec<String>,
 }
 
@@ -49,10 +46,8 @@ impl PatentStudy {
         titles: ClassTitles,
         (train, held_out): (Vec<PhrasePair>, Vec<PhrasePair>),
         files: Arc<EncoderFiles>,
-        seed: u64,
     ) -> Self {
-        let (scorer, warnings) = (None, Vec::new());
-        Self { model, batch, titles, train, held_out, files, seed, scorer, warnings }
+        Self { model, batch, titles, train, held_out, files, warnings: Vec::new() }
     }
 
     /// The encoder files that a run saves with its weights.
@@ -79,19 +74,24 @@ impl PatentStudy {
     /// values for the Pearson loss. Scores depend on which targets share an anchor.
     ///
     /// # Errors
-    /// If the model is not built, or a phrase cannot be tokenised.
-    pub fn predict(&self, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> StudyResult<Vec<f64>> {
-        self.predict_unless(&Stop::default(), rows, progress)
+    /// If a phrase cannot be tokenised.
+    pub(super) fn predict(
+        &self,
+        scorer: &Scorer,
+        rows: &[PhrasePair],
+        progress: &dyn Fn(usize),
+    ) -> StudyResult<Vec<f64>> {
+        self.predict_unless(&Stop::default(), scorer, rows, progress)
     }
 
     /// Like [`predict`](Self::predict); returns [`Stopped`](crate::Stopped) if a stop is requested.
     fn predict_unless(
         &self,
         stop: &Stop,
+        scorer: &Scorer,
         rows: &[PhrasePair],
         progress: &dyn Fn(usize),
     ) -> StudyResult<Vec<f64>> {
-        let scorer = self.scorer.as_ref().ok_or("the model is not built yet")?;
         let sequencer = Sequencer::new(&self.files.tokeniser, &self.titles, &self.model);
         let mut sums = vec![0.0f64; rows.len()];
         for pass in 0..self.model.passes {
@@ -120,35 +120,37 @@ impl PatentStudy {
 }
 
 impl Study for PatentStudy {
+    type Model = Scorer;
     type Batch = RowBatch;
 
     fn name(&self) -> &str {
-        "patent"
+        super::NAME
     }
 
     fn primary_metric(&self) -> MetricSpec {
         MetricSpec::higher("pearson")
     }
 
-    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
-        let (scorer, parameters) = Scorer::build(&self.files, &self.model, groups, seed)?;
-        self.scorer = Some(scorer);
-        Ok(parameters)
+    fn build(
+        &self,
+        groups: Vec<ParameterGroup>,
+        seed: u64,
+    ) -> StudyResult<(Self::Model, Parameters)> {
+        Scorer::build(&self.files, &self.model, groups, seed)
     }
 
-    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<RowBatch>> {
-        let mut hash = Sha256::new();
-        for number in [self.seed, phase.index as u64, epoch as u64] {
-            hash.update(number.to_le_bytes());
-        }
-        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+    fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<RowBatch>> {
         let sequencer = Sequencer::new(&self.files.tokeniser, &self.titles, &self.model);
         let limits = (self.batch.examples, self.batch.tokens);
-        Ok(sequencer.batches(&self.train, limits, &mut rng, true)?)
+        Ok(sequencer.batches(&self.train, limits, rng, true)?)
     }
 
-    fn loss(&self, batch: &RowBatch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
-        let scorer = self.scorer.as_ref().ok_or("the model is not built yet")?;
+    fn loss(
+        &self,
+        scorer: &Scorer,
+        batch: &RowBatch,
+        step: &StepContext<'_>,
+    ) -> StudyResult<BatchLoss> {
         let scores = scorer.score(&batch.input, &Mode::train(step.step_seed))?;
         let gold: Vec<f32> =
             batch.rows.iter().map(|row| self.train[*row].score.unwrap_or(0.0)).collect();
@@ -157,8 +159,12 @@ impl Study for PatentStudy {
         Ok(BatchLoss { loss, examples, tokens, parts: Vec::new() })
     }
 
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
-        let predicted = self.predict_unless(context.stop, &self.held_out, &|_| {})?;
+    fn evaluate(
+        &self,
+        scorer: &Scorer,
+        context: &EvaluationContext<'_>,
+    ) -> StudyResult<Evaluation> {
+        let predicted = self.predict_unless(context.stop, scorer, &self.held_out, &|_| {})?;
         let gold = gold_scores(&self.held_out);
         Ok(Evaluation {
             metrics: vec![

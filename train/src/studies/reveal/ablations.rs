@@ -10,22 +10,32 @@ use engram_data::world::haystack::WorldId;
 use engram_data::world::questions::Part;
 use engram_durable as durable;
 use engram_eval::items::{Item, Statistic};
+use engram_eval::metric::{MetricInfo, Unit};
 use serde::{Deserialize, Serialize};
 
+use super::NAME;
 use super::evaluation::FinishedRun;
 use super::memory_cleanup::remove_memory;
-use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, in_study, settings, train_reveal};
+use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, settings};
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
 use crate::grid::settings::{Grid, Phases};
-use crate::grid::study::{Column, Hashes};
-use crate::grid::{AblationStudy, Configuration, Metric, MetricQuery};
+use crate::grid::{AblationStudy, Column, Configuration, Filter, MetricQuery};
 use crate::program::Program;
-use crate::recipe::Recipe;
-use crate::trainer::RunOptions;
 
 /// The file with the [`Origin`]; written last.
 const ORIGIN: &str = "evaluation.json";
+/// The filter by the part of the test questions.
+const PART: &str = "part";
+/// The filter by the source of the answers.
+const SOURCE: &str = "source";
+/// The fraction of correct answers.
+const EXACT_MATCH: MetricInfo = MetricInfo::higher("exact_match", Unit::Fraction);
+/// The fraction of questions whose entry is ranked first.
+const RECALL_AT_1: MetricInfo = MetricInfo::higher("recall_at_1", Unit::Fraction);
+/// The fraction of questions whose entry is among the first ten results. It needs configurations
+/// that retrieve ten or more entries.
+const RECALL_AT_10: MetricInfo = MetricInfo::higher("recall_at_10", Unit::Fraction);
 /// The part of the test questions that the tables report.
 const REPORTED_PART: Part = Part::HeldOut;
 
@@ -35,10 +45,6 @@ const REPORTED_PART: Part = Part::HeldOut;
 pub struct RevealAblations;
 
 impl AblationStudy for RevealAblations {
-    fn name(&self) -> &'static str {
-        "reveal"
-    }
-
     fn title(&self) -> &'static str {
         "REVEAL, ablations"
     }
@@ -47,85 +53,55 @@ impl AblationStudy for RevealAblations {
         "Held-out questions about facts that only the memory contains."
     }
 
-    fn columns(&self) -> Vec<Column> {
-        let column = |(key, heading, metric)| Column {
-            key,
-            heading,
-            query: MetricQuery {
-                metric,
-                part: Some(REPORTED_PART),
-                source: None,
-                utterances: None,
-                system: None,
+    fn metrics(&self) -> Vec<MetricInfo> {
+        vec![EXACT_MATCH, RECALL_AT_1, RECALL_AT_10]
+    }
+
+    fn filters(&self) -> Vec<Filter> {
+        vec![
+            Filter {
+                key: PART,
+                values: Part::ALL.map(Part::name).to_vec(),
+                default: Some(REPORTED_PART.name()),
             },
-        };
-        [
-            ("exact_match", "exact match", Metric::ExactMatch),
-            ("recall_at_1", "recall@1", Metric::RecallAt1),
-            ("recall_at_10", "recall@10", Metric::RecallAt10),
+            Filter { key: SOURCE, values: Source::ALL.map(Source::name).to_vec(), default: None },
         ]
-        .map(column)
-        .to_vec()
+    }
+
+    fn evaluation_keys(&self) -> &'static [&'static str] {
+        &["k", "without_sources"]
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let headings = ["exact match", "recall@1", "recall@10"];
+        let keys = ["exact_match", "recall_at_1", "recall_at_10"];
+        let columns = keys.into_iter().zip(headings).zip(self.metrics());
+        let column = |((key, heading), metric)| {
+            let query = MetricQuery::new(metric).with(PART, REPORTED_PART.name());
+            Column { key, heading, query }
+        };
+        columns.map(column).collect()
     }
 
     fn resampling_unit(&self) -> &'static str {
         "image"
     }
 
-    fn complete(&self, query: &mut MetricQuery) {
-        query.part.get_or_insert(REPORTED_PART);
-    }
-
-    fn check_query(&self, query: &MetricQuery) -> Result<(), String> {
-        if query.metric == Metric::Wer {
-            return Err(
-                "`metric` belongs to speech; REVEAL reports exact_match, recall_at_1 and recall_at_10"
-                    .into(),
-            );
-        }
-        if query.utterances.is_some() || query.system.is_some() {
-            return Err(
-                "`utterances` and `CONFIGURATION:SYSTEM` belong to AVFormer; REVEAL has `part` and `source`"
-                    .into(),
-            );
-        }
-        let sources = Source::ALL.map(Source::name);
-        match query.source.as_ref().filter(|name| !sources.contains(&name.as_str())) {
-            Some(name) => {
-                Err(format!("`{name}` is not a source; choose from {}", sources.join(", ")))
-            }
-            None => Ok(()),
-        }
+    /// Without `source`: a memory without a source cannot tell which questions belong to it.
+    fn query_of_worse(&self, query: &MetricQuery) -> MetricQuery {
+        let mut query = query.clone();
+        query.filters.remove(SOURCE);
+        query
     }
 
     fn check(&self, grid: &Grid) -> Result<()> {
         check(grid)
     }
 
-    fn complete_recipe(&self, recipe: &mut Recipe) -> Result<()> {
-        settings(recipe).map(|_| ())
-    }
-
     /// Removes the memory settings, because the shared phases do not read the memory.
     fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
         set.retain(|setting| !setting.starts_with("memory."));
         set
-    }
-
-    fn inherited_parameters(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn weights_mismatch(&self, _: &mut Recipe, _: &Path, _: &mut Hashes) -> Result<Option<String>> {
-        Ok(None)
-    }
-
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<()> {
-        train_reveal(recipe, options).map(|_| ())
-    }
-
-    fn recipe_hash(&self, run: &Path) -> Result<String> {
-        Ok(RevealSummary::read(run)?.recipe_hash)
     }
 
     fn evaluate_again(
@@ -141,7 +117,8 @@ impl AblationStudy for RevealAblations {
     fn tidy(&self, run: &Path, is_evaluated_again: bool) -> Result<()> {
         checkpoint::remove_all(run)?;
         if !is_evaluated_again {
-            remove_memory(&run.join("memory")).map_err(in_study("tidying a finished run"))?;
+            let in_study = TrainError::in_study(NAME, "tidying a finished run");
+            remove_memory(&run.join("memory")).map_err(in_study)?;
         }
         Ok(())
     }
@@ -151,25 +128,42 @@ impl AblationStudy for RevealAblations {
     }
 }
 
-/// The number of retrieved entries that a metric needs.
-fn entries(metric: Metric) -> usize {
-    match metric {
-        Metric::RecallAt1 => 1,
-        Metric::RecallAt10 => 10,
-        Metric::ExactMatch | Metric::Wer => 0,
+/// How a configuration with `run_of` evaluates the other run.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Evaluation {
+    /// The number of retrieved entries; the run's own by default.
+    k: Option<usize>,
+    /// Sources whose entries are removed from the memory.
+    without_sources: Vec<String>,
+}
+
+impl Evaluation {
+    fn of(configuration: &Configuration) -> Result<Self, String> {
+        let read = Self::deserialize(configuration.evaluation.clone());
+        read.map_err(|error| error.message().to_owned())
     }
 }
 
-/// The items of the selected questions. A recall@k is undefined if fewer than k entries were
-/// retrieved.
+/// The number of retrieved entries that a metric needs.
+fn entries(metric: &MetricInfo) -> usize {
+    match metric {
+        _ if *metric == RECALL_AT_1 => 1,
+        _ if *metric == RECALL_AT_10 => 10,
+        _ => 0,
+    }
+}
+
 fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, String> {
-    let part = query.part.map(Part::name);
     let questions: Vec<&TestAnswer> = test_answers
         .iter()
-        .filter(|question| question.made_up && Some(question.part.as_str()) == part)
-        .filter(|question| query.source.is_none() || question.source == query.source)
+        .filter(|question| question.made_up && query.filter(PART) == Some(&question.part))
+        .filter(|question| match query.filter(SOURCE) {
+            None => true,
+            source => question.source.as_deref() == source,
+        })
         .collect();
-    let min_retrieved = entries(query.metric);
+    let min_retrieved = entries(&query.metric);
     if questions.iter().any(|question| question.retrieved.len() < min_retrieved) {
         return Err(format!("undefined: fewer than {min_retrieved} entries are retrieved"));
     }
@@ -177,16 +171,14 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
         return Err("undefined: no such questions".to_owned());
     }
     let item = |question: &&TestAnswer| {
-        let holds = match query.metric {
-            Metric::RecallAt1 => question.found(1),
-            Metric::RecallAt10 => question.found(10),
-            Metric::ExactMatch | Metric::Wer => question.correct,
+        let holds = match min_retrieved {
+            0 => question.correct,
+            k => question.found(k),
         };
-        let info = query.metric.info(false);
         let group = question.image.map(|image| image.to_string());
         let statistic =
             Statistic::Ratio { numerator: f64::from(u8::from(holds)), denominator: 1.0 };
-        Item::new(&info, "", &question.id.to_string(), group.as_deref(), statistic)
+        Item::new(&query.metric, "", &question.id.to_string(), group.as_deref(), statistic)
     };
     Ok(questions.iter().map(item).collect())
 }
@@ -222,8 +214,9 @@ fn check(grid: &Grid) -> Result<()> {
         read.insert(&configuration.name, reads);
     }
     for claim in grid.claims() {
-        let [query, _] = claim.queries(&RevealAblations);
-        let min_retrieved = entries(query.metric);
+        let queries = claim.queries(&RevealAblations);
+        let [query, _] = queries.map_err(|reason| grid.claim_error(claim, &reason))?;
+        let min_retrieved = entries(&query.metric);
         for name in claim.configurations() {
             let k = read.get(name).map_or(0, |reads| reads.k);
             if k < min_retrieved {
@@ -256,7 +249,7 @@ fn trained(grid: &Grid, configuration: &Configuration) -> Result<Reads> {
 impl Reads {
     /// The retrieval of a configuration that evaluates this run again.
     fn evaluated_again(&self, configuration: &Configuration) -> Result<Self, String> {
-        let excluded = &configuration.without_sources;
+        let Evaluation { k, without_sources: excluded } = Evaluation::of(configuration)?;
         if let Some(name) = excluded.iter().find(|name| !self.sources.contains(&name.as_str())) {
             let known = self.sources.join(", ");
             return Err(format!("`without_sources` names `{name}`; the run's memory has {known}"));
@@ -266,7 +259,7 @@ impl Reads {
         if sources.is_empty() {
             return Err("`without_sources` leaves no source; set `k = 0` instead".to_owned());
         }
-        Ok(Self { k: configuration.k.unwrap_or(self.k), sources, world: self.world })
+        Ok(Self { k: k.unwrap_or(self.k), sources, world: self.world })
     }
 }
 
@@ -293,8 +286,11 @@ fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> R
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
     // Removed first, so that the folder never has answers with the record of another origin.
     durable::remove_file(&record).map_err(TrainError::io(&record))?;
-    let answers =
-        FinishedRun::open(run)?.evaluate(configuration.k, &configuration.without_sources)?;
+    let Evaluation { k, without_sources } = Evaluation::of(configuration).map_err(|reason| {
+        let place = format!("configuration `{}`", configuration.name);
+        TrainError::Recipe { place, reason }
+    })?;
+    let answers = FinishedRun::open(run)?.evaluate(k, &without_sources)?;
     write_file(&test_answers, &TestAnswer::to_lines(&answers).map_err(json)?)?;
     write_file(&record, &serde_json::to_vec_pretty(&origin).map_err(json)?)
 }
@@ -343,17 +339,13 @@ mod tests {
 
     fn values(
         test_answers: &[TestAnswer],
-        metric: Metric,
+        metric: MetricInfo,
         source: Option<&str>,
     ) -> Result<Vec<f64>, String> {
-        let source = source.map(str::to_owned);
-        let query = MetricQuery {
-            metric,
-            part: Some(REPORTED_PART),
-            source,
-            utterances: None,
-            system: None,
-        };
+        let mut query = MetricQuery::new(metric).with(PART, REPORTED_PART.name());
+        if let Some(source) = source {
+            query = query.with(SOURCE, source);
+        }
         let value = |item: Item| match item.statistic {
             Statistic::Ratio { numerator, denominator: 1.0 } => numerator,
             other => panic!("{other:?}"),
@@ -364,21 +356,21 @@ mod tests {
     #[test]
     fn metrics_use_only_the_selected_questions() {
         let mut all = test_answers();
-        let exact = values(&all, Metric::ExactMatch, None).unwrap();
+        let exact = values(&all, EXACT_MATCH, None).unwrap();
         assert_eq!((exact.len(), exact.iter().sum::<f64>()), (12, 6.0));
-        assert_eq!(values(&all, Metric::ExactMatch, Some("kg")).unwrap().len(), 4);
-        assert!(values(&all, Metric::RecallAt1, None).unwrap().iter().all(|one| *one == 0.0));
-        assert!(values(&all, Metric::RecallAt10, None).unwrap().iter().all(|one| *one == 1.0));
+        assert_eq!(values(&all, EXACT_MATCH, Some("kg")).unwrap().len(), 4);
+        assert!(values(&all, RECALL_AT_1, None).unwrap().iter().all(|one| *one == 0.0));
+        assert!(values(&all, RECALL_AT_10, None).unwrap().iter().all(|one| *one == 1.0));
         // With fewer than ten entries, recall@10 is undefined.
         all[5].retrieved.pop();
-        let reason = values(&all, Metric::RecallAt10, None).unwrap_err();
+        let reason = values(&all, RECALL_AT_10, None).unwrap_err();
         assert_eq!(reason, "undefined: fewer than 10 entries are retrieved");
-        assert!(values(&all, Metric::RecallAt1, None).is_ok());
+        assert!(values(&all, RECALL_AT_1, None).is_ok());
         // Facts known outside the memory and other parts are excluded.
         all[0].made_up = false;
         all[1].part = Part::Seen.name().to_owned();
-        assert_eq!(values(&all, Metric::ExactMatch, None).unwrap().len(), 10);
-        let none = values(&[], Metric::ExactMatch, None).unwrap_err();
+        assert_eq!(values(&all, EXACT_MATCH, None).unwrap().len(), 10);
+        let none = values(&[], EXACT_MATCH, None).unwrap_err();
         assert_eq!(none, "undefined: no such questions");
     }
 }

@@ -10,13 +10,14 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
+use super::NAME;
 use super::answers::Answers;
 use super::corpus::Example;
 use super::evidence::{AttributionCase, Credit, area, order};
 use super::forward::Forward;
 use super::identity::Identity;
 use super::retriever::Retriever;
-use super::run::{TOKENIZER, TestAnswer, in_study, settings, test_answers};
+use super::run::{TOKENIZER, TestAnswer, settings, test_answers};
 use super::run_memory::Encoding;
 use super::study::RevealStudy;
 use crate::error::{Result, TrainError};
@@ -56,23 +57,25 @@ impl FinishedRun {
         check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
         let (data, model, memory, feeds) = settings(&mut recipe)?;
-        let (batch, seed) = (recipe.batch().clone(), recipe.seed());
-        let study = RevealStudy::new((data, model, memory), feeds, batch, seed, run.to_path_buf());
-        let study = study.map_err(in_study("reading the data"))?;
-        let inputs = study.inputs().map_err(in_study("reading the data"))?;
+        let batch = recipe.batch().clone();
+        let study = RevealStudy::new((data, model, memory), feeds, batch, run.to_path_buf());
+        let study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
+        let inputs = study.inputs().map_err(TrainError::in_study(NAME, "reading the data"))?;
         check_inputs(run, &inputs)?;
         let encoding = study.encoding();
-        for (file, content) in encoding.files().map_err(in_study("opening the run"))? {
+        for (file, content) in
+            encoding.files().map_err(TrainError::in_study(NAME, "opening the run"))?
+        {
             let path = run.join(file);
             if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != content {
                 let reason = "differs from the file that this program derives from the run's recipe and \
                               data; use the build that trained the run";
                 let message = format!("{}: {reason}", path.display());
-                return Err(in_study("opening the run")(message.into()));
+                return Err(TrainError::in_study(NAME, "opening the run")(message));
             }
         }
         let model = encoding.load_checked(&run.join(WEIGHTS));
-        let model = model.map_err(in_study("reading the weights"))?;
+        let model = model.map_err(TrainError::in_study(NAME, "reading the weights"))?;
         Ok(Self { run: run.to_path_buf(), study, encoding, model })
     }
 
@@ -93,7 +96,7 @@ impl FinishedRun {
             let answers = Answers::of(&forward, &examples, &Stop::default())?;
             Ok(test_answers(&self.encoding.corpus, &examples, &answers))
         };
-        evaluate().map_err(in_study("evaluating a finished run again"))
+        evaluate().map_err(TrainError::in_study(NAME, "evaluating a finished run again"))
     }
 
     /// Deletes retrieved entries of test questions, by credit and at random. `questions` questions,
@@ -114,7 +117,7 @@ impl FinishedRun {
                 .map(|i| deletion_areas_of(&forward, all[i * all.len() / count], &mut rng))
                 .collect()
         };
-        measure().map_err(in_study("measuring the credit of entries"))
+        measure().map_err(TrainError::in_study(NAME, "measuring the credit of entries"))
     }
 
     /// Builds the run's memory again if it was removed.
@@ -124,7 +127,9 @@ impl FinishedRun {
     pub fn restore_memory(&self) -> Result<()> {
         let _lock = lock(&self.run)?;
         let k = self.study.forward(&self.model, None).k;
-        self.retriever(k, &[]).map(drop).map_err(in_study("building the memory again"))
+        self.retriever(k, &[])
+            .map(drop)
+            .map_err(TrainError::in_study(NAME, "building the memory again"))
     }
 
     /// Opens the run's memory; builds it again with the final weights if it was removed.

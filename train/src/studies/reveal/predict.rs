@@ -19,6 +19,7 @@ use engram_textfile::{TextError, not_blank, read_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::NAME;
 use super::augmentation::BatchAugmentation;
 use super::corpus::{Corpus, Images};
 use super::evaluation::FinishedRun;
@@ -178,9 +179,6 @@ impl Answerer {
         k: Option<usize>,
         images: Vec<PathBuf>,
     ) -> Result<Self> {
-        let wrong = |part: &'static str| {
-            move |source| TrainError::Study { study: "reveal".into(), part, source }
-        };
         check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
         let data: RevealData = recipe.data()?;
@@ -191,7 +189,7 @@ impl Answerer {
         };
         let config: RevealConfig = serde_json::from_str(&read(MODEL)?).map_err(|error| {
             let file = run.join(MODEL);
-            wrong("reading the sizes")(format!("{}: {error}", file.display()).into())
+            TrainError::in_study(NAME, "reading the sizes")(format!("{}: {error}", file.display()))
         })?;
         let path = run.join(TOKENIZER);
         let tokens = T5Tokenizer::parse(&read(TOKENIZER)?, &path)?;
@@ -199,13 +197,15 @@ impl Answerer {
         let size = config.image.image_size;
         let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
         let preprocessing = preprocessing(processor.as_deref(), size)
-            .map_err(wrong("reading the image processor"))?;
+            .map_err(TrainError::in_study(NAME, "reading the image processor"))?;
         let corpus = Corpus::of_images(images, size, preprocessing.clone());
         let sequencer = Sequencer::new(tokens, &corpus, &data, config.image.image_size)
-            .map_err(wrong("reading the tokenizer"))?;
+            .map_err(TrainError::in_study(NAME, "reading the tokenizer"))?;
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         let weights = run.join(WEIGHTS);
-        let model = encoding.load_checked(&weights).map_err(wrong("reading the weights"))?;
+        let model = encoding
+            .load_checked(&weights)
+            .map_err(TrainError::in_study(NAME, "reading the weights"))?;
         let k = k.unwrap_or(settings.k);
         let retriever = match k {
             0 => None,
@@ -214,7 +214,7 @@ impl Answerer {
                 let folder = memory.unwrap_or(&own);
                 if settings.k == 0 {
                     let reason = "the run was trained without a memory; omit -k and --memory";
-                    return Err(wrong("opening the memory")(reason.into()));
+                    return Err(TrainError::in_study(NAME, "opening the memory")(reason));
                 }
                 if memory.is_none() && !folder.exists() {
                     log::print(&format!("{}: is missing and is built again", folder.display()));
@@ -223,14 +223,14 @@ impl Answerer {
                 if !folder.is_dir() {
                     let remedy = "use the folder of this run's memory, or a copy of it";
                     let reason = format!("{}: no such folder; {remedy}", folder.display());
-                    return Err(wrong("opening the memory")(reason.into()));
+                    return Err(TrainError::in_study(NAME, "opening the memory")(reason));
                 }
                 let opened = Retriever::open(folder).and_then(|retriever| {
                     retriever.check_fits(&encoding.config)?;
                     Identity::of(&weights, &path)?.check(folder, &own)?;
                     Ok(retriever)
                 });
-                Some(opened.map_err(wrong("opening the memory"))?)
+                Some(opened.map_err(TrainError::in_study(NAME, "opening the memory"))?)
             }
         };
         Ok(Self { model, encoding, retriever, k, world: data.world(), preprocessing })

@@ -14,6 +14,7 @@ use engram_infer::finished_run::SUMMARY;
 use engram_textfile::json_lines;
 use serde::{Deserialize, Serialize};
 
+use super::NAME;
 use super::answers::Answers;
 use super::corpus::{Corpus, Example, Images};
 use super::dataset_metrics::{self, DatasetMetrics};
@@ -34,7 +35,7 @@ use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::read_summary;
 use crate::stop::Stop;
-use crate::study::{StudyError, StudyResult};
+use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
 
 /// The file of the model's sizes.
@@ -110,20 +111,13 @@ type Settings = (RevealData, RevealModel, RevealMemory, Vec<RevealFeed>);
 /// # Errors
 /// Errors of reading the data, and of [`train`].
 pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RevealSummary>> {
-    if recipe.study() != "reveal" {
-        return Err(recipe.error("study", "is not `reveal`"));
-    }
+    recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, memory, feeds) = settings(recipe)?;
     let memory_k = memory.k;
-    let study = RevealStudy::new(
-        (data, model, memory),
-        feeds,
-        recipe.batch().clone(),
-        recipe.seed(),
-        options.run.clone(),
-    );
-    let mut study = study.map_err(in_study("reading the data"))?;
+    let study =
+        RevealStudy::new((data, model, memory), feeds, recipe.batch().clone(), options.run.clone());
+    let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     if memory_k > 0 && study.corpus().items.is_empty() {
         let reason = "is above 0, but the data have no entries for a memory; give a file a `source`, \
@@ -137,8 +131,8 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     if !trained.finished {
         return Ok(None);
     }
-    let summary =
-        finish(&mut study, recipe, &trained).map_err(in_study("measuring the finished run"))?;
+    let summary = finish(&mut study, recipe, &trained)
+        .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
     Ok(Some(summary))
 }
@@ -380,9 +374,5 @@ pub fn is_run(folder: &Path) -> bool {
 /// Whether a folder has an unfinished run of this study.
 pub fn is_unfinished(folder: &Path) -> bool {
     let recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default());
-    !is_run(folder) && recipe.is_ok_and(|recipe| recipe.study() == "reveal")
-}
-
-pub(super) fn in_study(part: &'static str) -> impl Fn(StudyError) -> TrainError {
-    move |source| TrainError::Study { study: "reveal".into(), part, source }
+    !is_run(folder) && recipe.is_ok_and(|recipe| recipe.study() == NAME)
 }

@@ -11,10 +11,9 @@ use engram_memory::Entry;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::reveal::{BaseStates, Reveal};
+use rand::Rng;
 use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sha2::{Digest, Sha256};
 
 use super::answers::Answers;
 use super::augmentation::BatchAugmentation;
@@ -57,14 +56,12 @@ pub struct RevealStudy {
     memory: RevealMemory,
     feeds: Vec<RevealFeed>,
     batch: BatchSettings,
-    seed: u64,
     encoding: Arc<Encoding>,
     truncation_notes: Vec<String>,
     continuations: Vec<Example>,
     published: Published,
     size: Size,
     run: PathBuf,
-    model: Option<Reveal>,
     run_memory: RunMemory,
 }
 
@@ -110,7 +107,6 @@ impl RevealStudy {
         (data, model, memory): (RevealData, RevealModel, RevealMemory),
         feeds: Vec<RevealFeed>,
         batch: BatchSettings,
-        seed: u64,
         run: PathBuf,
     ) -> StudyResult<Self> {
         let mut published = Published::find(&model)?;
@@ -133,14 +129,12 @@ impl RevealStudy {
             memory,
             feeds,
             batch,
-            seed,
             encoding,
             truncation_notes,
             continuations,
             published,
             size: model.size,
             run,
-            model: None,
         })
     }
 
@@ -199,13 +193,10 @@ impl RevealStudy {
         }
     }
 
-    fn model(&self) -> StudyResult<&Reveal> {
-        Ok(self.model.as_ref().ok_or("the model is not built yet")?)
-    }
-
     /// The loss of views of images that must match the memory's images.
     fn image_losses(
         &self,
+        model: &Reveal,
         batch: &Batch,
         feed: &RevealFeed,
         mode: &Mode,
@@ -218,16 +209,16 @@ impl RevealStudy {
             images.map(|(index, view)| (Some((index, view)), Some((index, 0)))).unzip();
         let queries = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
         let entries = batch.augmentation.of(sequencer.input(corpus, &texts, &clean)?)?;
-        let forward = self.forward(self.model()?, None);
+        let forward = self.forward(model, None);
         let losses = forward.contrast(&queries, &entries, feed.temperature, mode)?;
         Ok((losses, 2 * examples.len()))
     }
 
     /// The recall@1 and recall@10 of images that are not in training. Each query is a view of such
     /// an image. The candidates are these images and the images in the memory.
-    fn image_recall(&self, stop: &Stop) -> StudyResult<Evaluation> {
+    fn image_recall(&self, model: &Reveal, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
-        let (model, mode) = (self.model()?, Mode::inference());
+        let mode = Mode::inference();
         let encode = |views: &[(usize, u32)], head: Head| -> StudyResult<Vec<Vec<f32>>> {
             let mut vectors = Vec::new();
             for views in views.chunks(IMAGES_PER_BATCH) {
@@ -283,10 +274,11 @@ impl RevealStudy {
 }
 
 impl Study for RevealStudy {
+    type Model = Reveal;
     type Batch = Batch;
 
     fn name(&self) -> &str {
-        "reveal"
+        super::NAME
     }
 
     fn primary_metric(&self) -> MetricSpec {
@@ -301,12 +293,16 @@ impl Study for RevealStudy {
         )
     }
 
-    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
+    fn build(
+        &self,
+        groups: Vec<ParameterGroup>,
+        seed: u64,
+    ) -> StudyResult<(Self::Model, Parameters)> {
         let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
-        self.model = Some(Reveal::new(&self.encoding.config, &builder)?);
+        let model = Reveal::new(&self.encoding.config, &builder)?;
         let parameters = builder.finish()?;
         self.published.weights.load_into(&parameters)?;
-        Ok(parameters)
+        Ok((model, parameters))
     }
 
     fn before_step(&mut self, step: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
@@ -324,12 +320,7 @@ impl Study for RevealStudy {
         self.run_memory.restore(folder)
     }
 
-    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Batch>> {
-        let mut hash = Sha256::new();
-        for number in [self.seed, phase.index as u64, epoch as u64] {
-            hash.update(number.to_le_bytes());
-        }
-        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+    fn batches(&self, phase: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
         let feed = &self.feeds[phase.index];
         let examples = self.examples(feed);
         let count = match feed.examples {
@@ -343,11 +334,11 @@ impl Study for RevealStudy {
         let size = feed.neighbours.max(1);
         let (first, rest) = indices.split_at(rng.random_range(0..size).min(indices.len()));
         let mut runs: Vec<&[usize]> = std::iter::once(first).chain(rest.chunks(size)).collect();
-        runs.shuffle(&mut rng);
+        runs.shuffle(rng);
         let mut order = runs.concat().into_iter();
         let mut batches = Vec::new();
         loop {
-            let augmentation = BatchAugmentation::draw(feed.augment, &mut rng);
+            let augmentation = BatchAugmentation::draw(feed.augment, rng);
             let drawn = order.by_ref().take(feed.batch.unwrap_or(self.batch.examples));
             let examples: Vec<DrawnExample> = drawn
                 .map(|index| DrawnExample {
@@ -365,11 +356,16 @@ impl Study for RevealStudy {
         }
     }
 
-    fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+    fn loss(
+        &self,
+        model: &Reveal,
+        batch: &Batch,
+        step: &StepContext<'_>,
+    ) -> StudyResult<BatchLoss> {
         let feed = &self.feeds[step.phase.index];
         let mode = Mode::train(step.step_seed);
         if feed.examples == Examples::Images {
-            let (losses, tokens) = self.image_losses(batch, feed, &mode)?;
+            let (losses, tokens) = self.image_losses(model, batch, feed, &mode)?;
             let (loss, parts) = (losses.total, losses.parts);
             return Ok(BatchLoss { loss, examples: batch.examples.len(), tokens, parts });
         }
@@ -401,7 +397,7 @@ impl Study for RevealStudy {
             false => None,
         };
         let forward =
-            Forward { augmentation: batch.augmentation, ..self.forward(self.model()?, retriever) };
+            Forward { augmentation: batch.augmentation, ..self.forward(model, retriever) };
         let (targets, own, replaced) = (&*targets, &*own, &*replaced);
         let batch_targets = BatchTargets { targets, own, replaced, documents: &documents };
         let mut losses = forward.losses(&input, batch_targets, feed, &mode)?;
@@ -455,8 +451,7 @@ impl Study for RevealStudy {
         ]
     }
 
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
-        let model = self.model()?;
+    fn evaluate(&self, model: &Reveal, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let retriever = match self.memory.k {
             0 => None,
             _ => {
@@ -486,7 +481,7 @@ impl Study for RevealStudy {
             }
         }
         if self.feeds.iter().any(|feed| feed.examples == Examples::Images) {
-            let of_images = self.image_recall(context.stop)?;
+            let of_images = self.image_recall(model, context.stop)?;
             evaluation.metrics.extend(of_images.metrics);
             evaluation.counts.extend(of_images.counts);
         }

@@ -14,6 +14,7 @@ use engram_eval::wer::read::Pairs;
 use engram_eval::wer::report::{WerOptions, evaluate};
 use serde::{Deserialize, Serialize};
 
+use super::NAME;
 use super::model::{SpeechModules, ctc_config};
 use super::settings::{SpeechData, SpeechFeed, SpeechModel};
 use super::study::SpeechStudy;
@@ -22,7 +23,7 @@ use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
 use crate::stop::Stop;
-use crate::study::{StudyError, StudyResult};
+use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
 
 /// The tokenizer's file name.
@@ -60,14 +61,11 @@ pub struct NameErrors {
 /// # Errors
 /// Errors of reading the data, and of [`train`].
 pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<SpeechSummary>> {
-    if recipe.study() != "speech" {
-        return Err(recipe.error("study", "is not `speech`"));
-    }
+    recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = settings(recipe)?;
-    let (batch, seed) = (recipe.batch().clone(), recipe.seed());
-    let study = SpeechStudy::new((data, model), feeds, batch, seed);
-    let mut study = study.map_err(in_study("reading the data"))?;
+    let study = SpeechStudy::new((data, model), feeds, recipe.batch().clone());
+    let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     let mixed = recipe.phases().len() > 1 && study.learns_texts();
     if recipe.evaluation().early_stop > 0 && mixed {
@@ -79,14 +77,14 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     if !trained.finished {
         return Ok(None);
     }
-    let summary =
-        finish(&study, recipe, &trained).map_err(in_study("measuring the finished run"))?;
+    let summary = finish(&study, recipe, &trained)
+        .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
     Ok(Some(summary))
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.
-fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechFeed>)> {
+pub(super) fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechFeed>)> {
     let (data, model): (SpeechData, SpeechModel) = (recipe.data()?, recipe.model()?);
     let feeds = recipe.feed()?;
     if let Some((key, reason)) = data.first_invalid_key() {
@@ -169,8 +167,4 @@ fn finish(
     summary.names =
         report.rare_words.map(|words| NameErrors { names: words.b_wer, others: words.u_wer });
     Ok(summary)
-}
-
-fn in_study(part: &'static str) -> impl Fn(StudyError) -> TrainError {
-    move |source| TrainError::Study { study: "speech".into(), part, source }
 }

@@ -45,12 +45,10 @@ pub struct SpeechStudy {
     model: SpeechModel,
     feeds: Vec<SpeechFeed>,
     batch: BatchSettings,
-    seed: u64,
     corpus: Corpus,
     tokeniser: SpeechTokenizer,
     mel: LogMel,
     validation: Vec<Utterance>,
-    modules: Option<SpeechModules>,
 }
 
 /// A batch of utterances: each one's clip index, and the seed of its augmentation.
@@ -76,7 +74,6 @@ impl SpeechStudy {
         (data, model): (SpeechData, SpeechModel),
         feeds: Vec<SpeechFeed>,
         batch: BatchSettings,
-        seed: u64,
     ) -> StudyResult<Self> {
         let tokeniser = match data.tokenizer.as_str() {
             "" => SpeechTokenizer::letters()?,
@@ -84,9 +81,8 @@ impl SpeechStudy {
         };
         let corpus = Corpus::load(&data)?;
         let mel = LogMel::conformer(model.encoder().num_mel_bins)?;
-        let (validation, modules) = (Vec::new(), None);
-        let mut study =
-            Self { data, model, feeds, batch, seed, corpus, tokeniser, mel, validation, modules };
+        let validation = Vec::new();
+        let mut study = Self { data, model, feeds, batch, corpus, tokeniser, mel, validation };
         if study.learns_texts() {
             study.corpus.check_texts(&study.tokeniser)?;
         }
@@ -125,13 +121,10 @@ impl SpeechStudy {
         &self.model
     }
 
-    fn modules(&self) -> StudyResult<&SpeechModules> {
-        Ok(self.modules.as_ref().ok_or("the model is not built yet")?)
-    }
-
     /// The frames and the target of a clip of a batch.
     fn training_example(
         &self,
+        modules: &SpeechModules,
         (clip, seed): (usize, u64),
         feed: &SpeechFeed,
     ) -> StudyResult<TrainingExample> {
@@ -144,7 +137,7 @@ impl SpeechStudy {
         let utterance = self.corpus.training(clip, feed.voices, &mut rng)?;
         let mut frames = self.mel.frames(&utterance.samples, 0);
         let targets = match feed.objective {
-            Objective::BestRq => self.codes(&utterance)?,
+            Objective::BestRq => self.codes(modules, &utterance)?,
             Objective::Ctc => {
                 let bands = frames.bands;
                 self.data.spec_augment.apply(&mut frames.values, bands, &mut rng)?;
@@ -155,8 +148,8 @@ impl SpeechStudy {
     }
 
     /// The codes of an utterance's audio, before noise was added.
-    fn codes(&self, utterance: &Utterance) -> StudyResult<Vec<u32>> {
-        Ok(self.modules()?.best_rq.codes(&self.mel.frames(utterance.clean(), 0))?)
+    fn codes(&self, modules: &SpeechModules, utterance: &Utterance) -> StudyResult<Vec<u32>> {
+        Ok(modules.best_rq.codes(&self.mel.frames(utterance.clean(), 0))?)
     }
 
     /// Transcribes utterances with a model.
@@ -192,7 +185,7 @@ impl SpeechStudy {
             stop.check()?;
             let mut frames: Vec<Frames> =
                 utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
-            let codes = utterances.par_iter().map(|one| self.codes(one));
+            let codes = utterances.par_iter().map(|one| self.codes(modules, one));
             let codes = codes.collect::<StudyResult<Vec<_>>>()?;
             let masked = modules.best_rq.mask(&mut frames, &codes, &mut rng);
             let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
@@ -209,11 +202,11 @@ impl SpeechStudy {
 
     fn best_rq_loss(
         &self,
+        modules: &SpeechModules,
         (mut frames, codes): (Vec<Frames>, Vec<Vec<u32>>),
         mode: &Mode,
         seed: u64,
     ) -> StudyResult<BatchLoss> {
-        let modules = self.modules()?;
         let masked: MaskedStates =
             modules.best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(seed));
         let audio = encode(modules, &pack(&frames)?, mode)?;
@@ -238,11 +231,11 @@ impl SpeechStudy {
     /// too short is logged.
     fn ctc_batch_loss(
         &self,
+        modules: &SpeechModules,
         frames: &[Frames],
         targets: Vec<Vec<u32>>,
         mode: &Mode,
     ) -> StudyResult<BatchLoss> {
-        let modules = self.modules()?;
         let blank = modules.asr_model.config().blank;
         let encoder = modules.asr_model.encoder().config();
         let is_long_enough = |i: &u32| {
@@ -291,10 +284,11 @@ fn encode(modules: &SpeechModules, packed: &Packed, mode: &Mode) -> StudyResult<
 }
 
 impl Study for SpeechStudy {
+    type Model = SpeechModules;
     type Batch = Batch;
 
     fn name(&self) -> &str {
-        "speech"
+        super::NAME
     }
 
     fn primary_metric(&self) -> MetricSpec {
@@ -304,42 +298,49 @@ impl Study for SpeechStudy {
         }
     }
 
-    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
+    fn build(
+        &self,
+        groups: Vec<ParameterGroup>,
+        seed: u64,
+    ) -> StudyResult<(Self::Model, Parameters)> {
         let vocabulary = self.tokeniser.vocabulary_size();
         let configs = (&self.model.encoder(), &self.model.best_rq);
-        let (modules, parameters) = SpeechModules::build(configs, vocabulary, groups, seed)?;
-        self.modules = Some(modules);
-        Ok(parameters)
+        Ok(SpeechModules::build(configs, vocabulary, groups, seed)?)
     }
 
-    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Batch>> {
-        let mut hash = Sha256::new();
-        for number in [self.seed, phase.index as u64, epoch as u64] {
-            hash.update(number.to_le_bytes());
-        }
-        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+    fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
         let mut clips: Vec<usize> = (0..self.corpus.epoch_len()).collect();
-        clips.shuffle(&mut rng);
+        clips.shuffle(rng);
         let drawn: Vec<(usize, u64)> = clips.into_iter().map(|clip| (clip, rng.random())).collect();
         // An incomplete batch is dropped; each epoch has another order.
         let size = self.batch.examples.max(1).min(drawn.len());
         Ok(drawn.chunks_exact(size).map(<[_]>::to_vec).collect())
     }
 
-    fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+    fn loss(
+        &self,
+        modules: &SpeechModules,
+        batch: &Batch,
+        step: &StepContext<'_>,
+    ) -> StudyResult<BatchLoss> {
         let feed = &self.feeds[step.phase.index];
-        let examples = batch.par_iter().map(|drawn| self.training_example(*drawn, feed));
+        let examples = batch.par_iter().map(|drawn| self.training_example(modules, *drawn, feed));
         let examples = examples.collect::<StudyResult<Vec<TrainingExample>>>()?;
         let (frames, targets): (Vec<Frames>, Vec<Vec<u32>>) = examples.into_iter().unzip();
         let mode = Mode::train(step.step_seed);
         match feed.objective {
-            Objective::BestRq => self.best_rq_loss((frames, targets), &mode, step.step_seed),
-            Objective::Ctc => self.ctc_batch_loss(&frames, targets, &mode),
+            Objective::BestRq => {
+                self.best_rq_loss(modules, (frames, targets), &mode, step.step_seed)
+            }
+            Objective::Ctc => self.ctc_batch_loss(modules, &frames, targets, &mode),
         }
     }
 
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
-        let modules = self.modules()?;
+    fn evaluate(
+        &self,
+        modules: &SpeechModules,
+        context: &EvaluationContext<'_>,
+    ) -> StudyResult<Evaluation> {
         let mut metrics = Vec::new();
         if self.learns_texts() {
             let texts = self.transcribe(modules, &self.validation, context.stop)?;

@@ -11,16 +11,20 @@ use crate::study::Study;
 
 /// Builds the phase's model. Every pattern of the recipe has to match a parameter. Patterns of
 /// later phases are checked in the first phase, because all phases have the same model.
-pub(super) fn build<S: Study>(recipe: &Recipe, study: &mut S, phase: &Phase) -> Result<Parameters> {
+pub(super) fn build<S: Study>(
+    recipe: &Recipe,
+    study: &S,
+    phase: &Phase,
+) -> Result<(S::Model, Parameters)> {
     let built = study.build(recipe.groups(phase), recipe.seed());
     if built.as_ref().is_err_and(is_unused_pattern) {
         // Without groups the model builds, and its parameter names are available.
         let without = study.build(vec![ParameterGroup::all_frozen()], recipe.seed());
-        check(recipe, &without.map_err(study_error(study, "build"))?)?;
+        check(recipe, &without.map_err(study_error(study, "build"))?.1)?;
     }
-    let parameters = built.map_err(study_error(study, "build"))?;
+    let (model, parameters) = built.map_err(study_error(study, "build"))?;
     check(recipe, &parameters)?;
-    Ok(parameters)
+    Ok((model, parameters))
 }
 
 fn is_unused_pattern(error: &StudyError) -> bool {

@@ -1,0 +1,128 @@
+//! The interface of a study for the commands: `train`, `recipe`, `grid` and `explore` know a study
+//! only by this interface.
+//!
+//! A new study is a folder in `studies/` that implements [`StudyDefinition`], and a line in
+//! [`studies::ALL`](crate::studies::ALL).
+
+use std::fmt;
+use std::path::PathBuf;
+
+use engram_eval::result::Measure;
+use serde_json::Value;
+
+use crate::error::Result;
+use crate::grid::AblationStudy;
+use crate::recipe::Recipe;
+use crate::recipe::reference::RecipeSchema;
+use crate::trainer::RunOptions;
+
+/// A study, as commands see it.
+pub trait StudyDefinition: fmt::Debug + Sync {
+    /// The value of `study` in its recipes.
+    fn name(&self) -> &'static str;
+
+    /// What it trains, for help texts.
+    fn description(&self) -> &'static str;
+
+    /// Command lines that train it, each ending in a line break, for help texts.
+    fn examples(&self) -> &'static str;
+
+    /// The keys of its recipes.
+    fn recipe_schema(&self) -> RecipeSchema;
+
+    /// Reads and checks the study's own sections of a recipe, and fills in their defaults.
+    ///
+    /// # Errors
+    /// [`TrainError::Recipe`](crate::TrainError::Recipe) with file and line.
+    fn complete(&self, recipe: &mut Recipe) -> Result<()>;
+
+    /// Trains by a recipe; returns `None` if the run was stopped early.
+    ///
+    /// # Errors
+    /// The errors of the study and of [`train`](crate::train).
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>>;
+
+    /// Its part in grids; `None` if it has no ablations.
+    fn ablations(&self) -> Option<&'static dyn AblationStudy> {
+        None
+    }
+
+    /// The tabs of the explorer that can show its finished runs.
+    fn explorer_tabs(&self) -> &'static [ExplorerTab] {
+        &[]
+    }
+}
+
+/// A table of studies.
+pub type Studies = &'static [&'static dyn StudyDefinition];
+
+/// The study with this name; `None` if the table has none.
+pub fn find(studies: Studies, name: &str) -> Option<&'static dyn StudyDefinition> {
+    studies.iter().copied().find(|study| study.name() == name)
+}
+
+/// A tab of the explorer that shows finished runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExplorerTab {
+    /// Answers to questions about images, with evidence.
+    Answers,
+    /// Transcripts of clips with image frames, and without.
+    Speech,
+}
+
+impl ExplorerTab {
+    /// Its name in the explorer's page and requests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Answers => "answers",
+            Self::Speech => "speech",
+        }
+    }
+}
+
+/// The results of a finished run.
+pub trait Summary {
+    /// The results as JSON, as in `summary.json`.
+    ///
+    /// # Errors
+    /// Errors of serialisation.
+    fn to_json(&self) -> serde_json::Result<Value>;
+
+    /// The results as a text table.
+    fn to_text(&self) -> String;
+
+    /// Failures of the recipe's `[check]`.
+    fn check_failures(&self) -> &[String];
+
+    /// The plots for the run folder.
+    fn plots(&self) -> Vec<LinePlot> {
+        Vec::new()
+    }
+}
+
+/// A plot of measures against a number.
+#[derive(Debug, Clone)]
+pub struct LinePlot {
+    /// Its file, relative to the run folder.
+    pub file: PathBuf,
+    /// The titles of the horizontal and the vertical axis.
+    pub axes: [&'static str; 2],
+    /// The lines: names, and points in ascending order.
+    pub lines: Vec<(&'static str, Vec<(f64, Measure)>)>,
+}
+
+/// The last lines of a summary's text: steps, seed, recipe, and failures of `[check]`.
+pub(crate) fn footer(steps: u64, seed: u64, recipe_hash: &str, failures: &[String]) -> Vec<String> {
+    let hash = recipe_hash.get(..12).unwrap_or(recipe_hash);
+    let mut lines = vec![format!("{steps} steps; seed {seed}; recipe {hash}")];
+    lines.extend(failures.iter().map(|failure| format!("check failed: {failure}")));
+    lines
+}
+
+/// Formats a metric as `0.7656 [0.7291, 0.7980]`.
+pub fn format_measure(measure: &Measure) -> String {
+    match measure.ci95 {
+        Some([Some(low), Some(high)]) => format!("{:.4} [{low:.4}, {high:.4}]", measure.value),
+        _ => format!("{:.4}", measure.value),
+    }
+}

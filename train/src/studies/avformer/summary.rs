@@ -1,0 +1,105 @@
+//! The results of a run as text and as a plot.
+
+use engram_eval::result::Measure;
+use serde_json::Value;
+use std::fmt;
+use std::path::Path;
+
+use super::evaluate::{AtRatio, RescuedWord, TEST};
+use super::run::AvformerSummary;
+use crate::registry::{LinePlot, Summary, footer, format_measure};
+
+/// The WER of one system at a signal-to-noise ratio.
+type OfSystem = fn(&AtRatio) -> &Measure;
+
+impl Summary for AvformerSummary {
+    fn to_json(&self) -> serde_json::Result<Value> {
+        serde_json::to_value(self)
+    }
+
+    fn to_text(&self) -> String {
+        let mut lines = vec![format!(
+            "{:<14} {:<12} {:>6}  {:<26} insertions",
+            "utterances", "system", "n", "WER"
+        )];
+        let test = &self.test;
+        for one in &test.systems {
+            let (n, wer) = (one.wer.n, format_measure(&one.wer));
+            let (utterances, system) = (&one.utterances, &one.system);
+            lines.push(format!(
+                "{utterances:<14} {system:<12} {n:>6}  {wer:<26} {}",
+                one.counts.insertions
+            ));
+        }
+        for one in &test.differences {
+            let [a, b] = &one.systems;
+            let difference = format_measure(&one.comparison.difference);
+            lines.push(format!("{}: WER({a}) − WER({b}) = {difference}", one.utterances));
+        }
+        if let Some([rescued, lost]) = test.rescued {
+            lines.push(format!("words that the right frames correct: {rescued}, break: {lost}"));
+            lines.extend(test.rescued_words.iter().map(|one| format!("  {}", one)));
+        }
+        if let Some(share) = &test.shown_name_inserted {
+            let share = format_measure(share);
+            lines.push(format!(
+                "clean clips transcribed with the name in the wrong frames: {share}"
+            ));
+        }
+        for one in &test.sweep {
+            let ratio = one.snr_db.map_or("clean".to_string(), |ratio| format!("{ratio} dB"));
+            let [without, right, wrong] =
+                [&one.no_frames, &one.right_frames, &one.wrong_frames].map(format_measure);
+            let n = one.no_frames.n;
+            lines.push(format!(
+                "{ratio:>8}: without frames {without}, right {right}, wrong {wrong} ({n} clips)"
+            ));
+        }
+        let [trained, all] = self.parameters;
+        lines.push(format!(
+            "{trained} trainable parameters, {all} frozen and unchanged ({:.2} % trainable)",
+            100.0 * trained as f64 / (trained + all).max(1) as f64
+        ));
+        lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
+        lines.join("\n")
+    }
+
+    fn check_failures(&self) -> &[String] {
+        &self.check_failures
+    }
+
+    /// The WER against the signal-to-noise ratio, if the run measured at least two ratios.
+    fn plots(&self) -> Vec<LinePlot> {
+        let sweep = &self.test.sweep;
+        if sweep.iter().filter(|one| one.snr_db.is_some()).count() < 2 {
+            return Vec::new();
+        }
+        let lines: [(&str, OfSystem); 3] = [
+            ("without frames", |one| &one.no_frames),
+            ("right frames", |one| &one.right_frames),
+            ("wrong frames", |one| &one.wrong_frames),
+        ];
+        let lines = lines.map(|(name, of)| {
+            let noisy =
+                sweep.iter().filter_map(|one| Some((f64::from(one.snr_db?), of(one).clone())));
+            let mut points: Vec<(f64, Measure)> = noisy.collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            (name, points)
+        });
+        let file = Path::new(TEST).join("sweep.svg");
+        vec![LinePlot { file, axes: ["SNR, dB", "WER"], lines: lines.to_vec() }]
+    }
+}
+
+impl fmt::Display for RescuedWord {
+    /// `chicken, transcribed as kitchen without frames: 3 clips`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reference = &self.word.reference;
+        match self.word.hypothesis_without_frames.as_deref() {
+            Some(word) => write!(f, "{reference}, transcribed as {word} without frames: ")?,
+            None => write!(f, "{reference}, missing without frames: ")?,
+        }
+        let clips = self.clips;
+        write!(f, "{clips} {}", if clips == 1 { "clip" } else { "clips" })
+    }
+}

@@ -1,0 +1,59 @@
+//! The results of a run as text.
+
+use serde_json::Value;
+
+use super::needle::NeedleMetrics;
+use super::run::RevealSummary;
+use crate::registry::{Summary, footer, format_measure};
+
+impl Summary for RevealSummary {
+    fn to_json(&self) -> serde_json::Result<Value> {
+        serde_json::to_value(self)
+    }
+
+    fn to_text(&self) -> String {
+        let row = |name: &str, n: &str, values: [&str; 3]| {
+            let [exact, first, among] = values;
+            format!("{name:<22} {n:>5}  {exact:<24} {first:<24} {among}")
+        };
+        let mut lines = Vec::new();
+        if !self.metrics.is_empty() {
+            lines.push(row("test questions", "n", ["exact match", "recall@1", "recall@10"]));
+        }
+        for metrics in &self.metrics {
+            let measures = [&metrics.exact_match, &metrics.recall_at_1, &metrics.recall_at_10];
+            let [exact, first, among] = measures.map(format_measure);
+            let n = metrics.exact_match.n.to_string();
+            lines.push(row(&metrics.questions, &n, [&exact, &first, &among]));
+        }
+        for dataset in &self.dataset_metrics {
+            let n = dataset.measures.first().map_or(0, |measure| measure.n);
+            lines.push(format!("test examples of {}: {n}", dataset.name));
+            for measure in &dataset.measures {
+                lines.push(format!("  {:<18} {}", measure.metric, format_measure(measure)));
+            }
+        }
+        if let Some(swap) = &self.swap {
+            let facts = format!("{} facts changed in the memory", swap.facts);
+            lines.push(format!("{facts}: new answer {}", format_measure(&swap.new_answer)));
+            lines.push(format!(
+                "  correct before the change {}, old answer {}, old or new answer after deletion {}",
+                format_measure(&swap.before),
+                format_measure(&swap.old_answer),
+                format_measure(&swap.deleted)
+            ));
+        }
+        for NeedleMetrics { needles, others, accuracy, .. } in &self.needles {
+            let n = accuracy.n;
+            let size = format!("haystack, {needles} needles in {} entries", needles + others);
+            lines.push(format!("{size}: accuracy {} of {n}, chance 0.5", format_measure(accuracy)));
+        }
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
+        lines.join("\n")
+    }
+
+    fn check_failures(&self) -> &[String] {
+        &self.check_failures
+    }
+}

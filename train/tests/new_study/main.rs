@@ -1,0 +1,119 @@
+//! A study from outside the crate works in all commands: it is one file ([`median`]) and one line
+//! in a table of studies.
+
+mod median;
+
+use std::path::Path;
+
+use engram_train::grid::{Grid, GridOptions, Verdict, run_grid};
+use engram_train::recipe::reference::{listing, markdown};
+use engram_train::registry::{self, Studies};
+use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
+
+/// The table of studies, with one line for the new study.
+const STUDIES: Studies = &[&median::MedianDefinition];
+
+const RECIPE: &str = r#"
+study = "median"
+
+[optimiser]
+learning_rate = 0.1
+
+[[phase]]
+name = "first"
+epochs = 20
+
+[check]
+files = ["metrics.jsonl"]
+"#;
+
+const GRID: &str = r#"
+recipe = "median.toml"
+main = "main"
+
+[[configuration]]
+name = "main"
+
+[[configuration]]
+name = "far"
+set = ["model.start=500"]
+
+[[claim]]
+id = "median.start"
+claim = "a near start helps"
+better = "main"
+worse = "far"
+
+[[claim]]
+id = "median.first"
+claim = "a near start helps for the first number"
+better = "main"
+worse = "far"
+numbers = "first"
+"#;
+
+#[test]
+fn a_new_study_is_trained_by_its_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = RecipeOptions { tiny: false, set: vec!["model.start=1.9".to_owned()] };
+    let mut recipe = Recipe::parse(RECIPE, Path::new("median.toml"), &options).expect("a recipe");
+    let study = registry::find(STUDIES, recipe.study()).expect("the study");
+    let run = folder.path().join("run");
+    let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
+    let summary = study.train(&mut recipe, &options).expect("trained").expect("finished");
+    assert!(summary.check_failures().is_empty() && summary.to_text().starts_with("errors ["));
+    assert!(summary.to_json().expect("JSON")["errors"][1].as_f64().expect("a number") < 1.0);
+    assert!(run.join("summary.json").is_file() && run.join("README.md").is_file());
+
+    let schema = study.recipe_schema();
+    assert!(markdown(&[schema.clone()]).contains("| `numbers` | list of floats |"));
+    assert_eq!(
+        listing(&schema),
+        "  data.numbers=[1.0, 2.0, 10.0]  The numbers whose median is learnt\n  \
+         model.start=0.0  The first guess"
+    );
+    let wrong = RecipeOptions { tiny: false, set: vec!["data.number=[1]".to_owned()] };
+    let mut wrong = Recipe::parse(RECIPE, Path::new("median.toml"), &wrong).expect("a recipe");
+    let error = study.complete(&mut wrong).expect_err("an unknown key").to_string();
+    assert!(error.contains("data.number") && error.contains("numbers"), "{error}");
+}
+
+#[test]
+fn a_new_study_has_grids() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, recipe) = (Path::new("grid.toml"), Path::new("median.toml"));
+    let grid = |text: &str, studies| Grid::parse((text, file), (RECIPE, recipe), studies);
+    let options = GridOptions {
+        out: folder.path().to_path_buf(),
+        seeds: 2,
+        quiet: true,
+        reuse: false,
+        stop: Stop::default(),
+    };
+    let grid_of_median = grid(GRID, STUDIES).expect("a grid");
+    let report = run_grid(&grid_of_median, &options, &mut |_| {}).expect("a report");
+    for claim in &report.claims {
+        assert_eq!(claim.verdict, Verdict::Holds, "{}", claim.compared);
+    }
+    assert_eq!(report.claims[1].compared, "main over far, error of first");
+    assert!(report.to_markdown().contains("| far | `model.start=500` |"));
+
+    let error = |text: &str, studies| grid(text, studies).expect_err("refused").to_string();
+    assert!(
+        error(GRID, engram_train::studies::ALL).contains("has no ablations; choose from reveal")
+    );
+    for (was, is, expected) in [
+        (
+            "\"first\"",
+            "\"last\"",
+            "grid.toml:19: `numbers`: `last` is unknown; choose from all, first",
+        ),
+        ("numbers =", "part =", "grid.toml:19: unknown key `part`"),
+        ("\"far\"\nset", "\"far\"\nrun_of = \"main\"\n#", "cannot evaluate a finished run again"),
+        ("worse = \"far\"", "worse = \"far:x\"", "`CONFIGURATION:SYSTEM`: `x` is unknown"),
+    ] {
+        assert!(GRID.contains(was), "{was}");
+        let error = error(&GRID.replacen(was, is, 1), STUDIES);
+        assert!(error.contains(expected), "{error}");
+    }
+}

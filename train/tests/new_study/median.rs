@@ -1,0 +1,210 @@
+//! A study in one file: it learns the median of some numbers. One line in a table of studies gives
+//! it recipes, training, resuming, grids and the explorer.
+
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+use engram_eval::items::{Item, Statistic};
+use engram_eval::metric::{MetricInfo, Unit};
+use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
+use engram_train::grid::{AblationStudy, Column, Filter, Grid, MetricQuery};
+use engram_train::recipe::reference::{NoKeys, RecipeSchema};
+use engram_train::registry::{StudyDefinition, Summary};
+use engram_train::{
+    BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, Result, RunOptions,
+    StepContext, Study, StudyResult, checkpoint, finish_run, train,
+};
+use rand_chacha::ChaCha8Rng;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+const ERROR: MetricInfo = MetricInfo::lower("error", Unit::Points);
+
+/// `[data]`: the numbers.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MedianData {
+    /// The numbers whose median is learnt.
+    numbers: Vec<f32>,
+}
+
+impl Default for MedianData {
+    fn default() -> Self {
+        Self { numbers: vec![1.0, 2.0, 10.0] }
+    }
+}
+
+/// `[model]`: the start.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MedianModel {
+    /// The first guess.
+    start: f32,
+}
+
+struct Median {
+    data: MedianData,
+    model: MedianModel,
+}
+
+impl Study for Median {
+    type Model = Tensor;
+    type Batch = f32;
+
+    fn name(&self) -> &str {
+        "median"
+    }
+
+    fn primary_metric(&self) -> MetricSpec {
+        MetricSpec::lower("error")
+    }
+
+    fn build(&self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<(Tensor, Parameters)> {
+        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let guess = builder.get("guess", &[1], Init::Constant(f64::from(self.model.start)))?;
+        Ok((guess, builder.finish()?))
+    }
+
+    fn batches(&self, _: &Phase, _: &mut ChaCha8Rng) -> StudyResult<Vec<f32>> {
+        Ok(self.data.numbers.clone())
+    }
+
+    fn loss(&self, guess: &Tensor, number: &f32, _: &StepContext<'_>) -> StudyResult<BatchLoss> {
+        let loss = (guess - f64::from(*number))?.abs()?.mean_all()?;
+        Ok(BatchLoss { loss, examples: 1, tokens: 1, parts: Vec::new() })
+    }
+
+    fn evaluate(&self, guess: &Tensor, _: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+        let errors = self.data.errors(guess.to_vec1::<f32>()?[0]);
+        let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+        Ok(Evaluation { metrics: vec![("error".to_owned(), mean)], counts: Vec::new() })
+    }
+}
+
+impl MedianData {
+    fn errors(&self, guess: f32) -> Vec<f64> {
+        self.numbers.iter().map(|number| f64::from((number - guess).abs())).collect()
+    }
+}
+
+/// The results of a run.
+#[derive(Debug, Serialize, Deserialize)]
+struct MedianSummary {
+    recipe_hash: String,
+    errors: Vec<f64>,
+    check_failures: Vec<String>,
+}
+
+impl Summary for MedianSummary {
+    fn to_json(&self) -> serde_json::Result<Value> {
+        serde_json::to_value(self)
+    }
+
+    fn to_text(&self) -> String {
+        format!("errors {:?}", self.errors)
+    }
+
+    fn check_failures(&self) -> &[String] {
+        &self.check_failures
+    }
+}
+
+/// The study, as commands see it.
+#[derive(Debug)]
+pub struct MedianDefinition;
+
+impl StudyDefinition for MedianDefinition {
+    fn name(&self) -> &'static str {
+        "median"
+    }
+
+    fn description(&self) -> &'static str {
+        "The median of some numbers"
+    }
+
+    fn examples(&self) -> &'static str {
+        "  engram train median --recipe median.toml --run runs/median\n"
+    }
+
+    fn recipe_schema(&self) -> RecipeSchema {
+        RecipeSchema::new::<MedianData, MedianModel, NoKeys, NoKeys>("median")
+    }
+
+    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
+        recipe.data::<MedianData>()?;
+        recipe.model::<MedianModel>().map(drop)
+    }
+
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
+        recipe.expect_study(self.name())?;
+        recipe.fill_start_hash()?;
+        let mut study = Median { data: recipe.data()?, model: recipe.model()? };
+        let trained = train(&mut study, recipe, options)?;
+        if !trained.finished {
+            return Ok(None);
+        }
+        let weights = engram_models::weights::Weights::open(&trained.weights)?;
+        let guess = weights.get("guess", &[1], DType::F32, &Device::Cpu)?;
+        let guess = guess.to_vec1::<f32>().expect("a number")[0];
+        let summary = MedianSummary {
+            recipe_hash: trained.recipe_hash,
+            errors: study.data.errors(guess),
+            check_failures: trained.check.failures,
+        };
+        finish_run(&options.run, &summary)?;
+        Ok(Some(Box::new(summary)))
+    }
+
+    fn ablations(&self) -> Option<&'static dyn AblationStudy> {
+        Some(&MedianAblations)
+    }
+}
+
+#[derive(Debug)]
+struct MedianAblations;
+
+impl AblationStudy for MedianAblations {
+    fn title(&self) -> &'static str {
+        "Median, ablations"
+    }
+
+    fn description(&self) -> &'static str {
+        "Absolute errors."
+    }
+
+    fn metrics(&self) -> Vec<MetricInfo> {
+        vec![ERROR]
+    }
+
+    fn filters(&self) -> Vec<Filter> {
+        vec![Filter { key: "numbers", values: vec!["all", "first"], default: Some("all") }]
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        vec![Column { key: "error", heading: "error", query: MetricQuery::new(ERROR) }]
+    }
+
+    fn resampling_unit(&self) -> &'static str {
+        "number"
+    }
+
+    fn check(&self, _: &Grid) -> Result<()> {
+        Ok(())
+    }
+
+    fn tidy(&self, run: &Path, _: bool) -> Result<()> {
+        checkpoint::remove_all(run)
+    }
+
+    fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
+        let text = std::fs::read(folder.join("summary.json")).expect("a finished run");
+        let summary: MedianSummary = serde_json::from_slice(&text).expect("JSON");
+        let count = if query.filter("numbers") == Some("first") { 1 } else { summary.errors.len() };
+        let item = |(i, error): (usize, &f64)| {
+            let statistic = Statistic::Ratio { numerator: *error, denominator: 1.0 };
+            Item::new(&query.metric, "", &i.to_string(), Some(&i.to_string()), statistic)
+        };
+        Ok(Ok(summary.errors.iter().enumerate().take(count).map(item).collect()))
+    }
+}
