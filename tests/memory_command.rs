@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use engram::memory::vectors::npy_bytes;
-use running::{done, refused};
+use running::{done, engram, refused};
 
 /// Reads the `count` numbers of a `.npy` file of 8-byte integers.
 fn integers(path: &Path, count: usize) -> Vec<i64> {
@@ -154,10 +154,15 @@ fn mismatched_inputs_are_refused() {
     let mut bytes = fs::read(&keys).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&keys, bytes).unwrap();
-    for command in ["memory verify m", "memory search m --queries queries.npy"] {
-        refused(folder, command, "m/gen-000001/keys.safetensors: was changed");
-        refused(folder, command, "`engram memory verify`");
-    }
+    let search = "memory search m --queries queries.npy";
+    refused(folder, search, "m/gen-000001/keys.safetensors: was changed");
+    refused(folder, search, "`engram memory verify`");
+    // A failed check is a result, not an error.
+    let verify = engram(folder, "memory verify m");
+    assert_eq!(verify.status.code(), Some(1));
+    let faults = String::from_utf8_lossy(&verify.stdout);
+    assert!(faults.contains("m/gen-000001/keys.safetensors: was changed"), "{faults}");
+    assert!(verify.stderr.is_empty());
 }
 
 /// Reads the `count` numbers of a `.npy` file of 4-byte floats.

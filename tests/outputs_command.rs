@@ -57,6 +57,7 @@ fn no_output_replaces_an_input() {
         for output in ["input", "./input", "hard", "soft", "around/input"] {
             let arguments = command.replace("IN", "input").replace("OUT", output);
             refused(folder, &arguments, "would overwrite the input input");
+            refused(folder, &format!("{arguments} --force"), "would overwrite the input input");
         }
         // The input is a symbolic link to the output.
         let arguments = command.replace("IN", "soft").replace("OUT", "input");
@@ -221,11 +222,38 @@ fn files_in_a_manifest_are_inputs() {
         for command in
             ["transcribe clips.jsonl --model none --out", "data clips manifest clips.jsonl --out"]
         {
-            refused(folder, &format!("{command} {output}"), "would overwrite the input");
+            refused(folder, &format!("{command} {output} --force"), "would overwrite the input");
         }
     }
     refused(folder, "data clips manifest clips.jsonl --out clips.jsonl", "would overwrite");
     assert_eq!(fs::read(folder.join("a.jsonl")).unwrap(), b"audio");
+}
+
+/// Nothing that exists is overwritten without `--force`. The check comes before any work.
+#[test]
+fn existing_files_need_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("mine"), "mine").unwrap();
+    symlink("mine", folder.join("link")).unwrap();
+    for command in COMMANDS {
+        let command = command.replace("IN", "none");
+        for output in ["mine", "link"] {
+            let refusal = format!("{output}: already exists; give another name, or --force");
+            refused(folder, &command.replace("OUT", output), &refusal);
+        }
+    }
+    assert_eq!(fs::read(folder.join("mine")).unwrap(), b"mine");
+
+    fs::write(folder.join("p.jsonl"), "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n").unwrap();
+    done(folder, "eval wer --pairs p.jsonl --items link --force");
+    assert!(fs::read_to_string(folder.join("mine")).unwrap().contains("numerator"));
+    assert!(folder.join("link").is_symlink());
+    done(folder, "eval wer --pairs p.jsonl --items /dev/null");
+    // Manual pages are files in a folder that may have others.
+    done(folder, "man --out .");
+    refused(folder, "man --out .", "./engram.1: already exists");
+    done(folder, "man --out . --force");
 }
 
 /// An incomplete output is not left on disk.

@@ -20,10 +20,10 @@ use super::{Outcome, output};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram grid train/recipes/reveal/ablations.toml --out runs/ablations
-  engram grid train/recipes/reveal/ablations.toml --out runs/ablations --seeds 3 \\
+  engram grid reveal/ablations --out runs/ablations
+  engram grid reveal/ablations --out runs/ablations --seeds 3 \\
       --configurations k-1,k-50
-  engram grid train/recipes/avformer/ablations.toml --out runs/avformer \\
+  engram grid avformer/ablations --out runs/avformer \\
       --configurations audio-only,joint \\
       --set model.asr_model=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
@@ -83,8 +83,7 @@ impl GridCommand {
         let report = run_grid(&grid, &options, &mut time_left())?;
         self.write(&report)?;
         output::print_report(self.json, &report, || report.to_markdown())?;
-        output::note(
-            &format!("grid.json, grid.md, grid.html in {}", self.out.display()));
+        output::note(&format!("grid.json, grid.md, grid.html in {}", self.out.display()));
         Ok(Outcome::Done)
     }
 

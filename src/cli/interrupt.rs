@@ -61,7 +61,8 @@ impl Interrupt {
             stop.request();
             if stop.has_unsaved() {
                 output::warn(
-                    "stopping after this step with a checkpoint; a second signal stops at once");
+                    "stopping after this step with a checkpoint; a second signal stops at once",
+                );
                 while stop.has_unsaved() {
                     thread::sleep(POLL);
                 }

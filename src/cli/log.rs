@@ -70,7 +70,8 @@ fn start(level: LevelFilter, is_json: bool) {
         true => lines.json().flatten_event(true).with_target(false).boxed(),
         false => lines.event_format(PlainLines).boxed(),
     };
-    let _ = tracing::subscriber::set_global_default(Registry::default().with(lines.with_filter(shown)));
+    let _ =
+        tracing::subscriber::set_global_default(Registry::default().with(lines.with_filter(shown)));
     if is_json {
         IS_JSON.store(true, Ordering::Relaxed);
         engram_data::messages::give_messages_to(|text| info!("{text}"));

@@ -9,6 +9,7 @@ mod grid;
 mod interrupt;
 mod log;
 mod memory;
+mod offered;
 pub mod output;
 mod paths;
 mod recipe;
@@ -46,7 +47,7 @@ Examples:
   engram reproduce
   engram explore train/bundled
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en
-  engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
+  engram train patent --recipe patent/world --run runs/p0
   engram grid --help                      # every command has examples in its help")]
 pub struct Cli {
     /// Number of threads; default: all cores. Results do not depend on it
@@ -69,7 +70,7 @@ enum Command {
     Transcribe(transcribe::Transcribe),
     Answer(answer::Answer),
     Score(score::Score),
-    /// List all recipe keys with types, defaults and descriptions
+    /// Show built-in recipes, and list all recipe keys
     #[command(subcommand)]
     Recipe(recipe::RecipeCommand),
     /// Evaluate predictions: WER, chrF, captions, VQA, retrieval, phrase similarity

@@ -212,7 +212,7 @@ pub fn byte_progress_bar(length: u64) -> ProgressBar {
 
 fn bar(length: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(length);
-    if log::is_quiet() || log::is_json() {
+    if is_quiet() || log::is_json() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
     if let Ok(style) = ProgressStyle::with_template(template) {

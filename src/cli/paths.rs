@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{bail, ensure};
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use tracing::debug;
 
 use super::output::{self, STDOUT};
+use super::recipe;
 use roles::{Role, role};
 use same::{containing_run_or_memory, is_device, is_same_file, resolved};
 
@@ -38,7 +39,7 @@ struct PathArgument {
 }
 
 /// Adds the rules of paths to a command and its subcommands: `-` is standard output or standard
-/// input, and a command that writes files has `--force`. `name` is the command's full name.
+/// input, completions offer files and folders, and a command that writes files has `--force`. `name` is the command's full name.
 pub(super) fn with_paths(command: Command, name: &str) -> Command {
     let below: Vec<String> =
         command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
@@ -48,8 +49,14 @@ pub(super) fn with_paths(command: Command, name: &str) -> Command {
         })
     });
     let command = command.mut_args(|arg| match role(name, arg.get_id().as_str()) {
-        Some(Role::OutputFile | Role::OutputFileOrFolder) => arg.value_parser(dash_as(STDOUT)),
-        Some(Role::Input) if roles::reads_once(name) => arg.value_parser(dash_as(STDIN)),
+        Some(Role::OutputFile) => arg.value_parser(dash_as(STDOUT)).value_hint(ValueHint::FilePath),
+        Some(Role::OutputFileOrFolder) => arg.value_parser(dash_as(STDOUT)),
+        Some(Role::OutputFolder | Role::NewFolder) => arg.value_hint(ValueHint::DirPath),
+        Some(Role::Input) if roles::reads_once(name, arg.get_id().as_str()) => {
+            arg.value_parser(dash_as(STDIN))
+        }
+        Some(Role::Recipe) => arg.value_parser(recipe::path()).hide_possible_values(true),
+        Some(Role::InputModel) => arg.value_hint(ValueHint::AnyPath),
         _ => arg,
     });
     let command = if writes_files { command.arg(force()) } else { command };
@@ -147,7 +154,7 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
             for value in values.into_iter().flatten() {
                 arguments.push(PathArgument {
                     argument: argument_name(arg),
-                    path: path(value, role, &name),
+                    path: path(value, role, roles::reads_once(&name, arg.get_id().as_str())),
                     role,
                 });
             }
@@ -163,10 +170,10 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
 }
 
 /// The path that the command receives, with `-` replaced.
-fn path(value: &OsStr, role: Role, command: &str) -> PathBuf {
+fn path(value: &OsStr, role: Role, read_once: bool) -> PathBuf {
     match role {
         Role::OutputFile | Role::OutputFileOrFolder if value == "-" => STDOUT.into(),
-        Role::Input if value == "-" && roles::reads_once(command) => STDIN.into(),
+        Role::Input if value == "-" && read_once => STDIN.into(),
         _ => value.into(),
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{Outcome, output, paths};
+use super::{Outcome, output, paths, recipe};
 
 /// Print a script that completes commands and options in a shell.
 #[derive(Debug, Args)]
@@ -25,8 +25,24 @@ impl Completions {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut super::command(), "engram", &mut script);
-        output::print(String::from_utf8(script)?.trim_end())?;
+        output::print(&with_recipe_files(&String::from_utf8(script)?, self.shell))?;
         Ok(Outcome::Done)
+    }
+}
+
+/// Completes files next to the names of built-in recipes. A script offers either.
+fn with_recipe_files(script: &str, shell: Shell) -> String {
+    let names = recipe::names().collect::<Vec<_>>().join(" ");
+    match shell {
+        Shell::Bash => script
+            .replace(&format!("compgen -W \"{names}\""), &format!("compgen -f -W \"{names}\"")),
+        Shell::Zsh => script.replace(
+            &format!(":({names})"),
+            &format!(
+                ":{{_alternative \"recipes\\:recipe\\:({names})\" \"files\\:file\\:_files\"}}"
+            ),
+        ),
+        _ => script.to_owned(),
     }
 }
 

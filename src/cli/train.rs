@@ -18,8 +18,8 @@ use super::{Outcome, output};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
-  engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1 --resume
+  engram train patent --recipe patent/world --run runs/p0
+  engram train reveal --recipe reveal/laptop --run runs/r1 --resume
   engram train speech --help          # options, examples and the recipe keys of a study")]
 pub struct Train {
     #[command(subcommand)]

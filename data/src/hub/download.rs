@@ -303,8 +303,11 @@ impl Transfer<'_> {
     }
 
     fn bar(&self, start: u64, size: u64) -> ProgressBar {
-        let bar =
-            if self.settings.progress && !has_receiver() { ProgressBar::new(size) } else { ProgressBar::hidden() };
+        let bar = if self.settings.progress && !has_receiver() {
+            ProgressBar::new(size)
+        } else {
+            ProgressBar::hidden()
+        };
         if let Ok(style) = ProgressStyle::with_template(
             "{msg} [{elapsed_precise}] [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} ({eta})",
         ) {

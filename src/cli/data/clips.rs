@@ -88,8 +88,10 @@ impl Clips {
             return Ok(Outcome::Done);
         }
         for one in missing.iter().take(MAX_PRINTED_MISSING) {
-            output::warn(
-                &format!("skipped: {}, {}: no {}", one.id, one.position, one.expected_file));
+            output::warn(&format!(
+                "skipped: {}, {}: no {}",
+                one.id, one.position, one.expected_file
+            ));
         }
         if missing.len() > MAX_PRINTED_MISSING {
             let more = missing.len() - MAX_PRINTED_MISSING;

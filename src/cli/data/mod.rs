@@ -61,7 +61,7 @@ pub struct Fetch {
 #[command(after_help = "\
 Example:
   engram data phrases --out phrases
-  engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
+  engram train patent --recipe patent/world --run runs/p0
   engram score phrases/test.csv --model runs/p0 --out scores.csv
   engram eval phrase --ref phrases/test.csv --hyp scores.csv")]
 pub struct Phrases {

@@ -193,7 +193,7 @@ mod tests {
             .iter()
             .map(|run| (run.name.as_str(), run.study.as_str(), run.finished, run.has_memory))
             .collect();
-        let expected = [("a", "reveal", true, false), ("grid/seed-1/main", "reveal", false)];
+        let expected = [("a", "reveal", true, false), ("grid/seed-1/main", "reveal", false, true)];
         assert_eq!(runs, expected);
         let memories: Vec<_> =
             found.memories.iter().map(|memory| (memory.name.as_str(), memory.run)).collect();

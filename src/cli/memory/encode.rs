@@ -101,7 +101,7 @@ impl Source {
         }
         let id = entry.id;
         Err(match (modalities.text, modalities.images, entry.payload.contains_key("image")) {
-            (true, false) => lines.error(
+            (true, false, true) => lines.error(
                 format!("the entry {id} has only an image, but the model encodes texts"),
                 "give CLIP as --model, add an --image-model, or skip these entries with \
                  --skip-unencodable",

@@ -123,7 +123,7 @@ impl Info {
 /// Check every file of a memory against its checksum.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Lists all broken files and ends with exit code 2 if there are any.
+Prints every file that is damaged or missing, and ends with exit code 1 if there is one.
 
 Example:
   engram memory verify memory")]
@@ -135,9 +135,10 @@ pub struct Verify {
 impl Verify {
     fn run(self) -> anyhow::Result<Outcome> {
         let faults = Memory::verify(&self.folder)?;
-        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         if !faults.is_empty() {
-            anyhow::bail!("{}", faults.join("\n       "));
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            output::print(&faults.join("\n"))?;
+            return Ok(Outcome::CheckFailed);
         }
         let generation = Memory::open(&self.folder)?.generation();
         output::print(&format!(

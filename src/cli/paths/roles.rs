@@ -13,6 +13,8 @@ pub(super) enum Role {
     NewFolder,
     /// An input file, or a folder with data; `-` is standard input.
     Input,
+    /// A recipe or a grid: an input file, or a built-in name.
+    Recipe,
     /// A run, a memory or a model: the command may read every file in the folder.
     InputModel,
     /// The base folder of other paths, or a folder of audio. The command itself compares the files
@@ -61,11 +63,11 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("data", "entries", "folder")
         | ("reproduce", _, "data") => Role::BaseFolder,
 
+        ("train", _, "recipe") | ("grid", _, "file") => Role::Recipe,
+
         ("transcribe", _, "boost")
         | ("answer", _, "questions" | "haystack")
         | ("score", _, "pairs")
-        | ("train", _, "recipe")
-        | ("grid", _, "file")
         | ("memory", _, "queries" | "gates" | "exclude" | "image" | "texts")
         | ("memory", _, "keys" | "values" | "entries")
         | ("data", "clips", "path")
@@ -81,10 +83,14 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
     })
 }
 
-/// Whether a command reads its inputs once from start to end, so that they may come from standard
+/// Whether a command reads an input once from start to end, so that it may come from standard
 /// input.
-pub(super) fn reads_once(command: &str) -> bool {
-    command == "score" || command.starts_with("eval ") || command.starts_with("data entries ")
+pub(super) fn reads_once(command: &str, argument: &str) -> bool {
+    match command {
+        "score" => true,
+        "memory search" => matches!(argument, "texts" | "exclude"),
+        _ => command.starts_with("eval ") || command.starts_with("data entries "),
+    }
 }
 
 /// The full name of a subcommand.

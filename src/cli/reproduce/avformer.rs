@@ -23,6 +23,7 @@ use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled};
 use crate::cli::grid::time_left;
+use crate::cli::output;
 
 /// The grids and recipes in the repository.
 const GRID: &str = include_str!("../../../train/recipes/avformer/ablations.toml");

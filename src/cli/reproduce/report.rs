@@ -183,8 +183,8 @@ mod tests {
             (Verdict::Holds, true, true),
             (Verdict::Fails, true, false),
             (Verdict::NotDecided, true, false),
-            (Verdict::Fails, false),
-            (Verdict::NotDecided, false),
+            (Verdict::Fails, false, true),
+            (Verdict::NotDecided, false, true),
         ] {
             let claim = Claim {
                 study: "reveal",

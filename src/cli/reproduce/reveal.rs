@@ -17,6 +17,7 @@ use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled, real};
 use crate::cli::grid::time_left;
+use crate::cli::output;
 
 /// The grid and its recipe in the repository.
 const GRID: &str = include_str!("../../../train/recipes/reveal/ablations.toml");

@@ -48,7 +48,7 @@ impl StudyDefinition for Clip {
 
     fn examples(&self) -> &'static str {
         "\
-  engram train clip --recipe train/recipes/clip/tiny.toml --run runs/clip
+  engram train clip --recipe clip/tiny --run runs/clip
 "
     }
 

@@ -55,11 +55,11 @@ impl StudyDefinition for Patent {
 
     fn examples(&self) -> &'static str {
         "\
-  engram train patent --recipe train/recipes/patent/minilm.toml \\
+  engram train patent --recipe patent/minilm \\
       --set data.dir=patent-data --run runs/p1
-  engram train patent --recipe train/recipes/patent/minilm.toml \\
+  engram train patent --recipe patent/minilm \\
       --set data.dir=patent-data --run runs/p1 --resume
-  engram train patent --recipe train/recipes/patent/minilm.toml --tiny --run runs/try
+  engram train patent --recipe patent/minilm --tiny --run runs/try
 "
     }
 
