@@ -241,7 +241,7 @@ fn every_layout_and_loss_trains_and_predicts() {
         let other = ["--set", "model.other_targets=3", "--set", "check.metric_value=-1"];
         done(&files.train_arguments(&run, &data, &[&more[..], &other].concat()));
         let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
-        done(&["score", &input, "--model", &run, "--out", &output, "--quiet"]);
+        done(&["score", &input, "--model", &run, "--out", &output, "--force", "--quiet"]);
     }
 }
 

@@ -24,7 +24,7 @@ fn page(files: &[(&str, &str)], arguments: &[&str], parts: &[&str]) {
     let file = folder.path().join("report.html").display().to_string();
     for format in [&[][..], &["--json"]] {
         let plain = [&arguments, format].concat();
-        let with_page = [&plain[..], &["--html", &file]].concat();
+        let with_page = [&plain[..], &["--html", &file, "--force"]].concat();
         assert_eq!(engram(&with_page), engram(&plain), "{plain:?}");
         let page = std::fs::read_to_string(&file).expect("a page");
         assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));

@@ -60,8 +60,8 @@ fn json_logs_have_one_object_per_line() {
     for (arguments, level, part) in [
         ("memory info none --log-format json", "ERROR", "none"),
         ("--log-format=json memory info", "ERROR", "<FOLDER>"),
-        ("eval wer --pairs p.jsonl --items - --log-format json -q", "INFO", "WER"),
-        ("train clip --recipe clip/tiny --run m --log-format json", "ERROR", "m"),
+        ("eval wer --pairs p.jsonl --items - --log-format json -q", "INFO", "Word error rate"),
+        ("train patent --recipe patent/world --run m --log-format json", "ERROR", "m"),
     ] {
         fs::write(folder.join("p.jsonl"), "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n").unwrap();
         let lines = json_lines(folder, arguments);

@@ -50,7 +50,10 @@ fn a_memory_is_built_searched_and_edited() {
             _ if options.contains("-k 1000000") => (6, ""),
             _ => (4, "-k 2"),
         };
-        done(folder, &format!("memory search m --queries queries.npy {k} --out ids.npy {options}"));
+        done(
+            folder,
+            &format!("memory search m --queries queries.npy {k} --out ids.npy --force {options}"),
+        );
         integers(&folder.join("ids.npy"), count)
     };
     let build = "memory build --keys keys.npy --values values.npy --entries entries.jsonl --out m";
@@ -184,7 +187,7 @@ fn scores_are_cosines_unless_keys_keep_their_length() {
     done(folder, "memory index m --quiet");
     for index in ["exact", "hnsw"] {
         let search = format!("memory search m --queries long.npy -k 2 --index {index}");
-        done(folder, &format!("{search} --scores scores.npy"));
+        done(folder, &format!("{search} --scores scores.npy --force"));
         let scores = reals(&folder.join("scores.npy"), 4);
         for (score, cosine) in scores.iter().zip([1.0, 0.6, 1.0, 0.8]) {
             assert!((score - cosine).abs() < 1e-6 && *score <= 1.0, "{index}: {scores:?}");
@@ -193,7 +196,7 @@ fn scores_are_cosines_unless_keys_keep_their_length() {
         refused(folder, &search, "zero.npy: row 1 is a zero vector");
     }
     done(folder, "memory build --keys keys.npy --no-normalize --out raw --quiet");
-    done(folder, "memory search raw --queries long.npy -k 1 --scores scores.npy");
+    done(folder, "memory search raw --queries long.npy -k 1 --scores scores.npy --force");
     assert_eq!(reals(&folder.join("scores.npy"), 2), [60.0, 0.06]);
     done(folder, "memory search raw --queries zero.npy -k 1");
 }

@@ -211,13 +211,13 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     // A stopped run.
     fs::create_dir(at.join("stopped")).unwrap();
     fs::copy(at.join("run/recipe.toml"), at.join("stopped/recipe.toml")).unwrap();
-    let stopped = "answer stopped --questions world/few.jsonl --out x.jsonl";
+    let stopped = "answer stopped --questions world/few.jsonl --out z.jsonl";
     refused(at, stopped, "is an unfinished REVEAL run");
 
     // A memory with other widths.
     let world = "--keys world/keys.npy --values world/values.npy --entries world/entries.jsonl";
     done(at, &format!("memory build {world} --out other"));
-    refused(at, &format!("{answer} x.jsonl --memory other"), "use the memory of this run");
+    refused(at, &format!("{answer} z.jsonl --memory other"), "use the memory of this run");
 }
 
 #[test]

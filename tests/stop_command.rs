@@ -123,7 +123,7 @@ fn a_flipped_byte_of_a_run_is_an_error_that_names_the_file() {
     let score = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
         command.arg("score").arg(&pairs).arg("--model").arg(&run).arg("--out");
-        command.arg(folder.path().join("scores.csv")).arg("--quiet").output().unwrap()
+        command.arg(folder.path().join("scores.csv")).args(["--quiet", "--force"]).output().unwrap()
     };
     let intact = score();
     assert_eq!(intact.status.code(), Some(0), "{}", text(&intact.stderr));

@@ -15,6 +15,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, layer};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
+/// The heading in the help of options that every command has.
+pub const GLOBAL: &str = "Global options";
 /// The target of reports. `--quiet` does not hide them.
 const REPORT: &str = "engram::report";
 
@@ -25,13 +27,14 @@ static IS_JSON: AtomicBool = AtomicBool::new(false);
 #[derive(Debug, Clone, Copy, Args)]
 pub struct LogOptions {
     /// Also print the paths that the command uses, and the seconds of each stage
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     verbose: bool,
     /// Hide progress and notes; warnings and errors remain
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = GLOBAL)]
     quiet: bool,
     /// Format of the lines on standard error
-    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text",
+        help_heading = GLOBAL)]
     log_format: LogFormat,
 }
 

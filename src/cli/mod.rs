@@ -51,7 +51,7 @@ Examples:
   engram grid --help                      # every command has examples in its help")]
 pub struct Cli {
     /// Number of threads; default: all cores. Results do not depend on it
-    #[arg(long, global = true, value_name = "N",
+    #[arg(long, global = true, value_name = "N", help_heading = log::GLOBAL,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 

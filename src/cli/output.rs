@@ -157,8 +157,8 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
 
-/// Prints a text and a newline to standard output, or to standard error if standard output is
-/// reserved for an output file.
+/// Prints a text and a newline to standard output. If standard output is reserved for an output
+/// file, prints to standard error, in the format of the log.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out: Box<dyn Write> = match STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
         true if log::is_json() => return Ok(log::report(text.trim_end())),

@@ -38,15 +38,17 @@ struct PathArgument {
     role: Role,
 }
 
-/// Adds the rules of paths to a command and its subcommands: `-` is standard output or standard
-/// input, completions offer files and folders, and a command that writes files has `--force`. `name` is the command's full name.
+/// Adds the rules of paths to a command and its subcommands. `name` is the command's full name.
+///
+/// - `-` is standard output or standard input.
+/// - Completions offer files, folders and built-in recipes.
+/// - A command that writes files has `--force`.
 pub(super) fn with_paths(command: Command, name: &str) -> Command {
     let below: Vec<String> =
         command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     let writes_files = command.get_arguments().any(|arg| {
-        role(name, arg.get_id().as_str()).is_some_and(|role| {
-            matches!(role, Role::OutputFile | Role::OutputFileOrFolder | Role::OutputFolder)
-        })
+        role(name, arg.get_id().as_str())
+            .is_some_and(|role| role.is_output_file() || role == Role::OutputFolder)
     });
     let command = command.mut_args(|arg| match role(name, arg.get_id().as_str()) {
         Some(Role::OutputFile) => arg.value_parser(dash_as(STDOUT)).value_hint(ValueHint::FilePath),
@@ -86,7 +88,9 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     let arguments = path_arguments(command, matches);
     for PathArgument { argument, path, role } in &arguments {
         let what = if role.is_output() { "writes" } else { "reads" };
-        debug!(%argument, path = %resolved(path).display(), "{what}");
+        // `hf://owner/name` and the name of a recipe stay as given.
+        let path = if role.is_output() || path.exists() { resolved(path) } else { path.clone() };
+        debug!(%argument, path = %path.display(), "{what}");
     }
     let outputs: Vec<&PathArgument> = arguments.iter().filter(|one| one.role.is_output()).collect();
     for output in &outputs {
@@ -109,7 +113,8 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
         let (one, other) = (&one.argument, &other.argument);
         bail!("{one} and {other} both read standard input; give one of them a file");
     }
-    outputs.iter().try_for_each(|output| check_may_write(&output.path))
+    let files = outputs.iter().filter(|output| output.role.is_output_file());
+    files.map(|output| check_may_write(&output.path)).collect()
 }
 
 /// Returns an error if a file exists at an output path, unless `--force` is given.

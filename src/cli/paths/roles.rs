@@ -27,6 +27,11 @@ impl Role {
         use Role::{NewFolder, OutputFile, OutputFileOrFolder, OutputFolder};
         matches!(self, OutputFile | OutputFileOrFolder | OutputFolder | NewFolder)
     }
+
+    /// Whether the output may be a single file.
+    pub(super) fn is_output_file(self) -> bool {
+        matches!(self, Self::OutputFile | Self::OutputFileOrFolder)
+    }
 }
 
 /// The role of a command's argument. `command` is a name such as `data entries wit`. Returns `None`
