@@ -1,6 +1,7 @@
 //! Recipes: one TOML file describes a whole experiment.
 
 pub mod builtin;
+mod decode;
 mod document;
 pub mod reference;
 mod settings;

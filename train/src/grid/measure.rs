@@ -152,7 +152,8 @@ mod tests {
     }
 
     fn difference_of(better: Answers, worse: Answers, metric: MetricInfo) -> Measure {
-        difference(&metric, "image", better, worse, true)
+        let info = metric.renamed(format!("{}_difference", metric.name));
+        difference(&info, "image", better, worse, true)
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
+use super::decode::{Fault, decode};
 use crate::error::{Result, TrainError};
 
 /// The parsed text of a recipe.
@@ -136,50 +137,35 @@ impl Document {
     }
 
     fn decode_value<T: DeserializeOwned>(&self, section: &str, value: Value) -> Result<T> {
-        value.try_into().map_err(|e: toml::de::Error| {
-            let text = e.to_string();
-            let inner =
-                text.trim().rsplit_once("\nin `").map_or("", |(_, k)| k.trim_end_matches('`'));
-            self.explain(&join(section, inner), e.message())
+        decode(&value).map_err(|(path, fault)| {
+            let path = join(section, &path);
+            match fault {
+                Fault::UnknownKey { key, known } => self.unknown_key(&path, &key, known),
+                Fault::Other(reason) if path.is_empty() => recipe_error(self.location(""), reason),
+                Fault::Other(reason) => {
+                    recipe_error(self.location(&path), format!("`{path}`: {reason}"))
+                }
+            }
         })
     }
 
-    /// Adds a location and the most similar key to a message of the decoder.
-    fn explain(&self, section: &str, message: &str) -> TrainError {
-        let quoted = |text: &str| -> Vec<String> {
-            text.split('`').skip(1).step_by(2).map(str::to_string).collect()
+    /// An error about a key that its table does not have, with the most similar key. `path` is the
+    /// path of the key.
+    fn unknown_key(&self, path: &str, key: &str, known: &[&str]) -> TrainError {
+        let levels = path.strip_suffix(key).unwrap_or(path).split('.');
+        let section = levels.filter(|level| !level.is_empty() && level.parse::<usize>().is_err());
+        let section = section.collect::<Vec<_>>().join(".");
+        let at = match section.as_str() {
+            "" => "at the top level".to_owned(),
+            section => format!("in [{section}]"),
         };
-        let unknown = message.strip_prefix("unknown field").map(quoted);
-        let Some((key, known)) = unknown.as_ref().and_then(|names| names.split_first()) else {
-            let reason = match section {
-                "" => message.trim().to_string(),
-                section => format!("`{section}`: {}", message.trim()),
-            };
-            return recipe_error(self.location(section), reason);
-        };
-        let location = self.location_of_key(section, key);
-        let at = if section.is_empty() {
-            "at the top level".to_string()
-        } else {
-            format!("in [{section}]")
-        };
-        let advice = match nearest(key, known) {
+        let known: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
+        let advice = match nearest(key, &known) {
             Some(name) => format!("did you mean `{name}`?"),
-            None if known.is_empty() => "no key is allowed there".to_string(),
+            None if known.is_empty() => "no key is allowed there".to_owned(),
             None => format!("the known keys are {}", known.join(", ")),
         };
-        recipe_error(location, format!("unknown key `{key}` {at}; {advice}"))
-    }
-
-    /// The location of `section.key`. List positions in between are ignored.
-    fn location_of_key(&self, section: &str, key: &str) -> String {
-        let full_path = join(section, key);
-        let without_positions = |path: &str| {
-            let levels = path.split('.').filter(|level| level.parse::<usize>().is_err());
-            levels.collect::<Vec<_>>().join(".")
-        };
-        let found = self.locations.keys().find(|path| without_positions(path) == full_path);
-        self.location(found.unwrap_or(&full_path))
+        recipe_error(self.location(path), format!("unknown key `{key}` {at}; {advice}"))
     }
 
     /// Replaces the names of list entries in a path by their positions.

@@ -45,31 +45,31 @@ better = "main"
 worse = "far"
 
 [[claim]]
-id = "median.first"
-claim = "a near start helps for the first number"
+id = "median.half"
+claim = "a near start helps for the first half"
 better = "main"
 worse = "far"
-numbers = "first"
+numbers = "half"
 "#;
 
 #[test]
 fn a_new_study_is_trained_by_its_name() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = RecipeOptions { tiny: false, set: vec!["model.start=1.9".to_owned()] };
+    let options = RecipeOptions { tiny: false, set: vec!["model.start=3.9".to_owned()] };
     let mut recipe = Recipe::parse(RECIPE, Path::new("median.toml"), &options).expect("a recipe");
     let study = registry::find(STUDIES, recipe.study()).expect("the study");
     let run = folder.path().join("run");
     let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
     let summary = study.train(&mut recipe, &options).expect("trained").expect("finished");
     assert!(summary.check_failures().is_empty() && summary.to_text().starts_with("errors ["));
-    assert!(summary.to_json().expect("JSON")["errors"][1].as_f64().expect("a number") < 1.0);
+    assert!(summary.to_json().expect("JSON")["errors"][3].as_f64().expect("a number") < 1.0);
     assert!(run.join("summary.json").is_file() && run.join("README.md").is_file());
 
     let schema = study.recipe_schema();
-    assert!(markdown(&[schema.clone()]).contains("| `numbers` | list of floats |"));
+    assert!(markdown(std::slice::from_ref(&schema)).contains("| `numbers` | list of floats |"));
     assert_eq!(
         listing(&schema),
-        "  data.numbers=[1.0, 2.0, 10.0]  The numbers whose median is learnt\n  \
+        "  data.numbers=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 80.0]  The numbers whose median is learnt\n  \
          model.start=0.0  The first guess"
     );
     let wrong = RecipeOptions { tiny: false, set: vec!["data.number=[1]".to_owned()] };
@@ -95,7 +95,7 @@ fn a_new_study_has_grids() {
     for claim in &report.claims {
         assert_eq!(claim.verdict, Verdict::Holds, "{}", claim.compared);
     }
-    assert_eq!(report.claims[1].compared, "main over far, error of first");
+    assert_eq!(report.claims[1].compared, "main over far, error of half");
     assert!(report.to_markdown().contains("| far | `model.start=500` |"));
 
     let error = |text: &str, studies| grid(text, studies).expect_err("refused").to_string();
@@ -104,9 +104,9 @@ fn a_new_study_has_grids() {
     );
     for (was, is, expected) in [
         (
-            "\"first\"",
+            "\"half\"",
             "\"last\"",
-            "grid.toml:19: `numbers`: `last` is unknown; choose from all, first",
+            "grid.toml:19: `numbers`: `last` is unknown; choose from all, half",
         ),
         ("numbers =", "part =", "grid.toml:19: unknown key `part`"),
         ("\"far\"\nset", "\"far\"\nrun_of = \"main\"\n#", "cannot evaluate a finished run again"),
