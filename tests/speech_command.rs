@@ -187,7 +187,7 @@ fn silence_noise_and_tones_give_no_words() {
         let noise = published.speech.join("noise16k");
         let transcribe = ["transcribe", path(&noise), "--model", &model, "--quiet"];
         let output = published.output("noise.tsv");
-        let rest = ["--padding", padding, "--out", output.as_str()];
+        let rest = ["--padding", padding, "--force", "--out", output.as_str()];
         assert!(engram(&[&transcribe[..], &rest].concat()).status.success());
         let texts = fs::read_to_string(&output).expect("texts");
         let (spoken, silent): (Vec<&str>, Vec<&str>) =
@@ -243,7 +243,8 @@ fn words_have_their_times() {
     let output = published.output("words.jsonl");
     let run = |more: &[&str]| -> Vec<serde_json::Value> {
         let transcribe = ["transcribe", path(&folder), "--model", &model];
-        let command_output = engram(&[&transcribe[..], &["--out", &output], more].concat());
+        let command_output =
+            engram(&[&transcribe[..], &["--force", "--out", &output], more].concat());
         assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         let lines = fs::read_to_string(&output).expect("texts");
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -360,7 +361,8 @@ fn boosted_words_are_transcribed_in_the_clips_that_have_them() {
     }
     let (model, output) = (published.model(), published.output("texts.jsonl"));
     let run = |list: Option<&str>, more: &[&str]| -> (Vec<serde_json::Value>, String) {
-        let transcribe = ["transcribe", path(&folder), "--model", &model, "--out", &output];
+        let transcribe =
+            ["transcribe", path(&folder), "--model", &model, "--force", "--out", &output];
         let boost = ["--boost", words.as_str()];
         if let Some(list) = list {
             fs::write(&words, list).expect("a file");
@@ -405,7 +407,8 @@ fn streamed_audio_gets_final_words_one_by_one() {
     let Some(published) = published() else { return };
     let (model, file) = (published.model(), published.speech.join("wav16k/jfk.wav"));
     let output = published.output("stream.jsonl");
-    let transcribe = ["transcribe", "--model", &model, "--out", &output, "--stream", "2"];
+    let transcribe =
+        ["transcribe", "--model", &model, "--force", "--out", &output, "--stream", "2"];
     let command_output = engram(&[&transcribe[..], &[path(&file), "--json"]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let line: serde_json::Value =

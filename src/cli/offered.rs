@@ -13,6 +13,7 @@ pub struct Offered<P> {
 }
 
 impl<P> Offered<P> {
+    /// A parser that offers `values`.
     pub fn new(parser: P, values: impl IntoIterator<Item = &'static str>) -> Self {
         Self { parser, values: values.into_iter().collect() }
     }

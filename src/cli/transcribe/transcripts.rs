@@ -169,14 +169,13 @@ mod tests {
         let clips = read_manifest(&folder.path().join("in.jsonl")).expect("clips");
         let out = folder.path().join("out.jsonl");
         let transcribed = |texts: [&'static str; 3]| clips.iter().zip(texts);
-        write_labelled(&out, transcribed(["a cat", "  ", "two\nlines"]), true).expect("written");
+        write_labelled(&out, transcribed(["a cat", "  ", "two\nlines"])).expect("written");
         let labelled = read_manifest(&out).expect("labelled clips");
         let texts: Vec<Option<&str>> = labelled.iter().map(|clip| clip.text.as_deref()).collect();
         assert_eq!(texts, [Some("a cat"), Some("two lines")]);
         assert_eq!((labelled[0].start, &labelled[0].frames), (1.5, &clips[0].frames));
         assert_eq!(labelled[1].audio, clips[2].audio);
-        let error =
-            write_labelled(&out, transcribed([""; 3]), true).expect_err("no texts").to_string();
+        let error = write_labelled(&out, transcribed([""; 3])).expect_err("no texts").to_string();
         assert!(error.contains("all transcripts are empty"), "{error}");
     }
 }
