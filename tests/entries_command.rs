@@ -78,7 +78,7 @@ fn an_error_leaves_no_file() {
     refused(
         folder,
         "data entries web a.tsv --min-characters 9 --out o",
-        "o: no entries from 2 records",
+        "a.tsv: no entries from 2 records",
     );
     refused(
         folder,

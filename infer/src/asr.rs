@@ -1,4 +1,5 @@
-//! Automatic speech recognition (ASR): published models that transcribe batches of clips.
+//! Automatic speech recognition (ASR) with Whisper or a Conformer: batches of clips, long
+//! recordings, streaming, word boosting and AVFormer adapters.
 
 mod adapted;
 mod asr_model;
@@ -37,9 +38,9 @@ pub struct TranscribeOptions {
     pub word_times: bool,
     /// The spoken language, such as `en`. Only multilingual models need it.
     pub language: Option<String>,
-    /// Transcription or translation.
+    /// Transcription, or translation to English by a multilingual Whisper model.
     pub task: Task,
-    /// The padding of clips.
+    /// The padding of clips for Whisper.
     pub padding: Padding,
     /// Words to boost in all clips, from [`BoostTreeBuilder::tree`].
     pub boost: Option<Arc<BoostTree>>,

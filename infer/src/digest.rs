@@ -10,24 +10,28 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{InferError, Result};
 
-/// The hash of bytes in memory.
+/// The SHA-256 of bytes in memory.
 pub fn of_bytes(bytes: impl AsRef<[u8]>) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }
 
-/// Adds floats to a hash.
+/// Adds floats to a hash, as little-endian bytes.
 pub fn add_floats(hash: &mut Sha256, values: &[f32]) {
     values.iter().for_each(|value| hash.update(value.to_le_bytes()));
 }
 
-/// A file's size in bytes and its hash.
+/// A file's size in bytes and its SHA-256.
+///
+/// # Errors
+/// The I/O error of a file that cannot be read.
 pub fn of_file(path: &Path) -> io::Result<(u64, String)> {
     let mut hash = Sha256::new();
     let bytes = io::copy(&mut File::open(path)?, &mut hash)?;
     Ok((bytes, format!("{:x}", hash.finalize())))
 }
 
-/// A combined hash of several files, in order. Each file is read once; files are read in parallel.
+/// The SHA-256 of the hashes of several files, in order. A repeated path counts once. Files are
+/// read in parallel.
 ///
 /// # Errors
 /// [`InferError::Io`] if a file cannot be read.

@@ -38,7 +38,7 @@ use layout::Layout;
 /// The `model_type` of CLIP in `config.json`.
 const CLIP: &str = "clip";
 
-/// An input of an encoder.
+/// An input of an encoder: a text, an image, or both.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Item<'a> {
     /// A text.
@@ -56,7 +56,8 @@ pub struct Modalities {
     pub images: bool,
 }
 
-/// An item as tokens and pixels. A modality that the encoder does not support is `None`.
+/// An item as tokens and pixels. A modality is `None` if the item lacks it or the encoder does not
+/// support it.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     tokens: Option<Vec<u32>>,
@@ -64,7 +65,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The pixels of the image; empty without an image.
+    /// The pixels of the image, `[3, height, width]` in row-major order; empty without an image.
     pub fn pixels(&self) -> &[f32] {
         self.pixels.as_deref().unwrap_or_default()
     }
@@ -91,8 +92,8 @@ impl Encoder {
     /// Opens the model in a folder or at `hf://owner/name`, with its default prompt.
     ///
     /// # Errors
-    /// [`InferError::Data`] for missing files, [`InferError::Model`] for a model that is unknown or
-    /// does not match its weights.
+    /// [`InferError::Data`] for missing files; [`InferError::Encoder`] for an unsupported format;
+    /// [`InferError::Model`] for a model that is unknown or does not match its weights.
     pub fn open(location: &str) -> Result<Self> {
         Self::with_prompt(location, &PromptChoice::Default)
     }
@@ -122,7 +123,7 @@ impl Encoder {
         Ok(Self { name, sha256, model, prompts: layout.prompts, prompt })
     }
 
-    /// The model, with the SHA-256 of all files that affect its vectors.
+    /// The model, and the hash for [`sha256`](Self::sha256).
     fn build(folder: &PretrainedFolder, layout: &Layout) -> Result<(Model, String)> {
         let transformer = layout.transformer();
         let config = match transformer.find("config.json") {
@@ -158,7 +159,7 @@ impl Encoder {
         &self.prompt
     }
 
-    /// Notes on the model's settings for the user, one per line.
+    /// Notes for the user on settings of the model that are not used here.
     pub fn notes(&self, choice: &PromptChoice) -> Vec<String> {
         let mut notes = Vec::new();
         if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.ignored_prompt()) {
@@ -183,8 +184,9 @@ impl Encoder {
         &self.name
     }
 
-    /// The SHA-256 of the weights file. It includes further modules if the model has more than mean
-    /// pooling.
+    /// The SHA-256 of the weights file. For a text encoder with modules other than mean pooling, or
+    /// with `do_lower_case`, the hash also covers these. It does not cover the tokenizer or the
+    /// image preprocessing.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
@@ -235,7 +237,7 @@ impl Encoder {
         Ok(Prepared { tokens, pixels })
     }
 
-    /// Converts an in-memory image to pixels. Errors call it `name`.
+    /// Converts an in-memory image to pixels. Error messages name it `name`.
     ///
     /// # Errors
     /// [`InferError::Encoder`] for an encoder that only supports texts; [`InferError::Data`] for an
@@ -258,40 +260,40 @@ impl Encoder {
         }
     }
 
-    /// Computes unit vectors of items, `[N, D]`, with the same bytes for any number of threads. An
-    /// item without a supported modality gets a zero vector.
+    /// Computes unit vectors of `N` items, `[N, D]` in row-major order. The bytes are the same for
+    /// any number of threads. An item without a supported modality gets a zero vector.
     ///
     /// # Errors
-    /// [`InferError::Model`].
+    /// [`InferError::Model`]
     pub fn encode(&self, items: &[&Prepared]) -> Result<Vec<f32>> {
         let width = self.width();
         let mut vectors = vec![0.0; items.len() * width];
         let (mut with_text, mut texts) = (Vec::new(), Vec::new());
         let (mut with_image, mut images) = (Vec::new(), Vec::new());
-        for (row, item) in items.iter().enumerate() {
+        for (i, item) in items.iter().enumerate() {
             if let Some(tokens) = &item.tokens {
-                with_text.push(row);
+                with_text.push(i);
                 texts.push(tokens.as_slice());
             }
             if let Some(pixels) = &item.pixels {
-                with_image.push(row);
+                with_image.push(i);
                 images.push(pixels.as_slice());
             }
         }
-        let of_texts = match &self.model {
+        let text_vectors = match &self.model {
             Model::Text(model) => model.embed(&texts)?,
             Model::Clip(model) => model.embed_texts(&texts)?,
             Model::ClipVision(_) | Model::Images(_) => Vec::new(),
         };
-        let of_images = match &self.model {
+        let image_vectors = match &self.model {
             Model::Text(_) => Vec::new(),
             Model::Clip(model) => model.images().embed(&images)?,
             Model::ClipVision(model) => model.embed(&images)?,
             Model::Images(model) => model.embed(&images)?,
         };
-        for (rows, made) in [(with_text, of_texts), (with_image, of_images)] {
-            for (row, made) in rows.into_iter().zip(made.chunks(width)) {
-                add_unit(made, &mut vectors[row * width..(row + 1) * width]);
+        for (indices, own) in [(with_text, text_vectors), (with_image, image_vectors)] {
+            for (i, vector) in indices.into_iter().zip(own.chunks(width)) {
+                add_unit(vector, &mut vectors[i * width..(i + 1) * width]);
             }
         }
         vectors.chunks_mut(width).for_each(to_unit_length);
@@ -305,6 +307,7 @@ fn unit_scale(vector: &[f32]) -> f64 {
     if square > 0.0 { 1.0 / square.sqrt() } else { 0.0 }
 }
 
+/// Adds a vector, normalised to unit length, to a sum.
 fn add_unit(vector: &[f32], sum: &mut [f32]) {
     let scale = unit_scale(vector);
     sum.iter_mut().zip(vector).for_each(|(sum, v)| *sum += (f64::from(*v) * scale) as f32);

@@ -13,24 +13,24 @@ pub type Result<T, E = InferError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InferError {
-    /// A model, a tensor or a weights file failed.
+    /// An error of the model crate: a model, a tensor or a weights file is invalid.
     #[error(transparent)]
     Model(#[from] ModelError),
 
-    /// A data file, a tokenizer file or a Hub file failed.
+    /// An error of the data crate: a data, tokenizer or Hub file is missing or invalid.
     #[error(transparent)]
     Data(Box<DataError>),
 
-    /// A model cannot encode keys or queries.
+    /// A model folder has an unsupported format or setting, or an encoder does not fit its use.
     #[error("{name}: {reason}")]
     Encoder {
-        /// Its Hub address or file.
+        /// The model's Hub address, folder or file.
         name: String,
         /// The reason and the remedy.
         reason: String,
     },
 
-    /// Speech cannot be transcribed with the given options.
+    /// Speech cannot be transcribed with the given model, adapters or options.
     #[error("{reason}")]
     Transcribe {
         /// The reason and the remedy.
@@ -45,7 +45,7 @@ pub enum InferError {
     BadChecksum {
         /// The file.
         path: PathBuf,
-        /// What is wrong with the file.
+        /// The damage, as a clause after the file name.
         reason: String,
     },
 
@@ -72,7 +72,7 @@ impl InferError {
     }
 }
 
-/// The remedy for a file that cannot be read, with its separator; empty if there is none.
+/// The remedy for an I/O error, as a clause that starts with `; `. Empty if there is none.
 pub fn remedy(error: &io::Error) -> &'static str {
     use io::ErrorKind;
     match error.kind() {
@@ -81,7 +81,7 @@ pub fn remedy(error: &io::Error) -> &'static str {
             "; no permission: change the file permissions or choose another path"
         }
         ErrorKind::NotADirectory => {
-            "; this is a file, not a run folder: choose another folder, or move the file"
+            "; a part of this path is a file, not a folder: check the path, or move the file"
         }
         ErrorKind::IsADirectory => "; this is a folder: name a file in it",
         _ => "",

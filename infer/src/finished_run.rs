@@ -25,10 +25,10 @@ pub const SUMMARY: &str = "summary.json";
 /// The checksums of the other files.
 pub const CHECKSUMS: &str = "run.sha256";
 
-/// Hexadecimal digits of a SHA-256.
+/// The number of hexadecimal digits of a SHA-256.
 const DIGITS: usize = 64;
 
-/// Whether a run of any study is finished.
+/// Whether a run of any study is finished: its summary exists.
 pub fn is_finished(run: &Path) -> bool {
     run.join(SUMMARY).is_file()
 }
@@ -37,7 +37,8 @@ pub fn is_finished(run: &Path) -> bool {
 /// checksums. A finished run without checksums gives a warning.
 ///
 /// # Errors
-/// [`InferError::BadChecksum`] with the damaged or missing file; [`InferError::Io`]
+/// [`InferError::BadChecksum`] for a damaged or missing file and for an invalid line of the list;
+/// [`InferError::Io`]
 pub fn check_checksums(folder: &Path) -> Result<()> {
     let list = folder.join(CHECKSUMS);
     let text = match fs::read(&list) {
@@ -50,11 +51,11 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(&text);
     let mut listed = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let parts = parse(line).ok_or_else(|| InferError::BadChecksum {
+        let checksum = parse(line).ok_or_else(|| InferError::BadChecksum {
             path: list.clone(),
             reason: format!("line {} is not a checksum with a file name", index + 1),
         })?;
-        listed.push(parts);
+        listed.push(checksum);
     }
     listed.par_iter().try_for_each(|(sum, name)| {
         let path = folder.join(name);

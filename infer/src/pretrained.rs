@@ -64,7 +64,7 @@ impl PretrainedFolder {
     /// checksums.
     ///
     /// # Errors
-    /// [`InferError::Data`] for an address that names no model; the errors of the check.
+    /// [`InferError::Data`] for an invalid address; the errors of [`check_checksums`].
     pub fn open(location: &str) -> Result<Self> {
         let place = WeightsLocation::parse(location)?;
         // Hub models were checked when they were downloaded.
@@ -105,12 +105,15 @@ impl PretrainedFolder {
     /// The path of a required file.
     ///
     /// # Errors
-    /// [`InferError::Data`]
+    /// [`InferError::Data`] for a missing file, and if the Hub cannot be reached.
     pub fn file(&self, name: &str) -> Result<PathBuf> {
         Ok(self.find(name)?)
     }
 
     /// Like [`file`](Self::file), with the error type of the data crate.
+    ///
+    /// # Errors
+    /// [`DataError`] for a missing file, and if the Hub cannot be reached.
     pub fn find(&self, name: &str) -> Result<PathBuf, DataError> {
         self.place.file(&self.path_of(name), &self.settings)
     }
@@ -166,7 +169,7 @@ impl PretrainedFolder {
     ///
     /// # Errors
     /// [`InferError::Encoder`] with the commands to create it, if the model only has the files of a
-    /// slow tokenizer.
+    /// slow tokenizer; otherwise [`InferError::Data`].
     pub fn tokenizer(&self) -> Result<PathBuf> {
         self.find(TOKENIZER).map_err(|error| self.unsupported_format(error))
     }
@@ -176,7 +179,7 @@ impl PretrainedFolder {
     ///
     /// # Errors
     /// [`InferError::Encoder`] with the commands to create it, if the model only has weights in
-    /// another format.
+    /// another format; otherwise [`InferError::Data`].
     pub fn weights_path(&self) -> Result<PathBuf> {
         let missing = match self.find(WEIGHTS_FILE) {
             Ok(path) => return Ok(path),
@@ -195,13 +198,13 @@ impl PretrainedFolder {
     /// The weights with their hash.
     ///
     /// # Errors
-    /// The errors of [`weights_path`](Self::weights_path).
+    /// The errors of [`weights_path`](Self::weights_path) and [`weights_sha256`].
     pub fn weights(&self) -> Result<PretrainedWeights> {
         let path = self.weights_path()?;
         Ok(PretrainedWeights { sha256: weights_sha256(&path)?, path })
     }
 
-    /// The error of a missing file. If the model has the file in another format, the error has the
+    /// The error for a missing file. If the model has the file in another format, the error has the
     /// commands to convert it.
     fn unsupported_format(&self, error: DataError) -> InferError {
         if !is_missing(&error) {
@@ -214,12 +217,12 @@ impl PretrainedFolder {
         };
         let tokenizer = other(&[TOKENIZER], &SLOW_TOKENIZERS);
         let weights = other(&[WEIGHTS_FILE, INDEX_FILE], &OTHER_WEIGHTS_FILES);
-        let mut found = Vec::new();
-        let mut lines = Vec::new();
+        let mut problems = Vec::new();
+        let mut commands = Vec::new();
         let (from, to) = self.python_names();
         let mut add = |missing: &str, other: &str, class: &str| {
-            found.push(format!("no {missing} (only {other})"));
-            lines.push(format!(
+            problems.push(format!("no {missing} (only {other})"));
+            commands.push(format!(
                 "\n  python3 -c 'import transformers as t; \
                  t.{class}.from_pretrained({from:?}).save_pretrained({to:?})'"
             ));
@@ -230,15 +233,15 @@ impl PretrainedFolder {
         if let Some(file) = weights {
             add(WEIGHTS_FILE, file, &self.python_class());
         }
-        if found.is_empty() {
+        if problems.is_empty() {
             return error.into();
         }
         let reason = format!(
             "has {}; convert it (after `pip install transformers torch sentencepiece protobuf`) \
              with{}\n\
              and use {to}",
-            found.join(" and "),
-            lines.concat(),
+            problems.join(" and "),
+            commands.concat(),
         );
         let name = match self.inner.as_str() {
             "" => self.place.to_string(),
@@ -303,7 +306,7 @@ pub fn weights_sha256(path: &Path) -> Result<String> {
     Ok(digest::of_bytes(hashes))
 }
 
-/// Whether the error reports a missing file.
+/// Whether the error reports a missing file, or, offline, a file that is not in the cache.
 pub fn is_missing(error: &DataError) -> bool {
     matches!(error, DataError::MissingFile { .. } | DataError::Offline { .. })
 }

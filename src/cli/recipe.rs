@@ -54,12 +54,12 @@ Examples:
   engram recipe reference reveal
   engram recipe reference > docs/recipes.md")]
 pub struct Reference {
-    /// The study; default: all studies
+    /// The study; all studies by default
     #[arg(value_parser = study())]
     study: Option<String>,
 }
 
-/// Print a JSON Schema, with which editors complete and check recipes.
+/// Print a JSON Schema, for completion and checks of recipes in editors.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -113,7 +113,7 @@ fn list() -> String {
     format!("Recipes:\n{}\nGrids:\n{}", lines(false), lines(true))
 }
 
-/// Parses the name of a study.
+/// A parser for the name of a study.
 fn study() -> impl TypedValueParser<Value = String> {
     let names = ALL.iter().map(|study| PossibleValue::new(study.name()).help(study.description()));
     PossibleValuesParser::new(names)

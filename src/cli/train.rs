@@ -26,7 +26,7 @@ pub struct Train {
     study: TrainStudy,
 }
 
-/// A study and the options of its training. Each study of the table is a subcommand.
+/// A study and the options of its training. Each study in [`ALL`] is a subcommand.
 #[derive(Debug)]
 struct TrainStudy {
     study: &'static dyn StudyDefinition,
@@ -48,7 +48,7 @@ struct TrainOptions {
     /// to a run without a stop
     #[arg(long)]
     resume: bool,
-    /// Use the recipe's `[tiny]` sizes: trains in a minute or two
+    /// Use the recipe's `[tiny]` sizes, which train in one to two minutes
     #[arg(long)]
     tiny: bool,
     /// Print the summary as JSON
@@ -79,10 +79,10 @@ impl Subcommand for TrainStudy {
 
 impl FromArgMatches for TrainStudy {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let chosen = matches
+        let selected = matches
             .subcommand()
             .and_then(|(name, matches)| Some((registry::find(ALL, name)?, matches)));
-        let Some((study, matches)) = chosen else {
+        let Some((study, matches)) = selected else {
             return Err(clap::Error::new(clap::error::ErrorKind::MissingSubcommand));
         };
         Ok(Self { study, options: TrainOptions::from_arg_matches(matches)? })
@@ -94,14 +94,14 @@ impl FromArgMatches for TrainStudy {
     }
 }
 
-/// Adds the study's recipe keys to the long help. Called only if the command is used.
+/// Adds the study's recipe keys to the long help. Clap only calls it for the subcommand in use.
 fn with_recipe_keys(command: Command) -> Command {
     let Some(study) = registry::find(ALL, command.get_name()) else { return command };
     let keys = listing(&study.recipe_schema());
     let (name, examples) = (study.name(), study.examples());
     command.after_long_help(format!(
-        "Examples:\n{examples}\nRecipe keys of this study with their defaults, for --set and in recipe \
-         files (all keys, also those of\nevery study: engram recipe reference {name}):\n{keys}"
+        "Examples:\n{examples}\nRecipe keys of this study with their defaults, for --set and recipe \
+         files.\n`engram recipe reference {name}` also lists the keys of all studies:\n{keys}"
     ))
 }
 

@@ -100,7 +100,7 @@ impl TextError {
         Self::Malformed { location: Location::new(file, line), reason: reason.into(), remedy }
     }
 
-    /// Whether the error concerns one line or row, so that the reader can go on with the next.
+    /// Whether the error concerns one line or row, so that reading can continue with the next.
     pub fn is_of_row(&self) -> bool {
         matches!(self, Self::NotUtf8 { .. } | Self::TextAfterQuote { .. } | Self::FieldCount { .. })
     }

@@ -1,4 +1,4 @@
-//! Ids that must be given and unique within a file.
+//! Ids that must not be empty and must be unique within a file.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,7 +13,7 @@ pub struct UniqueIds<K> {
 }
 
 impl<K: AsRef<str> + Eq + Hash> UniqueIds<K> {
-    /// Makes room for `count` ids.
+    /// An empty set with room for `count` ids.
     pub fn with_capacity(count: usize) -> Self {
         Self { lines: HashMap::with_capacity(count) }
     }

@@ -11,11 +11,11 @@ use flate2::bufread::MultiGzDecoder;
 use crate::{Location, TextError};
 
 /// Limit on decompressed data: this factor times the compressed size, or `MAX_DECOMPRESSED_BYTES`
-/// if that is more. Text rarely compresses below 5 % of its size; a file below 0.1 % is made to
-/// exhaust the memory.
+/// if that is more. Text rarely compresses below 5 % of its size. Files that are made to exhaust
+/// the memory reach 0.1 %.
 const MAX_COMPRESSION_RATIO: u64 = 100;
 const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
-/// Limit for reading a pipe or a device whole: its size is unknown and may be infinite.
+/// Limit for reading a whole pipe or device: its size is unknown and may be infinite.
 const MAX_PIPE_BYTES: u64 = 1 << 30;
 
 /// The buffer size, in bytes.
@@ -23,11 +23,14 @@ const BUFFER: usize = 1 << 18;
 /// Limit on the white space before the first byte of the text: JSON may begin with blank lines.
 const MAX_LEADING_SPACE: u64 = 1 << 12;
 
+/// The first bytes of gzip data.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// The byte order mark of UTF-8.
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+/// The byte order marks of UTF-16, little-endian and big-endian.
 const UTF_16: [[u8; 2]; 2] = [[0xff, 0xfe], [0xfe, 0xff]];
 
-/// An open text input, without compression and byte order mark.
+/// An open text input. Reading it returns uncompressed bytes without a byte order mark.
 ///
 /// Gzip data may unpack to 256 MiB, or to 100 times their size if that is more.
 pub struct Input<'r> {
@@ -67,15 +70,20 @@ impl<'r> Input<'r> {
 
     fn with_limit(file: &Path, reader: impl Read + 'r, limit: u64) -> Result<Self, TextError> {
         let file = name(file);
-        let taken = Rc::new(Cell::new(0));
-        let counted = Counted { reader, taken: taken.clone() };
+        let compressed_bytes = Rc::new(Cell::new(0));
+        let counted = Counted { reader, compressed_bytes: compressed_bytes.clone() };
         let packed = BufReader::with_capacity(BUFFER, counted);
         let (mut first, packed) =
             first_bytes(packed).map_err(|error| read_error(&file, false, error))?;
         let is_gzip = first.starts_with(&GZIP);
         let mut reader: Box<dyn BufRead + 'r> = Box::new(packed);
         if is_gzip {
-            let limited = Limited { reader: MultiGzDecoder::new(reader), given: 0, taken, limit };
+            let limited = Limited {
+                reader: MultiGzDecoder::new(reader),
+                decompressed_bytes: 0,
+                compressed_bytes,
+                limit,
+            };
             let text = first_bytes(BufReader::with_capacity(BUFFER, limited));
             let text = text.map_err(|error| read_error(&file, true, error))?;
             (first, reader) = (text.0, Box::new(text.1));
@@ -101,7 +109,7 @@ impl<'r> Input<'r> {
     /// Returns the first byte that is not white space, within the first 4 KiB. The input stays at
     /// its start.
     ///
-    /// # Errors   [`TextError::Empty`] if there is none; as [`Input::error`]
+    /// # Errors   [`TextError::Empty`] if there is no such byte; as [`Input::error`]
     pub fn first_byte(&mut self) -> Result<u8, TextError> {
         let mut start = Vec::new();
         let mut found = None;
@@ -128,16 +136,14 @@ impl<'r> Input<'r> {
         let read = self.reader.by_ref().take(limit + 1).read_to_end(&mut bytes);
         read.map_err(|error| self.error(error))?;
         if bytes.len() as u64 > limit {
-            let reason = format!("gives more than {} MiB", MAX_PIPE_BYTES >> 20);
+            let reason = format!("has more than {} MiB", MAX_PIPE_BYTES >> 20);
             return Err(TextError::malformed(self.file, None, reason, UNPACK));
         }
         Ok(bytes)
     }
 
-    /// Converts an error from reading this input.
-    ///
-    /// # Errors   [`TextError::Malformed`] for gzip data that are damaged or exceed the limit;
-    /// otherwise [`TextError::Read`]
+    /// Converts an I/O error from reading this input: to [`TextError::Malformed`] for gzip data
+    /// that are damaged or exceed the limit, otherwise to [`TextError::Read`].
     pub fn error(&self, source: io::Error) -> TextError {
         read_error(&self.file, self.is_gzip, source)
     }
@@ -166,9 +172,9 @@ pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, TextError> {
     Input::open(path)?.read_bytes()
 }
 
-/// Reads a text file whole.
+/// Reads a whole text file.
 ///
-/// # Errors   as [`read_bytes`]; [`TextError::NotUtf8`]; [`TextError::Empty`] for a file without content
+/// # Errors   as [`read_bytes`]; [`TextError::NotUtf8`]; [`TextError::Empty`] for an empty file
 pub fn read_text(path: impl AsRef<Path>) -> Result<String, TextError> {
     let file = name(path.as_ref());
     let text = decode(&file, read_bytes(path)?)?;
@@ -192,7 +198,8 @@ pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, TextError> {
     })
 }
 
-const UNPACK: &str = "write its content to an uncompressed file and give that file";
+/// The remedy for an input that exceeds its size limit. Uncompressed files have none.
+const UNPACK: &str = "write its content to an uncompressed file and use that file";
 
 fn name(path: &Path) -> String {
     path.display().to_string()
@@ -210,8 +217,8 @@ fn read_error(file: &str, is_gzip: bool, source: io::Error) -> TextError {
     }
 }
 
-/// Returns the first bytes, as many as identify a format, with a reader that starts with them
-/// again. Reads no more than one byte of other text: a pipe may have no more yet.
+/// Returns the first bytes, as many as identify a format, and a reader that starts with them again.
+/// Of a text without such a mark, it reads only one byte: a pipe may have no more yet.
 fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
     let mut first = Vec::new();
     reader.by_ref().take(1).read_to_end(&mut first)?;
@@ -222,16 +229,16 @@ fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)>
     Ok((first.clone(), Cursor::new(first).chain(reader)))
 }
 
-/// Counts the bytes read.
+/// Counts the bytes that it reads.
 struct Counted<R> {
     reader: R,
-    taken: Rc<Cell<u64>>,
+    compressed_bytes: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
-        self.taken.set(self.taken.get() + count as u64);
+        self.compressed_bytes.set(self.compressed_bytes.get() + count as u64);
         Ok(count)
     }
 }
@@ -239,15 +246,18 @@ impl<R: Read> Read for Counted<R> {
 /// Stops when the decompressed data exceed the limit.
 struct Limited<R> {
     reader: R,
-    given: u64,
+    /// Decompressed bytes returned so far.
+    decompressed_bytes: u64,
     /// Compressed bytes read so far.
-    taken: Rc<Cell<u64>>,
+    compressed_bytes: Rc<Cell<u64>>,
     limit: u64,
 }
 
 impl<R: Read> Read for Limited<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.given > self.limit && self.given / MAX_COMPRESSION_RATIO > self.taken.get() {
+        if self.decompressed_bytes > self.limit
+            && self.decompressed_bytes / MAX_COMPRESSION_RATIO > self.compressed_bytes.get()
+        {
             let reason = format!(
                 "unpacks to more than {} MiB and {MAX_COMPRESSION_RATIO} times its size",
                 self.limit >> 20
@@ -255,7 +265,7 @@ impl<R: Read> Read for Limited<R> {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
         }
         let count = self.reader.read(buffer)?;
-        self.given += count as u64;
+        self.decompressed_bytes += count as u64;
         Ok(count)
     }
 }

@@ -43,8 +43,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Parses a JSON lines text on all threads; returns the records in blocks and skips blank lines. If
-/// several lines are invalid, the error names the first, for any number of threads.
+/// Parses a JSON lines text on all threads and skips blank lines. `make` turns the line number and
+/// the parsed record into a result. The results are in order, in blocks. `file` and `remedy` are
+/// for errors. If several lines are invalid, the error names the first, for any number of threads.
 ///
 /// # Errors   as [`parse_json_line`]
 pub fn json_lines<'a, T, R>(
@@ -69,7 +70,7 @@ where
     parsed.into_iter().collect()
 }
 
-/// Parses a line, which must be an object.
+/// Parses a line, which must be a JSON object. `file`, `line` and `remedy` are for errors.
 ///
 /// # Errors   [`TextError::Malformed`]
 pub fn parse_json_line<'a, T: Deserialize<'a>>(
@@ -85,7 +86,8 @@ pub fn parse_json_line<'a, T: Deserialize<'a>>(
     })
 }
 
-/// The message of the JSON parser on one line, with quotations from the file shortened.
+/// The message of the JSON parser on one line, with its position. It has at most 200 characters
+/// before the position, because it may quote the file.
 pub fn message(error: &serde_json::Error) -> String {
     let (description, position) = split_position(error);
     description + &position

@@ -1,7 +1,7 @@
 //! The reader of text inputs: one set of rules and messages for all data sets and evaluations.
 //!
-//! - The content tells whether a file is gzip-compressed; the name does not.
-//! - Text is UTF-8, with or without a byte order mark. UTF-16 is refused by name.
+//! - Gzip compression is detected from the content, not from the file name.
+//! - Text is UTF-8, with or without a byte order mark. The error for UTF-16 names this encoding.
 //! - Lines end with `\n` or `\r\n`.
 //! - A small gzip file cannot fill the memory ([`Input`] has the limits).
 //! - Each error names the file, the line, the problem and the remedy.

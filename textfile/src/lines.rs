@@ -7,14 +7,15 @@ use crate::{Input, Location, TextError};
 /// The maximum size of a line, or of a row of a table, in bytes.
 pub const LONGEST_LINE: u64 = 16 << 20;
 
-/// Lines with their numbers. A line end at the end of the text starts no further line.
+/// Lines with their numbers, from 1, without their line ends. A line end at the end of the text
+/// starts no further line.
 pub fn lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
-    let some = (!text.is_empty()).then(|| text.strip_suffix('\n').unwrap_or(text));
-    let lines = some.into_iter().flat_map(|text| text.split('\n'));
+    let text = (!text.is_empty()).then(|| text.strip_suffix('\n').unwrap_or(text));
+    let lines = text.into_iter().flat_map(|text| text.split('\n'));
     (1..).zip(lines.map(|line| line.strip_suffix('\r').unwrap_or(line)))
 }
 
-/// Lines that are not blank, with their numbers.
+/// Lines that are not blank, with their numbers, as in [`lines`].
 pub fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
     lines(text).filter(|(_, line)| !line.trim().is_empty())
 }
@@ -32,8 +33,8 @@ pub fn check_line_ends(file: &str, text: &str) -> Result<(), TextError> {
     Err(TextError::malformed(file, 1, reason, remedy))
 }
 
-/// The lines of an input that are not blank, one at a time: the input may be larger than the main
-/// memory.
+/// Reads the lines of an input that are not blank, one at a time. The input may be larger than the
+/// main memory.
 pub struct Lines<'r> {
     reader: LineReader<'r>,
     text: String,
@@ -41,7 +42,7 @@ pub struct Lines<'r> {
 }
 
 impl<'r> Lines<'r> {
-    /// Starts before the first line.
+    /// A reader before the first line; [`advance`](Self::advance) moves to it.
     pub fn new(input: Input<'r>) -> Self {
         Self { reader: LineReader::new(input), text: String::new(), is_empty: true }
     }

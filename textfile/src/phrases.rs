@@ -17,15 +17,16 @@ pub struct PhraseRow {
     pub target: String,
     /// The CPC class of the comparison, such as `A47`.
     pub context: String,
-    /// The similarity, a finite number.
+    /// The similarity, a finite number; `None` if the column is missing or the field is blank.
     pub score: Option<f64>,
-    /// The rating class of the research release, such as `Hypernym`.
+    /// The rating class of the research release, such as `Hypernym`; `None` if the column is
+    /// missing or the field is blank.
     pub rating: Option<String>,
-    /// The first line of the row.
+    /// The first line of the row, from 1.
     pub line: u64,
 }
 
-/// Reads phrase pairs; each must have a score if `is_scored`.
+/// Reads phrase pairs. With `is_scored`, each row must have a score.
 ///
 /// # Errors   as [`Table::csv`], [`Table::column`] and [`Table::advance`];
 /// [`TextError::EmptyField`]; [`TextError::DuplicateId`]; [`TextError::Malformed`] for a score that
@@ -47,17 +48,17 @@ pub fn read_phrases(input: Input<'_>, is_scored: bool) -> Result<Vec<PhraseRow>,
             None => (rows.len() + 1).to_string(),
         };
         ids.add(id.clone(), table.location())?;
-        let given = |column: &usize| !table.field(*column).trim().is_empty();
+        let is_filled = |column: &usize| !table.field(*column).trim().is_empty();
         rows.push(PhraseRow {
             id,
             anchor: filled(anchor)?,
             target: filled(target)?,
             context: filled(context)?,
             score: score
-                .filter(|column| is_scored || given(column))
+                .filter(|column| is_scored || is_filled(column))
                 .map(|column| table.number(column))
                 .transpose()?,
-            rating: rating.filter(given).map(filled).transpose()?,
+            rating: rating.filter(is_filled).map(filled).transpose()?,
             line: table.line(),
         });
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::lines::{LONGEST_LINE, LineReader, check_line_ends, without_end};
 use crate::{Input, Location, TextError, shortened};
 
-/// A table and its current row.
+/// A reader of a table with its current row.
 ///
 /// A field that begins with a quote may contain separators, line ends and doubled quotes, as in
 /// Python's `csv`. A quote in the middle of an unquoted field is an ordinary character. An unclosed
@@ -23,6 +23,7 @@ pub struct Table<'r> {
     /// The fields of the row in one string, without their quotes, and the end of each.
     text: String,
     ends: Vec<usize>,
+    /// Whether no row after the header was read yet.
     is_empty: bool,
 }
 
@@ -114,10 +115,12 @@ impl<'r> Table<'r> {
 
     /// Moves to the next row; returns `false` at the end.
     ///
-    /// # Errors   [`TextError::Read`]; [`TextError::NoRows`]; [`TextError::NotUtf8`],
-    /// [`TextError::FieldCount`] and [`TextError::TextAfterQuote`], after which the next row can be
-    /// read; [`TextError::UnclosedQuote`]; [`TextError::Malformed`] for damaged gzip data and for a
-    /// line of more than 16 MiB
+    /// # Errors
+    /// - Reading can continue with the next row after [`TextError::NotUtf8`],
+    ///   [`TextError::FieldCount`] and [`TextError::TextAfterQuote`].
+    /// - Reading ends with [`TextError::Read`], [`TextError::NoRows`],
+    ///   [`TextError::UnclosedQuote`], and [`TextError::Malformed`] for damaged gzip data and for a
+    ///   line of more than 16 MiB.
     pub fn advance(&mut self) -> Result<bool, TextError> {
         if !self.read_row()? {
             let file = self.file().to_owned();
@@ -149,7 +152,7 @@ impl<'r> Table<'r> {
         }
     }
 
-    /// Parses a field of the row as a finite number with a decimal point.
+    /// Parses a field of the row as a finite number. The decimal separator is a point.
     ///
     /// # Errors   [`TextError::EmptyField`]; [`TextError::Malformed`]
     pub fn number(&self, column: usize) -> Result<f64, TextError> {
@@ -245,7 +248,7 @@ impl Fields {
                         self.text.extend_from_slice(line_end);
                         return Ok(());
                     }
-                    Some(behind) => rest = behind,
+                    Some(after) => rest = after,
                 }
                 if rest.first().is_some_and(|byte| *byte != self.delimiter) {
                     return Err(TextAfterQuote);
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_quoted_as_python_does_it() {
+    fn fields_are_quoted_as_in_python() {
         // csv.reader(file, delimiter="\t") of Python 3.11 gives the same rows.
         for (text, wanted) in [
             ("a\tb\n1\t2\n", vec![["a", "b"], ["1", "2"]]),

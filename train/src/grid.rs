@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`settings`] | the grid file |
 //! | `check` | validation of the grid file |
-//! | [`study`] | the interface of a study: its metrics and the training of a configuration |
+//! | [`study`] | the interface of a study to its grid: metrics, filters, columns and checks |
 //! | `folder` | the grid's folder, and locks on its runs |
 //! | [`run`] | training and evaluating the configurations that are not finished yet |
 //! | `measure` | metrics and paired differences |
@@ -13,8 +13,8 @@
 //!
 //! Configurations share training. The phases in `shared` are trained once for all configurations
 //! with equal settings in them. Each configuration then starts from those weights (`[start]`). A
-//! configuration may also evaluate the finished run of another configuration with a
-//! different `k` or without a source. It needs no training.
+//! configuration with `run_of` needs no training: it evaluates the finished run of another
+//! configuration again with other settings, for example with fewer retrieved entries.
 
 mod check;
 mod folder;

@@ -21,13 +21,14 @@ pub trait StudyDefinition: fmt::Debug + Sync {
     /// The value of `study` in its recipes.
     fn name(&self) -> &'static str;
 
-    /// What it trains, for help texts.
+    /// The task or model that it trains, in one phrase for help texts.
     fn description(&self) -> &'static str;
 
-    /// Command lines that train it, each ending in a line break, for help texts.
+    /// Command lines that train it, for help texts: each indented by two spaces, with a line break
+    /// at its end.
     fn examples(&self) -> &'static str;
 
-    /// The keys of its recipes.
+    /// The keys of its recipes, with types, defaults and descriptions.
     fn recipe_schema(&self) -> RecipeSchema;
 
     /// Reads and checks the study's own sections of a recipe, and fills in their defaults.
@@ -36,13 +37,14 @@ pub trait StudyDefinition: fmt::Debug + Sync {
     /// [`TrainError::Recipe`](crate::TrainError::Recipe) with file and line.
     fn complete(&self, recipe: &mut Recipe) -> Result<()>;
 
-    /// Trains by a recipe; returns `None` if the run was stopped early.
+    /// Trains and tests a model as the recipe describes. Returns `None` if the run was stopped
+    /// early.
     ///
     /// # Errors
     /// The errors of the study and of [`train`](crate::train).
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>>;
 
-    /// Its part in grids; `None` if it has no ablations.
+    /// Its ablations, for grids; `None` if it has none.
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {
         None
     }
@@ -100,14 +102,14 @@ pub trait Summary {
     }
 }
 
-/// A plot of measures against a number.
+/// A plot of measures with their intervals against a number.
 #[derive(Debug, Clone)]
 pub struct LinePlot {
     /// Its file, relative to the run folder.
     pub file: PathBuf,
     /// The titles of the horizontal and the vertical axis.
     pub axes: [&'static str; 2],
-    /// The lines: names, and points in ascending order.
+    /// The lines: names, and points in ascending order of the horizontal value.
     pub lines: Vec<(&'static str, Vec<(f64, Measure)>)>,
 }
 
@@ -119,7 +121,7 @@ pub(crate) fn footer(steps: u64, seed: u64, recipe_hash: &str, failures: &[Strin
     lines
 }
 
-/// Formats a metric as `0.7656 [0.7291, 0.7980]`.
+/// Formats a measure with its 95 % interval, as `0.7656 [0.7291, 0.7980]`.
 pub fn format_measure(measure: &Measure) -> String {
     match measure.ci95 {
         Some([Some(low), Some(high)]) => format!("{:.4} [{low:.4}, {high:.4}]", measure.value),

@@ -18,8 +18,8 @@ pub type StudyResult<T> = Result<T, StudyError>;
 
 /// A study. The trainer uses only these methods.
 ///
-/// The methods with `&self` have to be pure functions of the recipe, the seed and their arguments. A
-/// resumed run calls them again and must get the same bytes.
+/// The methods with `&self` have to be pure functions of the recipe, the seed and their arguments.
+/// A resumed run calls them again and must get the same bytes.
 pub trait Study {
     /// The model that is trained.
     type Model;
@@ -61,16 +61,17 @@ pub trait Study {
     }
 
     /// Writes the study's own state to a checkpoint folder, for resuming.
-    fn save(&self, _: &Path) -> StudyResult<()> {
+    fn save(&self, _folder: &Path) -> StudyResult<()> {
         Ok(())
     }
 
-    /// Reads the state that [`Study::save`] wrote. The parameters are already restored.
-    fn restore(&mut self, _: &Path) -> StudyResult<()> {
+    /// Reads the state that [`Study::save`] wrote to a checkpoint folder. The parameters are
+    /// already restored.
+    fn restore(&mut self, _folder: &Path) -> StudyResult<()> {
         Ok(())
     }
 
-    /// Computes the loss of one micro-batch, with its graph.
+    /// Computes the loss of one micro-batch, with its graph for gradients.
     fn loss(
         &self,
         model: &Self::Model,
@@ -78,7 +79,7 @@ pub trait Study {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss>;
 
-    /// Evaluates a model.
+    /// Evaluates a model during training. The result includes the primary metric.
     fn evaluate(
         &self,
         model: &Self::Model,
@@ -97,7 +98,7 @@ pub trait Study {
     }
 }
 
-/// The random numbers for the batches of an epoch. Epochs count from 0 within the phase.
+/// The random number generator for the batches of an epoch. Epochs count from 0 within the phase.
 pub fn epoch_rng(seed: u64, phase: &Phase, epoch: usize) -> ChaCha8Rng {
     let mut hash = Sha256::new();
     for number in [seed, phase.index as u64, epoch as u64] {
@@ -126,7 +127,8 @@ impl MetricSpec {
         Self { name: name.into(), higher_is_better: false }
     }
 
-    /// Whether `new` is better than `old` by more than `margin`. NaN is never better.
+    /// Whether `new` is better than `old` by more than `margin`. NaN is never better. Without
+    /// `old`, any other value is better.
     pub fn improves(&self, new: f64, old: Option<f64>, margin: f64) -> bool {
         match old {
             None => !new.is_nan(),
@@ -163,7 +165,7 @@ pub struct BatchLoss {
     pub examples: usize,
     /// The number of tokens, frames or patches, for the speed log.
     pub tokens: usize,
-    /// Named components of the loss, for the log.
+    /// Components of the loss with their names, for the log.
     pub parts: Vec<(String, f64)>,
 }
 

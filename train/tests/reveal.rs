@@ -424,7 +424,11 @@ fn a_grid_shares_phases_and_resumes() {
         ("\"k-2\"", "\"../k-2\"", "it becomes a folder name"),
         ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: there is no configuration `mian`"),
         ("main = \"main\"", "main = \"mian\"", "`main` names `mian`"),
-        ("\"warm-start\"]", "\"warm\"]", "`warm` is no phase of test.toml; the phases are images"),
+        (
+            "\"warm-start\"]",
+            "\"warm\"]",
+            "`warm` is not a phase of test.toml; the phases are images",
+        ),
         ("memory.k=2", "memory.l=2", "configuration `k-2`: --set memory.l=2: unknown key `l`"),
         ("within = 0.1", "within = 0", "grid.toml:33: `within`"),
         (

@@ -1,4 +1,4 @@
-//! An ASR model with AVFormer adapters, which can be switched on and off by name.
+//! An ASR model with AVFormer adapters, which are activated and deactivated by name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::encode::{Encoder, Prepared};
 use crate::error::{InferError, Result};
 use crate::finished_run::{WEIGHTS, check_checksums};
 
-/// `config.json` of an AVFormer run: the models that its weights belong to.
+/// `config.json` of an AVFormer run: the adapters, and the models that they were trained with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AvformerRunConfig {
@@ -29,13 +29,13 @@ pub struct AvformerRunConfig {
     pub avformer: AvformerConfig,
     /// The frozen ASR model's name in the recipe.
     pub asr_model: String,
-    /// The SHA-256 of its weights.
+    /// The SHA-256 of the ASR model's weights.
     pub asr_model_sha256: String,
     /// The frozen image encoder's name in the recipe.
     pub image_encoder: String,
-    /// The SHA-256 of its weights; empty without frames.
+    /// The SHA-256 of the image encoder's weights; empty without frames.
     pub image_encoder_sha256: String,
-    /// The dimension of its embeddings.
+    /// The dimension of the image embeddings.
     pub image_width: usize,
     /// The number of frames per clip; 0 for a model that was trained without frames.
     pub frames: usize,
@@ -44,8 +44,8 @@ pub struct AvformerRunConfig {
     pub silence: f64,
 }
 
-/// The maximum number of images per clip to choose frames from. From more images, this many are
-/// chosen at equal distances.
+/// The maximum number of frames per clip. From a clip with more images, this many are chosen first,
+/// at equal distances.
 pub const MAX_FRAMES: usize = 32;
 /// The maximum silence after a clip, in seconds.
 pub const MAX_SILENCE_SECONDS: f64 = 30.0;
@@ -68,12 +68,13 @@ pub enum VisualInput {
 pub struct AdaptedClip {
     /// The audio samples at 16 kHz.
     pub samples: Vec<f32>,
-    /// Image embeddings `[V, E]` from [`AdaptedAsrModel::embed_images`]; empty for no frames.
+    /// Embeddings of `V` images with dimension `E`, `[V, E]` in row-major order, from
+    /// [`AdaptedAsrModel::embed_images`]; empty without images.
     pub embeddings: Vec<f32>,
 }
 
-/// A frozen ASR model with the adapters of several runs. At most one set of adapters is on. With
-/// none on, texts equal those of the ASR model exactly.
+/// A frozen ASR model with the adapters of several runs. At most one set of adapters is active.
+/// Without one, the texts are exactly those of the ASR model.
 pub struct AdaptedAsrModel {
     asr_model: AsrModel,
     added: BTreeMap<String, RunAdapters>,
@@ -83,7 +84,7 @@ pub struct AdaptedAsrModel {
 /// The adapters of one run.
 struct RunAdapters {
     avformer: Avformer,
-    /// `None` if the run was trained without frames, or if it should get no images.
+    /// `None` if the run was trained without frames, or is used without images.
     image_encoder: Option<Encoder>,
     frames: usize,
     /// Silence after each clip, in samples.
@@ -96,11 +97,12 @@ impl AvformerRunConfig {
     /// The name of the file in a run folder.
     pub const FILE: &str = "config.json";
 
-    /// Reads the file of a run. Paths of model folders are as in the recipe, or relative to the run
-    /// folder.
+    /// Reads the file of a run. A model folder that only exists within the run folder is returned
+    /// with its path there; other names stay as in the recipe.
     ///
     /// # Errors
-    /// [`InferError::Io`]; [`InferError::Transcribe`] for a file of another kind.
+    /// [`InferError::BadChecksum`]; [`InferError::Io`]; [`InferError::Transcribe`] for a file that
+    /// is not of an AVFormer run.
     pub fn read(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let path = run.join(Self::FILE);
@@ -193,15 +195,15 @@ impl AdaptedAsrModel {
         &self.asr_model
     }
 
-    /// Loads the adapters of a run under a name, without switching them on. The image encoder is
-    /// loaded from the run's path, or from `image_encoder`.
+    /// Loads the adapters of a run under a name, without activating them. The image encoder is
+    /// loaded from `image_encoder`, or by default from its location in the run's configuration.
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for a run that belongs to another ASR model or image encoder, and
     /// the errors of opening its files.
     pub fn add(&mut self, name: &str, run: &Path, image_encoder: Option<&str>) -> Result<()> {
         let config = self.config_of(run)?;
-        let opened = match config.frames {
+        let encoder = match config.frames {
             0 => None,
             _ => {
                 let given = image_encoder.unwrap_or(&config.image_encoder);
@@ -219,7 +221,7 @@ impl AdaptedAsrModel {
                 Some(encoder)
             }
         };
-        self.add_with(name, run, &config, opened)
+        self.add_with(name, run, &config, encoder)
     }
 
     /// Loads adapters like [`AdaptedAsrModel::add`] for use without images. The image encoder is
@@ -235,10 +237,10 @@ impl AdaptedAsrModel {
     /// The configuration of a run, checked against this ASR model.
     fn config_of(&self, run: &Path) -> Result<AvformerRunConfig> {
         let config = AvformerRunConfig::read(run)?;
-        let found = self.asr_model.weights_sha256()?;
-        if found != config.asr_model_sha256 {
+        let sha256 = self.asr_model.weights_sha256()?;
+        if sha256 != config.asr_model_sha256 {
             let wanted = ("ASR model", config.asr_model.as_str());
-            return Err(differs(run, wanted, "the given ASR model", &found));
+            return Err(differs(run, wanted, "the given ASR model", &sha256));
         }
         Ok(config)
     }
@@ -258,7 +260,7 @@ impl AdaptedAsrModel {
         Ok(())
     }
 
-    /// Activates the adapters with this name, and deactivates all others.
+    /// Activates the adapters with this name, and deactivates all others. `None` deactivates all.
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for a name that was not added.
@@ -277,22 +279,22 @@ impl AdaptedAsrModel {
         self.added.get(self.active.as_ref()?)
     }
 
-    /// The number of images that the model uses for a clip.
+    /// The number of images in the embeddings of a clip; 0 if no active adapters use images.
     pub fn image_count(&self, clip: &AdaptedClip) -> usize {
         let image_encoder = self.active().and_then(|added| added.image_encoder.as_ref());
         image_encoder.map_or(0, |encoder| clip.embeddings.len() / encoder.width())
     }
 
-    /// The number of frames that the model needs per clip.
+    /// The number of frames that the active adapters use per clip; 0 if they use no images.
     pub fn frames(&self) -> usize {
         self.active().filter(|added| added.image_encoder.is_some()).map_or(0, |added| added.frames)
     }
 
-    /// Computes embeddings of a clip's images, `[V, E]`. As many images as the model needs are
-    /// chosen at equal distances. Errors name the image.
+    /// Chooses [`frames`](Self::frames) of a clip's images at equal distances, and computes their
+    /// embeddings, `[V, E]` in row-major order. Empty if no active adapters use images.
     ///
     /// # Errors
-    /// [`InferError::Data`] for an image that cannot be decoded.
+    /// [`InferError::Data`] with the name of an image that cannot be decoded.
     pub fn embed_images(&self, images: &[PathBuf]) -> Result<Vec<f32>> {
         let Some(RunAdapters { image_encoder: Some(encoder), frames, .. }) = self.active() else {
             return Ok(Vec::new());
@@ -306,8 +308,8 @@ impl AdaptedAsrModel {
         Ok(embeddings)
     }
 
-    /// Transcribes clips in one batch with greedy decoding. Without adapters switched on, the texts
-    /// are the ASR model's own.
+    /// Transcribes clips in one batch with greedy decoding. Without active adapters, the texts are
+    /// those of the ASR model.
     ///
     /// # Errors
     /// [`InferError::Model`] for a clip that is too long or too short; [`InferError::Transcribe`]
@@ -315,18 +317,19 @@ impl AdaptedAsrModel {
     pub fn transcribe(&self, clips: &[AdaptedClip]) -> Result<Vec<String>> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         let Some(RunAdapters { avformer, image_encoder, frames, silence }) = self.active() else {
-            let made = self.asr_model.transcribe(&samples, &[], &TranscribeOptions::default())?;
-            return Ok(made.into_iter().map(|transcript| transcript.text).collect());
+            let options = TranscribeOptions::default();
+            let transcripts = self.asr_model.transcribe(&samples, &[], &options)?;
+            return Ok(transcripts.into_iter().map(|transcript| transcript.text).collect());
         };
         let width = image_encoder.as_ref().map_or(1, Encoder::width);
-        let most = frames * width * usize::from(image_encoder.is_some());
+        let max_values = frames * width * usize::from(image_encoder.is_some());
         let fits = |clip: &AdaptedClip| {
-            clip.embeddings.len() <= most && clip.embeddings.len().is_multiple_of(width)
+            clip.embeddings.len() <= max_values && clip.embeddings.len().is_multiple_of(width)
         };
         if let Some(clip) = clips.iter().find(|clip| !fits(clip)) {
             let reason = format!(
                 "{} values are not embeddings of up to {frames} images of dimension {width}: \
-                 compute them again with the adapters that are switched on",
+                 compute them again with the active adapters",
                 clip.embeddings.len()
             );
             return Err(InferError::Transcribe { reason });
@@ -344,25 +347,26 @@ impl AdaptedAsrModel {
     }
 }
 
-/// The error of a run that was trained with other weights of a model. The tuple has the kind and
+/// The error for a run that was trained with other weights of a model. The tuple has the kind and
 /// the name of the model.
-fn differs(run: &Path, (what, wanted): (&str, &str), given: &str, found: &str) -> InferError {
+fn differs(run: &Path, (kind, wanted): (&str, &str), given: &str, sha256: &str) -> InferError {
     let reason = format!(
-        "{}: was trained for the {what} {wanted}, but {given} has other weights (SHA-256 {found}): \
-         use the {what} that it was trained for",
+        "{}: was trained for the {kind} {wanted}, but {given} has other weights (SHA-256 \
+         {sha256}): use the {kind} that it was trained for",
         run.display()
     );
     InferError::Transcribe { reason }
 }
 
-/// Chooses `count` entries of a list: the middle one of each of `count` equal parts. Returns all if
-/// there are fewer.
+/// Chooses `count` entries of a list: the middle one of each of `count` equal parts. Returns all
+/// entries if the list is shorter.
 pub fn sample_evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
     let (length, count) = (all.len(), count.min(all.len()));
     (0..count).map(move |i| &all[(2 * i + 1) * length / (2 * count)])
 }
 
-/// Chooses the images of a clip, in the same way as the test of a run.
+/// Chooses `count` of a clip's images like the test of a run: at most [`MAX_FRAMES`] first, then
+/// `count` of these.
 pub fn select_frames<T>(frames: &[T], count: usize) -> Vec<&T> {
     let chosen: Vec<&T> = sample_evenly(frames, MAX_FRAMES).collect();
     sample_evenly(&chosen, count).copied().collect()
@@ -373,13 +377,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_taken_evenly() {
+    fn frames_are_chosen_evenly() {
         let all: Vec<usize> = (0..8).collect();
-        let taken = |count| sample_evenly(&all, count).copied().collect::<Vec<_>>();
-        assert_eq!(taken(4), [1, 3, 5, 7]);
-        assert_eq!(taken(1), [4]);
-        assert_eq!(taken(3), [1, 4, 6]);
-        assert_eq!(taken(20), all);
-        assert!(taken(0).is_empty() && sample_evenly(&[0; 0], 3).next().is_none());
+        let chosen = |count| sample_evenly(&all, count).copied().collect::<Vec<_>>();
+        assert_eq!(chosen(4), [1, 3, 5, 7]);
+        assert_eq!(chosen(1), [4]);
+        assert_eq!(chosen(3), [1, 4, 6]);
+        assert_eq!(chosen(20), all);
+        assert!(chosen(0).is_empty() && sample_evenly(&[0; 0], 3).next().is_none());
     }
 }

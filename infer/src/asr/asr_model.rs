@@ -1,4 +1,4 @@
-//! An ASR model of either kind.
+//! An ASR model of either architecture.
 
 use std::sync::Arc;
 
@@ -68,18 +68,19 @@ impl AsrModel {
             return whisper.check(options);
         }
         let TranscribeOptions { language, task, padding, .. } = TranscribeOptions::default();
-        let asked = [
+        let changed = [
             ("language", options.language != language),
             ("translate", options.task != task),
             ("padding", options.padding != padding),
         ];
-        match asked.iter().find(|(_, asked)| *asked) {
+        match changed.iter().find(|(_, is_changed)| *is_changed) {
             None => Ok(()),
             Some((option, _)) => Err(not_for_conformers(option)),
         }
     }
 
-    /// A builder for trees of boosted words. Without `weight`, the model's default weight applies.
+    /// A builder for trees of boosted words. `weight` is the bonus of a token, in nats; without it,
+    /// the model's default applies.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::boost_builder`] and [`ConformerAsr::boost_builder`].
@@ -90,7 +91,8 @@ impl AsrModel {
         }
     }
 
-    /// Transcribes clips of 16 kHz samples in one batch, with boosted words for each clip.
+    /// Transcribes clips of 16 kHz samples in one batch, with boosted words for each clip. Clips
+    /// beyond the length of `boosts` use the words of the options.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::transcribe_each`] and [`ConformerAsr::transcribe`].

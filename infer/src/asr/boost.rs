@@ -9,14 +9,14 @@ use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
 use super::{ConformerAsr, WhisperAsr};
 use crate::error::{InferError, Result};
 
-/// The default bonus for a token that continues a listed word, in nats. It is for Whisper, whose
-/// tokens are subwords.
+/// The default bonus for a token that continues a listed word, in nats, for Whisper. Its tokens are
+/// subwords.
 pub const WHISPER_BOOST_WEIGHT: f32 = 3.0;
-/// The default for a Conformer, whose tokens are letters in our runs.
+/// The default bonus for a Conformer, in nats. Its tokens are letters in our runs.
 pub const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
 
 /// The fraction of the bonus for a word's first token, which many words share.
-const OF_FIRST: f32 = 0.5;
+const FIRST_TOKEN_FRACTION: f32 = 0.5;
 
 /// Builds trees from lists of words.
 pub struct BoostTreeBuilder<'a> {
@@ -80,7 +80,7 @@ impl<'a> BoostTreeBuilder<'a> {
             );
             return Err(InferError::Transcribe { reason });
         }
-        let bonus = Bonus { begin: OF_FIRST * weight, next: weight };
+        let bonus = Bonus { begin: FIRST_TOKEN_FRACTION * weight, next: weight };
         let boundaries = Arc::new(WordBoundaries::from_tokens(texts.iter().map(String::as_str)));
         Ok(Self { tokeniser, vocabulary, boundaries, bonus })
     }
@@ -91,20 +91,23 @@ impl<'a> BoostTreeBuilder<'a> {
     /// # Errors
     /// [`InferError::Transcribe`] for a word with the name of a special token, such as
     /// `<|endoftext|>`, and for a character that a Conformer's tokens cannot express;
-    /// [`InferError::Data`]
+    /// [`InferError::Data`] for a word that cannot be tokenised.
     pub fn tree<S: AsRef<str>>(&self, words: &[S]) -> Result<Arc<BoostTree>> {
         let mut sequences = Vec::new();
         for word in words {
             let word = word.as_ref().split_whitespace().collect::<Vec<_>>().join(" ");
             match &self.vocabulary {
-                Vocabulary::Open { end } => self.open(&word, *end, &mut sequences)?,
-                Vocabulary::Closed { is_space } => self.closed(&word, is_space, &mut sequences)?,
+                Vocabulary::Open { end } => self.add_open_forms(&word, *end, &mut sequences)?,
+                Vocabulary::Closed { is_space } => {
+                    self.add_closed_forms(&word, is_space, &mut sequences)?
+                }
             }
         }
         Ok(Arc::new(BoostTree::new(&sequences, self.bonus, self.boundaries.clone())))
     }
 
-    fn open(&self, word: &str, end: u32, sequences: &mut Vec<Vec<u32>>) -> Result<()> {
+    /// Adds the tokens of all forms of a word, for a vocabulary that can express any text.
+    fn add_open_forms(&self, word: &str, end: u32, sequences: &mut Vec<Vec<u32>>) -> Result<()> {
         for form in forms(word).iter().flat_map(|form| [format!(" {form}"), form.clone()]) {
             let tokens = self.tokeniser.encode(&form)?;
             if tokens.iter().any(|token| *token >= end) {
@@ -116,9 +119,15 @@ impl<'a> BoostTreeBuilder<'a> {
         Ok(())
     }
 
-    /// Adds the forms that the vocabulary can express, including lower case: many vocabularies have
-    /// no capitals. Space tokens get no bonus, or words would be split for it.
-    fn closed(&self, word: &str, is_space: &[bool], sequences: &mut Vec<Vec<u32>>) -> Result<()> {
+    /// Adds the tokens of the forms that the vocabulary can express, including lower case: many
+    /// vocabularies have no capitals. Space tokens get no bonus. Otherwise the search would split
+    /// words to collect it.
+    fn add_closed_forms(
+        &self,
+        word: &str,
+        is_space: &[bool],
+        sequences: &mut Vec<Vec<u32>>,
+    ) -> Result<()> {
         let mut forms = forms(word);
         forms.push(word.to_lowercase());
         let encode = |form: &str| self.tokeniser.encode_strict(form);
@@ -187,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phrases_are_looked_for_with_capitals_too() {
+    fn phrases_are_also_boosted_with_capitals() {
         assert_eq!(forms("rigor mortis"), ["rigor mortis", "Rigor mortis", "Rigor Mortis"]);
         assert_eq!(forms("élan"), ["élan", "Élan"]);
         assert_eq!(forms("NATO"), ["NATO"]);

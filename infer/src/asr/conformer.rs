@@ -1,4 +1,4 @@
-//! Speech recognition with a Conformer with a CTC head, from our own runs or published.
+//! Speech recognition with a Conformer and a CTC head, from our own runs or published.
 //!
 //! The output cannot loop, because each encoder state gives at most one token. Longer recordings
 //! are transcribed in overlapping windows. Only the middle of each window is used.
@@ -49,7 +49,7 @@ const MIN_LETTERS_PER_SECOND: f64 = 1.5;
 const MIN_PROBABILITY: f32 = 0.75;
 const MIN_PROBABILITY_OF_TWO: f32 = 0.9;
 
-/// The maximum time difference of a token between two overlapping windows, in seconds.
+/// The maximum time difference between two overlapping windows for the same token, in seconds.
 const EDGE: f64 = 0.12;
 
 /// A token with its time.
@@ -74,9 +74,9 @@ impl ConformerAsr {
         let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
         let tokeniser = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         if tokeniser.vocabulary_size() > config.vocab_size {
-            let (theirs, own) = (tokeniser.vocabulary_size(), config.vocab_size);
+            let (tokens, vocabulary) = (tokeniser.vocabulary_size(), config.vocab_size);
             let reason = format!(
-                "{location}: tokenizer.json has {theirs} tokens, but config.json has {own}: \
+                "{location}: tokenizer.json has {tokens} tokens, but config.json has {vocabulary}: \
                  they belong to different models"
             );
             return Err(InferError::Transcribe { reason });
@@ -117,7 +117,7 @@ impl ConformerAsr {
     /// beyond the length of `boosts` use the words of the options.
     ///
     /// # Errors
-    /// [`InferError::Model`]
+    /// [`InferError::Model`]; [`InferError::Data`] for tokens that cannot be decoded.
     pub fn transcribe(
         &self,
         clips: &[&[f32]],
@@ -127,12 +127,12 @@ impl ConformerAsr {
         let boost = |i: usize| boosts.get(i).unwrap_or(&options.boost).clone();
         let search = |i| BeamSearchOptions { num_beams: options.num_beams, boost: boost(i) };
         let paths = self.paths(clips, &(0..clips.len()).map(search).collect::<Vec<_>>())?;
-        let made = clips.iter().zip(paths).map(|(clip, path)| {
+        let transcripts = clips.iter().zip(paths).map(|(clip, path)| {
             let timed = self.timed(&path);
             let form = (samples_to_seconds(clip.len()), options.word_times);
             self.transcript(form, &timed, &[path])
         });
-        made.collect()
+        transcripts.collect()
     }
 
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
@@ -181,9 +181,9 @@ impl ConformerAsr {
             }
             done += WINDOW;
             on_window(samples_to_seconds(done));
-            let behind = done.saturating_sub(CONTEXT) - first;
-            samples.drain(..behind);
-            first += behind;
+            let count = done.saturating_sub(CONTEXT) - first;
+            samples.drain(..count);
+            first += count;
         }
     }
 
@@ -193,14 +193,14 @@ impl ConformerAsr {
             .iter()
             .map(|clip| self.mel.frames(if is_without_speech(clip) { &[] } else { clip }, 0))
             .collect();
-        let mut paths = vec![nothing(); clips.len()];
-        let places: Vec<usize> = (0..clips.len()).filter(|i| !frames[*i].is_empty()).collect();
-        if places.is_empty() {
+        let mut paths = vec![empty_path(); clips.len()];
+        let indices: Vec<usize> = (0..clips.len()).filter(|i| !frames[*i].is_empty()).collect();
+        if indices.is_empty() {
             return Ok(paths);
         }
-        let lengths: Vec<usize> = places.iter().map(|i| frames[*i].len()).collect();
-        let values: Vec<f32> = places.iter().flat_map(|i| frames[*i].values.clone()).collect();
-        let bands = frames[places[0]].bands;
+        let lengths: Vec<usize> = indices.iter().map(|i| frames[*i].len()).collect();
+        let values: Vec<f32> = indices.iter().flat_map(|i| frames[*i].values.clone()).collect();
+        let bands = frames[indices[0]].bands;
         let shape = (values.len() / bands, bands);
         let packed = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
         let encoder = self.model.encoder();
@@ -209,19 +209,20 @@ impl ConformerAsr {
         let logits = self.model.logits(&audio)?;
         let blank = self.model.config().blank;
         let searches: Vec<BeamSearchOptions> =
-            places.iter().map(|i| searches[*i].clone()).collect();
-        let found = ctc_beam::beam_search_paths(&logits, &audio.lengths, blank, &searches)?;
-        // Speech is detected from the path without boosting.
-        let likeliest = greedy_paths(&logits, &audio.lengths, blank)?;
-        for ((place, path), likeliest) in places.into_iter().zip(found).zip(likeliest) {
-            let text = self.tokeniser.decode(&likeliest.tokens)?;
-            if !is_noise(&likeliest, &text, clips[place].len()) {
-                paths[place] = path;
+            indices.iter().map(|i| searches[*i].clone()).collect();
+        let beam_paths = ctc_beam::beam_search_paths(&logits, &audio.lengths, blank, &searches)?;
+        // Noise is detected from the path without boosting.
+        let unboosted_paths = greedy_paths(&logits, &audio.lengths, blank)?;
+        for ((i, path), unboosted) in indices.into_iter().zip(beam_paths).zip(unboosted_paths) {
+            let text = self.tokeniser.decode(&unboosted.tokens)?;
+            if !is_noise(&unboosted, &text, clips[i].len()) {
+                paths[i] = path;
             }
         }
         Ok(paths)
     }
 
+    /// The tokens of a path with their times.
     fn timed(&self, path: &BestPath) -> Vec<Timed> {
         let factor = self.model.config().encoder_config.subsampling_factor;
         let tokens = path.tokens.iter().zip(&path.states).zip(&path.log_probabilities);
@@ -233,7 +234,7 @@ impl ConformerAsr {
         tokens.map(timed).collect()
     }
 
-    /// Builds the transcript of a recording of this length from its tokens. Pauses separate
+    /// Builds the transcript of a recording of `length` seconds from its tokens. Pauses separate
     /// segments.
     fn transcript(
         &self,
@@ -266,7 +267,7 @@ impl ConformerAsr {
             mean_log_probability: mean(|path| path.mean_log_probability),
             no_speech_probability: paths
                 .iter()
-                .fold(1.0, |least, path| path.min_blank_probability.min(least)),
+                .fold(1.0, |min, path| path.min_blank_probability.min(min)),
             truncated: false,
             decoded_again: false,
         })
@@ -306,7 +307,7 @@ impl ConformerAsr {
 }
 
 /// The path of audio without speech.
-fn nothing() -> BestPath {
+fn empty_path() -> BestPath {
     BestPath { min_blank_probability: 1.0, ..BestPath::default() }
 }
 
@@ -314,9 +315,9 @@ fn nothing() -> BestPath {
 fn is_noise(path: &BestPath, text: &str, samples: usize) -> bool {
     let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
     let sum: f32 = path.log_probabilities.iter().map(|own| own.exp()).sum();
-    let least = if letters <= 2 { MIN_PROBABILITY_OF_TWO } else { MIN_PROBABILITY };
-    let is_unsure = sum < least * path.tokens.len() as f32;
-    is_unsure && (letters as f64) < MIN_LETTERS_PER_SECOND * samples_to_seconds(samples)
+    let min_probability = if letters <= 2 { MIN_PROBABILITY_OF_TWO } else { MIN_PROBABILITY };
+    let is_improbable = sum < min_probability * path.tokens.len() as f32;
+    is_improbable && (letters as f64) < MIN_LETTERS_PER_SECOND * samples_to_seconds(samples)
 }
 
 /// Whether the previous window already contains this token or a later one.
@@ -335,7 +336,7 @@ mod tests {
             tokens: vec![1; probabilities.len()],
             states: (0..probabilities.len()).collect(),
             log_probabilities: probabilities.iter().map(|own| own.ln()).collect(),
-            ..nothing()
+            ..empty_path()
         };
         let long = 5 * SAMPLE_RATE as usize;
         let noise =

@@ -20,7 +20,7 @@ impl AsrModel {
     ///
     /// # Errors
     /// [`Transcribe`](crate::InferError::Transcribe) for a multilingual Whisper model, which
-    /// would need a language.
+    /// requires a language.
     pub fn frozen(&self) -> Result<FrozenAsrModel> {
         Ok(match self {
             Self::Whisper(whisper) => FrozenAsrModel::Whisper {
@@ -61,6 +61,7 @@ impl AsrModel {
         }
     }
 
+    /// The log-mel frames of a clip, followed by `silence` samples of silence.
     fn frames(&self, samples: &[f32], silence: usize) -> Frames {
         let length = (samples.len() + silence).min(seconds_to_samples(self.max_seconds()));
         match self {
@@ -73,7 +74,8 @@ impl AsrModel {
     /// `silence` samples of silence, up to the model's maximum length.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a clip that is shorter than a token.
+    /// [`Model`](crate::InferError::Model) for a clip shorter than
+    /// [`min_samples`](Self::min_samples).
     pub fn embed<C: AsRef<[f32]> + Sync>(
         &self,
         asr_model: &FrozenAsrModel,
@@ -102,7 +104,7 @@ impl AsrModel {
         }
     }
 
-    /// Why the model cannot generate this text; `None` if it can.
+    /// The reason why the model cannot generate this text; `None` if it can.
     pub fn text_error(&self, text: &str) -> Option<String> {
         match (self.tokens_of(text), self) {
             (Err(DataError::Tokenizer { reason, .. }), _) => Some(format!(
@@ -111,11 +113,11 @@ impl AsrModel {
             (Err(error), _) => Some(error.to_string()),
             (Ok(tokens), Self::Whisper(whisper)) => {
                 let positions = whisper.whisper.config().max_target_positions;
-                let read = tokens.len() + whisper.prompt().map_or(0, |prompt| prompt.len());
-                (read > positions).then(|| {
+                let count = tokens.len() + whisper.prompt().map_or(0, |prompt| prompt.len());
+                (count > positions).then(|| {
                     format!(
-                        "its text has {read} tokens, but the model has {positions} positions: \
-                         shorten it, or remove the clip"
+                        "its text has {count} tokens with the prompt, but the model has {positions} \
+                         positions: shorten it, or remove the clip"
                     )
                 })
             }
@@ -123,11 +125,12 @@ impl AsrModel {
         }
     }
 
-    /// Greedy transcripts of clips from their encoder states. The length of Whisper's texts is
-    /// limited by the clip length in `samples`.
+    /// Greedy transcripts of clips from their encoder states. `samples` are the clip lengths, which
+    /// limit the length of Whisper's texts.
     ///
     /// # Errors
-    /// The errors of the decoder.
+    /// [`Model`](crate::InferError::Model) for a failed decoder;
+    /// [`Data`](crate::InferError::Data) for tokens that cannot be decoded.
     pub fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
         match self {
             Self::Whisper(whisper) => whisper.texts_of(audio, samples),

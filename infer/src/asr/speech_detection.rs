@@ -35,16 +35,16 @@ fn is_clicks(samples: &[f32]) -> bool {
         samples.chunks_exact(SHORT_BLOCK).map(|block| level(block, SHORT_BLOCK)).collect();
     let mut sorted = levels.clone();
     sorted.sort_by(f64::total_cmp);
-    let Some(rest) = sorted.get(levels.len() / 5) else { return false };
-    let least = (rest + ABOVE_REST).max(SILENCE);
-    let (mut longest, mut run, mut all) = (0, 0, 0);
+    let Some(rest_level) = sorted.get(levels.len() / 5) else { return false };
+    let threshold = (rest_level + ABOVE_REST).max(SILENCE);
+    let (mut longest_run, mut run, mut click_blocks) = (0, 0, 0);
     for level in &levels {
-        run = if *level > least { run + 1 } else { 0 };
-        longest = longest.max(run);
-        all += usize::from(run > 0);
+        run = if *level > threshold { run + 1 } else { 0 };
+        longest_run = longest_run.max(run);
+        click_blocks += usize::from(run > 0);
     }
-    let is_few = all as f64 <= MAX_CLICK_SHARE * levels.len() as f64;
-    levels.len() * SHORT_BLOCK >= MIN_BLOCKS * BLOCK && longest <= MAX_CLICK_BLOCKS && is_few
+    let are_few = click_blocks as f64 <= MAX_CLICK_SHARE * levels.len() as f64;
+    levels.len() * SHORT_BLOCK >= MIN_BLOCKS * BLOCK && longest_run <= MAX_CLICK_BLOCKS && are_few
 }
 
 /// The level of a block in decibels of full scale.
@@ -74,16 +74,16 @@ mod tests {
 
     #[test]
     fn tones_and_silence_are_steady_and_syllables_are_not() {
-        let sound = |f: fn(f64) -> f64| -> Vec<f32> {
+        let audio = |f: fn(f64) -> f64| -> Vec<f32> {
             (0..32_000).map(|i| f(f64::from(i) / 16_000.0) as f32).collect()
         };
         let tone = |t: f64| 0.3 * (t * 440.0 * std::f64::consts::TAU).sin();
-        assert!(is_steady(&sound(|_| 0.0)) && is_steady(&[0.0; 100]));
-        assert!(is_steady(&sound(tone)));
-        assert!(!is_steady(&sound(|t| (1.5 + (t * 12.0).sin()) * (t * 2_000.0).sin())));
-        // A click in silence is not steady, nor is half a tone.
-        assert!(!is_steady(&sound(|t| if t < 0.05 { 0.1 } else { 0.0 })));
-        // A word in half a minute of silence, or of fan noise.
+        assert!(is_steady(&audio(|_| 0.0)) && is_steady(&[0.0; 100]));
+        assert!(is_steady(&audio(tone)));
+        assert!(!is_steady(&audio(|t| (1.5 + (t * 12.0).sin()) * (t * 2_000.0).sin())));
+        // A click in silence is not steady.
+        assert!(!is_steady(&audio(|t| if t < 0.05 { 0.1 } else { 0.0 })));
+        // Half a minute of silence or fan noise is steady; with a word in it, it is not.
         for floor in [0.0, 0.01] {
             let fan =
                 |i: u32| f64::from(i.wrapping_mul(2_654_435_761) >> 8) / f64::from(1 << 23) - 1.0;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn clicks_are_no_speech_and_short_words_are() {
+    fn clicks_are_not_speech_but_short_words_are() {
         let noise =
             |i: u32| f64::from(i.wrapping_mul(2_654_435_761) >> 8) / f64::from(1 << 23) - 1.0;
         // Sounds of this many samples and amplitude, four times in two seconds, in noise.

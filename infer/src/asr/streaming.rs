@@ -1,11 +1,10 @@
 //! Streaming: transcribes a recording in chunks as it arrives, with words that become final early.
 //!
-//! The ASR models transcribe whole clips. So each chunk is transcribed together with the audio
-//! before it, and the text changes as it grows. The LocalAgreement-2 policy decides which words are
-//! final (Macháček, Dabre and Bojar 2023, "Turning Whisper into Real-Time Transcription System",
-//! arXiv 2307.14743). A word is final if two consecutive hypotheses agree on the text up to this
-//! word. The policy only needs words with times. It waits for one more chunk where the text still
-//! changes, and it is a common baseline.
+//! The ASR models transcribe whole clips. So each pass transcribes a chunk together with the audio
+//! before it, and its hypothesis may change words of the previous one. The LocalAgreement-2 policy
+//! decides which words are final (Macháček, Dabre and Bojar 2023, "Turning Whisper into Real-Time
+//! Transcription System", arXiv 2307.14743). A word is final if two consecutive hypotheses agree on
+//! the text up to this word. The policy is a common baseline, and only needs words with times.
 //!
 //! Departures:
 //! - An alignment finds the final words in the next hypothesis, instead of equal words (see
@@ -36,7 +35,7 @@ use agreement::{agreed, known_words};
 use latency::Clock;
 pub use latency::Distribution;
 
-/// The minimum chunk length in seconds. Nine out of ten shorter chunks contain no end of a word.
+/// The minimum chunk length, in seconds. Nine out of ten shorter chunks contain no end of a word.
 const MIN_CHUNK_SECONDS: f64 = 0.1;
 /// The minimum fraction of the window to keep when audio is dropped, as context for words.
 const KEPT_FRACTION: f64 = 1.0 / 3.0;
@@ -45,8 +44,8 @@ const PAUSE: f64 = 0.3;
 /// The length of the seam at the start of the kept audio, in seconds. Words in it may be truncated
 /// or transcribed again, so differences do not count.
 const SEAM: f64 = 0.5;
-/// The minimum length of the rest of a recording that is transcribed once more by itself, in
-/// seconds.
+/// The minimum length of audio without words at the end of a recording, in seconds, that is
+/// transcribed once more by itself.
 const MIN_UNTRANSCRIBED_SECONDS: f64 = 1.0;
 /// A segment ends at this gap between two words, or at this length, in seconds.
 const SEGMENT_PAUSE: f64 = 0.6;
@@ -57,8 +56,8 @@ const SEGMENT_SECONDS: f64 = 6.0;
 pub struct StreamOptions {
     /// The chunk length in seconds: the audio to wait for before each pass.
     pub chunk_seconds: f64,
-    /// The maximum audio that is transcribed again with each chunk, in seconds, as long as words
-    /// become final.
+    /// The maximum length of the audio that each pass transcribes, in seconds. While no words
+    /// become final, it grows up to the ASR model's maximum.
     pub window_seconds: f64,
 }
 
@@ -74,14 +73,15 @@ impl StreamOptions {
         if !(MIN_CHUNK_SECONDS..=max_seconds / 2.0).contains(&chunk) {
             let longest = max_seconds / 2.0;
             return refuse(format!(
-                "chunks of {chunk} s (--stream); this model takes {MIN_CHUNK_SECONDS} to {longest:.0} s"
+                "chunks of {chunk} s (--stream) are not supported; use {MIN_CHUNK_SECONDS} to \
+                 {longest:.0} s with this model"
             ));
         }
         if !(chunk..=max_seconds - chunk).contains(&window) {
             let longest = max_seconds - chunk;
             return refuse(format!(
-                "a window of {window} s (--stream-window); with chunks of {chunk} s this model takes \
-                 {chunk} to {longest} s"
+                "a window of {window} s (--stream-window) is not supported; use {chunk} to {longest} \
+                 s with chunks of {chunk} s and this model"
             ));
         }
         Ok(())
@@ -108,15 +108,15 @@ pub struct FinalWord {
 pub struct StreamResult {
     /// The transcript with its segments. Probabilities are means over the passes.
     pub transcript: Transcript,
-    /// The words, which are not in the transcript.
+    /// The words with their latencies. The `words` of the transcript are empty.
     pub words: Vec<FinalWord>,
     /// The number of passes of the ASR model.
     pub passes: usize,
-    /// Passes that started late, because the previous pass was still running.
+    /// The number of passes that started late, because the previous pass was still running.
     pub late_passes: usize,
     /// The computing time of all passes in seconds.
     pub compute_seconds: f64,
-    /// Words after the final words that the next hypothesis changed.
+    /// The number of words that were not final yet and that the next hypothesis changed.
     pub revised_words: usize,
 }
 
@@ -194,7 +194,7 @@ impl Stream {
         self.no_speech += f64::from(transcript.no_speech_probability);
         let from = samples_to_seconds(self.first);
         let mut hypothesis = transcript.words;
-        hypothesis = hypothesis.into_iter().map(|word| word.behind(from)).collect();
+        hypothesis = hypothesis.into_iter().map(|word| word.shifted_by(from)).collect();
         let known: Vec<&Word> =
             self.words[self.known_from..].iter().map(|known| &known.word).collect();
         let rest = hypothesis.split_off(known_words(&known, &hypothesis, from + SEAM));
@@ -238,22 +238,23 @@ impl Stream {
             let count = self.rest.iter().take_while(|word| word.end <= latest).count();
             self.truncated |= self.rest_is_truncated && count > 0;
             self.finalise(count);
-            let said = self.words.last().map_or(0.0, |last| last.word.end);
-            let next = self.rest.first().map_or(latest, |next| said.midpoint(next.start));
-            self.drop_until(next.clamp(needed, latest));
+            let end = self.words.last().map_or(0.0, |last| last.word.end);
+            let position = self.rest.first().map_or(latest, |next| end.midpoint(next.start));
+            self.drop_until(position.clamp(needed, latest));
         }
     }
 
-    /// Drops all audio before the last final word if no words followed it for `least` seconds.
+    /// Drops all audio before the last final word if no words followed it for `min_seconds`.
     /// Whisper may end a text early, and finds the later words if little audio is before them.
     /// Returns whether audio was dropped.
-    fn skip_to_untranscribed(&mut self, least: f64) -> bool {
+    fn skip_to_untranscribed(&mut self, min_seconds: f64) -> bool {
         let Some(FinalWord { word, .. }) = self.words[self.known_from..].last() else {
             return false;
         };
         let start = word.start;
-        let is_left = self.rest.is_empty() && self.received_seconds() - word.end >= least;
-        let drops = is_left && seconds_to_samples(start) > self.first;
+        let is_untranscribed =
+            self.rest.is_empty() && self.received_seconds() - word.end >= min_seconds;
+        let drops = is_untranscribed && seconds_to_samples(start) > self.first;
         if drops {
             self.drop_until(start);
         }
@@ -268,8 +269,8 @@ impl Stream {
         let words: Vec<&Word> = known.chain(self.rest.first()).collect();
         let pairs = || words.windows(2).map(|pair| (pair[0], pair[1])).rev();
         let is_allowed = |position: &f64| (from..=latest).contains(position);
-        let pauses = pairs().filter(|(before, behind)| behind.start - before.end >= PAUSE);
-        let mut positions = pauses.map(|(before, behind)| before.end.midpoint(behind.start));
+        let pauses = pairs().filter(|(before, after)| after.start - before.end >= PAUSE);
+        let mut positions = pauses.map(|(before, after)| before.end.midpoint(after.start));
         // Without a pause, the start of a word is lost. A final word is the better choice.
         positions
             .find(is_allowed)
@@ -312,7 +313,7 @@ impl Stream {
                 no_speech_probability: mean(self.no_speech),
                 truncated: self.truncated,
                 decoded_again: self.decoded_again,
-                ..Transcript::nothing(self.first + self.samples.len())
+                ..Transcript::empty(self.first + self.samples.len())
             },
             words: self.words,
             passes,
@@ -325,8 +326,8 @@ impl Stream {
 
 impl AsrModel {
     /// Transcribes a recording in chunks. `read` appends samples at 16 kHz and returns `false` at
-    /// the end. `tell` gets the result of each pass, and at the end the remaining words. Memory
-    /// holds the window, a chunk, a block of `read` and the words.
+    /// the end. `on_update` gets the result of each pass, and at the end the remaining words.
+    /// Memory holds the window, a chunk, a block of `read` and the words.
     ///
     /// # Errors
     /// The errors of [`StreamOptions::check`], [`AsrModel::transcribe`] and `read`.
@@ -335,15 +336,15 @@ impl AsrModel {
         options: &TranscribeOptions,
         stream: StreamOptions,
         read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
-        tell: impl FnMut(&StreamUpdate<'_>),
+        on_update: impl FnMut(&StreamUpdate<'_>),
     ) -> Result<StreamResult, E> {
         stream.check(self.max_seconds())?;
         let options = TranscribeOptions { timestamps: false, word_times: true, ..options.clone() };
         let transcribe = |samples: &[f32]| -> Result<Transcript, E> {
             let transcript = self.transcribe(&[samples], &[], &options)?.pop();
-            Ok(transcript.unwrap_or_else(|| Transcript::nothing(samples.len())))
+            Ok(transcript.unwrap_or_else(|| Transcript::empty(samples.len())))
         };
-        run(Stream::new(stream, self.max_seconds()), read, transcribe, tell)
+        run(Stream::new(stream, self.max_seconds()), read, transcribe, on_update)
     }
 }
 
@@ -352,7 +353,7 @@ fn run<E>(
     mut stream: Stream,
     mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
     mut transcribe: impl FnMut(&[f32]) -> Result<Transcript, E>,
-    mut tell: impl FnMut(&StreamUpdate<'_>),
+    mut on_update: impl FnMut(&StreamUpdate<'_>),
 ) -> Result<StreamResult, E> {
     let chunk = seconds_to_samples(stream.options.chunk_seconds).max(1);
     let (mut waiting, mut more) = (Vec::new(), true);
@@ -367,16 +368,16 @@ fn run<E>(
             waiting.drain(..length);
             let started = Instant::now();
             let transcript = transcribe(&stream.samples)?;
-            tell(&stream.update(transcript, started.elapsed().as_secs_f64()));
+            on_update(&stream.update(transcript, started.elapsed().as_secs_f64()));
         }
         if is_over {
-            tell(&stream.end());
+            on_update(&stream.end());
             return Ok(stream.finish());
         }
     }
 }
 
-/// Splits a text into short segments at pauses and ends of sentences.
+/// Splits words into short segments at pauses and ends of sentences.
 fn segments(words: &[FinalWord]) -> Vec<Segment> {
     let mut segments = Vec::<Segment>::new();
     let mut is_open = false;

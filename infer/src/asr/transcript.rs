@@ -16,12 +16,14 @@ pub struct Transcript {
     pub words: Vec<Word>,
     /// The length of the clip, in seconds.
     pub seconds: f64,
-    /// The mean log-probability of the tokens, in nats.
+    /// The mean log-probability of the tokens, in nats. For several windows or passes, the mean
+    /// over them.
     pub mean_log_probability: f32,
-    /// The no-speech probability.
+    /// The probability that the clip has no speech, 0 to 1. For a Conformer, the lowest probability
+    /// of the blank token.
     pub no_speech_probability: f32,
-    /// Whether the text was truncated because it repeated itself or was longer than possible
-    /// speech. Later speech is missing.
+    /// Whether the text was truncated because it repeated itself or was too long for the clip.
+    /// Later speech is missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// Whether the clip was decoded a second time, with silence up to 30 seconds.
@@ -35,7 +37,7 @@ pub struct Segment {
     /// Its start in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
-    /// Its end in seconds.
+    /// Its end in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
     /// Its text.
@@ -48,7 +50,7 @@ pub struct Word {
     /// Its start in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
-    /// Its end in seconds.
+    /// Its end in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
     /// The word with its punctuation.
@@ -59,21 +61,21 @@ pub struct Word {
 
 impl Segment {
     /// Shifts the times by `seconds`.
-    pub(super) fn behind(self, seconds: f64) -> Self {
+    pub(super) fn shifted_by(self, seconds: f64) -> Self {
         Self { start: self.start + seconds, end: self.end + seconds, ..self }
     }
 }
 
 impl Word {
     /// Shifts the times by `seconds`.
-    pub(super) fn behind(self, seconds: f64) -> Self {
+    pub(super) fn shifted_by(self, seconds: f64) -> Self {
         Self { start: self.start + seconds, end: self.end + seconds, ..self }
     }
 }
 
 impl Transcript {
     /// The empty transcript of a clip without speech, with this many samples.
-    pub(super) fn nothing(samples: usize) -> Self {
+    pub(super) fn empty(samples: usize) -> Self {
         Self {
             text: String::new(),
             segments: Vec::new(),

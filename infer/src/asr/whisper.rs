@@ -53,12 +53,14 @@ struct Clip<'a> {
 
 /// The maximum number of tokens of a text, as in openai/whisper: half of the decoder's positions.
 const MAX_TOKENS: usize = 224;
-/// Upper limits for speech: tokens per second, for English and for languages with several tokens
-/// per letter, plus a few tokens for any clip.
-const TOKENS_PER_SECOND: f64 = 12.0;
-const TOKENS_PER_SECOND_OF_ANY: f64 = 45.0;
-const TOKENS_AT_ONCE: usize = 12;
-/// Silence after a clip with short padding, in samples. With less silence, texts are repeated.
+/// The maximum number of tokens per second of English speech.
+const ENGLISH_TOKENS_PER_SECOND: f64 = 12.0;
+/// The maximum number of tokens per second for languages with several tokens per letter.
+const ANY_TOKENS_PER_SECOND: f64 = 45.0;
+/// The number of tokens that any clip may have in addition.
+const EXTRA_TOKENS: usize = 12;
+/// Silence after a clip with [`Padding::Short`], in samples. With less silence, the model repeats
+/// texts.
 pub(super) const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 
 impl WhisperAsr {
@@ -79,7 +81,7 @@ impl WhisperAsr {
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for a language that the model does not support, a missing
-    /// language for a multilingual model, and a translation by an English model.
+    /// language for a multilingual model, and a translation by an English-only model.
     pub fn check(&self, options: &TranscribeOptions) -> Result<()> {
         self.language(options).map(drop)
     }
@@ -133,13 +135,12 @@ impl WhisperAsr {
             return clips.iter().map(whole).collect();
         }
         let mut transcripts: Vec<Transcript> =
-            clips.iter().map(|clip| Transcript::nothing(clip.samples.len())).collect();
-        let changes = |clip: &Clip<'_>| !is_without_speech(clip.samples);
-        let (places, clips): (Vec<usize>, Vec<Clip<'_>>) =
-            clips.into_iter().enumerate().filter(|(_, clip)| changes(clip)).unzip();
-        for (place, transcript) in places.into_iter().zip(self.transcribe_speech(&clips, options)?)
-        {
-            transcripts[place] = transcript;
+            clips.iter().map(|clip| Transcript::empty(clip.samples.len())).collect();
+        let may_have_speech = |clip: &Clip<'_>| !is_without_speech(clip.samples);
+        let (indices, clips): (Vec<usize>, Vec<Clip<'_>>) =
+            clips.into_iter().enumerate().filter(|(_, clip)| may_have_speech(clip)).unzip();
+        for (i, transcript) in indices.into_iter().zip(self.transcribe_speech(&clips, options)?) {
+            transcripts[i] = transcript;
         }
         Ok(transcripts)
     }
@@ -156,9 +157,9 @@ impl WhisperAsr {
                 |i: &usize| transcripts[*i].truncated || transcripts[*i].is_doubtful();
             let doubtful: Vec<usize> = (0..clips.len()).filter(is_doubtful).collect();
             let again: Vec<Clip<'_>> = doubtful.iter().map(|i| clips[*i]).collect();
-            let made = self.transcripts(&again, Padding::Silence, options)?;
-            for (i, made) in doubtful.into_iter().zip(made) {
-                transcripts[i] = Transcript { decoded_again: true, ..made };
+            let retried = self.transcripts(&again, Padding::Silence, options)?;
+            for (i, transcript) in doubtful.into_iter().zip(retried) {
+                transcripts[i] = Transcript { decoded_again: true, ..transcript };
             }
         }
         Ok(transcripts)
@@ -174,22 +175,27 @@ impl WhisperAsr {
         if clips.is_empty() {
             return Ok(Vec::new());
         }
-        let (heard, audio) = self.decode(clips, padding, options)?;
+        let (decoded, audio) = self.decode(clips, padding, options)?;
         let mut transcripts = clips
             .iter()
-            .zip(&heard)
-            .map(|(clip, heard)| self.transcript(clip.samples.len(), heard, options))
+            .zip(&decoded)
+            .map(|(clip, decoded)| self.transcript(clip.samples.len(), decoded, options))
             .collect::<Result<Vec<_>>>()?;
         if options.word_times {
-            let parts: Vec<Vec<Part>> =
-                heard.iter().zip(&transcripts).map(|(heard, made)| made.as_part(heard)).collect();
+            let parts: Vec<Vec<Part>> = decoded
+                .iter()
+                .zip(&transcripts)
+                .map(|(decoded, transcript)| transcript.as_part(decoded))
+                .collect();
             let clips: Vec<(usize, &[Part])> = clips
                 .iter()
                 .zip(&parts)
                 .map(|(clip, parts)| (clip.samples.len(), parts.as_slice()))
                 .collect();
             let words = self.words(&audio, &clips, 0.0, options)?;
-            transcripts.iter_mut().zip(words).for_each(|(made, words)| made.words = words);
+            for (transcript, words) in transcripts.iter_mut().zip(words) {
+                transcript.words = words;
+            }
         }
         Ok(transcripts)
     }
@@ -235,10 +241,11 @@ impl WhisperAsr {
             num_beams: options.num_beams,
             ..GenerateOptions::default()
         };
-        let heard = self.whisper.decoder().generate(&audio, &prompt, &rules, &search)?;
-        Ok((heard, audio))
+        let decoded = self.whisper.decoder().generate(&audio, &prompt, &rules, &search)?;
+        Ok((decoded, audio))
     }
 
+    /// The encoder states of clips.
     fn encode(&self, clips: &[Clip<'_>], padding: Padding) -> Result<AudioStates> {
         let (mut values, mut lengths) = (Vec::new(), Vec::with_capacity(clips.len()));
         for clip in clips {
@@ -255,27 +262,30 @@ impl WhisperAsr {
     /// The maximum number of tokens in the text of a clip with this many samples.
     fn max_tokens(&self, samples: usize, options: &TranscribeOptions) -> usize {
         let rate = match self.multilingual {
-            true => TOKENS_PER_SECOND_OF_ANY,
-            false => TOKENS_PER_SECOND,
+            true => ANY_TOKENS_PER_SECOND,
+            false => ENGLISH_TOKENS_PER_SECOND,
         };
         let seconds = samples_to_seconds(samples);
         // Timestamps are tokens, too.
-        let at_once = TOKENS_AT_ONCE * if options.timestamps { 2 } else { 1 };
-        (at_once + (seconds * rate) as usize).min(MAX_TOKENS - 1)
+        let extra = EXTRA_TOKENS * if options.timestamps { 2 } else { 1 };
+        (extra + (seconds * rate) as usize).min(MAX_TOKENS - 1)
     }
 
     /// The tokens of language and task, which start the prompt of a multilingual model.
     fn language(&self, options: &TranscribeOptions) -> Result<Option<(u32, Task)>> {
         let refuse = |reason: String| Err(InferError::Transcribe { reason });
         if !self.multilingual && options.task == Task::Translate {
-            return refuse("an English model cannot translate".to_string());
+            return refuse(
+                "an English-only model cannot translate; use a multilingual one".to_string(),
+            );
         }
         match (&options.language, self.multilingual) {
             (None, false) => Ok(None),
             (Some(language), false) if language == "en" => Ok(None),
-            (Some(language), false) => {
-                refuse(format!("an English model does not support the language `{language}`"))
-            }
+            (Some(language), false) => refuse(format!(
+                "an English-only model does not support the language `{language}`; use a \
+                     multilingual one"
+            )),
             (None, true) => {
                 refuse("a multilingual model needs a language, such as `en`".to_string())
             }
@@ -286,13 +296,13 @@ impl WhisperAsr {
         }
     }
 
-    /// The tokens before each text of an English model.
+    /// The tokens before each text of an English-only model.
     pub(super) fn prompt(&self) -> Result<Vec<u32>> {
         Ok(self.tokens.prompt(self.language(&TranscribeOptions::default())?, false)?)
     }
 
-    /// Greedy transcripts of clips from their encoder states. The length of a text is limited by the
-    /// clip length in `samples`.
+    /// Greedy transcripts of clips from their encoder states. `samples` are the clip lengths, which
+    /// limit the length of the texts.
     pub(super) fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
         let (options, prompt) = (TranscribeOptions::default(), self.prompt()?);
         let positions = self.whisper.config().max_target_positions;
@@ -309,8 +319,8 @@ impl WhisperAsr {
             num_beams: 1,
             ..GenerateOptions::default()
         };
-        let heard = self.whisper.decoder().generate(audio, &prompt, &rules, &search)?;
+        let decoded = self.whisper.decoder().generate(audio, &prompt, &rules, &search)?;
         let text = |tokens: &[u32]| Ok(self.tokeniser.decode(tokens)?.trim().to_string());
-        heard.iter().map(|heard| text(heard.generated.without_end())).collect()
+        decoded.iter().map(|decoded| text(decoded.generated.without_end())).collect()
     }
 }

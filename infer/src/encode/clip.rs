@@ -14,14 +14,15 @@ use engram_models::similarity::sentence_transformer::{PromptChoice, TransformerS
 use engram_models::weights::Weights;
 
 use super::layout::Layout;
-use super::text::{batches_of_tokens, model};
+use super::text::{batches_of_tokens, tensor_error};
 use super::tokenizer::{TokenizerConfig, adapted, text_form};
 use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
-/// The number of images in a forward pass.
+/// The maximum number of images in a forward pass.
 const IMAGE_BATCH: usize = 16;
 
+/// Both encoders of CLIP with their tokenizer and image processor.
 pub(super) struct ClipModel {
     clip: Clip,
     tokeniser: SegmentTokenizer,
@@ -71,7 +72,7 @@ impl ClipModel {
         Ok((model, weights.sha256))
     }
 
-    /// Sets the length limit of this role for all further texts.
+    /// Sets the length limit of queries or documents for all further texts.
     pub(super) fn set_role(&mut self, choice: &PromptChoice) {
         let task_length = self.settings.task_length(choice);
         self.form = form(&self.clip, &self.settings, task_length, self.tokenizer_config.as_ref());
@@ -86,12 +87,12 @@ impl ClipModel {
         &self.images
     }
 
-    /// Text embeddings, `[N, E]`.
+    /// Text embeddings, `[N, D]`.
     pub(super) fn embed_texts(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
         let mut vectors = Vec::new();
         for batch in batches_of_tokens(texts) {
             let encoded = self.clip.encode_texts(&PackedTokens::new(batch), &Mode::inference())?;
-            vectors.extend(numbers(&encoded.embeddings)?);
+            vectors.extend(flat_values(&encoded.embeddings)?);
         }
         Ok(vectors)
     }
@@ -119,15 +120,16 @@ impl ClipImageModel {
         &self.preprocessing
     }
 
-    /// Image embeddings, `[N, E]`.
+    /// Image embeddings, `[N, D]`.
     pub(super) fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
         let size = self.vision.config().image_size;
         let mut vectors = Vec::new();
         for batch in images.chunks(IMAGE_BATCH) {
             let shape = (batch.len(), 3, size, size);
-            let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu).map_err(model)?;
+            let pixels =
+                Tensor::from_vec(batch.concat(), shape, &Device::Cpu).map_err(tensor_error)?;
             let encoded = self.vision.forward(&pixels, &Mode::inference())?;
-            vectors.extend(numbers(&encoded.embeddings)?);
+            vectors.extend(flat_values(&encoded.embeddings)?);
         }
         Ok(vectors)
     }
@@ -166,6 +168,6 @@ fn processor(
 }
 
 /// All values of a tensor in row-major order.
-pub(super) fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
-    tensor.flatten_all().and_then(|flat| flat.to_vec1()).map_err(model)
+pub(super) fn flat_values(tensor: &Tensor) -> Result<Vec<f32>> {
+    tensor.flatten_all().and_then(|flat| flat.to_vec1()).map_err(tensor_error)
 }

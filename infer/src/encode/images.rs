@@ -1,4 +1,4 @@
-//! MobileNetV2 with its image preprocessing.
+//! Image embeddings of MobileNetV2.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,11 @@ use engram_data::DataError;
 use engram_data::image::{Preprocessing, Resize};
 use engram_models::mobilenet::{MobileNet, WEIGHTS_FILE};
 
-use super::clip::numbers;
-use super::text::model;
+use super::clip::flat_values;
+use super::text::tensor_error;
 use crate::error::Result;
 
+/// MobileNetV2 with its image preprocessing.
 pub(super) struct ImageModel {
     network: MobileNet,
     preprocessing: Preprocessing,
@@ -47,7 +48,8 @@ impl ImageModel {
         }
         let (height, width) = self.network.image_size();
         let shape = (images.len(), 3, height, width);
-        let pixels = Tensor::from_vec(images.concat(), shape, &Device::Cpu).map_err(model)?;
-        numbers(&self.network.embed(&pixels)?)
+        let pixels =
+            Tensor::from_vec(images.concat(), shape, &Device::Cpu).map_err(tensor_error)?;
+        flat_values(&self.network.embed(&pixels)?)
     }
 }

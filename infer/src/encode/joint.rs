@@ -9,7 +9,7 @@ pub struct JointEncoder {
     parts: Vec<Encoder>,
 }
 
-/// An item, prepared for each of the encoders.
+/// An item, prepared for each encoder.
 #[derive(Debug, Clone)]
 pub struct PreparedParts(Vec<Prepared>);
 
@@ -25,7 +25,7 @@ impl JointEncoder {
             let images = Encoder::open(location)?;
             if parts[0].modalities().images || images.modalities().text {
                 let reason = "an image model needs a text-only `--model`, and has to be image-only \
-                              itself; a CLIP folder encodes both, as `--model`";
+                              itself; to encode both with CLIP, give only its folder as `--model`";
                 return Err(InferError::Encoder { name: location.into(), reason: reason.into() });
             }
             parts.push(images);
@@ -38,7 +38,7 @@ impl JointEncoder {
         &self.parts
     }
 
-    /// The dimension of its vectors.
+    /// The dimension `D` of its vectors: the sum over the encoders.
     pub fn width(&self) -> usize {
         self.parts.iter().map(Encoder::width).sum()
     }
@@ -51,21 +51,27 @@ impl JointEncoder {
         Modalities { text: any(|own| own.text), images: any(|own| own.images) }
     }
 
-    /// Prepares an item like [`Encoder::prepare`].
+    /// Prepares an item for each encoder.
+    ///
+    /// # Errors
+    /// The errors of [`Encoder::prepare`].
     pub fn prepare(&self, item: Item<'_>) -> Result<PreparedParts> {
         self.parts.iter().map(|part| part.prepare(item)).collect::<Result<_>>().map(PreparedParts)
     }
 
-    /// Encodes items like [`Encoder::encode`].
+    /// Computes unit vectors of `N` items, `[N, D]` in row-major order.
+    ///
+    /// # Errors
+    /// The errors of [`Encoder::encode`].
     pub fn encode(&self, items: &[PreparedParts]) -> Result<Vec<f32>> {
         let width = self.width();
         let mut vectors = vec![0.0; items.len() * width];
         let mut column = 0;
         for (i, part) in self.parts.iter().enumerate() {
             let own: Vec<&Prepared> = items.iter().map(|item| &item.0[i]).collect();
-            let made = part.encode(&own)?;
-            for (row, made) in vectors.chunks_mut(width).zip(made.chunks(part.width())) {
-                row[column..column + part.width()].copy_from_slice(made);
+            let encoded = part.encode(&own)?;
+            for (row, vector) in vectors.chunks_mut(width).zip(encoded.chunks(part.width())) {
+                row[column..column + part.width()].copy_from_slice(vector);
             }
             column += part.width();
         }

@@ -83,25 +83,26 @@ impl Layout {
     /// [`InferError::Model`] for an unsupported setting; [`InferError::Encoder`] for a CLIP model
     /// that sentence-transformers would load as a text encoder.
     pub(super) fn settings(&self, is_clip: bool) -> Result<TransformerSettings> {
-        let found = self.settings_file()?;
+        let settings = self.settings_file()?;
         let names_modalities =
-            found.as_ref().is_some_and(|(text, _)| text.contains("modality_config"));
+            settings.as_ref().is_some_and(|(text, _)| text.contains("modality_config"));
         let needs_modalities =
             is_clip && self.has_modules() && self.modules[0].kind == ModuleKind::Transformer;
         if needs_modalities && !names_modalities {
             let file = TransformerSettings::FILES[0];
             return Err(self.refuse(&format!(
-                "the Transformer module is CLIP, but {file} has no `modality_config`"
+                "the Transformer module is CLIP, but {file} has no `modality_config`, so \
+                 sentence-transformers would load a text encoder; download {file} of the same model"
             )));
         }
-        match found {
+        match settings {
             Some((text, name)) => Ok(TransformerSettings::parse(&text, &name, is_clip)?),
             None => Ok(TransformerSettings::default()),
         }
     }
 
     /// The text and name of the first settings file that exists. Without `modules.json`, only the
-    /// usual file name is tried.
+    /// first file name is tried.
     fn settings_file(&self) -> Result<Option<(String, String)>> {
         let names = if self.has_modules() { TransformerSettings::FILES.len() } else { 1 };
         for file in &TransformerSettings::FILES[..names] {
@@ -116,7 +117,8 @@ impl Layout {
     /// configurations and hashes for the model's identity; empty for plain mean pooling.
     ///
     /// # Errors
-    /// Missing files; unsupported modules and settings.
+    /// [`InferError::Data`] and [`InferError::Io`] for missing files; [`InferError::Model`] for
+    /// unsupported modules and settings.
     pub(super) fn modules(&self) -> Result<(Vec<SentenceModule>, String)> {
         if !self.has_modules() {
             let mean = SentenceModule::pooling(PoolingConfig::default(), MODULES);
@@ -166,7 +168,7 @@ impl Layout {
         Ok((built, identity))
     }
 
-    /// Returns an error if a module changes more than the length of CLIP's vectors.
+    /// Returns an error if a module after CLIP does more than normalise vectors to unit length.
     ///
     /// # Errors
     /// [`InferError::Encoder`] with the file and the module.

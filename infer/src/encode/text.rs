@@ -25,15 +25,16 @@ pub(super) struct TextModel {
     tokeniser: Arc<SegmentTokenizer>,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
+    /// The default length limit, and the number of position embeddings if there is a table of them.
     limits: (usize, Option<usize>),
     form: TextForm,
-    /// The number of prompt tokens, if a module excludes them from pooling.
+    /// The number of prompt tokens, if a module excludes them from pooling; otherwise 0.
     prompt_length: usize,
 }
 
 impl TextModel {
-    /// Builds the model of a folder. Also returns the SHA-256 of all files that affect its vectors.
-    /// With mean pooling only, it is the hash of the weights file.
+    /// Builds the model of a folder. Also returns the SHA-256 of its weights, its modules and
+    /// `do_lower_case`. With mean pooling only, it is the hash of the weights file.
     pub(super) fn open(layout: &Layout) -> Result<(Self, String)> {
         let files = EncoderFiles::of_layout(layout)?;
         let settings = layout.settings(false)?;
@@ -60,7 +61,7 @@ impl TextModel {
         Ok((model, sha256))
     }
 
-    /// Sets the prompt `text` for all further texts, with the length limit of its role.
+    /// Sets the prompt `text` for all further texts, with the length limit of queries or documents.
     pub(super) fn set_prompt(&mut self, text: &str, choice: &PromptChoice) -> Result<()> {
         let task_length = self.settings.task_length(choice);
         self.form =
@@ -69,10 +70,10 @@ impl TextModel {
         if !text.is_empty() && self.encoder.counts_prompt() {
             let ids = self.tokens(text)?;
             let special = self.tokeniser.special();
-            let ends = ids
+            let ends_with_special = ids
                 .last()
                 .is_some_and(|last| [special.sep, special.cls, special.pad].contains(last));
-            self.prompt_length = ids.len() - usize::from(ends);
+            self.prompt_length = ids.len() - usize::from(ends_with_special);
         }
         Ok(())
     }
@@ -95,7 +96,9 @@ impl TextModel {
             let tokens = PackedTokens::new(batch);
             let batch = SentenceBatch { tokens, prompt_length: self.prompt_length };
             let embedded = self.encoder.embed(&batch)?;
-            vectors.extend(embedded.flatten_all().and_then(|v| v.to_vec1::<f32>()).map_err(model)?);
+            vectors.extend(
+                embedded.flatten_all().and_then(|v| v.to_vec1::<f32>()).map_err(tensor_error)?,
+            );
         }
         Ok(vectors)
     }
@@ -119,6 +122,7 @@ pub(super) fn batches_of_tokens<'a, 'b>(
     })
 }
 
-pub(super) fn model(error: candle_core::Error) -> InferError {
+/// Wraps a tensor error, for `map_err`.
+pub(super) fn tensor_error(error: candle_core::Error) -> InferError {
     InferError::Model(error.into())
 }

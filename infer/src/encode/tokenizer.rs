@@ -40,17 +40,17 @@ impl TokenizerConfig {
         self.tokenizer_class.as_ref().is_some_and(|class| class.starts_with(kind))
     }
 
-    /// The maximum number of tokens.
-    fn longest(&self) -> Option<usize> {
-        let longest = self.model_max_length.or(self.max_len)?;
+    /// The maximum number of tokens; `None` for no limit.
+    fn max_length(&self) -> Option<usize> {
+        let length = self.model_max_length.or(self.max_len)?;
         // transformers writes 1e30 for no limit.
-        (1.0..1e9).contains(&longest).then_some(longest as usize)
+        (1.0..1e9).contains(&length).then_some(length as usize)
     }
 }
 
 /// The content of `tokenizer.json` with the changes that transformers makes. For a `BertTokenizer`,
-/// the normalizer and pre-tokenizer come from `tokenizer_config.json`, whatever the file contains.
-/// With `do_lower_case` of sentence-transformers, texts are lower-cased first.
+/// the normalizer and pre-tokenizer of `tokenizer_config.json` replace those in the file. With
+/// `do_lower_case` of sentence-transformers, texts are lower-cased first.
 pub(super) fn adapted(
     json: Vec<u8>,
     config: Option<&TokenizerConfig>,
@@ -59,31 +59,31 @@ pub(super) fn adapted(
     let is_bert = config.is_some_and(|config| config.is_of("BertTokenizer"));
     let is_deberta = config.is_some_and(|config| config.is_of("DebertaV2Tokenizer"));
     // The later reader of the file reports invalid JSON.
-    let Ok(mut whole) = serde_json::from_slice::<Value>(&json) else { return json };
-    if !whole.is_object() {
+    let Ok(mut tokenizer) = serde_json::from_slice::<Value>(&json) else { return json };
+    if !tokenizer.is_object() {
         return json;
     }
     let mut changed = false;
-    let mut set = |whole: &mut Value, key: &str, value: Value| {
-        changed |= whole[key] != value;
-        whole[key] = value;
+    let mut set = |tokenizer: &mut Value, key: &str, value: Value| {
+        changed |= tokenizer[key] != value;
+        tokenizer[key] = value;
     };
-    let own_case = config.and_then(|config| config.do_lower_case);
-    if let Some(config) = config.filter(|_| is_bert && whole["model"]["type"] == "WordPiece") {
+    let tokenizer_lowers = config.and_then(|config| config.do_lower_case);
+    if let Some(config) = config.filter(|_| is_bert && tokenizer["model"]["type"] == "WordPiece") {
         let normalizer = json!({
             "type": "BertNormalizer",
             "clean_text": true,
             "handle_chinese_chars": config.tokenize_chinese_chars.unwrap_or(true),
             "strip_accents": config.strip_accents,
-            "lowercase": own_case.unwrap_or(true),
+            "lowercase": tokenizer_lowers.unwrap_or(true),
         });
-        set(&mut whole, "normalizer", normalizer);
-        set(&mut whole, "pre_tokenizer", json!({"type": "BertPreTokenizer"}));
+        set(&mut tokenizer, "normalizer", normalizer);
+        set(&mut tokenizer, "pre_tokenizer", json!({"type": "BertPreTokenizer"}));
     }
-    let lowers = do_lower_case || (is_deberta && own_case == Some(true));
-    if lowers && !has_lowercase(&whole["normalizer"]) {
+    let lowers = do_lower_case || (is_deberta && tokenizer_lowers == Some(true));
+    if lowers && !has_lowercase(&tokenizer["normalizer"]) {
         let lower = json!({"type": "Lowercase"});
-        let normalizer = match whole["normalizer"].take() {
+        let normalizer = match tokenizer["normalizer"].take() {
             Value::Null => lower,
             Value::Object(mut own) if own.get("type").is_some_and(|kind| kind == "Sequence") => {
                 if let Some(Value::Array(inner)) = own.get_mut("normalizers") {
@@ -93,9 +93,9 @@ pub(super) fn adapted(
             }
             own => json!({"type": "Sequence", "normalizers": [lower, own]}),
         };
-        set(&mut whole, "normalizer", normalizer);
+        set(&mut tokenizer, "normalizer", normalizer);
     }
-    if changed { whole.to_string().into_bytes() } else { json }
+    if changed { tokenizer.to_string().into_bytes() } else { json }
 }
 
 /// Whether a normalizer is `Lowercase`, or a sequence that contains it.
@@ -106,21 +106,24 @@ fn has_lowercase(normalizer: &Value) -> bool {
 }
 
 /// The conversion of texts to tokens. `task_length` is the limit for queries or documents only.
-/// `usual` is the limit of an encoder without a configured limit. `table` is the number of position
-/// embeddings.
+/// `default_limit` applies to an encoder without a configured limit. `positions` is the number of
+/// position embeddings.
 pub(super) fn text_form(
     settings: &TransformerSettings,
     task_length: Option<usize>,
     config: Option<&TokenizerConfig>,
-    (usual, table): (usize, Option<usize>),
+    (default_limit, positions): (usize, Option<usize>),
 ) -> TextForm {
-    let of_tokenizer = config.and_then(TokenizerConfig::longest).unwrap_or(usize::MAX);
-    let longest = task_length.or(settings.max_seq_length).unwrap_or(of_tokenizer.min(usual));
+    let tokenizer_limit = config.and_then(TokenizerConfig::max_length).unwrap_or(usize::MAX);
+    let max_length =
+        task_length.or(settings.max_seq_length).unwrap_or(tokenizer_limit.min(default_limit));
     let side = config.and_then(|config| config.truncation_side.as_deref());
     TextForm {
-        max_length: longest.min(table.unwrap_or(usize::MAX)).max(3),
+        // At least one token between two special tokens.
+        max_length: max_length.min(positions.unwrap_or(usize::MAX)).max(3),
         truncate_left: side == Some("left"),
-        // These classes use the file as it stands. The others add their own special tokens.
+        // These classes use the post-processor of the file. The others add their own special
+        // tokens.
         use_post_processor: config.is_some_and(|config| {
             config.is_of("PreTrainedTokenizerFast") || config.is_of("TokenizersBackend")
         }),
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_the_first_that_is_named() {
+    fn the_most_specific_length_limit_applies() {
         let longest = |settings: Option<usize>, task, text: &str, table| {
             let settings = TransformerSettings { max_seq_length: settings, ..Default::default() };
             text_form(&settings, task, Some(&config(text)), (512, table)).max_length

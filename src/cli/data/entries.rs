@@ -374,9 +374,10 @@ impl Output {
         read?;
         if counts.entries == 0 {
             anyhow::bail!(
-                "{}: no entries from {}; check the files and the options",
-                self.out.display(),
-                counts_text(&counts)
+                "{}: no entries from {}, so {} is not written; check the files and the options",
+                names(files),
+                counts_text(&counts),
+                self.out.display()
             );
         }
         let file = file.into_inner().map_err(|error| not_written(error.into_error()))?;
@@ -396,6 +397,17 @@ impl Output {
         };
         output::print_report(self.json, &summary, text)
     }
+}
+
+/// The names of the input files, each once.
+fn names(files: &[PathBuf]) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for name in files.iter().map(|path| path.display().to_string()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
 }
 
 /// The number of records read and of records skipped, with reasons.

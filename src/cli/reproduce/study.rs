@@ -1,4 +1,5 @@
-//! The part of a study in the report. [`ALL`] has one line for each study.
+//! The interface of a study for the report of `engram reproduce`. A new study adds a line to
+//! [`ALL`].
 
 use engram_train::registry;
 
@@ -19,23 +20,25 @@ pub(super) trait StudyReport: Sync {
     /// The heading of its claims.
     fn heading(&self) -> &'static str;
 
-    /// Ids of the claims that can be measured with these options.
+    /// The ids of the claims that can be measured with these options.
     fn claim_ids(&self, reproduce: &Reproduce) -> anyhow::Result<Vec<String>>;
 
-    /// Reads the real data files that exist, before hours of training.
+    /// Checks the real data files that exist, so that an invalid file is an error before hours of
+    /// training.
     fn check_data(&self, reproduce: &Reproduce) -> anyhow::Result<()>;
 
-    /// Trains what is missing and measures the claims. Adds notes to the report.
+    /// Trains the runs that are missing, and measures the claims. Adds notes for the report to
+    /// `notes`.
     fn claims(&self, reproduce: &Reproduce, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>>;
 }
 
-/// What a study of the report trains.
+/// The description of a study from the table of all studies.
 pub(super) fn description(study: &dyn StudyReport) -> &'static str {
     let study = registry::find(engram_train::studies::ALL, study.name());
     study.map_or("", |study| study.description())
 }
 
-/// The heading of a study's claims.
+/// The heading of the claims of the study with this name.
 pub(super) fn heading(name: &str) -> &'static str {
     ALL.iter().find(|study| study.name() == name).map_or("", |study| study.heading())
 }

@@ -11,8 +11,8 @@ use super::super::output;
 pub(super) fn write(plot: &LinePlot, run: &Path) -> anyhow::Result<()> {
     let lines = plot.lines.iter().map(|(name, points)| {
         let mut line = Line::new(*name, Vec::new());
-        for (at, measure) in points {
-            line.points.push((*at, measure.value));
+        for (x, measure) in points {
+            line.points.push((*x, measure.value));
             line.intervals.push(Interval::from_measure("", measure).bounds);
         }
         line

@@ -12,8 +12,8 @@ pub(super) fn configuration(
     study: &dyn AblationStudy,
 ) -> Result<(), String> {
     let name = &configuration.name;
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if name.is_empty() || !name.chars().all(plain) || name.starts_with("shared-") {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || !name.chars().all(is_plain) || name.starts_with("shared-") {
         return Err(format!(
             "`{name}` is not a valid configuration name, because it becomes a folder name; use \
              letters, digits, - and _, and do not start with `shared-`"
@@ -39,7 +39,10 @@ pub(super) fn configuration(
         return Err("`run_of`: the study cannot evaluate a finished run again".to_owned());
     }
     match earlier.iter().find(|other| other.name == *run_of) {
-        None => Err(format!("`run_of` names `{run_of}`, which is not an earlier configuration")),
+        None => Err(format!(
+            "`run_of` names `{run_of}`, which is not an earlier configuration; move that \
+             configuration before this one, or correct the name"
+        )),
         Some(Configuration { run_of: Some(trained), .. }) => Err(format!(
             "`run_of` names `{run_of}`, which is not trained; use `{trained}`, whose run it \
              evaluates"
@@ -74,7 +77,7 @@ pub(super) fn claim(
     claim.queries(study)?;
     for (key, margin) in [("within", within), ("no_worse_by", no_worse_by)] {
         if margin.is_some_and(|margin| !(margin > 0.0 && margin.is_finite())) {
-            return Err(format!("`{key}` has to be above 0"));
+            return Err(format!("`{key}` has to be a finite number above 0"));
         }
     }
     if within.is_some() && no_worse_by.is_some() {
@@ -86,7 +89,7 @@ pub(super) fn claim(
 /// The metric of a claim, with the items that its filters select.
 ///
 /// # Errors
-/// The key or the value that the study does not have.
+/// A message with the key or the value that the study does not have.
 pub(super) fn query(
     claim: &ClaimSettings,
     study: &dyn AblationStudy,
@@ -107,7 +110,7 @@ pub(super) fn query(
     for filter in &filters {
         let value = match claim.filters.get(filter.key) {
             Some(Value::String(value)) => Some(value.as_str()),
-            Some(value) => return Err(format!("`{}` is {value}; write a text", filter.key)),
+            Some(value) => return Err(format!("`{}` is {value}; write a string", filter.key)),
             None => filter.default,
         };
         if let Some(value) = value {
@@ -122,7 +125,7 @@ pub(super) fn query(
 pub(super) fn one_of(key: &str, value: &str, known: &[&str]) -> Result<(), String> {
     match known {
         _ if known.contains(&value) => Ok(()),
-        [] => Err(format!("{key}: `{value}` is unknown; the study has none")),
+        [] => Err(format!("{key}: `{value}` is unknown; this study has no values for it")),
         _ => Err(format!("{key}: `{value}` is unknown; choose from {}", known.join(", "))),
     }
 }

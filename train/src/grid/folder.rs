@@ -43,8 +43,8 @@ impl GridFolder {
         Ok(Self { path: path.to_path_buf(), is_new })
     }
 
-    /// Cleans up a grid that failed before its first run started: removes empty folders and the
-    /// marker.
+    /// Cleans up after a grid that failed before its first run started: removes empty folders and
+    /// the marker.
     pub(super) fn tidy(&self) -> Result<()> {
         if !self.is_new {
             return Ok(());
@@ -143,7 +143,8 @@ impl Drop for LockedRun {
     }
 }
 
-/// Opens the lock file of a run, in the folder that contains the run. Processes with the same grid use it to divide the runs.
+/// Opens the lock file of a run, in the folder that contains the run. Processes with the same grid
+/// use it to divide the runs.
 fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
     let path = run.with_extension("lock");
     if let Some(folder) = path.parent() {

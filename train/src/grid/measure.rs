@@ -11,9 +11,9 @@ use engram_eval::result::Measure;
 use super::study::{AblationStudy, MetricQuery};
 use crate::error::Result;
 
-/// A configuration's results for one metric: items by seed, or the reason why the metric is
-/// undefined.
-pub(super) type Answers = Result<Vec<(u64, Item)>, String>;
+/// A configuration's results for one metric: test items with their seeds, or the reason why the
+/// metric is undefined.
+pub(super) type SeedItems = Result<Vec<(u64, Item)>, String>;
 
 /// The runs of all configurations.
 pub(super) struct Runs<'a> {
@@ -25,75 +25,72 @@ pub(super) struct Runs<'a> {
 
 impl Runs<'_> {
     /// The items of a configuration over all seeds.
-    pub(super) fn answers(&self, configuration: &str, query: &MetricQuery) -> Result<Answers> {
-        let mut answers = Vec::new();
+    pub(super) fn items(&self, configuration: &str, query: &MetricQuery) -> Result<SeedItems> {
+        let mut all = Vec::new();
         for seed in 1..=self.seeds {
             let folder = self.out.join(format!("seed-{seed}")).join(configuration);
             match self.study.items(&folder, query)? {
-                Ok(items) => answers.extend(items.into_iter().map(|item| (seed, item))),
+                Ok(items) => all.extend(items.into_iter().map(|item| (seed, item))),
                 Err(reason) => return Ok(Err(reason)),
             }
         }
-        Ok(Ok(answers))
+        Ok(Ok(all))
     }
 
     /// The metric over items and seeds, with a bootstrap interval over resampling units and seeds.
     pub(super) fn measure(&self, configuration: &str, query: &MetricQuery) -> Result<Measure> {
-        Ok(measure(
-            &query.metric,
-            self.study.resampling_unit(),
-            &self.answers(configuration, query)?,
-        ))
+        Ok(measure(&query.metric, self.study.resampling_unit(), &self.items(configuration, query)?))
     }
 
-    /// The metric's difference between two configurations, paired by item. The first configuration
-    /// selects the items.
+    /// The metric of the first configuration minus the metric of the second, paired by item. The
+    /// items of the first configuration are compared.
     pub(super) fn difference(
         &self,
         [better, worse]: [&str; 2],
         [query, of_worse]: [&MetricQuery; 2],
     ) -> Result<Measure> {
         let all_of_worse = self.study.query_of_worse(of_worse);
-        let are_all = all_of_worse == *of_worse;
-        let [better, worse] = [self.answers(better, query)?, self.answers(worse, &all_of_worse)?];
+        let same_items = all_of_worse == *of_worse;
+        let [better, worse] = [self.items(better, query)?, self.items(worse, &all_of_worse)?];
         let info = query.metric.renamed(format!("{}_difference", query.metric.name));
-        Ok(difference(&info, self.study.resampling_unit(), better, worse, are_all))
+        Ok(difference(&info, self.study.resampling_unit(), better, worse, same_items))
     }
 }
 
-/// The first minus the second. If `are_all`, both have to have the same items. Otherwise the second
-/// may have more.
+/// The first minus the second. With `same_items`, both have to have the same items. Otherwise the
+/// second may have more.
 fn difference(
     info: &MetricInfo,
     unit: &str,
-    better: Answers,
-    worse: Answers,
-    are_all: bool,
+    better: SeedItems,
+    worse: SeedItems,
+    same_items: bool,
 ) -> Measure {
-    let differences = better.and_then(|better| subtract(better, worse?, are_all));
+    let differences = better.and_then(|better| subtract(better, worse?, same_items));
     measure(info, unit, &differences)
 }
 
-fn subtract(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, are_all: bool) -> Answers {
+/// The items of the first with the difference of both as their statistic.
+fn subtract(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, same_items: bool) -> SeedItems {
     let mut by_id: HashMap<(u64, String), [f64; 2]> =
         worse.iter().map(|(seed, item)| ((*seed, item.id.clone()), parts(item))).collect();
-    let alone = |seed: u64, id: &str| {
+    let unmatched = |seed: u64, id: &str| {
         format!(
-            "undefined: item {id} of seed {seed} has a result in only one of the two \
-             configurations; a comparison needs the same test data"
+            "undefined: item {id} of seed {seed} has no counterpart in the other configuration; \
+             a comparison needs the same test data"
         )
     };
     let mut all = Vec::with_capacity(better.len());
     for (seed, mut item) in better {
         let [numerator, denominator] = parts(&item);
         let other = by_id.remove(&(seed, item.id.clone())).filter(|other| other[1] == denominator);
-        let [subtrahend, _] = other.ok_or_else(|| alone(seed, &item.id))?;
+        let [subtrahend, _] = other.ok_or_else(|| unmatched(seed, &item.id))?;
         item.statistic = Statistic::Ratio { numerator: numerator - subtrahend, denominator };
         all.push((seed, item));
     }
     let left = worse.iter().find(|(seed, item)| by_id.contains_key(&(*seed, item.id.clone())));
-    match left.filter(|_| are_all) {
-        Some((seed, item)) => Err(alone(*seed, &item.id)),
+    match left.filter(|_| same_items) {
+        Some((seed, item)) => Err(unmatched(*seed, &item.id)),
         None => Ok(all),
     }
 }
@@ -108,14 +105,15 @@ fn parts(item: &Item) -> [f64; 2] {
     }
 }
 
-fn measure(info: &MetricInfo, unit: &str, answers: &Answers) -> Measure {
-    let answers = match answers {
-        Ok(answers) => answers,
+/// The metric over items and seeds, with its bootstrap interval.
+fn measure(info: &MetricInfo, unit: &str, items: &SeedItems) -> Measure {
+    let items = match items {
+        Ok(items) => items,
         Err(reason) => return Measure::new(info, 0, Err(reason.clone()), None),
     };
-    let values: Vec<[f64; 2]> = answers.iter().map(|(_, item)| parts(item)).collect();
-    let groups: Vec<&Option<String>> = answers.iter().map(|(_, item)| &item.group).collect();
-    let seeds: Vec<u64> = answers.iter().map(|(seed, _)| *seed).collect();
+    let values: Vec<[f64; 2]> = items.iter().map(|(_, item)| parts(item)).collect();
+    let groups: Vec<&Option<String>> = items.iter().map(|(_, item)| &item.group).collect();
+    let seeds: Vec<u64> = items.iter().map(|(seed, _)| *seed).collect();
     let ratio = |counts: &dyn Fn(usize) -> f64| {
         let sum = |part: usize| -> f64 {
             values.iter().enumerate().map(|(i, parts)| counts(i) * parts[part]).sum()
@@ -140,7 +138,7 @@ mod tests {
 
     /// 40 images with 3 questions each. For the first `right` of every ten images, the answers are
     /// correct.
-    fn answers(right: usize) -> Answers {
+    fn answers(right: usize) -> SeedItems {
         let item = |seed: u64, id: usize| {
             let holds = (id / 3 + seed as usize) % 10 < right;
             let (info, group) = (EXACT_MATCH, (id / 3).to_string());
@@ -151,7 +149,7 @@ mod tests {
         Ok((1..=3).flat_map(|seed| (0..120).map(move |id| (seed, item(seed, id)))).collect())
     }
 
-    fn difference_of(better: Answers, worse: Answers, metric: MetricInfo) -> Measure {
+    fn difference_of(better: SeedItems, worse: SeedItems, metric: MetricInfo) -> Measure {
         let info = metric.renamed(format!("{}_difference", metric.name));
         difference(&info, "image", better, worse, true)
     }
@@ -191,9 +189,9 @@ mod tests {
 
     #[test]
     fn compared_configurations_have_the_same_items() {
-        let reason = |better: Answers, worse: Vec<(u64, Item)>, are_all| {
+        let reason = |better: SeedItems, worse: Vec<(u64, Item)>, same_items| {
             let info = EXACT_MATCH;
-            difference(&info, "image", better, Ok(worse), are_all).reason
+            difference(&info, "image", better, Ok(worse), same_items).reason
         };
         let all = answers(7).unwrap();
         let mut few = all.clone();

@@ -17,7 +17,7 @@ use crate::run_folder::recipe_hash;
 /// The outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The whole interval of the difference supports the claim.
+    /// The whole 95 % interval of the difference supports the claim.
     #[serde(rename = "holds")]
     Holds,
     /// The whole interval contradicts the claim.
@@ -157,7 +157,7 @@ pub struct ClaimReport {
 pub struct GridReport {
     /// The heading of the page.
     pub title: String,
-    /// A sentence about the meaning of the metrics.
+    /// One or two sentences about the test and its metrics.
     pub description: String,
     /// The resampling unit of intervals, besides seeds.
     pub unit: String,
@@ -165,7 +165,7 @@ pub struct GridReport {
     pub seeds: u64,
     /// The program that evaluated the runs.
     pub program: Program,
-    /// Runs that another program trained, accepted with `reuse`.
+    /// Runs that another build of the program trained, accepted with `reuse`.
     pub reused: Vec<String>,
     /// The configuration that the others are compared with.
     pub main: String,
@@ -242,7 +242,7 @@ impl GridReport {
         self.claims.iter().find(|claim| claim.claim.id == id)
     }
 
-    /// A note on runs that another program trained; `None` if there are none.
+    /// A note on runs that another build of the program trained; `None` if there are none.
     pub fn reused_note(&self) -> Option<String> {
         let runs = self.reused.join("; ");
         (!runs.is_empty()).then(|| format!("Runs trained by a different program: {runs}."))
@@ -348,7 +348,7 @@ impl GridReport {
 }
 
 impl ClaimSettings {
-    /// The configurations, the metric and its subset.
+    /// The configurations, the metric with its subset, and the rule.
     fn compared(&self, query: &MetricQuery) -> String {
         let rule = match self.rule() {
             Rule::Better => String::new(),
@@ -360,7 +360,7 @@ impl ClaimSettings {
 }
 
 impl Configuration {
-    /// The changed settings, for a table.
+    /// The description, or else the changed settings, for a table.
     fn settings_text(&self) -> String {
         if let Some(description) = &self.description {
             return description.clone();

@@ -17,7 +17,7 @@ use crate::run_folder::recipe_hash;
 use crate::stop::Stop;
 use crate::trainer::RunOptions;
 
-/// Number of hash digits in a folder name.
+/// The number of hash digits in the folder name of a run of shared phases.
 const DIGITS: usize = 12;
 /// The interval at which a process checks whether another process has finished a run.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,12 +29,11 @@ pub struct GridOptions {
     pub out: PathBuf,
     /// The number of seeds, counted from 1.
     pub seeds: u64,
-    /// Shows no progress of the runs.
+    /// Whether to hide the progress of the runs.
     pub quiet: bool,
-    /// Accepts runs of other programs and continues them.
+    /// Whether to accept and continue runs that another build of the program trained.
     pub reuse: bool,
-    /// The stop request. If the current run is asked to stop, the grid returns
-    /// [`TrainError::Stopped`].
+    /// The stop request. It stops the current run, and the grid returns [`TrainError::Stopped`].
     pub stop: Stop,
 }
 
@@ -43,9 +42,9 @@ pub struct GridOptions {
 pub struct GridProgress {
     /// The run: `seed 1, cold-start`.
     pub run: String,
-    /// Training steps done by this call.
+    /// Training steps done by this call. Phases that count epochs are not included.
     pub steps_done: u64,
-    /// Remaining training steps, including this run.
+    /// Remaining training steps, including this run. Phases that count epochs are not included.
     pub steps_left: u64,
 }
 
@@ -58,10 +57,12 @@ struct Job {
     recipe: JobRecipe,
 }
 
-/// The recipe of a job. The remaining phases of a configuration need the weights of its shared
-/// phases first.
+/// The recipe of a job.
 enum JobRecipe {
+    /// A run that can start at once.
     Ready(Box<Recipe>),
+    /// The remaining phases of a configuration. They start from the weights of this run, which
+    /// trains the shared phases.
     After(PathBuf, Configuration),
 }
 
@@ -73,7 +74,7 @@ enum JobRecipe {
 ///
 /// # Errors
 /// The errors of the study; [`TrainError::Recipe`] if a finished run in the folder has other
-/// settings or was trained by another program.
+/// settings or was trained by another build of the program.
 pub fn run_grid(
     grid: &Grid,
     options: &GridOptions,
@@ -97,7 +98,7 @@ fn run_in(
     for seed in 1..=options.seeds {
         waiting.extend(jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?);
     }
-    // Checked before training starts.
+    // Reports a run of another build before training starts.
     let mut reused = Vec::new();
     for job in &waiting {
         if Program::differs_from_running(&job.folder, options.reuse)? {
@@ -134,7 +135,7 @@ fn run_in(
 struct GridRunner<'a> {
     grid: &'a Grid,
     options: &'a GridOptions,
-    /// The hashes of the weights that finished runs were trained with, by path.
+    /// The hashes of the weights that the recipes name.
     hashes: Hashes,
     steps_done: u64,
 }
@@ -257,6 +258,7 @@ impl Job {
         }
     }
 
+    /// The recipe, once the run that it starts from is finished.
     fn recipe(&self, grid: &Grid) -> Result<Recipe> {
         match &self.recipe {
             JobRecipe::Ready(recipe) => Ok(Recipe::clone(recipe)),
@@ -267,8 +269,8 @@ impl Job {
     }
 }
 
-/// Removes files that only a running training needs. Files for another evaluation are also removed
-/// if no configuration needs them.
+/// Removes files that only a training run needs. Files for another evaluation are also removed,
+/// except those of the main configuration and of runs that a configuration evaluates again.
 fn tidy(grid: &Grid, run: &Path) -> Result<()> {
     let name = run.file_name().and_then(|name| name.to_str());
     let is_evaluated_again = name == Some(grid.main())

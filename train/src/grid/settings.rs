@@ -59,7 +59,7 @@ pub struct ClaimSettings {
     pub id: String,
     /// The claim in words.
     pub claim: String,
-    /// The paper's statement about it.
+    /// The paper's statement about the claim.
     #[serde(default)]
     pub paper: String,
     /// The configuration that should be better, or `CONFIGURATION:SYSTEM` for a study that tests
@@ -101,7 +101,7 @@ impl ClaimSettings {
     /// The metrics of both sides.
     ///
     /// # Errors
-    /// The key or the value that the study does not have.
+    /// A message with the key or the value that the study does not have.
     pub(crate) fn queries(&self, study: &dyn AblationStudy) -> Result<[MetricQuery; 2], String> {
         let query = check::query(self, study)?;
         let system = |side: &str| match side.split_once(':') {
@@ -128,7 +128,7 @@ pub struct Grid {
     set: Vec<String>,
     /// Further settings of all configurations that are not in the file.
     added: Vec<String>,
-    /// Whether the file's settings of all configurations are ignored.
+    /// Whether [`Grid::at_recipe_scale`] removed the file's settings of all configurations.
     at_recipe_scale: bool,
     configurations: Vec<Configuration>,
     claims: Vec<ClaimSettings>,
@@ -223,7 +223,8 @@ impl Grid {
         let is_phase = |name: &str| phases.iter().any(|phase| phase.name == name);
         if let Some(name) = shared.iter().find(|name| !is_phase(name.get_ref())) {
             let phases: Vec<String> = phases.into_iter().map(|phase| phase.name).collect();
-            let reason = format!("`{}` is no phase of {}", name.get_ref(), recipe_file.display());
+            let reason =
+                format!("`{}` is not a phase of {}", name.get_ref(), recipe_file.display());
             let reason = format!("`shared`: {reason}; the phases are {}", phases.join(", "));
             return wrong(name.span().start, reason);
         }
@@ -294,7 +295,8 @@ impl Grid {
     /// Adds settings after the settings of all configurations.
     ///
     /// # Errors
-    /// [`TrainError::Recipe`]
+    /// [`TrainError::Recipe`] for a setting of `seed`, and for settings that are not valid for a
+    /// configuration.
     pub fn with_settings(mut self, set: &[String]) -> Result<Self> {
         self.added.extend_from_slice(set);
         let is_seed =
@@ -308,7 +310,8 @@ impl Grid {
         Ok(self)
     }
 
-    /// Removes the settings of all configurations, so that the grid has the scale of its recipe.
+    /// Removes the file's settings of all configurations, so that the grid has the scale of its
+    /// recipe.
     pub fn at_recipe_scale(mut self) -> Self {
         self.set.clear();
         self.at_recipe_scale = true;
@@ -346,7 +349,8 @@ impl Grid {
         self.select(&names.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// The command for a configuration and the main one; `None` if no command line can express it.
+    /// The `engram grid` command for a configuration and the main one; `None` if no command line
+    /// can express it.
     pub fn command(&self, configuration: &Configuration, seeds: u64, out: &Path) -> Option<String> {
         if self.at_recipe_scale {
             return None;
@@ -370,7 +374,7 @@ impl Grid {
         seed: u64,
         part: Phases<'_>,
     ) -> Result<Recipe> {
-        let load = |set: Vec<String>| {
+        let parse = |set: Vec<String>| {
             let options = RecipeOptions { tiny: false, set };
             let recipe = Recipe::parse(&self.recipe, &self.recipe_file, &options)
                 .map_err(|error| self.configuration_error(configuration, &error))?;
@@ -385,7 +389,7 @@ impl Grid {
         let seed = format!("seed={seed}");
         let of_all = [self.set.as_slice(), &self.added].concat();
         let recipe =
-            load([of_all.as_slice(), &configuration.set, std::slice::from_ref(&seed)].concat())?;
+            parse([of_all.as_slice(), &configuration.set, std::slice::from_ref(&seed)].concat())?;
         let is_shared = |name: &String| self.shared.contains(name);
         let skipped = |keep_shared: bool| {
             let names = recipe.phases().iter().map(|phase| &phase.name);
@@ -413,7 +417,7 @@ impl Grid {
             }
         }
         set.push(seed);
-        load(set)
+        parse(set)
     }
 
     /// Whether a configuration has shared phases, followed by others.
@@ -445,12 +449,12 @@ impl Grid {
     }
 }
 
-/// The line number of a position in a text, counted from 1.
+/// The line number of a byte position in a text, counted from 1.
 fn line(text: &str, start: usize) -> usize {
     1 + text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count()
 }
 
-/// Quotes a word for a POSIX shell.
+/// Quotes a word for a POSIX shell, if necessary.
 pub fn shell_quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

@@ -18,7 +18,8 @@ pub struct MetricQuery {
     pub metric: MetricInfo,
     /// The values of the study's [`Filter`]s, by key.
     pub filters: BTreeMap<String, String>,
-    /// One of the study's systems, for a run that was tested with several.
+    /// One of the study's systems, for a run that was tested with several; `None` for the study's
+    /// default.
     pub system: Option<String>,
 }
 
@@ -42,7 +43,7 @@ impl MetricQuery {
         self
     }
 
-    /// The value of a filter.
+    /// The value of a filter; `None` if the query does not have it.
     pub fn filter(&self, key: &str) -> Option<&str> {
         self.filters.get(key).map(String::as_str)
     }
@@ -89,7 +90,7 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// The heading of a report.
     fn title(&self) -> &'static str;
 
-    /// A sentence about the meaning of its metrics.
+    /// One or two sentences about the test and its metrics, for reports.
     fn description(&self) -> &'static str;
 
     /// The metrics that a claim may compare. The first one is the default.
@@ -117,8 +118,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// The resampling unit of intervals, besides seeds, such as `image`.
     fn resampling_unit(&self) -> &'static str;
 
-    /// The query for the worse configuration of a claim. It may select more items than `query`;
-    /// those of the better configuration are compared.
+    /// The query for the worse configuration of a claim. It may select more items than `query`.
+    /// Only the items of the better configuration are compared.
     fn query_of_worse(&self, query: &MetricQuery) -> MetricQuery {
         query.clone()
     }
@@ -130,7 +131,7 @@ pub trait AblationStudy: fmt::Debug + Sync {
     fn check(&self, grid: &Grid) -> Result<()>;
 
     /// A configuration's settings for its shared phases, without settings that have no effect
-    /// there.
+    /// there. So configurations that differ only in these settings share the run.
     fn shared_settings(&self, set: Vec<String>) -> Vec<String> {
         set
     }
@@ -141,21 +142,32 @@ pub trait AblationStudy: fmt::Debug + Sync {
         &[]
     }
 
-    /// The reason why a finished run's weights differ from the weights in this recipe; `None` if
-    /// they are equal. `hashes` caches the hashes of weights.
+    /// The reason why a finished run was trained with other frozen weights than the recipe names;
+    /// `None` if they are equal. `hashes` caches the hashes of weights.
     ///
     /// # Errors
     /// Weights that cannot be read.
-    fn weights_mismatch(&self, _: &mut Recipe, _: &Path, _: &mut Hashes) -> Result<Option<String>> {
+    fn weights_mismatch(
+        &self,
+        _recipe: &mut Recipe,
+        _run: &Path,
+        _hashes: &mut Hashes,
+    ) -> Result<Option<String>> {
         Ok(None)
     }
 
-    /// Evaluates a finished run again, as a configuration with `run_of` says, and writes the
-    /// results to `folder`. Only called if the study has [`evaluation_keys`](Self::evaluation_keys).
+    /// Evaluates a finished run again, as a configuration with `run_of` describes, and writes the
+    /// results to `folder`. Only called if the study has
+    /// [`evaluation_keys`](Self::evaluation_keys).
     ///
     /// # Errors
     /// The errors of the study.
-    fn evaluate_again(&self, _: &Configuration, _: &Path, _: &Path) -> Result<()> {
+    fn evaluate_again(
+        &self,
+        _configuration: &Configuration,
+        _run: &Path,
+        _folder: &Path,
+    ) -> Result<()> {
         Ok(())
     }
 

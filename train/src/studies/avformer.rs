@@ -1,20 +1,21 @@
-//! AVFormer: adapters and visual tokens for a frozen ASR model, trained with a curriculum.
+//! AVFormer (arXiv 2303.16501): adapters and visual tokens for a frozen ASR model, trained with a
+//! curriculum.
 //!
 //! | part | module |
 //! |---|---|
 //! | recipe settings, and the feed of each curriculum phase | [`settings`] |
-//! | clips with audio, text and frames, from the embedded world or from files | [`corpus`] |
-//! | image embeddings, computed once and shared between runs | [`gallery`], `embedding_store` |
-//! | files of the cache that runs share | `cache` |
+//! | clips with audio, text and frames, from the [embedded world](engram_data::world) or from files | [`corpus`] |
+//! | image embeddings, computed once and cached for all runs | [`gallery`], `embedding_store` |
+//! | files of the cache of all runs | `cache` |
 //! | clips of a manifest | `manifest` |
 //! | transcription, and audio embeddings computed once per clip | `transcription` |
 //! | clean speech for rehearsal | `rehearsal` |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
-//! | transcripts of the frozen ASR model, cached between runs | `frozen_texts` |
+//! | transcripts of the frozen ASR model, cached for all runs | `frozen_texts` |
 //! | the test: the frozen model, and adapters with right, wrong and no frames | [`evaluate`] |
 //! | training and testing one run | [`run`] |
 //! | the ablation grid | [`ablations`] |
-//! | the time saved by computing frozen parts once | [`timing`] |
+//! | measurement of the time saved by computing frozen parts once | [`timing`] |
 //! | the results as text and as a plot | `summary` |
 
 pub mod ablations;

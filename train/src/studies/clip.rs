@@ -1,5 +1,5 @@
-//! A small CLIP image encoder, trained to map the embedded world's images to the frozen vectors of
-//! their names.
+//! A small CLIP image encoder. It is trained to map the images of the
+//! [embedded world](engram_data::world) to the frozen text vectors of their names.
 //!
 //! As in CLIP (arXiv 2103.00020), a symmetric contrastive loss matches the images and texts of a
 //! batch, with a learned temperature. Unlike CLIP, the text side is frozen and has no projection.

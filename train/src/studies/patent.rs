@@ -1,4 +1,5 @@
-//! Patent phrase similarity (arXiv 2208.01171): how similar are two phrases in a patent class?
+//! Patent phrase similarity (arXiv 2208.01171): predicts how similar two phrases are in the context
+//! of a patent class.
 //!
 //! | part | module |
 //! |---|---|
@@ -7,7 +8,9 @@
 //! | token sequences, pair by pair or listwise | `sequences` |
 //! | encoder and head | `scorer` |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
-//! | training all folds and variants; one trained member; the results; the ensemble's model card | [`run`], `member`, `results`, `card` |
+//! | training of all folds and variants | [`run`] |
+//! | a trained member of the ensemble | `member` |
+//! | the results; the model card | `results`, `card` |
 //! | stacking of the members' scores | `stacking` |
 //! | prediction from a run | [`predict`] |
 //! | Pearson's r with its interval | [`metric`] |

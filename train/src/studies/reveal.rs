@@ -3,7 +3,7 @@
 //! | part | module |
 //! |---|---|
 //! | recipe settings | [`settings`] |
-//! | entries, images and questions, from the embedded world or from files | [`corpus`] |
+//! | entries, images and questions, from the [embedded world](engram_data::world) or from files | [`corpus`] |
 //! | published weights; the model's sizes | [`published`], [`sizes`] |
 //! | token sequences | [`sequences`] |
 //! | building, searching and reading the memory | [`retriever`] |
@@ -13,11 +13,11 @@
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | answers; exact match and recall | [`answers`], [`metrics`] |
 //! | metrics of COCO, VQA and A-OKVQA | [`dataset_metrics`] |
-//! | which model built a memory | [`identity`] |
+//! | the identity of the model that built a memory | [`identity`] |
 //! | safe removal of a run's memories | `memory_cleanup` |
-//! | facts changed and deleted in the memory | [`swap`] |
-//! | attribution of an answer to entries | [`evidence`] |
-//! | needles in a haystack | [`needle`] |
+//! | the test with facts changed and deleted in the memory | [`swap`] |
+//! | attribution of an answer to retrieved entries | [`evidence`] |
+//! | the needle-in-a-haystack test | [`needle`] |
 //! | answers of a finished run, with evidence | [`predict`] |
 //! | training and testing one run; evaluating it again | [`run`]; [`evaluation`] |
 //! | the ablation grid | [`ablations`] |

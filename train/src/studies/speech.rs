@@ -1,9 +1,10 @@
-//! A Conformer ASR model: pre-training on audio alone (BEST-RQ), then training on texts (CTC).
+//! A Conformer ASR model: pre-training on audio alone (BEST-RQ, arXiv 2202.01855), then training on
+//! texts (CTC).
 //!
 //! | part | module |
 //! |---|---|
 //! | recipe settings | [`settings`] |
-//! | audio with texts, from the embedded world or from files | [`corpus`] |
+//! | audio with texts, from the [embedded world](engram_data::world) or from files | [`corpus`] |
 //! | the encoder with both heads | [`model`] |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | training and testing one run | [`run`] |

@@ -1,5 +1,5 @@
-//! A study from outside the crate works in all commands: it is one file ([`median`]) and one line
-//! in a table of studies.
+//! A study from outside the crate can be trained and has grids. It is one file ([`median`]) and one
+//! line in a table of studies.
 
 mod median;
 

@@ -1,5 +1,5 @@
 //! A study in one file: it learns the median of some numbers. One line in a table of studies gives
-//! it recipes, training, resuming, grids and the explorer.
+//! it recipes, training, resuming and grids.
 
 use std::path::Path;
 
@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The absolute difference between a number and the guess.
 const ERROR: MetricInfo = MetricInfo::lower("error", Unit::Points);
 
 /// `[data]`: the numbers.
@@ -35,7 +36,7 @@ impl Default for MedianData {
     }
 }
 
-/// `[model]`: the start.
+/// `[model]`: the first guess.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MedianModel {
@@ -43,6 +44,7 @@ pub struct MedianModel {
     start: f32,
 }
 
+/// The guess is the only parameter. The mean absolute error is minimal at the median.
 struct Median {
     data: MedianData,
     model: MedianModel,
@@ -92,6 +94,7 @@ impl MedianData {
 #[derive(Debug, Serialize, Deserialize)]
 struct MedianSummary {
     recipe_hash: String,
+    /// The error of each number.
     errors: Vec<f64>,
     check_failures: Vec<String>,
 }

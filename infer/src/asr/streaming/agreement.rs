@@ -1,4 +1,5 @@
-//! Finds the words of a hypothesis that are already final, and the words that two hypotheses share.
+//! Counts the words of a hypothesis that are already final, and the words that two hypotheses
+//! share.
 //!
 //! The reference (ufal/whisper_streaming) drops words by time, then up to five words at the seam
 //! that equal the last final words. A word with another spelling or word division in the second
@@ -7,7 +8,7 @@
 
 use super::super::transcript::Word;
 
-/// The cost of replacing a word at the seam.
+/// The cost of replacing a word at the seam. Elsewhere it is 1.
 const SEAM_EDIT: f64 = 0.1;
 
 /// A word in lower case without punctuation. A word of punctuation only is unchanged.
@@ -25,7 +26,8 @@ pub(super) fn agreed(before: &[Word], now: &[Word]) -> usize {
 
 /// The number of words at the start of a hypothesis that are the `known` words. The count
 /// minimises the edit distance plus the seconds between its end and the end of the last known
-/// word. Known words that start before `seam` may be missing or split; their times decide.
+/// word. Known words that start before `seam`, in seconds, may be missing or split; their times
+/// decide.
 pub(super) fn known_words(known: &[&Word], hypothesis: &[Word], seam: f64) -> usize {
     let Some(end) = known.last().map(|word| word.end) else { return 0 };
     let words: Vec<String> = hypothesis.iter().map(normalised).collect();
@@ -43,12 +45,12 @@ pub(super) fn known_words(known: &[&Word], hypothesis: &[Word], seam: f64) -> us
         }
     }
     // The time difference between `end` and the gap before word `count`.
-    let off = |count: usize| -> f64 {
+    let time_difference = |count: usize| -> f64 {
         let before = count.checked_sub(1).map_or(0.0, |last| hypothesis[last].end - end);
-        let behind = hypothesis.get(count).map_or(0.0, |next| end - next.start);
-        before.max(behind).max(0.0)
+        let after = hypothesis.get(count).map_or(0.0, |next| end - next.start);
+        before.max(after).max(0.0)
     };
-    let cost = |count: &usize| edits[*count] + off(*count);
+    let cost = |count: &usize| edits[*count] + time_difference(*count);
     (0..=words.len()).min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(0)
 }
 
@@ -66,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn hypotheses_agree_whatever_their_case_and_punctuation() {
+    fn hypotheses_agree_regardless_of_case_and_punctuation() {
         let now = words(0.0, "Well, he said no");
         assert_eq!(agreed(&words(0.0, "well he said"), &now), 3);
         assert_eq!(agreed(&words(0.0, "well she said"), &now), 1);
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn known_words_are_found_however_they_are_heard_the_second_time() {
+    fn known_words_are_found_despite_changes_in_the_second_pass() {
         for (known, hypothesis, want) in [
             (words(0.0, "the cat"), words(0.0, "the cat sat"), 2),
             (words(0.0, "the cat"), words(0.0, "The cad, sat"), 2),

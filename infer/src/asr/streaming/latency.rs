@@ -17,11 +17,12 @@ pub(super) struct Clock {
     pub(super) late_passes: usize,
     /// The arrival time of the last pass's audio.
     arrived: f64,
+    /// The sum over the passes.
     pub(super) compute_seconds: f64,
 }
 
 impl Clock {
-    /// Adds a pass over the audio that arrived at `arrived`.
+    /// Adds a pass over audio that had arrived completely at `arrived`.
     pub(super) fn pass(&mut self, arrived: f64, compute_seconds: f64) {
         self.late_passes += usize::from(self.now > arrived && arrived > self.arrived);
         self.arrived = arrived;
@@ -31,7 +32,7 @@ impl Clock {
     }
 }
 
-/// The distribution of some values.
+/// The distribution of some values, such as latencies in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Distribution {
     /// The number of values.
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_is_of_ranks() {
+    fn percentiles_are_values_at_their_ranks() {
         let found = Distribution::of((1..=20).rev().map(f64::from).collect());
         let want =
             Distribution { count: 20, mean: 10.5, p50: 10.0, p90: 18.0, p95: 19.0, max: 20.0 };

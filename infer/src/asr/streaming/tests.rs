@@ -13,7 +13,7 @@ fn word(start: f64, end: f64, text: &str) -> Word {
 
 fn transcript(words: Vec<Word>) -> Transcript {
     let texts: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
-    Transcript { text: texts.join(" "), words, ..Transcript::nothing(0) }
+    Transcript { text: texts.join(" "), words, ..Transcript::empty(0) }
 }
 
 /// A hypothesis with one word per second.
@@ -30,7 +30,7 @@ fn texts(words: &[FinalWord]) -> Vec<&str> {
 fn words_are_final_when_two_hypotheses_agree_and_at_the_end() {
     let mut stream = Stream::new(OPTIONS, 30.0);
     let mut found = Vec::new();
-    for (heard, revised) in [
+    for (hypothesis, revised) in [
         ("ask", 0),
         ("Ask knot", 0),
         ("ask not, what", 1),
@@ -38,9 +38,9 @@ fn words_are_final_when_two_hypotheses_agree_and_at_the_end() {
         ("task not what you count", 2),
     ] {
         stream.add(&[0.0; 16_000]);
-        let pass = stream.update(text(heard), 0.1);
+        let pass = stream.update(text(hypothesis), 0.1);
         found.push((texts(pass.new).join(" "), pass.rest.len()));
-        assert_eq!(stream.revised_words, revised, "{heard}");
+        assert_eq!(stream.revised_words, revised, "{hypothesis}");
     }
     // The later of the two spellings is used. A final word does not change.
     let want = [("", 1), ("Ask", 1), ("", 2), ("not what", 1), ("", 2)];
@@ -52,12 +52,12 @@ fn words_are_final_when_two_hypotheses_agree_and_at_the_end() {
 }
 
 #[test]
-fn latencies_are_of_the_clock_that_falls_behind() {
+fn latencies_include_the_delay_of_late_passes() {
     let mut stream = Stream::new(OPTIONS, 30.0);
     // Passes end at 1.5, 4, 4.5 and 4.6.
-    for (heard, compute) in [("a", 0.5), ("a b", 2.0), ("a b c", 0.5), ("a b c d", 0.1)] {
+    for (hypothesis, compute) in [("a", 0.5), ("a b", 2.0), ("a b c", 0.5), ("a b c d", 0.1)] {
         stream.add(&[0.0; 16_000]);
-        stream.update(text(heard), compute);
+        stream.update(text(hypothesis), compute);
     }
     stream.end();
     let done = stream.finish();
@@ -71,8 +71,8 @@ fn latencies_are_of_the_clock_that_falls_behind() {
     assert!(near(done.compute_seconds, 3.1));
 }
 
-/// A recording given by its words, with scripted recognition errors.
-struct Talk {
+/// The words of a recording, and their transcription with scripted errors.
+struct Recording {
     words: Vec<Word>,
     seconds: f64,
 }
@@ -82,7 +82,7 @@ fn draw(seed: usize) -> usize {
     ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 33) as usize
 }
 
-impl Talk {
+impl Recording {
     /// Words of 0.2 to 0.6 s from a vocabulary of a few dozen. Some are repeated, and some follow a
     /// pause.
     fn new(seconds: f64) -> Self {
@@ -103,7 +103,7 @@ impl Talk {
     }
 
     /// Streams it through an ASR model with errors that change from pass to pass. The errors affect
-    /// words that are cut at the ends of the audio and the last word. Times are off by up to 60 ms.
+    /// the last word and words that the ends of the audio truncate. Times are off by up to 60 ms.
     fn stream(&self, options: StreamOptions, max_seconds: f64) -> (StreamResult, usize) {
         let (mut position, count, mut longest) = (0, seconds_to_samples(self.seconds), 0);
         let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
@@ -116,7 +116,7 @@ impl Talk {
             longest = longest.max(samples.len());
             let first = samples_to_seconds(samples[0] as usize);
             let last = first + samples_to_seconds(samples.len());
-            let mut heard = Vec::<Word>::new();
+            let mut hypothesis = Vec::<Word>::new();
             for (i, spoken) in self.words.iter().enumerate() {
                 let pass = samples.len() + samples[0] as usize;
                 if spoken.end < first + 0.05 || spoken.start > last - 0.05 {
@@ -127,11 +127,11 @@ impl Talk {
                     true => spoken.text.clone(),
                     false => format!("x{i}-{pass}"),
                 };
-                let off = (draw(i + pass) % 120) as f64 / 1000.0 - 0.06;
-                let (start, end) = (spoken.start - first + off, spoken.end - first + off);
-                heard.push(word(start.max(0.0), end.max(0.0), &text));
+                let error = (draw(i + pass) % 120) as f64 / 1000.0 - 0.06;
+                let (start, end) = (spoken.start - first + error, spoken.end - first + error);
+                hypothesis.push(word(start.max(0.0), end.max(0.0), &text));
             }
-            Ok(transcript(heard))
+            Ok(transcript(hypothesis))
         };
         let done = run(Stream::new(options, max_seconds), read, transcribe, |_| {});
         let Ok(done) = done;
@@ -140,22 +140,23 @@ impl Talk {
 }
 
 #[test]
-fn nothing_is_lost_or_said_twice_where_sound_is_dropped() {
-    let talk = Talk::new(300.0);
-    let want: Vec<&str> = talk.words.iter().map(|word| word.text.as_str()).collect();
+fn dropping_audio_neither_loses_nor_repeats_words() {
+    let recording = Recording::new(300.0);
+    let want: Vec<&str> = recording.words.iter().map(|word| word.text.as_str()).collect();
     for (chunk_seconds, window_seconds) in
         [(0.3, 6.0), (0.5, 15.0), (1.0, 6.0), (1.0, 15.0), (2.0, 15.0), (5.0, 15.0), (3.1, 7.7)]
     {
         let options = StreamOptions { chunk_seconds, window_seconds };
-        let (done, longest) = talk.stream(options, 20.0);
+        let (done, longest) = recording.stream(options, 20.0);
         let found = texts(&done.words);
         let other = found.iter().zip(&want).position(|(found, want)| found != want);
-        let near = |i: usize| (&done.words[i.saturating_sub(3)..i + 3], &talk.words[i - 3..i + 3]);
+        let near =
+            |i: usize| (&done.words[i.saturating_sub(3)..i + 3], &recording.words[i - 3..i + 3]);
         assert_eq!((other.map(near), found.len()), (None, want.len()), "{options:?}");
         assert!(samples_to_seconds(longest) <= 20.0, "{options:?}: {longest}");
         let chunks = (300.0 / chunk_seconds).ceil() as usize;
         assert!((chunks..=chunks + 1).contains(&done.passes), "{options:?}: {}", done.passes);
-        // A word that no end of the audio cuts waits for two chunks and its 0.3 s.
+        // A word that no end of the audio truncates waits for two chunks and its 0.3 s.
         let waited = done.words.iter().map(|word| word.final_at - word.word.end);
         let most = waited.fold(0.0, f64::max);
         assert!(most < 2.0 * chunk_seconds + 0.4, "{options:?}: {most}");
@@ -165,7 +166,7 @@ fn nothing_is_lost_or_said_twice_where_sound_is_dropped() {
 }
 
 #[test]
-fn what_is_final_does_not_depend_on_how_long_passes_take() {
+fn final_words_do_not_depend_on_the_computing_time() {
     let run = |compute: fn(usize) -> f64| {
         let mut stream = Stream::new(OPTIONS, 30.0);
         for i in 0..40 {
@@ -207,12 +208,12 @@ fn without_agreement_the_window_moves_on() {
 }
 
 #[test]
-fn a_text_that_was_cut_confirms_nothing() {
+fn a_truncated_text_confirms_no_words() {
     let mut stream = Stream::new(OPTIONS, 30.0);
     for _ in 0..3 {
         stream.add(&[0.0; 16_000]);
-        let heard = Transcript { truncated: true, ..text("you you you") };
-        assert!(stream.update(heard, 0.1).new.is_empty());
+        let hypothesis = Transcript { truncated: true, ..text("you you you") };
+        assert!(stream.update(hypothesis, 0.1).new.is_empty());
     }
     stream.add(&[0.0; 16_000]);
     assert_eq!(texts(stream.update(text("you are"), 0.1).new), ["you"]);
@@ -227,7 +228,7 @@ fn a_text_that_was_cut_confirms_nothing() {
 }
 
 #[test]
-fn an_hour_of_silence_is_not_kept_and_the_word_behind_it_is_heard() {
+fn an_hour_of_silence_is_dropped_and_the_next_word_is_transcribed() {
     let hour = 3600 * 16_000;
     let (mut position, mut longest) = (0, 0);
     let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
@@ -250,7 +251,7 @@ fn an_hour_of_silence_is_not_kept_and_the_word_behind_it_is_heard() {
 
 /// A model ends each text after its second word. It has to get the later audio again.
 #[test]
-fn of_texts_that_end_early_more_is_heard_and_nothing_twice() {
+fn audio_after_an_early_end_is_transcribed_without_repeated_words() {
     let spoken: Vec<Word> = (0..30)
         .map(|i| word(1.5 * f64::from(i) + 0.2, 1.5 * f64::from(i) + 0.8, &format!("w{i}")))
         .collect();
@@ -263,9 +264,9 @@ fn of_texts_that_end_early_more_is_heard_and_nothing_twice() {
     let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
         let first = samples_to_seconds(samples[0] as usize);
         let last = first + samples_to_seconds(samples.len());
-        let heard = spoken.iter().filter(|word| word.start >= first && word.end <= last);
+        let hypothesis = spoken.iter().filter(|word| word.start >= first && word.end <= last);
         let own = |spoken: &Word| word(spoken.start - first, spoken.end - first, &spoken.text);
-        Ok(transcript(heard.take(2).map(own).collect()))
+        Ok(transcript(hypothesis.take(2).map(own).collect()))
     };
     let Ok(done) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
     let want: Vec<&str> = spoken.iter().map(|word| word.text.as_str()).collect();
@@ -276,7 +277,7 @@ fn of_texts_that_end_early_more_is_heard_and_nothing_twice() {
 }
 
 #[test]
-fn lengths_that_cannot_be_are_refused() {
+fn invalid_lengths_are_refused() {
     let check = |chunk_seconds, window_seconds| {
         let made = StreamOptions { chunk_seconds, window_seconds }.check(20.0);
         made.map_err(|error| error.to_string())

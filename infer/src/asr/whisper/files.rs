@@ -15,8 +15,8 @@ use super::WhisperAsr;
 use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
-/// The used fields of `generation_config.json`: suppressed tokens, which older folders have in
-/// `config.json`, and the attention heads for word times.
+/// The fields of `generation_config.json` that are used here: suppressed tokens, which older
+/// folders have in `config.json`, and the attention heads for word times.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GenerationConfig {
@@ -30,8 +30,9 @@ impl WhisperAsr {
     /// `model.safetensors`, and `generation_config.json` if it exists.
     ///
     /// # Errors
-    /// [`InferError::Data`] for missing files, with the remedy for a CTranslate2 folder;
-    /// [`InferError::Model`] for a model that is unknown or does not match its weights.
+    /// [`InferError::Data`] for missing files; [`InferError::Transcribe`] for a CTranslate2 folder,
+    /// with the remedy, and for an invalid `generation_config.json`; [`InferError::Model`] for a
+    /// model that is unknown or does not match its weights.
     pub fn open(location: &str) -> Result<Self> {
         let place = WeightsLocation::parse(location)?;
         if let WeightsLocation::Folder(folder) = &place
@@ -62,7 +63,7 @@ impl WhisperAsr {
             Some(file) => GenerationConfig::read(file)?,
             None => GenerationConfig::default(),
         };
-        let older = GenerationConfig::read(&config_file)?;
+        let older_generation = GenerationConfig::read(&config_file)?;
         let heads = generation.alignment_heads.unwrap_or_default();
         let alignment_heads = AlignmentHeads::new(&heads, &config).map_err(|error| {
             let file = generation_file.as_deref().unwrap_or(&config_file).display();
@@ -75,10 +76,13 @@ impl WhisperAsr {
         };
         Ok(Self {
             mel: LogMel::whisper(config.num_mel_bins)?,
-            suppressed: generation.suppress_tokens.or(older.suppress_tokens).unwrap_or_default(),
+            suppressed: generation
+                .suppress_tokens
+                .or(older_generation.suppress_tokens)
+                .unwrap_or_default(),
             suppressed_at_start: generation
                 .begin_suppress_tokens
-                .or(older.begin_suppress_tokens)
+                .or(older_generation.begin_suppress_tokens)
                 .unwrap_or_else(default_at_start),
             alignment_heads,
             multilingual: config.vocab_size > ENGLISH_VOCABULARY,
@@ -91,7 +95,7 @@ impl WhisperAsr {
     }
 }
 
-/// The vocabulary size of English models; multilingual models have more tokens.
+/// The vocabulary size of English-only models. Multilingual models have more tokens.
 const ENGLISH_VOCABULARY: usize = 51_864;
 
 impl GenerationConfig {

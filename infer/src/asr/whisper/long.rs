@@ -16,14 +16,15 @@ use crate::asr::speech_detection::is_without_speech;
 use crate::asr::{Padding, Segment, TranscribeOptions, Transcript, Word};
 use crate::error::{InferError, Result};
 
-/// A shorter rest of a recording contains no word, in samples: 100 ms.
+/// The minimum length of a recording's rest that can contain a word, in samples: 100 ms.
 const MIN_SAMPLES: usize = SAMPLE_RATE as usize / 10;
 /// The minimum step between windows in samples, so that every recording ends: 1 s.
 const MIN_STEP: usize = SAMPLE_RATE as usize;
 
 impl WhisperAsr {
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
-    /// After each window, `on_window` gets its segments and the seconds done so far.
+    /// After each window, `on_window` gets its segments and the seconds done so far. The result has
+    /// segments even if the options have no timestamps.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::transcribe`] and of `read`.
@@ -59,23 +60,28 @@ impl WhisperAsr {
                 continue;
             }
             let clip = Clip { samples: window, boost: options.boost.as_ref() };
-            let (made, audio) = self.decode(&[clip], options.padding, &options).map_err(E::from)?;
-            let (used, parts) = self.window(window.len(), &made[0], &options).map_err(E::from)?;
+            let (decoded, audio) =
+                self.decode(&[clip], options.padding, &options).map_err(E::from)?;
+            let (used, parts) =
+                self.window(window.len(), &decoded[0], &options).map_err(E::from)?;
             if options.word_times {
                 let before =
                     words.last().map_or(0.0, |word: &Word| word.end) - samples_to_seconds(start);
                 let clips = [(window.len(), parts.as_slice())];
                 let found = self.words(&audio, &clips, before, &options).map_err(E::from)?;
                 words.extend(
-                    found.into_iter().flatten().map(|word| word.behind(samples_to_seconds(start))),
+                    found
+                        .into_iter()
+                        .flatten()
+                        .map(|word| word.shifted_by(samples_to_seconds(start))),
                 );
             }
             let found: Vec<Segment> = parts
                 .into_iter()
-                .map(|part| part.segment.behind(samples_to_seconds(start)))
+                .map(|part| part.segment.shifted_by(samples_to_seconds(start)))
                 .collect();
-            windows.push((made[0].no_speech_prob, mean_log_probability(&made[0])));
-            truncated |= self.is_truncated(window.len(), &made[0], &options);
+            windows.push((decoded[0].no_speech_prob, mean_log_probability(&decoded[0])));
+            truncated |= self.is_truncated(window.len(), &decoded[0], &options);
             samples.drain(..used);
             start += used;
             on_window(&found, samples_to_seconds(start));
@@ -111,17 +117,18 @@ impl WhisperAsr {
         self.transcribe_long(options, read, |_, _| {})
     }
 
-    /// The number of finished samples of a window, and the text parts in them.
+    /// The number of samples of a window that are finished, and the text parts in them. The next
+    /// window starts after them.
     fn window(
         &self,
         length: usize,
-        heard: &WhisperTranscript,
+        decoded: &WhisperTranscript,
         options: &TranscribeOptions,
     ) -> Result<(usize, Vec<Part>)> {
-        if self.transcript(length, heard, options)?.segments.is_empty() {
+        if self.transcript(length, decoded, options)?.segments.is_empty() {
             return Ok((length, Vec::new()));
         }
-        let tokens = heard.generated.without_end();
+        let tokens = decoded.generated.without_end();
         let mut parts = self.parts(tokens, samples_to_seconds(length))?;
         let time = |token: Option<&u32>| token.and_then(|token| self.tokens.seconds(*token));
         let mut last = tokens.iter().rev();

@@ -17,28 +17,28 @@ const MIN_LOG_PROBABILITY: f32 = -1.0;
 const NO_SPEECH: f32 = 0.3;
 const SURELY_NO_SPEECH: f32 = 0.85;
 const FEW_WORDS: usize = 2;
-/// The minimum number of words in a repetition that counts as an error.
+/// The minimum number of words in a repeated sequence that counts as an error.
 const REPEATED_WORDS: usize = 3;
 
-/// A segment with its text tokens.
+/// A segment with its tokens.
 pub(super) struct Part {
     pub segment: Segment,
     pub tokens: Vec<u32>,
 }
 
 /// The mean log-probability over the tokens and the end token.
-pub(super) fn mean_log_probability(heard: &WhisperTranscript) -> f32 {
-    heard.generated.log_probability / heard.generated.tokens.len().max(1) as f32
+pub(super) fn mean_log_probability(decoded: &WhisperTranscript) -> f32 {
+    decoded.generated.log_probability / decoded.generated.tokens.len().max(1) as f32
 }
 
 impl Transcript {
     /// A text without timestamps as one part with the length of its clip. Empty for an empty text.
-    pub(super) fn as_part(&self, heard: &WhisperTranscript) -> Vec<Part> {
+    pub(super) fn as_part(&self, decoded: &WhisperTranscript) -> Vec<Part> {
         if self.text.is_empty() {
             return Vec::new();
         }
         let segment = Segment { start: 0.0, end: self.seconds, text: self.text.clone() };
-        vec![Part { segment, tokens: heard.generated.without_end().to_vec() }]
+        vec![Part { segment, tokens: decoded.generated.without_end().to_vec() }]
     }
 
     /// Whether the clip has to be decoded again with more silence.
@@ -63,20 +63,20 @@ impl WhisperAsr {
     pub(super) fn transcript(
         &self,
         samples: usize,
-        heard: &WhisperTranscript,
+        decoded: &WhisperTranscript,
         options: &TranscribeOptions,
     ) -> Result<Transcript> {
         let seconds = samples_to_seconds(samples);
-        let mean_log_probability = mean_log_probability(heard);
-        let tokens = heard.generated.without_end();
+        let mean_log_probability = mean_log_probability(decoded);
+        let tokens = decoded.generated.without_end();
         let mut text = self.text(tokens)?;
         let is_word = |word: &&str| word.chars().any(char::is_alphanumeric);
         let words = text.split_whitespace().filter(is_word).count();
-        let is_doubtful = heard.no_speech_prob > NO_SPEECH || words < 2;
-        let silent = (heard.no_speech_prob > SURELY_NO_SPEECH && words <= FEW_WORDS)
+        let is_doubtful = decoded.no_speech_prob > NO_SPEECH || words < 2;
+        let is_silent = (decoded.no_speech_prob > SURELY_NO_SPEECH && words <= FEW_WORDS)
             || (is_doubtful && mean_log_probability < MIN_LOG_PROBABILITY);
-        let parts = if silent { Vec::new() } else { self.parts(tokens, seconds)? };
-        if silent {
+        let parts = if is_silent { Vec::new() } else { self.parts(tokens, seconds)? };
+        if is_silent {
             text.clear();
         }
         Ok(Transcript {
@@ -85,9 +85,9 @@ impl WhisperAsr {
             words: Vec::new(),
             seconds,
             mean_log_probability,
-            no_speech_probability: heard.no_speech_prob,
+            no_speech_probability: decoded.no_speech_prob,
             decoded_again: false,
-            truncated: self.is_truncated(samples, heard, options),
+            truncated: self.is_truncated(samples, decoded, options),
         })
     }
 
@@ -95,11 +95,11 @@ impl WhisperAsr {
     pub(super) fn is_truncated(
         &self,
         samples: usize,
-        heard: &WhisperTranscript,
+        decoded: &WhisperTranscript,
         options: &TranscribeOptions,
     ) -> bool {
-        let tokens = heard.generated.without_end();
-        !heard.generated.ended
+        let tokens = decoded.generated.without_end();
+        !decoded.generated.ended
             || has_repetition_loop(tokens)
             || tokens.len() >= self.max_tokens(samples, options)
     }
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_said_twice_in_a_row_are_found_whatever_their_case() {
+    fn repeated_word_sequences_are_detected_in_any_case() {
         for text in [
             "Hold on, hold fast. Hold on hold fast",
             "and so say I, SO say I.",

@@ -23,7 +23,7 @@ use crate::asr::{Segment, TranscribeOptions, Word};
 use crate::error::Result;
 
 /// The number of samples per encoder state.
-const SAMPLES_OF_A_STATE: usize = 2 * HOP;
+const SAMPLES_PER_STATE: usize = 2 * HOP;
 /// Punctuation that belongs to the next word, and punctuation that belongs to the previous word.
 const OPENING: &str = "\"'“¿([{-";
 const CLOSING: &str = "\"'.。,，!！?？:：”)]}、;";
@@ -33,7 +33,7 @@ const SENTENCE_ENDS: &str = ".。!！?？";
 const WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
 /// The maximum duration of a typical word, in seconds.
 const MAX_TYPICAL: f64 = 0.7;
-/// If a word exceeds its segment by more than this, it is trimmed to the segment, in seconds.
+/// A word that exceeds its segment by more than this is limited to the segment, in seconds.
 const BEYOND: f64 = 0.5;
 
 /// Tokens with a common time: a word, a part of a word, or punctuation.
@@ -41,10 +41,12 @@ const BEYOND: f64 = 0.5;
 struct Piece {
     /// The text with its leading space.
     text: String,
+    /// Its times in seconds from the start of the clip.
     start: f64,
     end: f64,
-    /// The sum over its tokens.
+    /// The sum of its tokens' probabilities.
     probability: f32,
+    /// The number of tokens.
     tokens: usize,
 }
 
@@ -65,18 +67,22 @@ impl WhisperAsr {
             |part: &Part| part.tokens.iter().copied().filter(is_word).collect::<Vec<u32>>();
         let texts: Vec<Vec<Vec<u32>>> =
             clips.iter().map(|(_, parts)| parts.iter().map(of_part).collect()).collect();
-        let whole: Vec<Vec<u32>> = texts.iter().map(|parts| parts.concat()).collect();
-        let said: Vec<AlignmentText<'_>> = clips
+        let concatenated: Vec<Vec<u32>> = texts.iter().map(|parts| parts.concat()).collect();
+        let to_align: Vec<AlignmentText<'_>> = clips
             .iter()
-            .zip(&whole)
+            .zip(&concatenated)
             .map(|((samples, _), text)| AlignmentText {
                 tokens: text,
-                num_states: samples / SAMPLES_OF_A_STATE,
+                num_states: samples / SAMPLES_PER_STATE,
             })
             .collect();
         let prompt = self.tokens.prompt(self.language(options)?, false)?;
-        let aligned =
-            self.whisper.decoder().align(audio, &said, (&prompt, end), &self.alignment_heads)?;
+        let aligned = self.whisper.decoder().align(
+            audio,
+            &to_align,
+            (&prompt, end),
+            &self.alignment_heads,
+        )?;
         let is_without_spaces = |language: &String| WITHOUT_SPACES.contains(&language.as_str());
         let by_character = options.task == Task::Transcribe
             && options.language.as_ref().is_some_and(is_without_spaces);
@@ -105,7 +111,7 @@ fn pieces_of(
 ) -> Result<Vec<Piece>> {
     let seconds = |token: usize| {
         let state = alignment.starts.get(first + token).copied().unwrap_or_default();
-        samples_to_seconds(state * SAMPLES_OF_A_STATE)
+        samples_to_seconds(state * SAMPLES_PER_STATE)
     };
     let mut texts = tokeniser.pieces(tokens)?;
     // Tokens at the end may not form a complete character.
@@ -158,11 +164,11 @@ fn words_of(
     }
     let mut words: Vec<Word> = Vec::new();
     for (segment, pieces) in segments.iter().zip(pieces) {
-        let mut own = joined(pieces, by_character);
-        shorten_after_pause(&mut own, before, typical);
-        shorten_beyond(&mut own, segment, typical);
-        before = own.last().map_or(before, |word| word.end);
-        words.extend(own);
+        let mut segment_words = joined(pieces, by_character);
+        shorten_after_pause(&mut segment_words, before, typical);
+        shorten_beyond(&mut segment_words, segment, typical);
+        before = segment_words.last().map_or(before, |word| word.end);
+        words.extend(segment_words);
     }
     for word in &mut words {
         word.start = milliseconds(word.start).min(length).max(earliest);
@@ -197,9 +203,9 @@ fn joined(pieces: Vec<Piece>, by_character: bool) -> Vec<Word> {
         let Piece { text, start, end, probability, tokens } = piece;
         match words.last_mut().filter(|_| goes_on || is_opening) {
             Some((word, count)) => {
-                let has_said = word.text.contains(|c: char| !is_opening_mark(c));
+                let has_word = word.text.contains(|c: char| !is_opening_mark(c));
                 word.text += &text;
-                if !is_silent && has_said {
+                if !is_silent && has_word {
                     word.end = end;
                     word.probability += probability;
                     *count += tokens;
@@ -240,7 +246,8 @@ fn shorten_after_pause(words: &mut [Word], before: f64, typical: f64) {
     words[0] = Word { start: first.start.max(end - longest), end, ..first };
 }
 
-/// If the first or last word exceeds the segment by far, the segment's times are correct.
+/// Limits the first and the last word to the segment's times if they exceed it by more than
+/// [`BEYOND`].
 fn shorten_beyond(words: &mut [Word], segment: &Segment, typical: f64) {
     if let Some(first) = words.first_mut()
         && segment.start < first.end
@@ -346,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn words_behind_a_pause_and_beyond_their_segment_are_shortened() {
+    fn words_after_a_pause_and_beyond_their_segment_are_shortened() {
         let list = [(" So", 0.0, 2.0), (" it", 2.0, 2.2), (" is", 2.2, 2.4)];
         let whole = segment(0.0, 9.0);
         let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 9.0), false);

@@ -27,8 +27,8 @@ const SYSTEMS: [&str; 5] = ["frozen", "right_frames", "wrong_frames", "zero_fram
 const UTTERANCES: &str = "utterances";
 /// The sets of test utterances.
 const UTTERANCE_SETS: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
-/// The main test utterances: `noisy` in the embedded world, `test` for files.
-const MAIN: [&str; 2] = ["noisy", "test"];
+/// The utterances of a claim without a filter: `noisy` in the embedded world, `test` for files.
+const DEFAULT_UTTERANCES: [&str; 2] = ["noisy", "test"];
 /// Settings that do not affect adapters trained without frames.
 const FRAME_SETTINGS: [&str; 9] = [
     "data.cache",
@@ -54,8 +54,8 @@ impl AblationStudy for AvformerAblations {
     }
 
     fn description(&self) -> &'static str {
-        "Word error rates on the test utterances, in noise unless stated otherwise. Configurations trained \
-         with frames are tested with the right frames."
+        "Word error rates on the test utterances, in noise unless stated otherwise. Configurations \
+         trained with frames are tested with the right frames."
     }
 
     fn metrics(&self) -> Vec<MetricInfo> {
@@ -99,7 +99,8 @@ impl AblationStudy for AvformerAblations {
             check_phases(grid, configuration, &recipe, &feeds)?;
             if let Some(others) = steps_of_main.filter(|others| *others != steps(&recipe)) {
                 let reason = format!(
-                    "trains for {}, the main configuration for {}; all must train equally long",
+                    "trains for {}, the main configuration for {}; set the same number of steps \
+                     for all configurations",
                     steps_text(steps(&recipe)),
                     steps_text(others)
                 );
@@ -110,10 +111,12 @@ impl AblationStudy for AvformerAblations {
         let main = read.get(grid.main()).map(|(data, _)| data);
         for configuration in grid.configurations() {
             let own = read.get(configuration.name.as_str()).map(|(data, _)| data);
-            let changed = main.zip(own).and_then(|(main, own)| other_test(main, own));
+            let changed = main.zip(own).and_then(|(main, own)| test_difference(main, own));
             if let Some(key) = changed {
-                let reason =
-                    format!("`data.{key}` differs from the main configuration; cannot compare");
+                let reason = format!(
+                    "`data.{key}` differs from the main configuration; all configurations need the \
+                     same test"
+                );
                 return Err(grid.configuration_error(configuration, &reason));
             }
         }
@@ -121,7 +124,7 @@ impl AblationStudy for AvformerAblations {
             let queries = claim.queries(self).map_err(|reason| grid.claim_error(claim, &reason))?;
             for (name, query) in claim.configurations().into_iter().zip(queries) {
                 let Some((data, feeds)) = read.get(name) else { continue };
-                if let Some(reason) = missing(&query, data, feeds) {
+                if let Some(reason) = missing_result(&query, data, feeds) {
                     return Err(
                         grid.claim_error(claim, &format!("configuration `{name}` {reason}"))
                     );
@@ -131,8 +134,7 @@ impl AblationStudy for AvformerAblations {
         Ok(())
     }
 
-    /// Removes settings about frames, which adapters trained without frames do not use, and skips
-    /// the test.
+    /// Removes settings about frames, which the shared phases do not use, and skips the test.
     fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
         set.retain(|setting| !FRAME_SETTINGS.iter().any(|key| is_below(setting, key)));
         let untested = ["data.frozen_baseline=false", "data.sweep_clips=0", "data.test_clips=1"];
@@ -152,7 +154,7 @@ impl AblationStudy for AvformerAblations {
     ) -> Result<Option<String>> {
         let (_, model, _) = complete_settings(recipe)?;
         let was = AvformerRunConfig::read(run)?;
-        let mut is_other =
+        let mut mismatch =
             |weights: &str, was: &str, open: fn(&str) -> Result<String, InferError>| {
                 if was.is_empty() {
                     return Ok::<_, TrainError>(None);
@@ -166,8 +168,8 @@ impl AblationStudy for AvformerAblations {
             };
         let of_asr_model = |weights: &str| AsrModel::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
-        let asr_model = is_other(&model.asr_model, &was.asr_model_sha256, of_asr_model)?;
-        let encoder = is_other(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
+        let asr_model = mismatch(&model.asr_model, &was.asr_model_sha256, of_asr_model)?;
+        let encoder = mismatch(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
         Ok(asr_model.or(encoder))
     }
 
@@ -176,7 +178,8 @@ impl AblationStudy for AvformerAblations {
     }
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
-        let utterances = query.filter(UTTERANCES).map_or(MAIN.to_vec(), |one| vec![one]);
+        let utterances =
+            query.filter(UTTERANCES).map_or(DEFAULT_UTTERANCES.to_vec(), |one| vec![one]);
         let systems = query.system.as_deref().map_or(DEFAULT_SYSTEMS.to_vec(), |one| vec![one]);
         let files = utterances.iter().flat_map(|set| {
             systems.iter().map(|system| folder.join(TEST).join(items_file(set, system)))
@@ -195,7 +198,7 @@ impl AblationStudy for AvformerAblations {
     }
 }
 
-/// Checks that a shared phase shows no frames, and that no `--set` is lost.
+/// Checks that a shared phase shows no frames, and that every `--set` of a phase has an effect.
 fn check_phases(
     grid: &Grid,
     configuration: &Configuration,
@@ -218,7 +221,7 @@ fn check_phases(
         .any(|setting| is_below(setting, "phase") && !setting.starts_with("phase."));
     if let Some(setting) = grid.added().iter().find(|set| replaces && is_below(set, "phase")) {
         let reason = format!(
-            "defines its own phases, which `--set {setting}` does not change; edit the grid file"
+            "replaces all phases, so `--set {setting}` has no effect; edit the grid file instead"
         );
         return Err(grid.configuration_error(configuration, &reason));
     }
@@ -231,11 +234,11 @@ fn steps(recipe: &Recipe) -> Option<u64> {
 }
 
 fn steps_text(steps: Option<u64>) -> String {
-    steps.map_or("epochs".to_owned(), |steps| format!("{steps} steps"))
+    steps.map_or("a number of epochs".to_owned(), |steps| format!("{steps} steps"))
 }
 
-/// The key of `[data]` by which two tests differ.
-fn other_test(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
+/// The first key of `[data]` for the test that differs; `None` if both tests are equal.
+fn test_difference(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
     let same = [
         ("test", main.test == own.test),
         ("names", main.names == own.names),
@@ -248,19 +251,19 @@ fn other_test(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
     same.iter().find(|(_, is_same)| !is_same).map(|(key, _)| *key)
 }
 
-/// Whether a setting has this key, or one below it.
+/// Whether a setting has this key, or a key below it: `phase` includes `phase.adapters.steps`.
 fn is_below(setting: &str, key: &str) -> bool {
     let own = setting.split('=').next().unwrap_or_default().trim();
     own.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Returns the reason why a run lacks a claim's test result.
-fn missing(
+/// The reason why a configuration has no result for a claim's query; `None` if it has one.
+fn missing_result(
     query: &MetricQuery,
     data: &AvformerData,
     feeds: &[AvformerFeed],
 ) -> Option<&'static str> {
-    let sees = feeds.iter().any(|feed| feed.frames);
+    let has_frames = feeds.iter().any(|feed| feed.frames);
     let (utterances, system) = (query.filter(UTTERANCES), query.system.as_deref());
     match (utterances, system) {
         (Some("noisy" | "clean"), _) if !data.is_world() => {
@@ -275,7 +278,7 @@ fn missing(
         (_, Some("frozen")) if !data.frozen_baseline => {
             Some("does not test the frozen model: set data.frozen_baseline=true")
         }
-        (_, Some("right_frames" | "wrong_frames" | "zero_frames")) if !sees => {
+        (_, Some("right_frames" | "wrong_frames" | "zero_frames")) if !has_frames => {
             Some("has no phase that shows `frames`")
         }
         (Some("general_speech"), Some("right_frames" | "wrong_frames" | "zero_frames")) => {

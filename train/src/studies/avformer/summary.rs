@@ -1,4 +1,4 @@
-//! The results of a run as text and as a plot.
+//! The results of a run, as text and as a plot of the WER against the noise.
 
 use engram_eval::result::Measure;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::run::AvformerSummary;
 use crate::registry::{LinePlot, Summary, footer, format_measure};
 
 /// The WER of one system at a signal-to-noise ratio.
-type OfSystem = fn(&AtRatio) -> &Measure;
+type SystemWer = fn(&AtRatio) -> &Measure;
 
 impl Summary for AvformerSummary {
     fn to_json(&self) -> serde_json::Result<Value> {
@@ -40,19 +40,19 @@ impl Summary for AvformerSummary {
             lines.push(format!("words that the right frames correct: {rescued}, break: {lost}"));
             lines.extend(test.rescued_words.iter().map(|one| format!("  {}", one)));
         }
-        if let Some(share) = &test.shown_name_inserted {
-            let share = format_measure(share);
+        if let Some(fraction) = &test.shown_name_inserted {
+            let fraction = format_measure(fraction);
             lines.push(format!(
-                "clean clips transcribed with the name in the wrong frames: {share}"
+                "clean clips transcribed with the name in the wrong frames: {fraction}"
             ));
         }
         for one in &test.sweep {
-            let ratio = one.snr_db.map_or("clean".to_string(), |ratio| format!("{ratio} dB"));
+            let snr = one.snr_db.map_or("clean".to_string(), |snr| format!("{snr} dB"));
             let [without, right, wrong] =
                 [&one.no_frames, &one.right_frames, &one.wrong_frames].map(format_measure);
             let n = one.no_frames.n;
             lines.push(format!(
-                "{ratio:>8}: without frames {without}, right {right}, wrong {wrong} ({n} clips)"
+                "{snr:>8}: without frames {without}, right {right}, wrong {wrong} ({n} clips)"
             ));
         }
         let [trained, all] = self.parameters;
@@ -74,7 +74,7 @@ impl Summary for AvformerSummary {
         if sweep.iter().filter(|one| one.snr_db.is_some()).count() < 2 {
             return Vec::new();
         }
-        let lines: [(&str, OfSystem); 3] = [
+        let lines: [(&str, SystemWer); 3] = [
             ("without frames", |one| &one.no_frames),
             ("right frames", |one| &one.right_frames),
             ("wrong frames", |one| &one.wrong_frames),

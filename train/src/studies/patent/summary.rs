@@ -12,7 +12,7 @@ impl Summary for PatentSummary {
     }
 
     fn to_text(&self) -> String {
-        let text =
+        let optional =
             |measure: &Option<Measure>| measure.as_ref().map_or("-".to_string(), format_measure);
         let names = self.members.iter().map(|member| member.run.display().to_string().len());
         let width = names.max().unwrap_or(0).max(10);
@@ -22,18 +22,18 @@ impl Summary for PatentSummary {
         let mut lines = vec![row("member", "steps", "held-out r", "validation r")];
         for member in &self.members {
             let (name, steps) = (member.run.display().to_string(), member.steps.to_string());
-            let validation = text(&member.validation);
+            let validation = optional(&member.validation);
             lines.push(row(&name, &steps, &format_measure(&member.held_out), &validation));
         }
         for variant in &self.variants {
-            let validation = text(&variant.validation);
+            let validation = optional(&variant.validation);
             lines.push(row(&variant.name, "", &format_measure(&variant.held_out), &validation));
         }
         if let Some(mean) = &self.mean {
-            let validation = text(&mean.validation);
+            let validation = optional(&mean.validation);
             lines.push(row("mean", "", &format_measure(&mean.held_out), &validation));
         }
-        let validation = text(&self.validation);
+        let validation = optional(&self.validation);
         lines.push(row("ensemble", "", &format_measure(&self.held_out), &validation));
         lines.push(format!(
             "pairs: {} held-out, {} validation; seed {}; recipe {}",

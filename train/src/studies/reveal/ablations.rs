@@ -23,7 +23,7 @@ use crate::grid::settings::{Grid, Phases};
 use crate::grid::{AblationStudy, Column, Configuration, Filter, MetricQuery};
 use crate::program::Program;
 
-/// The file with the [`Origin`]; written last.
+/// The file with the [`Origin`] of the answers; written last.
 const ORIGIN: &str = "evaluation.json";
 /// The filter by the part of the test questions.
 const PART: &str = "part";
@@ -87,7 +87,8 @@ impl AblationStudy for RevealAblations {
         "image"
     }
 
-    /// Without `source`: a memory without a source cannot tell which questions belong to it.
+    /// Removes the filter by source: if the worse configuration has no entries of a source, its
+    /// answers have no questions of that source.
     fn query_of_worse(&self, query: &MetricQuery) -> MetricQuery {
         let mut query = query.clone();
         query.filters.remove(SOURCE);
@@ -146,7 +147,7 @@ impl Evaluation {
 }
 
 /// The number of retrieved entries that a metric needs.
-fn entries(metric: &MetricInfo) -> usize {
+fn entries_needed(metric: &MetricInfo) -> usize {
     match metric {
         _ if *metric == RECALL_AT_1 => 1,
         _ if *metric == RECALL_AT_10 => 10,
@@ -154,6 +155,8 @@ fn entries(metric: &MetricInfo) -> usize {
     }
 }
 
+/// A metric of the selected test answers, item by item. The error is the reason why it is
+/// undefined.
 fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, String> {
     let questions: Vec<&TestAnswer> = test_answers
         .iter()
@@ -163,7 +166,7 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
             source => question.source.as_deref() == source,
         })
         .collect();
-    let min_retrieved = entries(&query.metric);
+    let min_retrieved = entries_needed(&query.metric);
     if questions.iter().any(|question| question.retrieved.len() < min_retrieved) {
         return Err(format!("undefined: fewer than {min_retrieved} entries are retrieved"));
     }
@@ -183,42 +186,45 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
     Ok(questions.iter().map(item).collect())
 }
 
-/// The number of retrieved entries and the sources of a configuration.
-struct Reads {
+/// The retrieval of a configuration.
+struct Retrieval {
+    /// The number of retrieved entries.
     k: usize,
+    /// The sources of the memory's entries.
     sources: Vec<&'static str>,
     world: Option<WorldId>,
 }
 
 /// Checks all configurations, including those that evaluate another run, and the claims.
 fn check(grid: &Grid) -> Result<()> {
-    let mut read: HashMap<&str, Reads> = HashMap::new();
+    let mut retrievals: HashMap<&str, Retrieval> = HashMap::new();
     for configuration in grid.configurations() {
-        let reads = match configuration.run_of.as_ref().and_then(|name| read.get(name.as_str())) {
-            Some(trained) => trained
-                .evaluated_again(configuration)
-                .map_err(|reason| grid.configuration_error(configuration, &reason))?,
-            None => trained(grid, configuration)?,
-        };
+        let retrieval =
+            match configuration.run_of.as_ref().and_then(|name| retrievals.get(name.as_str())) {
+                Some(trained) => trained
+                    .evaluated_again(configuration)
+                    .map_err(|reason| grid.configuration_error(configuration, &reason))?,
+                None => trained(grid, configuration)?,
+            };
         // All configurations must answer the questions of the main configuration.
-        let world = read.get(grid.main()).map_or(reads.world, |main| main.world);
-        if let (Some(own), Some(main)) = (reads.world, world)
+        let world = retrievals.get(grid.main()).map_or(retrieval.world, |main| main.world);
+        if let (Some(own), Some(main)) = (retrieval.world, world)
             && own != main
         {
             let reason = format!(
-                "is about the world of {own}, the main configuration about the world of {main}; their \
-                 answers cannot be compared"
+                "is about the world of {own}, but the main configuration is about the world of \
+                 {main}; all configurations need the same world"
             );
             return Err(grid.configuration_error(configuration, &reason));
         }
-        read.insert(&configuration.name, reads);
+        retrievals.insert(&configuration.name, retrieval);
     }
     for claim in grid.claims() {
         let queries = claim.queries(&RevealAblations);
         let [query, _] = queries.map_err(|reason| grid.claim_error(claim, &reason))?;
-        let min_retrieved = entries(&query.metric);
+        let min_retrieved = entries_needed(&query.metric);
         for name in claim.configurations() {
-            let k = read.get(name).map_or(0, |reads| reads.k);
+            let k = retrievals.get(name).map_or(0, |retrieval| retrieval.k);
             if k < min_retrieved {
                 let reason = format!(
                     "configuration `{name}` retrieves {k} entries, too few for recall at {min_retrieved}; \
@@ -232,7 +238,7 @@ fn check(grid: &Grid) -> Result<()> {
 }
 
 /// The retrieval of a trained configuration.
-fn trained(grid: &Grid, configuration: &Configuration) -> Result<Reads> {
+fn trained(grid: &Grid, configuration: &Configuration) -> Result<Retrieval> {
     let mut recipe = grid.recipe(configuration, 1, Phases::Whole)?;
     let (data, _, memory, _) =
         settings(&mut recipe).map_err(|error| grid.configuration_error(configuration, &error))?;
@@ -243,10 +249,10 @@ fn trained(grid: &Grid, configuration: &Configuration) -> Result<Reads> {
     }
     let mut sources = Source::ALL.map(Source::name).to_vec();
     sources.retain(|name| data.without_sources.iter().all(|out| out != name));
-    Ok(Reads { k: memory.k, sources, world: data.world() })
+    Ok(Retrieval { k: memory.k, sources, world: data.world() })
 }
 
-impl Reads {
+impl Retrieval {
     /// The retrieval of a configuration that evaluates this run again.
     fn evaluated_again(&self, configuration: &Configuration) -> Result<Self, String> {
         let Evaluation { k, without_sources: excluded } = Evaluation::of(configuration)?;
@@ -263,7 +269,7 @@ impl Reads {
     }
 }
 
-/// The origin of a configuration that evaluates another run.
+/// The configuration, the run and the program that test answers come from.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Origin {
     configuration: Configuration,
@@ -271,20 +277,21 @@ struct Origin {
     program: Program,
 }
 
-/// Evaluates a finished run again, unless that is done already.
+/// Evaluates a finished run again, unless the folder already has the answers of the same
+/// [`Origin`].
 fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> Result<()> {
     let recipe_hash = RevealSummary::read(run)?.recipe_hash;
     let origin =
         Origin { configuration: configuration.clone(), recipe_hash, program: Program::running()? };
     let (test_answers, record) = (folder.join(TEST_ANSWERS), folder.join(ORIGIN));
-    let before = fs::read(&record).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    if before.is_some_and(|before: Origin| before == origin) {
+    let recorded = fs::read(&record).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if recorded.is_some_and(|recorded: Origin| recorded == origin) {
         return Ok(());
     }
     let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
-    // Removed first, so that the folder never has answers with the record of another origin.
+    // The record is removed first, so that the folder never has answers with another origin.
     durable::remove_file(&record).map_err(TrainError::io(&record))?;
     let Evaluation { k, without_sources } = Evaluation::of(configuration).map_err(|reason| {
         let place = format!("configuration `{}`", configuration.name);
@@ -318,7 +325,7 @@ fn refuse_other_files(folder: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Questions of which every third is about triples, with their entry ranked second.
+    /// Twelve questions with their entry ranked second. Every third is about an entry of `kg`.
     fn test_answers() -> Vec<TestAnswer> {
         let question = |id: usize| TestAnswer {
             id: id as i64,

@@ -13,8 +13,8 @@ impl Summary for RevealSummary {
 
     fn to_text(&self) -> String {
         let row = |name: &str, n: &str, values: [&str; 3]| {
-            let [exact, first, among] = values;
-            format!("{name:<22} {n:>5}  {exact:<24} {first:<24} {among}")
+            let [exact_match, recall_at_1, recall_at_10] = values;
+            format!("{name:<22} {n:>5}  {exact_match:<24} {recall_at_1:<24} {recall_at_10}")
         };
         let mut lines = Vec::new();
         if !self.metrics.is_empty() {
@@ -22,9 +22,9 @@ impl Summary for RevealSummary {
         }
         for metrics in &self.metrics {
             let measures = [&metrics.exact_match, &metrics.recall_at_1, &metrics.recall_at_10];
-            let [exact, first, among] = measures.map(format_measure);
+            let [exact_match, recall_at_1, recall_at_10] = measures.map(format_measure);
             let n = metrics.exact_match.n.to_string();
-            lines.push(row(&metrics.questions, &n, [&exact, &first, &among]));
+            lines.push(row(&metrics.questions, &n, [&exact_match, &recall_at_1, &recall_at_10]));
         }
         for dataset in &self.dataset_metrics {
             let n = dataset.measures.first().map_or(0, |measure| measure.n);

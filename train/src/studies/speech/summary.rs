@@ -16,7 +16,10 @@ impl Summary for SpeechSummary {
             lines.push(format!("test WER {} of {} utterances", format_measure(wer), wer.n));
         }
         if let Some(errors) = &self.names {
-            lines.push(format!("  names {:.4}, other words {:.4}", errors.names, errors.others));
+            lines.push(format!(
+                "  WER of names {:.4}, of other words {:.4}",
+                errors.names, errors.others
+            ));
         }
         lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
