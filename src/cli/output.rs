@@ -161,7 +161,10 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 /// file, prints to standard error, in the format of the log.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out: Box<dyn Write> = match STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
-        true if log::is_json() => return Ok(log::report(text.trim_end())),
+        true if log::is_json() => {
+            log::report(text.trim_end());
+            return Ok(());
+        }
         true => Box::new(io::stderr().lock()),
         false => Box::new(io::stdout().lock()),
     };

@@ -15,7 +15,7 @@ const MAX_PRINTED_MISSING: usize = 20;
 
 /// Write a manifest of the clips in a published speech data set.
 ///
-/// `engram transcribe` transcribes the clips of a manifest, and `engram train speech` trains on them.
+/// `engram transcribe` transcribes a manifest, and `engram train speech` trains on it.
 /// A manifest has JSON lines with id, audio, start, end, text, frames, speaker. Checks that the
 /// audio files exist but does not open them.
 #[derive(Debug, Args)]

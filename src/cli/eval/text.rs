@@ -50,7 +50,8 @@ pub struct Text {
     metric: String,
     /// Normalise the texts first: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
     /// +split-letters), whisper-en
-    #[arg(long, value_name = "NAME", default_value = "none", value_parser = normaliser(), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = normaliser(),
+        hide_possible_values = true)]
     normalizer: Normaliser,
     /// List the N texts with the worst scores
     #[arg(long, value_name = "N", default_value_t = 0)]

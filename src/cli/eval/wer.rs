@@ -70,7 +70,8 @@ pub struct Wer {
     unit: UnitName,
     /// Normalise the texts first: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
     /// +split-letters), whisper-en
-    #[arg(long, value_name = "NAME", default_value = "none", value_parser = normaliser(), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = normaliser(),
+        hide_possible_values = true)]
     normalizer: Normaliser,
     /// Also print the error rate with each normaliser
     #[arg(long)]
