@@ -1,9 +1,10 @@
-//! Use of trained models: transcription and encoding, without the trainer.
+//! Use of trained models without the trainer: transcription, encoding, answering.
 //!
 //! | Module | Content |
 //! |---|---|
 //! | [`asr`] | speech to text: Whisper and Conformer, long recordings, streaming, adapters |
 //! | [`encode`] | texts and images as unit vectors |
+//! | [`reveal`] | answers to questions about images, with a retrieval memory |
 //! | [`pretrained`] | the folder of a published model, on disk or on the Hub |
 //! | [`finished_run`] | the folder of a finished run: file names and checksums |
 //! | [`digest`] | SHA-256 hashes of files |
@@ -18,5 +19,8 @@ pub mod encode;
 mod error;
 pub mod finished_run;
 pub mod pretrained;
+pub mod reveal;
+mod stop;
 
 pub use error::{InferError, Result, remedy};
+pub use stop::{Stop, Stopped};

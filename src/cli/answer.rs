@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use engram_infer::reveal::answerer::{self, Answerer, Detail};
+use engram_infer::reveal::evidence::area;
+use engram_infer::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
+use engram_infer::reveal::questions::{Questions, read_questions};
 use engram_train::studies::reveal;
-use engram_train::studies::reveal::evidence::area;
-use engram_train::studies::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
-use engram_train::studies::reveal::predict::{self, Answerer, Detail, Questions, read_questions};
+use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -89,7 +91,7 @@ impl Answer {
         let Questions { list: questions, images } = read_questions(input)?;
         let answerer = self.open(images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
-            let asked = questions.iter().find(|question| question.place == index);
+            let asked = questions.iter().find(|question| question.image_index == index);
             let line = asked.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
         }
@@ -97,7 +99,7 @@ impl Answer {
         let bar = output::progress_bar(questions.len(), "answers");
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
         for questions in questions.chunks(BATCH) {
-            for answer in answerer.answer(questions, detail).map_err(anyhow::Error::from_boxed)? {
+            for answer in answerer.answer(questions, detail)? {
                 serde_json::to_writer(&mut lines, &answer)?;
                 lines.push(b'\n');
                 answers.push(answer);
@@ -106,7 +108,7 @@ impl Answer {
         }
         bar.finish_and_clear();
         output::write_atomic(&self.out, &lines)?;
-        let truncated: Vec<&predict::Answer> =
+        let truncated: Vec<&answerer::Answer> =
             answers.iter().filter(|answer| answer.question_cut).collect();
         if let Some(first) = truncated.first() {
             let reason = "are longer than the run's `data.max_query_tokens` and were truncated";
@@ -134,7 +136,7 @@ impl Answer {
         let bar = output::progress_bar(tasks.len(), "replies");
         let mut bytes = Vec::new();
         for (tasks, lines) in tasks.chunks(BATCH).zip(lines.chunks(BATCH)) {
-            let replies = answerer.reply(tasks).map_err(anyhow::Error::from_boxed)?;
+            let replies = answerer.reply(tasks)?;
             for (task, reply) in lines.iter().zip(replies) {
                 serde_json::to_writer(&mut bytes, &TaskWithReply { task, reply })?;
                 bytes.push(b'\n');
@@ -151,6 +153,9 @@ impl Answer {
     /// Opens the run. Returns an error for options that have no effect without retrieval.
     fn open(&self, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
         paths::check_not_overwritten(&self.out, images.iter().map(PathBuf::as_path))?;
+        if self.memory.is_none() && self.k != Some(0) {
+            restore_missing_memory(&self.run)?;
+        }
         let open = || Answerer::open(&self.run, self.memory.as_deref(), self.k, images);
         let answerer = log::stage("opened the run and its memory", open)?;
         let options = [
@@ -178,7 +183,7 @@ struct TaskWithReply<'a> {
 }
 
 /// The quality of the attributions over all answers, as text.
-fn attribution_quality(answers: &[predict::Answer]) -> Option<String> {
+fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
     let mean = |values: Vec<f64>| {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };

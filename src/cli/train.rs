@@ -5,8 +5,9 @@ mod plots;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use engram_infer::finished_run::RECIPE;
 use engram_train::recipe::reference::listing;
-use engram_train::registry::{self, StudyDefinition, Summary};
+use engram_train::registry::{self, StudyDefinition};
 use engram_train::studies::ALL;
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use serde_json::{Map, Value};
@@ -60,10 +61,7 @@ impl Subcommand for TrainStudy {
     fn augment_subcommands(command: Command) -> Command {
         let subcommand = |study: &&dyn StudyDefinition| {
             let command = TrainOptions::augment_args(Command::new(study.name()));
-            command
-                .about(study.description())
-                .after_help(format!("Examples:\n{}", study.examples()))
-                .defer(with_recipe_keys)
+            command.about(study.description()).after_help(examples(*study)).defer(with_recipe_keys)
         };
         command.subcommands(ALL.iter().map(subcommand)).subcommand_required(true)
     }
@@ -94,13 +92,18 @@ impl FromArgMatches for TrainStudy {
     }
 }
 
+fn examples(study: &dyn StudyDefinition) -> String {
+    let lines = study.examples().iter().map(|line| format!("\n  {line}"));
+    format!("Examples:{}", lines.collect::<String>())
+}
+
 /// Adds the study's recipe keys to the long help. Clap only calls it for the subcommand in use.
 fn with_recipe_keys(command: Command) -> Command {
     let Some(study) = registry::find(ALL, command.get_name()) else { return command };
     let keys = listing(&study.recipe_schema());
-    let (name, examples) = (study.name(), study.examples());
+    let (name, examples) = (study.name(), examples(study));
     command.after_long_help(format!(
-        "Examples:\n{examples}\nRecipe keys of this study with their defaults, for --set and recipe \
+        "{examples}\n\nRecipe keys of this study with their defaults, for --set and recipe \
          files.\n`engram recipe reference {name}` also lists the keys of all studies:\n{keys}"
     ))
 }
@@ -118,7 +121,7 @@ impl TrainStudy {
         let Self { study, options } = self;
         let recipe_options = RecipeOptions { tiny: options.tiny, set: options.set };
         let mut recipe = Recipe::load(&options.recipe, &recipe_options)?;
-        if options.resume && !options.run.join("recipe.toml").is_file() {
+        if options.resume && !options.run.join(RECIPE).is_file() {
             let run = options.run.display();
             output::warn(&format!("{run}: no run to continue; starting a new run"));
         }
@@ -129,27 +132,28 @@ impl TrainStudy {
             stop,
             ..RunOptions::default()
         };
-        let Some(summary) = study.train(&mut recipe, &run_options)? else {
+        let Some(report) = study.train(&mut recipe, &run_options)? else {
             return Ok(Outcome::CheckFailed);
         };
-        for plot in summary.plots() {
-            plots::write(&plot, &options.run)?;
+        for plot in &report.plots {
+            plots::write(plot, &options.run)?;
         }
-        match options.json {
-            true => output::print_json(&with_threads(&*summary)?)?,
-            false => output::print(&summary.to_text())?,
+        if options.json {
+            output::print_json(&with_threads(report.json))?;
+        } else {
+            output::print(&report.text)?;
         }
-        let failed = !summary.check_failures().is_empty();
-        Ok(if failed { Outcome::CheckFailed } else { Outcome::Done })
+        let passed = report.check_failures.is_empty();
+        Ok(if passed { Outcome::Done } else { Outcome::CheckFailed })
     }
 }
 
 /// The summary with the number of threads, which does not change the results.
-fn with_threads(summary: &dyn Summary) -> serde_json::Result<Map<String, Value>> {
+fn with_threads(summary: Value) -> Map<String, Value> {
     let mut report = Map::new();
     report.insert("threads".to_owned(), rayon::current_num_threads().into());
-    if let Value::Object(keys) = summary.to_json()? {
+    if let Value::Object(keys) = summary {
         report.extend(keys);
     }
-    Ok(report)
+    report
 }

@@ -21,18 +21,17 @@ pub mod recipe;
 pub mod registry;
 mod run_folder;
 pub mod schedule;
-mod stop;
 pub mod studies;
 mod study;
 mod trainer;
 
 pub use checksums::{finish_run, write_checksums};
+pub use engram_infer::{Stop, Stopped};
 pub use error::{Result, StudyError, TrainError};
 pub use log::METRICS;
 pub use program::Program;
 pub use recipe::{Phase, Recipe, RecipeOptions};
 pub use run_folder::check_failures;
-pub use stop::{Stop, Stopped};
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
     epoch_rng,

@@ -8,9 +8,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use engram_eval::result::Measure;
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::Result;
+use crate::error::{Result, TrainError};
 use crate::grid::AblationStudy;
 use crate::recipe::Recipe;
 use crate::recipe::reference::RecipeSchema;
@@ -24,9 +25,8 @@ pub trait StudyDefinition: fmt::Debug + Sync {
     /// The task or model that it trains, in one phrase for help texts.
     fn description(&self) -> &'static str;
 
-    /// Command lines that train it, for help texts: each indented by two spaces, with a line break
-    /// at its end.
-    fn examples(&self) -> &'static str;
+    /// Command lines that train it, for help texts.
+    fn examples(&self) -> &'static [&'static str];
 
     /// The keys of its recipes, with types, defaults and descriptions.
     fn recipe_schema(&self) -> RecipeSchema;
@@ -34,7 +34,7 @@ pub trait StudyDefinition: fmt::Debug + Sync {
     /// Reads and checks the study's own sections of a recipe, and fills in their defaults.
     ///
     /// # Errors
-    /// [`TrainError::Recipe`](crate::TrainError::Recipe) with file and line.
+    /// [`TrainError::Recipe`] with file and line.
     fn complete(&self, recipe: &mut Recipe) -> Result<()>;
 
     /// Trains and tests a model as the recipe describes. Returns `None` if the run was stopped
@@ -42,7 +42,7 @@ pub trait StudyDefinition: fmt::Debug + Sync {
     ///
     /// # Errors
     /// The errors of the study and of [`train`](crate::train).
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>>;
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>>;
 
     /// Its ablations, for grids; `None` if it has none.
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {
@@ -82,23 +82,33 @@ impl ExplorerTab {
     }
 }
 
-/// The results of a finished run.
-pub trait Summary {
+/// The results of a finished run, as commands print them.
+#[derive(Debug, Clone)]
+pub struct RunReport {
     /// The results as JSON, as in `summary.json`.
+    pub json: Value,
+    /// The results as a text table.
+    pub text: String,
+    /// Failures of the recipe's `[check]`.
+    pub check_failures: Vec<String>,
+    /// The plots for the run folder.
+    pub plots: Vec<LinePlot>,
+}
+
+impl RunReport {
+    /// A report without plots.
     ///
     /// # Errors
-    /// Errors of serialisation.
-    fn to_json(&self) -> serde_json::Result<Value>;
-
-    /// The results as a text table.
-    fn to_text(&self) -> String;
-
-    /// Failures of the recipe's `[check]`.
-    fn check_failures(&self) -> &[String];
-
-    /// The plots for the run folder.
-    fn plots(&self) -> Vec<LinePlot> {
-        Vec::new()
+    /// [`TrainError::Study`] for a summary that JSON cannot express.
+    pub fn new(
+        study: &'static str,
+        summary: &impl Serialize,
+        text: String,
+        check_failures: &[String],
+    ) -> Result<Self> {
+        let json = serde_json::to_value(summary);
+        let json = json.map_err(TrainError::in_study(study, "writing the summary"))?;
+        Ok(Self { json, text, check_failures: check_failures.to_vec(), plots: Vec::new() })
     }
 }
 

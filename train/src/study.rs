@@ -8,10 +8,10 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
+use crate::Stop;
 pub use crate::error::StudyError;
 use crate::recipe::Phase;
 pub use crate::run_folder::Inputs;
-use crate::stop::Stop;
 
 /// The result of a study's own code. Any error converts into it with `?`.
 pub type StudyResult<T> = Result<T, StudyError>;

@@ -7,12 +7,12 @@ mod step;
 
 use std::path::PathBuf;
 
+use crate::Stop;
 use crate::checkpoint::Checkpoints;
 use crate::error::{Result, TrainError};
 use crate::log::{self, EventWriter, Metrics, Timing};
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
-use crate::stop::Stop;
 use crate::study::{Evaluation, Study};
 use phase::{Outcome, PhaseRun, study_error};
 pub(crate) use state::State;

@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
+use engram_infer::reveal::evidence::{area, order};
 use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::ALL;
-use engram_train::studies::reveal::evidence::{area, order};
 use engram_train::studies::reveal::run::{RevealSummary, TestAnswer, train_reveal};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 

@@ -8,8 +8,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use engram_train::studies::reveal::corpus::images::squared;
-use engram_train::studies::reveal::corpus::{Corpus, MetricKind, Task};
+use engram_infer::reveal::corpus::{Corpus, MetricKind, Task};
+use engram_infer::reveal::images::squared;
+use engram_train::studies::reveal::corpus::{continuations, load as load_corpus, training_texts};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::studies::reveal::settings::{OnBadImage, RevealData};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 
 fn load(data: &RevealData) -> Result<Corpus, String> {
     assert_eq!(data.first_invalid_key(), None);
-    Corpus::load(data, 8, squared(8)).map_err(|error| error.to_string())
+    load_corpus(data, 8, squared(8)).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn no_text_about_a_held_out_image_is_in_the_memory_or_in_training() {
     // A description and a question for each image of a split.
     let counts = [count(&corpus.train), count(&corpus.validation), count(&corpus.test)];
     assert_eq!(counts, [20, 8, 12]);
-    let of = |list: &[engram_train::studies::reveal::corpus::Example]| -> HashSet<String> {
+    let of = |list: &[engram_infer::reveal::corpus::Example]| -> HashSet<String> {
         list.iter().filter_map(|example| example.document.clone()).collect()
     };
     let (train, validation, test) = (of(&corpus.train), of(&corpus.validation), of(&corpus.test));
@@ -51,8 +52,8 @@ fn no_text_about_a_held_out_image_is_in_the_memory_or_in_training() {
         let own = format!("entry {}", item.entry.id);
         assert_eq!(image.is_none(), item.entry.document == Some(own), "{:?}", item.entry);
     }
-    assert!(corpus.continuations().iter().all(|example| example.document.is_some()));
-    let texts = corpus.training_texts().join("\n");
+    assert!(continuations(&corpus).iter().all(|example| example.document.is_some()));
+    let texts = training_texts(&corpus).join("\n");
     for document in &held_out {
         assert!(!texts.contains(&format!("number {document} ")), "{document}");
         assert!(!texts.lines().any(|line| line == format!("answer {document}")), "{document}");
@@ -183,7 +184,7 @@ fn copies_of_an_image_get_one_split() {
         fs::copy(name(i + 1), name(i)).unwrap();
     }
     let corpus = load(&data).unwrap();
-    let names = |list: &[engram_train::studies::reveal::corpus::Example]| -> HashSet<usize> {
+    let names = |list: &[engram_infer::reveal::corpus::Example]| -> HashSet<usize> {
         let names = list.iter().map(|example| example.name.trim_start_matches('q').parse());
         names.map(Result::unwrap).collect()
     };
@@ -258,11 +259,11 @@ fn ids_of_entries_do_not_overflow() {
 
 #[test]
 fn training_retrieves_no_entry_of_the_examples_document() {
+    use engram_infer::reveal::retriever::Retriever;
     use engram_models::kernels::Mode;
     use engram_models::params::ParameterBuilder;
     use engram_models::reveal::Reveal;
-    use engram_train::studies::reveal::forward::BatchTargets;
-    use engram_train::studies::reveal::retriever::Retriever;
+    use engram_train::studies::reveal::losses::{BatchTargets, losses};
     use engram_train::studies::reveal::settings::{RevealFeed, RevealMemory, RevealModel};
     use engram_train::studies::reveal::study::RevealStudy;
     let folder = tempfile::tempdir().unwrap();
@@ -296,7 +297,7 @@ fn training_retrieves_no_entry_of_the_examples_document() {
         documents: &documents,
     };
     let forward = study.forward(&model, Some(&retriever));
-    let losses = forward.losses(&input, batch_targets, &feed, &Mode::evaluate()).unwrap();
+    let losses = losses(&forward, &input, batch_targets, &feed, &Mode::evaluate()).unwrap();
     let found = losses.parts.iter().find(|(name, _)| name == "distinct_retrieved").unwrap().1;
     let own =
         corpus.items.iter().filter(|item| documents.contains(&item.entry.document.as_deref()));

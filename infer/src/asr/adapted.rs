@@ -267,8 +267,12 @@ impl AdaptedAsrModel {
     pub fn activate(&mut self, name: Option<&str>) -> Result<()> {
         if let Some(name) = name.filter(|name| !self.added.contains_key(*name)) {
             let known: Vec<&str> = self.added.keys().map(String::as_str).collect();
-            let reason =
-                format!("there are no adapters `{name}`; the names are {}", known.join(", "));
+            let remedy = if known.is_empty() {
+                "add adapters first".to_owned()
+            } else {
+                format!("the names are {}", known.join(", "))
+            };
+            let reason = format!("there are no adapters `{name}`; {remedy}");
             return Err(InferError::Transcribe { reason });
         }
         self.active = name.map(str::to_string);

@@ -228,14 +228,9 @@ impl WhisperAsr {
         let prompt = self.tokens.prompt(language, options.timestamps)?;
         let positions = self.whisper.config().max_target_positions;
         let max_new_tokens = positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS);
-        let rules = DecodingRules {
-            tokens: self.tokens.clone(),
-            suppress_tokens: self.suppressed.clone(),
-            begin_suppress_tokens: self.suppressed_at_start.clone(),
-            timestamps: options.timestamps,
-            max_tokens: clips.iter().map(|c| self.max_tokens(c.samples.len(), options)).collect(),
-            boosts: clips.iter().map(|clip| clip.boost.cloned()).collect(),
-        };
+        let samples: Vec<usize> = clips.iter().map(|clip| clip.samples.len()).collect();
+        let boosts = clips.iter().map(|clip| clip.boost.cloned()).collect();
+        let rules = DecodingRules { boosts, ..self.rules(&samples, options) };
         let search = GenerateOptions {
             max_new_tokens,
             num_beams: options.num_beams,
@@ -301,19 +296,24 @@ impl WhisperAsr {
         Ok(self.tokens.prompt(self.language(&TranscribeOptions::default())?, false)?)
     }
 
+    /// The decoding rules for clips of these lengths, without boosted words.
+    fn rules(&self, samples: &[usize], options: &TranscribeOptions) -> DecodingRules {
+        DecodingRules {
+            tokens: self.tokens.clone(),
+            suppress_tokens: self.suppressed.clone(),
+            begin_suppress_tokens: self.suppressed_at_start.clone(),
+            timestamps: options.timestamps,
+            max_tokens: samples.iter().map(|count| self.max_tokens(*count, options)).collect(),
+            boosts: Vec::new(),
+        }
+    }
+
     /// Greedy transcripts of clips from their encoder states. `samples` are the clip lengths, which
     /// limit the length of the texts.
     pub(super) fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
         let (options, prompt) = (TranscribeOptions::default(), self.prompt()?);
         let positions = self.whisper.config().max_target_positions;
-        let rules = DecodingRules {
-            tokens: self.tokens.clone(),
-            suppress_tokens: self.suppressed.clone(),
-            begin_suppress_tokens: self.suppressed_at_start.clone(),
-            timestamps: false,
-            max_tokens: samples.iter().map(|count| self.max_tokens(*count, &options)).collect(),
-            boosts: Vec::new(),
-        };
+        let rules = self.rules(samples, &options);
         let search = GenerateOptions {
             max_new_tokens: positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS),
             num_beams: 1,

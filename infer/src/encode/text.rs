@@ -11,6 +11,7 @@ use engram_models::similarity::sentence_transformer::{
 };
 
 use super::EncoderFiles;
+use super::clip::flat_values;
 use super::layout::Layout;
 use super::tokenizer::{TokenizerConfig, text_form};
 use crate::digest;
@@ -96,9 +97,7 @@ impl TextModel {
             let tokens = PackedTokens::new(batch);
             let batch = SentenceBatch { tokens, prompt_length: self.prompt_length };
             let embedded = self.encoder.embed(&batch)?;
-            vectors.extend(
-                embedded.flatten_all().and_then(|v| v.to_vec1::<f32>()).map_err(tensor_error)?,
-            );
+            vectors.extend(flat_values(&embedded)?);
         }
         Ok(vectors)
     }

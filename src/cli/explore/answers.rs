@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context;
 use engram_data::world::World;
 use engram_data::world::questions::{Part, Split};
+use engram_infer::reveal::answerer::{Answer, Answerer, Evidence};
 use engram_memory::Memory;
 use engram_memory::format::manifest::CURRENT;
 use engram_memory::search::Filter;
 use engram_train::registry::ExplorerTab;
-use engram_train::studies::reveal::predict::{Answer, Answerer, Evidence};
 use serde::{Deserialize, Serialize};
 
 use super::lazy::{FromRun, png};
@@ -156,7 +156,7 @@ impl RevealRun {
         let image = Upload::of(&request.image)?.context("a question needs an image")?;
         let question = uploads::words(&request.question)?;
         let answer = self.current_run()?.0.answer_one(question, image.path(), &request.without);
-        answer.map_err(|error| image.without_path(anyhow::Error::from_boxed(error)))
+        answer.map_err(|error| image.without_path(error.into()))
     }
 
     /// Retrieves entries by text, an image or both, with gated scores. Also returns the memory's
@@ -173,7 +173,7 @@ impl RevealRun {
             Some(image) => image.without_path(error),
             None => error,
         };
-        let found = found.map_err(|error| hide_path(anyhow::Error::from_boxed(error)))?;
+        let found = found.map_err(|error| hide_path(error.into()))?;
         Ok((generation, found))
     }
 }

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use anyhow::Context;
 use engram_infer::encode::{Item, JointEncoder, PromptChoice};
+use engram_infer::reveal::answerer::Evidence;
 use engram_memory::generation::Info;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Entry, Generation, Memory, Row};
-use engram_train::studies::reveal::predict::Evidence;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 

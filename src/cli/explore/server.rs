@@ -18,7 +18,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use engram_train::studies::reveal::predict::Answer;
+use engram_infer::reveal::answerer::Answer;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 

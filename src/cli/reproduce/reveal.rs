@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::Context;
 use engram_eval::caption::read_annotations;
 use engram_eval::result::Measure;
+use engram_infer::reveal::is_correct;
 use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Rule, Verdict, run_grid};
 use engram_train::studies::ALL;
 use engram_train::studies::reveal::evaluation::FinishedRun;
-use engram_train::studies::reveal::metrics::is_correct;
 use engram_train::studies::reveal::needle::NeedleMetrics;
 use engram_train::studies::reveal::run::RevealSummary;
 

@@ -30,6 +30,10 @@ impl Runs<'_> {
         for seed in 1..=self.seeds {
             let folder = self.out.join(format!("seed-{seed}")).join(configuration);
             match self.study.items(&folder, query)? {
+                Ok(items) if !items.iter().all(is_ratio_or_mean) => {
+                    let name = &query.metric.name;
+                    return Ok(Err(format!("undefined: {name} is neither a ratio nor a mean")));
+                }
                 Ok(items) => all.extend(items.into_iter().map(|item| (seed, item))),
                 Err(reason) => return Ok(Err(reason)),
             }
@@ -95,12 +99,16 @@ fn subtract(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, same_items: bool)
     }
 }
 
-/// An item's numerator and denominator.
+/// Whether a grid can measure an item: differences need a ratio of sums.
+fn is_ratio_or_mean(item: &Item) -> bool {
+    matches!(item.statistic, Statistic::Ratio { .. } | Statistic::Mean { .. })
+}
+
+/// An item's numerator and denominator; NaN unless [`is_ratio_or_mean`].
 fn parts(item: &Item) -> [f64; 2] {
     match item.statistic {
         Statistic::Ratio { numerator, denominator } => [numerator, denominator],
         Statistic::Mean { value } => [value, 1.0],
-        // The metrics of grids include neither correlations nor functions of sums.
         Statistic::Correlation { .. } | Statistic::Sums { .. } => [f64::NAN; 2],
     }
 }

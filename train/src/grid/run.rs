@@ -9,12 +9,12 @@ use super::folder::{GridFolder, LockedRun};
 use super::report::GridReport;
 use super::settings::{Configuration, Grid, Phases};
 use super::study::Hashes;
+use crate::Stop;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::program::Program;
 use crate::recipe::Recipe;
 use crate::run_folder::recipe_hash;
-use crate::stop::Stop;
 use crate::trainer::RunOptions;
 
 /// The number of hash digits in the folder name of a run of shared phases.

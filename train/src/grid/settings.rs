@@ -253,6 +253,7 @@ impl Grid {
             lines,
         };
         // Reports errors in a configuration before hours of training.
+        grid.check_seeds()?;
         ablations.check(&grid)?;
         Ok(grid)
     }
@@ -299,15 +300,29 @@ impl Grid {
     /// configuration.
     pub fn with_settings(mut self, set: &[String]) -> Result<Self> {
         self.added.extend_from_slice(set);
-        let is_seed =
-            |setting: &&String| setting.split('=').next().is_some_and(|key| key.trim() == "seed");
-        if let Some(setting) = self.added.iter().chain(&self.set).find(is_seed) {
-            let reason =
-                format!("`{setting}` has no effect: --seeds sets the seeds, counted from 1");
-            return Err(self.wrong(None, reason));
-        }
+        self.check_seeds()?;
         self.ablations.check(&self)?;
         Ok(self)
+    }
+
+    /// Returns an error for a setting of `seed`, which would have no effect.
+    fn check_seeds(&self) -> Result<()> {
+        let wrong = |set: &[String]| {
+            let is_seed = |setting: &&String| {
+                setting.split('=').next().is_some_and(|key| key.trim() == "seed")
+            };
+            let setting = set.iter().find(is_seed)?;
+            Some(format!("`{setting}` has no effect: --seeds sets the seeds, counted from 1"))
+        };
+        if let Some(reason) = wrong(&self.added).or_else(|| wrong(&self.set)) {
+            return Err(self.wrong(None, reason));
+        }
+        for configuration in &self.configurations {
+            if let Some(reason) = wrong(&configuration.set) {
+                return Err(self.configuration_error(configuration, &reason));
+            }
+        }
+        Ok(())
     }
 
     /// Removes the file's settings of all configurations, so that the grid has the scale of its

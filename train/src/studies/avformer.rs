@@ -38,7 +38,7 @@ use crate::error::Result;
 use crate::grid::AblationStudy;
 use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
-use crate::registry::{ExplorerTab, StudyDefinition, Summary};
+use crate::registry::{ExplorerTab, RunReport, StudyDefinition};
 use crate::trainer::RunOptions;
 use ablations::AvformerAblations;
 use settings::{AvformerData, AvformerFeed, AvformerModel};
@@ -59,11 +59,10 @@ impl StudyDefinition for Avformer {
         "A frozen ASR model with added image input (AVFormer)"
     }
 
-    fn examples(&self) -> &'static str {
-        "\
-  engram train avformer --recipe avformer/tiny --run runs/a1 \\
-      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip
-"
+    fn examples(&self) -> &'static [&'static str] {
+        &[
+            "engram train avformer --recipe avformer/tiny --run runs/a1 \\\n      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip",
+        ]
     }
 
     fn recipe_schema(&self) -> RecipeSchema {
@@ -74,9 +73,10 @@ impl StudyDefinition for Avformer {
         run::complete_settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
-        let summary = run::train_avformer(recipe, options)?;
-        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
+        let Some(summary) = run::train_avformer(recipe, options)? else { return Ok(None) };
+        let report = RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)?;
+        Ok(Some(RunReport { plots: summary.plots(), ..report }))
     }
 
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {

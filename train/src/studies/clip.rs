@@ -25,7 +25,7 @@ mod summary;
 use crate::error::Result;
 use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
-use crate::registry::{StudyDefinition, Summary};
+use crate::registry::{RunReport, StudyDefinition};
 use crate::trainer::RunOptions;
 
 use settings::{ClipData, ClipModel};
@@ -46,10 +46,8 @@ impl StudyDefinition for Clip {
         "An image encoder, trained as CLIP"
     }
 
-    fn examples(&self) -> &'static str {
-        "\
-  engram train clip --recipe clip/tiny --run runs/clip
-"
+    fn examples(&self) -> &'static [&'static str] {
+        &["engram train clip --recipe clip/tiny --run runs/clip"]
     }
 
     fn recipe_schema(&self) -> RecipeSchema {
@@ -60,8 +58,10 @@ impl StudyDefinition for Clip {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
-        let summary = run::train_clip(recipe, options)?;
-        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
+        let report = |summary: run::ClipSummary| {
+            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+        };
+        run::train_clip(recipe, options)?.map(report).transpose()
     }
 }

@@ -35,7 +35,7 @@ pub mod zero_shot;
 use crate::error::Result;
 use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
-use crate::registry::{StudyDefinition, Summary};
+use crate::registry::{RunReport, StudyDefinition};
 use crate::trainer::RunOptions;
 
 use settings::{PatentData, PatentModel};
@@ -56,14 +56,12 @@ impl StudyDefinition for Patent {
         "Patent phrase similarity"
     }
 
-    fn examples(&self) -> &'static str {
-        "\
-  engram train patent --recipe patent/minilm \\
-      --set data.dir=patent-data --run runs/p1
-  engram train patent --recipe patent/minilm \\
-      --set data.dir=patent-data --run runs/p1 --resume
-  engram train patent --recipe patent/minilm --tiny --run runs/try
-"
+    fn examples(&self) -> &'static [&'static str] {
+        &[
+            "engram train patent --recipe patent/world --run runs/p0",
+            "engram train patent --recipe patent/minilm --set data.dir=patent --run runs/p1",
+            "engram train patent --recipe patent/minilm --tiny --run runs/try",
+        ]
     }
 
     fn recipe_schema(&self) -> RecipeSchema {
@@ -74,8 +72,10 @@ impl StudyDefinition for Patent {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
-        let summary = run::train_patent(recipe, options)?;
-        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
+        let report = |summary: run::PatentSummary| {
+            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+        };
+        run::train_patent(recipe, options)?.map(report).transpose()
     }
 }

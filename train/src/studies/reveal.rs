@@ -1,48 +1,36 @@
 //! REVEAL (arXiv 2212.05221): answering questions about images with a retrieval memory.
 //!
+//! The model's forward pass, its memory, and answering are in [`engram_infer::reveal`].
+//!
 //! | part | module |
 //! |---|---|
 //! | recipe settings | [`settings`] |
-//! | entries, images and questions, from the [embedded world](engram_data::world) or from files | [`corpus`] |
+//! | loading the data, from the [embedded world](engram_data::world) or from files | [`corpus`] |
 //! | published weights; the model's sizes | [`published`], [`sizes`] |
-//! | token sequences | [`sequences`] |
-//! | building, searching and reading the memory | [`retriever`] |
-//! | the memory of a training run, and its refresh | [`run_memory`] |
-//! | image augmentation in the image phase | [`augmentation`] |
-//! | one forward pass and its losses | [`forward`] |
+//! | the memory of a training run, and its refresh | [`run_memory`], `snapshots` |
+//! | the losses of training | [`losses`] |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
-//! | answers; exact match and recall | [`answers`], [`metrics`] |
+//! | exact match and recall | [`metrics`] |
 //! | metrics of COCO, VQA and A-OKVQA | [`dataset_metrics`] |
-//! | the identity of the model that built a memory | [`identity`] |
-//! | safe removal of a run's memories | `memory_cleanup` |
 //! | the test with facts changed and deleted in the memory | [`swap`] |
-//! | attribution of an answer to retrieved entries | [`evidence`] |
 //! | the needle-in-a-haystack test | [`needle`] |
-//! | answers of a finished run, with evidence | [`predict`] |
 //! | training and testing one run; evaluating it again | [`run`]; [`evaluation`] |
-//! | the ablation grid | [`ablations`] |
 //! | the results as text | `summary` |
+//! | the ablation grid | [`ablations`] |
 
 pub mod ablations;
-pub mod answers;
-pub mod augmentation;
 pub mod corpus;
 pub mod dataset_metrics;
 pub mod evaluation;
-pub mod evidence;
-pub mod forward;
-pub mod identity;
-mod memory_cleanup;
+pub mod losses;
 pub mod metrics;
 pub mod needle;
-pub mod predict;
 pub mod published;
-pub mod retriever;
 pub mod run;
 pub mod run_memory;
-pub mod sequences;
 pub mod settings;
 pub mod sizes;
+mod snapshots;
 pub mod study;
 mod summary;
 pub mod swap;
@@ -51,7 +39,7 @@ use crate::error::Result;
 use crate::grid::AblationStudy;
 use crate::recipe::Recipe;
 use crate::recipe::reference::RecipeSchema;
-use crate::registry::{ExplorerTab, StudyDefinition, Summary};
+use crate::registry::{ExplorerTab, RunReport, StudyDefinition};
 use crate::trainer::RunOptions;
 use ablations::RevealAblations;
 use settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
@@ -72,10 +60,11 @@ impl StudyDefinition for Reveal {
         "Visual question answering with a retrieval memory (REVEAL)"
     }
 
-    fn examples(&self) -> &'static str {
-        "\
-  engram train reveal --recipe reveal/laptop --run runs/r1
-"
+    fn examples(&self) -> &'static [&'static str] {
+        &[
+            "engram train reveal --recipe reveal/laptop --run runs/r1",
+            "engram train reveal --recipe reveal/laptop --run runs/r1 --resume",
+        ]
     }
 
     fn recipe_schema(&self) -> RecipeSchema {
@@ -86,9 +75,11 @@ impl StudyDefinition for Reveal {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
-        let summary = run::train_reveal(recipe, options)?;
-        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
+        let report = |summary: run::RevealSummary| {
+            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+        };
+        run::train_reveal(recipe, options)?.map(report).transpose()
     }
 
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {

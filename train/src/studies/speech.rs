@@ -20,7 +20,7 @@ mod summary;
 use crate::error::Result;
 use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
-use crate::registry::{StudyDefinition, Summary};
+use crate::registry::{RunReport, StudyDefinition};
 use crate::trainer::RunOptions;
 
 use settings::{SpeechData, SpeechFeed, SpeechModel};
@@ -41,10 +41,8 @@ impl StudyDefinition for Speech {
         "Speech recognition (ASR)"
     }
 
-    fn examples(&self) -> &'static str {
-        "\
-  engram train speech --recipe speech/tiny --run runs/s1
-"
+    fn examples(&self) -> &'static [&'static str] {
+        &["engram train speech --recipe speech/tiny --run runs/s1"]
     }
 
     fn recipe_schema(&self) -> RecipeSchema {
@@ -55,8 +53,10 @@ impl StudyDefinition for Speech {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
-        let summary = run::train_speech(recipe, options)?;
-        Ok(summary.map(|summary| Box::new(summary) as Box<dyn Summary>))
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
+        let report = |summary: run::SpeechSummary| {
+            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+        };
+        run::train_speech(recipe, options)?.map(report).transpose()
     }
 }

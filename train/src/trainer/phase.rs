@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 use super::Session;
 use super::state::{Best, State};
 use super::step::{Position, StepOutcome, Stepper};
+use crate::Stopped;
 use crate::checkpoint::{self, Contents, Reason};
 use crate::error::{Result, StudyError, TrainError};
 use crate::log::{Progress, Window};
 use crate::recipe::{Phase, Recipe};
-use crate::stop::Stopped;
 use crate::study::{Evaluation, EvaluationContext, Study, epoch_rng};
 
 /// The number of consecutive steps that may be skipped.
@@ -194,7 +194,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let bytes = self.session.metrics.bytes();
         let ended = self.end_step(epoch);
         match ended {
-            Err(TrainError::Study { source, .. }) if source.is::<Stopped>() => {
+            Err(TrainError::Study { source, .. }) if is_stopped(&*source) => {
                 self.session.state = State { pending: Some(epoch), ..before };
                 self.session.metrics.truncate(bytes)?;
                 Err(self.stop())
@@ -375,6 +375,11 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     fn empty(&self, reason: String) -> TrainError {
         TrainError::EmptyPhase { phase: self.phase.name.clone(), reason }
     }
+}
+
+/// Whether an error of the study's own code says that the run was asked to stop.
+fn is_stopped(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<Stopped>())
 }
 
 /// Wraps an error of the study's own code, for `map_err`.

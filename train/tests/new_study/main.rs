@@ -60,9 +60,9 @@ fn a_new_study_is_trained_by_its_name() {
     let study = registry::find(STUDIES, recipe.study()).expect("the study");
     let run = folder.path().join("run");
     let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
-    let summary = study.train(&mut recipe, &options).expect("trained").expect("finished");
-    assert!(summary.check_failures().is_empty() && summary.to_text().starts_with("errors ["));
-    assert!(summary.to_json().expect("JSON")["errors"][3].as_f64().expect("a number") < 1.0);
+    let report = study.train(&mut recipe, &options).expect("trained").expect("finished");
+    assert!(report.check_failures.is_empty() && report.text.starts_with("errors ["));
+    assert!(report.json["errors"][3].as_f64().expect("a number") < 1.0);
     assert!(run.join("summary.json").is_file() && run.join("README.md").is_file());
 
     let schema = study.recipe_schema();
@@ -106,10 +106,11 @@ fn a_new_study_has_grids() {
         (
             "\"half\"",
             "\"last\"",
-            "grid.toml:19: `numbers`: `last` is unknown; choose from all, half",
+            "grid.toml:18: `numbers`: `last` is unknown; choose from all, half",
         ),
-        ("numbers =", "part =", "grid.toml:19: unknown key `part`"),
+        ("numbers =", "part =", "grid.toml:18: unknown key `part`"),
         ("\"far\"\nset", "\"far\"\nrun_of = \"main\"\n#", "cannot evaluate a finished run again"),
+        ("model.start=500", "seed=3", "grid.toml:8: configuration `far`: `seed=3` has no effect"),
         ("worse = \"far\"", "worse = \"far:x\"", "`CONFIGURATION:SYSTEM`: `x` is unknown"),
     ] {
         assert!(GRID.contains(was), "{was}");

@@ -9,7 +9,7 @@ use engram_eval::metric::{MetricInfo, Unit};
 use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
 use engram_train::grid::{AblationStudy, Column, Filter, Grid, MetricQuery};
 use engram_train::recipe::reference::{NoKeys, RecipeSchema};
-use engram_train::registry::{StudyDefinition, Summary};
+use engram_train::registry::{RunReport, StudyDefinition};
 use engram_train::{
     BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, Result, RunOptions,
     StepContext, Study, StudyResult, checkpoint, finish_run, train,
@@ -17,7 +17,6 @@ use engram_train::{
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// The absolute difference between a number and the guess.
 const ERROR: MetricInfo = MetricInfo::lower("error", Unit::Points);
@@ -99,20 +98,6 @@ struct MedianSummary {
     check_failures: Vec<String>,
 }
 
-impl Summary for MedianSummary {
-    fn to_json(&self) -> serde_json::Result<Value> {
-        serde_json::to_value(self)
-    }
-
-    fn to_text(&self) -> String {
-        format!("errors {:?}", self.errors)
-    }
-
-    fn check_failures(&self) -> &[String] {
-        &self.check_failures
-    }
-}
-
 /// The study, as commands see it.
 #[derive(Debug)]
 pub struct MedianDefinition;
@@ -126,8 +111,8 @@ impl StudyDefinition for MedianDefinition {
         "The median of some numbers"
     }
 
-    fn examples(&self) -> &'static str {
-        "  engram train median --recipe median.toml --run runs/median\n"
+    fn examples(&self) -> &'static [&'static str] {
+        &["engram train median --recipe median.toml --run runs/median"]
     }
 
     fn recipe_schema(&self) -> RecipeSchema {
@@ -139,7 +124,7 @@ impl StudyDefinition for MedianDefinition {
         recipe.model::<MedianModel>().map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Box<dyn Summary>>> {
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
         recipe.expect_study(self.name())?;
         recipe.fill_start_hash()?;
         let mut study = Median { data: recipe.data()?, model: recipe.model()? };
@@ -156,7 +141,8 @@ impl StudyDefinition for MedianDefinition {
             check_failures: trained.check.failures,
         };
         finish_run(&options.run, &summary)?;
-        Ok(Some(Box::new(summary)))
+        let text = format!("errors {:?}", summary.errors);
+        RunReport::new("median", &summary, text, &summary.check_failures).map(Some)
     }
 
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {

@@ -28,9 +28,9 @@ use super::corpus::ClipWithFrames;
 use super::frozen_texts::FrozenTexts;
 use super::study::{AvformerStudy, NORMALISER};
 use super::transcription::other;
+use crate::Stop;
 use crate::checkpoint::write_file;
 use crate::error::TrainError;
-use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// The share of clips whose text contains a name that is shown but not spoken.

@@ -1,23 +1,19 @@
 //! The results of a run, as text and as a plot of the WER against the noise.
 
 use engram_eval::result::Measure;
-use serde_json::Value;
 use std::fmt;
 use std::path::Path;
 
 use super::evaluate::{AtRatio, RescuedWord, TEST};
 use super::run::AvformerSummary;
-use crate::registry::{LinePlot, Summary, footer, format_measure};
+use crate::registry::{LinePlot, footer, format_measure};
 
 /// The WER of one system at a signal-to-noise ratio.
 type SystemWer = fn(&AtRatio) -> &Measure;
 
-impl Summary for AvformerSummary {
-    fn to_json(&self) -> serde_json::Result<Value> {
-        serde_json::to_value(self)
-    }
-
-    fn to_text(&self) -> String {
+impl AvformerSummary {
+    /// The results as a text table.
+    pub(super) fn to_text(&self) -> String {
         let mut lines = vec![format!(
             "{:<14} {:<12} {:>6}  {:<26} insertions",
             "utterances", "system", "n", "WER"
@@ -64,12 +60,8 @@ impl Summary for AvformerSummary {
         lines.join("\n")
     }
 
-    fn check_failures(&self) -> &[String] {
-        &self.check_failures
-    }
-
     /// The WER against the signal-to-noise ratio, if the run measured at least two ratios.
-    fn plots(&self) -> Vec<LinePlot> {
+    pub(super) fn plots(&self) -> Vec<LinePlot> {
         let sweep = &self.test.sweep;
         if sweep.iter().filter(|one| one.snr_db.is_some()).count() < 2 {
             return Vec::new();

@@ -16,8 +16,8 @@ use rayon::prelude::*;
 use super::corpus::ClipWithFrames;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
+use crate::Stop;
 use crate::log::Progress;
-use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// Clips per forward pass in evaluation.

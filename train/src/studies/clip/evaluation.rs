@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 use super::images::ImageSet;
 use super::names::NameVectors;
-use crate::stop::Stop;
+use crate::Stop;
 use crate::study::StudyResult;
 
 /// Views per forward pass.

@@ -18,8 +18,8 @@ use super::evaluation::{NamePredictions, embed};
 use super::images::ImageSet;
 use super::names::NameVectors;
 use super::settings::{ClipData, ClipModel};
+use crate::Stop;
 use crate::recipe::{BatchSettings, Phase};
-use crate::stop::Stop;
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };

@@ -1,17 +1,13 @@
 //! The results of a run as text.
 
 use engram_eval::result::Measure;
-use serde_json::Value;
 
 use super::run::ClipSummary;
-use crate::registry::{Summary, footer, format_measure};
+use crate::registry::{footer, format_measure};
 
-impl Summary for ClipSummary {
-    fn to_json(&self) -> serde_json::Result<Value> {
-        serde_json::to_value(self)
-    }
-
-    fn to_text(&self) -> String {
+impl ClipSummary {
+    /// The results as a text table.
+    pub(super) fn to_text(&self) -> String {
         let line = |names: usize, accuracy: &Measure| {
             let (n, accuracy) = (accuracy.n, format_measure(accuracy));
             format!("test accuracy among {names} names: {accuracy} on {n} views")
@@ -22,9 +18,5 @@ impl Summary for ClipSummary {
         }
         lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
-    }
-
-    fn check_failures(&self) -> &[String] {
-        &self.check_failures
     }
 }

@@ -18,8 +18,8 @@ use super::corpus::hash_of_rows;
 use super::scorer::Scorer;
 use super::sequences::{RowBatch, Sequencer};
 use super::settings::PatentModel;
+use crate::Stop;
 use crate::recipe::{BatchSettings, Phase};
-use crate::stop::Stop;
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };

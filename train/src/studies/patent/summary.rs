@@ -1,17 +1,13 @@
 //! The results of a run as text.
 
 use engram_eval::result::Measure;
-use serde_json::Value;
 
 use super::run::PatentSummary;
-use crate::registry::{Summary, format_measure};
+use crate::registry::format_measure;
 
-impl Summary for PatentSummary {
-    fn to_json(&self) -> serde_json::Result<Value> {
-        serde_json::to_value(self)
-    }
-
-    fn to_text(&self) -> String {
+impl PatentSummary {
+    /// The results as a text table.
+    pub(super) fn to_text(&self) -> String {
         let optional =
             |measure: &Option<Measure>| measure.as_ref().map_or("-".to_string(), format_measure);
         let names = self.members.iter().map(|member| member.run.display().to_string().len());
@@ -49,9 +45,5 @@ impl Summary for PatentSummary {
             lines.push(format!("check failed: {failure}"));
         }
         lines.join("\n")
-    }
-
-    fn check_failures(&self) -> &[String] {
-        &self.check_failures
     }
 }

@@ -11,11 +11,11 @@ use engram_data::world::questions::Part;
 use engram_durable as durable;
 use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
+use engram_infer::reveal::memory_folder::remove_memory;
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
 use super::evaluation::FinishedRun;
-use super::memory_cleanup::remove_memory;
 use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, settings};
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
@@ -206,9 +206,12 @@ fn check(grid: &Grid) -> Result<()> {
                     .map_err(|reason| grid.configuration_error(configuration, &reason))?,
                 None => trained(grid, configuration)?,
             };
-        // All configurations must answer the questions of the main configuration.
-        let world = retrievals.get(grid.main()).map_or(retrieval.world, |main| main.world);
-        if let (Some(own), Some(main)) = (retrieval.world, world)
+        retrievals.insert(&configuration.name, retrieval);
+    }
+    // All configurations must answer the questions of the main configuration.
+    let world = |name: &str| retrievals.get(name).and_then(|retrieval| retrieval.world);
+    for configuration in grid.configurations() {
+        if let (Some(own), Some(main)) = (world(&configuration.name), world(grid.main()))
             && own != main
         {
             let reason = format!(
@@ -217,7 +220,6 @@ fn check(grid: &Grid) -> Result<()> {
             );
             return Err(grid.configuration_error(configuration, &reason));
         }
-        retrievals.insert(&configuration.name, retrieval);
     }
     for claim in grid.claims() {
         let queries = claim.queries(&RevealAblations);

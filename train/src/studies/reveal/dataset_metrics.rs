@@ -16,11 +16,11 @@ use engram_eval::aokvqa::{self, AokvqaOptions};
 use engram_eval::caption::{self, report};
 use engram_eval::result::Measure;
 use engram_eval::vqa::{self, VqaOptions};
+use engram_infer::reveal::corpus::{Corpus, Example, MetricKind};
 use engram_textfile::read_text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::corpus::{Corpus, Example, MetricKind};
 use crate::study::StudyResult;
 
 /// The metrics of the examples with one kind of metrics.
@@ -43,24 +43,23 @@ pub struct ReferencesAndAnswers {
     kind: MetricKind,
 }
 
-impl MetricKind {
-    /// The metric for model selection; `None` for exact match and recall.
-    pub fn primary_metric(&self) -> Option<&'static str> {
-        match self {
-            Self::Entries => None,
-            Self::Captions => Some("cider_d"),
-            Self::Vqa(_) => Some("vqa_accuracy"),
-            Self::Aokvqa(_) => Some("direct_answer"),
-        }
+/// The metric for model selection; `None` for exact match and recall.
+pub fn primary_metric(kind: &MetricKind) -> Option<&'static str> {
+    match kind {
+        MetricKind::Entries => None,
+        MetricKind::Captions => Some("cider_d"),
+        MetricKind::Vqa(_) => Some("vqa_accuracy"),
+        MetricKind::Aokvqa(_) => Some("direct_answer"),
     }
+}
 
-    fn kind(&self) -> (&'static str, [&'static str; 2]) {
-        match self {
-            Self::Entries => ("entries", ["", ""]),
-            Self::Captions => ("captions", ["references", "results"]),
-            Self::Vqa(_) => ("vqa", ["annotations", "results"]),
-            Self::Aokvqa(_) => ("aokvqa", ["questions", "predictions"]),
-        }
+/// The name of a kind, and the names of its files of references and of answers.
+fn names(kind: &MetricKind) -> (&'static str, [&'static str; 2]) {
+    match kind {
+        MetricKind::Entries => ("entries", ["", ""]),
+        MetricKind::Captions => ("captions", ["references", "results"]),
+        MetricKind::Vqa(_) => ("vqa", ["annotations", "results"]),
+        MetricKind::Aokvqa(_) => ("aokvqa", ["questions", "predictions"]),
     }
 }
 
@@ -79,7 +78,7 @@ pub fn references_and_answers(
             examples.iter().zip(answers).filter(|(example, _)| example.metric_kind == index);
         let answered: Vec<(&Example, &str)> =
             answered.map(|(one, answer)| (*one, answer.as_str())).collect();
-        let (kind, [references_file, answers_file]) = metric_kind.kind();
+        let (kind, [references_file, answers_file]) = names(metric_kind);
         let (references, answers) = match metric_kind {
             MetricKind::Entries => continue,
             _ if answered.is_empty() => continue,
@@ -87,7 +86,7 @@ pub fn references_and_answers(
             MetricKind::Vqa(file) => vqa_pair(file, &answered)?,
             MetricKind::Aokvqa(file) => aokvqa_pair(file, &answered)?,
         };
-        let before = corpus.metric_kinds[..index].iter().filter(|one| one.kind().0 == kind).count();
+        let before = corpus.metric_kinds[..index].iter().filter(|one| names(one).0 == kind).count();
         let name = match before {
             0 => kind.to_owned(),
             before => format!("{kind}-{}", before + 1),

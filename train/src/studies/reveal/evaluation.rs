@@ -3,7 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engram_infer::finished_run::{WEIGHTS, check_checksums};
+use engram_infer::finished_run::{RECIPE, WEIGHTS, check_checksums};
+use engram_infer::reveal::answers::Answers;
+use engram_infer::reveal::corpus::Example;
+use engram_infer::reveal::encoding::{Encoding, TOKENIZER};
+use engram_infer::reveal::evidence::{AttributionCase, Credit, area, order};
+use engram_infer::reveal::forward::Forward;
+use engram_infer::reveal::identity::Identity;
+use engram_infer::reveal::retriever::Retriever;
 use engram_models::kernels::Mode;
 use engram_models::reveal::Reveal;
 use rand::SeedableRng;
@@ -11,19 +18,14 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::NAME;
-use super::answers::Answers;
-use super::corpus::Example;
-use super::evidence::{AttributionCase, Credit, area, order};
-use super::forward::Forward;
-use super::identity::Identity;
-use super::retriever::Retriever;
-use super::run::{TOKENIZER, TestAnswer, settings, test_answers};
-use super::run_memory::Encoding;
+use super::run::{TestAnswer, settings, test_answers};
+use super::settings::RevealMemory;
 use super::study::RevealStudy;
+use crate::Stop;
 use crate::error::{Result, TrainError};
+use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::{check_inputs, lock};
-use crate::stop::Stop;
 use crate::study::{Study, StudyError, StudyResult};
 
 /// A finished run with its data and weights.
@@ -55,7 +57,7 @@ impl FinishedRun {
     /// Errors of its recipe and its weights; an error if the data differ from its training data.
     pub fn open(run: &Path) -> Result<Self> {
         check_checksums(run)?;
-        let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
+        let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
         let (data, model, memory, feeds) = settings(&mut recipe)?;
         let batch = recipe.batch().clone();
         let study = RevealStudy::new((data, model, memory), feeds, batch, run.to_path_buf());
@@ -153,6 +155,21 @@ impl FinishedRun {
         retriever.check_fits(&self.encoding.config)?;
         Ok(Some(retriever.without_sources(without_sources)?))
     }
+}
+
+/// Builds the memory of a finished run again if it was removed. Does nothing for a run without a
+/// memory.
+///
+/// # Errors
+/// The errors of [`FinishedRun::open`] and [`FinishedRun::restore_memory`].
+pub fn restore_missing_memory(run: &Path) -> Result<()> {
+    let memory = run.join("memory");
+    let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
+    if memory.exists() || recipe.memory::<RevealMemory>()?.k == 0 {
+        return Ok(());
+    }
+    log::print(&format!("{}: is missing and is built again", memory.display()));
+    FinishedRun::open(run)?.restore_memory()
 }
 
 /// The deletion areas of one question, for the model's own answer.

@@ -6,10 +6,11 @@ use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
+use engram_infer::reveal::answers::Answers;
+use engram_infer::reveal::corpus::{Corpus, Example};
+use engram_infer::reveal::is_correct;
 use serde::{Deserialize, Serialize};
 
-use super::answers::Answers;
-use super::corpus::{Corpus, Example};
 use crate::study::Evaluation;
 
 /// The lower-cased answer equals a reference answer.
@@ -34,12 +35,6 @@ pub struct QuestionMetrics {
 
 /// The set of all questions.
 pub const ALL: &str = "all";
-
-/// Whether an answer equals one of the reference answers.
-pub fn is_correct(answer: &str, references: &[String]) -> bool {
-    let answer = answer.trim().to_lowercase();
-    references.iter().any(|reference| reference.trim().to_lowercase() == answer)
-}
 
 impl QuestionMetrics {
     /// Measures questions about facts that only the memory contains: all, by part, and by part and

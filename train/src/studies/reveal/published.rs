@@ -6,16 +6,13 @@ use engram_data::image::Preprocessing;
 use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::digest;
 use engram_infer::pretrained::PretrainedFolder;
+use engram_infer::reveal::images::preprocessing;
 use engram_models::reveal::published::PublishedWeights;
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
 
-use super::corpus::images::squared;
 use super::settings::RevealModel;
 use crate::study::StudyResult;
-
-/// The image processor's file, in the folder of a model or a run.
-pub const PROCESSOR: &str = "preprocessor_config.json";
 
 /// The files of the published models.
 #[derive(Default)]
@@ -101,25 +98,6 @@ impl Published {
     /// # Errors
     /// The processor file gives another image size.
     pub fn preprocessing(&self, size: usize) -> StudyResult<Preprocessing> {
-        preprocessing(self.processor.as_deref(), size)
-    }
-}
-
-/// The preprocessing of images to `size` × `size` pixels, from a published file if there is one.
-///
-/// # Errors
-/// The file gives another image size.
-pub fn preprocessing(processor: Option<&Path>, size: usize) -> StudyResult<Preprocessing> {
-    let Some(path) = processor else { return Ok(squared(size)) };
-    let preprocessing = Preprocessing::read(path)?;
-    let edge = u32::try_from(size).unwrap_or(u32::MAX);
-    match preprocessing.output_size() {
-        Some(found) if found == (edge, edge) => Ok(preprocessing),
-        _ => Err(format!(
-            "{}: does not give images of {size} x {size} pixels, which config.json requires; use \
-             both files from one model",
-            path.display()
-        )
-        .into()),
+        Ok(preprocessing(self.processor.as_deref(), size)?)
     }
 }

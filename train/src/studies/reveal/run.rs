@@ -11,37 +11,37 @@ use engram_data::world::attributes::Source;
 use engram_durable as durable;
 use engram_eval::result::Measure;
 use engram_infer::finished_run::SUMMARY;
+use engram_infer::reveal::answers::Answers;
+use engram_infer::reveal::corpus::{Corpus, Example};
+use engram_infer::reveal::encoding::{MODEL, TOKENIZER};
+use engram_infer::reveal::identity::Identity;
+use engram_infer::reveal::images::Images;
+use engram_infer::reveal::images::PROCESSOR;
+use engram_infer::reveal::is_correct;
+use engram_infer::reveal::memory_folder::remove_memory;
+use engram_infer::reveal::retriever::Retriever;
 use engram_textfile::json_lines;
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
-use super::answers::Answers;
-use super::corpus::{Corpus, Example, Images};
 use super::dataset_metrics::{self, DatasetMetrics};
-use super::identity::Identity;
-use super::memory_cleanup::{remove_memory, remove_snapshots};
-use super::metrics::{QuestionMetrics, is_correct};
+use super::metrics::QuestionMetrics;
 use super::needle::{NeedleMetrics, needle_metrics};
-use super::published::PROCESSOR;
-use super::retriever::Retriever;
 use super::run_memory::SNAPSHOTS;
 use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
+use super::snapshots::remove_snapshots;
 use super::study::{EVALUATED, RevealStudy};
 use super::swap::{SwapReport, swap};
+use crate::Stop;
 use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::read_summary;
-use crate::stop::Stop;
 use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
 
-/// The file of the model's sizes.
-pub const MODEL: &str = "model.json";
-/// The file of the tokenizer.
-pub const TOKENIZER: &str = "tokenizer.json";
 /// The file of the test questions with their answers.
 pub const TEST_ANSWERS: &str = "test.jsonl";
 /// The number of facts to change in the memory.

@@ -9,40 +9,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use candle_core::{DType, Device};
 use engram_durable as durable;
+use engram_infer::reveal::encoding::Encoding;
+use engram_infer::reveal::retriever::{ItemEncoder, Retriever};
 use engram_memory::refresh::{Adoption, Refresh, RefreshSteps, RetrievalLog};
 use engram_memory::{Batch, MemoryError, Writer};
-use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
-use engram_models::reveal::{Reveal, RevealConfig};
-use engram_models::weights::Weights;
+use engram_models::params::Parameters;
 use serde::{Deserialize, Serialize};
 
-use super::corpus::Corpus;
-use super::memory_cleanup::{remove_snapshots, snapshot_name};
-use super::retriever::{ItemEncoder, Retriever};
-use super::run::{MODEL, TOKENIZER};
-use super::sequences::Sequencer;
 use super::settings::RevealMemory;
+use super::snapshots::{remove_snapshots, snapshot_name};
+use crate::Stop;
 use crate::checkpoint::{write_file, write_parameters};
 use crate::error::TrainError;
-use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// The folder of snapshots in a run's folder.
 pub const SNAPSHOTS: &str = "memory-snapshots";
 /// The checkpoint file with the state of the memory.
 const STATE: &str = "memory.json";
-
-/// The model sizes, entries and sequences for encoding; shared with the refresh thread.
-pub struct Encoding {
-    /// The model's sizes.
-    pub config: RevealConfig,
-    /// The entries.
-    pub corpus: Corpus,
-    /// Their sequences.
-    pub sequencer: Sequencer,
-}
 
 /// The memory, and its running refresh.
 pub struct RunMemory {
@@ -75,49 +60,6 @@ struct Saved {
     state: State,
     /// Retrieval statistics since the last refresh started.
     log: RetrievalLog,
-}
-
-impl Encoding {
-    /// The names and contents of the files of sizes and tokenizer in a run's folder.
-    ///
-    /// # Errors
-    /// Errors of the tokenizer.
-    pub fn files(&self) -> StudyResult<[(&'static str, String); 2]> {
-        let tokens = self.sequencer.tokens().json()?;
-        Ok([(MODEL, serde_json::to_string_pretty(&self.config)?), (TOKENIZER, tokens)])
-    }
-
-    /// Loads the frozen model of a finished run, and checks that all parameters are finite.
-    ///
-    /// # Errors
-    /// The errors of [`Self::load`]; an error that names a parameter that is not finite.
-    pub fn load_checked(&self, weights: &Path) -> StudyResult<Reveal> {
-        let (model, parameters) = self.model_of(weights)?;
-        for parameter in parameters.iter() {
-            if parameter.to_vec()?.iter().any(|value| !value.is_finite()) {
-                let (file, name) = (weights.display(), parameter.name());
-                let remedy = "the file is damaged: restore a copy, or train the run again";
-                return Err(format!("{file}: `{name}` is not finite; {remedy}").into());
-            }
-        }
-        Ok(model)
-    }
-
-    /// Loads a frozen model from a file.
-    ///
-    /// # Errors
-    /// The file cannot be read, or belongs to another model.
-    pub fn load(&self, weights: &Path) -> StudyResult<Reveal> {
-        Ok(self.model_of(weights)?.0)
-    }
-
-    fn model_of(&self, weights: &Path) -> StudyResult<(Reveal, Parameters)> {
-        let frozen = vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu)
-            .with_weights(Arc::new(Weights::open(weights)?));
-        let model = Reveal::new(&self.config, &builder)?;
-        Ok((model, builder.finish()?))
-    }
 }
 
 impl RunMemory {
@@ -235,12 +177,13 @@ impl RunMemory {
         self.refresh = Some(Refresh::start(writer, steps, move |batch| {
             let Encoding { corpus, sequencer, .. } = encoding.as_ref();
             let index = |id| {
-                corpus.place_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, requested: 1 })
+                corpus.index_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, requested: 1 })
             };
             let indices = batch.entries.iter().map(|entry| index(entry.id));
             let indices: Vec<usize> = indices.collect::<Result<_, _>>()?;
             let mut items = ItemEncoder::new(&model, corpus, sequencer);
-            let (keys, values) = items.encode(&indices).map_err(MemoryError::Rows)?;
+            let (keys, values) =
+                items.encode(&indices).map_err(|error| MemoryError::Rows(error.into()))?;
             Ok(Batch { keys, values, ..batch })
         }));
         self.state.next = Some(step);

@@ -5,6 +5,8 @@ mod files;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use engram_infer::reveal::sequences::Prompts;
+
 pub use files::{CaptionFile, OnBadImage, QuestionFile};
 
 /// `[data]`: entries, images and questions.
@@ -46,18 +48,6 @@ pub struct RevealData {
     pub max_answer_tokens: usize,
     /// Maximum number of validation questions in an evaluation; 0 for all.
     pub evaluated_questions: usize,
-}
-
-/// `[data.prompts]`: prompts before texts.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Prompts {
-    /// Before a text to continue; published: "Please describe this image:".
-    pub caption: String,
-    /// Before a question; published: "Please based on this image to answer the question:".
-    pub question: String,
-    /// Before an entry; published: "Please summarize this knowledge:".
-    pub knowledge: String,
 }
 
 impl Default for RevealData {

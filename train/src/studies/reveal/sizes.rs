@@ -1,11 +1,11 @@
 //! The sizes of the model, from the recipe, a published size or published weights.
 
 use engram_data::text_to_text::T5Tokenizer;
+use engram_infer::reveal::corpus::Corpus;
 use engram_models::reveal::RevealConfig;
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
 
-use super::corpus::Corpus;
 use super::published::Published;
 use super::settings::{RevealModel, Size};
 

@@ -7,6 +7,14 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::digest;
+use engram_infer::reveal::answers::Answers;
+use engram_infer::reveal::augmentation::BatchAugmentation;
+use engram_infer::reveal::corpus::{Corpus, Example, Task};
+use engram_infer::reveal::encoding::Encoding;
+use engram_infer::reveal::forward::Forward;
+use engram_infer::reveal::images::Images;
+use engram_infer::reveal::retriever::Retriever;
+use engram_infer::reveal::sequences::Sequencer;
 use engram_memory::Entry;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -15,22 +23,18 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::answers::Answers;
-use super::augmentation::BatchAugmentation;
-use super::corpus::{Corpus, Example, Images, MetricKind, Task};
+use super::corpus::{self, continuations, held_out_images, training_texts};
 use super::dataset_metrics;
-use super::forward::{BatchTargets, Forward, Losses};
+use super::losses::{self, BatchTargets, Losses};
 use super::metrics::QuestionMetrics;
 use super::published::Published;
-use super::retriever::Retriever;
-use super::run_memory::{Encoding, RunMemory};
-use super::sequences::Sequencer;
+use super::run_memory::RunMemory;
 use super::settings::{
     Examples, Knowledge, RevealData, RevealFeed, RevealMemory, RevealModel, Size,
 };
 use super::sizes::{config_of, fit};
+use crate::Stop;
 use crate::recipe::{BatchSettings, Phase};
-use crate::stop::Stop;
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -112,16 +116,16 @@ impl RevealStudy {
         let mut published = Published::find(&model)?;
         let mut config = config_of(&model, &published);
         let size = config.image.image_size;
-        let corpus = Corpus::load(&data, size, published.preprocessing(size)?)?;
+        let corpus = corpus::load(&data, size, published.preprocessing(size)?)?;
         dataset_metrics::check(&corpus)?;
         let tokens = match published.tokens.take() {
             Some(tokens) => tokens,
-            None => T5Tokenizer::train(corpus.training_texts().into_iter(), data.vocabulary)?,
+            None => T5Tokenizer::train(training_texts(&corpus).into_iter(), data.vocabulary)?,
         };
         fit(&mut config, &model, &corpus, &tokens);
-        let sequencer = Sequencer::new(tokens, &corpus, &data, size)?;
+        let sequencer = Sequencer::new(tokens, &corpus, &data.sequences(), size)?;
         let truncation_notes = sequencer.cut_off(&corpus)?;
-        let continuations = corpus.continuations();
+        let continuations = continuations(&corpus);
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         Ok(Self {
             data,
@@ -210,7 +214,7 @@ impl RevealStudy {
         let queries = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
         let entries = batch.augmentation.of(sequencer.input(corpus, &texts, &clean)?)?;
         let forward = self.forward(model, None);
-        let losses = forward.contrast(&queries, &entries, feed.temperature, mode)?;
+        let losses = losses::contrast(&forward, &queries, &entries, feed.temperature, mode)?;
         Ok((losses, 2 * examples.len()))
     }
 
@@ -230,7 +234,7 @@ impl RevealStudy {
             }
             Ok(vectors)
         };
-        let held_out = corpus.held_out_images();
+        let held_out = held_out_images(corpus);
         // Files may have images without entries, and entries with missing images.
         let in_memory = corpus.items.iter().filter_map(|item| item.image);
         let all: BTreeSet<usize> = in_memory.chain(held_out.iter().copied()).collect();
@@ -289,7 +293,7 @@ impl Study for RevealStudy {
             .first()
             .and_then(|example| corpus.metric_kinds.get(example.metric_kind));
         MetricSpec::higher(
-            metric_kind.and_then(MetricKind::primary_metric).unwrap_or("exact_match"),
+            metric_kind.and_then(dataset_metrics::primary_metric).unwrap_or("exact_match"),
         )
     }
 
@@ -400,7 +404,7 @@ impl Study for RevealStudy {
             Forward { augmentation: batch.augmentation, ..self.forward(model, retriever) };
         let (targets, own, replaced) = (&*targets, &*own, &*replaced);
         let batch_targets = BatchTargets { targets, own, replaced, documents: &documents };
-        let mut losses = forward.losses(&input, batch_targets, feed, &mode)?;
+        let mut losses = losses::losses(&forward, &input, batch_targets, feed, &mode)?;
         if retriever.is_some() {
             losses.parts.extend(self.run_memory.metrics(step.step));
         }

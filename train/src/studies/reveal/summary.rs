@@ -1,17 +1,12 @@
 //! The results of a run as text.
 
-use serde_json::Value;
-
 use super::needle::NeedleMetrics;
 use super::run::RevealSummary;
-use crate::registry::{Summary, footer, format_measure};
+use crate::registry::{footer, format_measure};
 
-impl Summary for RevealSummary {
-    fn to_json(&self) -> serde_json::Result<Value> {
-        serde_json::to_value(self)
-    }
-
-    fn to_text(&self) -> String {
+impl RevealSummary {
+    /// The results as a text table.
+    pub(super) fn to_text(&self) -> String {
         let row = |name: &str, n: &str, values: [&str; 3]| {
             let [exact_match, recall_at_1, recall_at_10] = values;
             format!("{name:<22} {n:>5}  {exact_match:<24} {recall_at_1:<24} {recall_at_10}")
@@ -51,9 +46,5 @@ impl Summary for RevealSummary {
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
         lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
-    }
-
-    fn check_failures(&self) -> &[String] {
-        &self.check_failures
     }
 }

@@ -3,15 +3,16 @@
 
 use engram_data::world::World;
 use engram_eval::result::Measure;
+use engram_infer::reveal::answers::Answers;
+use engram_infer::reveal::corpus::{Corpus, Example};
+use engram_infer::reveal::forward::Forward;
+use engram_infer::reveal::is_correct;
+use engram_infer::reveal::retriever::{Retriever, encode};
 use engram_memory::{Batch, Entry};
 use serde::{Deserialize, Serialize};
 
-use super::answers::Answers;
-use super::corpus::{Corpus, Example};
-use super::forward::Forward;
-use super::metrics::{QuestionMetrics, is_correct};
-use super::retriever::{Retriever, encode};
-use crate::stop::Stop;
+use super::metrics::QuestionMetrics;
+use crate::Stop;
 use crate::study::StudyResult;
 
 /// The results of a swap.
@@ -62,7 +63,7 @@ pub fn swap(
     let corpus = forward.corpus;
     let facts = corpus.test.iter().filter(|example| example.made_up).count();
     let mut swap = world.swap(count.min(facts), seed)?;
-    swap.entries.retain(|entry| corpus.place_of(entry.id).is_some());
+    swap.entries.retain(|entry| corpus.index_of(entry.id).is_some());
     let ids = swap.ids();
     swap.questions.retain(|question| ids.contains(&question.entry));
     let examples: Vec<&Example> = swap

@@ -18,11 +18,11 @@ use super::NAME;
 use super::model::{SpeechModules, ctc_config};
 use super::settings::{SpeechData, SpeechFeed, SpeechModel};
 use super::study::SpeechStudy;
+use crate::Stop;
 use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
-use crate::stop::Stop;
 use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
 

@@ -24,8 +24,8 @@ use sha2::{Digest, Sha256};
 use super::corpus::{Corpus, Utterance};
 use super::model::SpeechModules;
 use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
+use crate::Stop;
 use crate::recipe::{BatchSettings, Phase};
-use crate::stop::Stop;
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };

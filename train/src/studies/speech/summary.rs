@@ -1,16 +1,11 @@
 //! The results of a run as text.
 
-use serde_json::Value;
-
 use super::run::SpeechSummary;
-use crate::registry::{Summary, footer, format_measure};
+use crate::registry::{footer, format_measure};
 
-impl Summary for SpeechSummary {
-    fn to_json(&self) -> serde_json::Result<Value> {
-        serde_json::to_value(self)
-    }
-
-    fn to_text(&self) -> String {
+impl SpeechSummary {
+    /// The results as a text table.
+    pub(super) fn to_text(&self) -> String {
         let mut lines = Vec::new();
         if let Some(wer) = &self.wer {
             lines.push(format!("test WER {} of {} utterances", format_measure(wer), wer.n));
@@ -23,9 +18,5 @@ impl Summary for SpeechSummary {
         }
         lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
-    }
-
-    fn check_failures(&self) -> &[String] {
-        &self.check_failures
     }
 }

@@ -16,10 +16,12 @@ use engram_memory::Entry;
 
 use super::components::Components;
 use super::read::{CaptionedImage, ParsedEntry, ParsedFiles};
+use super::sources_of;
 use super::split::{Draw, ImageWithExamples, splits};
-use super::{Corpus, CorpusEntry, Example, ImageFiles, Images, MetricKind, Task, sources_of};
 use crate::studies::reveal::settings::{OnBadImage, RevealData};
 use crate::study::StudyResult;
+use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, Task};
+use engram_infer::reveal::images::{ImageFiles, Images};
 
 /// Bytes per MiB.
 const MIB: u64 = 1 << 20;

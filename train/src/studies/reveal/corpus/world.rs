@@ -6,9 +6,11 @@ use engram_data::world::questions::{Question, Split};
 use engram_data::world::{World, WorldOptions};
 use engram_memory::Entry;
 
-use super::{Corpus, CorpusEntry, Example, Images, MetricKind, Task, sources_of};
+use super::sources_of;
 use crate::studies::reveal::settings::RevealData;
 use crate::study::StudyResult;
+use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, Task};
+use engram_infer::reveal::images::Images;
 
 /// Builds the world described in `[data]`.
 pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> {

@@ -3,6 +3,7 @@
 use engram_data::world::IMAGES;
 use engram_data::world::haystack::WorldId;
 use engram_data::world::questions::Split;
+use engram_infer::reveal::sequences::SequenceSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,16 @@ impl RevealData {
     pub fn world(&self) -> Option<WorldId> {
         let images = if self.max_images == 0 { IMAGES } else { self.max_images };
         self.is_world().then_some(WorldId { seed: self.world_seed, images })
+    }
+
+    /// The settings of token sequences.
+    pub fn sequences(&self) -> SequenceSettings {
+        SequenceSettings {
+            prompts: self.prompts.clone(),
+            max_entry_tokens: self.max_entry_tokens,
+            max_query_tokens: self.max_query_tokens,
+            max_answer_tokens: self.max_answer_tokens,
+        }
     }
 
     /// The first invalid key, with the reason.

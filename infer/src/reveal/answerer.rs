@@ -2,68 +2,34 @@
 
 mod one;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engram_data::DataError;
 use engram_data::image::Preprocessing;
 use engram_data::text_to_text::T5Tokenizer;
+use engram_data::world::IMAGES;
 use engram_data::world::haystack::WorldId;
-use engram_infer::finished_run::{WEIGHTS, check_checksums};
 use engram_memory::Entry;
 use engram_memory::search::Hit;
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig};
-use engram_textfile::{TextError, not_blank, read_text};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::NAME;
 use super::augmentation::BatchAugmentation;
-use super::corpus::{Corpus, Images};
-use super::evaluation::FinishedRun;
+use super::corpus::Corpus;
+use super::encoding::{Encoding, MODEL, TOKENIZER};
+use super::error::{Result, RevealError};
 use super::evidence::{AttributionCase, Credit, Curves, order};
 use super::forward::{EntryRef, Forward};
 use super::identity::Identity;
+use super::images::{Images, PROCESSOR, preprocessing};
 use super::needle;
-use super::published::{PROCESSOR, preprocessing};
+use super::questions::Question;
 use super::retriever::Retriever;
-use super::run::{MODEL, TOKENIZER};
-use super::run_memory::Encoding;
-use super::sequences::Sequencer;
-use super::settings::{RevealData, RevealMemory};
-use crate::error::{Result, TrainError};
-use crate::log;
-use crate::recipe::{Recipe, RecipeOptions};
-use crate::study::StudyResult;
-
-/// A line of the input: a question about an image, or an image to describe.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Question {
-    /// The id, copied to the answer.
-    pub id: Value,
-    /// The question; without it, the image is described.
-    #[serde(default, alias = "text")]
-    pub question: Option<String>,
-    /// The image, relative to the file of questions.
-    pub image: PathBuf,
-    /// The index of the image.
-    #[serde(skip)]
-    pub place: usize,
-    /// The line of the file, from 1.
-    #[serde(skip)]
-    pub line: u64,
-}
-
-/// Questions, and their distinct images.
-#[derive(Debug, Clone, Default)]
-pub struct Questions {
-    /// The questions.
-    pub list: Vec<Question>,
-    /// The image files.
-    pub images: Vec<PathBuf>,
-}
+use super::sequences::{SequenceSettings, Sequencer};
+use crate::finished_run::{RECIPE, WEIGHTS, check_checksums};
 
 /// An answer with its evidence.
 #[derive(Debug, Clone, Serialize)]
@@ -172,7 +138,7 @@ impl Answerer {
     /// the number of retrieved entries.
     ///
     /// # Errors
-    /// [`TrainError`] if the run is not finished, or its files do not belong together.
+    /// [`RevealError`] if the run is not finished, or its files do not belong together.
     pub fn open(
         run: &Path,
         memory: Option<&Path>,
@@ -180,60 +146,38 @@ impl Answerer {
         images: Vec<PathBuf>,
     ) -> Result<Self> {
         check_checksums(run)?;
-        let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
-        let data: RevealData = recipe.data()?;
-        let settings: RevealMemory = recipe.memory()?;
-        let read = |file: &str| {
-            let path = run.join(file);
-            std::fs::read_to_string(&path).map_err(TrainError::io(&path))
-        };
-        let config: RevealConfig = serde_json::from_str(&read(MODEL)?).map_err(|error| {
-            let file = run.join(MODEL);
-            TrainError::in_study(NAME, "reading the sizes")(format!("{}: {error}", file.display()))
-        })?;
+        let recipe = RunRecipe::read(run)?;
+        let config: RevealConfig = serde_json::from_str(&read(&run.join(MODEL))?)
+            .map_err(|error| format!("{}: {error}", run.join(MODEL).display()))?;
         let path = run.join(TOKENIZER);
-        let tokens = T5Tokenizer::parse(&read(TOKENIZER)?, &path)?;
+        let tokens = T5Tokenizer::parse(&read(&path)?, &path)?;
         tokens.check_fits(config.t5.vocab_size)?;
         let size = config.image.image_size;
         let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
-        let preprocessing = preprocessing(processor.as_deref(), size)
-            .map_err(TrainError::in_study(NAME, "reading the image processor"))?;
+        let preprocessing = preprocessing(processor.as_deref(), size)?;
         let corpus = Corpus::of_images(images, size, preprocessing.clone());
-        let sequencer = Sequencer::new(tokens, &corpus, &data, config.image.image_size)
-            .map_err(TrainError::in_study(NAME, "reading the tokenizer"))?;
+        let sequencer = Sequencer::new(tokens, &corpus, &recipe.data.sequences, size)?;
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         let weights = run.join(WEIGHTS);
-        let model = encoding
-            .load_checked(&weights)
-            .map_err(TrainError::in_study(NAME, "reading the weights"))?;
-        let k = k.unwrap_or(settings.k);
-        let retriever = match k {
-            0 => None,
-            _ => {
-                let own = run.join("memory");
-                let folder = memory.unwrap_or(&own);
-                if settings.k == 0 {
-                    let reason = "the run was trained without a memory; omit -k and --memory";
-                    return Err(TrainError::in_study(NAME, "opening the memory")(reason));
-                }
-                if memory.is_none() && !folder.exists() {
-                    log::print(&format!("{}: is missing and is built again", folder.display()));
-                    FinishedRun::open(run)?.restore_memory()?;
-                }
-                if !folder.is_dir() {
-                    let remedy = "use the folder of this run's memory, or a copy of it";
-                    let reason = format!("{}: no such folder; {remedy}", folder.display());
-                    return Err(TrainError::in_study(NAME, "opening the memory")(reason));
-                }
-                let opened = Retriever::open(folder).and_then(|retriever| {
-                    retriever.check_fits(&encoding.config)?;
-                    Identity::of(&weights, &path)?.check(folder, &own)?;
-                    Ok(retriever)
-                });
-                Some(opened.map_err(TrainError::in_study(NAME, "opening the memory"))?)
+        let model = encoding.load_checked(&weights)?;
+        let k = k.unwrap_or(recipe.memory.k);
+        let retriever = if k == 0 {
+            None
+        } else if recipe.memory.k == 0 {
+            return Err("the run was trained without a memory; omit -k and --memory".into());
+        } else {
+            let own = run.join("memory");
+            let folder = memory.unwrap_or(&own);
+            if !folder.is_dir() {
+                let remedy = "use the folder of this run's memory, or a copy of it";
+                return Err(format!("{}: no such folder; {remedy}", folder.display()).into());
             }
+            let retriever = Retriever::open(folder)?;
+            retriever.check_fits(&encoding.config)?;
+            Identity::of(&weights, &path)?.check(folder, &own)?;
+            Some(retriever)
         };
-        Ok(Self { model, encoding, retriever, k, world: data.world(), preprocessing })
+        Ok(Self { model, encoding, retriever, k, world: recipe.data.world(), preprocessing })
     }
 
     fn forward(&self) -> Forward<'_> {
@@ -265,7 +209,7 @@ impl Answerer {
     ///
     /// # Errors
     /// The errors of [`needle::replies`]; an error for a task about another world than the run's.
-    pub fn reply(&self, tasks: &[needle::Task]) -> StudyResult<Vec<needle::Reply>> {
+    pub fn reply(&self, tasks: &[needle::Task]) -> Result<Vec<needle::Reply>> {
         for task in tasks {
             if let Some(task_world) =
                 task.world.filter(|task_world| Some(*task_world) != self.world)
@@ -290,7 +234,7 @@ impl Answerer {
     ///
     /// # Errors
     /// An image cannot be read, or the memory is damaged.
-    pub fn answer(&self, questions: &[Question], detail: Detail) -> StudyResult<Vec<Answer>> {
+    pub fn answer(&self, questions: &[Question], detail: Detail) -> Result<Vec<Answer>> {
         self.answer_about(&self.encoding.corpus, questions, detail, &[])
     }
 
@@ -301,7 +245,7 @@ impl Answerer {
         questions: &[Question],
         detail: Detail,
         without: &[i64],
-    ) -> StudyResult<Vec<Answer>> {
+    ) -> Result<Vec<Answer>> {
         let sequencer = &self.encoding.sequencer;
         // The next-ranked entries replace ignored ones.
         let k = if self.k == 0 { 0 } else { self.k + without.len() };
@@ -311,9 +255,9 @@ impl Answerer {
             Some(text) => sequencer.question(text),
             None => Ok((sequencer.describe(), false)),
         });
-        let (texts, is_truncated): (Vec<Vec<u32>>, Vec<bool>) =
-            texts.collect::<StudyResult<_>>()?;
-        let views: Vec<_> = questions.iter().map(|question| Some((question.place, 0))).collect();
+        let (texts, is_truncated): (Vec<Vec<u32>>, Vec<bool>) = texts.collect::<Result<_>>()?;
+        let views: Vec<_> =
+            questions.iter().map(|question| Some((question.image_index, 0))).collect();
         let base = self.model.encode(&sequencer.input(corpus, &texts, &views)?, &mode)?;
         let queries = self.model.query(&base, &mode)?;
         let gates = self.model.gates(&queries)?.to_vec2::<f32>()?;
@@ -369,8 +313,55 @@ impl Answerer {
     }
 }
 
+/// The keys of a finished run's recipe that answering needs. A run's recipe has all keys.
+#[derive(Deserialize)]
+struct RunRecipe {
+    data: RunData,
+    memory: RunMemory,
+}
+
+#[derive(Deserialize)]
+struct RunData {
+    world_seed: u64,
+    max_images: usize,
+    captions: Vec<toml::Value>,
+    questions: Vec<toml::Value>,
+    entries: Vec<String>,
+    #[serde(flatten)]
+    sequences: SequenceSettings,
+}
+
+#[derive(Deserialize)]
+struct RunMemory {
+    k: usize,
+}
+
+impl RunRecipe {
+    fn read(run: &Path) -> Result<Self> {
+        let path = run.join(RECIPE);
+        toml::from_str(&read(&path)?).map_err(|error: toml::de::Error| {
+            let reason = error.message().trim();
+            format!("{}: is not the recipe of a REVEAL run: {reason}", path.display()).into()
+        })
+    }
+}
+
+impl RunData {
+    /// The embedded world of the data; `None` for data from files.
+    fn world(&self) -> Option<WorldId> {
+        let images = if self.max_images == 0 { IMAGES } else { self.max_images };
+        let has_files =
+            !(self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty());
+        (!has_files).then_some(WorldId { seed: self.world_seed, images })
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(RevealError::io(path))
+}
+
 /// Adds the credit of each entry, and the curves.
-fn explain(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> StudyResult<()> {
+fn explain(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> Result<()> {
     let Credit { exact, gradient, rank_correlation, .. } = case.credit()?;
     if detail.curves {
         let ranked: Vec<usize> = (0..exact.len()).collect();
@@ -389,67 +380,4 @@ fn explain(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> S
         (evidence.credit, evidence.gradient_credit) = (exact, gradient);
     }
     Ok(())
-}
-
-const QUESTION: &str = "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's \
-                        folder}, or without a question, for a description of the image";
-
-/// Reads questions from JSON lines.
-///
-/// # Errors
-/// [`TextError::Malformed`] naming the file and line of an invalid question, a missing image or a
-/// repeated id.
-pub fn read_questions(path: &Path) -> Result<Questions> {
-    let text = read_text(path)?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let mut questions = Questions::default();
-    let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
-    let mut line_of: HashMap<String, u64> = HashMap::new();
-    for (number, line) in not_blank(&text) {
-        let wrong = |reason: String| TextError::malformed(path, number, reason, QUESTION);
-        let mut question = parse_question(line).map_err(wrong)?;
-        if let Some(first) = line_of.insert(question.id.to_string(), number) {
-            let id = &question.id;
-            return Err(wrong(format!("the id {id} is already used in line {first}")).into());
-        }
-        let file = folder.join(&question.image);
-        if !file.is_file() {
-            return Err(wrong(format!("image not found: {}", file.display())).into());
-        }
-        question.place = *index_of.entry(file.clone()).or_insert_with(|| {
-            questions.images.push(file);
-            questions.images.len() - 1
-        });
-        question.line = number;
-        questions.list.push(question);
-    }
-    if questions.list.is_empty() {
-        let remedy = "write JSON lines, each with `id`, `question` and `image`";
-        return Err(TextError::malformed(path, None, "has no questions", remedy).into());
-    }
-    Ok(questions)
-}
-
-/// Parses a question, or returns the fault.
-fn parse_question(line: &str) -> std::result::Result<Question, String> {
-    let without_line = |error: serde_json::Error| error.to_string().replace(" at line 1 ", " at ");
-    let fields: Map<String, Value> = serde_json::from_str(line).map_err(without_line)?;
-    // Other fields are allowed, but a misspelt `question` would turn the line into a description.
-    for key in fields.keys() {
-        let keys = ["id", "question", "text", "image"];
-        if let Some(key_name) =
-            keys.into_iter().find(|known| key.trim().eq_ignore_ascii_case(known))
-            && key != key_name
-        {
-            return Err(format!("has `{key}`; did you mean `{key_name}`?"));
-        }
-    }
-    let question: Question = serde_json::from_value(Value::Object(fields)).map_err(without_line)?;
-    if question.id.is_null() {
-        return Err("has no id".to_owned());
-    }
-    if question.question.as_ref().is_some_and(|text| text.trim().is_empty()) {
-        return Err("has an empty question; remove it for a description of the image".to_owned());
-    }
-    Ok(question)
 }

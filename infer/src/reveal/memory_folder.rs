@@ -1,4 +1,4 @@
-//! Removal of the memories and snapshots that a run created, and of nothing else.
+//! Removal of the memory that a run created, and of nothing else.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use engram_durable as durable;
 use engram_memory::is_own_generation;
 
+use super::error::{Result, RevealError};
 use super::identity::{self, Identity};
-use crate::error::TrainError;
-use crate::run_folder::sweep_names;
-use crate::study::StudyResult;
 
 /// The file that names the current generation, and the lock file.
 const CURRENT: &str = "CURRENT";
@@ -21,14 +19,14 @@ const FIRST: &str = "gen-000001";
 /// Removes a memory that a run created; does nothing if it is missing.
 ///
 /// # Errors
-/// [`TrainError::ForeignFile`] if the folder has other files; an error if the memory was changed
+/// [`RevealError::ForeignFile`] if the folder has other files; an error if the memory was changed
 /// after its run ended. In both cases nothing is removed.
-pub(super) fn remove_memory(folder: &Path) -> StudyResult<()> {
+pub fn remove_memory(folder: &Path) -> Result<()> {
     for path in entries(folder)? {
         let is_own = path.file_name().is_some_and(is_of_memory)
-            || is_own_generation(&path).map_err(TrainError::io(&path))?;
+            || is_own_generation(&path).map_err(RevealError::io(&path))?;
         if !is_own {
-            return Err(TrainError::ForeignFile { path }.into());
+            return Err(RevealError::ForeignFile { path });
         }
     }
     let current = fs::read_to_string(folder.join(CURRENT)).unwrap_or_default();
@@ -40,35 +38,7 @@ pub(super) fn remove_memory(folder: &Path) -> StudyResult<()> {
         )
         .into());
     }
-    Ok(durable::remove_folder(folder).map_err(TrainError::io(folder))?)
-}
-
-/// Removes the snapshots of a run that are not `needed`, and the folder if it is then empty.
-///
-/// # Errors
-/// [`TrainError::Io`]
-pub(super) fn remove_snapshots(folder: &Path, needed: &[String]) -> StudyResult<()> {
-    sweep_names(folder, is_snapshot)?;
-    for path in entries(folder)? {
-        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        if is_snapshot(name) && !needed.iter().any(|needed| needed == name) {
-            durable::remove_file(&path).map_err(TrainError::io(&path))?;
-        }
-    }
-    if needed.is_empty() && folder.is_dir() && entries(folder)?.is_empty() {
-        durable::remove_folder(folder).map_err(TrainError::io(folder))?;
-    }
-    Ok(())
-}
-
-/// The file name of a step's snapshot.
-pub(super) fn snapshot_name(step: u64) -> String {
-    format!("memory-{step:08}.safetensors")
-}
-
-fn is_snapshot(name: &str) -> bool {
-    let step = name.strip_prefix("memory-").and_then(|rest| rest.strip_suffix(".safetensors"));
-    step.and_then(|step| step.parse().ok()).is_some_and(|step| snapshot_name(step) == name)
+    durable::remove_folder(folder).map_err(RevealError::io(folder))
 }
 
 /// Whether a name belongs to a memory's folder, apart from generations.
@@ -80,30 +50,25 @@ fn is_of_memory(name: &OsStr) -> bool {
     })
 }
 
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
+/// The files and folders in a folder; none if it is missing.
+///
+/// # Errors
+/// [`RevealError::ForeignFile`] for a symbolic link; [`RevealError::Io`]
+pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     if folder.is_symlink() {
-        return Err(TrainError::ForeignFile { path: folder.to_path_buf() });
+        return Err(RevealError::ForeignFile { path: folder.to_path_buf() });
     }
     match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         found => found
             .and_then(|found| found.map(|entry| Ok(entry?.path())).collect())
-            .map_err(TrainError::io(folder)),
+            .map_err(RevealError::io(folder)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn names(folder: &Path) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(folder)
-            .expect("a folder")
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        names
-    }
 
     #[test]
     fn only_memories_of_a_run_are_removed() {
@@ -138,25 +103,5 @@ mod tests {
         assert!(error.contains("was changed after its run ended"), "{error}");
         fs::write(folder.join(CURRENT), "gen-000001 0123\n").expect("written");
         remove_memory(&folder).expect("removed");
-    }
-
-    #[test]
-    fn other_files_stay_among_snapshots() {
-        let parent = tempfile::tempdir().expect("a folder");
-        let folder = parent.path().join("memory-snapshots");
-        remove_snapshots(&folder, &[]).expect("nothing is there");
-        fs::create_dir(&folder).expect("made");
-        let own =
-            [snapshot_name(3), snapshot_name(8), format!(".{}.engram-Ab12Cd", snapshot_name(9))];
-        for name in own.iter().map(String::as_str).chain(["memory-3.safetensors", "mine.txt"]) {
-            fs::write(folder.join(name), "numbers").expect("written");
-        }
-        remove_snapshots(&folder, &[snapshot_name(8)]).expect("removed");
-        assert_eq!(
-            names(&folder),
-            ["memory-00000008.safetensors", "memory-3.safetensors", "mine.txt"]
-        );
-        remove_snapshots(&folder, &[]).expect("removed");
-        assert_eq!(names(&folder), ["memory-3.safetensors", "mine.txt"]);
     }
 }

@@ -14,10 +14,10 @@ use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
 
 use super::corpus::Corpus;
-use super::memory_cleanup::remove_memory;
+use super::error::Result;
+use super::memory_folder::remove_memory;
 use super::sequences::Sequencer;
 use crate::stop::Stop;
-use crate::study::StudyResult;
 
 /// Entries per encoding batch.
 const ENTRIES_PER_BATCH: usize = 256;
@@ -37,13 +37,13 @@ impl Retriever {
     ///
     /// # Errors
     /// The folder has other files, or a memory that was changed after its run. Errors of the model
-    /// and of writing, and [`Stopped`](crate::Stopped).
+    /// and of writing, and [`RevealError::Stopped`](super::RevealError::Stopped).
     pub fn build(
         folder: &Path,
         model: &Reveal,
         (corpus, sequencer): (&Corpus, &Sequencer),
         stop: &Stop,
-    ) -> StudyResult<(Self, Writer)> {
+    ) -> Result<(Self, Writer)> {
         remove_memory(folder)?;
         let config = model.config();
         let values = ValueFormat {
@@ -58,14 +58,11 @@ impl Retriever {
         let batches = indices.chunks(ENTRIES_PER_BATCH).map(|indices| {
             stop.check().map_err(|stopped| MemoryError::Rows(stopped.into()))?;
             let entries = indices.iter().map(|index| corpus.items[*index].entry.clone()).collect();
-            let (keys, values) = items.encode(indices).map_err(MemoryError::Rows)?;
+            let (keys, values) =
+                items.encode(indices).map_err(|error| MemoryError::Rows(error.into()))?;
             Ok(Batch { entries, keys, values })
         });
-        let writer = Writer::create(folder, format, corpus.items.len(), batches);
-        let writer = writer.map_err(|error| match error {
-            MemoryError::Rows(error) => error,
-            other => other.into(),
-        })?;
+        let writer = Writer::create(folder, format, corpus.items.len(), batches)?;
         Ok((Self::open(folder)?, writer))
     }
 
@@ -78,20 +75,20 @@ impl Retriever {
     pub fn edit(
         &mut self,
         change: impl FnOnce(&mut Writer) -> Result<(), MemoryError>,
-    ) -> StudyResult<()> {
+    ) -> Result<()> {
         change(&mut Writer::open(self.memory.folder())?)?;
         self.memory.reload()?;
         Ok(())
     }
 
     /// Opens an existing memory.
-    pub fn open(folder: &Path) -> StudyResult<Self> {
+    pub fn open(folder: &Path) -> Result<Self> {
         Ok(Self { memory: Memory::open(folder)?, sources: None, log: Mutex::default() })
     }
 
     /// Excludes some sources from search. Returns an error for an unknown source, or if no source
     /// is left.
-    pub fn without_sources(mut self, excluded: &[String]) -> StudyResult<Self> {
+    pub fn without_sources(mut self, excluded: &[String]) -> Result<Self> {
         let sources = self.generation().manifest().sources.clone();
         if let Some(name) = excluded.iter().find(|name| !sources.contains(name)) {
             return Err(
@@ -108,7 +105,7 @@ impl Retriever {
     }
 
     /// Checks that keys and values have the model's widths.
-    pub fn check_fits(&self, config: &RevealConfig) -> StudyResult<()> {
+    pub fn check_fits(&self, config: &RevealConfig) -> Result<()> {
         let generation = self.generation();
         let (manifest, folder) = (generation.manifest(), self.memory.folder().display());
         let found = manifest.values.map(|values| (values.tokens, values.width));
@@ -148,7 +145,7 @@ impl Retriever {
         gates: &Tensor,
         own: &[Option<&str>],
         k: usize,
-    ) -> StudyResult<SearchResults> {
+    ) -> Result<SearchResults> {
         let excluded_documents = match own.iter().all(Option::is_none) {
             true => Vec::new(),
             false => {
@@ -165,7 +162,7 @@ impl Retriever {
         gates: &Tensor,
         k: usize,
         ids: &[i64],
-    ) -> StudyResult<SearchResults> {
+    ) -> Result<SearchResults> {
         self.filtered(queries, gates, k, Filter { ids: Some(ids.to_vec()), ..Filter::default() })
     }
 
@@ -177,7 +174,7 @@ impl Retriever {
         gates: &Tensor,
         k: usize,
         filter: Filter,
-    ) -> StudyResult<SearchResults> {
+    ) -> Result<SearchResults> {
         let keys = queries.flatten_all()?.to_vec1::<f32>()?;
         let gates = gates.flatten_all()?.to_vec1::<f32>()?;
         let sources = filter.sources.clone().or_else(|| self.sources.clone());
@@ -199,7 +196,7 @@ impl Retriever {
 
     /// Returns an error if the retriever has collapsed: nearly all queries since the last call got
     /// the same entry.
-    pub fn check_spread(&self, k: usize) -> StudyResult<()> {
+    pub fn check_spread(&self, k: usize) -> Result<()> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.check(CollapseLimit::default(), k, self.generation().len())?;
         log.clear();
@@ -207,7 +204,7 @@ impl Retriever {
     }
 
     /// The stored keys `[N, key_dim]` and values `[N M, D]` of rows, flattened.
-    pub fn read(&self, rows: &[Row]) -> StudyResult<(Vec<f32>, Vec<f32>)> {
+    pub fn read(&self, rows: &[Row]) -> Result<(Vec<f32>, Vec<f32>)> {
         let generation = self.generation();
         let mut keys = Vec::new();
         for row in rows {
@@ -218,7 +215,7 @@ impl Retriever {
 }
 
 /// The keys and values of entries, flattened.
-pub fn encode(model: &Reveal, entries: &RevealInput) -> StudyResult<(Vec<f32>, Vec<f32>)> {
+pub fn encode(model: &Reveal, entries: &RevealInput) -> Result<(Vec<f32>, Vec<f32>)> {
     let mode = Mode::inference();
     let states = model.encode(entries, &mode)?;
     let keys = model.key(&states, &mode)?.flatten_all()?.to_vec1()?;
@@ -245,7 +242,7 @@ impl<'a> ItemEncoder<'a> {
     }
 
     /// The keys and values of items, flattened; fastest in the order of the corpus.
-    pub fn encode(&mut self, indices: &[usize]) -> StudyResult<(Vec<f32>, Vec<f32>)> {
+    pub fn encode(&mut self, indices: &[usize]) -> Result<(Vec<f32>, Vec<f32>)> {
         let config = self.model.config();
         let (width, size) = (config.key_dim, config.value_tokens * config.t5.d_model);
         let (mut keys, mut values) = (Vec::new(), Vec::new());

@@ -10,7 +10,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-use crate::study::StudyResult;
+use super::error::Result;
 
 /// All permutations of the colour channels; the first is the identity.
 const COLOURS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -32,7 +32,7 @@ impl BatchAugmentation {
     }
 
     /// Augments the images of queries or entries.
-    pub fn of(self, input: RevealInput) -> StudyResult<RevealInput> {
+    pub fn of(self, input: RevealInput) -> Result<RevealInput> {
         let Some(pixels) = input.pixels.as_ref().filter(|_| self.0 > 0) else { return Ok(input) };
         let (shape, edge) = (pixels.shape().clone(), pixels.dim(3)?);
         let mut augmented = pixels.flatten_all()?.to_vec1::<f32>()?;
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn all_images_of_an_input_get_the_same_augmentation() -> StudyResult<()> {
+    fn all_images_of_an_input_get_the_same_augmentation() -> Result<()> {
         let pixels = Tensor::arange(0f32, 54.0, &Device::Cpu)?.reshape((2, 3, 3, 3))?;
         let tokens = PackedTokens::new(&[[1u32], [2]]);
         let input = RevealInput { tokens, pixels: Some(pixels), image_of: vec![Some(0), None] };

@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use engram_infer::digest;
+use engram_durable as durable;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::write_file;
-use crate::study::StudyResult;
+use super::error::{Result, RevealError};
+use crate::digest;
 
 /// The identity file in a memory's folder; copies of the memory include it.
-pub(super) const FILE: &str = "made-by.json";
+pub const FILE: &str = "made-by.json";
 
 /// The model and tokenizer that produced keys and values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,10 +27,10 @@ impl Identity {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn of(weights: &Path, tokenizer: &Path) -> StudyResult<Self> {
+    pub fn of(weights: &Path, tokenizer: &Path) -> Result<Self> {
         let hash = |path: &Path| match digest::of_file(path) {
             Ok((_, hash)) => Ok(hash),
-            Err(error) => Err(format!("{}: {error}", path.display())),
+            Err(error) => Err(RevealError::io(path)(error)),
         };
         Ok(Self { weights_sha256: hash(weights)?, tokenizer_sha256: hash(tokenizer)? })
     }
@@ -39,8 +39,10 @@ impl Identity {
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub fn write(&self, memory: &Path) -> StudyResult<()> {
-        Ok(write_file(&memory.join(FILE), &serde_json::to_vec_pretty(self)?)?)
+    pub fn write(&self, memory: &Path) -> Result<()> {
+        let path = memory.join(FILE);
+        let json = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        json.and_then(|json| durable::write_file(&path, &json)).map_err(RevealError::io(&path))
     }
 
     /// Whether a memory's folder has an identity file.
@@ -53,7 +55,7 @@ impl Identity {
     /// # Errors
     /// The memory belongs to another model or tokenizer, or has no identity file. The message names
     /// `own`, the right memory.
-    pub fn check(&self, memory: &Path, own: &Path) -> StudyResult<()> {
+    pub fn check(&self, memory: &Path, own: &Path) -> Result<()> {
         let path = memory.join(FILE);
         let remedy = match memory == own {
             true => "remove it to build it again".to_owned(),

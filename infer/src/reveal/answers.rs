@@ -3,9 +3,9 @@
 use engram_models::kernels::Mode;
 
 use super::corpus::Example;
+use super::error::Result;
 use super::forward::Forward;
 use crate::stop::Stop;
-use crate::study::StudyResult;
 
 /// Questions per batch.
 const QUESTIONS_PER_BATCH: usize = 64;
@@ -22,8 +22,8 @@ impl Answers {
     /// Answers examples with a model.
     ///
     /// # Errors
-    /// Errors of the model; [`Stopped`](crate::Stopped)
-    pub fn of(forward: &Forward<'_>, examples: &[&Example], stop: &Stop) -> StudyResult<Self> {
+    /// Errors of the model; [`RevealError::Stopped`](super::RevealError::Stopped)
+    pub fn of(forward: &Forward<'_>, examples: &[&Example], stop: &Stop) -> Result<Self> {
         let mut answers = Self { texts: Vec::new(), retrieved: Vec::new() };
         for examples in examples.chunks(QUESTIONS_PER_BATCH) {
             stop.check()?;
@@ -32,7 +32,7 @@ impl Answers {
         Ok(answers)
     }
 
-    fn add(&mut self, forward: &Forward<'_>, examples: &[&Example]) -> StudyResult<()> {
+    fn add(&mut self, forward: &Forward<'_>, examples: &[&Example]) -> Result<()> {
         let mode = Mode::inference();
         let sequencer = forward.sequencer;
         let texts: Vec<Vec<u32>> =

@@ -4,10 +4,36 @@ use candle_core::{Device, Tensor};
 use engram_data::text_to_text::T5Tokenizer;
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::RevealInput;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::corpus::{Corpus, CorpusEntry, Example, Task};
-use super::settings::{Prompts, RevealData};
-use crate::study::StudyResult;
+use super::error::Result;
+
+/// The settings of sequences, in a recipe's `[data]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct SequenceSettings {
+    /// Prompts before the texts of queries and entries.
+    pub prompts: Prompts,
+    /// Maximum number of tokens of an entry.
+    pub max_entry_tokens: usize,
+    /// Maximum number of tokens of a query.
+    pub max_query_tokens: usize,
+    /// Maximum number of tokens of an answer.
+    pub max_answer_tokens: usize,
+}
+
+/// `[data.prompts]`: prompts before texts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Prompts {
+    /// Before a text to continue; published: "Please describe this image:".
+    pub caption: String,
+    /// Before a question; published: "Please based on this image to answer the question:".
+    pub question: String,
+    /// Before an entry; published: "Please summarize this knowledge:".
+    pub knowledge: String,
+}
 
 /// Turns texts into sequences, with the recipe's prompts and limits.
 pub struct Sequencer {
@@ -39,32 +65,32 @@ impl Sequencer {
     pub fn new(
         tokens: T5Tokenizer,
         corpus: &Corpus,
-        data: &RevealData,
+        settings: &SequenceSettings,
         image_size: usize,
-    ) -> StudyResult<Self> {
-        let Prompts { caption, question, knowledge } = &data.prompts;
+    ) -> Result<Self> {
+        let Prompts { caption, question, knowledge } = &settings.prompts;
         let mut sequencer = Self {
             caption: tokens.encode(caption)?,
             question: tokens.encode(question)?,
             knowledge: tokens.encode(knowledge)?,
             items: Vec::new(),
             truncated_items: 0,
-            max_entry_tokens: data.max_entry_tokens,
-            max_query_tokens: data.max_query_tokens,
-            max_answer_tokens: data.max_answer_tokens,
+            max_entry_tokens: settings.max_entry_tokens,
+            max_query_tokens: settings.max_query_tokens,
+            max_answer_tokens: settings.max_answer_tokens,
             image_size,
             tokens,
         };
         let sequence = |item: &CorpusEntry| sequencer.entry(&item.text);
         let (items, is_truncated): (Vec<_>, Vec<bool>) =
-            corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?;
+            corpus.items.iter().map(sequence).collect::<Result<_>>()?;
         (sequencer.items, sequencer.truncated_items) =
             (items, is_truncated.into_iter().filter(|is_truncated| *is_truncated).count());
         Ok(sequencer)
     }
 
     /// The sequence of an entry's text, and whether it was truncated.
-    pub fn entry(&self, text: &str) -> StudyResult<(Vec<u32>, bool)> {
+    pub fn entry(&self, text: &str) -> Result<(Vec<u32>, bool)> {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.knowledge);
         ids.extend(self.tokens.encode(text)?);
@@ -77,15 +103,14 @@ impl Sequencer {
     ///
     /// # Errors
     /// Errors of the tokenizer.
-    pub fn cut_off(&self, corpus: &Corpus) -> StudyResult<Vec<String>> {
+    pub fn cut_off(&self, corpus: &Corpus) -> Result<Vec<String>> {
         let (mut questions, mut answers, mut examples) = (0, 0, 0);
         for example in [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten() {
             examples += 1;
             questions +=
                 usize::from(example.task == Task::Answer && self.question(&example.text)?.1);
             let longest = |answer: &String| Ok(self.tokens.encode(answer)?.len());
-            let lengths =
-                example.answers.iter().map(longest).collect::<StudyResult<Vec<usize>>>()?;
+            let lengths = example.answers.iter().map(longest).collect::<Result<Vec<usize>>>()?;
             answers +=
                 usize::from(lengths.into_iter().any(|length| length > self.max_answer_tokens));
         }
@@ -118,7 +143,7 @@ impl Sequencer {
     }
 
     /// The sequence of a question, and whether it was truncated.
-    pub fn question(&self, text: &str) -> StudyResult<(Vec<u32>, bool)> {
+    pub fn question(&self, text: &str) -> Result<(Vec<u32>, bool)> {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.question);
         ids.extend(self.tokens.encode(text)?);
@@ -136,7 +161,7 @@ impl Sequencer {
     }
 
     /// The query sequence of an example.
-    pub fn asked(&self, example: &Example) -> StudyResult<Vec<u32>> {
+    pub fn asked(&self, example: &Example) -> Result<Vec<u32>> {
         match example.task {
             Task::Answer => Ok(self.question(&example.text)?.0),
             Task::Describe => Ok(self.describe()),
@@ -162,7 +187,7 @@ impl Sequencer {
 
     /// Splits a text at a fraction of its length: the beginning is the query, the rest is the
     /// target (prefix language modelling).
-    pub fn continuation(&self, text: &str, share: f64) -> StudyResult<(Vec<u32>, Target)> {
+    pub fn continuation(&self, text: &str, share: f64) -> Result<(Vec<u32>, Target)> {
         let ids = self.tokens.encode(text)?;
         let longest = ids.len().saturating_sub(1).min(self.max_query_tokens.saturating_sub(2));
         let split_at = (1 + (share * longest as f64) as usize).min(ids.len());
@@ -174,7 +199,7 @@ impl Sequencer {
     }
 
     /// The model input of entries; entries with the same image share it.
-    pub fn entries(&self, corpus: &Corpus, indices: &[usize]) -> StudyResult<RevealInput> {
+    pub fn entries(&self, corpus: &Corpus, indices: &[usize]) -> Result<RevealInput> {
         let texts: Vec<&[u32]> =
             indices.iter().map(|index| self.items[*index].as_slice()).collect();
         let views: Vec<Option<(usize, u32)>> =
@@ -188,7 +213,7 @@ impl Sequencer {
         corpus: &Corpus,
         texts: &[T],
         views: &[Option<(usize, u32)>],
-    ) -> StudyResult<RevealInput> {
+    ) -> Result<RevealInput> {
         let mut distinct: Vec<(usize, u32)> = views.iter().flatten().copied().collect();
         distinct.sort_unstable();
         distinct.dedup();

@@ -9,10 +9,11 @@ use engram_memory::{Batch, Entry};
 use engram_models::kernels::Mode;
 use serde_json::Value;
 
-use super::{Answer, Answerer, Detail, Evidence, Question};
-use crate::studies::reveal::corpus::Corpus;
-use crate::studies::reveal::retriever::encode;
-use crate::study::StudyResult;
+use super::{Answer, Answerer, Detail, Evidence};
+use crate::reveal::corpus::Corpus;
+use crate::reveal::error::Result;
+use crate::reveal::questions::Question;
+use crate::reveal::retriever::encode;
 
 const NO_MEMORY: &str = "the run was trained without a memory";
 
@@ -44,12 +45,12 @@ impl Answerer {
         question: Option<&str>,
         image: &Path,
         without: &[i64],
-    ) -> StudyResult<Answer> {
+    ) -> Result<Answer> {
         let question = Question {
             id: Value::Null,
             question: question.map(str::to_owned),
             image: image.to_path_buf(),
-            place: 0,
+            image_index: 0,
             line: 0,
         };
         let detail = Detail { credit: true, curves: false };
@@ -68,7 +69,7 @@ impl Answerer {
         (question, image): (Option<&str>, Option<&Path>),
         k: usize,
         filter: Filter,
-    ) -> StudyResult<Vec<Evidence>> {
+    ) -> Result<Vec<Evidence>> {
         let retriever = self.retriever.as_ref().ok_or(NO_MEMORY)?;
         let (sequencer, mode) = (&self.encoding.sequencer, Mode::inference());
         let text = match question {
@@ -90,7 +91,7 @@ impl Answerer {
     ///
     /// # Errors
     /// An image does not decode, another process writes to the memory, or the run has no memory.
-    pub fn put(&mut self, entry: Entry, image: Option<&Path>) -> StudyResult<()> {
+    pub fn put(&mut self, entry: Entry, image: Option<&Path>) -> Result<()> {
         let sequencer = &self.encoding.sequencer;
         let text = sequencer.entry(&entry.text())?.0;
         let view = image.map(|_| (0, 0));

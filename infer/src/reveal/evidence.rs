@@ -16,9 +16,9 @@ use engram_models::packed::PackedTokens;
 use engram_models::reveal::{BaseStates, Retrieved};
 use serde::Serialize;
 
+use super::error::Result;
 use super::forward::{EntriesOfQueries, Forward};
 use super::sequences::Target;
-use crate::study::StudyResult;
 
 /// The credit of entries for the tokens of an answer, in nats.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -60,7 +60,7 @@ pub struct AttributionCase<'a> {
 
 impl AttributionCase<'_> {
     /// Computes the credit of each entry.
-    pub fn credit(&self) -> StudyResult<Credit> {
+    pub fn credit(&self) -> Result<Credit> {
         let entries = self.reading[0].len();
         // All entries, then all but one.
         let all: Vec<usize> = (0..entries).collect();
@@ -85,7 +85,7 @@ impl AttributionCase<'_> {
     }
 
     /// Deletes and inserts entries in an order, highest credit first.
-    pub fn curves(&self, order: &[usize]) -> StudyResult<Curves> {
+    pub fn curves(&self, order: &[usize]) -> Result<Curves> {
         let count = order.len();
         let deleted = (0..=count).map(|moved| order[moved..].to_vec());
         let inserted = (0..=count).map(|moved| order[..moved].to_vec());
@@ -96,7 +96,7 @@ impl AttributionCase<'_> {
     }
 
     /// The log-probability of each answer token, for each subset of the entries.
-    fn log_probabilities(&self, subsets: &[Vec<usize>]) -> StudyResult<Vec<Vec<f64>>> {
+    fn log_probabilities(&self, subsets: &[Vec<usize>]) -> Result<Vec<Vec<f64>>> {
         let mode = Mode::inference();
         let all = &self.reading[0];
         let base = self.base.select(&vec![0; subsets.len()])?;
@@ -118,7 +118,7 @@ impl AttributionCase<'_> {
     }
 
     /// For each entry and token, the fusion weight times the derivative with respect to it.
-    fn gradient(&self) -> StudyResult<Vec<Vec<f64>>> {
+    fn gradient(&self) -> Result<Vec<Vec<f64>>> {
         let mode = Mode::evaluate();
         let entries = self.reading[0].len();
         let (prior, values) = self.forward.read(&self.query, &self.reading)?;
@@ -145,7 +145,7 @@ impl AttributionCase<'_> {
 
     /// The negative log-probability of each token, for each of `copies` fused queries: `[copies
     /// L]`.
-    fn losses(&self, states: &BaseStates, copies: usize) -> StudyResult<Tensor> {
+    fn losses(&self, states: &BaseStates, copies: usize) -> Result<Tensor> {
         let inputs = vec![self.target.input.as_slice(); copies];
         let mode = Mode::evaluate();
         let logits = self.forward.model.decode(&PackedTokens::new(&inputs), states, &mode)?;

@@ -16,6 +16,11 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
+use super::error::Result;
+
+/// The image processor's file, in the folder of a model or a run.
+pub const PROCESSOR: &str = "preprocessor_config.json";
+
 /// The source of images.
 pub enum Images {
     /// The embedded world's images, rendered in any view.
@@ -104,7 +109,7 @@ impl ImageFiles {
             let path = &self.paths[index];
             let bytes = std::fs::read(path)
                 .map_err(|source| DataError::Io { path: path.clone(), source })?;
-            Ok(engram_infer::digest::of_bytes(bytes))
+            Ok(crate::digest::of_bytes(bytes))
         };
         (0..self.paths.len()).into_par_iter().map(checked).collect()
     }
@@ -217,6 +222,25 @@ fn planes(pixels: &[u8]) -> Vec<f32> {
         }
     }
     planes
+}
+
+/// The preprocessing of images to `size` × `size` pixels, from a published file if there is one.
+///
+/// # Errors
+/// The file gives another image size.
+pub fn preprocessing(processor: Option<&Path>, size: usize) -> Result<Preprocessing> {
+    let Some(path) = processor else { return Ok(squared(size)) };
+    let preprocessing = Preprocessing::read(path)?;
+    let edge = u32::try_from(size).unwrap_or(u32::MAX);
+    match preprocessing.output_size() {
+        Some(found) if found == (edge, edge) => Ok(preprocessing),
+        _ => Err(format!(
+            "{}: does not give images of {size} x {size} pixels, which config.json requires; use \
+             both files from one model",
+            path.display()
+        )
+        .into()),
+    }
 }
 
 #[cfg(test)]

@@ -43,7 +43,8 @@ impl Stop {
         self.0.unsaved.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn set_unsaved(&self, unsaved: bool) {
+    /// Records whether the run has made steps since its last checkpoint.
+    pub fn set_unsaved(&self, unsaved: bool) {
         self.0.unsaved.store(unsaved, Ordering::SeqCst);
     }
 }

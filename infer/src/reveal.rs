@@ -1,0 +1,42 @@
+//! Answers of a finished REVEAL run (arXiv 2212.05221): questions about images, with a retrieval
+//! memory.
+//!
+//! | part | module |
+//! |---|---|
+//! | a finished run that answers questions, with evidence | [`answerer`] |
+//! | questions in a file | [`questions`] |
+//! | entries, images and examples | [`corpus`], [`images`] |
+//! | token sequences | [`sequences`] |
+//! | one forward pass: retrieval, attentive fusion, generation | [`forward`] |
+//! | image augmentation of re-encoded entries | [`augmentation`] |
+//! | building, searching and reading the memory | [`retriever`] |
+//! | which model built a memory | [`identity`] |
+//! | safe removal of a run's memory | [`memory_folder`] |
+//! | model sizes, entries and sequences together | [`encoding`] |
+//! | answers to many examples | [`answers`] |
+//! | attribution of an answer to entries | [`evidence`] |
+//! | needles in a haystack | [`needle`] |
+
+pub mod answerer;
+pub mod answers;
+pub mod augmentation;
+pub mod corpus;
+pub mod encoding;
+mod error;
+pub mod evidence;
+pub mod forward;
+pub mod identity;
+pub mod images;
+pub mod memory_folder;
+pub mod needle;
+pub mod questions;
+pub mod retriever;
+pub mod sequences;
+
+pub use error::{Result, RevealError};
+
+/// Whether an answer equals one of the reference answers.
+pub fn is_correct(answer: &str, references: &[String]) -> bool {
+    let answer = answer.trim().to_lowercase();
+    references.iter().any(|reference| reference.trim().to_lowercase() == answer)
+}

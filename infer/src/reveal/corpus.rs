@@ -1,0 +1,129 @@
+//! Entries, images and examples.
+
+use std::path::PathBuf;
+
+use engram_data::image::Preprocessing;
+use engram_data::world::questions::Part;
+use engram_memory::Entry;
+
+use super::images::{ImageFiles, Images};
+
+/// An entry of the memory with its encoder input.
+#[derive(Debug, Clone)]
+pub struct CorpusEntry {
+    /// The entry, as the memory stores it.
+    pub entry: Entry,
+    /// The text for the encoder.
+    pub text: String,
+    /// The index of its image in [`Corpus::images`].
+    pub image: Option<usize>,
+    /// Whether training may use it outside the memory.
+    pub training: bool,
+}
+
+/// The task of an example.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Answer a question.
+    Answer,
+    /// Describe an image.
+    Describe,
+}
+
+/// The metrics that apply to an example.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MetricKind {
+    /// Exact match and recall, as for the embedded world.
+    Entries,
+    /// Caption metrics, with human captions in COCO's format.
+    Captions,
+    /// VQA accuracy, with the VQA or OK-VQA annotations in this file.
+    Vqa(PathBuf),
+    /// A-OKVQA metrics, with the questions in this file.
+    Aokvqa(PathBuf),
+}
+
+/// A question, an image to describe, or a text to continue.
+#[derive(Debug, Clone)]
+pub struct Example {
+    /// Its id in results.
+    pub id: i64,
+    /// The task.
+    pub task: Task,
+    /// Its id in the data set: of a question, or of an image to describe.
+    pub name: String,
+    /// Its own document: retrieval excludes all entries of this document.
+    pub document: Option<String>,
+    /// The index of its metrics in [`Corpus::metric_kinds`].
+    pub metric_kind: usize,
+    /// The question.
+    pub text: String,
+    /// The index of its image.
+    pub image: Option<usize>,
+    /// The view of the image.
+    pub view: u32,
+    /// All reference answers.
+    pub answers: Vec<String>,
+    /// The index of the entry with the answer, if known.
+    pub own: Option<usize>,
+    /// Whether training has its image and its fact.
+    pub part: Part,
+    /// Whether only the memory contains the answer.
+    pub made_up: bool,
+}
+
+/// The data of the study.
+pub struct Corpus {
+    /// The names of the sources, in the order of their first entries. The memory and the gate's
+    /// columns use this order.
+    pub sources: Vec<String>,
+    /// All memory entries.
+    pub items: Vec<CorpusEntry>,
+    /// The images.
+    pub images: Images,
+    /// The images that training may use outside the memory.
+    pub training_images: Vec<usize>,
+    /// Training examples.
+    pub train: Vec<Example>,
+    /// Validation examples.
+    pub validation: Vec<Example>,
+    /// Test examples.
+    pub test: Vec<Example>,
+    /// The kinds of metrics.
+    pub metric_kinds: Vec<MetricKind>,
+    /// Notes about the data for the report, such as skipped files and the reasons.
+    pub notes: Vec<String>,
+    /// SHA-256 digests of other inputs, such as images.
+    pub digests: Vec<(String, String)>,
+}
+
+impl Corpus {
+    /// A corpus of images only, for questions to an existing memory.
+    pub fn of_images(paths: Vec<PathBuf>, size: usize, preprocessing: Preprocessing) -> Self {
+        // Each image is read once, so there is no cache.
+        let files = ImageFiles::new(paths, size, preprocessing, (0, 0));
+        Self {
+            sources: Vec::new(),
+            items: Vec::new(),
+            images: Images::Files(files),
+            training_images: Vec::new(),
+            train: Vec::new(),
+            validation: Vec::new(),
+            test: Vec::new(),
+            metric_kinds: Vec::new(),
+            notes: Vec::new(),
+            digests: Vec::new(),
+        }
+    }
+
+    /// The index of an entry among the items, by its id.
+    pub fn index_of(&self, id: i64) -> Option<usize> {
+        self.items.binary_search_by_key(&id, |item| item.entry.id).ok()
+    }
+
+    /// The index of an item's source.
+    pub fn source_of(&self, index: usize) -> u32 {
+        let source = &self.items[index].entry.source;
+        self.sources.iter().position(|name| name == source).unwrap_or(0) as u32
+    }
+}

@@ -1,0 +1,73 @@
+//! What encodes entries and questions: model sizes, data and token sequences.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::{DType, Device};
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::reveal::{Reveal, RevealConfig};
+use engram_models::weights::Weights;
+
+use super::corpus::Corpus;
+use super::error::{Result, RevealError};
+use super::sequences::Sequencer;
+
+/// The file of the model's sizes in a run's folder.
+pub const MODEL: &str = "model.json";
+/// The file of the tokenizer in a run's folder.
+pub const TOKENIZER: &str = "tokenizer.json";
+
+/// The model sizes, entries and sequences for encoding; shared with the refresh thread.
+pub struct Encoding {
+    /// The model's sizes.
+    pub config: RevealConfig,
+    /// The entries.
+    pub corpus: Corpus,
+    /// Their sequences.
+    pub sequencer: Sequencer,
+}
+
+impl Encoding {
+    /// The names and contents of the files of sizes and tokenizer in a run's folder.
+    ///
+    /// # Errors
+    /// Errors of the tokenizer.
+    pub fn files(&self) -> Result<[(&'static str, String); 2]> {
+        let tokens = self.sequencer.tokens().json()?;
+        let config = serde_json::to_string_pretty(&self.config);
+        let config = config.map_err(|error| RevealError::Refused(error.to_string()))?;
+        Ok([(MODEL, config), (TOKENIZER, tokens)])
+    }
+
+    /// Loads the frozen model of a finished run, and checks that all parameters are finite.
+    ///
+    /// # Errors
+    /// The errors of [`Self::load`]; an error that names a parameter that is not finite.
+    pub fn load_checked(&self, weights: &Path) -> Result<Reveal> {
+        let (model, parameters) = self.model_of(weights)?;
+        for parameter in parameters.iter() {
+            if parameter.to_vec()?.iter().any(|value| !value.is_finite()) {
+                let (file, name) = (weights.display(), parameter.name());
+                let remedy = "the file is damaged: restore a copy, or train the run again";
+                return Err(format!("{file}: `{name}` is not finite; {remedy}").into());
+            }
+        }
+        Ok(model)
+    }
+
+    /// Loads a frozen model from a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or belongs to another model.
+    pub fn load(&self, weights: &Path) -> Result<Reveal> {
+        Ok(self.model_of(weights)?.0)
+    }
+
+    fn model_of(&self, weights: &Path) -> Result<(Reveal, Parameters)> {
+        let frozen = vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }];
+        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu)
+            .with_weights(Arc::new(Weights::open(weights)?));
+        let model = Reveal::new(&self.config, &builder)?;
+        Ok((model, builder.finish()?))
+    }
+}

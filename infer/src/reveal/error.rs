@@ -1,0 +1,125 @@
+//! The errors of REVEAL's answering.
+
+use std::path::{Path, PathBuf};
+
+use engram_data::DataError;
+use engram_memory::MemoryError;
+use engram_models::ModelError;
+use engram_textfile::TextError;
+
+use crate::error::{InferError, remedy};
+use crate::stop::Stopped;
+
+/// The result type of this module.
+pub type Result<T, E = RevealError> = std::result::Result<T, E>;
+
+/// Every reason why a REVEAL model cannot answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RevealError {
+    /// A model, a tensor or a weights file failed.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+
+    /// An image or a tokenizer file failed.
+    #[error(transparent)]
+    Data(Box<DataError>),
+
+    /// The memory failed.
+    #[error(transparent)]
+    Memory(Box<MemoryError>),
+
+    /// A file of the run is damaged or missing.
+    #[error(transparent)]
+    Run(Box<InferError>),
+
+    /// The work was asked to stop.
+    #[error("{0}")]
+    Stopped(#[source] Stopped),
+
+    /// A folder has a file that no run wrote.
+    #[error(
+        "{} was not written by a run, so it is not removed; move it elsewhere, or choose another \
+         folder",
+        path.display()
+    )]
+    ForeignFile {
+        /// The file or folder.
+        path: PathBuf,
+    },
+
+    /// A file could not be read or written.
+    #[error("{}: {source}{}", path.display(), remedy(source))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+
+    /// Files or options do not belong together.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl RevealError {
+    /// Wraps an I/O error with its file, for `map_err`.
+    pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
+        move |source| Self::Io { path: path.to_path_buf(), source }
+    }
+}
+
+impl From<DataError> for RevealError {
+    fn from(error: DataError) -> Self {
+        Self::Data(Box::new(error))
+    }
+}
+
+impl From<TextError> for RevealError {
+    fn from(error: TextError) -> Self {
+        DataError::from(error).into()
+    }
+}
+
+impl From<MemoryError> for RevealError {
+    /// Errors of the batches that are written keep their own type.
+    fn from(error: MemoryError) -> Self {
+        match error {
+            MemoryError::Rows(error) => match error.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(other) => Self::Memory(Box::new(MemoryError::Rows(other))),
+            },
+            error => Self::Memory(Box::new(error)),
+        }
+    }
+}
+
+impl From<InferError> for RevealError {
+    fn from(error: InferError) -> Self {
+        Self::Run(Box::new(error))
+    }
+}
+
+impl From<candle_core::Error> for RevealError {
+    fn from(error: candle_core::Error) -> Self {
+        Self::Model(error.into())
+    }
+}
+
+impl From<Stopped> for RevealError {
+    fn from(stopped: Stopped) -> Self {
+        Self::Stopped(stopped)
+    }
+}
+
+impl From<String> for RevealError {
+    fn from(reason: String) -> Self {
+        Self::Refused(reason)
+    }
+}
+
+impl From<&str> for RevealError {
+    fn from(reason: &str) -> Self {
+        Self::Refused(reason.to_owned())
+    }
+}

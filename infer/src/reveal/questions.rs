@@ -1,0 +1,100 @@
+//! Questions about images, in a file of JSON lines.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use engram_textfile::{TextError, not_blank, read_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::error::Result;
+
+/// A line of the input: a question about an image, or an image to describe.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Question {
+    /// The id, copied to the answer.
+    pub id: Value,
+    /// The question; without it, the image is described.
+    #[serde(default, alias = "text")]
+    pub question: Option<String>,
+    /// The image, relative to the file of questions.
+    pub image: PathBuf,
+    /// The index of the image.
+    #[serde(skip)]
+    pub image_index: usize,
+    /// The line of the file, from 1.
+    #[serde(skip)]
+    pub line: u64,
+}
+
+/// Questions, and their distinct images.
+#[derive(Debug, Clone, Default)]
+pub struct Questions {
+    /// The questions.
+    pub list: Vec<Question>,
+    /// The image files.
+    pub images: Vec<PathBuf>,
+}
+
+const QUESTION: &str = "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's \
+                        folder}, or without a question, for a description of the image";
+
+/// Reads questions from JSON lines.
+///
+/// # Errors
+/// [`TextError::Malformed`] naming the file and line of an invalid question, a missing image or a
+/// repeated id.
+pub fn read_questions(path: &Path) -> Result<Questions> {
+    let text = read_text(path)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut questions = Questions::default();
+    let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
+    let mut line_of: HashMap<String, u64> = HashMap::new();
+    for (number, line) in not_blank(&text) {
+        let wrong = |reason: String| TextError::malformed(path, number, reason, QUESTION);
+        let mut question = parse_question(line).map_err(wrong)?;
+        if let Some(first) = line_of.insert(question.id.to_string(), number) {
+            let id = &question.id;
+            return Err(wrong(format!("the id {id} is already used in line {first}")).into());
+        }
+        let file = folder.join(&question.image);
+        if !file.is_file() {
+            return Err(wrong(format!("image not found: {}", file.display())).into());
+        }
+        question.image_index = *index_of.entry(file.clone()).or_insert_with(|| {
+            questions.images.push(file);
+            questions.images.len() - 1
+        });
+        question.line = number;
+        questions.list.push(question);
+    }
+    if questions.list.is_empty() {
+        let remedy = "write JSON lines, each with `id`, `question` and `image`";
+        return Err(TextError::malformed(path, None, "has no questions", remedy).into());
+    }
+    Ok(questions)
+}
+
+/// Parses a question, or returns the fault.
+fn parse_question(line: &str) -> Result<Question, String> {
+    let without_line = |error: serde_json::Error| error.to_string().replace(" at line 1 ", " at ");
+    let fields: Map<String, Value> = serde_json::from_str(line).map_err(without_line)?;
+    // Other fields are allowed, but a misspelt `question` would turn the line into a description.
+    for key in fields.keys() {
+        let keys = ["id", "question", "text", "image"];
+        if let Some(key_name) =
+            keys.into_iter().find(|known| key.trim().eq_ignore_ascii_case(known))
+            && key != key_name
+        {
+            return Err(format!("has `{key}`; did you mean `{key_name}`?"));
+        }
+    }
+    let question: Question = serde_json::from_value(Value::Object(fields)).map_err(without_line)?;
+    if question.id.is_null() {
+        return Err("has no id".to_owned());
+    }
+    if question.question.as_ref().is_some_and(|text| text.trim().is_empty()) {
+        return Err("has an empty question; remove it for a description of the image".to_owned());
+    }
+    Ok(question)
+}

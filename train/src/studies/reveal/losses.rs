@@ -1,0 +1,215 @@
+//! The losses of training: generation, contrastive, decorrelation and alignment.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use candle_core::Tensor;
+use engram_infer::reveal::forward::{EntriesOfQueries, EntryRef, Forward, Fresh};
+use engram_infer::reveal::sequences::Target;
+use engram_memory::search::Hit;
+use engram_models::kernels::{CrossEntropy, Mode, cross_entropy, embedding_sum};
+use engram_models::packed::PackedTokens;
+use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
+use engram_models::reveal::{BaseStates, RevealInput};
+
+use super::settings::{Knowledge, RevealFeed};
+use crate::study::StudyResult;
+
+/// The targets and entries of each query of a batch.
+#[derive(Clone, Copy)]
+pub struct BatchTargets<'a> {
+    /// The token sequences to generate.
+    pub targets: &'a [Target],
+    /// The item with the answer and the index of its source, if it is in the memory.
+    pub own: &'a [Option<(usize, u32)>],
+    /// Whether the query reads its own entry instead of the re-encoded entries.
+    pub replaced: &'a [bool],
+    /// The document to exclude from retrieval.
+    pub documents: &'a [Option<&'a str>],
+}
+
+/// The losses of a batch.
+pub struct Losses {
+    /// Their weighted sum.
+    pub total: Tensor,
+    /// Each loss by name.
+    pub parts: Vec<(String, f64)>,
+}
+
+/// The losses of queries with their targets.
+pub fn losses(
+    forward: &Forward<'_>,
+    input: &RevealInput,
+    examples: BatchTargets<'_>,
+    feed: &RevealFeed,
+    mode: &Mode,
+) -> StudyResult<Losses> {
+    let BatchTargets { targets, own, .. } = examples;
+    let base = forward.model.encode(input, mode)?;
+    let queries = forward.model.query(&base, mode)?;
+    let mut parts = Vec::new();
+    let reading = match feed.knowledge {
+        Knowledge::None => vec![Vec::new(); targets.len()],
+        Knowledge::Own => own_and_next(own)?,
+        Knowledge::Retrieved => {
+            let hits = forward.search(&queries, examples.documents)?;
+            parts.extend(retrieval(forward, &hits, examples));
+            let mut reading = forward.reading(&hits);
+            replace_by_own(&mut reading, examples);
+            reading
+        }
+    };
+    let own_indices = own.iter().flatten().map(|(index, _)| *index);
+    let also: Vec<usize> = match feed.contrastive > 0.0 {
+        true => own_indices.collect(),
+        false => Vec::new(),
+    };
+    let fused = forward.fuse(&base, &queries, &reading, &also, mode)?;
+    let mut total = Total { parts, sum: None };
+    let generation = generation_loss(forward, &fused.states, targets, feed, mode)?;
+    total.add("generation", generation, 1.0 - feed.contrastive)?;
+    if let Some(fresh) = &fused.fresh {
+        // Examples whose entry is not in the memory have no contrastive loss.
+        if !also.is_empty() {
+            let loss = own_contrastive(&queries, fresh, own, feed.temperature)?;
+            total.add("contrastive", loss, feed.contrastive)?;
+        }
+        let tokens = forward.model.config().value_tokens;
+        if feed.decorrelation > 0.0 && tokens > 1 && fresh.read > 0 {
+            let loss = decorrelation(&fresh.values, tokens)?;
+            total.add("decorrelation", loss, feed.decorrelation)?;
+        }
+        if feed.alignment > 0.0 && fresh.read > 0 {
+            let loss = alignment(&fresh.values, &base.states)?;
+            total.add("alignment", loss, feed.alignment)?;
+        }
+    }
+    total.losses()
+}
+
+/// The mean cross-entropy of all target tokens, in nats.
+fn generation_loss(
+    forward: &Forward<'_>,
+    states: &BaseStates,
+    targets: &[Target],
+    feed: &RevealFeed,
+    mode: &Mode,
+) -> StudyResult<Tensor> {
+    let inputs: Vec<&[u32]> = targets.iter().map(|target| target.input.as_slice()).collect();
+    let logits = forward.model.decode(&PackedTokens::new(&inputs), states, mode)?;
+    let outputs: Arc<[u32]> =
+        targets.iter().flat_map(|target| target.output.iter().copied()).collect();
+    let label_smoothing = feed.label_smoothing;
+    let options = CrossEntropy { targets: outputs, ignored: None, label_smoothing };
+    Ok(cross_entropy(&logits, options)?.mean_all()?)
+}
+
+/// The contrastive loss alone: query `i` matches entry `i`.
+pub fn contrast(
+    forward: &Forward<'_>,
+    queries: &RevealInput,
+    entries: &RevealInput,
+    temperature: f64,
+    mode: &Mode,
+) -> StudyResult<Losses> {
+    let queries = forward.model.query(&forward.model.encode(queries, mode)?, mode)?;
+    let keys = forward.model.key(&forward.model.encode(entries, mode)?, mode)?;
+    let own = (0..queries.dim(0)? as u32).collect();
+    let mut total = Total { parts: Vec::new(), sum: None };
+    total.add("contrastive", contrastive(&queries, &keys, own, temperature)?, 1.0)?;
+    total.losses()
+}
+
+/// The rates at which the entry with the answer is retrieved first, and at all; and the
+/// fraction of retrieved entries that are distinct.
+fn retrieval(
+    forward: &Forward<'_>,
+    hits: &[Vec<Hit>],
+    examples: BatchTargets<'_>,
+) -> Vec<(String, f64)> {
+    let id = |index: usize| forward.corpus.items[index].entry.id;
+    // Examples that exclude their own document cannot retrieve their entry. They are not counted.
+    let known = examples.own.iter().zip(examples.documents);
+    let known = known.map(|(own, document)| own.filter(|_| document.is_none()));
+    let counted = hits.iter().zip(known).filter_map(|(hits, own)| Some((hits, id(own?.0))));
+    let (mut first, mut among, mut all) = (0, 0, 0);
+    for (hits, id) in counted {
+        all += 1;
+        first += usize::from(hits.first().is_some_and(|hit| hit.id == id));
+        among += usize::from(hits.iter().any(|hit| hit.id == id));
+    }
+    let found = hits.iter().flatten().map(|hit| hit.id);
+    let distinct = found.clone().collect::<HashSet<i64>>().len();
+    let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
+    let mut parts = Vec::new();
+    if examples.documents.iter().any(Option::is_none) {
+        parts.push(("recall_at_1".to_owned(), share(first, all)));
+        parts.push((format!("recall_at_{}", forward.k), share(among, all)));
+    }
+    parts.push(("distinct_retrieved".to_owned(), share(distinct, found.count())));
+    parts
+}
+
+/// Each example reads its own entry, and the next example's entry as a negative.
+fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<EntriesOfQueries> {
+    let known: Option<Vec<(usize, u32)>> = own.iter().copied().collect();
+    let known = known.ok_or("a warm-start example needs its own entry")?;
+    let count = known.len();
+    let read = |i: usize| {
+        let (own, next) = (known[i], known[(i + 1) % count]);
+        let mut read = vec![(EntryRef::Fresh(own.0), own.1)];
+        if next.0 != own.0 {
+            read.push((EntryRef::Fresh(next.0), next.1));
+        }
+        read
+    };
+    Ok((0..count).map(read).collect())
+}
+
+/// Examples with `replaced` read their own entry instead of their re-encoded entries.
+fn replace_by_own(reading: &mut EntriesOfQueries, examples: BatchTargets<'_>) {
+    for ((read, own), replaced) in reading.iter_mut().zip(examples.own).zip(examples.replaced) {
+        if let (Some((index, source)), true) = (own, replaced) {
+            read.retain(|(read, _)| matches!(read, EntryRef::Stored(_)));
+            read.insert(0, (EntryRef::Fresh(*index), *source));
+        }
+    }
+}
+
+/// The contrastive loss of the examples with known entries, over all fresh entries: their own
+/// entries, and the top retrieved ones, which are the hardest negatives.
+fn own_contrastive(
+    queries: &Tensor,
+    fresh: &Fresh,
+    own: &[Option<(usize, u32)>],
+    temperature: f64,
+) -> StudyResult<Tensor> {
+    let known = own.iter().enumerate().filter_map(|(i, own)| Some((i as u32, (*own)?.0)));
+    let (of_query, of_key): (Vec<u32>, Vec<u32>) =
+        known.map(|(query, index)| (query, fresh.row_of[&index])).unzip();
+    let queries = embedding_sum(&[(queries, of_query.into())])?;
+    Ok(contrastive(&queries, &fresh.keys, of_key.into(), temperature)?)
+}
+
+/// A running weighted sum of losses.
+struct Total {
+    parts: Vec<(String, f64)>,
+    sum: Option<Tensor>,
+}
+
+impl Total {
+    /// Adds a scalar loss with its weight, and records it by name.
+    fn add(&mut self, name: &str, loss: Tensor, weight: f64) -> StudyResult<()> {
+        self.parts.push((name.to_owned(), f64::from(loss.to_scalar::<f32>()?)));
+        let weighted = (loss * weight)?;
+        self.sum = Some(match self.sum.take() {
+            Some(sum) => (sum + weighted)?,
+            None => weighted,
+        });
+        Ok(())
+    }
+
+    fn losses(self) -> StudyResult<Losses> {
+        Ok(Losses { total: self.sum.ok_or("no loss")?, parts: self.parts })
+    }
+}
