@@ -293,7 +293,7 @@ fn words_have_their_times() {
     // Alignment heads that the model does not have.
     let generation = published.work.path().join("model/generation_config.json");
     fs::write(&generation, "{\"alignment_heads\": [[3, 6]]}").expect("a file");
-    let transcribe = ["transcribe", path(&jfk), "--model", &model, "--out", &output];
+    let transcribe = ["transcribe", path(&jfk), "--model", &model, "--force", "--out", &output];
     let error = refusal(&transcribe);
     assert!(error.contains("generation_config.json") && error.contains("[3, 6]"), "{error}");
 }
@@ -475,6 +475,8 @@ fn streamed_audio_gets_final_words_one_by_one() {
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let vtt = fs::read_to_string(subtitles.join("good.vtt")).expect("subtitles");
     assert!(vtt.starts_with("WEBVTT\n\n00:00:0") && vtt.contains("country"), "{vtt}");
-    let error = refusal(&[&transcribe[..], &["--out", &output, "--stream-window", "29"]].concat());
+    let error = refusal(
+        &[&transcribe[..], &["--force", "--out", &output, "--stream-window", "29"]].concat(),
+    );
     assert!(error.contains("5 to 25 s"), "{error}");
 }

@@ -113,8 +113,8 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
         let (one, other) = (&one.argument, &other.argument);
         bail!("{one} and {other} both read standard input; give one of them a file");
     }
-    let files = outputs.iter().filter(|output| output.role.is_output_file());
-    files.map(|output| check_may_write(&output.path)).collect()
+    let mut files = outputs.iter().filter(|output| output.role.is_output_file());
+    files.try_for_each(|output| check_may_write(&output.path))
 }
 
 /// Returns an error if a file exists at an output path, unless `--force` is given.
