@@ -227,7 +227,7 @@ fn runs_are_opened_in_their_current_state() {
     assert_eq!(runs[avformer]["is_world"], true);
     let answer = explorer.get(&format!("/api/runs/{avformer}/questions"));
     assert!(
-        answer.status == 422 && answer.body.contains("this request needs reveal"),
+        answer.status == 422 && answer.body.contains("has no answers"),
         "{}",
         answer.body
     );
