@@ -233,7 +233,7 @@ fn runs_are_opened_in_their_current_state() {
     );
     let answer = explorer.get(&format!("/api/runs/{reveal}/names"));
     assert!(
-        answer.status == 422 && answer.body.contains("this request needs avformer"),
+        answer.status == 422 && answer.body.contains("has no speech"),
         "{}",
         answer.body
     );
