@@ -53,44 +53,44 @@ fn clips_from_files_are_transcribed_with_images() {
         assert!(printed.contains(part), "{printed}");
     }
 
-    done(folder, "data audiovisual seen --count 16 --names 8");
-    done(folder, "data audiovisual again --count 16 --names 8");
+    done(folder, "data audiovisual --out seen --count 16 --names 8");
+    done(folder, "data audiovisual --out again --count 16 --names 8");
     let read = |file: &str| fs::read(folder.join(file)).unwrap();
     assert!(read("seen/clips.jsonl") == read("again/clips.jsonl"));
-    refused(folder, "data audiovisual seen", "already contains files");
-    refused(folder, "data audiovisual new --names 0", "--names");
-    refused(folder, "data audiovisual new --snr-db 3 1", "--snr-db");
+    refused(folder, "data audiovisual --out seen", "already contains files");
+    refused(folder, "data audiovisual --out new --names 0", "--names");
+    refused(folder, "data audiovisual --out new --snr-db 3 1", "--snr-db");
 
     // The texts equal the texts of the run's own test.
-    let predict = "predict --asr-model speech --adapters run --quiet --input seen/clips.jsonl";
-    done(folder, &format!("{predict} --output hyp.tsv"));
+    let transcribe = "transcribe seen/clips.jsonl --model speech --adapters run --quiet";
+    done(folder, &format!("{transcribe} --out hyp.tsv"));
     let transcripts = String::from_utf8(read("hyp.tsv")).unwrap();
     let own = String::from_utf8(read("run/test/noisy.right_frames.tsv")).unwrap();
     assert_eq!(transcripts.strip_prefix("id\ttext\n").unwrap(), own);
     // Without frames no image encoder is needed.
     fs::rename(folder.join("clip"), folder.join("elsewhere")).unwrap();
-    refused(folder, &format!("{predict} --output x.tsv"), "clip");
-    done(folder, &format!("{predict} --frames none --output blind.tsv"));
+    refused(folder, &format!("{transcribe} --out x.tsv"), "clip");
+    done(folder, &format!("{transcribe} --frames none --out blind.tsv"));
     let blind = String::from_utf8(read("blind.tsv")).unwrap();
     let own = String::from_utf8(read("run/test/noisy.no_frames.tsv")).unwrap();
     assert_eq!(blind.strip_prefix("id\ttext\n").unwrap(), own);
-    done(folder, &format!("{predict} --frames none --output hyp.jsonl"));
+    done(folder, &format!("{transcribe} --frames none --out hyp.jsonl"));
     fs::rename(folder.join("elsewhere"), folder.join("clip")).unwrap();
     let lines = String::from_utf8(read("hyp.jsonl")).unwrap();
     let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert_eq!(line["frames"], 0);
-    refused(folder, &format!("{predict} --output hyp.srt"), "no subtitle times");
+    refused(folder, &format!("{transcribe} --out hyp.srt"), "no subtitle times");
     // An almost untrained ASR model gives empty transcripts.
     refused(
         folder,
-        &format!("{predict} --format manifest --output x.jsonl"),
+        &format!("{transcribe} --format manifest --out x.jsonl"),
         "all transcripts are empty",
     );
     assert!(!folder.join("x.jsonl").exists());
-    refused(folder, &format!("{predict} --beams 3 --output x.tsv"), "--beams");
+    refused(folder, &format!("{transcribe} --beams 3 --out x.tsv"), "--beams");
     refused(
         folder,
-        "predict --asr-model speech --adapters clip --input seen/clips.jsonl --output x.tsv",
+        "transcribe seen/clips.jsonl --model speech --adapters clip --out x.tsv",
         "engram train avformer",
     );
 
@@ -104,8 +104,7 @@ fn clips_from_files_are_transcribed_with_images() {
     let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
     fs::write(folder.join("seen/mixed.jsonl"), lines.concat()).unwrap();
     fs::write(folder.join("seen/bad.jsonl"), lines[1..3].concat()).unwrap();
-    let mixed =
-        "predict --asr-model speech --adapters run --input seen/mixed.jsonl --output mixed.tsv";
+    let mixed = "transcribe seen/mixed.jsonl --model speech --adapters run --out mixed.tsv";
     refused(folder, &format!("{mixed} --quiet"), "broken.png");
     refused(folder, &format!("{mixed} --quiet"), "line 2");
     assert!(!folder.join("mixed.tsv").exists());

@@ -46,7 +46,7 @@ struct Files {
 impl Files {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        done(&["data", "phrases", folder.path().join("data").to_str().expect("a name")]);
+        done(&["data", "phrases", "--out", folder.path().join("data").to_str().expect("a name")]);
         Self { folder }
     }
 
@@ -111,10 +111,10 @@ fn a_run_predicts_and_a_second_run_has_the_same_bytes() {
     assert_eq!(contents(Path::new(&first)), contents(Path::new(&second)));
 
     let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
-    done(&["predict", &first, "--input", &input, "--output", &output, "--quiet"]);
+    done(&["score", &input, "--model", &first, "--out", &output, "--quiet"]);
     let lines = |path: &str| std::fs::read_to_string(path).expect("a file").lines().count();
     assert_eq!(lines(&output), lines(&input));
-    let report = done(&["eval", "phrase", "--gold", &input, "--predictions", &output, "--json"]);
+    let report = done(&["eval", "phrase", "--ref", &input, "--hyp", &output, "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["metric"], "pearson");
     assert_eq!(report["n"], lines(&input) - 1);
@@ -205,7 +205,7 @@ fn variants_are_trained_on_every_fold_then_weighted_and_stacked() {
     }
     // Predictions equal the scores of the run.
     let (input, output) = (files.path("data/validation.csv"), files.path("predictions.csv"));
-    done(&["predict", &run, "--input", &input, "--output", &output, "--quiet"]);
+    done(&["score", &input, "--model", &run, "--out", &output, "--quiet"]);
     for (found, expected) in scores(&output).iter().zip(part("validation.csv")) {
         assert!((found - expected).abs() < 1e-6);
     }
@@ -241,7 +241,7 @@ fn every_layout_and_loss_trains_and_predicts() {
         let other = ["--set", "model.other_targets=3", "--set", "check.metric_value=-1"];
         done(&files.train_arguments(&run, &data, &[&more[..], &other].concat()));
         let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
-        done(&["predict", &run, "--input", &input, "--output", &output, "--quiet"]);
+        done(&["score", &input, "--model", &run, "--out", &output, "--force", "--quiet"]);
     }
 }
 
@@ -296,7 +296,7 @@ fn windows_line_ends_and_a_long_target_are_read() {
     let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
     done(&files.train_arguments(&run, &data, &[]));
     let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
-    done(&["predict", &run, "--input", &input, "--output", &output, "--quiet"]);
+    done(&["score", &input, "--model", &run, "--out", &output, "--quiet"]);
 }
 
 #[test]
@@ -374,11 +374,8 @@ fn a_used_run_folder_and_a_folder_without_a_run_are_refused() {
     let (input, output) = (files.path("data/test.csv"), files.path("p.csv"));
     let nothing = files.path("data");
     files.edit("data/test.csv", |text| text.replacen(",A61,", ",Z99,", 1));
-    refused(&["predict", &run, "--input", &input, "--output", &output], &["test.csv", "Z99"]);
-    refused(
-        &["predict", &nothing, "--input", &input, "--output", &output],
-        &["engram train patent"],
-    );
+    refused(&["score", &input, "--model", &run, "--out", &output], &["test.csv", "Z99"]);
+    refused(&["score", &input, "--model", &nothing, "--out", &output], &["engram train patent"]);
     assert!(!Path::new(&output).exists());
 }
 
@@ -395,8 +392,8 @@ fn zero_shot_minilm_on_the_real_validation_pairs() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = folder.path().join("p.csv").display().to_string();
     let encoder = "hf://sentence-transformers/all-MiniLM-L6-v2";
-    done(&["predict", "--encoder", encoder, "--input", &gold, "--output", &output]);
-    let report = done(&["eval", "phrase", "--gold", &gold, "--predictions", &output, "--json"]);
+    done(&["score", &gold, "--model", encoder, "--out", &output]);
+    let report = done(&["eval", "phrase", "--ref", &gold, "--hyp", &output, "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     let pearson = report["value"].as_f64().expect("a number");
     assert!((pearson - 0.5487).abs() < 0.0005, "{pearson}");
@@ -413,7 +410,7 @@ fn completions_and_manual_pages_have_all_commands() {
     refused(&["completions", "tcsh"], &["For more information"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let manual = folder.path().join("man1");
-    done(&["man", &manual.display().to_string()]);
+    done(&["man", "--out", &manual.display().to_string()]);
     let page = |name: &str| std::fs::read_to_string(manual.join(name)).expect(name);
     assert!(page("engram.1").contains("engram\\-reproduce(1)"), "{}", page("engram.1"));
     for (name, word) in [
@@ -425,5 +422,5 @@ fn completions_and_manual_pages_have_all_commands() {
     }
     assert!(!manual.join("engram-help.1").exists());
     let file = manual.join("engram.1").display().to_string();
-    refused(&["man", &file], &[&file, "could not be created"]);
+    refused(&["man", "--out", &file], &[&file, "could not be created"]);
 }

@@ -120,19 +120,7 @@ fn every_command_gives_the_embeddings_of_the_reference() {
             let score = hit["score"].as_f64().unwrap();
             assert!((score - expected).abs() < 1e-4, "{name}: {score}, expected {expected}");
         }
-        done(
-            folder,
-            &[
-                "predict",
-                "--encoder",
-                "model",
-                "--input",
-                "phrases.csv",
-                "--output",
-                "p.csv",
-                "--quiet",
-            ],
-        );
+        done(folder, &["score", "phrases.csv", "--model", "model", "--out", "p.csv", "--quiet"]);
         let scores = fs::read_to_string(folder.join("p.csv")).unwrap();
         let score: f64 = scores.lines().nth(1).unwrap().split(',').nth(1).unwrap().parse().unwrap();
         let expected = fixture.cosine(name, (0, "default"), (1, "default"));
@@ -179,7 +167,7 @@ fn a_panic_in_the_tokenizers_library_is_an_error_that_names_the_file() {
     fixture.write("bert without modules", &folder.join("model"));
     inputs(&fixture, folder);
     build(folder);
-    done(folder, &["data", "phrases", "phrases"]);
+    done(folder, &["data", "phrases", "--out", "phrases"]);
     // Without its configuration the tokenizer comes from the file only.
     fs::remove_file(folder.join("model/tokenizer_config.json")).unwrap();
     let path = folder.join("model/tokenizer.json");
@@ -199,7 +187,7 @@ fn a_panic_in_the_tokenizers_library_is_an_error_that_names_the_file() {
         let commands: [&[&str]; 4] = [
             &["memory", "build", "--entries", "entries.jsonl", "--model", "model", "--out", "n"],
             &["memory", "search", "m", "--text", "a pipe"],
-            &["predict", "--encoder", "model", "--input", "phrases.csv", "--output", "p.csv"],
+            &["score", "phrases.csv", "--model", "model", "--out", "p.csv"],
             &[
                 "train",
                 "patent",
@@ -242,7 +230,7 @@ fn errors_for_unconverted_weights_say_how_to_convert_them() {
     rename("tokenizer.json", "spm.model");
     rename("model.safetensors", "pytorch_model.bin");
     inputs(&fixture, folder);
-    done(folder, &["data", "phrases", "phrases"]);
+    done(folder, &["data", "phrases", "--out", "phrases"]);
     let recipe =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/patent/deberta-v3-large.toml");
     let commands: [&[&str]; 3] = [
@@ -259,7 +247,7 @@ fn errors_for_unconverted_weights_say_how_to_convert_them() {
             "r",
         ],
         &["memory", "build", "--entries", "entries.jsonl", "--model", "deberta", "--out", "m"],
-        &["predict", "--encoder", "deberta", "--input", "phrases.csv", "--output", "p.csv"],
+        &["score", "phrases.csv", "--model", "deberta", "--out", "p.csv"],
     ];
     for command in commands {
         refused(

@@ -24,7 +24,7 @@ fn page(files: &[(&str, &str)], arguments: &[&str], parts: &[&str]) {
     let file = folder.path().join("report.html").display().to_string();
     for format in [&[][..], &["--json"]] {
         let plain = [&arguments, format].concat();
-        let with_page = [&plain[..], &["--html", &file]].concat();
+        let with_page = [&plain[..], &["--html", &file, "--force"]].concat();
         assert_eq!(engram(&with_page), engram(&plain), "{plain:?}");
         let page = std::fs::read_to_string(&file).expect("a page");
         assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
@@ -48,7 +48,7 @@ fn each_evaluation_writes_a_page() {
         r#"[{"image_id": 2, "caption": "two buses"}, {"image_id": 1, "caption": "a cat"}]"#;
     page(
         &[("a.json", annotations), ("r.json", results)],
-        &["eval", "caption", "--references", "a.json", "--results", "r.json"],
+        &["eval", "caption", "--ref", "a.json", "--hyp", "r.json"],
         &["A dog &lt;b&gt;runs&lt;/b&gt;.", "CIDEr-D"],
     );
     let annotations = r#"{"annotations": [{"question_id": 7, "question_type": "what",
@@ -56,7 +56,7 @@ fn each_evaluation_writes_a_page() {
         {"answer": "cat", "answer_id": 2}, {"answer": "dog", "answer_id": 3}]}]}"#;
     page(
         &[("a.json", annotations), ("r.json", r#"[{"question_id": 7, "answer": "bird"}]"#)],
-        &["eval", "vqa", "--annotations", "a.json", "--results", "r.json"],
+        &["eval", "vqa", "--ref", "a.json", "--hyp", "r.json"],
         &["bird", "cat", "×2", "By question type"],
     );
     let questions = r#"[{"question_id": "q", "question": "What runs?", "choices": ["cat", "dog"],
@@ -65,7 +65,7 @@ fn each_evaluation_writes_a_page() {
     let predictions = r#"{"q": {"direct_answer": "cat", "multiple_choice": "cat"}}"#;
     page(
         &[("q.json", questions), ("p.json", predictions)],
-        &["eval", "aokvqa", "--questions", "q.json", "--predictions", "p.json"],
+        &["eval", "aokvqa", "--ref", "q.json", "--hyp", "p.json"],
         &["What runs?", "correct choice", "puppy"],
     );
     page(
@@ -77,14 +77,14 @@ fn each_evaluation_writes_a_page() {
                    {\"id\": 2, \"answer\": \"no\", \"response\": \"no\"}\n";
     page(
         &[("r.jsonl", replies)],
-        &["eval", "haystack", "--replies", "r.jsonl"],
+        &["eval", "haystack", "--hyp", "r.jsonl"],
         &["By correct answer", "Yes, a dog."],
     );
     let gold = "id,anchor,target,context,score\n1,wood,wooden,B44,1\n2,wood,steel,B44,0\n\
                 3,pipe,tube,F16,0.75\n";
     page(
         &[("g.csv", gold), ("p.csv", "id,score\n1,0.9\n2,0.4\n3,0.5\n")],
-        &["eval", "phrase", "--gold", "g.csv", "--predictions", "p.csv"],
+        &["eval", "phrase", "--ref", "g.csv", "--hyp", "p.csv"],
         &["Pearson", "By section", "wooden"],
     );
 }

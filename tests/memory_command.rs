@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use engram::memory::vectors::npy_bytes;
-use running::{done, refused};
+use running::{done, engram, refused};
 
 /// Reads the `count` numbers of a `.npy` file of 8-byte integers.
 fn integers(path: &Path, count: usize) -> Vec<i64> {
@@ -52,7 +52,7 @@ fn a_memory_is_built_searched_and_edited() {
         };
         done(
             folder,
-            &format!("memory search m --queries queries.npy {k} --output ids.npy {options}"),
+            &format!("memory search m --queries queries.npy {k} --out ids.npy --force {options}"),
         );
         integers(&folder.join("ids.npy"), count)
     };
@@ -157,10 +157,15 @@ fn mismatched_inputs_are_refused() {
     let mut bytes = fs::read(&keys).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&keys, bytes).unwrap();
-    for command in ["memory verify m", "memory search m --queries queries.npy"] {
-        refused(folder, command, "m/gen-000001/keys.safetensors: was changed");
-        refused(folder, command, "`engram memory verify`");
-    }
+    let search = "memory search m --queries queries.npy";
+    refused(folder, search, "m/gen-000001/keys.safetensors: was changed");
+    refused(folder, search, "`engram memory verify`");
+    // A failed check is a result, not an error.
+    let verify = engram(folder, "memory verify m");
+    assert_eq!(verify.status.code(), Some(1));
+    let faults = String::from_utf8_lossy(&verify.stdout);
+    assert!(faults.contains("m/gen-000001/keys.safetensors: was changed"), "{faults}");
+    assert!(verify.stderr.is_empty());
 }
 
 /// Reads the `count` numbers of a `.npy` file of 4-byte floats.
@@ -182,7 +187,7 @@ fn scores_are_cosines_unless_keys_keep_their_length() {
     done(folder, "memory index m --quiet");
     for index in ["exact", "hnsw"] {
         let search = format!("memory search m --queries long.npy -k 2 --index {index}");
-        done(folder, &format!("{search} --scores scores.npy"));
+        done(folder, &format!("{search} --scores scores.npy --force"));
         let scores = reals(&folder.join("scores.npy"), 4);
         for (score, cosine) in scores.iter().zip([1.0, 0.6, 1.0, 0.8]) {
             assert!((score - cosine).abs() < 1e-6 && *score <= 1.0, "{index}: {scores:?}");
@@ -191,7 +196,7 @@ fn scores_are_cosines_unless_keys_keep_their_length() {
         refused(folder, &search, "zero.npy: row 1 is a zero vector");
     }
     done(folder, "memory build --keys keys.npy --no-normalize --out raw --quiet");
-    done(folder, "memory search raw --queries long.npy -k 1 --scores scores.npy");
+    done(folder, "memory search raw --queries long.npy -k 1 --scores scores.npy --force");
     assert_eq!(reals(&folder.join("scores.npy"), 2), [60.0, 0.06]);
     done(folder, "memory search raw --queries zero.npy -k 1");
 }

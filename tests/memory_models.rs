@@ -305,7 +305,7 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
         &["--image: the query has an image", "only text"],
     );
 
-    // The cosines equal those from `engram predict --encoder`.
+    // The cosines equal those from `engram score`.
     let texts = [entries[1]["text"].as_str().unwrap(), entries[3]["text"].as_str().unwrap()];
     let query = "a green machine on wheels";
     let csv = format!(
@@ -313,7 +313,7 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
         texts[0], texts[1]
     );
     fs::write(folder.join("pairs.csv"), csv).unwrap();
-    let arguments = ["predict", "--encoder", minilm, "--input", "pairs.csv", "--output", "o.csv"];
+    let arguments = ["score", "pairs.csv", "--model", minilm, "--out", "o.csv"];
     assert!(running::engram_with(folder, &arguments).status.success());
     let scores = fs::read_to_string(folder.join("o.csv")).unwrap();
     let scores: Vec<f64> =

@@ -15,10 +15,10 @@ use running::{done, engram, engram_with, refused};
 
 /// Commands with the input `IN` and the output `OUT`. Each is refused before it reads its input.
 const COMMANDS: [&str; 28] = [
-    "predict --vectors v --input IN --output OUT",
-    "predict --vectors IN --input i --output OUT",
-    "predict --asr-model r --input i --boost IN --output OUT",
-    "predict r --haystack IN --output OUT",
+    "score IN --model v --out OUT",
+    "score i --model IN --out OUT",
+    "transcribe i --model r --boost IN --out OUT",
+    "answer r --haystack IN --out OUT",
     "eval wer --ref IN --hyp h --items OUT",
     "eval wer --ref r --hyp IN --html OUT",
     "eval wer --pairs IN --html OUT",
@@ -27,17 +27,17 @@ const COMMANDS: [&str; 28] = [
     "eval wer --ref r --hyp h --biasing IN --items OUT",
     "eval text --ref r --ref IN --hyp h --items OUT",
     "eval text --ref r --hyp IN --html OUT",
-    "eval caption --references IN --results r --items OUT",
-    "eval caption --references f --results r --df IN --items OUT",
-    "eval vqa --annotations a --results IN --html OUT",
-    "eval aokvqa --questions IN --predictions p --items OUT",
+    "eval caption --ref IN --hyp r --items OUT",
+    "eval caption --ref f --hyp r --df IN --items OUT",
+    "eval vqa --ref a --hyp IN --html OUT",
+    "eval aokvqa --ref IN --hyp p --items OUT",
     "eval retrieval --queries IN --html OUT",
-    "eval haystack --replies IN --items OUT",
-    "eval phrase --gold g --predictions IN --items OUT",
-    "eval phrase --gold IN --predictions p --html OUT",
-    "memory search m --queries IN --output OUT",
+    "eval haystack --hyp IN --items OUT",
+    "eval phrase --ref g --hyp IN --items OUT",
+    "eval phrase --ref IN --hyp p --html OUT",
+    "memory search m --queries IN --out OUT",
     "memory search m --queries q --gates IN --scores OUT",
-    "memory search m --queries q --exclude IN --output OUT",
+    "memory search m --queries q --exclude IN --out OUT",
     "data entries wit IN --out OUT",
     "data entries wikidata e --labels IN --out OUT",
     "data entries vqa --questions q --annotations IN --out OUT",
@@ -57,6 +57,7 @@ fn no_output_replaces_an_input() {
         for output in ["input", "./input", "hard", "soft", "around/input"] {
             let arguments = command.replace("IN", "input").replace("OUT", output);
             refused(folder, &arguments, "would overwrite the input input");
+            refused(folder, &format!("{arguments} --force"), "would overwrite the input input");
         }
         // The input is a symbolic link to the output.
         let arguments = command.replace("IN", "soft").replace("OUT", "input");
@@ -64,7 +65,7 @@ fn no_output_replaces_an_input() {
         // The output folder does not exist.
         let arguments = command.replace("IN", "input").replace("OUT", "none/o");
         refused(folder, &arguments, "none: no such folder for --");
-        if !command.starts_with("predict") {
+        if !command.starts_with("transcribe") {
             let arguments = command.replace("IN", "input").replace("OUT", "around");
             refused(folder, &arguments, "around: is a folder; name a file for --");
         }
@@ -98,12 +99,12 @@ fn no_output_changes_a_run_or_a_memory() {
         }
     }
     for command in [
-        "man run",
+        "man --out run",
         "bench tradeoffs --out memory/plots",
-        "data world run/world",
-        "data phrases memory/new",
-        "data speech run/new",
-        "data audiovisual run/new",
+        "data world --out run/world",
+        "data phrases --out memory/new",
+        "data speech --out run/new",
+        "data audiovisual --out run/new",
         "memory build --keys k --out memory/new",
         "train speech --recipe r --run run/new",
         "grid g --out run/new",
@@ -130,7 +131,7 @@ fn two_outputs_need_different_paths() {
     for (one, other) in
         [("x", "x"), ("x", "there/../x"), ("x", "link"), ("-", "-"), ("-", "/dev/stdout")]
     {
-        let search = format!("memory search m --queries q --output {one} --scores {other}");
+        let search = format!("memory search m --queries q --out {one} --scores {other}");
         refused(folder, &search, both);
         refused(folder, &format!("eval wer --pairs p --items {one} --html {other}"), both);
     }
@@ -160,8 +161,8 @@ fn a_dash_is_standard_output() {
 
     fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
     done(folder, "memory build --keys keys.npy --out m --quiet");
-    let output = engram(folder, "memory search m --queries keys.npy -k 1 --output -");
-    done(folder, "memory search m --queries keys.npy -k 1 --output ids.npy");
+    let output = engram(folder, "memory search m --queries keys.npy -k 1 --out -");
+    done(folder, "memory search m --queries keys.npy -k 1 --out ids.npy");
     assert_eq!(output.stdout, fs::read(folder.join("ids.npy")).unwrap());
 
     fs::write(folder.join("web.tsv"), "http://a/1.png\ta cat on a mat\n").unwrap();
@@ -173,9 +174,12 @@ fn a_dash_is_standard_output() {
     assert!(clips.starts_with("{\"id\":\"a\"") && clips.lines().count() == 1, "{clips}");
 
     // `-` is not a folder, and a file with the name `-` can still be given.
-    for command in
-        ["data world -", "data phrases -", "man -", "memory build --keys keys.npy --out -"]
-    {
+    for command in [
+        "data world --out -",
+        "data phrases --out -",
+        "man --out -",
+        "memory build --keys keys.npy --out -",
+    ] {
         refused(folder, command, "-: means standard output");
     }
     done(folder, "eval wer --pairs p.jsonl --items ./- --json");
@@ -215,15 +219,41 @@ fn files_in_a_manifest_are_inputs() {
         .unwrap();
     fs::write(folder.join("f.png"), "frame").unwrap();
     for output in ["a.jsonl", "f.png", "./a.jsonl"] {
-        for command in [
-            "predict --asr-model none --input clips.jsonl --output",
-            "data clips manifest clips.jsonl --out",
-        ] {
-            refused(folder, &format!("{command} {output}"), "would overwrite the input");
+        for command in
+            ["transcribe clips.jsonl --model none --out", "data clips manifest clips.jsonl --out"]
+        {
+            refused(folder, &format!("{command} {output} --force"), "would overwrite the input");
         }
     }
     refused(folder, "data clips manifest clips.jsonl --out clips.jsonl", "would overwrite");
     assert_eq!(fs::read(folder.join("a.jsonl")).unwrap(), b"audio");
+}
+
+/// Nothing that exists is overwritten without `--force`. The check comes before any work.
+#[test]
+fn existing_files_need_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("mine"), "mine").unwrap();
+    symlink("mine", folder.join("link")).unwrap();
+    for command in COMMANDS {
+        let command = command.replace("IN", "none");
+        for output in ["mine", "link"] {
+            let refusal = format!("{output}: already exists; give another name, or --force");
+            refused(folder, &command.replace("OUT", output), &refusal);
+        }
+    }
+    assert_eq!(fs::read(folder.join("mine")).unwrap(), b"mine");
+
+    fs::write(folder.join("p.jsonl"), "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n").unwrap();
+    done(folder, "eval wer --pairs p.jsonl --items link --force");
+    assert!(fs::read_to_string(folder.join("mine")).unwrap().contains("numerator"));
+    assert!(folder.join("link").is_symlink());
+    done(folder, "eval wer --pairs p.jsonl --items /dev/null");
+    // Manual pages are files in a folder that may have others.
+    done(folder, "man --out .");
+    refused(folder, "man --out .", "./engram.1: already exists");
+    done(folder, "man --out . --force");
 }
 
 /// An incomplete output is not left on disk.
@@ -234,19 +264,21 @@ fn data_sets_are_written_completely_or_not_at_all() {
     fs::create_dir(folder.join("filled")).unwrap();
     fs::write(folder.join("filled/notes.txt"), "mine").unwrap();
     for command in [
-        "data phrases filled",
-        "data speech filled",
-        "data world filled",
-        "data audiovisual filled",
+        "data phrases --out filled",
+        "data speech --out filled",
+        "data world --out filled",
+        "data audiovisual --out filled",
     ] {
         refused(folder, command, "filled: already contains files; give a new folder");
     }
-    done(folder, "data phrases new/phrases");
+    done(folder, "data phrases --out new/phrases");
     assert_eq!(fs::read_dir(folder.join("new/phrases")).unwrap().count(), 4);
     assert_eq!(fs::read_dir(folder.join("new")).unwrap().count(), 1, "nothing is left beside");
     assert_eq!(fs::read(folder.join("filled/notes.txt")).unwrap(), b"mine");
     assert!(
-        engram_with(folder, &["data", "speech", "spaced name", "--count", "1"]).status.success()
+        engram_with(folder, &["data", "speech", "--out", "spaced name", "--count", "1"])
+            .status
+            .success()
     );
     assert!(Path::new(&folder.join("spaced name/clips.jsonl")).is_file());
 }

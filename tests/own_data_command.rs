@@ -128,7 +128,7 @@ fn pairs_of_any_columns_train_a_model() {
     // Predictions have the range of the file; the score column is optional.
     fs::write(folder.join("new.csv"), "RIGHT,left\nbolt glass door,bolt glass door\nvalve,panel\n")
         .unwrap();
-    done(folder, "predict s --input new.csv --output scores.csv --quiet");
+    done(folder, "score new.csv --model s --out scores.csv --quiet");
     let scores = fs::read_to_string(folder.join("scores.csv")).unwrap();
     let scores: Vec<f64> = scores
         .lines()
@@ -142,14 +142,10 @@ fn pairs_of_any_columns_train_a_model() {
         assert!(text.contains(part), "{text}");
     }
 
-    refused(
-        folder,
-        "predict s --input pairs.csv.gz --output x.csv",
-        "pairs.csv.gz: cannot be read",
-    );
+    refused(folder, "score pairs.csv.gz --model s --out x.csv", "pairs.csv.gz: cannot be read");
     fs::write(folder.join("other.csv"), "left,text\na,b\n").unwrap();
     let missing = "other.csv:1: column `right` is missing";
-    refused(folder, "predict s --input other.csv --output x.csv", missing);
+    refused(folder, "score other.csv --model s --out x.csv", missing);
     for (arguments, part) in [
         ("--columns left,right", "give three names"),
         ("--columns left,right,comment", "pairs.csv:2: comment `x, y` is not a finite number"),

@@ -33,3 +33,40 @@ fn each_study_has_its_schema_and_its_part_of_the_page() {
     }
     refused(folder.path(), "recipe schema sppech", "speech");
 }
+
+#[test]
+fn built_in_recipes_have_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let list = done(folder, "recipe list");
+    let grids = list.split("Grids:\n").nth(1).unwrap();
+    assert!(
+        list.contains("\npatent/minilm ") && grids.starts_with("avformer/ablations "),
+        "{list}"
+    );
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = std::fs::read_to_string(here.join("train/recipes/patent/world.toml")).unwrap();
+    assert_eq!(done(folder, "recipe show patent/world"), file);
+    refused(folder, "recipe show patent/wrld", "patent/world");
+
+    let train = "train patent --run run --set data.dir=none --recipe";
+    refused(folder, &format!("{train} patent/mini-lm"), "did you mean `patent/minilm`?");
+    refused(folder, &format!("{train} patent/minilm"), "none");
+    refused(folder, "grid reveal/seed --out g", "did you mean `reveal/seeds`?");
+    refused(folder, "grid reveal/seeds --set seed=3 --out g", "--seeds sets the seeds");
+    // A file of the same name wins.
+    std::fs::create_dir(folder.join("patent")).unwrap();
+    std::fs::write(folder.join("patent/minilm"), "seeed = 1\n").unwrap();
+    refused(folder, &format!("{train} patent/minilm"), "patent/minilm:1");
+}
+
+#[test]
+fn completions_offer_recipes_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let bash = done(folder.path(), "completions bash");
+    assert!(bash.contains("compgen -f -W \"avformer/ablations "), "files are offered too");
+    assert!(bash.contains("whisper-en") && bash.contains("chrf"));
+    let zsh = done(folder.path(), "completions zsh");
+    assert!(zsh.contains(r#"{_alternative "recipes\:recipe\:(avformer/ablations "#));
+    assert!(!bash.contains("engram,predict"));
+}

@@ -1,4 +1,4 @@
-//! `engram train reveal` and `engram predict` on a small world.
+//! `engram train reveal` and `engram answer` on a small world.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -19,7 +19,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/laptop.toml");
-    done(at, "data world world --images 60");
+    done(at, "data world --out world --images 60");
     let train = format!("train reveal --recipe {} --tiny --run run --quiet", recipe.display());
     let printed = done(at, &train);
     assert!(printed.contains("held_out") && printed.contains("facts changed"), "{printed}");
@@ -35,8 +35,8 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let questions = fs::read_to_string(at.join("world/questions.jsonl")).unwrap();
     let few: String = questions.lines().take(5).map(|line| format!("{line}\n")).collect();
     fs::write(at.join("world/few.jsonl"), few).unwrap();
-    let predict = "predict run --input world/few.jsonl --quiet --output";
-    let printed = done(at, &format!("{predict} answers.jsonl --evidence --curves"));
+    let answer = "answer run --questions world/few.jsonl --quiet --out";
+    let printed = done(at, &format!("{answer} answers.jsonl --evidence --curves"));
     assert!(printed.contains("Spearman") && printed.contains("insertion"), "{printed}");
     let answers = lines(&at.join("answers.jsonl"));
     assert_eq!(answers.len(), 5);
@@ -60,7 +60,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     }
 
     // The haystack tasks use their own entries and are scored.
-    let reply = "predict run --haystack world/haystack.jsonl --quiet --output";
+    let reply = "answer run --haystack world/haystack.jsonl --quiet --out";
     done(at, &format!("{reply} replies.jsonl"));
     let (tasks, replies) =
         (lines(&at.join("world/haystack.jsonl")), lines(&at.join("replies.jsonl")));
@@ -73,7 +73,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
             assert!(ids.len() == 10 && ids.iter().all(|id| among.contains(id)));
         }
     }
-    let score = "eval haystack --replies replies.jsonl --json";
+    let score = "eval haystack --hyp replies.jsonl --json";
     let report: Value = serde_json::from_str(&done(at, score)).unwrap();
     assert_eq!(report["detail"]["compliance"], 1.0);
     assert_eq!(report["n"], tasks.len());
@@ -83,10 +83,10 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let unlabelled = unlabelled.replace("\"needles\"", "\"others\"");
     assert!(!unlabelled.contains("answer\":"), "{unlabelled}");
     fs::write(at.join("world/unlabelled.jsonl"), unlabelled).unwrap();
-    done(at, "predict run --haystack world/unlabelled.jsonl --quiet --output unlabelled.jsonl");
+    done(at, "answer run --haystack world/unlabelled.jsonl --quiet --out unlabelled.jsonl");
     // Replies of another model are replaced.
     fs::copy(at.join("unlabelled.jsonl"), at.join("world/again.jsonl")).unwrap();
-    done(at, "predict run --haystack world/again.jsonl --quiet --output again.jsonl");
+    done(at, "answer run --haystack world/again.jsonl --quiet --out again.jsonl");
     assert_eq!(
         fs::read(at.join("again.jsonl")).unwrap(),
         fs::read(at.join("unlabelled.jsonl")).unwrap()
@@ -116,11 +116,11 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         ),
     ] {
         fs::write(at.join("world/unlabelled.jsonl"), text.replace(old, new)).unwrap();
-        refused(at, "predict run --haystack world/unlabelled.jsonl --quiet --output x.jsonl", part);
+        refused(at, "answer run --haystack world/unlabelled.jsonl --quiet --out x.jsonl", part);
     }
 
     // Without a memory no entry is retrieved.
-    done(at, &format!("{predict} alone.jsonl -k 0"));
+    done(at, &format!("{answer} alone.jsonl -k 0"));
     let alone = lines(&at.join("alone.jsonl"));
     assert!(alone.iter().all(|answer| answer["evidence"].as_array().unwrap().is_empty()));
 
@@ -133,15 +133,15 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         (r#"{"id": null, "question": "What?", "image": "v.png"}"#, "has no id"),
     ] {
         fs::write(at.join("bad.jsonl"), format!("\u{feff}{line}\n")).unwrap();
-        let predict = "predict run --input bad.jsonl --output x.jsonl";
-        refused(at, predict, "bad.jsonl:1");
-        refused(at, predict, part);
+        let answer = "answer run --questions bad.jsonl --out x.jsonl";
+        refused(at, answer, "bad.jsonl:1");
+        refused(at, answer, part);
         assert!(!at.join("x.jsonl").exists());
     }
     fs::write(at.join("bad.jsonl"), "\n").unwrap();
-    refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl: has no questions");
+    refused(at, "answer run --questions bad.jsonl --out x.jsonl", "bad.jsonl: has no questions");
     fs::write(at.join("bad.jsonl"), b"\n\xff\n").unwrap();
-    refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl:2: is not UTF-8");
+    refused(at, "answer run --questions bad.jsonl --out x.jsonl", "bad.jsonl:2: is not UTF-8");
 
     // No input is overwritten.
     let few = fs::read(at.join("world/few.jsonl")).unwrap();
@@ -153,22 +153,18 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         } else {
             "would overwrite the input"
         };
-        refused(at, &format!("{predict} {output}"), part);
+        refused(at, &format!("{answer} {output}"), part);
     }
-    refused(at, &format!("{predict} world"), "is a folder");
+    refused(at, &format!("{answer} world"), "is a folder");
     assert_eq!(fs::read(at.join("world/few.jsonl")).unwrap(), few);
-    refused(
-        at,
-        &format!("{predict} x.jsonl -k 0 --evidence"),
-        "--evidence needs retrieved entries",
-    );
+    refused(at, &format!("{answer} x.jsonl -k 0 --evidence"), "--evidence needs retrieved entries");
 
     // Truncated questions give a note.
     let line = few.split(|byte| *byte == b'\n').next().unwrap();
     let mut long: Value = serde_json::from_slice(line).unwrap();
     long["text"] = "what is it ".repeat(30).into();
     fs::write(at.join("world/long.jsonl"), long.to_string()).unwrap();
-    let output = engram(at, "predict run --input world/long.jsonl --output long.jsonl --quiet");
+    let output = engram(at, "answer run --questions world/long.jsonl --out long.jsonl --quiet");
     assert!(String::from_utf8_lossy(&output.stderr).contains("1 questions, the first"));
 
     // The run's memory is replaced by the memory of another model.
@@ -176,15 +172,15 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let text = fs::read_to_string(&made_by).unwrap();
     let hash = text.split('"').find(|word| word.len() == 64).unwrap();
     fs::write(&made_by, text.replace(hash, &"0".repeat(64))).unwrap();
-    refused(at, &format!("{predict} x.jsonl"), "was built with another");
+    refused(at, &format!("{answer} x.jsonl"), "was built with another");
     fs::write(&made_by, text).unwrap();
-    done(at, &format!("{predict} x.jsonl"));
+    done(at, &format!("{answer} x.jsonl"));
 
-    refused(at, &format!("{predict} y.jsonl --memory nowhere"), "nowhere: no such folder");
+    refused(at, &format!("{answer} y.jsonl --memory nowhere"), "nowhere: no such folder");
 
     // A run without its memory builds the memory again.
     fs::remove_dir_all(at.join("run/memory")).unwrap();
-    let output = engram(at, &format!("{predict} anew.jsonl"));
+    let output = engram(at, &format!("{answer} anew.jsonl"));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is built again"));
     assert_eq!(fs::read(at.join("anew.jsonl")).unwrap(), fs::read(at.join("x.jsonl")).unwrap());
 
@@ -195,33 +191,33 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let end = damaged.len();
     damaged[end - 4000..].fill(0xff);
     fs::write(&weights, damaged).unwrap();
-    refused(at, &format!("{predict} y.jsonl"), "model.safetensors does not match its SHA-256");
+    refused(at, &format!("{answer} y.jsonl"), "model.safetensors does not match its SHA-256");
     fs::write(&weights, original).unwrap();
 
     // Options without effect are refused; the error for an image that does not decode has the line.
-    refused(at, &format!("{predict} y.jsonl -k 0 --curves"), "--curves needs retrieved entries");
+    refused(at, &format!("{answer} y.jsonl -k 0 --curves"), "--curves needs retrieved entries");
     let text = fs::read_to_string(at.join("world/few.jsonl")).unwrap();
     let image = text.lines().nth(1).unwrap().split("views/").nth(1).unwrap();
     let image = at.join("world/views").join(image.split('"').next().unwrap());
     let original = fs::read(&image).unwrap();
     fs::write(&image, &original[..40]).unwrap();
-    refused(at, &format!("{predict} y.jsonl"), "few.jsonl, line ");
+    refused(at, &format!("{answer} y.jsonl"), "few.jsonl, line ");
     fs::write(&image, original).unwrap();
     // A memory without a record of its model is not replaced silently.
     fs::rename(&made_by, at.join("made-by.json")).unwrap();
-    refused(at, &format!("{predict} y.jsonl"), "remove it to build it again");
+    refused(at, &format!("{answer} y.jsonl"), "remove it to build it again");
     fs::rename(at.join("made-by.json"), &made_by).unwrap();
 
     // A stopped run.
     fs::create_dir(at.join("stopped")).unwrap();
     fs::copy(at.join("run/recipe.toml"), at.join("stopped/recipe.toml")).unwrap();
-    let stopped = "predict stopped --input world/few.jsonl --output x.jsonl";
+    let stopped = "answer stopped --questions world/few.jsonl --out z.jsonl";
     refused(at, stopped, "is an unfinished REVEAL run");
 
     // A memory with other widths.
     let world = "--keys world/keys.npy --values world/values.npy --entries world/entries.jsonl";
     done(at, &format!("memory build {world} --out other"));
-    refused(at, &format!("{predict} x.jsonl --memory other"), "use the memory of this run");
+    refused(at, &format!("{answer} z.jsonl --memory other"), "use the memory of this run");
 }
 
 #[test]

@@ -160,11 +160,11 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     let summary = json_of(&at.join("run/summary.json"));
     let scores = summary["dataset_metrics"].as_array().unwrap();
     for (score, command) in scores.iter().zip([
-        "eval caption --references run/test/captions-references.json \
-         --results run/test/captions-results.json",
-        "eval vqa --annotations run/test/vqa-annotations.json --results run/test/vqa-results.json",
-        "eval aokvqa --questions run/test/aokvqa-questions.json \
-         --predictions run/test/aokvqa-predictions.json",
+        "eval caption --ref run/test/captions-references.json \
+         --hyp run/test/captions-results.json",
+        "eval vqa --ref run/test/vqa-annotations.json --hyp run/test/vqa-results.json",
+        "eval aokvqa --ref run/test/aokvqa-questions.json \
+         --hyp run/test/aokvqa-predictions.json",
     ]) {
         let evaluated: Value =
             serde_json::from_str(&done(at, &format!("{command} --json"))).unwrap();
@@ -178,8 +178,8 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     }
     assert_eq!(scores.len(), 3);
     // The annotations of the data set give the same score.
-    let all = "eval caption --references data/captions.json --with-result \
-                 --results run/test/captions-results.json --json";
+    let all = "eval caption --ref data/captions.json --with-result \
+                 --hyp run/test/captions-results.json --json";
     let all: Value = serde_json::from_str(&done(at, all)).unwrap();
     let value = |one: &Value| one["value"].as_f64().unwrap();
     assert!((value(&all) - value(&scores[0]["measures"][0])).abs() < 1e-9, "{all}");
@@ -208,13 +208,13 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     let question =
         json!({"id": 1, "question": "What colour is it?", "image": "data/pictures/0.jpg"});
     fs::write(at.join("ask.jsonl"), format!("{question}\n")).unwrap();
-    let predict = "predict run --input ask.jsonl --quiet --output";
-    done(at, &format!("{predict} answers.jsonl"));
+    let answer = "answer run --questions ask.jsonl --quiet --out";
+    done(at, &format!("{answer} answers.jsonl"));
     // An image without a question gets a caption, as in the test.
     let captioned = tested.iter().find(|one| one["question"] == "").unwrap();
     let image_file = format!("data/pictures/{}.jpg", captioned["name"].as_str().unwrap());
     fs::write(at.join("alone.jsonl"), json!({"id": 1, "image": image_file}).to_string()).unwrap();
-    done(at, "predict run --input alone.jsonl --quiet --output described.jsonl");
+    done(at, "answer run --questions alone.jsonl --quiet --out described.jsonl");
     let described = json_of(&at.join("described.jsonl"));
     assert!(described.get("question").is_none(), "{described}");
     assert_eq!(described["answer"], captioned["answer"]);
@@ -224,7 +224,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         at.join(name)
     };
     copied("copy");
-    done(at, &format!("{predict} again.jsonl --memory copy"));
+    done(at, &format!("{answer} again.jsonl --memory copy"));
     assert_eq!(
         fs::read(at.join("answers.jsonl")).unwrap(),
         fs::read(at.join("again.jsonl")).unwrap()
@@ -237,17 +237,17 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         let mut changed = made_by.clone();
         changed[field] = "0".repeat(64).into();
         fs::write(other.join("made-by.json"), changed.to_string()).unwrap();
-        refused(at, &format!("{predict} x.jsonl --memory {field}"), part);
-        refused(at, &format!("{predict} x.jsonl --memory {field}"), "use the memory of this run");
+        refused(at, &format!("{answer} x.jsonl --memory {field}"), part);
+        refused(at, &format!("{answer} x.jsonl --memory {field}"), "use the memory of this run");
     }
     fs::remove_file(copied("nobody").join("made-by.json")).unwrap();
-    refused(at, &format!("{predict} x.jsonl --memory nobody"), "has no made-by.json");
+    refused(at, &format!("{answer} x.jsonl --memory nobody"), "has no made-by.json");
     // Its generation is missing.
     fs::remove_dir_all(copied("gone").join("gen-000001")).unwrap();
-    refused(at, &format!("{predict} x.jsonl --memory gone"), "gen-000001 is missing");
+    refused(at, &format!("{answer} x.jsonl --memory gone"), "gen-000001 is missing");
     // The image does not decode.
     fs::write(at.join("data/pictures/0.jpg"), "not an image").unwrap();
-    refused(at, &format!("{predict} x.jsonl"), "0.jpg: is not a known image format");
+    refused(at, &format!("{answer} x.jsonl"), "0.jpg: is not a known image format");
     refused(at, "train reveal --recipe recipe.toml --run other --quiet", "0.jpg");
     assert!(!at.join("x.jsonl").exists());
 }

@@ -1,4 +1,4 @@
-//! `engram data convert ctranslate2` and `engram predict --asr-model`, as a user runs them.
+//! `engram data convert ctranslate2` and `engram transcribe`, as a user runs them.
 //!
 //! Tests with the published tiny.en read its CTranslate2 folder from `ENGRAM_WHISPER` and real
 //! speech from `ENGRAM_DATA`. Without these variables they print SKIPPED.
@@ -97,18 +97,18 @@ fn invalid_models_and_audio_are_refused() {
     let audio_file = folder.path().join("a.wav");
     wav(&audio_file, [0.0; 160].into_iter());
     let output = folder.path().join("a.tsv");
-    let predict = ["predict", "--asr-model", path(&model), "--input", path(&audio_file)];
-    let predict = [&predict[..], &["--output", path(&output)]].concat();
-    assert!(refusal(&predict).contains("engram data convert ctranslate2"));
-    let nothing = ["predict", "--asr-model", path(&model), "--output", path(&output)];
-    assert!(refusal(&nothing).contains("--input"));
+    let transcribe = ["transcribe", path(&audio_file), "--model", path(&model)];
+    let transcribe = [&transcribe[..], &["--out", path(&output)]].concat();
+    assert!(refusal(&transcribe).contains("engram data convert ctranslate2"));
+    let nothing = ["transcribe", "--model", path(&model), "--out", path(&output)];
+    assert!(refusal(&nothing).contains("<AUDIO>..."));
     for seconds in ["0", "-1", "nan", "soon"] {
         let chunk = format!("--stream={seconds}");
-        let error = refusal(&[&predict[..], &[&chunk]].concat());
+        let error = refusal(&[&transcribe[..], &[&chunk]].concat());
         assert!(error.contains("number of seconds above 0"), "{error}");
     }
-    assert!(refusal(&[&predict[..], &["--stream-window", "9"]].concat()).contains("--stream"));
-    let stdin = ["predict", "--asr-model", path(&model), "--input", "-", "--output", path(&output)];
+    assert!(refusal(&[&transcribe[..], &["--stream-window", "9"]].concat()).contains("--stream"));
+    let stdin = ["transcribe", "-", "--model", path(&model), "--out", path(&output)];
     assert!(refusal(&stdin).contains("give --stream SECONDS"));
 }
 
@@ -119,9 +119,8 @@ fn real_speech_gives_the_texts_of_the_reference() {
     let (model, speech) = (published.model(), published.speech.join("wav16k"));
     let expected = fs::read_to_string(published.speech.join("tiny_en.hyp.tsv")).expect("texts");
     let output = published.output("texts.tsv");
-    let predict =
-        ["predict", "--asr-model", &model, "--input", path(&speech), "--quiet", "--output"];
-    let command_output = engram(&[&predict[..], &[&output]].concat());
+    let transcribe = ["transcribe", path(&speech), "--model", &model, "--quiet", "--out"];
+    let command_output = engram(&[&transcribe[..], &[&output]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let found = fs::read_to_string(&output).expect("texts");
     assert_eq!(found.lines().next(), Some("id\ttext"));
@@ -133,8 +132,8 @@ fn real_speech_gives_the_texts_of_the_reference() {
     // As labels for unlabelled clips.
     let labelled = published.output("labelled.jsonl");
     let file = speech.join("jfk.wav");
-    let predict = ["predict", "--asr-model", &model, "--input", path(&file), "--quiet", "--output"];
-    let command_output = engram(&[&predict[..], &[&labelled, "--format", "manifest"]].concat());
+    let transcribe = ["transcribe", path(&file), "--model", &model, "--quiet", "--out"];
+    let command_output = engram(&[&transcribe[..], &[&labelled, "--format", "manifest"]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let [clip] = &read_manifest(Path::new(&labelled)).expect("a manifest")[..] else {
         panic!("one clip")
@@ -144,7 +143,7 @@ fn real_speech_gives_the_texts_of_the_reference() {
     );
 
     let alone = published.output("jfk.tsv");
-    assert!(engram(&[&predict[..], &[&alone]].concat()).status.success());
+    assert!(engram(&[&transcribe[..], &[&alone]].concat()).status.success());
     let alone = fs::read_to_string(&alone).expect("a text");
     let words =
         |line: Option<&str>| line.and_then(|l| l.split_once('\t')).map(|(_, t)| t.to_string());
@@ -179,17 +178,17 @@ fn silence_noise_and_tones_give_no_words() {
     let model = published.model();
     for padding in ["zeros", "silence", "short"] {
         let output = published.output(&format!("{padding}.txt"));
-        let predict = ["predict", "--asr-model", &model, "--input", path(&folder), "--quiet"];
-        let rest = ["--padding", padding, "--output", output.as_str()];
-        let command_output = engram(&[&predict[..], &rest].concat());
+        let transcribe = ["transcribe", path(&folder), "--model", &model, "--quiet"];
+        let rest = ["--padding", padding, "--out", output.as_str()];
+        let command_output = engram(&[&transcribe[..], &rest].concat());
         assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         assert_eq!(fs::read_to_string(&output).expect("texts"), "\n".repeat(7), "{padding}");
         // One of the real noise recordings contains a spoken sentence.
         let noise = published.speech.join("noise16k");
-        let predict = ["predict", "--asr-model", &model, "--input", path(&noise), "--quiet"];
+        let transcribe = ["transcribe", path(&noise), "--model", &model, "--quiet"];
         let output = published.output("noise.tsv");
-        let rest = ["--padding", padding, "--output", output.as_str()];
-        assert!(engram(&[&predict[..], &rest].concat()).status.success());
+        let rest = ["--padding", padding, "--force", "--out", output.as_str()];
+        assert!(engram(&[&transcribe[..], &rest].concat()).status.success());
         let texts = fs::read_to_string(&output).expect("texts");
         let (spoken, silent): (Vec<&str>, Vec<&str>) =
             texts.lines().skip(1).partition(|line| line.starts_with("jackhammer\t"));
@@ -211,8 +210,8 @@ fn a_long_recording_is_transcribed_window_by_window() {
     let repeated: Vec<f64> = samples.iter().copied().cycle().take(4 * samples.len()).collect();
     wav(&long, repeated.into_iter());
     let (model, output) = (published.model(), published.output("long.srt"));
-    let predict = ["predict", "--asr-model", &model, "--input", path(&long), "--output", &output];
-    let command_output = engram(&predict);
+    let transcribe = ["transcribe", path(&long), "--model", &model, "--out", &output];
+    let command_output = engram(&transcribe);
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let subtitles = fs::read_to_string(&output).expect("subtitles");
     let words = subtitles.to_lowercase();
@@ -243,8 +242,9 @@ fn words_have_their_times() {
     wav(&folder.join("long.wav"), four.into_iter());
     let output = published.output("words.jsonl");
     let run = |more: &[&str]| -> Vec<serde_json::Value> {
-        let predict = ["predict", "--asr-model", &model, "--input", path(&folder)];
-        let command_output = engram(&[&predict[..], &["--output", &output], more].concat());
+        let transcribe = ["transcribe", path(&folder), "--model", &model];
+        let command_output =
+            engram(&[&transcribe[..], &["--force", "--out", &output], more].concat());
         assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         let lines = fs::read_to_string(&output).expect("texts");
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -293,8 +293,8 @@ fn words_have_their_times() {
     // Alignment heads that the model does not have.
     let generation = published.work.path().join("model/generation_config.json");
     fs::write(&generation, "{\"alignment_heads\": [[3, 6]]}").expect("a file");
-    let predict = ["predict", "--asr-model", &model, "--input", path(&jfk), "--output", &output];
-    let error = refusal(&predict);
+    let transcribe = ["transcribe", path(&jfk), "--model", &model, "--force", "--out", &output];
+    let error = refusal(&transcribe);
     assert!(error.contains("generation_config.json") && error.contains("[3, 6]"), "{error}");
 }
 
@@ -309,12 +309,11 @@ fn a_clip_that_cannot_be_read_stops_the_command_or_is_skipped() {
     let lines = "{\"audio\": \"good.wav\"}\n{\"audio\": \"bad.wav\"}\n{\"audio\": \"none.wav\"}\n";
     fs::write(&manifest, lines).expect("a manifest");
     let (model, output) = (published.model(), published.output("some.jsonl"));
-    let predict =
-        ["predict", "--asr-model", &model, "--input", path(&manifest), "--output", &output];
-    let error = refusal(&predict);
+    let transcribe = ["transcribe", path(&manifest), "--model", &model, "--out", &output];
+    let error = refusal(&transcribe);
     assert!(error.contains("clips.jsonl, line 2") && error.contains("--on-error skip"), "{error}");
     assert!(!Path::new(&output).exists());
-    let command_output = engram(&[&predict[..], &["--on-error", "skip", "--json"]].concat());
+    let command_output = engram(&[&transcribe[..], &["--on-error", "skip", "--json"]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let summary: serde_json::Value = serde_json::from_slice(&command_output.stdout).expect("JSON");
     assert_eq!(
@@ -332,9 +331,9 @@ fn invalid_word_lists_are_refused() {
     let (audio_file, words) = (folder.path().join("a.wav"), folder.path().join("words"));
     wav(&audio_file, [0.0; 160].into_iter());
     let output = folder.path().join("a.tsv");
-    let predict = ["predict", "--asr-model", "none", "--input", path(&audio_file)];
-    let predict = [&predict[..], &["--output", path(&output), "--boost", path(&words)]].concat();
-    assert!(refusal(&predict).contains("words"));
+    let transcribe = ["transcribe", path(&audio_file), "--model", "none"];
+    let transcribe = [&transcribe[..], &["--out", path(&output), "--boost", path(&words)]].concat();
+    assert!(refusal(&transcribe).contains("words"));
     for (content, part) in [
         ("\n", "words: has no words"),
         ("anon\na\tb\n", "words, line 2: has a tab"),
@@ -343,12 +342,12 @@ fn invalid_word_lists_are_refused() {
         ("a\tb\t[]\t[]\na\tb\t[]\t[]\n", "words, line 2: the id `a` is already on line 1"),
     ] {
         fs::write(&words, content).expect("a file");
-        let error = refusal(&predict);
+        let error = refusal(&transcribe);
         assert!(error.contains(part), "{error}");
     }
     fs::write(&words, b"caf\xe9\n").expect("a file");
-    assert!(refusal(&predict).contains("UTF-8"));
-    assert!(refusal(&[&predict[..], &["--boost-weight=-1"]].concat()).contains("at least 0"));
+    assert!(refusal(&transcribe).contains("UTF-8"));
+    assert!(refusal(&[&transcribe[..], &["--boost-weight=-1"]].concat()).contains("at least 0"));
     assert!(!output.exists());
 }
 
@@ -362,14 +361,14 @@ fn boosted_words_are_transcribed_in_the_clips_that_have_them() {
     }
     let (model, output) = (published.model(), published.output("texts.jsonl"));
     let run = |list: Option<&str>, more: &[&str]| -> (Vec<serde_json::Value>, String) {
-        let predict =
-            ["predict", "--asr-model", &model, "--input", path(&folder), "--output", &output];
+        let transcribe =
+            ["transcribe", path(&folder), "--model", &model, "--force", "--out", &output];
         let boost = ["--boost", words.as_str()];
         if let Some(list) = list {
             fs::write(&words, list).expect("a file");
         }
         let boost = if list.is_some() { &boost[..] } else { &[] };
-        let command_output = engram(&[&predict[..], boost, more].concat());
+        let command_output = engram(&[&transcribe[..], boost, more].concat());
         assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         let lines = fs::read_to_string(&output).expect("texts");
         let lines = lines.lines().map(|line| serde_json::from_str(line).expect("JSON"));
@@ -408,8 +407,9 @@ fn streamed_audio_gets_final_words_one_by_one() {
     let Some(published) = published() else { return };
     let (model, file) = (published.model(), published.speech.join("wav16k/jfk.wav"));
     let output = published.output("stream.jsonl");
-    let predict = ["predict", "--asr-model", &model, "--output", &output, "--stream", "2"];
-    let command_output = engram(&[&predict[..], &["--input", path(&file), "--json"]].concat());
+    let transcribe =
+        ["transcribe", "--model", &model, "--force", "--out", &output, "--stream", "2"];
+    let command_output = engram(&[&transcribe[..], &[path(&file), "--json"]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let line: serde_json::Value =
         serde_json::from_slice(&fs::read(&output).expect("a text")).expect("JSON");
@@ -438,7 +438,7 @@ fn streamed_audio_gets_final_words_one_by_one() {
     );
 
     let mut live = Command::new(env!("CARGO_BIN_EXE_engram"))
-        .args([&predict[..], &["--input", "-"]].concat())
+        .args([&transcribe[..], &["-"]].concat())
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
@@ -459,22 +459,24 @@ fn streamed_audio_gets_final_words_one_by_one() {
     );
 
     // Commands in tests have an empty standard input.
-    assert!(refusal(&[&predict[..], &["--input", "-"]].concat()).contains("has no samples"));
+    assert!(refusal(&[&transcribe[..], &["-"]].concat()).contains("has no samples"));
 
     // A clip that cannot be decoded is skipped; subtitles are built from the words.
     let folder = published.work.path().join("mixed");
     fs::create_dir(&folder).expect("a folder");
     fs::copy(&file, folder.join("good.wav")).expect("a file");
     fs::write(folder.join("bad.wav"), b"not audio").expect("a file");
-    let predict = ["predict", "--asr-model", &model, "--input", path(&folder), "--stream", "5"];
+    let transcribe = ["transcribe", path(&folder), "--model", &model, "--stream", "5"];
     let subtitles = published.work.path().join("subtitles");
     fs::create_dir(&subtitles).expect("a folder");
-    let rest = ["--output", path(&subtitles), "--format", "vtt"];
-    assert!(refusal(&[&predict[..], &rest].concat()).contains("--on-error skip"));
-    let command_output = engram(&[&predict[..], &rest, &["--on-error", "skip"]].concat());
+    let rest = ["--out", path(&subtitles), "--format", "vtt"];
+    assert!(refusal(&[&transcribe[..], &rest].concat()).contains("--on-error skip"));
+    let command_output = engram(&[&transcribe[..], &rest, &["--on-error", "skip"]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let vtt = fs::read_to_string(subtitles.join("good.vtt")).expect("subtitles");
     assert!(vtt.starts_with("WEBVTT\n\n00:00:0") && vtt.contains("country"), "{vtt}");
-    let error = refusal(&[&predict[..], &["--output", &output, "--stream-window", "29"]].concat());
+    let error = refusal(
+        &[&transcribe[..], &["--force", "--out", &output, "--stream-window", "29"]].concat(),
+    );
     assert!(error.contains("5 to 25 s"), "{error}");
 }

@@ -36,9 +36,9 @@ fn a_data_set_becomes_a_manifest() {
 fn sentences_of_held_out_voices_are_written_as_audio_files() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    done(folder, "data speech a --count 3");
-    done(folder, "data speech b --count 3");
-    done(folder, "data speech c --count 3 --split validation");
+    done(folder, "data speech --out a --count 3");
+    done(folder, "data speech --out b --count 3");
+    done(folder, "data speech --out c --count 3 --split validation");
     let read = |file: &str| fs::read(folder.join(file)).unwrap();
     for file in ["clips.jsonl", "ref.tsv", "en-gb-x-rp+f4-0002.wav"] {
         assert!(read(&format!("a/{file}")) == read(&format!("b/{file}")), "{file}");
@@ -51,6 +51,6 @@ fn sentences_of_held_out_voices_are_written_as_audio_files() {
         let samples = clip.samples(16_000).unwrap();
         assert!(samples.len() > 8_000 && samples.iter().all(|sample| sample.is_finite()));
     }
-    refused(folder, "data speech a", "already contains files");
-    refused(folder, "data speech x --snr-db nan", "ratio");
+    refused(folder, "data speech --out a", "already contains files");
+    refused(folder, "data speech --out x --snr-db nan", "ratio");
 }

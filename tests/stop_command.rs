@@ -120,12 +120,12 @@ fn a_flipped_byte_of_a_run_is_an_error_that_names_the_file() {
     );
     let pairs = folder.path().join("pairs.csv");
     fs::write(&pairs, "id,anchor,target,context\n1,steel rod,iron bar,A61\n").unwrap();
-    let predict = || {
+    let score = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-        command.arg("predict").arg(&run).arg("--input").arg(&pairs).arg("--output");
-        command.arg(folder.path().join("scores.csv")).arg("--quiet").output().unwrap()
+        command.arg("score").arg(&pairs).arg("--model").arg(&run).arg("--out");
+        command.arg(folder.path().join("scores.csv")).args(["--quiet", "--force"]).output().unwrap()
     };
-    let intact = predict();
+    let intact = score();
     assert_eq!(intact.status.code(), Some(0), "{}", text(&intact.stderr));
     for name in ["model.safetensors", "tokenizer.json", "config.json", "titles.tsv"] {
         let path = run.join(name);
@@ -134,7 +134,7 @@ fn a_flipped_byte_of_a_run_is_an_error_that_names_the_file() {
         let index = bytes.len() - 2;
         bytes[index] ^= 1;
         fs::write(&path, bytes).unwrap();
-        let output = predict();
+        let output = score();
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{name}: {error}");
         assert!(error.contains(name) && error.contains("SHA-256"), "{error}");

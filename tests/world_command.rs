@@ -36,7 +36,7 @@ fn a_memory_of_the_world_finds_answers_and_takes_a_swap() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     fs::create_dir(folder.join("w")).unwrap();
-    done(folder, "data world w --images 120 --size 32 --split test");
+    done(folder, "data world --out w --images 120 --size 32 --split test");
     let build = "memory build --keys w/keys.npy --values w/values.npy --entries w/entries.jsonl";
     done(folder, &format!("{build} --out m"));
 
@@ -57,7 +57,7 @@ fn a_memory_of_the_world_finds_answers_and_takes_a_swap() {
         assert!(folder.join("w").join(image).is_file(), "{image}");
     }
 
-    done(folder, "memory search m --queries w/queries.npy -k 10 --output ids.npy");
+    done(folder, "memory search m --queries w/queries.npy -k 10 --out ids.npy");
     let bytes = fs::read(folder.join("ids.npy")).unwrap();
     let ids = bytes[bytes.len() - 80 * questions.len()..].chunks(8);
     let ids: Vec<i64> = ids.map(|id| i64::from_le_bytes(id.try_into().unwrap())).collect();
@@ -76,7 +76,7 @@ fn a_memory_of_the_world_finds_answers_and_takes_a_swap() {
     assert_eq!(tasks.lines().count(), 200, "1 in 10, 1 in 100");
     let replies = tasks.replace("}\n", ",\"response\":\"yes\"}\n");
     fs::write(folder.join("replies.jsonl"), replies).unwrap();
-    let report = done(folder, "eval haystack --replies replies.jsonl --json");
+    let report = done(folder, "eval haystack --hyp replies.jsonl --json");
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["detail"]["accuracy_plain"], 0.5);
 }
@@ -85,19 +85,19 @@ fn a_memory_of_the_world_finds_answers_and_takes_a_swap() {
 fn the_folder_is_new_and_equal_for_any_number_of_threads() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    done(folder, "data world one/w --images 60 --views 3 --threads 1");
-    done(folder, "data world two --images 60 --views 3 --threads 2");
+    done(folder, "data world --out one/w --images 60 --views 3 --threads 1");
+    done(folder, "data world --out two --images 60 --views 3 --threads 2");
     let one = files(&folder.join("one/w"));
     assert_eq!(one, files(&folder.join("two")));
     assert_eq!(one.keys().filter(|name| name.starts_with("views/")).count(), 180);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2, "nothing is left beside them");
 
-    refused(folder, "data world two", "two: already contains files; give a new folder");
-    refused(folder, "data world two/README.md", "give a new folder");
-    refused(folder, "data world ..", "does not end in a folder name");
-    refused(folder, "data world three --images 3", "use 40 to 1881");
-    refused(folder, "data world three --size 0", "size is 0");
-    refused(folder, "data world three --views 1", "1 is not in 2..=1000");
+    refused(folder, "data world --out two", "two: already contains files; give a new folder");
+    refused(folder, "data world --out two/README.md", "give a new folder");
+    refused(folder, "data world --out ..", "does not end in a folder name");
+    refused(folder, "data world --out three --images 3", "use 40 to 1881");
+    refused(folder, "data world --out three --size 0", "size is 0");
+    refused(folder, "data world --out three --views 1", "1 is not in 2..=1000");
     assert!(!folder.join("three").exists());
 }
 
@@ -111,7 +111,8 @@ fn the_examples_of_the_help_work() {
     for example in examples {
         let arguments = example.trim().strip_prefix("engram ").unwrap();
         // A smaller world, because the graph over the whole world takes a minute.
-        let smaller = arguments.replace("data world world", "data world world --images 60");
+        let smaller =
+            arguments.replace("data world --out world", "data world --out world --images 60");
         done(folder.path(), &smaller);
     }
 }

@@ -16,11 +16,11 @@ mod reach;
 mod settings;
 
 use std::collections::HashSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::DataError;
+use crate::messages::message;
 use cache::{Cached, CachedModel};
 use download::{Effort, download};
 pub use metadata::FileMetadata;
@@ -144,7 +144,7 @@ impl WeightsLocation {
             }
         };
         let note = format!(
-            "note: {self}: {reason}; the cached files are treated as the complete model ({name} is not among them)\n"
+            "note: {self}: {reason}; the cached files are treated as the complete model ({name} is not among them)"
         );
         note_once(&note, self.to_string());
         Ok(None)
@@ -171,7 +171,6 @@ impl std::fmt::Display for WeightsLocation {
 fn note_once(note: &str, model: String) {
     static NOTED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     if NOTED.lock().unwrap_or_else(PoisonError::into_inner).insert(model) {
-        // Standard error may be closed; this does not change the result.
-        let _ = std::io::stderr().write_all(note.as_bytes());
+        message(note);
     }
 }

@@ -31,6 +31,7 @@ mod guard;
 pub mod hub;
 pub mod image;
 pub mod knowledge;
+pub mod messages;
 pub mod patent;
 pub mod speech;
 pub mod text_to_text;

@@ -6,9 +6,10 @@
 //! too.
 
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::Path;
 
+use engram_data::messages::message;
 use engram_models::weights::WEIGHTS_FILE;
 use rayon::prelude::*;
 
@@ -88,12 +89,10 @@ fn parse(line: &str) -> Option<(&str, &str)> {
 /// Warns of a finished run of an older version, which wrote no checksums.
 fn warn_if_run(folder: &Path) {
     if is_finished(folder) && folder.join(RECIPE).is_file() {
-        // A closed standard error does not matter.
-        let _ = writeln!(
-            std::io::stderr(),
+        message(&format!(
             "warning: {} was trained by an older version and has no {CHECKSUMS}: damaged files are \
              not detected",
             folder.display()
-        );
+        ));
     }
 }

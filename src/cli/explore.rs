@@ -81,7 +81,7 @@ impl Explore {
         if runs.is_empty() && memories.len() == 0 {
             anyhow::bail!("no readable run or memory was found");
         }
-        output::note(&format!("{} runs, {} memories", runs.len(), memories.len()), false);
+        output::note(&format!("{} runs, {} memories", runs.len(), memories.len()));
         let (answerers, asr_models) = (LazyRuns::of(&runs), LazyRuns::of(&runs));
         let budget = Budget::new();
         serve(Explored { runs, memories, answerers, asr_models, budget }, self.port)?;

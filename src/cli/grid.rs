@@ -20,10 +20,10 @@ use super::{Outcome, output};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram grid train/recipes/reveal/ablations.toml --out runs/ablations
-  engram grid train/recipes/reveal/ablations.toml --out runs/ablations --seeds 3 \\
+  engram grid reveal/ablations --out runs/ablations
+  engram grid reveal/ablations --out runs/ablations --seeds 3 \\
       --configurations k-1,k-50
-  engram grid train/recipes/avformer/ablations.toml --out runs/avformer \\
+  engram grid avformer/ablations --out runs/avformer \\
       --configurations audio-only,joint \\
       --set model.asr_model=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
@@ -46,9 +46,6 @@ pub struct GridCommand {
     /// Accept runs in the folder that another build of this program trained; the report says so
     #[arg(long)]
     reuse: bool,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -79,17 +76,14 @@ impl GridCommand {
         let options = GridOptions {
             out: self.out.clone(),
             seeds: self.seeds,
-            quiet: self.quiet,
+            quiet: output::is_quiet(),
             reuse: self.reuse,
             stop,
         };
-        let report = run_grid(&grid, &options, &mut time_left(self.quiet))?;
+        let report = run_grid(&grid, &options, &mut time_left())?;
         self.write(&report)?;
         output::print_report(self.json, &report, || report.to_markdown())?;
-        output::note(
-            &format!("grid.json, grid.md, grid.html in {}", self.out.display()),
-            self.quiet,
-        );
+        output::note(&format!("grid.json, grid.md, grid.html in {}", self.out.display()));
         Ok(Outcome::Done)
     }
 
@@ -102,7 +96,7 @@ impl GridCommand {
 }
 
 /// Prints the name of each run as it starts, with the time left estimated from the finished steps.
-pub(super) fn time_left(quiet: bool) -> impl FnMut(&GridProgress) {
+pub(super) fn time_left() -> impl FnMut(&GridProgress) {
     let started = Instant::now();
     move |progress: &GridProgress| {
         let GridProgress { run, steps_done, steps_left } = progress;
@@ -113,6 +107,6 @@ pub(super) fn time_left(quiet: bool) -> impl FnMut(&GridProgress) {
                 format!("{} left", HumanDuration(Duration::from_secs_f64(seconds)))
             }
         };
-        output::note(&format!("{run}: {left}"), quiet);
+        output::note(&format!("{run}: {left}"));
     }
 }

@@ -60,9 +60,8 @@ impl Interrupt {
             first.store(signal, Ordering::SeqCst);
             stop.request();
             if stop.has_unsaved() {
-                output::note(
+                output::warn(
                     "stopping after this step with a checkpoint; a second signal stops at once",
-                    false,
                 );
                 while stop.has_unsaved() {
                     thread::sleep(POLL);
@@ -70,7 +69,7 @@ impl Interrupt {
                 thread::sleep(GRACE_PERIOD);
             }
             // All steps are saved, so exiting here loses nothing.
-            output::note(&resume.message(), false);
+            output::warn(&resume.message());
             std::process::exit(exit_code(signal).into());
         });
         Ok(this)
@@ -90,7 +89,7 @@ impl Interrupt {
         if !error.chain().any(is_stopped) {
             return result;
         }
-        output::note(&self.resume.message(), false);
+        output::warn(&self.resume.message());
         Ok(Outcome::Stopped(exit_code(self.signal.load(Ordering::SeqCst))))
     }
 }

@@ -1,19 +1,23 @@
 //! The command line: parses the arguments and calls the matching part of the toolkit.
 
+mod answer;
 mod bench;
 mod data;
 mod eval;
 mod explore;
 mod grid;
 mod interrupt;
+mod log;
 mod memory;
+mod offered;
 pub mod output;
 mod paths;
-mod predict;
 mod recipe;
 mod reproduce;
+mod score;
 mod shell;
 mod train;
+mod transcribe;
 #[cfg(target_os = "linux")]
 pub mod truncated;
 
@@ -43,13 +47,16 @@ Examples:
   engram reproduce
   engram explore train/bundled
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en
-  engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
+  engram train patent --recipe patent/world --run runs/p0
   engram grid --help                      # every command has examples in its help")]
 pub struct Cli {
     /// Number of threads; default: all cores. Results do not depend on it
-    #[arg(long, global = true, value_name = "N",
+    #[arg(long, global = true, value_name = "N", help_heading = log::GLOBAL,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+
+    #[command(flatten)]
+    log: log::LogOptions,
 
     #[command(subcommand)]
     command: Command,
@@ -60,8 +67,10 @@ enum Command {
     Reproduce(reproduce::Reproduce),
     Train(train::Train),
     Grid(grid::GridCommand),
-    Predict(predict::Predict),
-    /// List all recipe keys with types, defaults and descriptions
+    Transcribe(transcribe::Transcribe),
+    Answer(answer::Answer),
+    Score(score::Score),
+    /// Show built-in recipes, and list all recipe keys
     #[command(subcommand)]
     Recipe(recipe::RecipeCommand),
     /// Evaluate predictions: WER, chrF, captions, VQA, retrieval, phrase similarity
@@ -102,12 +111,30 @@ impl Cli {
 /// Parses the command line. Exits with a usage message if it is invalid. Returns an error if a path
 /// cannot be used.
 pub fn parse() -> anyhow::Result<Cli> {
-    let mut command = paths::with_standard_streams(Cli::command());
-    let matches = command.get_matches_mut();
-    let cli =
-        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let matches = matches.unwrap_or_else(|error| log::usage_error(&explain(error)));
+    let cli = Cli::from_arg_matches(&matches)
+        .unwrap_or_else(|error| log::usage_error(&error.format(&mut command)));
+    cli.log.start();
     paths::check(&command, &matches)?;
     Ok(cli)
+}
+
+/// The command line with the rules of paths.
+fn command() -> clap::Command {
+    paths::with_paths(Cli::command(), "")
+}
+
+/// Adds the new names to the error for the former command `predict`.
+fn explain(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    let given = error.get(ContextKind::InvalidSubcommand);
+    if given == Some(&ContextValue::String("predict".into())) {
+        let tip = "`engram predict` is now `engram transcribe`, `answer` and `score`";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// Stack size in bytes of each thread in the pool, the same as for `main`.
@@ -122,10 +149,10 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         matches!(cli.command, Command::Train(_) | Command::Grid(_) | Command::Reproduce(_));
     // Inside the pool, a thread splits work more cheaply than outside, where it waits for each
     // kernel: steps are a tenth faster. With one thread, joining a refresh would deadlock.
-    match trains && rayon::current_num_threads() > 1 {
+    log::stage("done", || match trains && rayon::current_num_threads() > 1 {
         true => rayon::scope(|_| cli.command.run()),
         false => cli.command.run(),
-    }
+    })
 }
 
 impl Command {
@@ -134,7 +161,9 @@ impl Command {
             Self::Reproduce(command) => command.run(),
             Self::Train(command) => command.run(),
             Self::Grid(command) => command.run(),
-            Self::Predict(command) => command.run(),
+            Self::Transcribe(command) => command.run(),
+            Self::Answer(command) => command.run(),
+            Self::Score(command) => command.run(),
             Self::Recipe(command) => command.run(),
             Self::Eval(command) => command.run(),
             Self::Memory(command) => command.run(),

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use engram_durable::{FileWriter, FolderWriter, create_new_file, open_device};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing::{debug, info};
+
+use super::log;
+pub use super::log::is_quiet;
 
 /// The path of standard output; `-` on the command line.
 pub const STDOUT: &str = "/dev/stdout";
@@ -27,7 +31,9 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         file.write_all(bytes)?;
         file.commit()
     };
-    write().map_err(|error| not_written(path, error))
+    write().map_err(|error| not_written(path, error))?;
+    debug!(path = %path.display(), bytes = bytes.len(), "wrote");
+    Ok(())
 }
 
 /// Reserves standard output for an output file; reports go to standard error from now on.
@@ -151,10 +157,14 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
 
-/// Prints a text and a newline to standard output, or to standard error if standard output is
-/// reserved for an output file.
+/// Prints a text and a newline to standard output. If standard output is reserved for an output
+/// file, prints to standard error, in the format of the log.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out: Box<dyn Write> = match STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
+        true if log::is_json() => {
+            log::report(text.trim_end());
+            return Ok(());
+        }
         true => Box::new(io::stderr().lock()),
         false => Box::new(io::stdout().lock()),
     };
@@ -183,27 +193,29 @@ pub fn with_causes(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints a line to standard error unless `quiet`. Ignores write errors.
-pub fn note(text: &str, quiet: bool) {
-    if !quiet {
-        let _ = writeln!(io::stderr(), "{text}");
-    }
+/// Logs a note; `--quiet` hides it.
+pub fn note(text: &str) {
+    info!("{text}");
 }
 
-/// A progress bar with the time left and a message; hidden if `quiet`.
-pub fn progress_bar(length: usize, unit: &'static str, quiet: bool) -> ProgressBar {
-    let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left {{msg}}");
-    bar(length as u64, &template, quiet)
+/// Logs a warning.
+pub fn warn(text: &str) {
+    tracing::warn!("{text}");
 }
 
-/// A progress bar in bytes with speed and time left; hidden if `quiet`.
-pub fn byte_progress_bar(length: u64, quiet: bool) -> ProgressBar {
-    bar(length, "{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left", quiet)
+/// A progress bar with the time left and a message; hidden with `--quiet` and in a JSON log.
+pub fn progress_bar(length: usize, unit: &'static str) -> ProgressBar {
+    bar(length as u64, &format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left {{msg}}"))
 }
 
-fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
+/// A progress bar in bytes with speed and time left, as [`progress_bar`].
+pub fn byte_progress_bar(length: u64) -> ProgressBar {
+    bar(length, "{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left")
+}
+
+fn bar(length: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(length);
-    if quiet {
+    if is_quiet() || log::is_json() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
     if let Ok(style) = ProgressStyle::with_template(template) {

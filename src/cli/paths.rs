@@ -1,4 +1,5 @@
-//! Checks the paths on the command line: no output may overwrite an input.
+//! Checks the paths on the command line: no output may overwrite an input, and only `--force`
+//! overwrites another file.
 //!
 //! The check runs before the command starts, so a wrong path is refused before anything is read,
 //! computed or written. `-` means standard output or standard input.
@@ -8,44 +9,67 @@ mod same;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{bail, ensure};
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use tracing::debug;
 
 use super::output::{self, STDOUT};
+use super::recipe;
 use roles::{Role, role};
 use same::{containing_run_or_memory, is_device, is_same_file, resolved};
 
 /// The path of standard input; `-` on the command line.
 pub(super) const STDIN: &str = "/dev/stdin";
 
+/// The name of the flag that allows a command to overwrite files.
+const FORCE: &str = "force";
+/// Whether that flag is given.
+static MAY_OVERWRITE: AtomicBool = AtomicBool::new(false);
+
 /// A path and the argument that it came from.
 #[derive(Debug)]
 struct PathArgument {
-    /// The flag (`--output`), or the name of a positional argument.
+    /// The flag (`--out`), or the name of a positional argument.
     argument: String,
     path: PathBuf,
     role: Role,
 }
 
-/// Adds parsers that read `-` as standard output or standard input.
-pub(super) fn with_standard_streams(command: Command) -> Command {
-    with_streams(command, "")
-}
-
-fn with_streams(command: Command, name: &str) -> Command {
+/// Adds the rules of paths to a command and its subcommands. `name` is the command's full name.
+///
+/// - `-` is standard output or standard input.
+/// - Completions offer files, folders and built-in recipes.
+/// - A command that writes files has `--force`.
+pub(super) fn with_paths(command: Command, name: &str) -> Command {
     let below: Vec<String> =
         command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let writes_files = command.get_arguments().any(|arg| {
+        role(name, arg.get_id().as_str())
+            .is_some_and(|role| role.is_output_file() || role == Role::OutputFolder)
+    });
     let command = command.mut_args(|arg| match role(name, arg.get_id().as_str()) {
-        Some(Role::OutputFile | Role::OutputFileOrFolder) => arg.value_parser(dash_as(STDOUT)),
-        Some(Role::Input) if roles::reads_once(name) => arg.value_parser(dash_as(STDIN)),
+        Some(Role::OutputFile) => arg.value_parser(dash_as(STDOUT)).value_hint(ValueHint::FilePath),
+        Some(Role::OutputFileOrFolder) => arg.value_parser(dash_as(STDOUT)),
+        Some(Role::OutputFolder | Role::NewFolder) => arg.value_hint(ValueHint::DirPath),
+        Some(Role::Input) if roles::reads_once(name, arg.get_id().as_str()) => {
+            arg.value_parser(dash_as(STDIN))
+        }
+        Some(Role::Recipe) => arg.value_parser(recipe::path()).hide_possible_values(true),
+        Some(Role::InputModel) => arg.value_hint(ValueHint::AnyPath),
         _ => arg,
     });
+    let command = if writes_files { command.arg(force()) } else { command };
     below.into_iter().fold(command, |command, one| {
         let name = roles::join(name, &one);
-        command.mut_subcommand(one, |below| with_streams(below, &name))
+        command.mut_subcommand(one, |below| with_paths(below, &name))
     })
+}
+
+fn force() -> Arg {
+    Arg::new(FORCE).long(FORCE).action(ArgAction::SetTrue).help("Overwrite existing files")
 }
 
 fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
@@ -59,9 +83,15 @@ fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
 ///
 /// # Errors
 /// If an output cannot be created, or would replace an input, another output, or a file of a run or
-/// a memory.
+/// a memory; without `--force`, if it already exists.
 pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
     let arguments = path_arguments(command, matches);
+    for PathArgument { argument, path, role } in &arguments {
+        let what = if role.is_output() { "writes" } else { "reads" };
+        // `hf://owner/name` and the name of a recipe stay as given.
+        let path = if role.is_output() || path.exists() { resolved(path) } else { path.clone() };
+        debug!(%argument, path = %path.display(), "{what}");
+    }
     let outputs: Vec<&PathArgument> = arguments.iter().filter(|one| one.role.is_output()).collect();
     for output in &outputs {
         check_output(output)?;
@@ -83,6 +113,17 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
         let (one, other) = (&one.argument, &other.argument);
         bail!("{one} and {other} both read standard input; give one of them a file");
     }
+    let mut files = outputs.iter().filter(|output| output.role.is_output_file());
+    files.try_for_each(|output| check_may_write(&output.path))
+}
+
+/// Returns an error if a file exists at an output path, unless `--force` is given.
+pub(super) fn check_may_write(path: &Path) -> anyhow::Result<()> {
+    ensure!(
+        MAY_OVERWRITE.load(Ordering::Relaxed) || is_stdout(path) || !path.is_file(),
+        "{}: already exists; give another name, or --force to overwrite it",
+        path.display()
+    );
     Ok(())
 }
 
@@ -118,10 +159,13 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
             for value in values.into_iter().flatten() {
                 arguments.push(PathArgument {
                     argument: argument_name(arg),
-                    path: path(value, role, &name),
+                    path: path(value, role, roles::reads_once(&name, arg.get_id().as_str())),
                     role,
                 });
             }
+        }
+        if let Ok(Some(force)) = matches.try_get_one::<bool>(FORCE) {
+            MAY_OVERWRITE.store(*force, Ordering::Relaxed);
         }
         let Some((one, below)) = matches.subcommand() else { return arguments };
         let Some(found) = command.find_subcommand(one) else { return arguments };
@@ -131,10 +175,10 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
 }
 
 /// The path that the command receives, with `-` replaced.
-fn path(value: &OsStr, role: Role, command: &str) -> PathBuf {
+fn path(value: &OsStr, role: Role, read_once: bool) -> PathBuf {
     match role {
         Role::OutputFile | Role::OutputFileOrFolder if value == "-" => STDOUT.into(),
-        Role::Input if value == "-" && roles::reads_once(command) => STDIN.into(),
+        Role::Input if value == "-" && read_once => STDIN.into(),
         _ => value.into(),
     }
 }

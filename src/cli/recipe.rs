@@ -1,24 +1,50 @@
-//! `engram recipe`: the keys that recipes may have.
+//! `engram recipe`: built-in recipes, and the keys that recipes may have.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use std::path::PathBuf;
+
+use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use engram_train::recipe::builtin::{BUILT_IN, BuiltIn};
 use engram_train::recipe::reference::{RecipeSchema, markdown};
 use engram_train::studies::ALL;
 
+use super::offered::Offered;
 use super::{Outcome, output};
 
-/// List all recipe keys with types, defaults and descriptions.
+/// Show built-in recipes, and list all recipe keys with types, defaults and descriptions.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
+  engram recipe list
+  engram recipe show patent/minilm > own.toml
   engram recipe reference speech
   engram recipe schema speech > speech.schema.json
 
 Put the line `#:schema speech.schema.json` at the top of a recipe in the same folder. Editors with
 Taplo (for example Even Better TOML) then complete and check its keys.")]
 pub enum RecipeCommand {
+    List(List),
+    Show(Show),
     Reference(Reference),
     Schema(JsonSchema),
+}
+
+/// List the built-in recipes and grids, for `train STUDY --recipe NAME` and `grid NAME`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram recipe list")]
+pub struct List {}
+
+/// Print a built-in recipe or grid.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram recipe show patent/minilm > own.toml")]
+pub struct Show {
+    /// The name, as in `engram recipe list`
+    #[arg(value_parser = PossibleValuesParser::new(names()), hide_possible_values = true)]
+    name: String,
 }
 
 /// Print all recipe keys as Markdown, as in docs/recipes.md.
@@ -50,6 +76,10 @@ impl RecipeCommand {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         match self {
+            Self::List(List {}) => output::print(&list())?,
+            Self::Show(Show { name }) => {
+                output::print(BuiltIn::find(&name).map_or("", |found| found.text))?;
+            }
             Self::Reference(Reference { study }) => {
                 output::print(&markdown(&schemas(study.as_deref())))?
             }
@@ -61,6 +91,26 @@ impl RecipeCommand {
         }
         Ok(Outcome::Done)
     }
+}
+
+/// The names of the built-in recipes and grids.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|one| one.name)
+}
+
+/// Parses the path or the name of a recipe.
+pub fn path() -> impl TypedValueParser<Value = PathBuf> {
+    Offered::new(PathBufValueParser::new(), names())
+}
+
+/// The built-in recipes and grids, as text.
+fn list() -> String {
+    let width = names().map(str::len).max().unwrap_or(0);
+    let line = |one: &BuiltIn| format!("{:width$}  {}\n", one.name, one.title());
+    let lines = |grids: bool| {
+        BUILT_IN.iter().filter(|one| one.is_grid() == grids).map(line).collect::<String>()
+    };
+    format!("Recipes:\n{}\nGrids:\n{}", lines(false), lines(true))
 }
 
 /// A parser for the name of a study.

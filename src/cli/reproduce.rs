@@ -88,9 +88,6 @@ pub struct Reproduce {
     /// Use runs in the folder that another build of this program trained, and note it in the report
     #[arg(long)]
     reuse: bool,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -156,7 +153,7 @@ impl Reproduce {
         output::write_atomic(&file, report.to_html().as_bytes())?;
         output::print_report(self.json, &report, || report.to_text())?;
         let done = format!("{} s; report in {}", report.seconds, file.display());
-        output::note(&done, self.quiet);
+        output::note(&done);
         Ok(if report.as_expected() { Outcome::Done } else { Outcome::CheckFailed })
     }
 
@@ -187,7 +184,7 @@ impl Reproduce {
         RunOptions {
             run: run.into(),
             resume: true,
-            quiet: self.quiet,
+            quiet: output::is_quiet(),
             stop: self.stop.clone(),
             ..RunOptions::default()
         }
@@ -200,7 +197,7 @@ impl Reproduce {
     }
 
     fn note(&self, text: &str) {
-        output::note(text, self.quiet);
+        output::note(text);
     }
 
     fn is_smoke(&self) -> bool {

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{Cli, Outcome, output};
+use super::{Outcome, output, paths, recipe};
 
 /// Print a script that completes commands and options in a shell.
 #[derive(Debug, Args)]
@@ -24,9 +24,25 @@ impl Completions {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "engram", &mut script);
-        output::print(String::from_utf8(script)?.trim_end())?;
+        clap_complete::generate(self.shell, &mut super::command(), "engram", &mut script);
+        output::print(&with_recipe_files(&String::from_utf8(script)?, self.shell))?;
         Ok(Outcome::Done)
+    }
+}
+
+/// Completes files next to the names of built-in recipes. A script offers either.
+fn with_recipe_files(script: &str, shell: Shell) -> String {
+    let names = recipe::names().collect::<Vec<_>>().join(" ");
+    match shell {
+        Shell::Bash => script
+            .replace(&format!("compgen -W \"{names}\""), &format!("compgen -f -W \"{names}\"")),
+        Shell::Zsh => script.replace(
+            &format!(":({names})"),
+            &format!(
+                ":{{_alternative \"recipes\\:recipe\\:({names})\" \"files\\:file\\:_files\"}}"
+            ),
+        ),
+        _ => script.to_owned(),
     }
 }
 
@@ -34,22 +50,24 @@ impl Completions {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  engram man ~/.local/share/man/man1 && man engram-train")]
+  engram man --out ~/.local/share/man/man1 && man engram-train")]
 pub struct ManPages {
     /// Output folder; created if missing
-    folder: PathBuf,
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
 }
 
 impl ManPages {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let mut command = Cli::command().disable_help_subcommand(true);
+        let mut command = super::command().disable_help_subcommand(true);
         command.build();
-        let folder = self.folder.display();
-        output::create_folder(&self.folder)?;
+        let folder = self.out.display();
+        output::create_folder(&self.out)?;
         let pages = pages(&command)?;
+        pages.iter().try_for_each(|(name, _)| paths::check_may_write(&self.out.join(name)))?;
         for (name, page) in &pages {
-            output::write_atomic(&self.folder.join(name), page.as_bytes())?;
+            output::write_atomic(&self.out.join(name), page.as_bytes())?;
         }
         output::print(&format!("{folder}: {} pages", pages.len()))?;
         Ok(Outcome::Done)
@@ -72,7 +90,6 @@ fn pages(command: &clap::Command) -> anyhow::Result<Vec<(String, String)>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     #[test]
     fn the_help_of_each_command_has_examples() {
@@ -81,7 +98,7 @@ mod tests {
             assert!(help.contains("Example"), "engram … {}", command.get_name());
             command.get_subcommands().for_each(check);
         }
-        let mut command = Cli::command().disable_help_subcommand(true);
+        let mut command = crate::cli::command().disable_help_subcommand(true);
         command.build();
         check(&command);
     }

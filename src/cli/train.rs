@@ -25,8 +25,8 @@ const SIMILARITY: &str = "similarity";
 #[command(after_help = "\
 Examples:
   engram train similarity --csv pairs.csv --columns question,answer,rating --run runs/s
-  engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
-  engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1 --resume
+  engram train patent --recipe patent/world --run runs/p0
+  engram train reveal --recipe reveal/laptop --run runs/r1 --resume
   engram train speech --help          # options, examples and the recipe keys of a study")]
 pub struct Train {
     #[command(subcommand)]
@@ -59,9 +59,6 @@ struct TrainOptions {
     /// Use the recipe's `[tiny]` sizes, which train in one to two minutes
     #[arg(long)]
     tiny: bool,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -150,12 +147,12 @@ impl TrainStudy {
         let mut recipe = Recipe::load(&options.recipe, &recipe_options)?;
         if options.resume && !options.run.join(RECIPE).is_file() {
             let run = options.run.display();
-            output::note(&format!("{run}: no run to continue; starting a new run"), false);
+            output::warn(&format!("{run}: no run to continue; starting a new run"));
         }
         let run_options = RunOptions {
             run: options.run.clone(),
             resume: options.resume,
-            quiet: options.quiet,
+            quiet: output::is_quiet(),
             stop,
             ..RunOptions::default()
         };

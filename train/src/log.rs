@@ -4,7 +4,8 @@ mod metrics;
 mod progress;
 mod tensorboard;
 
+pub(crate) use engram_data::messages::message as print;
 pub use metrics::METRICS;
 pub(crate) use metrics::{Metrics, Timing, Window};
-pub(crate) use progress::{Progress, print};
+pub(crate) use progress::Progress;
 pub(crate) use tensorboard::EventWriter;

@@ -1,5 +1,6 @@
 //! Recipes: one TOML file describes a whole experiment.
 
+pub mod builtin;
 mod decode;
 mod document;
 pub mod reference;
@@ -50,14 +51,13 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// Reads a recipe file.
+    /// Reads a recipe file, or a [built-in](builtin) recipe by its name.
     ///
     /// # Errors
     /// [`TrainError::Io`]; [`TrainError::Recipe`] with the line, and the most similar key for a
     /// typo.
     pub fn load(path: &Path, options: &RecipeOptions) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
-        Self::parse(&text, path, options)
+        Self::parse(&builtin::read(path)?, path, options)
     }
 
     /// Reads a recipe's text. `file` only appears in messages.

@@ -21,6 +21,7 @@ use super::metadata::{FileMetadata, first_byte, total_size};
 use super::settings::without_password;
 use super::{HubSettings, WeightsLocation, checksum, names, reach};
 use crate::DataError;
+use crate::messages::{has_receiver, message};
 
 /// A slower download is aborted.
 const MIN_BYTES_PER_SECOND: f64 = 1_000.0;
@@ -140,14 +141,12 @@ impl Transfer<'_> {
     }
 
     fn note_waiting(&self, lock: &Path) {
-        // A closed standard error must not stop the download.
-        let _ = writeln!(
-            std::io::stderr(),
+        message(&format!(
             "{}: waiting for another process that downloads {} and holds {}",
             self.location,
             self.file,
             lock.display()
-        );
+        ));
     }
 
     /// Requests commit, etag and size. The bytes of large files are on another server; the hub's
@@ -304,8 +303,11 @@ impl Transfer<'_> {
     }
 
     fn bar(&self, start: u64, size: u64) -> ProgressBar {
-        let bar =
-            if self.settings.progress { ProgressBar::new(size) } else { ProgressBar::hidden() };
+        let bar = if self.settings.progress && !has_receiver() {
+            ProgressBar::new(size)
+        } else {
+            ProgressBar::hidden()
+        };
         if let Ok(style) = ProgressStyle::with_template(
             "{msg} [{elapsed_precise}] [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} ({eta})",
         ) {

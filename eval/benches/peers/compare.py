@@ -148,7 +148,7 @@ def main():
     row("WER and CER, a 10,000-word pair (jiwer 4.0.0)",
         ["eval", "wer", "--pairs", pair, *plain], ["wer", pair], [pair])
     row("VQA, 100,000 questions (the official script's steps, Python 3)",
-        ["eval", "vqa", "--annotations", a, "--results", r, *plain], ["vqa", a, q, r], [a, r])
+        ["eval", "vqa", "--ref", a, "--hyp", r, *plain], ["vqa", a, q, r], [a, r])
     if has("whisper"):
         row("Whisper normaliser, 100,000 strings (openai-whisper 20250625)",
             ["eval", "normalize", "--normalizer", "whisper-en"], ["normalize"], [texts], texts)
@@ -156,7 +156,7 @@ def main():
         print("Without openai-whisper: no row for its normaliser")
     if subprocess.run(["java", "-version"], capture_output=True).returncode == 0:
         row("captions, 25,000 images (pycocoevalcap 1.2: PTBTokenizer, BLEU, ROUGE-L, CIDEr)",
-            ["eval", "caption", "--references", refs, "--results", captions, *plain],
+            ["eval", "caption", "--ref", refs, "--hyp", captions, *plain],
             ["caption", refs, captions], [refs, captions])
     else:
         print("Without Java: no row for captions")

@@ -46,7 +46,7 @@ impl AvformerBench {
             ..AvformerModel::default()
         };
         let batch = BatchSettings { examples: batch, ..BatchSettings::default() };
-        let bar = output::progress_bar(self.rounds.max(1), "steps", false);
+        let bar = output::progress_bar(self.rounds.max(1), "steps");
         let times = step_times((data, model), batch, self.rounds.max(1), &|done| {
             bar.set_position(done as u64);
         });

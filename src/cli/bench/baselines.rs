@@ -43,7 +43,7 @@ impl Baselines {
         let skipped = || {
             let note =
                 format!("SKIPPED: {python} lacks numpy, or faiss and usearch; give --python");
-            output::note(&note, false);
+            output::warn(&note);
         };
         let Ok(mut process) = command.spawn() else {
             skipped();

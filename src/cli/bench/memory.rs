@@ -84,7 +84,7 @@ impl MemoryBench {
         let mut lines =
             vec![format!("build {built:.2} s (create, normalise, write and sync the keys)")];
         if self.hnsw {
-            let bar = output::progress_bar(self.keys, "keys", false);
+            let bar = output::progress_bar(self.keys, "keys");
             let start = Instant::now();
             writer.index(GraphSettings::default(), || bar.inc(1))?;
             bar.finish_and_clear();

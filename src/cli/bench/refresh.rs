@@ -76,7 +76,7 @@ impl RefreshBench {
         let mut writer = Some(Writer::create(&path, format, self.entries, batches)?);
         let memory = Memory::open(&path)?;
         let mut rounds = Vec::new();
-        let bar = output::progress_bar(self.rounds.max(1), "rounds", false);
+        let bar = output::progress_bar(self.rounds.max(1), "rounds");
         for _ in 0..self.rounds.max(1) {
             let free = writer.take().context("the refresh did not return the writer")?;
             let (round, free) = self.round(&memory, free, &queries)?;

@@ -15,10 +15,12 @@ use engram_memory::{Batch, Entry, Generation, MemoryFormat, Row, ValueDtype, Val
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::{Outcome, output};
+use super::super::{Outcome, output, paths};
 use super::keys::{ClusteredKeys, uniform};
 use super::median;
 
+/// The files in the output folder.
+const PLOTS: [&str; 3] = ["search.svg", "recall.svg", "cache.svg"];
 /// Number of queries in a batch.
 const QUERIES: usize = 1000;
 /// Default number of entries to find for each query.
@@ -74,13 +76,14 @@ pub struct TradeoffBench {
 impl TradeoffBench {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         output::create_folder(&self.out)?;
+        PLOTS.iter().try_for_each(|name| paths::check_may_write(&self.out.join(name)))?;
         let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
         let mut lines: Vec<Line> = Vec::new();
         for batch in BATCHES {
             lines.push(Line::new(format!("exact, batch {batch}"), Vec::new()));
         }
         lines.push(Line::new("graph, batch 1", Vec::new()));
-        let bar = output::progress_bar(self.keys.iter().sum(), "keys in graphs", false);
+        let bar = output::progress_bar(self.keys.iter().sum(), "keys in graphs");
         let mut recall = Vec::new();
         for count in &self.keys {
             let mut keys = ClusteredKeys::new(self.width);
@@ -102,19 +105,15 @@ impl TradeoffBench {
             recall = self.recall(generation, &queries)?;
         }
         bar.finish_and_clear();
-        self.plot("search.svg", ["keys", "ms per query"].map(Axis::logarithmic), &lines)?;
+        self.plot(PLOTS[0], ["keys", "ms per query"].map(Axis::logarithmic), &lines)?;
         self.plot(
-            "recall.svg",
+            PLOTS[1],
             [Axis::linear("recall@k"), Axis::logarithmic("queries per second")],
             &recall,
         )?;
         output::print(&value_types(folder.path())?)?;
         let cache = cache(&folder.path().join("values"))?;
-        self.plot(
-            "cache.svg",
-            [Axis::logarithmic("cache size, MB"), Axis::linear("share")],
-            &cache,
-        )?;
+        self.plot(PLOTS[2], [Axis::logarithmic("cache size, MB"), Axis::linear("share")], &cache)?;
         Ok(Outcome::Done)
     }
 

@@ -30,12 +30,13 @@ const BATCH: usize = 256;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  engram data audiovisual seen
-  engram predict --asr-model whisper --adapters runs/a1 --input seen/clips.jsonl --output hyp.tsv
+  engram data audiovisual --out seen
+  engram transcribe seen/clips.jsonl --model whisper --adapters runs/a1 --out hyp.tsv
   engram eval wer --ref seen/ref.tsv --hyp hyp.tsv --normalizer whisper-en")]
 pub struct Audiovisual {
     /// Output folder for clips.jsonl, ref.tsv, audio files and images
-    folder: PathBuf,
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
     /// Split of the voices and the noise
     #[arg(long, default_value = "test")]
     split: SplitName,
@@ -70,7 +71,7 @@ enum SplitName {
 
 impl Audiovisual {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        output::check_new_folder(&self.folder)?;
+        output::check_new_folder(&self.out)?;
         let &[low, high] = self.snr_db.as_slice() else {
             anyhow::bail!("--snr-db needs two values")
         };
@@ -102,7 +103,7 @@ impl Audiovisual {
                 SplitName::Test => corpus.world_clips(Split::Test, self.clean, numbers),
             })
         };
-        output::write_folder(&self.folder, |staging| {
+        output::write_folder(&self.out, |staging| {
             let (mut clips, mut references, mut image_indices) =
                 (Vec::new(), String::new(), BTreeSet::new());
             let image_file = |index: usize| staging.join(format!("frames/{index:05}.png"));
@@ -131,7 +132,7 @@ impl Audiovisual {
             let list = staging.join("clips.jsonl");
             output::write_new(&list, &manifest(&list, &clips)?)
         })?;
-        output::print(&format!("{}: {} clips", self.folder.display(), count))?;
+        output::print(&format!("{}: {} clips", self.out.display(), count))?;
         Ok(Outcome::Done)
     }
 }

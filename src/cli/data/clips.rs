@@ -7,7 +7,7 @@ use engram_data::speech::manifest::manifest;
 use engram_data::speech::{SpeechClips, SpeechFormat, SpeechSource, read};
 use serde::Serialize;
 
-use super::super::predict::files_of;
+use super::super::transcribe::files_of;
 use super::super::{Outcome, output, paths};
 
 /// The largest number of missing files to print.
@@ -15,7 +15,7 @@ const MAX_PRINTED_MISSING: usize = 20;
 
 /// Write a manifest of the clips in a published speech data set.
 ///
-/// `engram predict` transcribes the clips of a manifest, and `engram train speech` trains on them.
+/// `engram transcribe` transcribes a manifest, and `engram train speech` trains on it.
 /// A manifest has JSON lines with id, audio, start, end, text, frames, speaker. Checks that the
 /// audio files exist but does not open them.
 #[derive(Debug, Args)]
@@ -88,14 +88,14 @@ impl Clips {
             return Ok(Outcome::Done);
         }
         for one in missing.iter().take(MAX_PRINTED_MISSING) {
-            output::note(
-                &format!("skipped: {}, {}: no {}", one.id, one.position, one.expected_file),
-                false,
-            );
+            output::warn(&format!(
+                "skipped: {}, {}: no {}",
+                one.id, one.position, one.expected_file
+            ));
         }
         if missing.len() > MAX_PRINTED_MISSING {
             let more = missing.len() - MAX_PRINTED_MISSING;
-            output::note(&format!("and {more} more without audio; --json lists all"), false);
+            output::warn(&format!("and {more} more without audio; --json lists all"));
         }
         let mut summary = format!("{}: {} clips", self.out.display(), clips.len());
         for (count, reason) in [

@@ -25,7 +25,7 @@ pub enum Convert {
 #[command(after_help = "\
 Example:
   engram data convert ctranslate2 faster-whisper-tiny.en --out whisper-tiny.en
-  engram predict --asr-model whisper-tiny.en --input talk.flac --output talk.srt")]
+  engram transcribe talk.flac --model whisper-tiny.en --out talk.srt")]
 pub struct Ctranslate2 {
     /// Folder with `model.bin`, `config.json` and `tokenizer.json`
     folder: PathBuf,

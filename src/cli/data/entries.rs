@@ -45,9 +45,6 @@ struct Output {
     /// Skip and count malformed lines and items, instead of stopping with an error
     #[arg(long)]
     skip_bad_lines: bool,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
     /// Print the counts as JSON
     #[arg(long)]
     json: bool,
@@ -352,7 +349,7 @@ impl Output {
         read: impl FnOnce(&InputFiles, &mut Collector<'_>) -> Result<(), DataError>,
     ) -> anyhow::Result<()> {
         let bytes = files.iter().filter_map(|path| fs::metadata(path).ok()).map(|f| f.len()).sum();
-        let bar = output::byte_progress_bar(bytes, self.quiet);
+        let bar = output::byte_progress_bar(bytes);
         let inputs = InputFiles { bar, skip_bad_lines: self.skip_bad_lines };
 
         let not_written = |error| output::not_written(&self.out, error);

@@ -22,8 +22,8 @@ use super::{Outcome, output};
 #[command(after_help = "\
 Examples:
   engram data fetch hf://openai/whisper-tiny.en
-  engram data world world --images 100 --split test
-  engram data phrases phrases
+  engram data world --out world --images 100 --split test
+  engram data phrases --out phrases
   engram data clips librispeech LibriSpeech/test-clean --out clips.jsonl")]
 pub enum Data {
     Fetch(Fetch),
@@ -60,13 +60,14 @@ pub struct Fetch {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  engram data phrases phrases
-  engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
-  engram predict runs/p0 --input phrases/test.csv --output scores.csv
-  engram eval phrase --gold phrases/test.csv --predictions scores.csv")]
+  engram data phrases --out phrases
+  engram train patent --recipe patent/world --run runs/p0
+  engram score phrases/test.csv --model runs/p0 --out scores.csv
+  engram eval phrase --ref phrases/test.csv --hyp scores.csv")]
 pub struct Phrases {
     /// Output folder
-    folder: PathBuf,
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
     /// Random seed of the set
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -84,12 +85,12 @@ impl Data {
                 }
             }
             Self::Phrases(phrases) => {
-                output::check_new_folder(&phrases.folder)?;
-                output::write_folder(&phrases.folder, |staging| {
+                output::check_new_folder(&phrases.out)?;
+                output::write_folder(&phrases.out, |staging| {
                     Ok(phrase_world(phrases.seed).write(staging)?)
                 })?;
                 for name in ["train.csv", "validation.csv", "test.csv", "ipc_class_titles.tsv"] {
-                    output::print(&phrases.folder.join(name).display().to_string())?;
+                    output::print(&phrases.out.join(name).display().to_string())?;
                 }
             }
             Self::World(world) => world.run()?,

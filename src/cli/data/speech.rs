@@ -20,17 +20,18 @@ use super::super::{Outcome, output};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example, to evaluate an ASR model:
-  engram data speech spoken
-  engram predict --asr-model runs/s1 --input spoken/clips.jsonl --output hyp.tsv
+  engram data speech --out spoken
+  engram transcribe spoken/clips.jsonl --model runs/s1 --out hyp.tsv
   engram eval wer --ref spoken/ref.tsv --hyp hyp.tsv
 
 Example, to make clean speech for the rehearsal of adapters, transcribed by a frozen ASR model:
-  engram data speech rehearsal --split train --count 800 --snr-db 60
-  engram predict --asr-model whisper --input rehearsal/clips.jsonl --format manifest \\
-      --output rehearsal.jsonl")]
+  engram data speech --out rehearsal --split train --count 800 --snr-db 60
+  engram transcribe rehearsal/clips.jsonl --model whisper --format manifest \\
+      --out rehearsal.jsonl")]
 pub struct Speech {
     /// Output folder for clips.jsonl, ref.tsv and audio files
-    folder: PathBuf,
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
     /// Split of the sentences and voices
     #[arg(long, default_value = "test")]
     split: SplitName,
@@ -53,7 +54,7 @@ enum SplitName {
 
 impl Speech {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        output::check_new_folder(&self.folder)?;
+        output::check_new_folder(&self.out)?;
         let data = SpeechData {
             evaluation_sentences: usize::from(self.count),
             evaluated_snr_db: self.snr_db,
@@ -66,7 +67,7 @@ impl Speech {
             SplitName::Test => Split::Test,
         };
         let utterances = Corpus::load(&data)?.evaluated(split)?;
-        output::write_folder(&self.folder, |staging| {
+        output::write_folder(&self.out, |staging| {
             let (mut clips, mut references) = (Vec::new(), String::new());
             for one in &utterances {
                 let audio = staging.join(format!("{}.wav", one.id));
@@ -79,7 +80,7 @@ impl Speech {
             let list = staging.join("clips.jsonl");
             output::write_new(&list, &manifest(&list, &clips)?)
         })?;
-        output::print(&format!("{}: {} sentences", self.folder.display(), utterances.len()))?;
+        output::print(&format!("{}: {} sentences", self.out.display(), utterances.len()))?;
         Ok(Outcome::Done)
     }
 }

@@ -22,7 +22,7 @@ const MAX_SWAPPED_FACTS: usize = 100;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram data world world
+  engram data world --out world
   engram memory build --keys world/keys.npy --values world/values.npy \\
       --entries world/entries.jsonl --out memory
   engram memory search memory --queries world/queries.npy -k 10
@@ -32,7 +32,8 @@ Examples:
 docs/world.md describes the files.")]
 pub struct World {
     /// Output folder
-    folder: PathBuf,
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
     /// Random seed of facts, wordings, splits and views
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -70,7 +71,7 @@ impl From<SplitName> for Split {
 
 impl World {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let folder = &self.folder;
+        let folder = &self.out;
         output::check_new_folder(folder)?;
         let options = WorldOptions {
             seed: self.seed,

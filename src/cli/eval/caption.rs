@@ -17,10 +17,10 @@ use super::shared::{IntervalOptions, OutputOptions, source};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram eval caption --references captions_val2017.json --results mine.json
-  engram eval caption --references nocaps_val.json --results mine.json --worst 20
-  engram eval caption --references nocaps_val.json --results mine.json --html report.html
-  engram eval caption --references some.json --results mine.json --df coco_df.json --json
+  engram eval caption --ref captions_val2017.json --hyp mine.json
+  engram eval caption --ref nocaps_val.json --hyp mine.json --worst 20
+  engram eval caption --ref nocaps_val.json --hyp mine.json --html report.html
+  engram eval caption --ref some.json --hyp mine.json --df coco_df.json --json
 
 References: COCO or NoCaps annotations ({\"images\", \"annotations\"}). If images have domains, each
 domain also gets scores.
@@ -28,11 +28,11 @@ Results: [{\"image_id\", \"caption\"}].
 Files may be gzipped. METEOR and SPICE need Java and are not included.")]
 pub struct Caption {
     /// Reference captions
-    #[arg(long, value_name = "FILE")]
-    references: PathBuf,
+    #[arg(long = "ref", value_name = "FILE")]
+    reference: PathBuf,
     /// Captions of the system
     #[arg(long, value_name = "FILE")]
-    results: PathBuf,
+    hyp: PathBuf,
     /// Evaluate only images that have a result
     #[arg(long)]
     with_result: bool,
@@ -54,8 +54,8 @@ pub struct Caption {
 impl Caption {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let df = self.df.as_deref();
-        let annotations = read_annotations(&self.references)?;
-        let results = read_results(&self.results)?;
+        let annotations = read_annotations(&self.reference)?;
+        let results = read_results(&self.hyp)?;
         let options = ReportOptions {
             captions: CaptionOptions {
                 images: match self.with_result {
@@ -72,8 +72,8 @@ impl Caption {
             worst: self.outputs.worst(self.worst),
             items: self.outputs.items(),
             sources: vec![
-                source("references", &self.references, annotations.images.len()),
-                source("results", &self.results, results.results.len()),
+                source("references", &self.reference, annotations.images.len()),
+                source("results", &self.hyp, results.results.len()),
             ],
         };
         let mut report = report(annotations, results, &options)?;

@@ -93,13 +93,10 @@ impl FormatOptions {
                     formats = [detect_format::of_pair(files)?; 2];
                     if formats[0] == TextFormat::Kaldi {
                         let [a, b] = &names;
-                        output::note(
-                            &format!(
-                                "{a} and {b}: read as Kaldi's `id text`, because all lines begin \
+                        output::note(&format!(
+                            "{a} and {b}: read as Kaldi's `id text`, because all lines begin \
                                  with the same ids; if these are words, give --format lines"
-                            ),
-                            false,
-                        );
+                        ));
                     }
                 }
                 // The other file is in a Kaldi folder.

@@ -15,8 +15,8 @@ use super::shared::{IntervalOptions, OutputOptions, source};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram eval haystack --replies replies.jsonl
-  engram eval haystack --replies replies.jsonl.gz --html report.html
+  engram eval haystack --hyp replies.jsonl
+  engram eval haystack --hyp replies.jsonl.gz --html report.html
 
 Replies: JSON lines {\"id\", \"answer\": \"yes\" or \"no\", \"response\"}. The benchmark's scripts write
 one file per question; join them with:
@@ -24,7 +24,7 @@ one file per question; join them with:
 pub struct Haystack {
     /// Questions with gold answers and the system's replies
     #[arg(long, value_name = "FILE")]
-    replies: PathBuf,
+    hyp: PathBuf,
     #[command(flatten)]
     intervals: IntervalOptions,
     #[command(flatten)]
@@ -33,13 +33,13 @@ pub struct Haystack {
 
 impl Haystack {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let text = read_text(&self.replies)?;
-        let replies = parse_replies(&self.replies.display().to_string(), &text)?;
+        let text = read_text(&self.hyp)?;
+        let replies = parse_replies(&self.hyp.display().to_string(), &text)?;
         let options = HaystackOptions {
             bootstrap: self.intervals.options(),
             items: self.outputs.items(),
             worst: self.outputs.worst(0),
-            sources: vec![source("replies", &self.replies, replies.len())],
+            sources: vec![source("replies", &self.hyp, replies.len())],
         };
         let mut report = evaluate(&replies, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;

@@ -8,6 +8,7 @@ use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
 use engram_textfile::{Input, Location, TextError};
 
 use super::super::Outcome;
+use super::shared::normaliser;
 
 /// Number of lines in a batch for all threads.
 const BLOCK: usize = 16_384;
@@ -21,7 +22,7 @@ Examples:
 pub struct Normalize {
     /// The normaliser: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
     /// +split-letters), whisper-en
-    #[arg(long, value_name = "NAME", value_parser = Normaliser::parse)]
+    #[arg(long, value_name = "NAME", value_parser = normaliser(), hide_possible_values = true)]
     normalizer: Normaliser,
 }
 

@@ -25,8 +25,8 @@ use shared::IntervalOptions;
 Examples:
   engram eval wer --ref ref.trn --hyp hyp.trn --normalizer whisper-en --align 10
   engram eval text --ref ref.txt --hyp hyp.txt
-  engram eval caption --references captions_val2017.json --results mine.json
-  engram eval phrase --gold validation.csv --predictions mine.csv --baseline cosine.csv
+  engram eval caption --ref captions_val2017.json --hyp mine.json
+  engram eval phrase --ref validation.csv --hyp mine.csv --baseline cosine.csv
   engram eval compare a.items.jsonl b.items.jsonl")]
 pub enum Eval {
     Wer(wer::Wer),

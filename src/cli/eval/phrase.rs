@@ -13,17 +13,17 @@ use super::shared::{IntervalOptions, OutputOptions};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram eval phrase --gold validation.csv --predictions mine.csv
-  engram eval phrase --gold validation.csv --predictions mine.csv --baseline cosine.csv
-  engram eval phrase --gold validation.csv --predictions mine.csv --json > result.json
-  engram eval phrase --gold validation.csv --predictions mine.csv --html report.html")]
+  engram eval phrase --ref validation.csv --hyp mine.csv
+  engram eval phrase --ref validation.csv --hyp mine.csv --baseline cosine.csv
+  engram eval phrase --ref validation.csv --hyp mine.csv --json > result.json
+  engram eval phrase --ref validation.csv --hyp mine.csv --html report.html")]
 pub struct Phrase {
     /// Gold scores: CSV with id, anchor, target, context, score and optionally rating
-    #[arg(long, value_name = "FILE")]
-    gold: PathBuf,
+    #[arg(long = "ref", value_name = "FILE")]
+    reference: PathBuf,
     /// Predictions: CSV with id, score
     #[arg(long, value_name = "FILE")]
-    predictions: PathBuf,
+    hyp: PathBuf,
     /// Predictions of a baseline, for a paired comparison
     #[arg(long, value_name = "FILE", conflicts_with_all = ["html", "items"])]
     baseline: Option<PathBuf>,
@@ -38,11 +38,11 @@ pub struct Phrase {
 
 impl Phrase {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let gold = read_gold(&self.gold)?;
-        let predictions = read_predictions(&self.predictions)?;
+        let gold = read_gold(&self.reference)?;
+        let predictions = read_predictions(&self.hyp)?;
         let options = PhraseOptions {
-            gold_file: self.gold.display().to_string(),
-            predictions_file: self.predictions.display().to_string(),
+            gold_file: self.reference.display().to_string(),
+            predictions_file: self.hyp.display().to_string(),
             worst_rows: self.outputs.worst(self.worst),
             items: self.outputs.items(),
             bootstrap: self.intervals.options(),
@@ -50,7 +50,7 @@ impl Phrase {
         };
         if let Some(baseline) = &self.baseline {
             let other = read_predictions(baseline)?;
-            let names = (self.predictions.display().to_string(), baseline.display().to_string());
+            let names = (self.hyp.display().to_string(), baseline.display().to_string());
             let comparison =
                 compare(&gold, (&names.0, &predictions), (&names.1, &other), &options)?;
             output::print_report(self.outputs.json, &comparison, || comparison.to_text())?;

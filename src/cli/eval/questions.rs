@@ -15,19 +15,19 @@ use super::shared::{IntervalOptions, OutputOptions, source};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram eval vqa --annotations v2_mscoco_val2014_annotations.json --results mine.json
-  engram eval vqa --annotations mscoco_val2014_annotations.json --results mine.json --json
-  engram eval vqa --annotations some.json --results mine.json --questions questions.json \\
+  engram eval vqa --ref v2_mscoco_val2014_annotations.json --hyp mine.json
+  engram eval vqa --ref mscoco_val2014_annotations.json --hyp mine.json --json
+  engram eval vqa --ref some.json --hyp mine.json --questions questions.json \\
       --worst 500 --html report.html
 
 Results: [{\"question_id\", \"answer\"}], one per question. Files may be gzipped.")]
 pub struct Vqa {
     /// Annotations with reference answers
-    #[arg(long, value_name = "FILE")]
-    annotations: PathBuf,
+    #[arg(long = "ref", value_name = "FILE")]
+    reference: PathBuf,
     /// Answers of the system
     #[arg(long, value_name = "FILE")]
-    results: PathBuf,
+    hyp: PathBuf,
     /// Question file, to show the text of the worst questions
     #[arg(long, value_name = "FILE")]
     questions: Option<PathBuf>,
@@ -42,14 +42,13 @@ pub struct Vqa {
 
 impl Vqa {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let (annotation_text, result_text) =
-            (read_text(&self.annotations)?, read_text(&self.results)?);
-        let files = [&self.annotations, &self.results].map(|path| path.display().to_string());
+        let (annotation_text, result_text) = (read_text(&self.reference)?, read_text(&self.hyp)?);
+        let files = [&self.reference, &self.hyp].map(|path| path.display().to_string());
         let annotations = read::parse_annotations(&files[0], &annotation_text)?;
         let results = read::parse_results(&files[1], &result_text)?;
         let mut sources = vec![
-            source("annotations", &self.annotations, annotations.len()),
-            source("results", &self.results, results.len()),
+            source("annotations", &self.reference, annotations.len()),
+            source("results", &self.hyp, results.len()),
         ];
         let question_text = self.questions.as_ref().map(read_text).transpose()?;
         let questions = match (&self.questions, &question_text) {
@@ -80,18 +79,18 @@ impl Vqa {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  engram eval aokvqa --questions aokvqa_v1p0_val.json --predictions mine.json
+  engram eval aokvqa --ref aokvqa_v1p0_val.json --hyp mine.json
 
 Predictions: {\"question_id\": {\"direct_answer\": \"…\", \"multiple_choice\": \"…\"}}.
 Answers are compared exactly, without normalisation. Questions with difficult direct answers count
 for multiple choice only. Files may be gzipped.")]
 pub struct Aokvqa {
     /// Questions with reference answers (train or validation split)
-    #[arg(long, value_name = "FILE")]
-    questions: PathBuf,
+    #[arg(long = "ref", value_name = "FILE")]
+    reference: PathBuf,
     /// Answers of the system
     #[arg(long, value_name = "FILE")]
-    predictions: PathBuf,
+    hyp: PathBuf,
     #[command(flatten)]
     intervals: IntervalOptions,
     #[command(flatten)]
@@ -100,8 +99,8 @@ pub struct Aokvqa {
 
 impl Aokvqa {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let (questions, predictions) = (read_text(&self.questions)?, read_text(&self.predictions)?);
-        let files = [&self.questions, &self.predictions].map(|path| path.display().to_string());
+        let (questions, predictions) = (read_text(&self.reference)?, read_text(&self.hyp)?);
+        let files = [&self.reference, &self.hyp].map(|path| path.display().to_string());
         let questions = aokvqa::parse_questions(&files[0], &questions)?;
         let predictions = aokvqa::parse_predictions(&files[1], &predictions)?;
         let options = AokvqaOptions {
@@ -109,8 +108,8 @@ impl Aokvqa {
             items: self.outputs.items(),
             worst: self.outputs.worst(0),
             sources: vec![
-                source("questions", &self.questions, questions.len()),
-                source("predictions", &self.predictions, predictions.len()),
+                source("questions", &self.reference, questions.len()),
+                source("predictions", &self.hyp, predictions.len()),
             ],
         };
         let mut report = aokvqa::evaluate(&questions, (&files[1], &predictions), &options)?;

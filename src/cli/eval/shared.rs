@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{StringValueParser, TypedValueParser};
 use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::html::WORST_CASES;
 use engram_eval::items::{Item, json_lines};
+use engram_eval::normalise::Normaliser;
 use engram_eval::result::SourceFile;
 
 use super::output;
+use crate::cli::offered::Offered;
 
 /// Options for confidence intervals.
 #[derive(Debug, Clone, Copy, Args)]
@@ -74,6 +77,12 @@ impl OutputOptions {
         }
         Ok(())
     }
+}
+
+/// Parses the name of a normaliser. Completions offer the names without options.
+pub fn normaliser() -> impl TypedValueParser<Value = Normaliser> {
+    let names = ["none", "lowercase", "jiwer-standardize", "basic", "whisper-en"];
+    Offered::new(StringValueParser::new().try_map(|name| Normaliser::parse(&name)), names)
 }
 
 /// Describes an input file for a report.

@@ -12,7 +12,7 @@ use engram_textfile::read_text;
 use super::super::Outcome;
 use super::formats::{FORMATS, FormatOptions, text_file};
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source};
+use super::shared::{IntervalOptions, OutputOptions, normaliser, source};
 
 /// Evaluate translations and other texts: chrF and chrF++.
 #[derive(Debug, Args)]
@@ -43,7 +43,8 @@ pub struct Text {
     metric: String,
     /// Normalise the texts first: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
     /// +split-letters), whisper-en
-    #[arg(long, value_name = "NAME", default_value = "none", value_parser = Normaliser::parse)]
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = normaliser(),
+        hide_possible_values = true)]
     normalizer: Normaliser,
     /// List the N texts with the worst scores
     #[arg(long, value_name = "N", default_value_t = 0)]

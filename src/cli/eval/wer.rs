@@ -18,7 +18,7 @@ use engram_textfile::read_text;
 use super::super::Outcome;
 use super::formats::{FORMATS, FormatOptions, text_file};
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source};
+use super::shared::{IntervalOptions, OutputOptions, normaliser, source};
 
 /// Evaluate speech recognition: WER and CER, alignments, confusions, rare words.
 #[derive(Debug, Args)]
@@ -66,7 +66,8 @@ pub struct Wer {
     unit: UnitName,
     /// Normalise the texts first: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
     /// +split-letters), whisper-en
-    #[arg(long, value_name = "NAME", default_value = "none", value_parser = Normaliser::parse)]
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = normaliser(),
+        hide_possible_values = true)]
     normalizer: Normaliser,
     /// Also print the error rate with each normaliser
     #[arg(long)]

@@ -79,7 +79,7 @@ impl Opened {
         let memory = run.join("memory");
         let pointer = memory.join(CURRENT);
         let current = std::fs::read(&pointer).with_context(|| {
-            format!("{}: has no memory; `engram predict` builds it again", run.display())
+            format!("{}: has no memory; `engram answer` builds it again", run.display())
         })?;
         let generation = Memory::open(&memory)?.generation().manifest().generation;
         let answerer = Arc::new(Answerer::open(run, None, None, Vec::new())?);

@@ -45,7 +45,7 @@ pub(super) struct Run {
     /// Whether training has finished.
     pub(super) finished: bool,
     /// Whether its memory exists. Grids keep only the memory of the main configuration;
-    /// `engram predict` builds the others again.
+    /// `engram answer` builds the others again.
     pub(super) has_memory: bool,
     #[serde(skip)]
     pub(super) folder: PathBuf,
@@ -136,7 +136,7 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
                 let run = Run { name, study, tabs, is_world, finished, has_memory, folder: path };
                 found.runs.push(run.now());
             }
-            Err(error) => output::note(&format!("skipped: {}", output::with_causes(&error)), false),
+            Err(error) => output::warn(&format!("skipped: {}", output::with_causes(&error))),
         }
     }
     if depth == 0 {
@@ -145,7 +145,7 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => {
-            return output::note(&format!("skipped: {}: {error}", folder.display()), false);
+            return output::warn(&format!("skipped: {}: {error}", folder.display()));
         }
     };
     let visible = entries.flatten().filter(|entry| !is_hidden(&entry.file_name()));

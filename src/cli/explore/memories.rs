@@ -110,7 +110,7 @@ impl Memories {
             let images = images.unwrap_or(parent).to_path_buf();
             let skip = |error| {
                 let why = output::with_causes(&anyhow::Error::from(error));
-                output::note(&format!("skipped: {why}"), false);
+                output::warn(&format!("skipped: {why}"));
             };
             let memory = Memory::open(&folder).map_err(skip).ok()?;
             Some(Explorable { name, memory, images, encoder: Lazy::default(), run })
@@ -128,7 +128,7 @@ impl Memories {
         let described = self.0.iter().enumerate().filter_map(|(index, memory)| {
             let described = memory.describe(index);
             let report = |error| {
-                output::note(&format!("{}: {}", memory.name, output::with_causes(&error)), false);
+                output::warn(&format!("{}: {}", memory.name, output::with_causes(&error)));
             };
             described.map_err(report).ok()
         });

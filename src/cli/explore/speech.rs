@@ -102,7 +102,7 @@ impl FromRun for AvformerRun {
         anyhow::ensure!(
             data.is_world(),
             "{}: was trained on clips from files; transcribe them with \
-             `engram predict --asr-model … --adapters {}`",
+             `engram transcribe … --adapters {}`",
             run.display(),
             run.display()
         );

@@ -40,9 +40,6 @@ struct Rows {
     columns: Vec<EntryColumn>,
     #[command(flatten)]
     encoding: Encoding,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
 }
 
 impl Rows {
@@ -77,7 +74,7 @@ impl Rows {
         ) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
         let rows = reader.rows();
-        let bar = output::progress_bar(rows, "entries", self.quiet);
+        let bar = output::progress_bar(rows, "entries");
         let mut batches = reader.inspect(|batch| {
             bar.inc(batch.as_ref().map_or(0, |batch| batch.entries.len() as u64));
         });
@@ -282,15 +279,12 @@ Example:
 pub struct Compact {
     /// Folder of the memory
     folder: PathBuf,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
 }
 
 impl Compact {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
-        let bar = output::progress_bar(writer.generation().len(), "entries", self.quiet);
+        let bar = output::progress_bar(writer.generation().len(), "entries");
         writer.compact(|rows| bar.inc(rows as u64))?;
         bar.finish_and_clear();
         print_state(&self.folder, &writer)
@@ -315,9 +309,6 @@ pub struct Index {
     /// Number of candidates during graph construction
     #[arg(long, value_name = "N", default_value_t = GraphSettings::default().ef_construction)]
     ef_construction: usize,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
 }
 
 impl Index {
@@ -326,7 +317,7 @@ impl Index {
         let segments = &writer.generation().manifest().segments;
         let without = segments.iter().filter(|segment| segment.graph.is_none());
         let rows = without.map(|segment| segment.rows).sum();
-        let bar = output::progress_bar(rows, "keys", self.quiet);
+        let bar = output::progress_bar(rows, "keys");
         let settings =
             GraphSettings { connections: self.connections, ef_construction: self.ef_construction };
         writer.index(settings, || bar.inc(1))?;

@@ -62,11 +62,11 @@ impl Encoding {
         if skipped > 0 {
             let note =
                 format!("{}: skipped {skipped} entries that cannot be encoded", path.display());
-            output::note(&note, false);
+            output::warn(&note);
         }
         let blank = lines.blank_lines();
         if blank > 0 {
-            output::note(&format!("{}: skipped {blank} empty lines", path.display()), false);
+            output::note(&format!("{}: skipped {blank} empty lines", path.display()));
         }
         if rows == 0 {
             anyhow::bail!("{}: has no entry to encode; give another file", path.display());
@@ -300,7 +300,7 @@ pub(in crate::cli) fn check_model(
              scores are valid only if the model is {}",
             names_with_hashes(&own)
         );
-        output::note(&note, false);
+        output::warn(&note);
         return Ok(());
     }
     let hashes = |records: &[EncoderRecord]| -> Vec<String> {
@@ -341,7 +341,7 @@ pub(in crate::cli) fn prompt_choice(name: Option<&str>, role: PromptChoice) -> P
 /// Prints notes about the use of the models.
 pub(in crate::cli) fn print_advice(encoder: &JointEncoder, prompt: &PromptChoice) {
     for line in encoder.parts().iter().flat_map(|part| part.notes(prompt)) {
-        output::note(&format!("note: {line}"), false);
+        output::warn(&format!("note: {line}"));
     }
 }
 

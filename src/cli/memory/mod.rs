@@ -18,17 +18,17 @@ pub(super) use search::ShownHit;
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples on the embedded world (no download needed):
-  engram data world world
+  engram data world --out world
   engram memory build --keys world/keys.npy --values world/values.npy \\
       --entries world/entries.jsonl --out memory
   engram memory info memory
   engram memory search memory --queries world/queries.npy -k 3
-  engram memory search memory --queries world/queries.npy -k 10 --source kg --output ids.npy
+  engram memory search memory --queries world/queries.npy -k 10 --source kg --out ids.npy
   engram memory update memory --keys world/swap_keys.npy --values world/swap_values.npy \\
       --entries world/swap.jsonl
   engram memory delete memory --ids 3,5
   engram memory index memory
-  engram memory search memory --queries world/queries.npy -k 10 --index hnsw --output ids.npy
+  engram memory search memory --queries world/queries.npy -k 10 --index hnsw --out graph.npy
   engram memory verify memory
 
 Example with a text or image encoder (a folder or hf://owner/name) instead of keys:
@@ -123,7 +123,7 @@ impl Info {
 /// Check every file of a memory against its checksum.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Lists all broken files and ends with exit code 2 if there are any.
+Prints every file that is damaged or missing, and ends with exit code 1 if there is one.
 
 Example:
   engram memory verify memory")]
@@ -135,9 +135,10 @@ pub struct Verify {
 impl Verify {
     fn run(self) -> anyhow::Result<Outcome> {
         let faults = Memory::verify(&self.folder)?;
-        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         if !faults.is_empty() {
-            anyhow::bail!("{}", faults.join("\n       "));
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            output::print(&faults.join("\n"))?;
+            return Ok(Outcome::CheckFailed);
         }
         let generation = Memory::open(&self.folder)?.generation();
         output::print(&format!(

@@ -28,7 +28,7 @@ const MEASURED_QUERIES: usize = 100;
 #[command(after_help = "\
 Examples:
   engram memory search memory --queries queries.npy -k 10
-  engram memory search memory --queries queries.npy -k 100 --output ids.npy --scores scores.npy
+  engram memory search memory --queries queries.npy -k 100 --out ids.npy --scores scores.npy
   engram memory search memory --queries queries.npy --source wit --source kg --json
   engram memory search memory --queries queries.npy --exclude documents.txt --gates gates.npy
   engram memory search memory --text \"a bridge at night\"
@@ -69,7 +69,7 @@ pub struct Search {
     gates: Option<PathBuf>,
     /// Write the ids to a .npy file: i64, [queries, k], best first
     #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    out: Option<PathBuf>,
     /// Write the scores to a .npy file: f32, [queries, k]
     #[arg(long, value_name = "FILE")]
     scores: Option<PathBuf>,
@@ -152,7 +152,7 @@ impl Search {
         };
         let (found, graph) =
             result.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
-        if let Some(path) = &self.output {
+        if let Some(path) = &self.out {
             output::write_atomic(path, &npy_bytes(&matrix(&found, k, |hit| hit.id, -1), k)?)?;
         }
         if let Some(path) = &self.scores {
@@ -163,7 +163,7 @@ impl Search {
             let queries = query_hits(&generation, &found, usize::MAX)?;
             let report = Report { generation: found.generation, k, graph, queries };
             output::print_json(&report)?;
-        } else if self.output.is_none() && self.scores.is_none() {
+        } else if self.out.is_none() && self.scores.is_none() {
             output::print(
                 &self.text(&query_hits(&generation, &found, SHOWN_QUERIES)?, found.hits.len()),
             )?;
@@ -185,7 +185,7 @@ impl Search {
                 "warning: {folder} has no graph, so all keys are searched; \
                  build one with `engram memory index {folder}`"
             );
-            output::note(&note, false);
+            output::warn(&note);
             return Ok((graphs.search(generation, queries, filter)?, None));
         }
         let start = Instant::now();
@@ -214,7 +214,7 @@ impl Search {
             metrics.queries_per_second,
             metrics.exact_queries_per_second,
         );
-        output::note(&note, false);
+        output::note(&note);
         Ok((found, Some(metrics)))
     }
 
@@ -251,7 +251,7 @@ impl Search {
         }
         if queries > listed.len() {
             text.push_str(&format!(
-                "{} more queries; --json prints all, --output writes all\n",
+                "{} more queries; --json prints all, --out writes all\n",
                 queries - listed.len()
             ));
         }

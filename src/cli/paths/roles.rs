@@ -13,6 +13,8 @@ pub(super) enum Role {
     NewFolder,
     /// An input file, or a folder with data; `-` is standard input.
     Input,
+    /// A recipe or a grid: an input file, or a built-in name.
+    Recipe,
     /// A run, a memory or a model: the command may read every file in the folder.
     InputModel,
     /// The base folder of other paths, or a folder of audio. The command itself compares the files
@@ -25,6 +27,11 @@ impl Role {
         use Role::{NewFolder, OutputFile, OutputFileOrFolder, OutputFolder};
         matches!(self, OutputFile | OutputFileOrFolder | OutputFolder | NewFolder)
     }
+
+    /// Whether the output may be a single file.
+    pub(super) fn is_output_file(self) -> bool {
+        matches!(self, Self::OutputFile | Self::OutputFileOrFolder)
+    }
 }
 
 /// The role of a command's argument. `command` is a name such as `data entries wit`. Returns `None`
@@ -34,19 +41,21 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
     let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     Some(match (first, second, argument) {
         ("eval", _, "items" | "html")
-        | ("memory", "search", "output" | "scores")
-        | ("data", "entries" | "clips", "out") => Role::OutputFile,
-        ("predict", _, "output") => Role::OutputFileOrFolder,
-        ("man", _, "folder") | ("bench", "tradeoffs", "out") => Role::OutputFolder,
+        | ("memory", "search", "out" | "scores")
+        | ("data", "entries" | "clips", "out")
+        | ("answer" | "score", _, "out") => Role::OutputFile,
+        ("transcribe", _, "out") => Role::OutputFileOrFolder,
+        ("man", _, "out") | ("bench", "tradeoffs", "out") => Role::OutputFolder,
         ("train", _, "run")
         | ("grid", _, "out")
         | ("reproduce", _, "out" | "export_bundled")
         | ("memory", "build", "out")
         | ("data", "convert", "out")
-        | ("data", "phrases" | "world" | "speech" | "audiovisual", "folder") => Role::NewFolder,
+        | ("data", "phrases" | "world" | "speech" | "audiovisual", "out") => Role::NewFolder,
 
-        ("predict", _, "run" | "memory" | "adapters" | "encoder" | "asr_model")
-        | ("predict", _, "image_encoder")
+        ("transcribe", _, "model" | "adapters" | "image_encoder")
+        | ("answer", _, "run" | "memory")
+        | ("score", _, "model")
         | ("memory", _, "folder" | "model" | "image_model")
         | ("train", "similarity", "model")
         | ("data", "convert", "folder")
@@ -54,15 +63,18 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("reproduce", _, "whisper" | "encoder")
         | ("explore", _, "folders") => Role::InputModel,
 
-        ("predict", _, "input")
+        ("transcribe", _, "inputs")
         | ("memory" | "explore", _, "images")
         | ("data", "clips", "audio" | "frames")
         | ("data", "entries", "folder")
         | ("reproduce", _, "data") => Role::BaseFolder,
 
-        ("predict", _, "haystack" | "vectors" | "boost")
-        | ("train", _, "recipe" | "csv")
-        | ("grid", _, "file")
+        ("train", _, "recipe") | ("grid", _, "file") => Role::Recipe,
+
+        ("train", "similarity", "csv")
+        | ("transcribe", _, "boost")
+        | ("answer", _, "questions" | "haystack")
+        | ("score", _, "pairs")
         | ("memory", _, "queries" | "gates" | "exclude" | "image" | "texts")
         | ("memory", _, "keys" | "values" | "entries" | "csv")
         | ("data", "clips", "path")
@@ -73,16 +85,19 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         )
         | ("eval", "compare", "a" | "b")
         | ("eval", _, "reference" | "hyp" | "pairs" | "table" | "rare_words" | "biasing")
-        | ("eval", _, "gold" | "predictions" | "baseline" | "replies" | "queries")
-        | ("eval", _, "references" | "results" | "df" | "annotations" | "questions") => Role::Input,
+        | ("eval", _, "baseline" | "queries" | "df" | "questions") => Role::Input,
         _ => return None,
     })
 }
 
-/// Whether a command reads its inputs once from start to end, so that they may come from standard
+/// Whether a command reads an input once from start to end, so that it may come from standard
 /// input.
-pub(super) fn reads_once(command: &str) -> bool {
-    command.starts_with("eval ") || command.starts_with("data entries ")
+pub(super) fn reads_once(command: &str, argument: &str) -> bool {
+    match command {
+        "score" => true,
+        "memory search" => matches!(argument, "texts" | "exclude"),
+        _ => command.starts_with("eval ") || command.starts_with("data entries "),
+    }
 }
 
 /// The full name of a subcommand.

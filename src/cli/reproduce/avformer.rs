@@ -23,6 +23,7 @@ use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled};
 use crate::cli::grid::time_left;
+use crate::cli::output;
 
 /// The grids and recipes in the repository.
 const GRID: &str = include_str!("../../../train/recipes/avformer/ablations.toml");
@@ -193,11 +194,11 @@ impl Reproduce {
         let options = GridOptions {
             out: out.clone(),
             seeds: self.seeds,
-            quiet: self.quiet,
+            quiet: output::is_quiet(),
             reuse: self.reuse,
             stop: self.stop.clone(),
         };
-        let report = run_grid(&grid, &options, &mut time_left(self.quiet))?;
+        let report = run_grid(&grid, &options, &mut time_left())?;
         notes.extend(report.reused_note());
         if is_smoke && name == "conformer" {
             self.export_bundled(&bundled::AVFORMER, &out.join("seed-1").join(&report.main), notes)?;

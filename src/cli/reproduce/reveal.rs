@@ -17,6 +17,7 @@ use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled, real};
 use crate::cli::grid::time_left;
+use crate::cli::output;
 
 /// The grid and its recipe in the repository.
 const GRID: &str = include_str!("../../../train/recipes/reveal/ablations.toml");
@@ -175,11 +176,11 @@ impl Reproduce {
         let options = GridOptions {
             out: out.to_path_buf(),
             seeds: self.seeds,
-            quiet: self.quiet,
+            quiet: output::is_quiet(),
             reuse: self.reuse,
             stop: self.stop.clone(),
         };
-        Ok(run_grid(grid, &options, &mut time_left(self.quiet))?)
+        Ok(run_grid(grid, &options, &mut time_left())?)
     }
 
     fn of_claim(&self, claim: &ClaimReport) -> Claim {

@@ -36,7 +36,7 @@ sentence encoder. The command compares both on the held-out pairs.
 
 Examples:
   engram train similarity --csv pairs.csv --columns question,answer,rating --run runs/s
-  engram predict runs/s --input new_pairs.csv --output scores.csv
+  engram score new_pairs.csv --model runs/s --out scores.csv
   engram train similarity --csv pairs.csv --run runs/s2 --set phase.train.epochs=20
 
 runs/s/recipe.toml has all settings: `engram train patent --recipe runs/s/recipe.toml` repeats the
@@ -66,9 +66,6 @@ pub(super) struct Similarity {
     /// Continue a stopped run
     #[arg(long)]
     resume: bool,
-    /// Hide progress
-    #[arg(long)]
-    quiet: bool,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -100,7 +97,7 @@ impl Similarity {
         let options = RunOptions {
             run: self.run.clone(),
             resume: self.resume,
-            quiet: self.quiet,
+            quiet: output::is_quiet(),
             stop,
             ..RunOptions::default()
         };
@@ -228,9 +225,7 @@ impl Report {
             let _ = writeln!(text, "check failed: {failure}");
         }
         let run = run.display();
-        text + &format!(
-            "Score other pairs: engram predict {run} --input pairs.csv --output scores.csv"
-        )
+        text + &format!("Score other pairs: engram score pairs.csv --model {run} --out scores.csv")
     }
 }
 

@@ -117,7 +117,12 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
 fn judge(report: &Report, format: &Format, example: &Path, ended: &Ended, changed: bool, at: &str) {
     let mut errors = ended.stderr.lines().filter(|line| !line.starts_with("warning: "));
     match ended.code {
-        Some(0 | 1) if changed && format.promise == Promise::Same => {
+        Some(1) if format.promise == Promise::Found => {
+            if !ended.stdout.contains(&*example.to_string_lossy()) {
+                report.loss("a fault names no file", format!("{at}: {}", ended.stdout));
+            }
+        }
+        Some(0 | 1) if changed && matches!(format.promise, Promise::Same | Promise::Found) => {
             report.loss("a changed file gives another output", at);
         }
         Some(0 | 1) => {}

@@ -38,7 +38,7 @@ pub fn attack(report: &Report) -> Result<()> {
     for k in ["1000000", "4294967296", "18446744073709551615", "0"] {
         lines.push(format!(
             "memory search {{s}}/start/memory --queries {{s}}/queries.npy -k \
-            {k} --output {{s}}/k.npy"
+            {k} --out {{s}}/k.npy --force"
         ));
         lines.push(format!(
             "memory search {{s}}/start/memory --queries {{s}}/queries.npy -k {k} --index hnsw"
@@ -100,8 +100,8 @@ pub fn attack(report: &Report) -> Result<()> {
         wav[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
         fs::write(at(&format!("header{number}.wav")), wav)?;
         lines.push(format!(
-            "predict --asr-model {{r}}/train/bundled/conformer --input \
-            {{s}}/header{number}.wav --output {{s}}/out.tsv --quiet"
+            "transcribe {{s}}/header{number}.wav --model {{r}}/train/bundled/conformer \
+            --out {{s}}/out.tsv --quiet --force"
         ));
     }
     for (number, (width, height)) in
@@ -140,18 +140,18 @@ pub fn attack(report: &Report) -> Result<()> {
     lines.push("eval wer --ref {s}/bomb.tsv.gz --hyp {s}/hyp.tsv --resamples 5".to_owned());
     fs::write(at("deep.json"), "[".repeat(1_000_000))?;
     for line in [
-        "eval caption --references {s}/deep.json --results {s}/deep.json",
-        "eval vqa --annotations {s}/deep.json --results {s}/deep.json",
+        "eval caption --ref {s}/deep.json --hyp {s}/deep.json",
+        "eval vqa --ref {s}/deep.json --hyp {s}/deep.json",
         "eval retrieval --queries {s}/deep.json -k 1",
         "data entries coco {s}/deep.json --out {s}/out.jsonl --quiet",
         "memory build --keys {s}/keys.npy --entries {s}/deep.json --out {s}/memory-deep --quiet",
-        "predict {s}/run --input {s}/deep.json --output {s}/out.csv --quiet",
+        "score {s}/deep.json --model {s}/run --out {s}/out.csv --quiet",
         "memory build --model {s}/run --entries {s}/entries.jsonl --batch 18446744073709551615 \
             --out {s}/batch --quiet",
         "eval wer --ref {s}/ref.tsv --hyp {s}/hyp.tsv --resamples 18446744073709551615",
         "eval wer --ref {s}/ref.tsv --hyp {s}/hyp.tsv --align 18446744073709551615 --resamples 5",
-        "data speech {s}/spoken --count 18446744073709551615",
-        "data audiovisual {s}/seen-much --count 18446744073709551615 --names 2",
+        "data speech --out {s}/spoken --count 18446744073709551615",
+        "data audiovisual --out {s}/seen-much --count 18446744073709551615 --names 2",
         "--threads 1024 memory info {s}/start/memory",
     ] {
         lines.push(line.to_owned());

@@ -106,11 +106,11 @@ impl Shared {
         shared.engram(&format!("memory build {rows} --out {{s}}/start/memory --quiet"))?;
         shared.engram("memory index {s}/start/memory --quiet")?;
         shared.engram("memory delete {s}/start/memory --ids 3,5")?;
-        shared.engram("data phrases {s}/phrases")?;
-        shared.engram("data audiovisual {s}/seen --count 2 --names 2")?;
+        shared.engram("data phrases --out {s}/phrases")?;
+        shared.engram("data audiovisual --out {s}/seen --count 2 --names 2")?;
         shared.engram(&shared.line("train patent")?.replace("{}", "{s}"))?;
-        let pairs = "--input {s}/phrases/test.csv --output {s}/scores.csv";
-        shared.engram(&format!("predict {{s}}/run {pairs} --quiet"))?;
+        let pairs = "{s}/phrases/test.csv --model {s}/run --out {s}/scores.csv";
+        shared.engram(&format!("score {pairs} --quiet"))?;
         let mut images = String::new();
         for frame in fs::read_dir(at("seen/frames"))? {
             images += &format!("{{\"image\":\"{}\"}}\n", frame?.file_name().to_string_lossy());

@@ -13,8 +13,8 @@ use crate::subjects::Shared;
 /// Commands that open the tokenizer in `{}`; the short form uses only the first.
 const LINES: [&str; 3] = [
     "memory build --entries {s}/long.jsonl --model {} --out {o} --quiet",
-    "predict --encoder {} --input {s}/phrases/test.csv --output {o} --quiet",
-    "predict {} --input {s}/phrases/test.csv --output {o} --quiet",
+    "score {s}/phrases/test.csv --model {} --cosine --out {o} --quiet",
+    "score {s}/phrases/test.csv --model {} --out {o} --quiet",
 ];
 
 /// Hostile values for parts of a tokenizer: from the file, and some that are too large for the

@@ -10,7 +10,7 @@ use super::check;
 use super::report::Rule;
 use super::study::{AblationStudy, MetricQuery};
 use crate::error::{Result, TrainError};
-use crate::recipe::{Recipe, RecipeOptions};
+use crate::recipe::{Recipe, RecipeOptions, builtin};
 use crate::registry::{self, Studies, StudyDefinition};
 
 /// The contents of a grid file; see `train/recipes/reveal/ablations.toml`.
@@ -154,15 +154,19 @@ pub(crate) enum Phases<'a> {
 }
 
 impl Grid {
-    /// Reads a grid's file and its recipe. The recipe's study is one of `studies`.
+    /// Reads a grid's file, or a built-in grid by its name, and its recipe. The recipe's study is one of `studies`.
     ///
     /// # Errors
     /// [`TrainError::Io`]; [`TrainError::Recipe`] with file and line.
     pub fn load(file: &Path, studies: Studies) -> Result<Self> {
-        let text = std::fs::read_to_string(file).map_err(TrainError::io(file))?;
+        let text = builtin::read(file)?;
         let read: File = read(&text, file)?;
         let recipe = file.parent().unwrap_or(Path::new("")).join(&read.recipe);
-        let recipe_text = std::fs::read_to_string(&recipe).map_err(TrainError::io(&recipe))?;
+        // A file does not replace the recipe of a built-in grid.
+        let recipe_text = match file.exists() {
+            true => builtin::read(&recipe)?,
+            false => builtin::read_built_in(&recipe)?.into(),
+        };
         Self::parse((&text, file), (&recipe_text, &recipe), studies)
     }
 

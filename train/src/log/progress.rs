@@ -1,8 +1,9 @@
 //! Progress output: a bar with the remaining time on a terminal, plain lines elsewhere.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use engram_data::messages::{has_receiver, message};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
 /// Time between plain lines.
@@ -22,7 +23,7 @@ pub(crate) struct Progress {
 impl Progress {
     /// Starts at `done` of `total` steps.
     pub(crate) fn new(quiet: bool, phase: &str, done: u64, total: u64) -> Self {
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = std::io::stderr().is_terminal() && !has_receiver();
         let bar = (terminal && !quiet).then(|| {
             let template = "{prefix} [{bar:30}] {pos}/{len} {msg} ({eta} left)";
             let style = ProgressStyle::with_template(template);
@@ -79,7 +80,7 @@ impl Progress {
         let left = self.total.saturating_sub(done) as f64;
         let left = Duration::from_secs_f64(self.started.elapsed().as_secs_f64() / steps * left);
         let (phase, total, left) = (&self.phase, self.total, HumanDuration(left));
-        print(&format!("{phase}: step {done}/{total}{text}, {left} left"));
+        message(&format!("{phase}: step {done}/{total}{text}, {left} left"));
     }
 
     /// Prints a line that stays, such as an evaluation. Hidden if `quiet`.
@@ -93,15 +94,10 @@ impl Progress {
     pub(crate) fn warn(&self, text: &str) {
         let text = format!("{}: {text}", self.phase);
         match &self.bar {
-            Some(bar) => bar.suspend(|| print(&text)),
-            None => print(&text),
+            Some(bar) => bar.suspend(|| message(&text)),
+            None => message(&text),
         }
     }
-}
-
-/// Prints to standard error. Ignores errors, so that a closed pipe does not end a run.
-pub(crate) fn print(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 impl Drop for Progress {

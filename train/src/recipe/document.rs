@@ -341,7 +341,7 @@ fn position_of(list: &[Value], path: &str, name_or_number: &str) -> Result<usize
 }
 
 /// The known name that is most similar to `key`, if any is similar enough.
-fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a String> {
+pub(super) fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a String> {
     let likeness = |name: &String| strsim::jaro_winkler(key, name);
     let near = known.iter().map(|name| (likeness(name), name)).max_by(|a, b| a.0.total_cmp(&b.0));
     near.filter(|(likeness, _)| *likeness > 0.7).map(|(_, name)| name)

@@ -61,7 +61,7 @@ impl StudyDefinition for Avformer {
 
     fn examples(&self) -> &'static [&'static str] {
         &[
-            "engram train avformer --recipe train/recipes/avformer/tiny.toml --run runs/a1 \\\n      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip",
+            "engram train avformer --recipe avformer/tiny --run runs/a1 \\\n      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip",
         ]
     }
 

@@ -47,7 +47,7 @@ impl StudyDefinition for Clip {
     }
 
     fn examples(&self) -> &'static [&'static str] {
-        &["engram train clip --recipe train/recipes/clip/tiny.toml --run runs/clip"]
+        &["engram train clip --recipe clip/tiny --run runs/clip"]
     }
 
     fn recipe_schema(&self) -> RecipeSchema {

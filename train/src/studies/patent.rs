@@ -61,9 +61,9 @@ impl StudyDefinition for Patent {
 
     fn examples(&self) -> &'static [&'static str] {
         &[
-            "engram train patent --recipe train/recipes/patent/world.toml --run runs/p0",
-            "engram train patent --recipe train/recipes/patent/minilm.toml --set data.dir=patent --run runs/p1",
-            "engram train patent --recipe train/recipes/patent/minilm.toml --tiny --run runs/try",
+            "engram train patent --recipe patent/world --run runs/p0",
+            "engram train patent --recipe patent/minilm --set data.dir=patent --run runs/p1",
+            "engram train patent --recipe patent/minilm --tiny --run runs/try",
         ]
     }
 

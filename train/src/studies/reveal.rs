@@ -62,8 +62,8 @@ impl StudyDefinition for Reveal {
 
     fn examples(&self) -> &'static [&'static str] {
         &[
-            "engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1",
-            "engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1 --resume",
+            "engram train reveal --recipe reveal/laptop --run runs/r1",
+            "engram train reveal --recipe reveal/laptop --run runs/r1 --resume",
         ]
     }
 

@@ -42,7 +42,7 @@ impl StudyDefinition for Speech {
     }
 
     fn examples(&self) -> &'static [&'static str] {
-        &["engram train speech --recipe train/recipes/speech/tiny.toml --run runs/s1"]
+        &["engram train speech --recipe speech/tiny --run runs/s1"]
     }
 
     fn recipe_schema(&self) -> RecipeSchema {

@@ -102,7 +102,7 @@ fn unusable_clips_are_named() {
     frozen.refused(&[&general_speech], &["speech.jsonl, line 1", "cut.wav"]);
 }
 
-/// For a clip with many images, validation and test show the frames that `engram predict` shows;
+/// For a clip with many images, validation and test show the frames that `engram transcribe` shows;
 /// training draws from more.
 #[test]
 fn test_and_predict_select_the_same_frames() {

@@ -50,7 +50,7 @@ impl Manifest {
         let mut manifest = Self { path: path.to_string(), clips, skipped: Vec::new() };
         if let Some(Listed { clip, .. }) = manifest.clips.iter().find(|one| one.clip.text.is_none())
         {
-            let reason = "has no `text`; write one with `engram predict --asr-model`";
+            let reason = "has no `text`; write one with `engram transcribe`";
             return Err(manifest.clip_error(clip, reason));
         }
         manifest.read_durations(lengths, on_error, quiet)?;

@@ -83,7 +83,7 @@ pub struct AvformerData {
     pub sweep_snr_db: Vec<f32>,
     /// Embedded world: test clips in the sweep; 0 for none.
     pub sweep_clips: usize,
-    /// Whether to test the unmodified ASR model too, as in `engram predict --asr-model`. Whisper
+    /// Whether to test the unmodified ASR model too, as in `engram transcribe`. Whisper
     /// then pads each clip to 30 seconds and writes no text where it detects no speech, which
     /// reduces insertions. Adapted models always write the most likely text.
     pub frozen_baseline: bool,

@@ -70,6 +70,6 @@ pub(super) fn of_ensemble(
          held-out rows, `validation.csv` the ensemble's scores of the validation rows.\n",
     );
     let commands = "engram train patent --recipe recipe.toml --run AGAIN\n\
-                    engram predict AGAIN --input pairs.csv --output scores.csv";
+                    engram score pairs.csv --model AGAIN --out scores.csv";
     card.finish(recipe, commands)
 }

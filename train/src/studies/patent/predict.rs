@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
-use engram_infer::finished_run::{SUMMARY, check_checksums};
+use engram_infer::finished_run::{RECIPE, SUMMARY, check_checksums};
 
 use super::member::{self, CALIBRATION, Member};
 use super::pairs::TrainedPairs;
@@ -42,6 +42,12 @@ pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Res
     })
 }
 
+/// Whether a folder has a run of this study, finished or not.
+pub fn is_run(folder: &Path) -> bool {
+    let recipe = Recipe::load(&folder.join(RECIPE), &RecipeOptions::default());
+    folder.join(CALIBRATION).is_file() || recipe.is_ok_and(|recipe| recipe.study() == "patent")
+}
+
 /// Reads the rows to predict, with the columns and classes of the run's training.
 ///
 /// # Errors
@@ -62,7 +68,7 @@ pub fn read_rows(run: &Path, file: &Path) -> Result<Vec<PhrasePair>> {
 pub fn prediction_work(run: &Path, rows: usize) -> Result<usize> {
     let mut work = 0;
     for (member, _) in Ensemble::read(run)?.members {
-        let mut recipe = Recipe::load(&member.join("recipe.toml"), &RecipeOptions::default())?;
+        let mut recipe = Recipe::load(&member.join(RECIPE), &RecipeOptions::default())?;
         work += recipe.model::<PatentModel>()?.passes * rows;
     }
     Ok(work)

@@ -17,7 +17,7 @@ use crate::cli::output;
 pub struct Boost {
     /// Boost these words: one word or phrase per line for all clips; or for each clip a line
     /// id<TAB>text<TAB>rare words<TAB>words to boost (the second and third field are ignored)
-    #[arg(long, value_name = "FILE", requires = "asr_model")]
+    #[arg(long, value_name = "FILE")]
     boost: Option<PathBuf>,
     /// Bonus for each token of a boosted word, in nats of log-probability; the first token gets
     /// half [default: 3 for Whisper models, 2 for Conformers]
@@ -52,7 +52,7 @@ fn weight(text: &str) -> Result<f32, String> {
 
 impl Boost {
     /// Reads the lists and prints how many lists belong to no clip.
-    pub fn read(&self, clips: &[Clip], quiet: bool) -> anyhow::Result<Option<BoostLists>> {
+    pub fn read(&self, clips: &[Clip]) -> anyhow::Result<Option<BoostLists>> {
         let Some(file) = &self.boost else { return Ok(None) };
         let lists = parse(&file.display().to_string(), &read_text(file)?)?;
         if let BoostLists::PerClip(of_clip) = &lists {
@@ -65,7 +65,7 @@ impl Boost {
                 clips.len(),
                 of_clip.len()
             );
-            output::note(&message, quiet);
+            output::note(&message);
         }
         Ok(Some(lists))
     }

@@ -30,8 +30,8 @@ const SHOWN_CHARACTERS: usize = 60;
 #[derive(Debug, Args)]
 pub struct Streaming {
     /// Transcribe as a stream, in chunks of this length, and report the latency of each word.
-    /// With --input - raw audio is read from standard input (16 kHz, mono, 16 bits, little-endian)
-    #[arg(long, value_name = "SECONDS", requires = "asr_model", value_parser = seconds)]
+    /// The input - is raw audio from standard input (16 kHz, mono, 16 bits, little-endian)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stream: Option<f64>,
     /// Maximum length of earlier audio that is transcribed again with each chunk
     /// [default: 15, or the model's maximum minus --stream]
@@ -78,20 +78,25 @@ impl Streaming {
         Ok(Some(options))
     }
 
-    /// The clip for standard input, or `None` for another input.
-    pub(super) fn stdin(&self, input: &Path) -> anyhow::Result<Option<Clip>> {
-        if input != Path::new(STDIN) {
-            return Ok(None);
-        }
-        if self.stream.is_none() {
-            anyhow::bail!("--input - reads a stream of audio: give --stream SECONDS");
-        }
-        Ok(Some(Clip { id: "stdin".to_string(), audio: input.into(), ..Clip::default() }))
+    /// Whether `--stream` is given.
+    pub(super) fn is_on(&self) -> bool {
+        self.stream.is_some()
     }
 }
 
+/// The clip for standard input, or `None` for another input.
+pub(super) fn stdin(input: &Path, streams: bool) -> anyhow::Result<Option<Clip>> {
+    if input != Path::new(STDIN) {
+        return Ok(None);
+    }
+    if !streams {
+        anyhow::bail!("-: standard input is a stream of audio; give --stream SECONDS");
+    }
+    Ok(Some(Clip { id: "stdin".to_string(), audio: input.into(), ..Clip::default() }))
+}
+
 /// Whether a clip is standard input. A clip from a manifest has a line number.
-fn is_stdin(clip: &Clip) -> bool {
+pub(super) fn is_stdin(clip: &Clip) -> bool {
     clip.audio == Path::new(STDIN) && clip.line == 0
 }
 

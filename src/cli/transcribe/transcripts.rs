@@ -8,7 +8,8 @@ use engram_data::speech::manifest::{Clip, manifest};
 use engram_infer::asr::{FinalWord, StreamResult, Transcript};
 use serde::Serialize;
 
-use super::Predict;
+use super::Transcribe;
+use super::inputs::files_of;
 use super::subtitles::{one_line, subtitles};
 use crate::cli::{output, paths};
 
@@ -23,7 +24,7 @@ pub(super) enum Format {
     Txt,
     /// A manifest for training: the input clips with the transcripts as texts
     Manifest,
-    /// SubRip subtitles; for several clips, --output is a folder with one file per clip
+    /// SubRip subtitles; for several clips, --out is a folder with one file per clip
     Srt,
     /// WebVTT subtitles, as for srt
     Vtt,
@@ -42,7 +43,7 @@ struct Line<'a> {
     final_words: &'a [FinalWord],
 }
 
-impl Predict {
+impl Transcribe {
     pub(super) fn write_transcripts(
         &self,
         format: Format,
@@ -52,7 +53,7 @@ impl Predict {
         if format == Format::Manifest {
             let texts =
                 transcripts.iter().map(|(clip, transcript)| (*clip, transcript.text.as_str()));
-            return write_labelled(&self.output, texts, self.quiet);
+            return write_labelled(&self.out, texts);
         }
         let mut text = String::new();
         for (i, (clip, transcript)) in transcripts.iter().enumerate() {
@@ -80,12 +81,12 @@ impl Predict {
         }
         match format {
             Format::Srt | Format::Vtt => Ok(()),
-            _ => output::write_atomic(&self.output, text.as_bytes()),
+            _ => output::write_atomic(&self.out, text.as_bytes()),
         }
     }
 
     /// Returns an error if two clips have the same subtitle file, or if a subtitle file would
-    /// replace an input. Runs before any transcription.
+    /// replace an input or, without `--force`, another file. Runs before any transcription.
     pub(super) fn check_subtitle_files(
         &self,
         clips: &[Clip],
@@ -101,19 +102,22 @@ impl Predict {
                 );
             }
         }
-        files.keys().try_for_each(|file| paths::check_not_overwritten(file, files_of(clips)))
+        files.keys().try_for_each(|file| {
+            paths::check_not_overwritten(file, files_of(clips))?;
+            paths::check_may_write(file)
+        })
     }
 
     fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
-        if !self.output.is_dir() {
-            return self.output.clone();
+        if !self.out.is_dir() {
+            return self.out.clone();
         }
         let ending = if format == Format::Srt { "srt" } else { "vtt" };
         let within: PathBuf = Path::new(&clip.id)
             .components()
             .filter(|part| matches!(part, std::path::Component::Normal(_)))
             .collect();
-        self.output.join(format!("{}.{ending}", within.display()))
+        self.out.join(format!("{}.{ending}", within.display()))
     }
 
     /// The subtitle file of a clip. Creates its folder.
@@ -126,20 +130,11 @@ impl Predict {
     }
 }
 
-/// The audio and image files of clips.
-pub(in crate::cli) fn files_of(clips: &[Clip]) -> impl Iterator<Item = &Path> {
-    clips.iter().flat_map(|clip| {
-        let frames = clip.frames.iter().map(|frame| frame.image.as_path());
-        std::iter::once(clip.audio.as_path()).chain(frames)
-    })
-}
-
 /// Writes a training manifest: the clips with their transcripts as texts. Skips clips with an empty
 /// transcript.
 pub(super) fn write_labelled<'c>(
     path: &Path,
     transcribed: impl Iterator<Item = (&'c Clip, &'c str)>,
-    quiet: bool,
 ) -> anyhow::Result<()> {
     let label = |(clip, text): (&Clip, &str)| {
         let text = one_line(text);
@@ -154,7 +149,7 @@ pub(super) fn write_labelled<'c>(
     if !silent.is_empty() {
         let (count, first) = (silent.len(), &silent[0].id);
         let note = format!("skipped {count} clips with an empty transcript, first `{first}`");
-        output::note(&note, quiet);
+        output::note(&note);
     }
     output::write_atomic(path, &manifest(path, &labelled)?)
 }
@@ -174,14 +169,13 @@ mod tests {
         let clips = read_manifest(&folder.path().join("in.jsonl")).expect("clips");
         let out = folder.path().join("out.jsonl");
         let transcribed = |texts: [&'static str; 3]| clips.iter().zip(texts);
-        write_labelled(&out, transcribed(["a cat", "  ", "two\nlines"]), true).expect("written");
+        write_labelled(&out, transcribed(["a cat", "  ", "two\nlines"])).expect("written");
         let labelled = read_manifest(&out).expect("labelled clips");
         let texts: Vec<Option<&str>> = labelled.iter().map(|clip| clip.text.as_deref()).collect();
         assert_eq!(texts, [Some("a cat"), Some("two lines")]);
         assert_eq!((labelled[0].start, &labelled[0].frames), (1.5, &clips[0].frames));
         assert_eq!(labelled[1].audio, clips[2].audio);
-        let error =
-            write_labelled(&out, transcribed([""; 3]), true).expect_err("no texts").to_string();
+        let error = write_labelled(&out, transcribed([""; 3])).expect_err("no texts").to_string();
         assert!(error.contains("all transcripts are empty"), "{error}");
     }
 }

@@ -1,33 +1,102 @@
-//! Answers from a REVEAL run.
+//! `engram answer`.
 
 use std::path::{Path, PathBuf};
 
-use engram_infer::reveal::answerer::{Answer, Answerer, Detail};
+use clap::Args;
+use engram_infer::reveal::answerer::{self, Answerer, Detail};
 use engram_infer::reveal::evidence::area;
 use engram_infer::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
 use engram_infer::reveal::questions::{Questions, read_questions};
+use engram_train::studies::reveal;
 use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::Predict;
-use crate::cli::{Outcome, output, paths};
+use super::{Outcome, log, output, paths};
 
 /// Number of questions in a batch.
 const BATCH: usize = 32;
 
-impl Predict {
-    /// Answers the questions in the input.
-    pub(super) fn answer(&self, run: &Path, input: &Path) -> anyhow::Result<Outcome> {
+/// Answer questions about images with a REVEAL run and its memory.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Questions: JSON lines {\"id\", \"question\", \"image\"}. Image paths are relative to the file's folder.
+Every line needs an image. Without a question the run writes a caption. The output has the retrieved
+entries of each answer.
+
+With --haystack the run replies yes or no to each task from `engram data world`. It answers the
+task's question for each image, with only the task's entries as memory, and replies yes if every
+answer matches.
+
+Examples:
+  engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl
+  engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl --evidence -k 5
+  engram answer runs/r1 --haystack world/haystack.jsonl --out replies.jsonl
+  engram eval haystack --hyp replies.jsonl")]
+pub struct Answer {
+    /// The folder of a finished REVEAL run
+    run: PathBuf,
+    #[command(flatten)]
+    tasks: Tasks,
+    /// Output file: JSON lines; - is standard output
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Add the attribution of each answer token to each retrieved entry
+    #[arg(long, conflicts_with = "haystack")]
+    evidence: bool,
+    /// Add deletion and insertion curves, which measure the quality of the attributions
+    #[arg(long, conflicts_with = "haystack")]
+    curves: bool,
+    /// Use this memory instead of the run's own
+    #[arg(long, value_name = "FOLDER")]
+    memory: Option<PathBuf>,
+    /// Number of entries to retrieve; 0 for no memory
+    #[arg(short, value_name = "N")]
+    k: Option<usize>,
+}
+
+/// The tasks of the run.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Tasks {
+    /// Questions about images
+    #[arg(long, value_name = "FILE")]
+    questions: Option<PathBuf>,
+    /// Yes-or-no tasks of a `haystack.jsonl`
+    #[arg(long, value_name = "FILE")]
+    haystack: Option<PathBuf>,
+}
+
+impl Answer {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        if !reveal::run::is_run(&self.run) {
+            let reason = match reveal::run::is_unfinished(&self.run) {
+                true => {
+                    "is an unfinished REVEAL run; continue it with `engram train reveal … --resume`"
+                }
+                false => "is not a finished REVEAL run; train one with `engram train reveal`",
+            };
+            anyhow::bail!("{}: {reason}", self.run.display());
+        }
+        match (&self.tasks.questions, &self.tasks.haystack) {
+            (Some(questions), _) => self.answer(questions),
+            (None, Some(haystack)) => self.reply(haystack),
+            (None, None) => anyhow::bail!("give --questions or --haystack"),
+        }
+    }
+
+    /// Answers the questions in a file.
+    fn answer(&self, input: &Path) -> anyhow::Result<Outcome> {
         let Questions { list: questions, images } = read_questions(input)?;
-        let answerer = self.open(run, images)?;
+        let answerer = self.open(images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
             let asked = questions.iter().find(|question| question.image_index == index);
             let line = asked.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
         }
         let detail = Detail { credit: self.evidence, curves: self.curves };
-        let bar = output::progress_bar(questions.len(), "answers", self.quiet);
+        let bar = output::progress_bar(questions.len(), "answers");
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
         for questions in questions.chunks(BATCH) {
             for answer in answerer.answer(questions, detail)? {
@@ -38,32 +107,33 @@ impl Predict {
             bar.inc(questions.len() as u64);
         }
         bar.finish_and_clear();
-        output::write_atomic(&self.output, &lines)?;
-        let truncated: Vec<&Answer> = answers.iter().filter(|answer| answer.question_cut).collect();
+        output::write_atomic(&self.out, &lines)?;
+        let truncated: Vec<&answerer::Answer> =
+            answers.iter().filter(|answer| answer.question_cut).collect();
         if let Some(first) = truncated.first() {
             let reason = "are longer than the run's `data.max_query_tokens` and were truncated";
             let message =
                 format!("{} questions, the first {}, {reason}", truncated.len(), first.id);
-            output::note(&message, false);
+            output::warn(&message);
         }
         if let Some(text) = attribution_quality(&answers) {
             output::print(&text)?;
         }
-        let done = format!("{} answers written to {}", answers.len(), self.output.display());
-        output::note(&done, self.quiet);
+        let done = format!("{} answers written to {}", answers.len(), self.out.display());
+        output::note(&done);
         Ok(Outcome::Done)
     }
 
     /// Replies to the haystack tasks in a file. Adds the reply and its details to each input line.
-    pub(super) fn reply(&self, run: &Path, haystack: &Path) -> anyhow::Result<Outcome> {
+    fn reply(&self, haystack: &Path) -> anyhow::Result<Outcome> {
         let Haystacks { tasks, lines, images } = read_haystacks(haystack)?;
-        let answerer = self.open(run, images)?;
+        let answerer = self.open(images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
             let has_image = |task: &&Task| task.images.iter().any(|(image, _)| *image == index);
             let task = tasks.iter().find(has_image).map_or("", |task| &task.place);
             anyhow::bail!("{task}: {fault}");
         }
-        let bar = output::progress_bar(tasks.len(), "replies", self.quiet);
+        let bar = output::progress_bar(tasks.len(), "replies");
         let mut bytes = Vec::new();
         for (tasks, lines) in tasks.chunks(BATCH).zip(lines.chunks(BATCH)) {
             let replies = answerer.reply(tasks)?;
@@ -74,26 +144,25 @@ impl Predict {
             bar.inc(tasks.len() as u64);
         }
         bar.finish_and_clear();
-        output::write_atomic(&self.output, &bytes)?;
-        let done = format!("{} replies written to {}", tasks.len(), self.output.display());
-        output::note(&done, self.quiet);
+        output::write_atomic(&self.out, &bytes)?;
+        let done = format!("{} replies written to {}", tasks.len(), self.out.display());
+        output::note(&done);
         Ok(Outcome::Done)
     }
-}
 
-impl Predict {
-    /// Opens a run. Returns an error for options that have no effect without retrieval.
-    fn open(&self, run: &Path, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
-        paths::check_not_overwritten(&self.output, images.iter().map(PathBuf::as_path))?;
+    /// Opens the run. Returns an error for options that have no effect without retrieval.
+    fn open(&self, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
+        paths::check_not_overwritten(&self.out, images.iter().map(PathBuf::as_path))?;
         if self.memory.is_none() && self.k != Some(0) {
-            restore_missing_memory(run)?;
+            restore_missing_memory(&self.run)?;
         }
-        let answerer = Answerer::open(run, self.memory.as_deref(), self.k, images)?;
+        let open = || Answerer::open(&self.run, self.memory.as_deref(), self.k, images);
+        let answerer = log::stage("opened the run and its memory", open)?;
         let options = [
             ("--evidence", self.evidence),
             ("--curves", self.curves),
             ("--memory", self.memory.is_some()),
-            ("--haystack", self.haystack.is_some()),
+            ("--haystack", self.tasks.haystack.is_some()),
         ];
         match options.iter().find(|(_, given)| *given && answerer.k() == 0) {
             Some((option, _)) => anyhow::bail!(
@@ -114,7 +183,7 @@ struct TaskWithReply<'a> {
 }
 
 /// The quality of the attributions over all answers, as text.
-fn attribution_quality(answers: &[Answer]) -> Option<String> {
+fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
     let mean = |values: Vec<f64>| {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };

@@ -11,10 +11,10 @@ use engram_infer::asr::{AdaptedAsrModel, AdaptedClip, AsrModel};
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use serde::Serialize;
 
-use super::Predict;
-use super::speech::{check_any_transcribed, read_clips};
+use super::inputs::{Inputs, files_of};
 use super::subtitles::one_line;
-use super::transcripts::{Format, files_of, write_labelled};
+use super::transcripts::{Format, write_labelled};
+use super::{Transcribe, check_any_transcribed};
 use crate::cli::{Outcome, output, paths};
 
 /// Options for an adapted ASR model.
@@ -23,9 +23,7 @@ use crate::cli::{Outcome, output, paths};
 pub struct Adapted {
     /// Use the adapters of this `engram train avformer` run and the frames in the manifest; greedy
     /// decoding, one text per clip
-    #[arg(long, value_name = "RUN", requires = "asr_model",
-        conflicts_with_all = ["beams", "language", "translate", "timestamps", "word_times", "padding",
-            "boost", "stream"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["Decoding", "Boost", "Streaming"])]
     pub(super) adapters: Option<PathBuf>,
     /// The run's image encoder, if it has moved
     #[arg(long, value_name = "WEIGHTS", requires = "adapters")]
@@ -67,25 +65,25 @@ struct Summary {
     seconds: f64,
 }
 
-impl Predict {
-    /// Transcribes the clips of the input with the adapters of a run.
+impl Transcribe {
+    /// Transcribes the clips with the adapters of a run.
     pub(super) fn transcribe_adapted(
         &self,
-        (asr_model, run): (&str, &Path),
-        input: &Path,
+        run: &Path,
+        inputs: &Inputs,
     ) -> anyhow::Result<Outcome> {
-        let format = self.speech.format(&self.output);
+        let format = self.format();
         if matches!(format, Format::Srt | Format::Vtt) {
             anyhow::bail!(
                 "--adapters gives no subtitle times; use --format jsonl, tsv, txt or manifest"
             );
         }
-        if self.output.is_dir() {
-            anyhow::bail!("{}: is a folder; name a file for --output", self.output.display());
+        if self.out.is_dir() {
+            anyhow::bail!("{}: is a folder; name a file for --out", self.out.display());
         }
-        let all = read_clips(input, self.quiet)?;
-        paths::check_not_overwritten(&self.output, files_of(&all))?;
-        let mut adapted = AdaptedAsrModel::new(AsrModel::open(asr_model)?);
+        let all = &inputs.clips;
+        paths::check_not_overwritten(&self.out, files_of(all))?;
+        let mut adapted = AdaptedAsrModel::new(AsrModel::open(&self.model)?);
         let name = run.display().to_string();
         match self.adapted.frames {
             FramesName::Own => adapted.add(&name, run, self.adapted.image_encoder.as_deref())?,
@@ -94,7 +92,7 @@ impl Predict {
         adapted.activate(Some(&name))?;
         let uses_images = adapted.frames() > 0;
         let (started, mut text, mut labelled) = (Instant::now(), String::new(), Vec::new());
-        let bar = output::progress_bar(all.len(), "clips", self.quiet);
+        let bar = output::progress_bar(all.len(), "clips");
         let mut summary = Summary {
             clips: 0,
             with_frames: 0,
@@ -102,25 +100,26 @@ impl Predict {
             audio_seconds: 0.0,
             seconds: 0.0,
         };
-        for batch in all.chunks(self.speech.batch()) {
-            let (mut decoded, mut inputs) = (Vec::new(), Vec::new());
+        for batch in all.chunks(usize::from(self.batch)) {
+            let (mut decoded, mut adapted_clips) = (Vec::new(), Vec::new());
             for clip in batch {
                 match open(&adapted, clip, uses_images) {
                     Ok(one) => {
                         decoded.push((clip, one.samples.len()));
-                        inputs.push(one);
+                        adapted_clips.push(one);
                     }
                     Err(InferError::Data(error)) => {
-                        summary.skipped.push(self.skip(clip, input, *error)?);
+                        summary.skipped.push(self.skip(inputs, clip, *error)?);
                     }
                     Err(error) => return Err(error.into()),
                 }
             }
-            let texts = match inputs.is_empty() {
+            let texts = match adapted_clips.is_empty() {
                 true => Vec::new(),
-                false => adapted.transcribe(&inputs)?,
+                false => adapted.transcribe(&adapted_clips)?,
             };
-            for (((clip, samples), one), transcript) in decoded.into_iter().zip(&inputs).zip(&texts)
+            for (((clip, samples), one), transcript) in
+                decoded.into_iter().zip(&adapted_clips).zip(&texts)
             {
                 let seconds = samples as f64 / f64::from(SAMPLE_RATE);
                 let frames = adapted.image_count(one);
@@ -147,15 +146,15 @@ impl Predict {
         }
         bar.finish_and_clear();
         summary.seconds = started.elapsed().as_secs_f64();
-        check_any_transcribed(summary.clips, &summary.skipped, input)?;
+        check_any_transcribed(summary.clips, &summary.skipped)?;
         match format {
             Format::Manifest => {
                 let labelled = labelled.iter().map(|(clip, text)| (*clip, text.as_str()));
-                write_labelled(&self.output, labelled, self.quiet)?;
+                write_labelled(&self.out, labelled)?;
             }
-            _ => output::write_atomic(&self.output, text.as_bytes())?,
+            _ => output::write_atomic(&self.out, text.as_bytes())?,
         }
-        if self.speech.json {
+        if self.json {
             output::print_json(&summary)?;
         }
         let skipped = match summary.skipped.len() {
@@ -168,9 +167,9 @@ impl Predict {
             summary.with_frames,
             summary.audio_seconds,
             summary.seconds,
-            self.output.display()
+            self.out.display()
         );
-        output::note(&message, self.quiet);
+        output::note(&message);
         Ok(Outcome::Done)
     }
 }

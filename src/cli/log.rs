@@ -1,0 +1,142 @@
+//! Log lines on standard error: notes, warnings and errors, as text or as JSON.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber, debug, error, info};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, layer};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::{LookupSpan, Registry};
+
+/// The heading in the help of options that every command has.
+pub const GLOBAL: &str = "Global options";
+/// The target of reports. `--quiet` does not hide them.
+const REPORT: &str = "engram::report";
+
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Options for the lines on standard error.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct LogOptions {
+    /// Also print the paths that the command uses, and the seconds of each stage
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
+    verbose: bool,
+    /// Hide progress and notes; warnings and errors remain
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = GLOBAL)]
+    quiet: bool,
+    /// Format of the lines on standard error
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text",
+        help_heading = GLOBAL)]
+    log_format: LogFormat,
+}
+
+/// The format of the lines on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// Plain lines and progress bars
+    Text,
+    /// One JSON object per line, without progress bars
+    Json,
+}
+
+impl LogOptions {
+    /// Starts the log of the command.
+    pub fn start(self) {
+        let level = match (self.verbose, self.quiet) {
+            (true, _) => LevelFilter::DEBUG,
+            (false, false) => LevelFilter::INFO,
+            (false, true) => LevelFilter::WARN,
+        };
+        let is_json = self.log_format == LogFormat::Json;
+        IS_QUIET.store(self.quiet, Ordering::Relaxed);
+        start(level, is_json);
+    }
+}
+
+fn start(level: LevelFilter, is_json: bool) {
+    // Other crates' events are not for the user.
+    let shown = filter_fn(move |event| {
+        let target = event.target();
+        target == REPORT || (target.starts_with("engram") && *event.level() <= level)
+    });
+    // A closed standard error must not end the command.
+    let lines = layer().with_writer(io::stderr).with_ansi(false).log_internal_errors(false);
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match is_json {
+        true => lines.json().flatten_event(true).with_target(false).boxed(),
+        false => lines.event_format(PlainLines).boxed(),
+    };
+    let _ =
+        tracing::subscriber::set_global_default(Registry::default().with(lines.with_filter(shown)));
+    if is_json {
+        IS_JSON.store(true, Ordering::Relaxed);
+        engram_data::messages::give_messages_to(|text| info!("{text}"));
+    }
+}
+
+/// The format of `--log-format text`: the message, then the fields.
+struct PlainLines;
+
+impl<S, N> FormatEvent<S, N> for PlainLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        if *event.metadata().level() == Level::ERROR {
+            writer.write_str("error: ")?;
+        }
+        context.field_format().format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+/// Whether `--quiet` is given.
+pub fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
+
+/// Whether standard error has JSON lines.
+pub fn is_json() -> bool {
+    IS_JSON.load(Ordering::Relaxed)
+}
+
+/// Logs a report that standard output has no room for.
+pub fn report(text: &str) {
+    info!(target: REPORT, "{text}");
+}
+
+/// Runs a stage of a command and logs its seconds for `--verbose`.
+pub fn stage<T>(name: &str, run: impl FnOnce() -> T) -> T {
+    let started = Instant::now();
+    let result = run();
+    debug!(seconds = started.elapsed().as_secs_f64(), "{name}");
+    result
+}
+
+/// Prints the message of a wrong command line and ends the program. The options are not parsed, so
+/// this looks for `--log-format json` itself.
+pub fn usage_error(error: &clap::Error) -> ! {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let is_json = arguments.iter().any(|one| one == "--log-format=json")
+        || arguments.windows(2).any(|pair| pair[0] == "--log-format" && pair[1] == "json");
+    if is_json && error.use_stderr() {
+        start(LevelFilter::INFO, true);
+        let text = error.to_string();
+        error!("{}", text.trim_start_matches("error: ").trim_end());
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
+}

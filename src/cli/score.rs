@@ -1,0 +1,113 @@
+//! `engram score`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use engram_data::patent::{Labels, PhrasePair, predictions_csv, read_pairs};
+use engram_infer::encode::PromptChoice;
+use engram_train::studies::patent::{predict, zero_shot};
+use engram_train::studies::reveal;
+
+use super::memory::prompt_choice;
+use super::{Outcome, log, output};
+
+/// Score the similarity of phrase pairs with a trained run, a sentence encoder or word vectors.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+--model is a run of `engram train patent`, a sentence encoder (`hf://owner/name` or a folder), or a
+file of word vectors (GloVe or word2vec text). Encoders and word vectors are baselines without
+training: their score is a cosine similarity.
+
+Scores of a run depend on which targets share an anchor. Give all pairs of an anchor in one file.
+
+Examples:
+  engram score test.csv --model runs/p1 --out scores.csv
+  engram score validation.csv --model hf://sentence-transformers/all-MiniLM-L6-v2 --out cosine.csv
+  engram score validation.csv --model glove.6B.300d.txt --out glove.csv
+  engram eval phrase --ref validation.csv --hyp cosine.csv")]
+pub struct Score {
+    /// Phrase pairs: CSV with id, anchor, target, context; - is standard input
+    #[arg(value_name = "PAIRS")]
+    pairs: PathBuf,
+    /// A patent run, a sentence encoder, or a file of word vectors
+    #[arg(long, value_name = "MODEL", visible_alias = "vectors")]
+    model: String,
+    /// Output file: CSV with id, score; - is standard output
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Score with the sentence encoder of a patent run, by cosine similarity
+    #[arg(long)]
+    cosine: bool,
+    /// Name of the encoder's prompt, from config_sentence_transformers.json; '' for no prompt
+    #[arg(long, value_name = "NAME")]
+    prompt: Option<String>,
+}
+
+/// What `--model` is.
+enum Model<'a> {
+    Run(&'a Path),
+    WordVectors(&'a Path),
+    Encoder(&'a str, PromptChoice),
+}
+
+impl Score {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let model = self.model()?;
+        let pairs = match model {
+            Model::Run(run) => predict::read_rows(run, &self.pairs)?,
+            _ => read_pairs(&self.pairs, Labels::Optional)?,
+        };
+        let scores = log::stage("scored the pairs", || self.scores(&model, &pairs))?;
+        if let Some((pair, score)) = pairs.iter().zip(&scores).find(|(_, score)| !score.is_finite())
+        {
+            anyhow::bail!("pair `{}`: the score is {score}; check the model's weights", pair.id);
+        }
+        output::write_atomic(&self.out, &predictions_csv(&pairs, &scores))?;
+        let done = format!("{} scores written to {}", scores.len(), self.out.display());
+        output::note(&done);
+        Ok(Outcome::Done)
+    }
+
+    /// Finds out what `--model` is.
+    fn model(&self) -> anyhow::Result<Model<'_>> {
+        let path = Path::new(&self.model);
+        if reveal::run::is_run(path) || reveal::run::is_unfinished(path) {
+            let remedy = "use `engram answer`";
+            anyhow::bail!("{}: is a REVEAL run, which answers questions; {remedy}", self.model);
+        }
+        let is_file = path.is_file();
+        if !is_file && (self.cosine || !predict::is_run(path)) {
+            let is_encoder = ["config.json", "modules.json"].map(|name| path.join(name).exists());
+            if path.is_dir() && is_encoder == [false; 2] {
+                let remedy = "train one with `engram train patent`, or give a model's folder";
+                anyhow::bail!("{}: is neither a run nor a sentence encoder; {remedy}", self.model);
+            }
+            let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Default);
+            return Ok(Model::Encoder(&self.model, prompt));
+        }
+        let kind = if is_file { "a file of word vectors" } else { "a patent run" };
+        if self.prompt.is_some() {
+            anyhow::bail!("{}: is {kind}, which uses no prompt; leave out --prompt", self.model);
+        }
+        Ok(if is_file { Model::WordVectors(path) } else { Model::Run(path) })
+    }
+
+    fn scores(&self, model: &Model<'_>, pairs: &[PhrasePair]) -> anyhow::Result<Vec<f64>> {
+        let length = match model {
+            Model::Run(run) => predict::prediction_work(run, pairs.len())?,
+            _ => pairs.len(),
+        };
+        let bar = output::progress_bar(length, "scores");
+        let count = |done: usize| bar.inc(done as u64);
+        let scores = match model {
+            Model::Run(run) => predict::predict(run, pairs, &count)?,
+            Model::WordVectors(file) => zero_shot::word_vector_cosines(file, pairs)?,
+            Model::Encoder(weights, prompt) => {
+                zero_shot::encoder_cosines(weights, prompt, pairs, &count)?
+            }
+        };
+        bar.finish_and_clear();
+        Ok(scores)
+    }
+}

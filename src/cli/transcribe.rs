@@ -1,0 +1,183 @@
+//! `engram transcribe`.
+
+mod adapted;
+mod boost;
+mod inputs;
+mod recordings;
+mod streaming;
+mod subtitles;
+mod transcripts;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use engram_data::DataError;
+use engram_data::speech::manifest::Clip;
+use engram_infer::asr::{Padding, TranscribeOptions};
+use engram_models::whisper::Task;
+
+use self::adapted::Adapted;
+use self::boost::Boost;
+use self::inputs::Inputs;
+pub(super) use self::inputs::files_of;
+use self::streaming::Streaming;
+use self::transcripts::Format;
+use super::{Outcome, output};
+
+/// Transcribe speech with a Whisper or Conformer model.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The format of the output follows from the extension of --out: .jsonl (with times and probabilities),
+.tsv (for `engram eval wer`), .txt, .srt or .vtt. Several clips give one file; subtitles of several
+clips need an existing folder.
+
+Examples:
+  engram transcribe talk.mp3 --model hf://openai/whisper-tiny.en --out talk.srt
+  engram transcribe monday.mp3 talks/ --model hf://openai/whisper-tiny.en --out talks.tsv
+  engram transcribe talk.mp3 --model hf://openai/whisper-tiny.en --out talk.txt --boost names.txt
+  engram transcribe talk.mp3 --model runs/s1 --out talk.jsonl --stream 1
+  arecord -f S16_LE -r 16000 -d 60 | engram transcribe - --model runs/s1 --stream 1 --out talk.txt
+  engram transcribe unlabelled.jsonl --model whisper --format manifest --out train.jsonl
+  engram transcribe clips.jsonl --model whisper --adapters runs/a1 --out hyp.tsv")]
+pub struct Transcribe {
+    /// Audio files, folders of audio files, or manifests (JSON lines with audio, start, end);
+    /// - is a stream of raw audio from standard input
+    #[arg(required = true, value_name = "AUDIO")]
+    inputs: Vec<PathBuf>,
+    /// The model: `hf://owner/name`, a folder or a run
+    #[arg(long, value_name = "WEIGHTS")]
+    model: String,
+    /// Output file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Format of --out; default: from the file extension, otherwise JSON lines
+    #[arg(long)]
+    format: Option<Format>,
+    /// Number of clips in a batch
+    #[arg(long, value_name = "N", default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    batch: u16,
+    /// How to treat a clip that cannot be decoded
+    #[arg(long, value_name = "ACTION", default_value = "stop")]
+    on_error: OnError,
+    /// Print a summary as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    decoding: Decoding,
+    #[command(flatten)]
+    boost: Boost,
+    #[command(flatten)]
+    streaming: Streaming,
+    #[command(flatten)]
+    adapted: Adapted,
+}
+
+/// Options for the search for the best text.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Decoding")]
+struct Decoding {
+    /// Beam size; a Conformer with --boost uses 8 instead of 1
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=64))]
+    beams: u16,
+    /// Spoken language, for multilingual models, for example en
+    #[arg(long, value_name = "CODE")]
+    language: Option<String>,
+    /// Translate speech to English
+    #[arg(long)]
+    translate: bool,
+    /// Add start and end times of segments (always on for subtitles)
+    #[arg(long)]
+    timestamps: bool,
+    /// Add start, end, text and probability of each word, in JSON lines
+    #[arg(long)]
+    word_times: bool,
+    /// Padding after each clip
+    #[arg(long, value_name = "PADDING", default_value = "zeros")]
+    padding: PaddingName,
+}
+
+/// How to treat clips that cannot be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnError {
+    /// Stop with an error and write nothing
+    Stop,
+    /// Skip the clip with a warning
+    Skip,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PaddingName {
+    /// Zero frames up to 30 seconds, as in faster-whisper
+    Zeros,
+    /// Silence up to 30 seconds, as in openai-whisper
+    Silence,
+    /// Five seconds of silence, or 30 seconds if the text is doubtful; faster for short clips
+    Short,
+}
+
+impl Transcribe {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let inputs = Inputs::read(&self.inputs, self.streaming.is_on())?;
+        match &self.adapted.adapters {
+            Some(run) => self.transcribe_adapted(run, &inputs),
+            None => self.transcribe(&inputs),
+        }
+    }
+
+    /// The format of the output.
+    fn format(&self) -> Format {
+        self.format.unwrap_or_else(|| match self.out.extension().and_then(|e| e.to_str()) {
+            Some("tsv") => Format::Tsv,
+            Some("txt") => Format::Txt,
+            Some("srt") => Format::Srt,
+            Some("vtt") => Format::Vtt,
+            _ => Format::Jsonl,
+        })
+    }
+
+    /// Warns of a clip that cannot be transcribed, or returns an error with `--on-error stop`.
+    fn skip(&self, inputs: &Inputs, clip: &Clip, error: DataError) -> anyhow::Result<String> {
+        let message = match clip.line {
+            0 => error.to_string(),
+            line => format!("{}, line {line}: {error}", inputs.path_of(clip).display()),
+        };
+        if self.on_error == OnError::Stop {
+            anyhow::bail!("{message} (--on-error skip skips such clips)");
+        }
+        output::warn(&format!("skipped: {message}"));
+        Ok(message)
+    }
+}
+
+impl Decoding {
+    fn options(&self, subtitles: bool) -> TranscribeOptions {
+        TranscribeOptions {
+            num_beams: usize::from(self.beams),
+            timestamps: self.timestamps || subtitles,
+            word_times: self.word_times,
+            language: self.language.clone(),
+            task: if self.translate { Task::Translate } else { Task::Transcribe },
+            padding: match self.padding {
+                PaddingName::Zeros => Padding::Zeros,
+                PaddingName::Silence => Padding::Silence,
+                PaddingName::Short => Padding::Short,
+            },
+            boost: None,
+        }
+    }
+}
+
+/// Returns an error if all clips are skipped, because an output file without text would look like a
+/// result.
+fn check_any_transcribed(transcribed: usize, skipped: &[String]) -> anyhow::Result<()> {
+    match skipped.first().filter(|_| transcribed == 0) {
+        None => Ok(()),
+        Some(first) => {
+            let count = skipped.len();
+            anyhow::bail!("all {count} clips are skipped, and nothing is written; {first}")
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The clips of all inputs.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use engram_data::folder::SkippedFiles;
+use engram_data::speech::manifest::{Clip, clips_and_skipped};
+
+use super::streaming;
+use crate::cli::output;
+
+/// The clips of all inputs, in order.
+pub(super) struct Inputs {
+    pub(super) clips: Vec<Clip>,
+    /// Each input's path and the number of clips up to its end.
+    ends: Vec<(PathBuf, usize)>,
+}
+
+impl Inputs {
+    /// Reads the inputs and prints how many files of each folder were skipped. Ids must differ
+    /// between inputs.
+    pub(super) fn read(paths: &[PathBuf], streams: bool) -> anyhow::Result<Self> {
+        let mut inputs = Self { clips: Vec::new(), ends: Vec::new() };
+        for path in paths {
+            match streaming::stdin(path, streams)? {
+                Some(clip) => inputs.clips.push(clip),
+                None => {
+                    let (clips, SkippedFiles { hidden, others }) = clips_and_skipped(path)?;
+                    inputs.clips.extend(clips);
+                    if hidden + others > 0 {
+                        let (path, reason) = (path.display(), "files that are not audio");
+                        let counts = format!("{hidden} hidden files and {others} {reason}");
+                        output::note(&format!("{path}: skipped {counts}"));
+                    }
+                }
+            }
+            inputs.ends.push((path.clone(), inputs.clips.len()));
+        }
+        inputs.check_ids()?;
+        Ok(inputs)
+    }
+
+    /// The input of a clip.
+    pub(super) fn path_of<'a>(&'a self, clip: &'a Clip) -> &'a Path {
+        let index = self.clips.iter().position(|other| other.id == clip.id).unwrap_or(0);
+        let input = self.ends.iter().find(|(_, end)| index < *end);
+        input.map_or(&clip.audio, |(path, _)| path)
+    }
+
+    fn check_ids(&self) -> anyhow::Result<()> {
+        let (mut start, mut input_of) = (0, HashMap::new());
+        for (input, end) in &self.ends {
+            for clip in &self.clips[start..*end] {
+                if let Some(other) = input_of.insert(clip.id.as_str(), input) {
+                    let (input, other, id) = (input.display(), other.display(), &clip.id);
+                    anyhow::bail!(
+                        "{input}: the clip id `{id}` is also in {other}; transcribe them \
+                         separately, or give a manifest with ids"
+                    );
+                }
+            }
+            start = *end;
+        }
+        Ok(())
+    }
+}
+
+/// The audio and image files of clips.
+pub(in crate::cli) fn files_of(clips: &[Clip]) -> impl Iterator<Item = &Path> {
+    clips.iter().flat_map(|clip| {
+        let frames = clip.frames.iter().map(|frame| frame.image.as_path());
+        std::iter::once(clip.audio.as_path()).chain(frames)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clips_know_their_input_and_have_distinct_ids() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("one.jsonl"), "{\"audio\": \"a.wav\"}\n{\"audio\": \"b.wav\"}\n")
+            .expect("a manifest");
+        let paths = [path("one.jsonl"), path("c.wav")];
+        let inputs = Inputs::read(&paths, false).expect("clips");
+        let of: Vec<&Path> = inputs.clips.iter().map(|clip| inputs.path_of(clip)).collect();
+        assert_eq!(of, [&paths[0], &paths[0], &paths[1]]);
+        let twice = Inputs::read(&[path("one.jsonl"), path("b.mp3")], false).err();
+        let error = twice.expect("a refusal").to_string();
+        assert!(error.contains("the clip id `b` is also in"), "{error}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Transcribes recordings of any length, in batches or as streams.
+
+use std::time::{Duration, Instant};
+
+use engram_data::DataError;
+use engram_data::speech::manifest::{Clip, ClipReader};
+use engram_infer::InferError;
+use engram_infer::asr::{AsrModel, Segment, StreamResult, TranscribeOptions, Transcript};
+use engram_models::speech::log_mel::SAMPLE_RATE;
+use indicatif::HumanDuration;
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::inputs::{Inputs, files_of};
+use super::streaming::{self, Report};
+use super::transcripts::Format;
+use super::{Transcribe, check_any_transcribed};
+use crate::cli::{Outcome, log, output, paths};
+
+/// The summary that is printed as JSON.
+#[derive(Debug, Serialize)]
+struct Summary {
+    clips: usize,
+    /// The errors of clips that could not be decoded.
+    skipped: Vec<String>,
+    /// Duration of the audio.
+    audio_seconds: f64,
+    /// Wall time from the loaded model to the last text.
+    seconds: f64,
+    /// Wall time divided by the duration of the audio.
+    real_time_factor: f64,
+    /// Computed only for the JSON output.
+    weights_sha256: Option<String>,
+    /// Number of clips that were transcribed a second time, padded to 30 seconds.
+    decoded_again: usize,
+    /// Latency of final words, with `--stream`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streaming: Option<Report>,
+}
+
+/// The audio of a clip that waits for transcription.
+enum ClipAudio {
+    Short(Vec<f32>),
+    Long(Vec<f32>, Box<ClipReader>),
+}
+
+impl Transcribe {
+    /// Transcribes the clips.
+    pub(super) fn transcribe(&self, inputs: &Inputs) -> anyhow::Result<Outcome> {
+        let (clips, format) = (&inputs.clips, self.format());
+        if format == Format::Manifest && clips.iter().any(streaming::is_stdin) {
+            anyhow::bail!("--format manifest needs audio files, not standard input");
+        }
+        let subtitles = matches!(format, Format::Srt | Format::Vtt);
+        if subtitles && clips.len() > 1 && !self.out.is_dir() {
+            let (out, count) = (self.out.display(), clips.len());
+            anyhow::bail!(
+                "{out}: {count} clips need {count} subtitle files; give an existing folder"
+            );
+        }
+        if !subtitles && self.out.is_dir() {
+            let out = self.out.display();
+            anyhow::bail!("{out}: is a folder; name a file for --out, or give --format srt or vtt");
+        }
+        if subtitles {
+            self.check_subtitle_files(clips, format)?;
+        } else {
+            paths::check_not_overwritten(&self.out, files_of(clips))?;
+        }
+        if self.decoding.word_times && format != Format::Jsonl {
+            anyhow::bail!("--word-times needs --format jsonl; give both, or leave it out");
+        }
+        let lists = self.boost.read(clips)?;
+        let asr_model = log::stage("loaded the model", || AsrModel::open(&self.model))?;
+        let options = self.decoding.options(subtitles);
+        asr_model.check(&options)?;
+        let stream = self.streaming.options(asr_model.max_seconds())?;
+        let trees = self.boost.trees(lists.as_ref(), &asr_model)?;
+        let tree = |clip: &Clip| trees.as_ref().map_or(Ok(None), |trees| trees.of(clip));
+        let started = Instant::now();
+        let bar = output::progress_bar(clips.len(), "clips");
+        let mut results: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
+        let mut skipped = Vec::new();
+        let mut streams: Vec<StreamResult> = Vec::new();
+        for batch in clips.chunks(usize::from(self.batch)) {
+            if let Some(stream) = stream {
+                for clip in batch {
+                    let options = TranscribeOptions { boost: tree(clip)?, ..options.clone() };
+                    let progress_output = (&bar, !self.json && !output::is_quiet());
+                    match streaming::stream(&asr_model, &options, stream, clip, progress_output) {
+                        Ok(mut streamed) => {
+                            if !options.timestamps {
+                                streamed.transcript.segments.clear();
+                            }
+                            results.push((clip, streamed.transcript.clone()));
+                            streams.push(streamed);
+                        }
+                        Err(InferError::Data(error)) => {
+                            skipped.push(self.skip(inputs, clip, *error)?);
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                    bar.set_message("");
+                    bar.inc(1);
+                }
+                continue;
+            }
+            let max_samples = (asr_model.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
+            let audio_of_clips: Vec<Result<ClipAudio, DataError>> =
+                batch.par_iter().map(|clip| open(clip, max_samples)).collect();
+            let (mut short, mut transcripts) = (Vec::new(), Vec::new());
+            for (clip, audio) in batch.iter().zip(audio_of_clips) {
+                let result = match audio {
+                    Ok(ClipAudio::Short(samples)) => {
+                        short.push((clip, samples));
+                        continue;
+                    }
+                    Ok(ClipAudio::Long(samples, reader)) => {
+                        let show_progress = |text: &str| bar.set_message(text.to_string());
+                        let boost = tree(clip)?;
+                        let options = TranscribeOptions { boost, ..options.clone() };
+                        transcribe_long(&asr_model, &options, samples, *reader, &show_progress)
+                    }
+                    Err(error) => Err(error.into()),
+                };
+                match result {
+                    Ok(transcript) => transcripts.push((clip, transcript)),
+                    Err(InferError::Data(error)) => skipped.push(self.skip(inputs, clip, *error)?),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let samples: Vec<&[f32]> =
+                short.iter().map(|(_, samples)| samples.as_slice()).collect();
+            let boosts: Vec<_> =
+                short.iter().map(|(clip, _)| tree(clip)).collect::<anyhow::Result<_>>()?;
+            let texts = asr_model.transcribe(&samples, &boosts, &options)?;
+            transcripts.extend(short.iter().map(|(clip, _)| *clip).zip(texts));
+            // Long clips finish before short clips: restore the input order.
+            transcripts.sort_by_key(|(clip, _)| batch.iter().position(|other| other.id == clip.id));
+            results.extend(transcripts);
+            bar.set_message("");
+            bar.inc(batch.len() as u64);
+        }
+        bar.finish_and_clear();
+        let seconds = started.elapsed().as_secs_f64();
+        check_any_transcribed(results.len(), &skipped)?;
+        self.write_transcripts(format, &results, &streams)?;
+        let audio_seconds: f64 = results.iter().map(|(_, transcript)| transcript.seconds).sum();
+        let summary = Summary {
+            clips: results.len(),
+            audio_seconds,
+            seconds,
+            real_time_factor: seconds / audio_seconds.max(1e-9),
+            weights_sha256: self.json.then(|| asr_model.weights_sha256()).transpose()?,
+            decoded_again: results
+                .iter()
+                .filter(|(_, transcript)| transcript.decoded_again)
+                .count(),
+            skipped,
+            streaming: stream.map(|options| Report::of(options, &streams)),
+        };
+        if self.json {
+            output::print_json(&summary)?;
+        }
+        let skipped = match summary.skipped.len() {
+            0 => String::new(),
+            count => format!(", {count} skipped"),
+        };
+        let message = format!(
+            "{} clips{skipped}, {:.1} s of audio in {:.1} s ({:.1} times real time), written to {}",
+            summary.clips,
+            audio_seconds,
+            seconds,
+            1.0 / summary.real_time_factor.max(1e-9),
+            self.out.display()
+        );
+        output::note(&message);
+        if let Some(report) = &summary.streaming {
+            output::note(&report.to_text());
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// Reads the samples of a clip, or only its first samples if it has more than `max_samples`.
+fn open(clip: &Clip, max_samples: usize) -> Result<ClipAudio, DataError> {
+    let (mut reader, mut samples) = (clip.open(SAMPLE_RATE)?, Vec::new());
+    while reader.read(&mut samples)? {
+        if samples.len() > max_samples {
+            return Ok(ClipAudio::Long(samples, Box::new(reader)));
+        }
+    }
+    Ok(if samples.len() > max_samples {
+        ClipAudio::Long(samples, Box::new(reader))
+    } else {
+        ClipAudio::Short(samples)
+    })
+}
+
+/// Transcribes a long recording. `first` has the samples that are already read; `reader` gives the
+/// rest.
+fn transcribe_long(
+    asr_model: &AsrModel,
+    options: &TranscribeOptions,
+    mut first: Vec<f32>,
+    mut reader: ClipReader,
+    show_progress: &dyn Fn(&str),
+) -> Result<Transcript, InferError> {
+    let total = reader.seconds();
+    let read = |samples: &mut Vec<f32>| -> Result<bool, InferError> {
+        if !first.is_empty() {
+            samples.append(&mut first);
+            return Ok(true);
+        }
+        Ok(reader.read(samples)?)
+    };
+    let started = Instant::now();
+    let progress = |_: &[Segment], done: f64| {
+        let rest = total.map_or(String::new(), |total| {
+            let left = started.elapsed().as_secs_f64() / done.max(1e-9) * (total - done).max(0.0);
+            format!(" of {total:.0} s, {} left", HumanDuration(Duration::from_secs_f64(left)))
+        });
+        show_progress(&format!("(this recording: {done:.0}{rest})"));
+    };
+    asr_model.transcribe_long(options, read, progress)
+}
