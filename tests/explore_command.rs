@@ -185,9 +185,10 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
-        match path.is_dir() {
-            true => copy(&path, &to.join(name)),
-            false => fs::copy(&path, to.join(name)).map(|_| ()).unwrap(),
+        if path.is_dir() {
+            copy(&path, &to.join(name))
+        } else {
+            fs::copy(&path, to.join(name)).map(|_| ()).unwrap()
         }
     }
 }

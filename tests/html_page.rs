@@ -15,9 +15,12 @@ fn page(files: &[(&str, &str)], arguments: &[&str], parts: &[&str]) {
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).expect("written");
     }
-    let of_file = |name: &&str| match files.iter().any(|(file, _)| file == name) {
-        true => folder.path().join(name).display().to_string(),
-        false => (*name).to_owned(),
+    let of_file = |name: &&str| {
+        if files.iter().any(|(file, _)| file == name) {
+            folder.path().join(name).display().to_string()
+        } else {
+            (*name).to_owned()
+        }
     };
     let arguments: Vec<String> = arguments.iter().map(of_file).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -139,9 +139,10 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().flatten() {
         let to = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy(&entry.path(), &to),
-            false => drop(fs::copy(entry.path(), to).unwrap()),
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to)
+        } else {
+            drop(fs::copy(entry.path(), to).unwrap())
         }
     }
 }

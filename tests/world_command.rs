@@ -21,11 +21,12 @@ fn files(folder: &Path) -> HashMap<String, Vec<u8>> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        match path.is_dir() {
-            true => found.extend(
+        if path.is_dir() {
+            found.extend(
                 files(&path).into_iter().map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)),
-            ),
-            false => _ = found.insert(name, fs::read(&path).unwrap()),
+            )
+        } else {
+            _ = found.insert(name, fs::read(&path).unwrap())
         }
     }
     found

@@ -214,10 +214,7 @@ pub fn read_audio(path: impl AsRef<Path>, rate: u32) -> Result<Vec<f32>, DataErr
     let mut reader = AudioReader::open(&path, rate)?;
     let mut samples = Vec::new();
     while reader.read(&mut samples)? {}
-    match samples.is_empty() {
-        true => Err(reader.bad("has no samples".to_string())),
-        false => Ok(samples),
-    }
+    if samples.is_empty() { Err(reader.bad("has no samples".to_string())) } else { Ok(samples) }
 }
 
 #[cfg(test)]

@@ -51,9 +51,10 @@ impl WeightsLocation {
         let (repository, revision) = address.split_once('@').unwrap_or((address, "main"));
         if address == text {
             let is_model = repository.contains('/') && is_repository(repository);
-            return match is_model && !Path::new(text).exists() {
-                true => Err(DataError::NoFolder { location: text.to_owned() }),
-                false => Ok(Self::Folder(text.into())),
+            return if is_model && !Path::new(text).exists() {
+                Err(DataError::NoFolder { location: text.to_owned() })
+            } else {
+                Ok(Self::Folder(text.into()))
             };
         }
         if !is_repository(repository) || !revision.split('/').all(is_plain_name) {

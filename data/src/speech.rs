@@ -151,9 +151,10 @@ fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     for clip in clips {
         let id = clip.id.clone();
         let place = if clip.line == 0 { Place::Entry(&id) } else { Place::Line(clip.line) };
-        let audio = match clip.audio.exists() {
-            true => Ok(clip.audio.clone()),
-            false => Err(clip.audio.display().to_string()),
+        let audio = if clip.audio.exists() {
+            Ok(clip.audio.clone())
+        } else {
+            Err(clip.audio.display().to_string())
         };
         gathering.push(&source.path, place, &id, clip, audio)?;
     }

@@ -109,13 +109,14 @@ impl T5Tokenizer {
     /// # Errors   `VocabularyMismatch`
     pub fn check_fits(&self, model_size: usize) -> Result<(), DataError> {
         let tokenizer = self.vocabulary();
-        match tokenizer > model_size {
-            true => Err(DataError::VocabularyMismatch {
+        if tokenizer > model_size {
+            Err(DataError::VocabularyMismatch {
                 path: self.path.clone(),
                 tokenizer,
                 model: model_size,
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 

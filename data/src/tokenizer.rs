@@ -218,10 +218,8 @@ impl SegmentTokenizer {
                 .chain([self.special.sep])
                 .collect());
         }
-        let direction = match form.truncate_left {
-            true => TruncationDirection::Left,
-            false => TruncationDirection::Right,
-        };
+        let direction =
+            if form.truncate_left { TruncationDirection::Left } else { TruncationDirection::Right };
         let encoding = self.guard(text, || {
             let mut encoding = self.tokenizer.encode(text, false)?;
             let added =

@@ -111,9 +111,10 @@ fn every_fact_is_stated_once_in_its_own_source() {
         assert_eq!(knowledge.source, attribute.source.name());
         let stated: HashSet<String> =
             words(&text).into_iter().filter(|word| answers.contains_key(word)).collect();
-        let own: HashSet<String> = match attribute.made_up() {
-            true => entry.answers.iter().map(|answer| answer.to_lowercase()).collect(),
-            false => HashSet::new(),
+        let own: HashSet<String> = if attribute.made_up() {
+            entry.answers.iter().map(|answer| answer.to_lowercase()).collect()
+        } else {
+            HashSet::new()
         };
         assert_eq!(stated, own, "{text}");
         assert!(entry.answers.iter().all(|answer| text.contains(answer)), "{text}");

@@ -252,12 +252,11 @@ pub fn evaluate(
     }
     let measure = |(info, scores): &(MetricInfo, Vec<(&str, f64)>)| {
         let values: Vec<f64> = scores.iter().map(|(_, score)| *score).collect();
-        match values.is_empty() {
-            true => {
-                let reason = "undefined: every question has difficult direct answers".to_owned();
-                Measure::new(info, 0, Err(reason), None)
-            }
-            false => measure_of_mean(info, "question", &values, &options.bootstrap),
+        if values.is_empty() {
+            let reason = "undefined: every question has difficult direct answers".to_owned();
+            Measure::new(info, 0, Err(reason), None)
+        } else {
+            measure_of_mean(info, "question", &values, &options.bootstrap)
         }
     };
     let mut measures: Vec<Measure> = parts.iter().map(measure).collect();

@@ -76,9 +76,12 @@ impl Measure {
         value: Result<f64, String>,
         interval: Option<Interval>,
     ) -> Self {
-        let finite = |value: f64| match value.is_finite() {
-            true => Ok(value),
-            false => Err(format!("undefined: the value is {value}")),
+        let finite = |value: f64| {
+            if value.is_finite() {
+                Ok(value)
+            } else {
+                Err(format!("undefined: the value is {value}"))
+            }
         };
         let value = value.and_then(finite);
         let interval = interval

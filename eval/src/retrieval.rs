@@ -307,9 +307,10 @@ pub fn evaluate(
     let item = |(query, value): (&Query<'_>, &f64)| {
         Item::new(&columns[0].0, "none", &query.id, None, Statistic::Mean { value: *value })
     };
-    let items = match options.items {
-        true => queries.iter().zip(&columns[0].1).map(item).collect(),
-        false => Vec::new(),
+    let items = if options.items {
+        queries.iter().zip(&columns[0].1).map(item).collect()
+    } else {
+        Vec::new()
     };
     let without = rankings.iter().filter(|ranking| ranking.ideal.is_empty()).count();
     let warnings = match without {

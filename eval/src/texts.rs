@@ -182,9 +182,10 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
         let interval = interval(&resampling, &options.bootstrap, |times| pooled.value(times));
         let value = Ok(pooled.value(&vec![1; n]));
         let measure = Measure::new(&metric.info, n, value, interval);
-        match metric.info.name == options.metric {
-            true => chosen = Some((&metric.info, measure, statistics)),
-            false => measures.push(measure),
+        if metric.info.name == options.metric {
+            chosen = Some((&metric.info, measure, statistics))
+        } else {
+            measures.push(measure)
         }
     }
     let (info, primary, statistics) = chosen.ok_or_else(|| EvalError::InvalidOption {

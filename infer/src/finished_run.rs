@@ -67,10 +67,13 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
                 )
             }
             // The summary is written after the list. Without it, the run is not finished.
-            Err(error) if error.kind() == ErrorKind::NotFound => match *name == SUMMARY {
-                true => return Ok(()),
-                false => format!("is missing, but {CHECKSUMS} lists it"),
-            },
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if *name == SUMMARY {
+                    return Ok(());
+                } else {
+                    format!("is missing, but {CHECKSUMS} lists it")
+                }
+            }
             Err(error) => return Err(InferError::io(&path)(error)),
         };
         Err(InferError::BadChecksum { path, reason })

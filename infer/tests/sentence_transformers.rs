@@ -121,9 +121,10 @@ fn every_folder_gives_the_embeddings_of_the_reference() {
 
 fn compare(name: &str, found: &[f32], expected: &[Vec<f32>], wrong: &mut Vec<String>) {
     let expected = expected.concat();
-    let max_error = match found.len() == expected.len() {
-        true => found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max),
-        false => f32::INFINITY,
+    let max_error = if found.len() == expected.len() {
+        found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    } else {
+        f32::INFINITY
     };
     if max_error.is_nan() || max_error > 1e-4 {
         let (num_values, num_expected) = (found.len(), expected.len());

@@ -129,9 +129,10 @@ pub(crate) fn commit(
         let _ = remove_generation(&partial);
         let _ = remove_generation(&complete);
     })?;
-    point_to(memory, &pointer).map_err(|(error, is_made)| match is_made {
-        true => change_made(memory, number, error),
-        false => {
+    point_to(memory, &pointer).map_err(|(error, is_made)| {
+        if is_made {
+            change_made(memory, number, error)
+        } else {
             let _ = remove_generation(&complete);
             error
         }

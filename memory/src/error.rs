@@ -226,8 +226,9 @@ const REASON: usize = 300;
 /// Shortens a reason, which may quote a file, and puts it on one line.
 pub(crate) fn one_line(reason: &str) -> String {
     let shown = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
-    match reason.chars().count() > REASON {
-        true => shown.take(REASON).chain(['…']).collect(),
-        false => shown.collect(),
+    if reason.chars().count() > REASON {
+        shown.take(REASON).chain(['…']).collect()
+    } else {
+        shown.collect()
     }
 }

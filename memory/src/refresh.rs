@@ -210,9 +210,10 @@ impl RetrievalLog {
         let collapsed = queries >= limit.queries
             && entries >= 4 * k.max(1)
             && largest_share > limit.largest_share;
-        match collapsed {
-            true => Err(MemoryError::Collapsed { queries, distinct, largest_share }),
-            false => Ok(()),
+        if collapsed {
+            Err(MemoryError::Collapsed { queries, distinct, largest_share })
+        } else {
+            Ok(())
         }
     }
 }

@@ -128,14 +128,13 @@ impl Segment {
             }
         };
         let ids: MappedTensor<i64> = MappedTensor::open(folder, &record.ids, "ids", &[rows])?;
-        let by_id = match record.ids_rise {
-            true => None,
-            false => {
-                let ids = ids.read(0..rows)?;
-                let mut order: Vec<u32> = (0..rows as u32).collect();
-                order.sort_unstable_by_key(|row| ids[*row as usize]);
-                Some(order)
-            }
+        let by_id = if record.ids_rise {
+            None
+        } else {
+            let ids = ids.read(0..rows)?;
+            let mut order: Vec<u32> = (0..rows as u32).collect();
+            order.sort_unstable_by_key(|row| ids[*row as usize]);
+            Some(order)
         };
         Ok(Self {
             rows,

@@ -99,9 +99,10 @@ impl VectorFile {
         };
         let is_npy = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"));
         let mut numbers = BufReader::with_capacity(1 << 20, file);
-        let header = match is_npy {
-            true => npy::read_header(&mut numbers),
-            false => tensors::read_header(&mut numbers, bytes, name),
+        let header = if is_npy {
+            npy::read_header(&mut numbers)
+        } else {
+            tensors::read_header(&mut numbers, bytes, name)
         };
         let Layout { shape, number, skipped } = header.map_err(malformed)?;
         if shape.len() < 2 {

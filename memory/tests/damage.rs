@@ -24,10 +24,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => found.extend(files(&path)),
-            false => found.push(path),
-        }
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
     }
     found.sort();
     found

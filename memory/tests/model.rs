@@ -87,9 +87,10 @@ fn random_rows(
     format: MemoryFormat,
     known: bool,
 ) -> Batch {
-    let ids: Vec<i64> = match known {
-        true => plain.ids().into_iter().filter(|_| next.below(2) == 0).collect(),
-        false => (0..next.below(6)).map(|_| plain.new_id(next)).collect(),
+    let ids: Vec<i64> = if known {
+        plain.ids().into_iter().filter(|_| next.below(2) == 0).collect()
+    } else {
+        (0..next.below(6)).map(|_| plain.new_id(next)).collect()
     };
     batch(next, format, &ids)
 }

@@ -117,9 +117,10 @@ impl Avformer {
         };
         let joined = self.projection.join(&embedded, visual)?;
         let encoded = self.asr_model.encode(joined.clips, &self.adapters, mode)?;
-        match self.asr_model.reads_visual_states() {
-            true => Ok(encoded),
-            false => joined.audio_rows.of(&encoded, embedded.lengths),
+        if self.asr_model.reads_visual_states() {
+            Ok(encoded)
+        } else {
+            joined.audio_rows.of(&encoded, embedded.lengths)
         }
     }
 }

@@ -93,8 +93,9 @@ pub(crate) fn check_dropout(hidden: f64, attention: f64) -> Result<()> {
 
 /// Fails unless `p` is a probability below 1.
 pub(crate) fn check_probability(what: &str, p: f64) -> Result<()> {
-    match (0.0..1.0).contains(&p) {
-        true => Ok(()),
-        false => Err(bad_field(what, format!("{p} is not a probability below 1"))),
+    if (0.0..1.0).contains(&p) {
+        Ok(())
+    } else {
+        Err(bad_field(what, format!("{p} is not a probability below 1")))
     }
 }

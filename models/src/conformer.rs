@@ -75,9 +75,10 @@ impl ConformerEncoder {
             return Err(ModelError::BadInput(reason));
         }
         let (states, lengths) = self.subsampling.forward(frames, lengths)?;
-        let states = match self.config.scale_input {
-            true => (states * (self.config.hidden_size as f64).sqrt())?,
-            false => states,
+        let states = if self.config.scale_input {
+            (states * (self.config.hidden_size as f64).sqrt())?
+        } else {
+            states
         };
         Ok(AudioStates { states, lengths })
     }

@@ -58,10 +58,7 @@ impl Weights {
     /// [`ModelError::Io`]. [`ModelError::BadWeights`] if the header does not match the file.
     pub fn open(path: &Path) -> Result<Self> {
         let is_index = path.file_name().is_some_and(|name| name == INDEX_FILE);
-        let shards = match is_index {
-            true => shards::open(path)?,
-            false => vec![Shard::open(path)?],
-        };
+        let shards = if is_index { shards::open(path)? } else { vec![Shard::open(path)?] };
         Ok(Self { path: path.to_path_buf(), shards, prefix: String::new() })
     }
 

@@ -71,11 +71,10 @@ impl Answer {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         if !reveal::run::is_run(&self.run) {
-            let reason = match reveal::run::is_unfinished(&self.run) {
-                true => {
-                    "is an unfinished REVEAL run; continue it with `engram train reveal … --resume`"
-                }
-                false => "is not a finished REVEAL run; train one with `engram train reveal`",
+            let reason = if reveal::run::is_unfinished(&self.run) {
+                "is an unfinished REVEAL run; continue it with `engram train reveal … --resume`"
+            } else {
+                "is not a finished REVEAL run; train one with `engram train reveal`"
             };
             anyhow::bail!("{}: {reason}", self.run.display());
         }

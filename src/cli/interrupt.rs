@@ -102,14 +102,14 @@ impl Resume {
         };
         let has_checkpoint = |folder: PathBuf| folder.join("checkpoints/LATEST").is_file();
         let members = fs::read_dir(run).into_iter().flatten().flatten();
-        match has_checkpoint(run.clone())
-            || members.into_iter().any(|one| has_checkpoint(one.path()))
+        if has_checkpoint(run.clone()) || members.into_iter().any(|one| has_checkpoint(one.path()))
         {
-            true => format!(
+            format!(
                 "stopped; the newest checkpoint is in {}. Continue with:\n  {command}",
                 run.display()
-            ),
-            false => "stopped before the first step: there is nothing to save".to_owned(),
+            )
+        } else {
+            "stopped before the first step: there is nothing to save".to_owned()
         }
     }
 }
@@ -147,9 +147,10 @@ fn own_command(resumes: bool) -> String {
 /// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

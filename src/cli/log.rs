@@ -69,9 +69,10 @@ fn start(level: LevelFilter, is_json: bool) {
     });
     // A closed standard error must not end the command.
     let lines = layer().with_writer(io::stderr).with_ansi(false).log_internal_errors(false);
-    let lines: Box<dyn Layer<Registry> + Send + Sync> = match is_json {
-        true => lines.json().flatten_event(true).with_target(false).boxed(),
-        false => lines.event_format(PlainLines).boxed(),
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
+        lines.json().flatten_event(true).with_target(false).boxed()
+    } else {
+        lines.event_format(PlainLines).boxed()
     };
     let _ =
         tracing::subscriber::set_global_default(Registry::default().with(lines.with_filter(shown)));

@@ -149,9 +149,12 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         matches!(cli.command, Command::Train(_) | Command::Grid(_) | Command::Reproduce(_));
     // Inside the pool, a thread splits work more cheaply than outside, where it waits for each
     // kernel: steps are a tenth faster. With one thread, joining a refresh would deadlock.
-    log::stage("done", || match trains && rayon::current_num_threads() > 1 {
-        true => rayon::scope(|_| cli.command.run()),
-        false => cli.command.run(),
+    log::stage("done", || {
+        if trains && rayon::current_num_threads() > 1 {
+            rayon::scope(|_| cli.command.run())
+        } else {
+            cli.command.run()
+        }
     })
 }
 

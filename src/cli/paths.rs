@@ -73,10 +73,8 @@ fn force() -> Arg {
 }
 
 fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().map(move |path| match path.as_os_str() == "-" {
-        true => PathBuf::from(stream),
-        false => path,
-    })
+    PathBufValueParser::new()
+        .map(move |path| if path.as_os_str() == "-" { PathBuf::from(stream) } else { path })
 }
 
 /// Checks all output paths.

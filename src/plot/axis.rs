@@ -73,9 +73,10 @@ impl Ranged for Scale {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        match self.logarithmic {
-            true => self.ratios(),
-            false => RangedCoordf64::from(self.bounds.clone()).key_points(hint),
+        if self.logarithmic {
+            self.ratios()
+        } else {
+            RangedCoordf64::from(self.bounds.clone()).key_points(hint)
         }
     }
 

@@ -178,10 +178,7 @@ pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, TextError> {
 pub fn read_text(path: impl AsRef<Path>) -> Result<String, TextError> {
     let file = name(path.as_ref());
     let text = decode(&file, read_bytes(path)?)?;
-    match text.is_empty() {
-        true => Err(TextError::Empty { file }),
-        false => Ok(text),
-    }
+    if text.is_empty() { Err(TextError::Empty { file }) } else { Ok(text) }
 }
 
 /// Decodes uncompressed bytes and removes a byte order mark; `file` is the name in error messages.

@@ -60,9 +60,10 @@ pub fn read_phrases(
     let [anchor, target] = table.columns([columns.anchor, columns.target])?;
     let context = columns.context.map(|name| table.column(name)).transpose()?;
     let rating = table.optional_column("rating")?;
-    let score = match is_scored {
-        true => Some(table.column(columns.score)?),
-        false => table.optional_column(columns.score)?,
+    let score = if is_scored {
+        Some(table.column(columns.score)?)
+    } else {
+        table.optional_column(columns.score)?
     };
     let (mut rows, mut ids) = (Vec::<PhraseRow>::new(), UniqueIds::with_capacity(0));
     while table.advance()? {

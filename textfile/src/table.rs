@@ -127,9 +127,10 @@ impl<'r> Table<'r> {
             return if self.is_empty { Err(TextError::NoRows { file }) } else { Ok(false) };
         }
         let (expected, found) = (self.header.len(), self.ends.len());
-        match expected == found {
-            true => Ok(true),
-            false => Err(TextError::FieldCount { location: self.location(), expected, found }),
+        if expected == found {
+            Ok(true)
+        } else {
+            Err(TextError::FieldCount { location: self.location(), expected, found })
         }
     }
 

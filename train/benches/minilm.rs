@@ -171,9 +171,10 @@ fn compare(
             }
         }
     }
-    let theirs = match their_times.is_empty() {
-        true => "not run".to_string(),
-        false => format!("{:8.1} ms   ratio {:.2}", median(their_times), median(ratios)),
+    let theirs = if their_times.is_empty() {
+        "not run".to_string()
+    } else {
+        format!("{:8.1} ms   ratio {:.2}", median(their_times), median(ratios))
     };
     println!("{name:<44} ours {:8.1} ms   torch {theirs}", median(our_times));
     Ok(())

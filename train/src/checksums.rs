@@ -45,9 +45,10 @@ pub fn finish_run(run: &Path, summary: &impl Serialize) -> Result<()> {
 /// [`TrainError::Io`]
 pub fn write_checksums(run: &Path) -> Result<()> {
     let summary = run.join(SUMMARY);
-    let summary = match summary.is_file() {
-        true => Some(digest::of_file(&summary).map_err(TrainError::io(&summary))?.1),
-        false => None,
+    let summary = if summary.is_file() {
+        Some(digest::of_file(&summary).map_err(TrainError::io(&summary))?.1)
+    } else {
+        None
     };
     write(run, summary)
 }

@@ -39,9 +39,10 @@ impl Program {
             None => {
                 // On Linux this is the running executable, even if the file was replaced meanwhile.
                 let own = Path::new("/proc/self/exe");
-                let path = match own.exists() {
-                    true => own.to_path_buf(),
-                    false => std::env::current_exe().map_err(TrainError::io(own))?,
+                let path = if own.exists() {
+                    own.to_path_buf()
+                } else {
+                    std::env::current_exe().map_err(TrainError::io(own))?
                 };
                 let (_, hash) = digest::of_file(&path).map_err(TrainError::io(&path))?;
                 HASH.get_or_init(|| hash).clone()

@@ -105,11 +105,10 @@ impl Recipe {
     /// # Errors
     /// [`TrainError::Recipe`] with the line of `study`.
     pub fn expect_study(&self, name: &str) -> Result<()> {
-        match self.study() == name {
-            true => Ok(()),
-            false => {
-                Err(self.error("study", format!("is not `{name}`, which this command trains")))
-            }
+        if self.study() == name {
+            Ok(())
+        } else {
+            Err(self.error("study", format!("is not `{name}`, which this command trains")))
         }
     }
 

@@ -135,9 +135,10 @@ pub(crate) fn train_in<S: Study>(
         options,
         metrics: Metrics::open(folder.path(), state.metrics_bytes)?,
         timing: Timing::open(folder.path())?,
-        events: match recipe.log().tensorboard {
-            true => Some(EventWriter::create(folder.path(), state.step + 1)?),
-            false => None,
+        events: if recipe.log().tensorboard {
+            Some(EventWriter::create(folder.path(), state.step + 1)?)
+        } else {
+            None
         },
         folder,
         checkpoints,

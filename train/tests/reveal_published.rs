@@ -103,9 +103,12 @@ fn published_folders(folder: &Path) {
 /// Trains by the recipe above with a T5 and a ViT.
 fn train_from(folder: &Path, t5: &str, vit: &str) -> Result<RevealSummary, String> {
     let set = [("data.path", ""), ("model.t5", t5), ("model.vit", vit)];
-    let set = set.iter().map(|(key, name)| match name.starts_with("hf:") {
-        true => format!("{key}={name:?}"),
-        false => format!("{key}={:?}", folder.join(name)),
+    let set = set.iter().map(|(key, name)| {
+        if name.starts_with("hf:") {
+            format!("{key}={name:?}")
+        } else {
+            format!("{key}={:?}", folder.join(name))
+        }
     });
     let options = RecipeOptions { set: set.collect(), ..RecipeOptions::default() };
     let mut recipe = Recipe::parse(RECIPE, Path::new("recipe.toml"), &options).unwrap();

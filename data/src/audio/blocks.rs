@@ -59,12 +59,13 @@ pub(super) fn open(mut input: Input, hint: &Hint) -> Result<Box<dyn Blocks>, Str
         return Ok(Box::new(FlacBlocks::open(input)?));
     }
     let is_other = head.starts_with(b"OggS") || head.get(4..8) == Some(b"ftyp");
-    let input = match is_other {
-        true => input,
-        false => match MpegBlocks::open(input).map_err(cannot_read)? {
+    let input = if is_other {
+        input
+    } else {
+        match MpegBlocks::open(input).map_err(cannot_read)? {
             Ok(blocks) => return Ok(Box::new(blocks)),
             Err(input) => input,
-        },
+        }
     };
     Ok(Box::new(PacketBlocks::open(input, hint)?))
 }

@@ -64,10 +64,13 @@ impl Blocks for FlacBlocks {
         let packet = loop {
             match self.demuxer.next()? {
                 Next::Packet(packet) => break packet,
-                Next::Stream | Next::End | Next::Truncated => match self.next_stream()? {
-                    true => continue,
-                    false => return Ok(None),
-                },
+                Next::Stream | Next::End | Next::Truncated => {
+                    if self.next_stream()? {
+                        continue;
+                    } else {
+                        return Ok(None);
+                    }
+                }
             }
         };
         let start = packet.pts.get().unsigned_abs();

@@ -101,14 +101,13 @@ impl Read for Input {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let available = self.left().map_or(bytes.len(), |left| bytes.len().min(left as usize));
         let bytes = &mut bytes[..available];
-        let count = match self.ahead.is_empty() {
-            true => self.source.read(bytes)?,
-            false => {
-                let count = bytes.len().min(self.ahead.len());
-                bytes[..count].copy_from_slice(&self.ahead[..count]);
-                self.ahead.drain(..count);
-                count
-            }
+        let count = if self.ahead.is_empty() {
+            self.source.read(bytes)?
+        } else {
+            let count = bytes.len().min(self.ahead.len());
+            bytes[..count].copy_from_slice(&self.ahead[..count]);
+            self.ahead.drain(..count);
+            count
         };
         self.position += count as u64;
         Ok(count)

@@ -214,9 +214,10 @@ fn scale(body: &[u8]) -> Option<u32> {
 /// Returns the entries of `elst`: length, start and rate.
 fn list(body: &[u8]) -> Vec<(u64, i64, u32)> {
     let rows = body.get(8..).unwrap_or_default();
-    let entry = |row: &[u8]| match is_long(body) {
-        true => (number(row, 0, 8), number(row, 8, 8).cast_signed(), number(row, 16, 4) as u32),
-        false => {
+    let entry = |row: &[u8]| {
+        if is_long(body) {
+            (number(row, 0, 8), number(row, 8, 8).cast_signed(), number(row, 16, 4) as u32)
+        } else {
             let start = i64::from((number(row, 4, 4) as u32).cast_signed());
             (number(row, 0, 4), start, number(row, 8, 4) as u32)
         }

@@ -84,11 +84,10 @@ impl PacketBlocks {
                 let counted =
                     (u128::from(units) * u128::from(format.rate) / u128::from(scale)) as u64;
                 // The counted length of the last packet may differ from its real length.
-                match decoded + mp4::PACKET < counted {
-                    true => {
-                        Err(format!("is truncated: {decoded} of {counted} samples are present"))
-                    }
-                    false => Ok(None),
+                if decoded + mp4::PACKET < counted {
+                    Err(format!("is truncated: {decoded} of {counted} samples are present"))
+                } else {
+                    Ok(None)
                 }
             }
             _ => Ok(None),

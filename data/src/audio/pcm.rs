@@ -60,10 +60,7 @@ impl Pcm {
 
     fn bits(&self, value: &[u8]) -> u64 {
         let add = |bits: u64, byte: &u8| bits << 8 | u64::from(*byte);
-        match self.is_big_endian {
-            true => value.iter().fold(0, add),
-            false => value.iter().rev().fold(0, add),
-        }
+        if self.is_big_endian { value.iter().fold(0, add) } else { value.iter().rev().fold(0, add) }
     }
 }
 

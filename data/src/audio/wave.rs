@@ -206,10 +206,7 @@ fn read_header(input: &mut Input) -> Result<(Kind, Data), String> {
 /// Returns the number of sample bytes that a size stands for; `None` means all bytes present.
 fn declared_size(size: u64, kind: Kind, left: Option<u64>) -> Option<u64> {
     let is_64 = matches!(kind, Kind::W64 | Kind::Riff { is_64: true, .. });
-    let unknown = match is_64 && size > u64::from(u32::MAX) {
-        true => UNKNOWN_64,
-        false => UNKNOWN,
-    };
+    let unknown = if is_64 && size > u64::from(u32::MAX) { UNKNOWN_64 } else { UNKNOWN };
     let is_present = left.is_some_and(|left| size <= left);
     let is_unknown = size == 0 || (size >= unknown && !is_present);
     (!is_unknown).then_some(size)
@@ -251,10 +248,7 @@ fn is_id(bytes: &[u8]) -> bool {
 
 fn number(bytes: &[u8], is_big_endian: bool) -> u64 {
     let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-    match is_big_endian {
-        true => bytes.iter().fold(0, add),
-        false => bytes.iter().rev().fold(0, add),
-    }
+    if is_big_endian { bytes.iter().fold(0, add) } else { bytes.iter().rev().fold(0, add) }
 }
 
 /// Reads the sample format from a `fmt ` chunk.

@@ -270,9 +270,10 @@ impl Published {
         if std.contains(&0.0) {
             return Err("`image_std` has a 0".to_owned());
         }
-        let rescale = match self.do_rescale.unwrap_or(true) {
-            true => self.rescale_factor.unwrap_or(PER_BYTE) as f32,
-            false => 1.0,
+        let rescale = if self.do_rescale.unwrap_or(true) {
+            self.rescale_factor.unwrap_or(PER_BYTE) as f32
+        } else {
+            1.0
         };
         Ok(Preprocessing {
             resize,

@@ -84,14 +84,16 @@ impl Clip {
         frames.sort_by(|a, b| key(a).total_cmp(&key(b)));
         let mut files = Vec::with_capacity(frames.len());
         for frame in frames {
-            match frame.image.is_dir() {
-                false => files.push(frame.image.clone()),
-                true => files.extend(numbered(&frame.image)?.0.into_iter().map(|(_, file)| file)),
+            if frame.image.is_dir() {
+                files.extend(numbered(&frame.image)?.0.into_iter().map(|(_, file)| file))
+            } else {
+                files.push(frame.image.clone())
             }
         }
-        match files.is_empty() {
-            true => Err(bad("has no frames; add frames, or remove the clip".to_string())),
-            false => Ok(files),
+        if files.is_empty() {
+            Err(bad("has no frames; add frames, or remove the clip".to_string()))
+        } else {
+            Ok(files)
         }
     }
 }

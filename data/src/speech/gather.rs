@@ -122,10 +122,8 @@ impl<'s> Gathering<'s> {
                 return Ok(());
             }
         };
-        let frames = match clip.frames.is_empty() {
-            true => self.images_of(&clip, recording)?,
-            false => clip.frames,
-        };
+        let frames =
+            if clip.frames.is_empty() { self.images_of(&clip, recording)? } else { clip.frames };
         self.found.clips.push(Clip { audio, frames, ..clip });
         Ok(())
     }

@@ -79,9 +79,10 @@ fn segment(fields: &str) -> Result<Segment, String> {
 
 /// Reads the lines of a file by name; empty if the file does not exist.
 fn optional(path: &Path) -> Result<HashMap<String, String>, DataError> {
-    match path.exists() {
-        true => Ok(named_lines(path)?.into_iter().map(|line| (line.name, line.rest)).collect()),
-        false => Ok(HashMap::new()),
+    if path.exists() {
+        Ok(named_lines(path)?.into_iter().map(|line| (line.name, line.rest)).collect())
+    } else {
+        Ok(HashMap::new())
     }
 }
 

@@ -87,13 +87,11 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
         }
         return Ok((clips, skipped));
     }
-    let clips = match path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson")
-    {
-        true => read_manifest(path),
-        false => {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            Ok(vec![whole(name, path.to_path_buf())])
-        }
+    let clips = if path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson") {
+        read_manifest(path)
+    } else {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(vec![whole(name, path.to_path_buf())])
     };
     Ok((clips?, SkippedFiles::default()))
 }
@@ -128,10 +126,7 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
         clip.line = line;
         clips.push(clip);
     }
-    match clips.is_empty() {
-        true => Err(TextError::Empty { file }.into()),
-        false => Ok(clips),
-    }
+    if clips.is_empty() { Err(TextError::Empty { file }.into()) } else { Ok(clips) }
 }
 
 /// Writes clips as a manifest for [`read_manifest`], atomically.
@@ -189,9 +184,10 @@ pub(super) fn check_times(clip: &Clip) -> Result<(), String> {
 }
 
 pub(super) fn check_id(clip: &Clip) -> Result<(), String> {
-    match clip.id.contains(char::is_control) {
-        true => Err(format!("id {:?} contains a tab or another control character", clip.id)),
-        false => Ok(()),
+    if clip.id.contains(char::is_control) {
+        Err(format!("id {:?} contains a tab or another control character", clip.id))
+    } else {
+        Ok(())
     }
 }
 
@@ -206,11 +202,10 @@ fn whole(id: String, audio: PathBuf) -> Clip {
 /// Returns the path relative to `folder`, without the extension.
 fn id_of(file: &Path, folder: &Path) -> String {
     let from = file.strip_prefix(folder).unwrap_or(file);
-    match folder.as_os_str().is_empty() && from.is_absolute() {
-        true => {
-            from.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
-        }
-        false => from.with_extension("").to_string_lossy().into_owned(),
+    if folder.as_os_str().is_empty() && from.is_absolute() {
+        from.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    } else {
+        from.with_extension("").to_string_lossy().into_owned()
     }
 }
 
@@ -292,9 +287,10 @@ impl ClipReader {
         if self.ended && self.given == 0 {
             let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
             let (length, start) = (seconds(self.passed), seconds(self.start));
-            let reason = match self.start > 0 {
-                true => format!("has {length:.2} s, but the clip begins at {start} s"),
-                false => "has no samples".to_string(),
+            let reason = if self.start > 0 {
+                format!("has {length:.2} s, but the clip begins at {start} s")
+            } else {
+                "has no samples".to_string()
             };
             return Err(DataError::Audio { path: self.audio.clone(), reason });
         }

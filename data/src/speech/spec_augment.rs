@@ -61,13 +61,14 @@ impl SpecAugment {
     /// # Errors   [`DataError::OutOfRange`]
     pub fn validate(&self) -> Result<(), DataError> {
         let what = "max_time_fraction";
-        match (0.0..=1.0).contains(&self.max_time_fraction) {
-            true => Ok(()),
-            false => Err(DataError::OutOfRange {
+        if (0.0..=1.0).contains(&self.max_time_fraction) {
+            Ok(())
+        } else {
+            Err(DataError::OutOfRange {
                 what,
                 value: self.max_time_fraction.to_string(),
                 wanted: "use a fraction from 0 to 1",
-            }),
+            })
         }
     }
 

@@ -143,9 +143,10 @@ impl Audiovisual {
                 noise_settings.snr_db.map(|ratio| ratio.clamp(-MAX_SNR_DB, MAX_SNR_DB));
             let ratio = rng.random_range(low.min(high)..=high.max(low));
             let noise = kind.make(clip.samples.len(), &mut rng);
-            clip.samples = match masked {
-                false => add_noise(&clip.samples, &noise, ratio, 0),
-                true => with_loudness(&clip.samples, loudness, &noise, ratio),
+            clip.samples = if masked {
+                with_loudness(&clip.samples, loudness, &noise, ratio)
+            } else {
+                add_noise(&clip.samples, &noise, ratio, 0)
             };
             clip.snr_db = Some(ratio);
         }

@@ -63,9 +63,10 @@ impl Entry {
 pub(super) fn entries_of(image: &WorldImage, image_index: usize, seed: u64) -> Vec<Entry> {
     let facts = ATTRIBUTES.iter().zip(image.number * IDS_PER_IMAGE..);
     let entries = facts.filter_map(|(attribute, id)| {
-        let answers = match attribute.made_up() {
-            true => made_up_answer(image, attribute, seed),
-            false => true_answers(image, attribute),
+        let answers = if attribute.made_up() {
+            made_up_answer(image, attribute, seed)
+        } else {
+            true_answers(image, attribute)
         };
         if answers.is_empty() {
             return None;

@@ -287,9 +287,12 @@ fn sizes_that_cannot_be() {
         ("*", "no size"),
         ("x", "not a number of bytes"),
     ] {
-        let server = Scripted::start(move |request, out| match request.requests_metadata() {
-            true => send_metadata(out, COMMIT, &etag_of(BODY), size),
-            false => reply(out, 200, &[], BODY),
+        let server = Scripted::start(move |request, out| {
+            if request.requests_metadata() {
+                send_metadata(out, COMMIT, &etag_of(BODY), size)
+            } else {
+                reply(out, 200, &[], BODY)
+            }
         });
         let cache = TestCache::new(&server.endpoint);
         cache.assert_refused(&[part]);
@@ -302,9 +305,12 @@ fn bodies_that_are_too_long() {
     let longer = [BODY, b"more"].concat();
     let length = longer.len().to_string();
     let announced = longer.clone();
-    let with_length = Scripted::start(move |request, out| match request.requests_metadata() {
-        true => send_correct_metadata(out),
-        false => reply(out, 200, &[("Content-Length", &length)], &announced),
+    let with_length = Scripted::start(move |request, out| {
+        if request.requests_metadata() {
+            send_correct_metadata(out)
+        } else {
+            reply(out, 200, &[("Content-Length", &length)], &announced)
+        }
     });
     let endless = Scripted::start(|request, out| {
         if request.requests_metadata() {
@@ -329,9 +335,12 @@ fn bodies_that_are_too_long() {
         bomb.write_all(&[0; 1 << 20]).unwrap();
     }
     let bomb = bomb.finish().unwrap();
-    let gzip = Scripted::start(move |request, out| match request.requests_metadata() {
-        true => send_correct_metadata(out),
-        false => reply(out, 200, &[("Content-Encoding", "gzip")], &bomb),
+    let gzip = Scripted::start(move |request, out| {
+        if request.requests_metadata() {
+            send_correct_metadata(out)
+        } else {
+            reply(out, 200, &[("Content-Encoding", "gzip")], &bomb)
+        }
     });
     for server in [&with_length, &endless, &chunked, &gzip] {
         let cache = TestCache::new(&server.endpoint);
@@ -347,9 +356,12 @@ fn a_compressed_body_is_unpacked() {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     packed.write_all(BODY).unwrap();
     let packed = packed.finish().unwrap();
-    let server = Scripted::start(move |request, out| match request.requests_metadata() {
-        true => send_correct_metadata(out),
-        false => reply(out, 200, &[("Content-Encoding", "gzip")], &packed),
+    let server = Scripted::start(move |request, out| {
+        if request.requests_metadata() {
+            send_correct_metadata(out)
+        } else {
+            reply(out, 200, &[("Content-Encoding", "gzip")], &packed)
+        }
     });
     assert_eq!(fs::read(TestCache::new(&server.endpoint).fetch().unwrap()).unwrap(), BODY);
 }
@@ -373,9 +385,10 @@ fn bodies_that_do_not_end() {
     assert_has(&error, &["only ", " bytes arrived in 0.5 s", "run again"]);
     // The next run resumes the download.
     cache.settings.stall_timeout = Duration::from_secs(5);
-    let correct_hub = Scripted::start(|request, out| match request.requests_metadata() {
-        true => send_correct_metadata(out),
-        false => {
+    let correct_hub = Scripted::start(|request, out| {
+        if request.requests_metadata() {
+            send_correct_metadata(out)
+        } else {
             let start: usize = request.range.trim_end_matches('-').parse().unwrap();
             assert!(start > 0, "from the start again");
             let range = format!("bytes {start}-18/19");
@@ -436,9 +449,12 @@ fn checksums() {
     for (etag, is_right) in
         [(GIT_SHA1.to_owned(), true), ("0".repeat(40), false), ("0".repeat(64), false)]
     {
-        let server = Scripted::start(move |request, out| match request.requests_metadata() {
-            true => send_metadata(out, COMMIT, &etag, &BODY.len().to_string()),
-            false => reply(out, 200, &[], BODY),
+        let server = Scripted::start(move |request, out| {
+            if request.requests_metadata() {
+                send_metadata(out, COMMIT, &etag, &BODY.len().to_string())
+            } else {
+                reply(out, 200, &[], BODY)
+            }
         });
         let cache = TestCache::new(&server.endpoint);
         if is_right {
@@ -454,9 +470,12 @@ const GIT_SHA1: &str = "bc77bf8f7cdcf1bc3b843a77809edf1d1367b78e";
 
 #[test]
 fn a_different_commit_is_refused() {
-    let server = Scripted::start(|request, out| match request.requests_metadata() {
-        true => send_metadata(out, &"f".repeat(40), &etag_of(BODY), &BODY.len().to_string()),
-        false => reply(out, 200, &[], BODY),
+    let server = Scripted::start(|request, out| {
+        if request.requests_metadata() {
+            send_metadata(out, &"f".repeat(40), &etag_of(BODY), &BODY.len().to_string())
+        } else {
+            reply(out, 200, &[], BODY)
+        }
     });
     let cache = TestCache::new(&server.endpoint);
     let pinned = WeightsLocation::parse(&format!("hf://owner/name@{COMMIT}")).unwrap();

@@ -84,8 +84,8 @@ pub fn report(
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
     evaluation.normaliser = "ptb, Stanford CoreNLP 3.4.1 as in pycocoevalcap 1.2".to_owned();
-    let items = match options.items {
-        true => scores
+    let items = if options.items {
+        scores
             .images
             .iter()
             .map(|image| {
@@ -99,8 +99,9 @@ pub fn report(
                     statistic,
                 )
             })
-            .collect(),
-        false => Vec::new(),
+            .collect()
+    } else {
+        Vec::new()
     };
     Ok(CaptionReport {
         worst: texts.map_or_else(Vec::new, |(annotations, results)| {

@@ -134,10 +134,8 @@ pub fn evaluate(
     let item = |(reply, correct): (&Reply<'_>, &f64)| {
         Item::new(&PLAIN, "none", &reply.id, None, Statistic::Mean { value: *correct })
     };
-    let items = match options.items {
-        true => replies.iter().zip(&correct).map(item).collect(),
-        false => Vec::new(),
-    };
+    let items =
+        if options.items { replies.iter().zip(&correct).map(item).collect() } else { Vec::new() };
     let primary = Measure { value: accuracy, ..plain(&ACCURACY, &correct) };
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let answers: Vec<&str> = replies.iter().map(answer_name).collect();

@@ -77,12 +77,11 @@ impl Cases<'_> {
         }
         page.section("Worst cases", |html| {
             let (listed, total) = (self.rows.len(), self.total.max(self.rows.len()));
-            let text = match listed == total {
-                true => format!("All {} {}, {}.", size(total), self.items, self.order),
-                false => {
-                    let (listed, total) = (size(listed), size(total));
-                    format!("The worst {listed} of {total} {}, {}.", self.items, self.order)
-                }
+            let text = if listed == total {
+                format!("All {} {}, {}.", size(total), self.items, self.order)
+            } else {
+                let (listed, total) = (size(listed), size(total));
+                format!("The worst {listed} of {total} {}, {}.", self.items, self.order)
             };
             html.leaf("p", &[], &text);
             html.append(&self.legend);

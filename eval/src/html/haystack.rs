@@ -50,9 +50,10 @@ fn cells(reply: &WrongReply) -> Vec<Cell> {
     if !reply.question.is_empty() {
         html.foreign("p", "", &cut(&reply.question, TEXT_WIDTH));
     }
-    match reply.response.trim().is_empty() {
-        true => html.leaf("p", &[("class", "times")], "(empty)"),
-        false => html.foreign("p", "given", &cut(&reply.response, TEXT_WIDTH)),
+    if reply.response.trim().is_empty() {
+        html.leaf("p", &[("class", "times")], "(empty)")
+    } else {
+        html.foreign("p", "given", &cut(&reply.response, TEXT_WIDTH))
     }
     let (id, answer, words) = (&reply.id, &reply.answer, &reply.answer_words);
     vec![Cell::text(id), Cell::text(answer), Cell::text(words), Cell::Rich(html)]

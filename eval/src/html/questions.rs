@@ -139,9 +139,10 @@ fn answer(html: &mut Html, class: &str, label: &str, answer: &str) {
     html.node("p", &[], |html| {
         html.leaf("span", &[("class", "label")], &format!("{label} "));
         let class = format!("given {class}");
-        match answer.trim().is_empty() {
-            true => html.leaf("span", &[("class", "times")], "(empty)"),
-            false => html.foreign("span", class.trim_end(), &cut(answer, TEXT_WIDTH)),
+        if answer.trim().is_empty() {
+            html.leaf("span", &[("class", "times")], "(empty)")
+        } else {
+            html.foreign("span", class.trim_end(), &cut(answer, TEXT_WIDTH))
         }
     });
 }

@@ -174,12 +174,13 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
         let text = format!("The first {} of {} parts.", size(MAX_PARTS), size(table.rows.len()));
         html.leaf("p", &[("class", "note")], &text);
     }
-    match rows.len() > OPEN_PARTS {
-        true => html.node("details", &[], |html| {
+    if rows.len() > OPEN_PARTS {
+        html.node("details", &[], |html| {
             html.leaf("summary", &[], &format!("{} parts", size(rows.len())));
             write(html);
-        }),
-        false => write(html),
+        })
+    } else {
+        write(html)
     }
 }
 

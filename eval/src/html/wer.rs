@@ -184,9 +184,12 @@ fn most_frequent(html: &mut Html, confusions: &Confusions) {
     }
     html.node("div", &[("class", "columns")], |html| {
         for (name, rows) in lists {
-            html.node("div", &[], |html| match rows.is_empty() {
-                true => html.leaf("p", &[("class", "note")], &format!("No {name}.")),
-                false => sections::plain_table(html, &[name, "times"], &rows),
+            html.node("div", &[], |html| {
+                if rows.is_empty() {
+                    html.leaf("p", &[("class", "note")], &format!("No {name}."))
+                } else {
+                    sections::plain_table(html, &[name, "times"], &rows)
+                }
             });
         }
     });

@@ -59,9 +59,10 @@ pub(crate) fn interval_or_exact(metric: &str, value: f64, drawn: Interval) -> In
     let range = Range::of(metric);
     let exact = range.proportion && (value == range.low || value == range.high);
     let n = units as f64;
-    let (share, name) = match exact {
-        true => (1.0 - ((1.0 - level) / 2.0).powf(1.0 / n), "exact binomial"),
-        false => ((-(1.0 - level).ln() / n).min(1.0), "rule of three"),
+    let (share, name) = if exact {
+        (1.0 - ((1.0 - level) / 2.0).powf(1.0 / n), "exact binomial")
+    } else {
+        ((-(1.0 - level).ln() / n).min(1.0), "rule of three")
     };
     let (_, unit) = drawn.method.split_once(" by ").unwrap_or(("", "row"));
     Interval {

@@ -158,9 +158,10 @@ pub fn evaluate<'n, 'a>(
         let (id, statistic) = (&annotation.question_id.0, Statistic::Mean { value: *score });
         Item::new(&INFO, &evaluation.normaliser, id, None, statistic)
     };
-    let items = match options.items {
-        true => annotations.iter().zip(&scores).map(item).collect(),
-        false => Vec::new(),
+    let items = if options.items {
+        annotations.iter().zip(&scores).map(item).collect()
+    } else {
+        Vec::new()
     };
     let worst = worst(annotations, &scores, &given, options);
     Ok(VqaReport { evaluation, worst, items })

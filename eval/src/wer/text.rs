@@ -150,12 +150,11 @@ pub(crate) fn visible(token: &str) -> Cow<'_, str> {
     if token == " " {
         return "␣".into();
     }
-    match token.chars().all(unseen) {
-        true => {
-            let codes: Vec<_> = token.chars().map(|c| format!("U+{:04X}", u32::from(c))).collect();
-            codes.join(" ").into()
-        }
-        false => token.into(),
+    if token.chars().all(unseen) {
+        let codes: Vec<_> = token.chars().map(|c| format!("U+{:04X}", u32::from(c))).collect();
+        codes.join(" ").into()
+    } else {
+        token.into()
     }
 }
 

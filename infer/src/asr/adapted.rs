@@ -143,12 +143,13 @@ impl AvformerRunConfig {
         if (self.frames > 0) == self.image_encoder_sha256.is_empty() {
             return Err("`frames` and `image_encoder_sha256` do not match".to_owned());
         }
-        match (0.0..=MAX_SILENCE_SECONDS).contains(&self.silence) {
-            true => Ok(()),
-            false => Err(format!(
+        if (0.0..=MAX_SILENCE_SECONDS).contains(&self.silence) {
+            Ok(())
+        } else {
+            Err(format!(
                 "`silence` is {}, but has to be 0 to {MAX_SILENCE_SECONDS} seconds",
                 self.silence
-            )),
+            ))
         }
     }
 }

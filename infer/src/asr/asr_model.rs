@@ -33,9 +33,10 @@ impl AsrModel {
         let kind = place.file("config.json", &HubSettings::from_env()).ok();
         let kind = kind.and_then(|file| std::fs::read(file).ok());
         let kind = kind.and_then(|bytes| serde_json::from_slice::<Kind>(&bytes).ok());
-        match kind.is_some_and(|kind| kind.model_type == "parakeet_ctc") {
-            true => Ok(Self::Conformer(Box::new(ConformerAsr::open(location)?))),
-            false => Ok(Self::Whisper(Box::new(WhisperAsr::open(location)?))),
+        if kind.is_some_and(|kind| kind.model_type == "parakeet_ctc") {
+            Ok(Self::Conformer(Box::new(ConformerAsr::open(location)?)))
+        } else {
+            Ok(Self::Whisper(Box::new(WhisperAsr::open(location)?)))
         }
     }
 

@@ -49,9 +49,10 @@ impl TextModel {
         }
         let encoder = SentenceEncoder::new(encoder, modules, layout.prompts.truncate_dim)?;
         let weights = files.weights_sha256().unwrap_or_default();
-        let sha256 = match identity.is_empty() {
-            true => weights.to_owned(),
-            false => digest::of_bytes(format!("{weights}\n{identity}")),
+        let sha256 = if identity.is_empty() {
+            weights.to_owned()
+        } else {
+            digest::of_bytes(format!("{weights}\n{identity}"))
         };
         let limits = (files.config.max_length(), files.config.max_positions());
         let form = text_form(&settings, None, tokenizer_config.as_ref(), limits);

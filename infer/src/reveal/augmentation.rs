@@ -25,9 +25,10 @@ pub struct BatchAugmentation(usize);
 impl BatchAugmentation {
     /// Draws an augmentation other than the identity with probability `share`.
     pub fn draw(share: f64, rng: &mut ChaCha8Rng) -> Self {
-        match rng.random_bool(share) {
-            true => Self(rng.random_range(1..COLOURS.len() * ORIENTATIONS)),
-            false => Self(0),
+        if rng.random_bool(share) {
+            Self(rng.random_range(1..COLOURS.len() * ORIENTATIONS))
+        } else {
+            Self(0)
         }
     }
 

@@ -57,9 +57,10 @@ impl Identity {
     /// `own`, the right memory.
     pub fn check(&self, memory: &Path, own: &Path) -> Result<()> {
         let path = memory.join(FILE);
-        let remedy = match memory == own {
-            true => "remove it to build it again".to_owned(),
-            false => format!("use the memory of this run, {}, or a copy of it", own.display()),
+        let remedy = if memory == own {
+            "remove it to build it again".to_owned()
+        } else {
+            format!("use the memory of this run, {}, or a copy of it", own.display())
         };
         let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => format!(

@@ -121,10 +121,7 @@ fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
 /// `yes` if every answer is the expected one.
 fn response(answers: &[String], expected: &str) -> &'static str {
     let expected = [expected.to_owned()];
-    match answers.iter().all(|answer| is_correct(answer, &expected)) {
-        true => "yes",
-        false => "no",
-    }
+    if answers.iter().all(|answer| is_correct(answer, &expected)) { "yes" } else { "no" }
 }
 
 /// The question of a task, from its text.

@@ -146,11 +146,10 @@ impl Retriever {
         own: &[Option<&str>],
         k: usize,
     ) -> Result<SearchResults> {
-        let excluded_documents = match own.iter().all(Option::is_none) {
-            true => Vec::new(),
-            false => {
-                own.iter().map(|own| own.iter().map(|own| own.to_string()).collect()).collect()
-            }
+        let excluded_documents = if own.iter().all(Option::is_none) {
+            Vec::new()
+        } else {
+            own.iter().map(|own| own.iter().map(|own| own.to_string()).collect()).collect()
         };
         self.filtered(queries, gates, k, Filter { excluded_documents, ..Filter::default() })
     }

@@ -219,13 +219,12 @@ impl Sequencer {
         distinct.dedup();
         let index = |view: &(usize, u32)| distinct.binary_search(view).ok().map(|i| i as u32);
         let image_of = views.iter().map(|view| view.as_ref().and_then(index)).collect();
-        let pixels = match distinct.is_empty() {
-            true => None,
-            false => {
-                let shape = (distinct.len(), 3, self.image_size, self.image_size);
-                let pixels = corpus.images.pixels(&distinct)?;
-                Some(Tensor::from_vec(pixels, shape, &Device::Cpu)?)
-            }
+        let pixels = if distinct.is_empty() {
+            None
+        } else {
+            let shape = (distinct.len(), 3, self.image_size, self.image_size);
+            let pixels = corpus.images.pixels(&distinct)?;
+            Some(Tensor::from_vec(pixels, shape, &Device::Cpu)?)
         };
         Ok(RevealInput { tokens: PackedTokens::new(texts), pixels, image_of })
     }

@@ -235,9 +235,10 @@ impl Manifest {
     pub(crate) fn open_current(memory: &Path) -> Result<(Self, File), MemoryError> {
         let Some(pointer) = Pointer::read(memory)? else {
             // A killed first build leaves no pointer.
-            return Err(match has_finished_generation(memory) {
-                true => MemoryError::corrupt(&memory.join(CURRENT), "is missing"),
-                false => MemoryError::NoMemory { folder: memory.to_owned() },
+            return Err(if has_finished_generation(memory) {
+                MemoryError::corrupt(&memory.join(CURRENT), "is missing")
+            } else {
+                MemoryError::NoMemory { folder: memory.to_owned() }
             });
         };
         let path = memory.join(folder_name(pointer.generation)).join(MANIFEST);
@@ -271,9 +272,10 @@ impl Manifest {
         }
         let manifest: Self = serde_json::from_slice(bytes)
             .map_err(|error| MemoryError::corrupt(path, format!("is not a manifest: {error}")))?;
-        let fault = match manifest.generation == pointer.generation {
-            true => manifest.check().err(),
-            false => Some(format!("belongs to generation {}", manifest.generation)),
+        let fault = if manifest.generation == pointer.generation {
+            manifest.check().err()
+        } else {
+            Some(format!("belongs to generation {}", manifest.generation))
         };
         fault.map_or(Ok(manifest), |fault| Err(MemoryError::corrupt(path, fault)))
     }

@@ -211,12 +211,11 @@ impl EntryLines {
 
     /// Fails if the file has more entries than the `rows` keys.
     pub(super) fn end_after(&mut self, rows: usize) -> Result<(), MemoryError> {
-        match self.advance()? {
-            false => Ok(()),
-            true => {
-                let reason = format!("has more entries than the {rows} keys");
-                Err(self.error(reason, "give one line per key"))
-            }
+        if self.advance()? {
+            let reason = format!("has more entries than the {rows} keys");
+            Err(self.error(reason, "give one line per key"))
+        } else {
+            Ok(())
         }
     }
 

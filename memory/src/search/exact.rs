@@ -216,10 +216,8 @@ impl<'a> QueryBatch<'a> {
         best: &mut [TopK],
     ) -> Result<(), MemoryError> {
         let hidden = &self.prepared.hidden[block.part_index];
-        let documents = match self.prepared.excluded.is_empty() {
-            true => &[],
-            false => block.part.segment.documents()?,
-        };
+        let documents =
+            if self.prepared.excluded.is_empty() { &[] } else { block.part.segment.documents()? };
         let mut reaching = Vec::new();
         for (query, (scores, best)) in scores.chunks(block.rows).zip(best).enumerate() {
             let shared = &self.thresholds[query];

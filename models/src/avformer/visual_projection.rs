@@ -65,9 +65,10 @@ impl ProjectionConfig {
     /// [`ModelError::BadConfig`], with the field.
     pub fn validate(&self) -> Result<()> {
         let std = self.init_std;
-        match std.is_finite() && std >= 0.0 {
-            true => Ok(()),
-            false => Err(bad_field("init_std", format!("{std} is negative or not finite"))),
+        if std.is_finite() && std >= 0.0 {
+            Ok(())
+        } else {
+            Err(bad_field("init_std", format!("{std} is negative or not finite")))
         }
     }
 }

@@ -299,8 +299,9 @@ fn bias_of(
     weight: &Tensor,
     builder: &ParameterBuilder,
 ) -> Result<Tensor> {
-    match config.convolution_bias {
-        true => builder.get("bias", &[size], Init::Zeros),
-        false => Ok(Tensor::zeros(size, weight.dtype(), weight.device())?),
+    if config.convolution_bias {
+        builder.get("bias", &[size], Init::Zeros)
+    } else {
+        Ok(Tensor::zeros(size, weight.dtype(), weight.device())?)
     }
 }

@@ -278,9 +278,12 @@ impl Kernel for AttentionKernel {
         let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
         let Sizes { query_rows: rows, width, .. } = self.check(&dims)?;
         let size = width / self.options.num_heads;
-        let part = |i: usize| match self.separate {
-            true => Ok(inputs[i].clone()),
-            false => inputs[0].narrow(1, i * width, width),
+        let part = |i: usize| {
+            if self.separate {
+                Ok(inputs[i].clone())
+            } else {
+                inputs[0].narrow(1, i * width, width)
+            }
         };
         let (q, k, v) = (part(0)?, part(1)?, part(2)?);
         let device = q.device();
@@ -302,9 +305,10 @@ impl Kernel for AttentionKernel {
             let count = shape.0 * shape.1 * shape.2;
             if let Some(shared) = self.bias {
                 let bias = &inputs[inputs.len() - 1];
-                let bias = match shared {
-                    true => bias.narrow(1, 0, query.length)?.narrow(2, 0, key.length)?,
-                    false => bias.flatten_all()?.narrow(0, scored, count)?.reshape(shape)?,
+                let bias = if shared {
+                    bias.narrow(1, 0, query.length)?.narrow(2, 0, key.length)?
+                } else {
+                    bias.flatten_all()?.narrow(0, scored, count)?.reshape(shape)?
                 };
                 scores = (scores + bias)?;
             }

@@ -193,10 +193,7 @@ impl Kernel for Convolution {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let sizes = self.sizes(&dims)?;
         let (out, window) = (sizes.out_channels, sizes.window());
-        let masked_gradient = match self.relu {
-            true => where_positive(output, gradient),
-            false => Vec::new(),
-        };
+        let masked_gradient = if self.relu { where_positive(output, gradient) } else { Vec::new() };
         let gradient = if self.relu { masked_gradient.as_slice() } else { gradient };
         if let Some(db) = &mut input_gradients[2] {
             add_column_sums(gradient, out, out, db.as_sum());

@@ -91,9 +91,10 @@ impl ForwardState {
                 let softmax = softmax(logits);
                 let total = softmax.top + softmax.sum.ln();
                 for (logarithm, &class) in logarithms.iter_mut().zip(clip.classes(row)) {
-                    *logarithm = match softmax.is_possible() {
-                        true => logits[class as usize].into() - total,
-                        false => f64::NEG_INFINITY,
+                    *logarithm = if softmax.is_possible() {
+                        logits[class as usize].into() - total
+                    } else {
+                        f64::NEG_INFINITY
                     };
                 }
                 softmax
@@ -105,9 +106,10 @@ impl ForwardState {
         let mut emissions = vec![Wide::ZERO; logarithms.len()];
         exponentials(&logarithms, &mut emissions);
         let (total, forward) = clip.forward(&emissions);
-        match total.is_zero() {
-            true => loss_alone(f64::INFINITY),
-            false => Self { loss: -total.ln(), softmaxes, emissions, total, forward },
+        if total.is_zero() {
+            loss_alone(f64::INFINITY)
+        } else {
+            Self { loss: -total.ln(), softmaxes, emissions, total, forward }
         }
     }
 
@@ -141,9 +143,10 @@ impl Softmax {
 
     fn in_f64(row: &[f64]) -> Self {
         let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum = match row.iter().all(|v| *v == f64::NEG_INFINITY) {
-            true => 0.0,
-            false => row.iter().map(|v| (v - top).exp()).sum(),
+        let sum = if row.iter().all(|v| *v == f64::NEG_INFINITY) {
+            0.0
+        } else {
+            row.iter().map(|v| (v - top).exp()).sum()
         };
         Self { top, sum }
     }
@@ -213,9 +216,10 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
                 (clip, logits, self.width),
                 dx,
                 |dx, logits, softmax, share, emitted| {
-                    let scale = match softmax.is_possible() {
-                        true => (f64::from(dy) * share / softmax.sum) as f32,
-                        false => 0.0,
+                    let scale = if softmax.is_possible() {
+                        (f64::from(dy) * share / softmax.sum) as f32
+                    } else {
+                        0.0
                     };
                     row_gradient(logits, softmax.top as f32, scale, dx, add);
                     for (class, posterior) in emitted {

@@ -56,9 +56,10 @@ impl Wide {
 
     /// Returns the natural logarithm; minus infinity for 0.
     pub fn ln(self) -> f64 {
-        match self.is_zero() {
-            true => f64::NEG_INFINITY,
-            false => (self.exponent as f64).mul_add(std::f64::consts::LN_2, self.mantissa.ln()),
+        if self.is_zero() {
+            f64::NEG_INFINITY
+        } else {
+            (self.exponent as f64).mul_add(std::f64::consts::LN_2, self.mantissa.ln())
         }
     }
 

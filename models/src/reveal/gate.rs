@@ -23,10 +23,8 @@ impl CorpusGate {
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (width, sources) = (config.key_dim, config.sources);
         let std = (width as f64).powf(-0.5);
-        let linear = match config.gate {
-            true => Some(Linear::new(width, sources, std, builder)?),
-            false => None,
-        };
+        let linear =
+            if config.gate { Some(Linear::new(width, sources, std, builder)?) } else { None };
         Ok(Self { linear, sources })
     }
 

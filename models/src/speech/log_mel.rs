@@ -301,20 +301,20 @@ const LOGARITHMIC_FROM: f64 = 1_000.0;
 const MELS_PER_NEPER: f64 = 14.545_078_505_785_56;
 
 fn hertz_to_mel(hertz: f64) -> f64 {
-    match hertz < LOGARITHMIC_FROM {
-        true => hertz / HERTZ_PER_MEL,
-        false => {
-            let linear = LOGARITHMIC_FROM / HERTZ_PER_MEL;
-            linear + (hertz / LOGARITHMIC_FROM).ln() * MELS_PER_NEPER
-        }
+    if hertz < LOGARITHMIC_FROM {
+        hertz / HERTZ_PER_MEL
+    } else {
+        let linear = LOGARITHMIC_FROM / HERTZ_PER_MEL;
+        linear + (hertz / LOGARITHMIC_FROM).ln() * MELS_PER_NEPER
     }
 }
 
 fn mel_to_hertz(mel: f64) -> f64 {
     let linear = LOGARITHMIC_FROM / HERTZ_PER_MEL;
-    match mel < linear {
-        true => mel * HERTZ_PER_MEL,
-        false => LOGARITHMIC_FROM * ((mel - linear) / MELS_PER_NEPER).exp(),
+    if mel < linear {
+        mel * HERTZ_PER_MEL
+    } else {
+        LOGARITHMIC_FROM * ((mel - linear) / MELS_PER_NEPER).exp()
     }
 }
 

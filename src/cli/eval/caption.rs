@@ -58,14 +58,16 @@ impl Caption {
         let results = read_results(&self.hyp)?;
         let options = ReportOptions {
             captions: CaptionOptions {
-                images: match self.with_result {
-                    true => EvaluatedImages::WithResult,
-                    false => EvaluatedImages::All,
+                images: if self.with_result {
+                    EvaluatedImages::WithResult
+                } else {
+                    EvaluatedImages::All
                 },
                 document_frequency: df.map(read_document_frequency).transpose()?,
-                domain_frequency: match self.domain_df {
-                    true => DomainFrequency::OwnImages,
-                    false => DomainFrequency::AllImages,
+                domain_frequency: if self.domain_df {
+                    DomainFrequency::OwnImages
+                } else {
+                    DomainFrequency::AllImages
                 },
             },
             bootstrap: self.intervals.options(),

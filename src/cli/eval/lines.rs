@@ -64,10 +64,7 @@ impl Tokenize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         // All lines at once: the next line can change the last token of a line.
         let lines = read_lines(&mut Input::stdin()?, usize::MAX, 1)?;
-        let tokens = match self.raw {
-            true => tokenise_raw(&lines),
-            false => tokenise(&lines),
-        };
+        let tokens = if self.raw { tokenise_raw(&lines) } else { tokenise(&lines) };
         let mut out = BufWriter::new(io::stdout().lock());
         for line in tokens {
             out.write_all(line.as_bytes())?;

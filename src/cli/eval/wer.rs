@@ -133,9 +133,10 @@ impl Wer {
             confusions: if self.outputs.page() { confusions.max(20) } else { confusions },
             items: self.outputs.items(),
             normaliser: self.normalizer,
-            other_normalisers: match self.compare_normalizers {
-                true => Normaliser::COMMON.to_vec(),
-                false => Vec::new(),
+            other_normalisers: if self.compare_normalizers {
+                Normaliser::COMMON.to_vec()
+            } else {
+                Vec::new()
             },
             ..WerOptions::default()
         };
@@ -164,10 +165,7 @@ impl Wer {
         if let Some(found) = &mut report.confusions {
             found.truncate(confusions);
         }
-        let colour = match std::io::stdout().is_terminal() {
-            true => Colour::Ansi,
-            false => Colour::Never,
-        };
+        let colour = if std::io::stdout().is_terminal() { Colour::Ansi } else { Colour::Never };
         output::print_report(self.outputs.json, &report, || report.to_text(options.unit, colour))?;
         Ok(Outcome::Done)
     }

@@ -84,9 +84,10 @@ impl Access {
         if (is_public && !is_page) || self.has_cookie(request) {
             return Verdict::Allowed;
         }
-        match is_page && matches!(*request.method(), Method::GET | Method::HEAD) {
-            true => Verdict::PageRefused(NO_TOKEN),
-            false => Verdict::Refused(StatusCode::FORBIDDEN, REMEDY.to_owned()),
+        if is_page && matches!(*request.method(), Method::GET | Method::HEAD) {
+            Verdict::PageRefused(NO_TOKEN)
+        } else {
+            Verdict::Refused(StatusCode::FORBIDDEN, REMEDY.to_owned())
         }
     }
 

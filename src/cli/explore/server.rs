@@ -67,10 +67,7 @@ pub(super) struct Explored {
 impl Explored {
     /// Acquires the permit to decode an image, if the request has one.
     async fn decoding(&self, has_image: bool) -> Result<Share, ErrorResponse> {
-        match has_image {
-            true => Ok(self.budget.decoding().await?),
-            false => Ok(Share::default()),
-        }
+        if has_image { Ok(self.budget.decoding().await?) } else { Ok(Share::default()) }
     }
 }
 
@@ -193,9 +190,10 @@ async fn in_json(response: Response) -> Response {
     }
     let (head, body) = response.into_parts();
     let body = axum::body::to_bytes(body, MAX_REASON_BYTES).await.unwrap_or_default();
-    let reason = match body.is_empty() {
-        true => head.status.to_string(),
-        false => String::from_utf8_lossy(&body).into_owned(),
+    let reason = if body.is_empty() {
+        head.status.to_string()
+    } else {
+        String::from_utf8_lossy(&body).into_owned()
     };
     ErrorResponse(head.status, reason).into_response()
 }

@@ -124,9 +124,10 @@ impl QueryOptions {
             if text.trim().is_empty() {
                 anyhow::bail!("{location}: the line is empty; write one query per line");
             }
-            queries.push(match json {
-                true => json_query(text, path, location)?,
-                false => Query { text: Some(text.to_owned()), image: None, location },
+            queries.push(if json {
+                json_query(text, path, location)?
+            } else {
+                Query { text: Some(text.to_owned()), image: None, location }
             });
         }
         if queries.is_empty() {

@@ -109,9 +109,10 @@ impl Reproduce {
         if !self.avformer_ids()?.iter().any(|id| id != WHISPER && self.includes_claim(id)) {
             return Ok(Vec::new());
         }
-        let [encoder, speech] = match self.is_smoke() {
-            true => bundled::unpack(&self.out.join(bundled::FOLDER))?,
-            false => self.frozen_models(notes)?,
+        let [encoder, speech] = if self.is_smoke() {
+            bundled::unpack(&self.out.join(bundled::FOLDER))?
+        } else {
+            self.frozen_models(notes)?
         };
         if self.is_smoke() && self.ablations {
             notes.push("AVFormer's further claims need --scale laptop.".to_owned());

@@ -15,9 +15,10 @@ impl Reproduce {
     /// Whether any claim of a study is requested.
     pub(super) fn includes_study(&self, study: &dyn StudyReport) -> bool {
         let is_of_study = |id: &String| id.split('.').next() == Some(study.name());
-        match self.claims.is_empty() {
-            true => self.study.is_empty() || self.study.iter().any(|name| name == study.name()),
-            false => self.claims.iter().any(is_of_study),
+        if self.claims.is_empty() {
+            self.study.is_empty() || self.study.iter().any(|name| name == study.name())
+        } else {
+            self.claims.iter().any(is_of_study)
         }
     }
 

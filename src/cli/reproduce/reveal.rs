@@ -116,10 +116,7 @@ impl Reproduce {
         let main = grid.clone().at_recipe_scale().select(&CONFIGURATIONS);
         let further = grid.claims().iter().filter(|claim| !main.claims().contains(claim));
         let further: Vec<&str> = further.map(|claim| claim.id.as_str()).collect();
-        let main = match self.claims.is_empty() {
-            true => main,
-            false => main.select_for_claims(&self.claims),
-        };
+        let main = if self.claims.is_empty() { main } else { main.select_for_claims(&self.claims) };
         let mut claims = Vec::new();
         if OWN.iter().any(|id| self.includes_claim(id))
             || main.claims().iter().any(|one| self.includes_claim(&one.id))
@@ -141,10 +138,8 @@ impl Reproduce {
         }
         let selected = !self.claims.is_empty() && further.iter().any(|id| self.includes_claim(id));
         if self.ablations || selected {
-            let grid = match selected {
-                true => grid.clone().select_for_claims(&self.claims),
-                false => grid.clone(),
-            };
+            let grid =
+                if selected { grid.clone().select_for_claims(&self.claims) } else { grid.clone() };
             let report = self.grid(&grid, &self.out.join("reveal-ablations"))?;
             notes.extend(report.reused_note());
             for claim in &report.claims {

@@ -57,12 +57,13 @@ impl Values {
         let info = MetricInfo::descriptive(metric, Unit::Fraction);
         let options = BootstrapOptions::default();
         let resampling = Resampling::by_crossed_groups([unit, "seed"], &self.units, &self.seeds);
-        let (value, interval) = match self.values.is_empty() {
-            true => (Err("undefined: nothing was measured".to_owned()), None),
-            false => (
+        let (value, interval) = if self.values.is_empty() {
+            (Err("undefined: nothing was measured".to_owned()), None)
+        } else {
+            (
                 Ok(mean(&self.values)),
                 interval(&resampling, &options, |counts| weighted_mean(&self.values, counts)),
-            ),
+            )
         };
         Measure::new(&info, self.values.len(), value, interval)
     }

@@ -114,9 +114,10 @@ impl Transcribe {
                     Err(error) => return Err(error.into()),
                 }
             }
-            let texts = match adapted_clips.is_empty() {
-                true => Vec::new(),
-                false => adapted.transcribe(&adapted_clips)?,
+            let texts = if adapted_clips.is_empty() {
+                Vec::new()
+            } else {
+                adapted.transcribe(&adapted_clips)?
             };
             for (((clip, samples), one), transcript) in
                 decoded.into_iter().zip(&adapted_clips).zip(&texts)

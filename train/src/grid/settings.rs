@@ -163,9 +163,10 @@ impl Grid {
         let read: File = read(&text, file)?;
         let recipe = file.parent().unwrap_or(Path::new("")).join(&read.recipe);
         // A file does not replace the recipe of a built-in grid.
-        let recipe_text = match file.exists() {
-            true => builtin::read(&recipe)?,
-            false => builtin::read_built_in(&recipe)?.into(),
+        let recipe_text = if file.exists() {
+            builtin::read(&recipe)?
+        } else {
+            builtin::read_built_in(&recipe)?.into()
         };
         Self::parse((&text, file), (&recipe_text, &recipe), studies)
     }
@@ -393,12 +394,11 @@ impl Grid {
             let options = RecipeOptions { tiny: false, set };
             let recipe = Recipe::parse(&self.recipe, &self.recipe_file, &options)
                 .map_err(|error| self.configuration_error(configuration, &error))?;
-            match recipe.study() == self.study.name() {
-                true => Ok(recipe),
-                false => {
-                    let reason = format!("is not `{}`, the study of the grid", self.study.name());
-                    Err(self.configuration_error(configuration, &recipe.error("study", &reason)))
-                }
+            if recipe.study() == self.study.name() {
+                Ok(recipe)
+            } else {
+                let reason = format!("is not `{}`, the study of the grid", self.study.name());
+                Err(self.configuration_error(configuration, &recipe.error("study", &reason)))
             }
         };
         let seed = format!("seed={seed}");
@@ -472,9 +472,10 @@ fn line(text: &str, start: usize) -> usize {
 /// Quotes a word for a POSIX shell, if necessary.
 pub fn shell_quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

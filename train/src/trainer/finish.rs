@@ -72,10 +72,8 @@ fn check<S: Study>(session: &Session<'_>, study: &S, summary: &RunSummary) -> Ch
         let best = summary.best.map(|(value, _)| value);
         let last = summary.last_evaluation.as_ref().and_then(|e| e.get(&metric.name));
         let found = if session.recipe.evaluation().keep_best { best } else { last };
-        let worse_by = |found: f64| match metric.higher_is_better {
-            true => expected - found,
-            false => found - expected,
-        };
+        let worse_by =
+            |found: f64| if metric.higher_is_better { expected - found } else { found - expected };
         if !found.is_some_and(|found| worse_by(found) <= conditions.tolerance) {
             let found = found.map_or("none".to_string(), |found| format!("{found:.6}"));
             let (name, tolerance) = (metric.name, conditions.tolerance);

@@ -364,10 +364,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
 
     /// Ends the run after a stop request. Writes a checkpoint if there are unsaved steps.
     fn stop(&mut self) -> TrainError {
-        let saved = match self.session.options.stop.has_unsaved() {
-            true => self.save(Reason::Stop),
-            false => Ok(()),
-        };
+        let saved =
+            if self.session.options.stop.has_unsaved() { self.save(Reason::Stop) } else { Ok(()) };
         let (run, step) = (self.session.folder.path().to_path_buf(), self.session.state.step);
         saved.err().unwrap_or(TrainError::Stopped { run, step })
     }

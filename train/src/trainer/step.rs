@@ -154,9 +154,10 @@ impl Stepper {
                 first_examples = examples;
             }
             let weight = examples as f64 / first_examples as f64;
-            let weighted = match examples == first_examples {
-                true => found.loss,
-                false => candle(found.loss.affine(weight, 0.0))?,
+            let weighted = if examples == first_examples {
+                found.loss
+            } else {
+                candle(found.loss.affine(weight, 0.0))?
             };
             self.gradients.backward(&weighted)?;
             sum.loss += loss * examples as f64;

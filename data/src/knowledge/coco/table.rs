@@ -41,9 +41,10 @@ pub(super) fn read(
             continue;
         }
         let name = table.field(image).trim();
-        let checked = match name.is_empty() {
-            true => Err(table.error("has no image", REMEDY)),
-            false => Ok(name.to_owned()),
+        let checked = if name.is_empty() {
+            Err(table.error("has no image", REMEDY))
+        } else {
+            Ok(name.to_owned())
         };
         let caption = table.field(caption).to_owned();
         let Some(name) = to.accept(checked)? else { continue };

@@ -96,9 +96,10 @@ impl Bleu {
 ///
 /// # Source   K. Papineni et al., ACL 2002; pycocoevalcap `bleu/bleu_scorer.py`, option `closest`
 pub fn bleu(corpus: &CaptionCorpus) -> Bleu {
-    let statistics = match corpus.has_short_keys() {
-        true => statistics::<u64>(corpus),
-        false => statistics::<u128>(corpus),
+    let statistics = if corpus.has_short_keys() {
+        statistics::<u64>(corpus)
+    } else {
+        statistics::<u128>(corpus)
     };
     let images = statistics.par_iter().map(BleuStatistics::scores).collect();
     let total: BleuStatistics = statistics.iter().copied().sum();

@@ -59,9 +59,10 @@ fn scores(
     images: &[usize],
     frequency: Option<&DocumentFrequency>,
 ) -> (Vec<f64>, Vec<f64>) {
-    match corpus.has_short_keys() {
-        true => scores_by::<u64>(corpus, images, frequency),
-        false => scores_by::<u128>(corpus, images, frequency),
+    if corpus.has_short_keys() {
+        scores_by::<u64>(corpus, images, frequency)
+    } else {
+        scores_by::<u128>(corpus, images, frequency)
     }
 }
 

@@ -178,9 +178,12 @@ impl<'a> Pairs<'a> {
             let fault = |reason: &str, remedy| {
                 malformed(&format!("utterance {}", shortened(id, 60)), None, reason, remedy)
             };
-            let lattice = |text, markup| match markup {
-                true => Lattice::parse(text).map_err(|reason| fault(reason, formats::BRACES)),
-                false => Ok(Lattice::plain(super::tokens::words(text))),
+            let lattice = |text, markup| {
+                if markup {
+                    Lattice::parse(text).map_err(|reason| fault(reason, formats::BRACES))
+                } else {
+                    Ok(Lattice::plain(super::tokens::words(text)))
+                }
             };
             let (reference, hypothesis) =
                 (lattice(reference, references)?, lattice(hypothesis, hypotheses)?);
@@ -325,9 +328,10 @@ pub fn join<'a>(
         (false, false) => join_by_line((reference_file, references), (hypothesis_file, hypotheses)),
         (true, true) => join_by_id((reference_file, references), (hypothesis_file, hypotheses)),
         (with_ids, _) => {
-            let (with, without) = match with_ids {
-                true => (reference_file, hypothesis_file),
-                false => (hypothesis_file, reference_file),
+            let (with, without) = if with_ids {
+                (reference_file, hypothesis_file)
+            } else {
+                (hypothesis_file, reference_file)
             };
             let reason = format!("has no ids, but {with} has");
             let remedy = "write both in the same format, and set --format if the file name \

@@ -123,9 +123,10 @@ impl Recording {
                     continue;
                 }
                 let is_sure = spoken.start >= first && spoken.end < last - 0.3;
-                let text = match is_sure || last == self.seconds && spoken.start >= first {
-                    true => spoken.text.clone(),
-                    false => format!("x{i}-{pass}"),
+                let text = if is_sure || last == self.seconds && spoken.start >= first {
+                    spoken.text.clone()
+                } else {
+                    format!("x{i}-{pass}")
                 };
                 let error = (draw(i + pass) % 120) as f64 / 1000.0 - 0.06;
                 let (start, end) = (spoken.start - first + error, spoken.end - first + error);

@@ -196,9 +196,10 @@ fn joined(pieces: Vec<Piece>, by_character: bool) -> Vec<Word> {
     let mut is_opening = false;
     for piece in pieces {
         let is_silent = is_one_of(&piece.text, OPENING) || is_one_of(&piece.text, CLOSING);
-        let goes_on = match by_character {
-            true => is_one_of(&piece.text, CLOSING),
-            false => !piece.text.starts_with(char::is_whitespace),
+        let goes_on = if by_character {
+            is_one_of(&piece.text, CLOSING)
+        } else {
+            !piece.text.starts_with(char::is_whitespace)
         };
         let Piece { text, start, end, probability, tokens } = piece;
         match words.last_mut().filter(|_| goes_on || is_opening) {

@@ -156,9 +156,10 @@ impl Dense {
         let (from, to) = (config.in_features, config.out_features);
         let make = if config.bias { Linear::new } else { Linear::without_bias };
         let linear = make(from, to, 0.0, &builder.pp("linear"))?;
-        let residual = match config.use_residual && from != to {
-            true => Some(Linear::without_bias(from, to, 0.0, &builder.pp("residual"))?),
-            false => None,
+        let residual = if config.use_residual && from != to {
+            Some(Linear::without_bias(from, to, 0.0, &builder.pp("residual"))?)
+        } else {
+            None
         };
         Ok(Self { config, linear, residual })
     }

@@ -112,17 +112,15 @@ impl Prompts {
     /// not `document`.
     pub fn ignored_prompt(&self) -> Option<&str> {
         let is_set = |name: &&str| self.prompts.get(*name).is_some_and(|prompt| !prompt.is_empty());
-        match is_set(&"document") {
-            true => None,
-            false => ["passage", "corpus"].into_iter().find(is_set),
-        }
+        if is_set(&"document") { None } else { ["passage", "corpus"].into_iter().find(is_set) }
     }
 }
 
 fn listed(prompts: &BTreeMap<String, String>) -> String {
-    match prompts.is_empty() {
-        true => "none".to_owned(),
-        false => prompts.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+    if prompts.is_empty() {
+        "none".to_owned()
+    } else {
+        prompts.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 }
 

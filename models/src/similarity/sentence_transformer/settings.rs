@@ -79,9 +79,10 @@ impl TransformerSettings {
         if let Some(task) = published.transformer_task.filter(|task| task != "feature-extraction") {
             return Err(refuse("transformer_task", &task));
         }
-        let (text_method, output) = match is_clip {
-            true => ("get_text_features", "sentence_embedding"),
-            false => ("forward", "token_embeddings"),
+        let (text_method, output) = if is_clip {
+            ("get_text_features", "sentence_embedding")
+        } else {
+            ("forward", "token_embeddings")
         };
         if let Some(other) = published.module_output_name.filter(|name| name != output) {
             return Err(refuse("module_output_name", &other));

@@ -116,9 +116,10 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
     let rows = rows.map(|(hash, row)| {
         let hash = hash.try_into().map_err(|_| "does not hold hashes".to_string())?;
         let row: Vec<f32> = floats(row);
-        match row.iter().all(|value| value.is_finite()) {
-            true => Ok((hash, row)),
-            false => Err("holds values that are not finite".to_string()),
+        if row.iter().all(|value| value.is_finite()) {
+            Ok((hash, row))
+        } else {
+            Err("holds values that are not finite".to_string())
         }
     });
     rows.collect()

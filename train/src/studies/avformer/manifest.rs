@@ -180,10 +180,11 @@ impl Manifest {
             return Err(self.clip_error(clip, &reason));
         }
         let min_seconds = min_samples as f64 / f64::from(SAMPLE_RATE);
-        match seconds < min_seconds {
-            true => Err(self
-                .clip_error(clip, &format!("{seconds:.3} s are less than one token; remove it"))),
-            false => Ok(()),
+        if seconds < min_seconds {
+            Err(self
+                .clip_error(clip, &format!("{seconds:.3} s are less than one token; remove it")))
+        } else {
+            Ok(())
         }
     }
 

@@ -251,10 +251,7 @@ impl AvformerStudy {
     }
 
     fn embedded_clip(&self, drawn: &DrawnExample) -> &Embedded {
-        match drawn.is_rehearsal {
-            false => &self.clips()[drawn.clip],
-            true => &self.rehearsal[drawn.clip],
-        }
+        if drawn.is_rehearsal { &self.rehearsal[drawn.clip] } else { &self.clips()[drawn.clip] }
     }
 
     /// The indices of the frames to show, in ascending order.
@@ -338,16 +335,15 @@ impl Study for AvformerStudy {
         let lengths = states.iter().map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
         let audio_states = AudioStates { states: Tensor::cat(&states, 0)?, lengths };
         let tokens = audio_states.states.dim(0)?;
-        let audio = match feed.frames {
-            false => avformer.encode(audio_states, None, &mode)?,
-            true => {
-                let frames: Vec<Vec<usize>> =
-                    batch.iter().map(|drawn| self.frames_to_show(drawn)).collect();
-                let counts: Vec<usize> = frames.iter().map(Vec::len).collect();
-                let embeddings = self.embeddings(&frames.concat())?;
-                let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-                avformer.encode(audio_states, Some(&visual), &mode)?
-            }
+        let audio = if feed.frames {
+            let frames: Vec<Vec<usize>> =
+                batch.iter().map(|drawn| self.frames_to_show(drawn)).collect();
+            let counts: Vec<usize> = frames.iter().map(Vec::len).collect();
+            let embeddings = self.embeddings(&frames.concat())?;
+            let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
+            avformer.encode(audio_states, Some(&visual), &mode)?
+        } else {
+            avformer.encode(audio_states, None, &mode)?
         };
         let texts: Vec<Vec<u32>> = batch_clips.iter().map(|clip| clip.tokens.clone()).collect();
         let losses = self.frozen_model.text_losses(&audio, &texts, &mode)?;
@@ -384,12 +380,10 @@ impl Study for AvformerStudy {
     ) -> StudyResult<Evaluation> {
         let references: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
         let references = NORMALISER.normalise_all(&references);
-        let (shown, names) = match self.feeds[context.phase.index].frames {
-            false => (&[VisualInput::Nothing][..], &["wer"][..]),
-            true => (
-                &[VisualInput::Right, VisualInput::Nothing][..],
-                &["wer", "wer_without_frames"][..],
-            ),
+        let (shown, names) = if self.feeds[context.phase.index].frames {
+            (&[VisualInput::Right, VisualInput::Nothing][..], &["wer", "wer_without_frames"][..])
+        } else {
+            (&[VisualInput::Nothing][..], &["wer"][..])
         };
         let mut metrics = Vec::new();
         // The trainer shows its own progress.
@@ -424,9 +418,10 @@ impl Study for AvformerStudy {
     }
 
     fn card(&self) -> Vec<(String, String)> {
-        let from = match self.data.is_world() {
-            true => format!("{} names of the embedded world, in noise", self.data.names),
-            false => self.data.train.clone(),
+        let from = if self.data.is_world() {
+            format!("{} names of the embedded world, in noise", self.data.names)
+        } else {
+            self.data.train.clone()
         };
         vec![
             ("Trained on".into(), from),

@@ -44,12 +44,11 @@ impl NamePredictions {
         stop: &Stop,
     ) -> StudyResult<Self> {
         let spoken: Vec<u32> = image_set.spoken().iter().map(|index| *index as u32).collect();
-        let spoken_names = match spoken.is_empty() {
-            true => None,
-            false => {
-                let rows = Tensor::new(spoken.as_slice(), &Device::Cpu)?;
-                Some(names.vectors.index_select(&rows, 0)?)
-            }
+        let spoken_names = if spoken.is_empty() {
+            None
+        } else {
+            let rows = Tensor::new(spoken.as_slice(), &Device::Cpu)?;
+            Some(names.vectors.index_select(&rows, 0)?)
         };
         let all: Vec<(usize, usize)> = (0..image_set.len())
             .flat_map(|image| (0..views).map(move |view| (image, view)))

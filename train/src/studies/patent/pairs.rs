@@ -30,9 +30,10 @@ impl ScoreRange {
         let scores = || pairs.iter().filter_map(|pair| pair.score).map(f64::from);
         let (minimum, maximum) =
             (scores().fold(f64::INFINITY, f64::min), scores().fold(f64::NEG_INFINITY, f64::max));
-        match minimum < maximum {
-            true => Self { minimum, maximum },
-            false => Self { minimum: 0.0, maximum: 1.0 },
+        if minimum < maximum {
+            Self { minimum, maximum }
+        } else {
+            Self { minimum: 0.0, maximum: 1.0 }
         }
     }
 

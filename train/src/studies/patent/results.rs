@@ -145,9 +145,10 @@ impl Results {
             return Combined { scores: mean, stacked: None };
         }
         let stacking = Stacking::fit(&self.held_out_rows, &held_out);
-        let validation = match mean.validation.is_empty() {
-            true => Vec::new(),
-            false => stacking.predict(&corpus.validation, &validation),
+        let validation = if mean.validation.is_empty() {
+            Vec::new()
+        } else {
+            stacking.predict(&corpus.validation, &validation)
         };
         let held_out = Stacking::cross_fitted(&self.held_out_rows, &held_out);
         Combined { scores: Scores { held_out, validation }, stacked: Some((stacking, mean)) }
@@ -165,11 +166,14 @@ impl Results {
             pearson_measure(&self.held_out_rows, scores)
                 .map_err(TrainError::in_study(NAME, "held-out rows"))
         };
-        let validation_pearson = |scores: &[f64]| match folds {
-            true => pearson_measure(&corpus.validation, scores)
-                .map(Some)
-                .map_err(TrainError::in_study(NAME, "validation")),
-            false => Ok(None),
+        let validation_pearson = |scores: &[f64]| {
+            if folds {
+                pearson_measure(&corpus.validation, scores)
+                    .map(Some)
+                    .map_err(TrainError::in_study(NAME, "validation"))
+            } else {
+                Ok(None)
+            }
         };
         let held_out = held_out_pearson(&combined.scores.held_out)?;
         let mean = match &combined.stacked {
@@ -235,9 +239,10 @@ impl Results {
         };
         let both = |suffix: &str, held_out: &[f64], validation: &[f64]| {
             write("held_out", suffix, &self.held_out_rows, held_out)?;
-            match validation.is_empty() {
-                true => Ok(()),
-                false => write("validation", suffix, &corpus.validation, validation),
+            if validation.is_empty() {
+                Ok(())
+            } else {
+                write("validation", suffix, &corpus.validation, validation)
             }
         };
         for variant in &self.of_variants {

@@ -32,9 +32,10 @@ pub fn load(
     image_size: usize,
     preprocessing: Preprocessing,
 ) -> StudyResult<Corpus> {
-    match data.is_world() {
-        true => world::load(data, image_size),
-        false => files::load(data, image_size, preprocessing),
+    if data.is_world() {
+        world::load(data, image_size)
+    } else {
+        files::load(data, image_size, preprocessing)
     }
 }
 

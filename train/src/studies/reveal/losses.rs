@@ -60,10 +60,7 @@ pub fn losses(
         }
     };
     let own_indices = own.iter().flatten().map(|(index, _)| *index);
-    let also: Vec<usize> = match feed.contrastive > 0.0 {
-        true => own_indices.collect(),
-        false => Vec::new(),
-    };
+    let also: Vec<usize> = if feed.contrastive > 0.0 { own_indices.collect() } else { Vec::new() };
     let fused = forward.fuse(&base, &queries, &reading, &also, mode)?;
     let mut total = Total { parts, sum: None };
     let generation = generation_loss(forward, &fused.states, targets, feed, mode)?;

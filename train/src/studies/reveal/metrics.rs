@@ -91,9 +91,10 @@ impl QuestionMetrics {
             let values: Vec<f64> =
                 rows.iter().map(|row| if holds(*row) { 1.0 } else { 0.0 }).collect();
             let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
-            let value = match read < k {
-                true => Err(format!("only {read} entries are retrieved, not {k}")),
-                false => Ok(mean(&values)),
+            let value = if read < k {
+                Err(format!("only {read} entries are retrieved, not {k}"))
+            } else {
+                Ok(mean(&values))
             };
             Measure::new(info, values.len(), value, interval)
         };

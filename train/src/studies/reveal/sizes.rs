@@ -70,9 +70,10 @@ fn own(model: &RevealModel) -> RevealConfig {
 /// size keeps its vocabulary, which is larger than its tokenizer's.
 pub fn fit(config: &mut RevealConfig, model: &RevealModel, corpus: &Corpus, tokens: &T5Tokenizer) {
     let vocabulary = tokens.vocabulary();
-    config.t5.vocab_size = match model.size == Size::Own && model.t5.is_empty() {
-        true => vocabulary,
-        false => config.t5.vocab_size.max(vocabulary),
+    config.t5.vocab_size = if model.size == Size::Own && model.t5.is_empty() {
+        vocabulary
+    } else {
+        config.t5.vocab_size.max(vocabulary)
     };
     config.t5.eos_token_id = tokens.end;
     config.t5.pad_token_id = tokens.pad;

@@ -310,9 +310,10 @@ impl Study for RevealStudy {
     }
 
     fn before_step(&mut self, step: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
-        match self.reads_memory(step.phase) {
-            true => self.run_memory.before_step((step.phase.index, step.step), parameters),
-            false => Ok(()),
+        if self.reads_memory(step.phase) {
+            self.run_memory.before_step((step.phase.index, step.step), parameters)
+        } else {
+            Ok(())
         }
     }
 
@@ -396,10 +397,8 @@ impl Study for RevealStudy {
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let input = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
         let replaced: Vec<bool> = batch.examples.iter().map(|drawn| drawn.replaced).collect();
-        let retriever = match self.reads_memory(step.phase) {
-            true => self.run_memory.retriever(),
-            false => None,
-        };
+        let retriever =
+            if self.reads_memory(step.phase) { self.run_memory.retriever() } else { None };
         let forward =
             Forward { augmentation: batch.augmentation, ..self.forward(model, retriever) };
         let (targets, own, replaced) = (&*targets, &*own, &*replaced);

@@ -292,9 +292,10 @@ impl Study for SpeechStudy {
     }
 
     fn primary_metric(&self) -> MetricSpec {
-        match self.learns_texts() {
-            true => MetricSpec::lower("wer"),
-            false => MetricSpec::higher(MASKED_ACCURACY),
+        if self.learns_texts() {
+            MetricSpec::lower("wer")
+        } else {
+            MetricSpec::higher(MASKED_ACCURACY)
         }
     }
 
@@ -372,9 +373,10 @@ impl Study for SpeechStudy {
     }
 
     fn card(&self) -> Vec<(String, String)> {
-        let from = match self.data.is_world() {
-            true => "eight voices of espeak-ng, of the embedded world".to_string(),
-            false => self.data.train.clone(),
+        let from = if self.data.is_world() {
+            "eight voices of espeak-ng, of the embedded world".to_string()
+        } else {
+            self.data.train.clone()
         };
         vec![
             ("Trained on".into(), from),

@@ -410,9 +410,10 @@ fn examples(
     }
     let first_metric_kind = corpus.metric_kinds.len();
     for file in &data.questions {
-        let (metric_kind, name) = match file.aokvqa.is_empty() {
-            true => (MetricKind::Vqa(folder.join(&file.annotations)), &file.annotations),
-            false => (MetricKind::Aokvqa(folder.join(&file.aokvqa)), &file.aokvqa),
+        let (metric_kind, name) = if file.aokvqa.is_empty() {
+            (MetricKind::Vqa(folder.join(&file.annotations)), &file.annotations)
+        } else {
+            (MetricKind::Aokvqa(folder.join(&file.aokvqa)), &file.aokvqa)
         };
         let path = folder.join(name);
         let (_, hash) = digest::of_file(&path)

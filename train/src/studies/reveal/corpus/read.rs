@@ -113,14 +113,15 @@ impl ParsedFiles {
             let mut to = Collector::new(|_| Ok(()));
             let mut each = |question| questions.push(question);
             let open = |file: &str| Input::open(folder.join(file));
-            match settings.aokvqa.is_empty() {
-                true => vqa::read_questions(
+            if settings.aokvqa.is_empty() {
+                vqa::read_questions(
                     open(&settings.questions)?,
                     open(&settings.annotations)?,
                     &mut to,
                     &mut each,
-                )?,
-                false => vqa::read_aokvqa_questions(open(&settings.aokvqa)?, &mut to, &mut each)?,
+                )?
+            } else {
+                vqa::read_aokvqa_questions(open(&settings.aokvqa)?, &mut to, &mut each)?
             }
             let counts = to.counts().clone();
             self.note(settings.name(), &counts);

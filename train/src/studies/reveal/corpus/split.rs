@@ -51,9 +51,10 @@ pub(super) fn splits<'a>(
                         "is for {}, but {} has {} for {}",
                         now.name(),
                         first.1,
-                        match first.2 == document {
-                            true => "it".to_owned(),
-                            false => format!("image {}, which must get the same split,", first.2),
+                        if first.2 == document {
+                            "it".to_owned()
+                        } else {
+                            format!("image {}, which must get the same split,", first.2)
                         },
                         before.name()
                     ),
