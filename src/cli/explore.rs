@@ -53,7 +53,7 @@ Examples:
   engram explore train/bundled
   engram explore runs
   engram explore runs/r1 runs/ablations --port 8080
-  engram explore memory --images pictures")]
+  engram explore memory --images photographs")]
 pub struct Explore {
     /// Folders of runs or memories, or folders that contain some
     #[arg(required = true, value_name = "FOLDER")]

@@ -27,7 +27,7 @@ Examples:
       --configurations audio-only,joint \\
       --set model.asr_model=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
-    /// The grid (TOML)
+    /// The grid: a file (TOML), or a built-in name as in `engram recipe list`
     file: PathBuf,
     /// Output folder for runs and reports
     #[arg(long, value_name = "FOLDER")]

@@ -43,7 +43,7 @@ enum TrainStudy {
 
 #[derive(Debug, Args)]
 struct TrainOptions {
-    /// The recipe (TOML)
+    /// The recipe: a file (TOML), or a built-in name as in `engram recipe list`
     #[arg(long, value_name = "FILE")]
     recipe: PathBuf,
     /// Output folder of the run

@@ -130,14 +130,15 @@ pub struct Web {
     output: Output,
 }
 
-/// Convert captions of COCO or NoCaps, also from Karpathy's files.
+/// Convert captions of COCO or NoCaps, also from Karpathy's files or from a CSV.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram data entries coco captions_train2017.json --folder train2017 --out coco.jsonl
-  engram data entries coco dataset_coco.json --split train,restval --join --out coco.jsonl")]
+  engram data entries coco dataset_coco.json --split train,restval --join --out coco.jsonl
+  engram data entries coco captions.csv --out captions.jsonl")]
 pub struct Coco {
-    /// Caption files
+    /// Caption files; a CSV has the columns image, caption and optionally split
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Folder name to put before the image file names
@@ -146,7 +147,7 @@ pub struct Coco {
     /// Join all captions of an image to one entry
     #[arg(long)]
     join: bool,
-    /// Keep only these splits of Karpathy's file: train, restval, val, test
+    /// Keep only these splits of a CSV or of Karpathy's file (train, restval, val, test)
     #[arg(long = "split", value_name = "NAME", value_delimiter = ',')]
     splits: Vec<String>,
     /// Source name of the entries

@@ -135,7 +135,7 @@ impl Rows {
     }
 }
 
-/// Build a memory from keys, values and entries.
+/// Build a memory from keys, values and entries, or from texts and images with a model.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -143,7 +143,7 @@ Examples:
   engram memory build --keys keys.npy --values values.npy --value-type int8 \\
       --entries entries.jsonl --out memory
   engram memory build --entries entries.jsonl --model hf://sentence-transformers/all-MiniLM-L6-v2 \\
-      --image-model mobilenet --images pictures --out memory
+      --image-model mobilenet --images photographs --out memory
   engram memory build --texts notes.txt --model hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --out memory
   engram memory build --csv facts.csv --columns id=ID,text=Body,source=Topic \\
