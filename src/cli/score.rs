@@ -14,9 +14,9 @@ use super::{Outcome, log, output};
 /// Score the similarity of phrase pairs with a trained run, a sentence encoder or word vectors.
 #[derive(Debug, Args)]
 #[command(after_help = "\
---model is a run of `engram train patent` or `similarity`, a sentence encoder (`hf://owner/name` or a
-folder), or a file of word vectors (GloVe or word2vec text). Encoders and word vectors are baselines
-without training: their score is a cosine similarity.
+--model is a run of `engram train patent` or `similarity`, a sentence encoder (`hf://owner/name` or
+a folder), or a file of word vectors (GloVe or word2vec text). Encoders and word vectors are
+baselines without training: their score is a cosine similarity.
 
 Scores of a run depend on which targets share an anchor. Give all pairs of an anchor in one file.
 
@@ -26,8 +26,8 @@ Examples:
   engram score validation.csv --model glove.6B.300d.txt --out glove.csv
   engram eval phrase --ref validation.csv --hyp cosine.csv")]
 pub struct Score {
-    /// Phrase pairs: CSV with id, anchor, target, context; for a run of `train similarity`, with the
-    /// columns of its training. - is standard input
+    /// Phrase pairs: CSV with id, anchor, target, context. For a run of `train similarity`: a CSV
+    /// with the columns of its training. - is standard input
     #[arg(value_name = "PAIRS")]
     pairs: PathBuf,
     /// A patent run, a sentence encoder, or a file of word vectors
