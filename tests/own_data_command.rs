@@ -30,7 +30,7 @@ fn a_memory_is_built_from_a_text_file_or_a_table() {
     fs::write(folder.join("facts.csv"), table).unwrap();
 
     let build = "memory build --model encoder --quiet";
-    let output = engram(folder, &format!("{build} --texts notes.txt --out notes"));
+    let output = engram(folder, "memory build --model encoder --texts notes.txt --out notes");
     let note = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(note.contains("notes.txt: skipped 2 empty lines"), "{note}");
     assert!(printed(&output, "build").contains("3 entries"));

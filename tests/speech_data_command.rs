@@ -25,7 +25,7 @@ fn a_data_set_becomes_a_manifest() {
     assert!(printed.contains("1 clips; skipped 1 without audio"), "{printed}");
     let manifest = fs::read_to_string(folder.join("dev.jsonl")).unwrap();
     assert!(manifest.contains("\"text\":\"HELLO THERE\""), "{manifest}");
-    let printed = done(folder, &format!("{clips} --skip-missing --json"));
+    let printed = done(folder, &format!("{clips} --skip-missing --json --force"));
     let summary: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(summary["clips"], 1);
     assert_eq!(summary["missing"].as_array().unwrap().len(), 1);

@@ -12,7 +12,7 @@ const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes/patent/
 fn command(run: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
     command.args(["train", "patent", "--tiny", "--quiet", "--threads", "1", "--recipe", RECIPE]);
-    command.args(["--set", "phase.0.epochs=12", "--set", "checkpoint.every_steps=1000"]);
+    command.args(["--set", "phase.0.epochs=40", "--set", "checkpoint.every_steps=1000"]);
     command.arg("--run").arg(run).args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -38,7 +38,8 @@ const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
 
 /// Changes the speed of samples (above 1 is faster). The pitch and the length change too.
 ///
-/// # Errors   `Audio` for a speed that is not between 0.5 and 2
+/// # Errors
+/// `Audio` for a speed that is not between 0.5 and 2
 pub fn change_speed(samples: &[f32], rate: u32, speed: f64) -> Result<Vec<f32>, DataError> {
     let bad = |reason| DataError::Audio { path: PathBuf::from(format!("speed {speed}")), reason };
     if !SPEEDS.contains(&speed) {
@@ -69,7 +70,8 @@ pub struct AudioReader {
 impl AudioReader {
     /// Opens a file and converts its samples to `rate` Hz.
     ///
-    /// # Errors   `Io`; `EmptyFile`; `Audio` for a file that is not audio
+    /// # Errors
+    /// `Io`; `EmptyFile`; `Audio` for a file that is not audio
     pub fn open(path: impl AsRef<Path>, rate: u32) -> Result<Self, DataError> {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
@@ -86,7 +88,8 @@ impl AudioReader {
 
     /// Like [`AudioReader::open`], for a file in memory; error messages name `name`.
     ///
-    /// # Errors   `Audio`
+    /// # Errors
+    /// `Audio`
     pub fn from_bytes(
         name: impl AsRef<Path>,
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
@@ -120,7 +123,8 @@ impl AudioReader {
 
     /// Appends the next block of samples to `samples`; returns `false` at the end of the file.
     ///
-    /// # Errors   `Audio` for samples that cannot be decoded, for a truncated file, and for samples
+    /// # Errors
+    /// `Audio` for samples that cannot be decoded, for a truncated file, and for samples
     /// that are NaN, infinite or far too large
     pub fn read(&mut self, samples: &mut Vec<f32>) -> Result<bool, DataError> {
         while !self.ended {
@@ -209,7 +213,8 @@ fn bad(path: &Path, reason: String) -> DataError {
 
 /// Reads the whole file as mono samples at `rate` Hz.
 ///
-/// # Errors   as [`AudioReader`]; `Audio` for a file without samples
+/// # Errors
+/// as [`AudioReader`]; `Audio` for a file without samples
 pub fn read_audio(path: impl AsRef<Path>, rate: u32) -> Result<Vec<f32>, DataError> {
     let mut reader = AudioReader::open(&path, rate)?;
     let mut samples = Vec::new();

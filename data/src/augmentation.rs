@@ -103,7 +103,8 @@ impl Augmentation {
 
     /// Checks the ranges.
     ///
-    /// # Errors   [`DataError::OutOfRange`]
+    /// # Errors
+    /// [`DataError::OutOfRange`]
     pub fn validate(&self) -> Result<(), DataError> {
         let refuse =
             |what, value: String, wanted| Err(DataError::OutOfRange { what, value, wanted });
@@ -141,7 +142,8 @@ impl Augmentation {
 
     /// Augments an image. The same random state gives the same bytes.
     ///
-    /// # Errors   [`DataError::OutOfRange`], also for an image without pixels
+    /// # Errors
+    /// [`DataError::OutOfRange`], also for an image without pixels
     pub fn apply(&self, image: &RgbaImage, rng: &mut ChaCha8Rng) -> Result<RgbImage, DataError> {
         self.validate()?;
         let (width, height) = image.dimensions();

@@ -34,7 +34,8 @@ pub struct SkippedFiles {
 /// Finds the files that satisfy `is_wanted` in a folder and its subfolders. Links to folders are not
 /// followed.
 ///
-/// # Errors   `Io`
+/// # Errors
+/// `Io`
 pub fn files(folder: &Path, is_wanted: &dyn Fn(&Path) -> bool) -> Result<FolderFiles, DataError> {
     let mut found = FolderFiles::default();
     walk(folder, is_wanted, &mut found)?;

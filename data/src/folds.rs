@@ -34,7 +34,8 @@ pub fn score_class(score: f32) -> usize {
 /// algorithm, which changes how ties are broken. `None` gives the folds of scikit-learn without
 /// shuffling.
 ///
-/// # Errors   `Split` for fewer than 2 folds; `TooFewGroups`; `LengthMismatch`
+/// # Errors
+/// `Split` for fewer than 2 folds; `TooFewGroups`; `LengthMismatch`
 pub fn stratified_group_folds(
     classes: &[usize],
     groups: &[usize],
@@ -76,7 +77,8 @@ pub fn split_of_fold(fold_of_row: &[usize], fold: usize) -> Split {
 
 /// Holds out about `share` of the rows, in whole groups and with the same fraction of each class.
 ///
-/// # Errors   `Split` for a fraction outside (0, 1); `TooFewGroups`; `LengthMismatch`
+/// # Errors
+/// `Split` for a fraction outside (0, 1); `TooFewGroups`; `LengthMismatch`
 pub fn hold_out(
     classes: &[usize],
     groups: &[usize],

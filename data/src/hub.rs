@@ -44,7 +44,8 @@ pub enum WeightsLocation {
 impl WeightsLocation {
     /// Parses `hf://owner/name[@revision]`; any text without `hf://` is a folder.
     ///
-    /// # Errors   `HubLocation` for an invalid address; `NoFolder` for `owner/name` without `hf://`
+    /// # Errors
+    /// `HubLocation` for an invalid address; `NoFolder` for `owner/name` without `hf://`
     /// and without such a folder
     pub fn parse(text: &str) -> Result<Self, DataError> {
         let address = text.strip_prefix("hf://").unwrap_or(text);
@@ -65,7 +66,8 @@ impl WeightsLocation {
 
     /// Returns the local path of a file such as `config.json`, and downloads the file if necessary.
     ///
-    /// # Errors   `MissingFile` if neither the folder nor the hub has the file; `Offline`;
+    /// # Errors
+    /// `MissingFile` if neither the folder nor the hub has the file; `Offline`;
     /// `NoNetwork`, `AccessRefused`, `DiskFull` and the other download errors
     pub fn file(&self, name: &str, settings: &HubSettings) -> Result<PathBuf, DataError> {
         if !name.split('/').all(is_plain_name) {
@@ -96,7 +98,8 @@ impl WeightsLocation {
     /// standard error says so. This is an error if no file of the model is cached, or if a cached
     /// file lists this file.
     ///
-    /// # Errors   as [`file`](Self::file), except `MissingFile`
+    /// # Errors
+    /// as [`file`](Self::file), except `MissingFile`
     pub fn optional_file(
         &self,
         name: &str,

@@ -39,7 +39,8 @@ pub struct DecodedImage {
 impl DecodedImage {
     /// Decodes a JPEG, PNG, WebP, GIF or BMP file, whatever its extension.
     ///
-    /// # Errors   `Io`; `Image` for other formats, for a truncated file and for an image without
+    /// # Errors
+    /// `Io`; `Image` for other formats, for a truncated file and for an image without
     /// pixels; `ImageTooLarge` for more than [`MAX_PIXELS`]
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
@@ -57,7 +58,8 @@ impl DecodedImage {
 
     /// Like [`DecodedImage::open`], for a file in memory; error messages name `name`.
     ///
-    /// # Errors   as [`DecodedImage::open`]
+    /// # Errors
+    /// as [`DecodedImage::open`]
     pub fn from_bytes(name: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
         let decoded = guarded(|| Self::decode(name.as_ref(), bytes));
         decoded.unwrap_or_else(|| {

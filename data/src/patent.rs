@@ -40,14 +40,16 @@ pub enum Labels {
 
 /// Reads the phrase pairs of a CSV file.
 ///
-/// # Errors   `Text`, also for a score outside [0, 1]
+/// # Errors
+/// `Text`, also for a score outside [0, 1]
 pub fn read_pairs(path: impl AsRef<Path>, labels: Labels) -> Result<Vec<PhrasePair>, DataError> {
     read(path.as_ref(), labels, None)
 }
 
 /// Like [`read_pairs`]; a context that is missing from `titles` is also an error.
 ///
-/// # Errors   as [`read_pairs`]; `UnknownContext` with the nearest known context
+/// # Errors
+/// as [`read_pairs`]; `UnknownContext` with the nearest known context
 pub fn read_pairs_with_titles(
     path: impl AsRef<Path>,
     labels: Labels,
@@ -58,7 +60,8 @@ pub fn read_pairs_with_titles(
 
 /// Reads pairs from a CSV with other column names. Scores may have any range.
 ///
-/// # Errors   as [`read_pairs`], but only for a score that is not finite
+/// # Errors
+/// as [`read_pairs`], but only for a score that is not finite
 pub fn read_named_pairs(
     path: impl AsRef<Path>,
     labels: Labels,
@@ -91,7 +94,8 @@ impl From<PhraseRow> for PhrasePair {
 
 /// Writes pairs in the Kaggle schema. `score` and `rating` are written if any row has them.
 ///
-/// # Errors   `Io`
+/// # Errors
+/// `Io`
 pub fn write_pairs(path: impl AsRef<Path>, pairs: &[PhrasePair]) -> Result<(), DataError> {
     let path = path.as_ref();
     let has_score = pairs.iter().any(|pair| pair.score.is_some());

@@ -129,7 +129,8 @@ impl SpeechSource {
 
 /// Reads the clips of a data set. Audio files are located but not opened.
 ///
-/// # Errors   as the format's `read`. `MissingAudio`, with `skip_missing` only if no clip is left.
+/// # Errors
+/// as the format's `read`. `MissingAudio`, with `skip_missing` only if no clip is left.
 /// `Malformed` if a folder of images has no image of any clip. `Malformed` also for a folder of
 /// audio files if the data set gives their paths.
 pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, DataError> {

@@ -106,7 +106,8 @@ impl T5Tokenizer {
 
     /// Checks that a model with `model_size` embeddings has an embedding for every token.
     ///
-    /// # Errors   `VocabularyMismatch`
+    /// # Errors
+    /// `VocabularyMismatch`
     pub fn check_fits(&self, model_size: usize) -> Result<(), DataError> {
         let tokenizer = self.vocabulary();
         if tokenizer > model_size {

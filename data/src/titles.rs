@@ -39,7 +39,8 @@ pub struct ClassTitles {
 impl ClassTitles {
     /// Reads a title list in any of the three formats.
     ///
-    /// # Errors   with file and line
+    /// # Errors
+    /// with file and line
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let text = read_text(path)?;

@@ -85,7 +85,8 @@ pub struct TextForm {
 impl SegmentTokenizer {
     /// Reads a `tokenizer.json`.
     ///
-    /// # Errors   `Io`; `Tokenizer` for an invalid file; `MissingSpecialToken`
+    /// # Errors
+    /// `Io`; `Tokenizer` for an invalid file; `MissingSpecialToken`
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let bytes =
@@ -95,7 +96,8 @@ impl SegmentTokenizer {
 
     /// Parses the content of a `tokenizer.json`; error messages name `path`.
     ///
-    /// # Errors   `Tokenizer` for invalid content; `MissingSpecialToken`
+    /// # Errors
+    /// `Tokenizer` for invalid content; `MissingSpecialToken`
     pub fn from_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
         let path = path.as_ref();
         let failed = |reason: String| DataError::Tokenizer { path: path.into(), reason };
@@ -144,7 +146,8 @@ impl SegmentTokenizer {
     /// embeddings), so up to a tenth may be unused. An id beyond the embeddings, or a smaller
     /// vocabulary, means that the tokenizer belongs to another model.
     ///
-    /// # Errors   `VocabularyMismatch`, `PadMismatch`
+    /// # Errors
+    /// `VocabularyMismatch`, `PadMismatch`
     pub fn check_fits(&self, model_size: usize, model_pad: Option<u32>) -> Result<(), DataError> {
         let ids = self.tokenizer.get_vocab(true).into_values();
         let needed = ids.max().map_or(0, |highest| highest as usize + 1);
@@ -167,7 +170,8 @@ impl SegmentTokenizer {
 
     /// Encodes a text segment, without special tokens.
     ///
-    /// # Errors   `Encode` for text that the tokenizer cannot encode
+    /// # Errors
+    /// `Encode` for text that the tokenizer cannot encode
     pub fn encode_segment(&self, segment: &str) -> Result<Arc<[u32]>, DataError> {
         // The map is consistent after every statement, so a panic elsewhere leaves it usable.
         let cached = || self.cached.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +189,8 @@ impl SegmentTokenizer {
 
     /// Encodes many segments on all cores, in the order given.
     ///
-    /// # Errors   `Encode` for text that the tokenizer cannot encode
+    /// # Errors
+    /// `Encode` for text that the tokenizer cannot encode
     pub fn encode_segments(&self, segments: &[&str]) -> Result<Vec<Arc<[u32]>>, DataError> {
         let encoded = segments.par_iter().map(|segment| self.encode_segment(segment));
         encoded.collect()
@@ -193,7 +198,8 @@ impl SegmentTokenizer {
 
     /// Encodes a segment and returns the byte range of each token; not cached.
     ///
-    /// # Errors   `Encode` for text that the tokenizer cannot encode
+    /// # Errors
+    /// `Encode` for text that the tokenizer cannot encode
     pub fn encode_with_offsets(&self, segment: &str) -> Result<TokenizedSegment, DataError> {
         let encoding = self.encode(segment)?;
         Ok(TokenizedSegment {
@@ -204,7 +210,8 @@ impl SegmentTokenizer {
 
     /// Encodes a whole text with its special tokens, truncated to the length of `form`; not cached.
     ///
-    /// # Errors   `Encode` for text that the tokenizer cannot encode
+    /// # Errors
+    /// `Encode` for text that the tokenizer cannot encode
     pub fn encode_text(&self, text: &str, form: &TextForm) -> Result<Vec<u32>, DataError> {
         if !form.use_post_processor {
             let ids = self.encode(text)?;

@@ -35,7 +35,8 @@ impl WordVectors {
     /// are not UTF-8 become U+FFFD; published files contain such words. If a word occurs twice, the
     /// first vector is used.
     ///
-    /// # Errors   with file and line, also for too few values, a value that is not a finite number,
+    /// # Errors
+    /// with file and line, also for too few values, a value that is not a finite number,
     /// or fewer lines than line 1 announces
     pub fn read(
         path: impl AsRef<Path>,

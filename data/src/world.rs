@@ -111,7 +111,8 @@ pub struct World {
 impl World {
     /// Builds the world. The same options give the same world.
     ///
-    /// # Errors   [`DataError::OutOfRange`]
+    /// # Errors
+    /// [`DataError::OutOfRange`]
     pub fn new(options: &WorldOptions) -> Result<Self, DataError> {
         options.view.validate()?;
         let mut images = images::images()?;
@@ -163,7 +164,8 @@ impl World {
     /// Returns a view of an image, given by its index. View 0 is the unaugmented image on grey, as
     /// in the memory; every other number gives another view.
     ///
-    /// # Errors   [`DataError::OutOfRange`]
+    /// # Errors
+    /// [`DataError::OutOfRange`]
     pub fn view(&self, index: usize, number: u32) -> Result<RgbImage, DataError> {
         let Some(image) = self.images.get(index) else {
             let wanted = "use an index below the number of images";

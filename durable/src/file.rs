@@ -13,7 +13,8 @@ use crate::leftover::{RANDOM, prefix};
 
 /// Creates or replaces a file with these bytes.
 ///
-/// # Errors   see [`FileWriter::commit`]
+/// # Errors
+/// see [`FileWriter::commit`]
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = FileWriter::create(path)?;
     file.write_all(bytes)?;
@@ -22,7 +23,8 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Copies a file; the copy is written like in [`write_file`].
 ///
-/// # Errors   errors of reading `from`; see [`FileWriter::commit`]
+/// # Errors
+/// errors of reading `from`; see [`FileWriter::commit`]
 pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     let mut file = FileWriter::create(to)?;
     io::copy(&mut File::open(from)?, &mut file)?;
@@ -31,7 +33,8 @@ pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Creates `to` as a hard link to `from`, or as a copy if the file system cannot link.
 ///
-/// # Errors   errors of reading `from`; see [`FileWriter::commit`]
+/// # Errors
+/// errors of reading `from`; see [`FileWriter::commit`]
 pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
     File::open(from)?.sync_all()?;
     // A rename between two links to one file does nothing and keeps both names.
@@ -72,7 +75,8 @@ pub struct FileWriter {
 impl FileWriter {
     /// Starts a file that appears at its path with [`FileWriter::commit`]. The folder must exist.
     ///
-    /// # Errors   no file name, no such folder, no permission, no space
+    /// # Errors
+    /// no file name, no such folder, no permission, no space
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         let prefix = prefix(file_name(path)?);
@@ -83,7 +87,8 @@ impl FileWriter {
 
     /// Syncs the file, renames it over the target and syncs the folder.
     ///
-    /// # Errors   Before the rename, the target is unchanged. An error of the last sync occurs
+    /// # Errors
+    /// Before the rename, the target is unchanged. An error of the last sync occurs
     /// after the rename: the target is the new file, but a power cut may still undo it.
     pub fn commit(self) -> io::Result<()> {
         let temporary = self.temporary.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -111,7 +116,8 @@ impl Seek for FileWriter {
 
 /// Creates a symbolic link to `target` at `path`, and replaces any file there.
 ///
-/// # Errors   errors of creating the link, of the rename and of syncing the folder
+/// # Errors
+/// errors of creating the link, of the rename and of syncing the folder
 pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
     let name = path
         .file_name()
@@ -127,21 +133,24 @@ pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
 
 /// Creates a file inside a folder that is not yet in its final place. The caller syncs it.
 ///
-/// # Errors   the file exists already, no permission, no space
+/// # Errors
+/// the file exists already, no permission, no space
 pub fn create_new_file(path: &Path) -> io::Result<File> {
     File::create_new(path)
 }
 
 /// Opens a file for appending, and creates it if it is missing. The caller syncs the file.
 ///
-/// # Errors   errors of opening and of syncing the folder
+/// # Errors
+/// errors of opening and of syncing the folder
 pub fn append_to(path: &Path) -> io::Result<File> {
     open_or_create(path, OpenOptions::new().append(true))
 }
 
 /// Opens a lock file without changing it, and creates it if it is missing.
 ///
-/// # Errors   errors of opening and of syncing the folder
+/// # Errors
+/// errors of opening and of syncing the folder
 pub fn open_lock(path: &Path) -> io::Result<File> {
     open_or_create(path, OpenOptions::new().read(true).write(true))
 }
@@ -155,7 +164,8 @@ pub fn is_at(file: &File, path: &Path) -> bool {
 
 /// Opens an existing pipe or device for writing.
 ///
-/// # Errors   errors of opening; [`io::ErrorKind::InvalidInput`] for a regular file, which must be
+/// # Errors
+/// errors of opening; [`io::ErrorKind::InvalidInput`] for a regular file, which must be
 /// replaced instead
 pub fn open_device(path: &Path) -> io::Result<File> {
     if fs::metadata(path)?.is_file() {

@@ -22,7 +22,8 @@ impl FolderWriter {
     /// Starts a folder that appears at its path with [`FolderWriter::commit`]. Missing parents are
     /// created.
     ///
-    /// # Errors   [`io::ErrorKind::AlreadyExists`] if the target exists and is not an empty folder;
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if the target exists and is not an empty folder;
     /// errors of creating the folder
     pub fn create(folder: &Path) -> io::Result<Self> {
         refuse_filled(folder)?;
@@ -48,7 +49,8 @@ impl FolderWriter {
 
     /// Syncs all files and folders, renames the folder to its final path and syncs the parent.
     ///
-    /// # Errors   Before the rename, nothing has changed. An error of the last sync occurs after
+    /// # Errors
+    /// Before the rename, nothing has changed. An error of the last sync occurs after
     /// the rename: the folder exists, but a power cut may still undo it.
     pub fn commit(self) -> io::Result<()> {
         sync_tree(self.temporary.path())?;
@@ -73,7 +75,8 @@ fn refuse_filled(folder: &Path) -> io::Result<()> {
 
 /// Creates a folder and its missing parents. Each is synced into its parent.
 ///
-/// # Errors   errors of creating and syncing them
+/// # Errors
+/// errors of creating and syncing them
 pub fn create_folder(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -90,7 +93,8 @@ pub fn create_folder(folder: &Path) -> io::Result<()> {
 
 /// Renames a file or a folder, and syncs the old and the new parent folder.
 ///
-/// # Errors   An error of a sync occurs after the rename.
+/// # Errors
+/// An error of a sync occurs after the rename.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     sync_folder(parent(to))?;
@@ -99,7 +103,8 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Removes a file, and syncs its folder. A missing file is not an error.
 ///
-/// # Errors   errors of removing and syncing
+/// # Errors
+/// errors of removing and syncing
 pub fn remove_file(path: &Path) -> io::Result<()> {
     synced_where_removed(path, fs::remove_file(path))
 }
@@ -107,7 +112,8 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
 /// Removes a folder with its content, and syncs the parent folder. A missing folder is not an
 /// error.
 ///
-/// # Errors   errors of removing and syncing
+/// # Errors
+/// errors of removing and syncing
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     synced_where_removed(path, fs::remove_dir_all(path))
 }
@@ -122,14 +128,16 @@ fn synced_where_removed(path: &Path, removed: io::Result<()>) -> io::Result<()> 
 
 /// Syncs the entries of a folder: new, renamed and removed names.
 ///
-/// # Errors   errors of opening and syncing
+/// # Errors
+/// errors of opening and syncing
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 /// Syncs a folder, and all files and folders below it. Symbolic links are not followed.
 ///
-/// # Errors   errors of reading, opening and syncing
+/// # Errors
+/// errors of reading, opening and syncing
 pub fn sync_tree(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

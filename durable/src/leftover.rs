@@ -36,7 +36,8 @@ pub fn is_leftover(file_name: &OsStr, target: &str) -> bool {
 ///
 /// Call it only while no other process writes these targets, for example under a lock.
 ///
-/// # Errors   errors of reading the folder and of removing
+/// # Errors
+/// errors of reading the folder and of removing
 pub fn remove_leftovers(folder: &Path, targets: &[&str]) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

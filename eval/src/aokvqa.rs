@@ -127,7 +127,8 @@ pub struct WrongAnswer {
 
 /// Reads the questions of a split with answers.
 ///
-/// # Errors   [`EvalError::Malformed`]
+/// # Errors
+/// [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>>, EvalError> {
     let remedy = "give a split of A-OKVQA that has answers, such as aokvqa_v1p0_val.json";
     let questions: Vec<Question<'a>> = match parse_list(text, PART) {
@@ -166,7 +167,8 @@ pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>
 /// Reads predictions, `{"question_id": {"direct_answer": …, "multiple_choice": …}}`. Either field
 /// may be missing.
 ///
-/// # Errors   [`EvalError::Malformed`]
+/// # Errors
+/// [`EvalError::Malformed`]
 pub fn parse_predictions<'a>(
     file: &str,
     text: &'a str,
@@ -180,7 +182,8 @@ pub fn parse_predictions<'a>(
 
 /// Scores predictions. `file` is the name of the predictions file, for messages.
 ///
-/// # Errors   [`EvalError::ExtraPrediction`] for a prediction without a question;
+/// # Errors
+/// [`EvalError::ExtraPrediction`] for a prediction without a question;
 /// [`EvalError::Malformed`] for a choice that the question does not have, and for predictions
 /// without any answer; [`EvalError::NothingToEvaluate`] without questions; [`EvalError::InvalidOption`]
 pub fn evaluate(

@@ -39,7 +39,8 @@ impl BootstrapOptions {
     /// Checks that `level` is between 0 and 1, and that the values of all resamples fit into
     /// memory.
     ///
-    /// # Errors   [`EvalError::InvalidOption`]
+    /// # Errors
+    /// [`EvalError::InvalidOption`]
     pub fn validate(&self) -> Result<(), EvalError> {
         if self.resamples == 1 || self.resamples > MAX_RESAMPLES {
             return Err(EvalError::InvalidOption {

@@ -94,7 +94,8 @@ impl Comparison {
 /// The p-value is twice the share of paired resamples whose difference is 0 or has the opposite
 /// sign. It is about 0.05 when the 95 % interval touches 0.
 ///
-/// # Errors   [`EvalError::Metric`] for unequal lengths or fewer than 2 rows;
+/// # Errors
+/// [`EvalError::Metric`] for unequal lengths or fewer than 2 rows;
 /// [`EvalError::InvalidOption`] for a confidence level outside (0, 1), and for a resampling over a
 /// different number of rows
 ///
@@ -133,7 +134,8 @@ pub fn compare_pearson(
 /// The difference between the metrics of two systems, from their items. Items are joined by id, in
 /// the order of A. The sampling units are the groups named in A's items, otherwise single items.
 ///
-/// # Errors   [`EvalError::Incomparable`] for results of different metrics;
+/// # Errors
+/// [`EvalError::Incomparable`] for results of different metrics;
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for ids in one file only;
 /// [`EvalError::InvalidOption`]
 pub fn compare_items(

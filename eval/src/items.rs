@@ -83,14 +83,16 @@ pub struct Items {
 impl Items {
     /// Reads a file written by `--items`.
     ///
-    /// # Errors   [`EvalError::Text`]; as [`Items::parse`]
+    /// # Errors
+    /// [`EvalError::Text`]; as [`Items::parse`]
     pub fn read(path: &Path) -> Result<Self, EvalError> {
         Self::parse(&path.display().to_string(), &read_text(path)?)
     }
 
     /// Reads items from JSON lines.
     ///
-    /// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::DuplicateId`]
+    /// # Errors
+    /// [`EvalError::Malformed`] with the line; [`EvalError::DuplicateId`]
     pub fn parse(file: &str, text: &str) -> Result<Self, EvalError> {
         let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
             location: Location::new(file, line),

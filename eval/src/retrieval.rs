@@ -182,7 +182,8 @@ pub struct WorstQuery {
 
 /// Reads JSON lines `{"id", "ranked": [best first], "relevant": [ids] or {id: gain}}`.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line, also for an entry listed twice as retrieved
+/// # Errors
+/// [`EvalError::Malformed`] with the line, also for an entry listed twice as retrieved
 /// or as relevant; [`EvalError::Text`] for a duplicate id
 pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, EvalError> {
     let queries = json_lines(file, text, ONE_OBJECT, |line, row: QueryLine<'a>| {
@@ -261,7 +262,8 @@ impl Ranking {
 /// Computes the metrics; each is the mean over all queries. A query without relevant entries scores
 /// 0.
 ///
-/// # Errors   [`EvalError::InvalidOption`]; [`EvalError::NothingToEvaluate`] without queries
+/// # Errors
+/// [`EvalError::InvalidOption`]; [`EvalError::NothingToEvaluate`] without queries
 pub fn evaluate(
     queries: &[Query<'_>],
     options: &RetrievalOptions,

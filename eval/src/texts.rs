@@ -48,7 +48,8 @@ impl<'a> Texts<'a> {
     /// Combines the pairs of several reference files with the same hypotheses. Each file comes with
     /// its name. The order is that of the first file.
     ///
-    /// # Errors   [`EvalError::Malformed`] for sclite's mark-up, and for an id that is missing in one
+    /// # Errors
+    /// [`EvalError::Malformed`] for sclite's mark-up, and for an id that is missing in one
     /// of the files
     pub fn combine(files: Vec<(&str, Pairs<'a>)>) -> Result<Self, EvalError> {
         let mut texts = Self::default();
@@ -156,7 +157,8 @@ pub struct WorstText {
 
 /// Evaluates texts against their references. Intervals resample texts.
 ///
-/// # Errors   [`EvalError::InvalidOption`]; [`EvalError::NothingToEvaluate`] without texts;
+/// # Errors
+/// [`EvalError::InvalidOption`]; [`EvalError::NothingToEvaluate`] without texts;
 /// [`EvalError::LengthMismatch`]
 pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport, EvalError> {
     options.bootstrap.validate()?;

@@ -134,7 +134,8 @@ impl ValueCache {
 
     /// Returns the values of rows of a generation.
     ///
-    /// # Errors   [`MemoryError::Corrupt`], also for a value read earlier in the background
+    /// # Errors
+    /// [`MemoryError::Corrupt`], also for a value read earlier in the background
     pub fn read(
         &self,
         generation: &Arc<Generation>,
@@ -147,7 +148,8 @@ impl ValueCache {
 
     /// Reads like [`ValueCache::read`], into a buffer that the caller can reuse. Uses all threads.
     ///
-    /// # Errors   see [`ValueCache::read`]
+    /// # Errors
+    /// see [`ValueCache::read`]
     pub fn read_into(
         &self,
         generation: &Arc<Generation>,

@@ -97,7 +97,8 @@ impl Drop for NewFolder {
 /// Writes a generation and makes it current. Returns its number: the number in `manifest`, or the
 /// next free one.
 ///
-/// # Errors   [`MemoryError::ChangeMade`] if the generation is current despite the error; all other
+/// # Errors
+/// [`MemoryError::ChangeMade`] if the generation is current despite the error; all other
 /// errors leave the memory unchanged
 pub(crate) fn commit(
     memory: &Path,

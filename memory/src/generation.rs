@@ -48,7 +48,8 @@ impl Part {
 
     /// Returns the checked graph over the segment's keys; `None` if there is no graph.
     ///
-    /// # Errors   [`MemoryError::Corrupt`]
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
     pub(crate) fn graph(&self) -> Result<Option<&Graph>, MemoryError> {
         match &self.graph {
             None => Ok(None),
@@ -210,7 +211,8 @@ impl Generation {
 
     /// Returns the row of an entry that is not deleted.
     ///
-    /// # Errors   [`MemoryError::Corrupt`]
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
     pub fn row_of(&self, id: i64) -> Result<Option<Row>, MemoryError> {
         for part in self.parts.iter().rev() {
             if let Some(row) = part.segment.row_of(id)?
@@ -224,7 +226,8 @@ impl Generation {
 
     /// Returns the entry of a row.
     ///
-    /// # Errors   [`MemoryError::Corrupt`]
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
     pub fn entry(&self, row: Row) -> Result<Entry, MemoryError> {
         let (part, row) = self.locate(row)?;
         part.segment.entry(row)
@@ -232,7 +235,8 @@ impl Generation {
 
     /// Returns the key of a row, with `width` components.
     ///
-    /// # Errors   [`MemoryError::Corrupt`]
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
     pub fn key(&self, row: Row) -> Result<&[f32], MemoryError> {
         let (part, row) = self.locate(row)?;
         part.segment.keys(row..row + 1)
@@ -251,7 +255,8 @@ impl Generation {
 
     /// Returns the values of rows, `[rows, tokens, width]`; empty for a memory without values.
     ///
-    /// # Errors   [`MemoryError::Corrupt`]
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
     pub fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
         let mut values = Vec::new();
         self.read_values(rows, &mut values)?;
@@ -261,7 +266,8 @@ impl Generation {
     /// Reads values like [`Generation::values`], into a buffer that the caller can reuse. Uses all
     /// threads.
     ///
-    /// # Errors   [`MemoryError::Corrupt`]
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
     pub fn read_values(&self, rows: &[Row], values: &mut Vec<f32>) -> Result<(), MemoryError> {
         let size = self.value_len();
         values.resize(rows.len() * size, 0.0);
@@ -289,7 +295,8 @@ impl Generation {
 
     /// Returns the statistics of the memory.
     ///
-    /// # Errors   [`MemoryError::Corrupt`]
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
     pub fn info(&self) -> Result<Info, MemoryError> {
         let manifest = &self.manifest;
         let mut entry_counts = vec![0; manifest.sources.len()];

@@ -20,7 +20,8 @@ pub struct Memory {
 impl Memory {
     /// Opens a memory.
     ///
-    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`],
+    /// # Errors
+    /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`],
     /// [`MemoryError::NewerFormat`], [`MemoryError::Corrupt`], [`MemoryError::Read`]
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
         let folder = folder.into();
@@ -31,7 +32,8 @@ impl Memory {
     /// Returns the faults of the current generation, one per damaged file, even if the faults
     /// prevent opening it.
     ///
-    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`]; [`MemoryError::Corrupt`]
+    /// # Errors
+    /// [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`]; [`MemoryError::Corrupt`]
     /// for faults that are not in a single file
     pub fn verify(folder: impl Into<PathBuf>) -> Result<Vec<MemoryError>, MemoryError> {
         let folder = folder.into();
@@ -62,7 +64,8 @@ impl Memory {
     /// Loads the current generation from disk. Returns true if it changed. Existing handles keep
     /// the old generation.
     ///
-    /// # Errors   see [`Memory::open`]
+    /// # Errors
+    /// see [`Memory::open`]
     pub fn reload(&self) -> Result<bool, MemoryError> {
         let before = self.generation();
         let reopened = Arc::new(open_current(&self.folder, Some(&before))?);

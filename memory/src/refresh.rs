@@ -103,7 +103,8 @@ impl Refresh {
     /// From the step of adoption on, waits for the worker and reloads `memory` with the new
     /// generation.
     ///
-    /// # Errors   errors of the worker; the memory is then unchanged, except for
+    /// # Errors
+    /// errors of the worker; the memory is then unchanged, except for
     /// [`MemoryError::ChangeMade`]
     pub fn adopt(mut self, step: u64, memory: &Memory) -> Result<Adoption, MemoryError> {
         let RefreshSteps { start, lag } = self.steps;
@@ -203,7 +204,8 @@ impl RetrievalLog {
     /// Fails if nearly all queries retrieve the same entry of a memory of `entries` entries, with
     /// `k` entries per query.
     ///
-    /// # Errors   [`MemoryError::Collapsed`]
+    /// # Errors
+    /// [`MemoryError::Collapsed`]
     pub fn check(&self, limit: CollapseLimit, k: usize, entries: usize) -> Result<(), MemoryError> {
         let RetrievalStatistics { queries, distinct, largest_share } = self.statistics();
         // If `k` is a large share of the entries, most queries retrieve the same entries anyway.

@@ -43,7 +43,8 @@ pub struct RowReader {
 impl RowReader {
     /// Opens the files.
     ///
-    /// # Errors   [`MemoryError::Read`], [`MemoryError::Malformed`], also if the number of values
+    /// # Errors
+    /// [`MemoryError::Read`], [`MemoryError::Malformed`], also if the number of values
     /// and keys differs
     pub fn open(files: RowFiles<'_>) -> Result<Self, MemoryError> {
         let keys = VectorFile::open(files.keys, "keys")?;

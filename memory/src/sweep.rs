@@ -238,7 +238,8 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
 
 /// Whether a folder is a generation, finished or not, that contains only files with Engram's names.
 ///
-/// # Errors   errors of reading the folder
+/// # Errors
+/// errors of reading the folder
 pub fn is_own_generation(folder: &Path) -> io::Result<bool> {
     let name = folder.file_name().and_then(OsStr::to_str);
     let number =

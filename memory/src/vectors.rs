@@ -80,7 +80,8 @@ impl NumberType {
 impl VectorFile {
     /// Opens a file. In a safetensors file, reads the tensor `name`, or the only tensor.
     ///
-    /// # Errors   [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats, types
+    /// # Errors
+    /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats, types
     /// and orders, and if the file is shorter than its header says
     pub fn open(path: &Path, name: &str) -> Result<Self, MemoryError> {
         let file = File::open(path).map_err(MemoryError::read(path))?;
@@ -141,7 +142,8 @@ impl VectorFile {
 
     /// Returns the next rows, one after the other.
     ///
-    /// # Errors   [`MemoryError::Malformed`] if the file ends too early
+    /// # Errors
+    /// [`MemoryError::Malformed`] if the file ends too early
     pub fn read_rows(&mut self, rows: usize) -> Result<Vec<f32>, MemoryError> {
         let requested = rows.saturating_mul(self.row_len());
         if requested > self.left {
@@ -170,7 +172,8 @@ impl VectorFile {
 
 /// Returns a `.npy` file of a matrix, `[rows, columns]`.
 ///
-/// # Errors   [`MemoryError::InvalidOption`] if the last row is not full
+/// # Errors
+/// [`MemoryError::InvalidOption`] if the last row is not full
 pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
     matrix: &[T],
     columns: usize,
@@ -181,7 +184,8 @@ pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
 /// Returns a `.npy` file of rows with a shape of their own, such as values: `[rows, tokens,
 /// width]`.
 ///
-/// # Errors   [`MemoryError::InvalidOption`] if the last row is not full
+/// # Errors
+/// [`MemoryError::InvalidOption`] if the last row is not full
 pub fn npy_bytes_of_rows<T: npyz::AutoSerialize + Copy>(
     numbers: &[T],
     row_shape: &[usize],

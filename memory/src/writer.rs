@@ -49,7 +49,8 @@ pub struct Writer {
 impl Writer {
     /// Builds a memory of `rows` rows, which come in batches.
     ///
-    /// # Errors   [`MemoryError::AlreadyExists`]; errors of the batches; [`MemoryError::Count`],
+    /// # Errors
+    /// [`MemoryError::AlreadyExists`]; errors of the batches; [`MemoryError::Count`],
     /// [`MemoryError::BadVector`], [`MemoryError::DuplicateId`], [`MemoryError::InvalidOption`],
     /// [`MemoryError::Write`]
     pub fn create(
@@ -63,7 +64,8 @@ impl Writer {
 
     /// Like [`Writer::create`], and records the models that encoded the keys.
     ///
-    /// # Errors   see [`Writer::create`]
+    /// # Errors
+    /// see [`Writer::create`]
     pub fn create_encoded(
         folder: impl Into<PathBuf>,
         format: MemoryFormat,
@@ -123,7 +125,8 @@ impl Writer {
 
     /// Opens a memory for changes.
     ///
-    /// # Errors   [`MemoryError::Locked`] while another process writes; errors of
+    /// # Errors
+    /// [`MemoryError::Locked`] while another process writes; errors of
     /// [`Memory::open`](crate::Memory::open)
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
         let folder = folder.into();
@@ -141,7 +144,8 @@ impl Writer {
 
     /// Adds entries with new ids.
     ///
-    /// # Errors   [`MemoryError::DuplicateId`]; see [`Writer::create`]
+    /// # Errors
+    /// [`MemoryError::DuplicateId`]; see [`Writer::create`]
     pub fn add(
         &mut self,
         rows: usize,
@@ -163,7 +167,8 @@ impl Writer {
 
     /// Replaces the entries with the same ids.
     ///
-    /// # Errors   [`MemoryError::UnknownId`]; see [`Writer::create`]
+    /// # Errors
+    /// [`MemoryError::UnknownId`]; see [`Writer::create`]
     pub fn update(
         &mut self,
         rows: usize,
@@ -191,7 +196,8 @@ impl Writer {
     /// Deletes entries. Searches no longer return them; their rows stay on disk until
     /// [`Writer::compact`].
     ///
-    /// # Errors   [`MemoryError::UnknownId`], then nothing is deleted; [`MemoryError::Write`]
+    /// # Errors
+    /// [`MemoryError::UnknownId`], then nothing is deleted; [`MemoryError::Write`]
     pub fn delete(&mut self, ids: &[i64]) -> Result<(), MemoryError> {
         self.catch_up()?;
         let (mut rows, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
@@ -212,7 +218,8 @@ impl Writer {
     /// Builds a graph over the keys of each segment without a graph, for
     /// [`Hnsw`](crate::search::hnsw::Hnsw). `progress` is called once per key.
     ///
-    /// # Errors   [`MemoryError::InvalidOption`] if keys are not normalised; [`MemoryError::Write`]
+    /// # Errors
+    /// [`MemoryError::InvalidOption`] if keys are not normalised; [`MemoryError::Write`]
     pub fn index(
         &mut self,
         settings: GraphSettings,
@@ -235,7 +242,8 @@ impl Writer {
     /// Rewrites all entries that are not deleted as one segment. `progress` gets the number of
     /// newly written entries.
     ///
-    /// # Errors   [`MemoryError::Corrupt`], [`MemoryError::Write`]
+    /// # Errors
+    /// [`MemoryError::Corrupt`], [`MemoryError::Write`]
     pub fn compact(&mut self, mut progress: impl FnMut(usize)) -> Result<(), MemoryError> {
         self.catch_up()?;
         let encoders = self.generation.manifest().encoders.clone();
@@ -248,7 +256,8 @@ impl Writer {
     /// Rewrites all entries with keys and values from `encode`, which gets the batches in row order
     /// and returns them with new keys and values. The record of the previous encoders is removed.
     ///
-    /// # Errors   errors of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
+    /// # Errors
+    /// errors of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
     pub fn refresh(
         &mut self,
         encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,

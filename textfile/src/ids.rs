@@ -20,7 +20,8 @@ impl<K: AsRef<str> + Eq + Hash> UniqueIds<K> {
 
     /// Adds the id at `location`.
     ///
-    /// # Errors   [`TextError::EmptyField`]; [`TextError::DuplicateId`] with both locations
+    /// # Errors
+    /// [`TextError::EmptyField`]; [`TextError::DuplicateId`] with both locations
     pub fn add(&mut self, id: K, location: Location) -> Result<(), TextError> {
         if id.as_ref().is_empty() {
             return Err(TextError::EmptyField { location, column: "id".to_owned() });

@@ -44,7 +44,8 @@ pub struct Input<'r> {
 impl<'r> Input<'r> {
     /// Opens a file.
     ///
-    /// # Errors   [`TextError::Read`]; as [`Input::new`]
+    /// # Errors
+    /// [`TextError::Read`]; as [`Input::new`]
     pub fn open(path: impl AsRef<Path>) -> Result<Input<'static>, TextError> {
         let path = path.as_ref();
         let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
@@ -55,14 +56,16 @@ impl<'r> Input<'r> {
 
     /// Opens standard input.
     ///
-    /// # Errors   as [`Input::new`]
+    /// # Errors
+    /// as [`Input::new`]
     pub fn stdin() -> Result<Input<'static>, TextError> {
         Input::new("standard input", io::stdin().lock())
     }
 
     /// Reads from an open file or from bytes in memory; error messages name `file`.
     ///
-    /// # Errors   [`TextError::Read`]; [`TextError::Malformed`] for damaged gzip data, data
+    /// # Errors
+    /// [`TextError::Read`]; [`TextError::Malformed`] for damaged gzip data, data
     /// compressed twice, and UTF-16
     pub fn new(file: impl AsRef<Path>, reader: impl Read + 'r) -> Result<Self, TextError> {
         Self::with_limit(file.as_ref(), reader, MAX_DECOMPRESSED_BYTES)
@@ -109,7 +112,8 @@ impl<'r> Input<'r> {
     /// Returns the first byte that is not white space, within the first 4 KiB. The input stays at
     /// its start.
     ///
-    /// # Errors   [`TextError::Empty`] if there is no such byte; as [`Input::error`]
+    /// # Errors
+    /// [`TextError::Empty`] if there is no such byte; as [`Input::error`]
     pub fn first_byte(&mut self) -> Result<u8, TextError> {
         let mut start = Vec::new();
         let mut found = None;
@@ -128,7 +132,8 @@ impl<'r> Input<'r> {
 
     /// Reads all bytes.
     ///
-    /// # Errors   as [`Input::error`]; [`TextError::Malformed`] for more than 1 GiB from a pipe or a
+    /// # Errors
+    /// as [`Input::error`]; [`TextError::Malformed`] for more than 1 GiB from a pipe or a
     /// device
     pub fn read_bytes(mut self) -> Result<Vec<u8>, TextError> {
         let limit = if self.size.is_some() { u64::MAX - 1 } else { MAX_PIPE_BYTES };
@@ -167,14 +172,16 @@ impl BufRead for Input<'_> {
 
 /// Reads all bytes of a file, uncompressed and without a byte order mark.
 ///
-/// # Errors   as [`Input::open`] and [`Input::read_bytes`]
+/// # Errors
+/// as [`Input::open`] and [`Input::read_bytes`]
 pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, TextError> {
     Input::open(path)?.read_bytes()
 }
 
 /// Reads a whole text file.
 ///
-/// # Errors   as [`read_bytes`]; [`TextError::NotUtf8`]; [`TextError::Empty`] for an empty file
+/// # Errors
+/// as [`read_bytes`]; [`TextError::NotUtf8`]; [`TextError::Empty`] for an empty file
 pub fn read_text(path: impl AsRef<Path>) -> Result<String, TextError> {
     let file = name(path.as_ref());
     let text = decode(&file, read_bytes(path)?)?;
@@ -183,7 +190,8 @@ pub fn read_text(path: impl AsRef<Path>) -> Result<String, TextError> {
 
 /// Decodes uncompressed bytes and removes a byte order mark; `file` is the name in error messages.
 ///
-/// # Errors   [`TextError::NotUtf8`] with the first such line
+/// # Errors
+/// [`TextError::NotUtf8`] with the first such line
 pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, TextError> {
     if bytes.starts_with(&BYTE_ORDER_MARK) {
         bytes.drain(..BYTE_ORDER_MARK.len());

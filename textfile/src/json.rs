@@ -47,7 +47,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 /// the parsed record into a result. The results are in order, in blocks. `file` and `remedy` are
 /// for errors. If several lines are invalid, the error names the first, for any number of threads.
 ///
-/// # Errors   as [`parse_json_line`]
+/// # Errors
+/// as [`parse_json_line`]
 pub fn json_lines<'a, T, R>(
     file: &str,
     text: &'a str,
@@ -72,7 +73,8 @@ where
 
 /// Parses a line, which must be a JSON object. `file`, `line` and `remedy` are for errors.
 ///
-/// # Errors   [`TextError::Malformed`]
+/// # Errors
+/// [`TextError::Malformed`]
 pub fn parse_json_line<'a, T: Deserialize<'a>>(
     file: &str,
     line: u64,

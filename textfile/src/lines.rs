@@ -23,7 +23,8 @@ pub fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
 /// Returns an error for text of several lines that all end in `\r` (classic Mac OS), since it would
 /// be read as one line.
 ///
-/// # Errors   [`TextError::Malformed`]
+/// # Errors
+/// [`TextError::Malformed`]
 pub fn check_line_ends(file: &str, text: &str) -> Result<(), TextError> {
     if text.contains('\n') || !text.trim_end_matches('\r').contains('\r') {
         return Ok(());
@@ -49,7 +50,8 @@ impl<'r> Lines<'r> {
 
     /// Moves to the next line; returns `false` at the end.
     ///
-    /// # Errors   [`TextError::Read`]; [`TextError::NotUtf8`]; [`TextError::Empty`] if all lines
+    /// # Errors
+    /// [`TextError::Read`]; [`TextError::NotUtf8`]; [`TextError::Empty`] if all lines
     /// are blank; [`TextError::Malformed`] for damaged gzip data and for a line of more than 16 MiB
     pub fn advance(&mut self) -> Result<bool, TextError> {
         let mut bytes = std::mem::take(&mut self.text).into_bytes();

@@ -47,7 +47,8 @@ impl Default for PhraseColumns<'static> {
 
 /// Reads phrase pairs. With `is_scored`, each row must have a score.
 ///
-/// # Errors   as [`Table::csv`], [`Table::column`] and [`Table::advance`];
+/// # Errors
+/// as [`Table::csv`], [`Table::column`] and [`Table::advance`];
 /// [`TextError::EmptyField`]; [`TextError::DuplicateId`]; [`TextError::Malformed`] for a score that
 /// is not a finite number
 pub fn read_phrases(

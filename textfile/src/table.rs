@@ -30,7 +30,8 @@ pub struct Table<'r> {
 impl<'r> Table<'r> {
     /// Reads the header of comma-separated values.
     ///
-    /// # Errors   as [`Table::advance`]; [`TextError::Empty`]
+    /// # Errors
+    /// as [`Table::advance`]; [`TextError::Empty`]
     pub fn csv(input: Input<'r>) -> Result<Self, TextError> {
         Self::new(input, b',', true)
     }
@@ -38,7 +39,8 @@ impl<'r> Table<'r> {
     /// Reads the header of tab-separated values; without `has_quotes`, quotes are ordinary
     /// characters.
     ///
-    /// # Errors   as [`Table::advance`]; [`TextError::Empty`]
+    /// # Errors
+    /// as [`Table::advance`]; [`TextError::Empty`]
     pub fn tsv(input: Input<'r>, has_quotes: bool) -> Result<Self, TextError> {
         Self::new(input, b'\t', has_quotes)
     }
@@ -72,7 +74,8 @@ impl<'r> Table<'r> {
 
     /// Returns the index of a column. Letter case is ignored.
     ///
-    /// # Errors   [`TextError::MissingColumn`]; [`TextError::DuplicateColumn`]
+    /// # Errors
+    /// [`TextError::MissingColumn`]; [`TextError::DuplicateColumn`]
     pub fn column(&self, name: &str) -> Result<usize, TextError> {
         self.optional_column(name)?.ok_or_else(|| TextError::MissingColumn {
             location: Location::new(self.file(), self.header_line),
@@ -83,7 +86,8 @@ impl<'r> Table<'r> {
 
     /// Returns the index of a column, or `None` if the header lacks it. Letter case is ignored.
     ///
-    /// # Errors   [`TextError::DuplicateColumn`]
+    /// # Errors
+    /// [`TextError::DuplicateColumn`]
     pub fn optional_column(&self, name: &str) -> Result<Option<usize>, TextError> {
         let mut found =
             (0..self.header.len()).filter(|column| self.header[*column].eq_ignore_ascii_case(name));
@@ -99,7 +103,8 @@ impl<'r> Table<'r> {
 
     /// Returns the indices of several columns.
     ///
-    /// # Errors   as [`Table::column`]
+    /// # Errors
+    /// as [`Table::column`]
     pub fn columns<const N: usize>(&self, names: [&str; N]) -> Result<[usize; N], TextError> {
         let mut columns = [0; N];
         for (column, name) in columns.iter_mut().zip(names) {
@@ -142,7 +147,8 @@ impl<'r> Table<'r> {
 
     /// Returns a field of the row, trimmed; it must not be blank.
     ///
-    /// # Errors   [`TextError::EmptyField`]
+    /// # Errors
+    /// [`TextError::EmptyField`]
     pub fn filled(&self, column: usize) -> Result<&str, TextError> {
         match self.field(column).trim() {
             "" => {
@@ -155,7 +161,8 @@ impl<'r> Table<'r> {
 
     /// Parses a field of the row as a finite number. The decimal separator is a point.
     ///
-    /// # Errors   [`TextError::EmptyField`]; [`TextError::Malformed`]
+    /// # Errors
+    /// [`TextError::EmptyField`]; [`TextError::Malformed`]
     pub fn number(&self, column: usize) -> Result<f64, TextError> {
         let text = self.filled(column)?;
         let parsed = text.parse().ok().filter(|number: &f64| number.is_finite());

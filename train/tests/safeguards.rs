@@ -122,7 +122,7 @@ fn a_file_instead_of_a_run_folder_is_named_with_a_remedy() {
     for run in [file.clone(), file.join("run")] {
         let error = train(&mut Toy::default(), &run, &[], false, None).expect_err("a file");
         let text = error.to_string();
-        assert!(text.contains("file") && text.contains("choose another folder"), "{text}");
+        assert!(text.contains("is a file") && text.contains("move the file"), "{text}");
     }
     let options = engram_train::RecipeOptions::default();
     let refused = |path: &std::path::Path| {

@@ -24,7 +24,8 @@ pub(super) trait Blocks: Send + Sync {
     /// Replaces `samples` with the next block, channels interleaved; returns `None` at the end. A
     /// block may be empty.
     ///
-    /// # Errors   the problem with the file
+    /// # Errors
+    /// the problem with the file
     fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String>;
 
     /// Returns the approximate duration in seconds, or `None` if it is unknown.
@@ -45,7 +46,8 @@ const HEAD: usize = 16;
 
 /// Opens a file and detects its format from the first bytes.
 ///
-/// # Errors   the problem with the file
+/// # Errors
+/// the problem with the file
 pub(super) fn open(mut input: Input, hint: &Hint) -> Result<Box<dyn Blocks>, String> {
     skip_tags(&mut input).map_err(cannot_read)?;
     let head = input.peek(HEAD).map_err(cannot_read)?.to_vec();

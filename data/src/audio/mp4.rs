@@ -38,7 +38,8 @@ struct Part {
 
 /// Returns the edits of each track, with the track id.
 ///
-/// # Errors   the problem with the file
+/// # Errors
+/// the problem with the file
 pub(super) fn tracks(input: &mut Input) -> Result<Vec<(u32, Edits)>, String> {
     let found = movie(input).map_err(cannot_read);
     input.seek(SeekFrom::Start(0)).map_err(cannot_read)?;

@@ -80,7 +80,8 @@ enum Event {
 impl Response {
     /// Returns the next bytes of the body, or `None` at its end.
     ///
-    /// # Errors   `Slow` if nothing arrives within `limit`; `Broken`
+    /// # Errors
+    /// `Slow` if nothing arrives within `limit`; `Broken`
     pub(super) fn next(&self, limit: Duration) -> Result<Option<Vec<u8>>, RequestError> {
         match self.events.recv_timeout(limit) {
             Ok(Event::Bytes(bytes)) => Ok(Some(bytes)),
@@ -102,7 +103,8 @@ pub(super) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// # Errors   `Refused` for an endpoint that is not an http or https URL
+    /// # Errors
+    /// `Refused` for an endpoint that is not an http or https URL
     pub(super) fn new(
         settings: &'a HubSettings,
         response_timeout: Duration,

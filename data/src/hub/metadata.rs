@@ -19,7 +19,8 @@ impl FileMetadata {
     /// Reads the headers of a response; `header` looks them up. Returns `None` if there is no
     /// `X-Repo-Commit`, as in the redirect of a renamed model.
     ///
-    /// # Errors   the problem with the commit, the etag or the size
+    /// # Errors
+    /// the problem with the commit, the etag or the size
     pub fn read<'a>(
         status: u16,
         header: impl Fn(&str) -> Option<&'a str>,
@@ -43,7 +44,8 @@ impl FileMetadata {
 
 /// Returns the size of the whole file from a final response.
 ///
-/// # Errors   a size that is not a number of bytes
+/// # Errors
+/// a size that is not a number of bytes
 pub fn total_size<'a>(
     status: u16,
     header: impl Fn(&str) -> Option<&'a str>,

@@ -68,7 +68,8 @@ impl Preprocessing {
     /// Reads a published `preprocessor_config.json`, or the `image_processor` of a
     /// `processor_config.json` (written by transformers 5).
     ///
-    /// # Errors   `Io`; `Preprocessor` for an invalid file or an unsupported setting
+    /// # Errors
+    /// `Io`; `Preprocessor` for an invalid file or an unsupported setting
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         Self::read_optional(path)?.ok_or_else(|| DataError::Preprocessor {
@@ -80,7 +81,8 @@ impl Preprocessing {
     /// Like [`read`](Self::read), but returns `None` for a `processor_config.json` without an
     /// `image_processor`.
     ///
-    /// # Errors   as [`read`](Self::read)
+    /// # Errors
+    /// as [`read`](Self::read)
     pub fn read_optional(path: &Path) -> Result<Option<Self>, DataError> {
         let text =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
@@ -106,7 +108,8 @@ impl Preprocessing {
 
     /// Converts an image to model input, `[3, H, W]`: red, green, blue. Error messages name `path`.
     ///
-    /// # Errors   `ImageTooLarge` if an image is so thin that resizing gives more than
+    /// # Errors
+    /// `ImageTooLarge` if an image is so thin that resizing gives more than
     /// [`MAX_PIXELS`]
     pub fn apply(&self, image: &DecodedImage, path: &Path) -> Result<Vec<f32>, DataError> {
         let resized;

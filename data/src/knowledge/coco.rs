@@ -76,7 +76,8 @@ struct Annotation<'a> {
 /// an entry is the image id. Entries are in the order of the images, and the counts have one row
 /// per caption.
 ///
-/// # Errors   `Malformed`, `Text`; the errors of the collector
+/// # Errors
+/// `Malformed`, `Text`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &CocoOptions,

@@ -79,7 +79,8 @@ type Each<'e> = &'e mut dyn FnMut(&Item<'_>) -> Result<(), DataError>;
 /// Passes each item of the expected lists to `each`, in file order. Returns the names of the lists
 /// present.
 ///
-/// # Errors   `Text` with the line, and for an item of more than 16 MiB; the errors of `each`
+/// # Errors
+/// `Text` with the line, and for an item of more than 16 MiB; the errors of `each`
 pub(super) fn read_lists(
     input: Input<'_>,
     lists: &Lists,
@@ -90,7 +91,8 @@ pub(super) fn read_lists(
 
 /// Passes each value of the file's object to `each`, with its key.
 ///
-/// # Errors   as [`read_lists`]
+/// # Errors
+/// as [`read_lists`]
 pub(crate) fn read_members(
     input: Input<'_>,
     remedy: &'static str,
@@ -101,7 +103,8 @@ pub(crate) fn read_members(
 
 /// Parses the file's object as `T`. Fields that `T` does not have are skipped, whatever their size.
 ///
-/// # Errors   `Text` with the line
+/// # Errors
+/// `Text` with the line
 pub(crate) fn read_object<T: DeserializeOwned>(
     mut input: Input<'_>,
     remedy: &'static str,

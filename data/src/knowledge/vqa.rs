@@ -149,7 +149,8 @@ pub struct VisualQuestion {
 /// Passes each question of VQA v1, VQA v2 or OK-VQA with its answers to `each`, in the order of the
 /// questions. `to` only counts rows and receives no entries.
 ///
-/// # Errors   as [`read`]
+/// # Errors
+/// as [`read`]
 pub fn read_questions(
     questions: Input<'_>,
     annotations: Input<'_>,
@@ -163,7 +164,8 @@ pub fn read_questions(
 
 /// Passes each question of A-OKVQA with its direct answers to `each`; see [`read_questions`].
 ///
-/// # Errors   as [`read`]
+/// # Errors
+/// as [`read`]
 pub fn read_aokvqa_questions(
     input: Input<'_>,
     to: &mut Collector<'_>,
@@ -178,7 +180,8 @@ pub fn read_aokvqa_questions(
 /// questions. With `per_image`, entries are in the order of the images' first questions. The
 /// document of an entry is the image id. The counts have one row per question.
 ///
-/// # Errors   `Malformed`, `Text`; the errors of the collector
+/// # Errors
+/// `Malformed`, `Text`; the errors of the collector
 pub fn read(
     questions: Input<'_>,
     annotations: Input<'_>,
@@ -224,7 +227,8 @@ fn give_all(
 
 /// Passes the questions of A-OKVQA with their direct answers to `to`; see [`read`].
 ///
-/// # Errors   `Malformed`, `Text`; the errors of the collector
+/// # Errors
+/// `Malformed`, `Text`; the errors of the collector
 pub fn read_aokvqa(
     input: Input<'_>,
     options: &VqaOptions,

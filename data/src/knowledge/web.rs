@@ -33,7 +33,8 @@ impl Default for WebOptions {
 /// Passes each line to `to`, as an image (by its URL) with its caption. The document of an entry is
 /// the URL.
 ///
-/// # Errors   `Text`; the errors of the collector
+/// # Errors
+/// `Text`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &WebOptions,

@@ -44,7 +44,8 @@ impl Labels {
     /// Adds the labels of a file. If an id has several labels, the first is used. `to` only counts
     /// rows and receives no entries.
     ///
-    /// # Errors   `Malformed`, `Text`
+    /// # Errors
+    /// `Malformed`, `Text`
     pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
         read_labels(input, to, &mut |id, label, to| {
             match (label.label, self.labels.entry(id.into_owned())) {
@@ -77,7 +78,8 @@ impl Labels {
 /// Passes each label with a description to `to`, as a passage `label: description`. The document of
 /// an entry is the id.
 ///
-/// # Errors   `Malformed`, `Text`; the errors of the collector
+/// # Errors
+/// `Malformed`, `Text`; the errors of the collector
 pub fn read_descriptions(
     input: Input<'_>,
     source: &str,
@@ -105,7 +107,8 @@ pub struct ObjectCounts {
 impl ObjectCounts {
     /// Adds the edges of a file. To read its triples, open the file again.
     ///
-    /// # Errors   `Malformed`, `Text`
+    /// # Errors
+    /// `Malformed`, `Text`
     pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
         read_edges(input, to, &mut |edge, _| {
             if edge.subject != edge.object {
@@ -142,7 +145,8 @@ impl Default for TripleOptions<'_> {
 
 /// Passes each edge to `to`, as a triple. The document of an entry is the subject's id.
 ///
-/// # Errors   `Malformed`, also for an entity without a label; `NotUtf8`, `Gzip`, `Io`; the errors
+/// # Errors
+/// `Malformed`, also for an entity without a label; `NotUtf8`, `Gzip`, `Io`; the errors
 /// of the collector
 pub fn read_triples(
     input: Input<'_>,

@@ -64,7 +64,8 @@ impl Columns {
 /// Passes each row to `to`, as an image (by its URL) with its text. The document of an entry is the
 /// page.
 ///
-/// # Errors   `Text`; the errors of the collector
+/// # Errors
+/// `Text`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &WitOptions,

@@ -53,7 +53,8 @@ struct Transcription {
 /// `{speaker}-{clip_uid}_1_{start}_{end}`. Utterances without text or of zero length are skipped
 /// and counted.
 ///
-/// # Errors   `Text` with the line; `MissingAudio`; `Malformed` with the `clip_uid` of invalid times,
+/// # Errors
+/// `Text` with the line; `MissingAudio`; `Malformed` with the `clip_uid` of invalid times,
 /// a duplicate utterance or a duplicate clip
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let path = source.path.as_path();

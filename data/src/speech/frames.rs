@@ -65,7 +65,8 @@ impl Clip {
     /// others in the manifest's order. The files are not opened. The clip's audio lasts `seconds`,
     /// whatever the manifest says.
     ///
-    /// # Errors   `Frames` for a clip without images, and for an image outside the clip's time;
+    /// # Errors
+    /// `Frames` for a clip without images, and for an image outside the clip's time;
     /// `Io` for a folder that cannot be read
     pub fn frame_files(&self, seconds: f64) -> Result<Vec<PathBuf>, DataError> {
         let bad = |reason: String| DataError::Frames { clip: self.id.clone(), reason };

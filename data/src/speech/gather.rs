@@ -240,7 +240,8 @@ impl AudioFiles {
 
     /// Finds the audio file with a name, or returns the file name that was looked for.
     ///
-    /// # Errors   `Audio` if two folders have such a file, so that the name is ambiguous
+    /// # Errors
+    /// `Audio` if two folders have such a file, so that the name is ambiguous
     pub(super) fn find(&self, name: &str) -> Result<Result<PathBuf, String>, DataError> {
         let files = self.files.get(name).map_or(&[][..], Vec::as_slice);
         let Some(best) = files.iter().min_by_key(|path| rank(path)) else {
@@ -282,7 +283,8 @@ pub(super) struct NamedLine {
 /// Reads the lines of a file in Kaldi format: a unique name, white space, and the rest. The file is
 /// plain or gzip; blank lines are skipped.
 ///
-/// # Errors   `Text`, also for a duplicate name
+/// # Errors
+/// `Text`, also for a duplicate name
 pub(super) fn named_lines(path: &Path) -> Result<Vec<NamedLine>, DataError> {
     let mut lines = Lines::new(Input::open(path)?);
     let (mut named, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));

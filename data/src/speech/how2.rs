@@ -19,7 +19,8 @@ use crate::DataError;
 /// of -1 is the end of the recording, as in Kaldi. Utterances without a transcript, including those
 /// that are only in `segments`, are skipped and counted.
 ///
-/// # Errors   `MissingAudio`; `Text` with the line, also for an utterance that is missing from
+/// # Errors
+/// `MissingAudio`; `Text` with the line, also for an utterance that is missing from
 /// `segments`, invalid times, a command in `wav.scp`
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let sounds = Sounds::of(source)?;

@@ -34,7 +34,8 @@ struct Captions<'a> {
 /// is the caption's index in the lists, from 0. Captions without text or of zero length are skipped
 /// and counted. A missing audio file is listed once per video.
 ///
-/// # Errors   `Text`; `MissingAudio`; `Malformed` with the video: lists of different lengths, an end
+/// # Errors
+/// `Text`; `MissingAudio`; `Malformed` with the video: lists of different lengths, an end
 /// before its start, a duplicate video
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let files = AudioFiles::of_source(source)?;

@@ -21,7 +21,8 @@ const REMEDY: &str = "use lines `SPEAKER-CHAPTER-NUMBER TEXT`, as in LibriSpeech
 /// in the order of the ids. The text is unchanged, in capitals. Each clip is a whole file. FLAC
 /// files are preferred to other audio formats. Links to folders are not followed.
 ///
-/// # Errors   `MissingAudio`; `Text`, also for a folder without transcripts, an id of another
+/// # Errors
+/// `MissingAudio`; `Text`, also for a folder without transcripts, an id of another
 /// chapter, a line without text, and a duplicate chapter
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     refuse_audio(source)?;

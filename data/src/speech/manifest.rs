@@ -55,14 +55,16 @@ pub struct Clip {
 /// Returns the clips of a path: a manifest (extension `.jsonl` or `.ndjson`), a folder, or one
 /// audio file.
 ///
-/// # Errors   as [`read_manifest`]; `Io`; `Audio` for a folder without audio files
+/// # Errors
+/// as [`read_manifest`]; `Io`; `Audio` for a folder without audio files
 pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
     Ok(clips_and_skipped(path)?.0)
 }
 
 /// Like [`clips`], with the counts of files skipped in a folder.
 ///
-/// # Errors   as [`clips`]
+/// # Errors
+/// as [`clips`]
 pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataError> {
     if path.is_dir() {
         let FolderFiles { files, skipped } = folder::files(path, &is_sound)?;
@@ -98,7 +100,8 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
 
 /// Reads a manifest. The audio and image files are not opened.
 ///
-/// # Errors   `Text` with the line
+/// # Errors
+/// `Text` with the line
 pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
     let text = read_text(path)?;
     let file = path.display().to_string();
@@ -131,7 +134,8 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
 
 /// Writes clips as a manifest for [`read_manifest`], atomically.
 ///
-/// # Errors   as [`manifest`]; `Io`
+/// # Errors
+/// as [`manifest`]; `Io`
 pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
     write_file(path, &manifest(path, clips)?).map_err(io)
@@ -140,7 +144,8 @@ pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
 /// Returns the bytes of a manifest to be written to `path`. Paths of files in the manifest's folder
 /// are relative to it, and other paths are absolute.
 ///
-/// # Errors   `Io`; `Malformed` with the clip, for a clip that a manifest cannot represent: invalid
+/// # Errors
+/// `Io`; `Malformed` with the clip, for a clip that a manifest cannot represent: invalid
 /// times, an id that is empty, duplicate or has control characters, a path that is not UTF-8
 pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
@@ -237,7 +242,8 @@ pub struct ClipReader {
 impl Clip {
     /// Opens the audio file and converts its samples to `rate` Hz.
     ///
-    /// # Errors   as [`AudioReader::open`]
+    /// # Errors
+    /// as [`AudioReader::open`]
     pub fn open(&self, rate: u32) -> Result<ClipReader, DataError> {
         let place = |seconds: f64| (seconds * f64::from(rate)).round() as usize;
         Ok(ClipReader {
@@ -254,7 +260,8 @@ impl Clip {
 
     /// Reads all samples at `rate` Hz.
     ///
-    /// # Errors   as [`ClipReader::read`]
+    /// # Errors
+    /// as [`ClipReader::read`]
     pub fn samples(&self, rate: u32) -> Result<Vec<f32>, DataError> {
         let (mut reader, mut samples) = (self.open(rate)?, Vec::new());
         while reader.read(&mut samples)? {}
@@ -265,7 +272,8 @@ impl Clip {
 impl ClipReader {
     /// Appends the next block of samples to `samples`; returns `false` at the end of the clip.
     ///
-    /// # Errors   as [`AudioReader::read`]; `Audio` for a clip that starts after the end of its
+    /// # Errors
+    /// as [`AudioReader::read`]; `Audio` for a clip that starts after the end of its
     /// file, or has no samples
     pub fn read(&mut self, samples: &mut Vec<f32>) -> Result<bool, DataError> {
         if self.ended {

@@ -58,7 +58,8 @@ impl Default for SpecAugment {
 impl SpecAugment {
     /// Checks the settings.
     ///
-    /// # Errors   [`DataError::OutOfRange`]
+    /// # Errors
+    /// [`DataError::OutOfRange`]
     pub fn validate(&self) -> Result<(), DataError> {
         let what = "max_time_fraction";
         if (0.0..=1.0).contains(&self.max_time_fraction) {
@@ -75,7 +76,8 @@ impl SpecAugment {
     /// Masks the frames of one clip, without padding. The same random state gives the same masks.
     ///
     /// # Shapes   frames `[F, M]`, in row-major order, with `bands` = `M` bands
-    /// # Errors   [`DataError::OutOfRange`], also if the number of values is not a multiple of
+    /// # Errors
+    /// [`DataError::OutOfRange`], also if the number of values is not a multiple of
     /// `bands`
     pub fn apply(
         &self,

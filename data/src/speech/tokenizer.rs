@@ -19,7 +19,8 @@ pub struct SpeechTokenizer {
 impl SpeechTokenizer {
     /// Reads a `tokenizer.json`.
     ///
-    /// # Errors   `Io`; `Tokenizer` for an invalid file
+    /// # Errors
+    /// `Io`; `Tokenizer` for an invalid file
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
         let bytes =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
@@ -30,7 +31,8 @@ impl SpeechTokenizer {
     /// Creates a tokenizer of single letters: `a` to `z`, the apostrophe and the space, with ids
     /// from 0. Capitals become lower-case letters.
     ///
-    /// # Errors   `Tokenizer`
+    /// # Errors
+    /// `Tokenizer`
     pub fn letters() -> Result<Self, DataError> {
         let vocabulary: serde_json::Map<String, serde_json::Value> = LETTERS
             .chars()
@@ -57,7 +59,8 @@ impl SpeechTokenizer {
 
     /// Returns the content of the `tokenizer.json`.
     ///
-    /// # Errors   `Tokenizer`
+    /// # Errors
+    /// `Tokenizer`
     pub fn json(&self) -> Result<String, DataError> {
         self.tokenizer.to_string(true).map_err(|error| failed(&self.path, &*error))
     }
@@ -69,7 +72,8 @@ impl SpeechTokenizer {
 
     /// Encodes a text, all of whose characters must be in the vocabulary.
     ///
-    /// # Errors   `Tokenizer`, naming the first character that is not in the vocabulary
+    /// # Errors
+    /// `Tokenizer`, naming the first character that is not in the vocabulary
     pub fn encode_strict(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let unknown = ["<unk>", "[UNK]", "⁇"].map(|name| self.id_of(name));
         let known = |text: &str| {
@@ -90,7 +94,8 @@ impl SpeechTokenizer {
 
     /// Encodes and decodes a text. Compare the output of an ASR model with this text.
     ///
-    /// # Errors   as [`SpeechTokenizer::encode_strict`]
+    /// # Errors
+    /// as [`SpeechTokenizer::encode_strict`]
     pub fn round_trip(&self, text: &str) -> Result<String, DataError> {
         Ok(self.decode(&self.encode_strict(text)?)?.trim().to_string())
     }
@@ -102,7 +107,8 @@ impl SpeechTokenizer {
 
     /// Encodes a text, without special tokens.
     ///
-    /// # Errors   `Tokenizer`
+    /// # Errors
+    /// `Tokenizer`
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let encoded = guarded(|| self.tokenizer.encode(text, false));
         Ok(encoded.map_err(|reason| failed(&self.path, &reason))?.get_ids().to_vec())
@@ -111,7 +117,8 @@ impl SpeechTokenizer {
     /// Decodes ids, without special tokens. Ids outside of the vocabulary, such as timestamps, are
     /// dropped.
     ///
-    /// # Errors   `Tokenizer`
+    /// # Errors
+    /// `Tokenizer`
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         let decoded = guarded(|| self.tokenizer.decode(ids, true));
         decoded.map_err(|reason| failed(&self.path, &reason))
@@ -120,7 +127,8 @@ impl SpeechTokenizer {
     /// Returns the text that each id adds, including leading spaces. If several tokens form a
     /// character, all but the last add an empty text.
     ///
-    /// # Errors   `Tokenizer`
+    /// # Errors
+    /// `Tokenizer`
     pub fn pieces(&self, ids: &[u32]) -> Result<Vec<String>, DataError> {
         let pieces = guarded(|| {
             let mut stream = self.tokenizer.decode_stream(true);

@@ -21,7 +21,8 @@ const LOST: &str = "#NAME?";
 
 /// Reads the clips in the order of the table. The id is `key`.
 ///
-/// # Errors   `Text`, also for an empty field, a duplicate key and invalid times; `MissingAudio`
+/// # Errors
+/// `Text`, also for an empty field, a duplicate key and invalid times; `MissingAudio`
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let path = source.path.as_path();
     let mut table = Table::csv(Input::open(path)?)?;

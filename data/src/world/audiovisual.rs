@@ -70,7 +70,8 @@ impl NoiseSettings {
 impl Audiovisual {
     /// Loads `names` names, evenly spread over all names, with their images.
     ///
-    /// # Errors   [`DataError::OutOfRange`] for no names, or more names than exist
+    /// # Errors
+    /// [`DataError::OutOfRange`] for no names, or more names than exist
     pub fn new(names: usize, seed: u64) -> Result<Self, DataError> {
         let mut voices = speech::voices()?;
         let all = voices.first().map_or(0, |voice| voice.names.len());
@@ -156,7 +157,8 @@ impl Audiovisual {
     /// Returns view `number` of a name's image in a split, `size` x `size` pixels. Views differ
     /// between splits.
     ///
-    /// # Errors   [`DataError::OutOfRange`]
+    /// # Errors
+    /// [`DataError::OutOfRange`]
     pub fn view(
         &self,
         (split, name): (Split, usize),

@@ -78,7 +78,8 @@ impl<'a> HashFeatures<'a> {
     /// Returns the keys of entries.
     ///
     /// # Shapes   `[entries, KEY_WIDTH]`, each of unit length
-    /// # Errors   as [`World::view`]
+    /// # Errors
+    /// as [`World::view`]
     pub fn entry_keys(&self, entries: &[Entry]) -> Result<Vec<f32>, DataError> {
         let with_image = entries.iter().filter(|entry| entry.has_image());
         let layouts = self.layouts(with_image.map(|entry| (entry.image, 0)).collect())?;
@@ -92,7 +93,8 @@ impl<'a> HashFeatures<'a> {
     /// Returns the queries of questions; every question has an image.
     ///
     /// # Shapes   `[questions, KEY_WIDTH]`, each of unit length
-    /// # Errors   as [`World::view`]
+    /// # Errors
+    /// as [`World::view`]
     pub fn queries(&self, questions: &[Question]) -> Result<Vec<f32>, DataError> {
         let view = |question: &Question| {
             Some((self.world.image_index(&question.image_slug)?, question.view))

@@ -108,7 +108,8 @@ impl World {
 
     /// Returns the tasks of all sizes in [`HAYSTACKS`] for which the world has enough images.
     ///
-    /// # Errors   as [`World::haystack`]
+    /// # Errors
+    /// as [`World::haystack`]
     pub fn haystacks(&self, seed: u64) -> Result<Vec<HaystackTask>, DataError> {
         let mut tasks = Vec::new();
         for (needles, distractors) in HAYSTACKS {
@@ -122,7 +123,8 @@ impl World {
 
     /// Returns tasks about images in the test split.
     ///
-    /// # Errors   [`DataError::OutOfRange`] for no needle, or more images than the world has
+    /// # Errors
+    /// [`DataError::OutOfRange`] for no needle, or more images than the world has
     pub fn haystack(&self, options: &HaystackOptions) -> Result<Vec<HaystackTask>, DataError> {
         let HaystackOptions { needles, distractors, .. } = *options;
         let refuse = |what, value: usize, wanted| {

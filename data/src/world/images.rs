@@ -52,7 +52,8 @@ impl WorldImage {
     /// Returns view `number` for a seed and split, `size` x `size` pixels. Views differ between
     /// splits.
     ///
-    /// # Errors   [`DataError::OutOfRange`]
+    /// # Errors
+    /// [`DataError::OutOfRange`]
     pub fn view(
         &self,
         seed_and_split: (u64, Split),
@@ -69,7 +70,8 @@ impl WorldImage {
 /// Skin tones are omitted. Images with identical pixels are also omitted: Norway's flag is also the
 /// flag of Svalbard.
 ///
-/// # Errors   [`DataError::Image`]
+/// # Errors
+/// [`DataError::Image`]
 pub fn images() -> Result<Vec<WorldImage>, DataError> {
     let countries = countries();
     let emojis: Vec<_> =

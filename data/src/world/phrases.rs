@@ -52,7 +52,8 @@ impl PhraseWorld {
     /// Writes `train.csv`, `validation.csv`, `test.csv` (all with scores) and
     /// `ipc_class_titles.tsv` into a folder.
     ///
-    /// # Errors   `Io`
+    /// # Errors
+    /// `Io`
     pub fn write(&self, folder: impl AsRef<Path>) -> Result<(), DataError> {
         let folder = folder.as_ref();
         let io_error = |source| DataError::Io { path: folder.into(), source };

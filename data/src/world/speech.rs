@@ -79,7 +79,8 @@ pub struct Sentence {
 
 /// Returns all voices, in the order of their recordings.
 ///
-/// # Errors   [`DataError::Audio`]
+/// # Errors
+/// [`DataError::Audio`]
 pub fn voices() -> Result<Vec<Voice>, DataError> {
     RECORDINGS.par_iter().map(|(name, bytes)| voice(name, bytes)).collect()
 }

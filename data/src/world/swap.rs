@@ -29,7 +29,8 @@ impl Swap {
 impl World {
     /// Changes the answers of made-up facts that test questions ask for.
     ///
-    /// # Errors   [`DataError::OutOfRange`] if there are fewer such facts
+    /// # Errors
+    /// [`DataError::OutOfRange`] if there are fewer such facts
     pub fn swap(&self, count: usize, seed: u64) -> Result<Swap, DataError> {
         let test_questions = self
             .questions

@@ -178,7 +178,8 @@ pub struct CaptionScores {
 /// Scores the results of a system against the annotations. The scores do not depend on the number
 /// of threads, to the last bit.
 ///
-/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`];
+/// # Errors
+/// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`];
 /// [`EvalError::Malformed`] for two results for one image, and for an image without references
 ///
 /// ```

@@ -20,14 +20,16 @@ const FREQUENCY_SHAPE: &str =
 
 /// Reads COCO or NoCaps annotations; NoCaps gives each image a `domain`.
 ///
-/// # Errors   [`EvalError::Text`]; as [`parse_annotations`]
+/// # Errors
+/// [`EvalError::Text`]; as [`parse_annotations`]
 pub fn read_annotations(path: &Path) -> Result<CaptionAnnotations, EvalError> {
     parse_annotations(&path.display().to_string(), &read_bytes(path)?)
 }
 
 /// Reads results: a list with one caption per image.
 ///
-/// # Errors   [`EvalError::Text`]; as [`parse_results`]
+/// # Errors
+/// [`EvalError::Text`]; as [`parse_results`]
 pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
     parse_results(&path.display().to_string(), &read_bytes(path)?)
 }
@@ -39,7 +41,8 @@ pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
 /// one to four tokens joined by single spaces. The names `ref_len` and `df` are also accepted. Both
 /// numbers count documents and are not logarithms.
 ///
-/// # Errors   [`EvalError::Text`]; as [`parse_document_frequency`]
+/// # Errors
+/// [`EvalError::Text`]; as [`parse_document_frequency`]
 pub fn read_document_frequency(path: &Path) -> Result<DocumentFrequency, EvalError> {
     parse_document_frequency(&path.display().to_string(), &read_bytes(path)?)
 }
@@ -78,7 +81,8 @@ struct FrequencyFile {
 /// Keeps the order of `images`, on which the tokeniser depends. Without `images`, the images are
 /// ordered by their first caption.
 ///
-/// # Errors   [`EvalError::Malformed`]
+/// # Errors
+/// [`EvalError::Malformed`]
 pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations, EvalError> {
     let (image_entries, caption_entries) = match lists(bytes, PART) {
         Some(lists) => lists,
@@ -133,7 +137,8 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
 
 /// Like [`read_results`], but from uncompressed bytes; `file` is the name for error messages.
 ///
-/// # Errors   [`EvalError::Malformed`]
+/// # Errors
+/// [`EvalError::Malformed`]
 pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalError> {
     let entries = match text(bytes).and_then(|text| parse_list(text, PART)) {
         Some(entries) => entries,
@@ -157,7 +162,8 @@ pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalErr
 /// Like [`read_document_frequency`], but from uncompressed bytes; `file` is the name for error
 /// messages.
 ///
-/// # Errors   [`EvalError::Malformed`]
+/// # Errors
+/// [`EvalError::Malformed`]
 pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFrequency, EvalError> {
     let Object(parsed): Object<FrequencyFile> = parse(file, bytes, FREQUENCY_SHAPE)?;
     let documents = parsed.num_documents;

@@ -66,7 +66,8 @@ pub struct WorstImage {
 /// Scores results against annotations. Intervals resample images; CIDEr keeps the document
 /// frequencies of the whole data set.
 ///
-/// # Errors   as [`evaluate`](super::evaluate); [`EvalError::InvalidOption`]
+/// # Errors
+/// as [`evaluate`](super::evaluate); [`EvalError::InvalidOption`]
 pub fn report(
     annotations: CaptionAnnotations,
     results: CaptionResults,

@@ -104,7 +104,8 @@ pub struct WrongReply {
 
 /// Scores the replies.
 ///
-/// # Errors   [`EvalError::InvalidOption`], [`EvalError::Pattern`]
+/// # Errors
+/// [`EvalError::InvalidOption`], [`EvalError::Pattern`]
 pub fn evaluate(
     replies: &[Reply<'_>],
     options: &HaystackOptions,

@@ -53,7 +53,8 @@ struct ReplyResult<'a> {
 
 /// Reads JSON lines with `answer` (`yes` or `no`) and `response`, or the benchmark's `conversations` and `result`.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::Text`] for a duplicate id
+/// # Errors
+/// [`EvalError::Malformed`] with the line; [`EvalError::Text`] for a duplicate id
 pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, EvalError> {
     let lines = json_lines(file, text, ONE_OBJECT, |line, reply: ReplyLine<'a>| (line, reply))?;
     let (mut replies, mut seen) = (Vec::new(), UniqueIds::with_capacity(0));

@@ -48,7 +48,8 @@ fn compile(rewrites: &[(&str, &'static str)]) -> Result<Vec<Rewrite>, regex::Err
 
 /// Whether a reply contains the token "yes", and whether it contains "no".
 ///
-/// # Errors   the first pattern that does not compile
+/// # Errors
+/// the first pattern that does not compile
 pub(super) fn contains_yes_no(response: &str) -> Result<(bool, bool), regex::Error> {
     let lower = response.to_lowercase();
     if !lower.contains("yes") && !lower.contains("no") {

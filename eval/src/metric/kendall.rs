@@ -12,7 +12,8 @@ pub const INFO: MetricInfo = MetricInfo::higher("kendall", Unit::Coefficient);
 /// the number of pairs, `T_x` and `T_y` the pairs tied in `x` and in `y`. NaN for a constant input,
 /// a NaN, or fewer than two rows.
 ///
-/// # Errors   [`MetricError::LengthMismatch`]
+/// # Errors
+/// [`MetricError::LengthMismatch`]
 /// # Source   `scipy.stats.kendalltau` 1.17 (`variant="b"`), statistic only
 pub fn kendall_tau_b(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
     Ok(WeightedKendall::new(x, y)?.value(&vec![1; x.len()]))
@@ -39,7 +40,8 @@ struct SortedRanks {
 impl WeightedKendall {
     /// Ranks and sorts both inputs.
     ///
-    /// # Errors   [`MetricError::LengthMismatch`]
+    /// # Errors
+    /// [`MetricError::LengthMismatch`]
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
         check_lengths(&INFO, x, y)?;
         let ranks = DenseRanks::new(x).zip(DenseRanks::new(y)).map(|(x, y)| {

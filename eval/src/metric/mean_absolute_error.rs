@@ -10,14 +10,16 @@ pub const INFO: MetricInfo = MetricInfo::lower("mean_absolute_error", Unit::Poin
 ///
 /// The error has the unit of the scores, so it is meaningful only if both inputs share one scale.
 ///
-/// # Errors   [`MetricError::LengthMismatch`]
+/// # Errors
+/// [`MetricError::LengthMismatch`]
 pub fn mean_absolute_error(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
     absolute_errors(x, y).map(|errors| mean(&errors))
 }
 
 /// `|xᵢ-yᵢ|` of each row.
 ///
-/// # Errors   [`MetricError::LengthMismatch`]
+/// # Errors
+/// [`MetricError::LengthMismatch`]
 pub fn absolute_errors(x: &[f64], y: &[f64]) -> Result<Vec<f64>, MetricError> {
     check_lengths(&INFO, x, y)?;
     Ok(x.iter().zip(y).map(|(x, y)| (x - y).abs()).collect())

@@ -13,7 +13,8 @@ pub const INFO: MetricInfo = MetricInfo::higher("pearson", Unit::Coefficient);
 /// overflow. A constant input or a NaN gives NaN; [`input_warning`](super::input_warning) gives the
 /// reason. An infinite norm gives NaN; scipy divides by the infinite norm and returns 0.
 ///
-/// # Errors   [`MetricError::LengthMismatch`]; [`MetricError::TooFewRows`] for fewer than 2 rows
+/// # Errors
+/// [`MetricError::LengthMismatch`]; [`MetricError::TooFewRows`] for fewer than 2 rows
 /// # Source   `scipy.stats.pearsonr` 1.17, statistic only
 ///
 /// ```
@@ -91,7 +92,8 @@ impl WeightedPearson {
     /// Prepares the two inputs: both are centred and divided by their norm, which does not change
     /// `r`.
     ///
-    /// # Errors   [`MetricError::LengthMismatch`]
+    /// # Errors
+    /// [`MetricError::LengthMismatch`]
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
         check_lengths(&INFO, x, y)?;
         Ok(Self { x: standardised(x), y: standardised(y) })

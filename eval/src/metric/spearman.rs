@@ -12,7 +12,8 @@ pub const INFO: MetricInfo = MetricInfo::higher("spearman", Unit::Coefficient);
 /// NaN for a constant input, a NaN, or fewer than two rows. (For fewer than two rows scipy returns
 /// NaN too, while its `pearsonr` raises an error.) Infinities are allowed.
 ///
-/// # Errors   [`MetricError::LengthMismatch`]
+/// # Errors
+/// [`MetricError::LengthMismatch`]
 /// # Source   `scipy.stats.spearmanr` 1.17, statistic only
 pub fn spearman(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
     check_lengths(&INFO, x, y)?;
@@ -38,7 +39,8 @@ pub struct WeightedSpearman {
 impl WeightedSpearman {
     /// Ranks both inputs.
     ///
-    /// # Errors   [`MetricError::LengthMismatch`]
+    /// # Errors
+    /// [`MetricError::LengthMismatch`]
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
         check_lengths(&INFO, x, y)?;
         Ok(Self { ranks: DenseRanks::new(x).zip(DenseRanks::new(y)) })

@@ -145,7 +145,8 @@ impl Normaliser {
     /// assert_eq!(error.nearest, "whisper-en");
     /// ```
     ///
-    /// # Errors   [`UnknownNormaliser`], with the nearest known name
+    /// # Errors
+    /// [`UnknownNormaliser`], with the nearest known name
     pub fn parse(name: &str) -> Result<Self, UnknownNormaliser> {
         let lower = name.to_lowercase();
         if let Some(normaliser) = Self::ALL.into_iter().find(|known| known.name() == lower) {

@@ -130,7 +130,8 @@ impl PhraseReport {
 
 /// Scores predictions against gold rows, joined by id.
 ///
-/// # Errors   [`EvalError::Empty`]; [`EvalError::Text`] for an empty or duplicate id; [`EvalError::Malformed`];
+/// # Errors
+/// [`EvalError::Empty`]; [`EvalError::Text`] for an empty or duplicate id; [`EvalError::Malformed`];
 /// [`EvalError::MissingPrediction`]; [`EvalError::ExtraPrediction`]; [`EvalError::Metric`] for a single row;
 /// [`EvalError::InvalidOption`]
 pub fn evaluate(
@@ -181,7 +182,8 @@ fn items(sample: &Sample<'_>) -> Vec<Item> {
 
 /// Computes only the primary metric of [`evaluate`].
 ///
-/// # Errors   as [`evaluate`]
+/// # Errors
+/// as [`evaluate`]
 pub fn measure(
     gold: &[GoldRow],
     predictions: &[Prediction],
@@ -207,7 +209,8 @@ fn joined<'a>(
 /// Compares the Pearson correlation of two systems on the same gold rows. A system is its file name
 /// and its predictions.
 ///
-/// # Errors   as [`evaluate`]
+/// # Errors
+/// as [`evaluate`]
 pub fn compare(
     gold: &[GoldRow],
     a: (&str, &[Prediction]),

@@ -12,28 +12,32 @@ use crate::error::EvalError;
 /// Reads gold rows: columns `anchor`, `target`, `context`, `score`, and `id` and `rating` if
 /// present (see [`engram_textfile::phrases`]).
 ///
-/// # Errors   [`EvalError::Text`]
+/// # Errors
+/// [`EvalError::Text`]
 pub fn read_gold(path: impl AsRef<Path>) -> Result<Vec<GoldRow>, EvalError> {
     gold(Input::open(path)?)
 }
 
 /// Reads predictions: columns `id` and `score`; other columns are ignored.
 ///
-/// # Errors   [`EvalError::Text`]
+/// # Errors
+/// [`EvalError::Text`]
 pub fn read_predictions(path: impl AsRef<Path>) -> Result<Vec<Prediction>, EvalError> {
     predictions(Input::open(path)?)
 }
 
 /// Like [`read_gold`], but from bytes; `file` is the name for error messages.
 ///
-/// # Errors   [`EvalError::Text`]
+/// # Errors
+/// [`EvalError::Text`]
 pub fn parse_gold(file: &str, bytes: &[u8]) -> Result<Vec<GoldRow>, EvalError> {
     gold(Input::new(file, bytes)?)
 }
 
 /// Like [`read_predictions`], but from bytes; `file` is the name for error messages.
 ///
-/// # Errors   [`EvalError::Text`]
+/// # Errors
+/// [`EvalError::Text`]
 pub fn parse_predictions(file: &str, bytes: &[u8]) -> Result<Vec<Prediction>, EvalError> {
     predictions(Input::new(file, bytes)?)
 }

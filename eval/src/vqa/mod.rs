@@ -104,7 +104,8 @@ pub struct WorstQuestion {
 
 /// Scores results against annotations. Each argument comes with its file name, for messages.
 ///
-/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions in one
+/// # Errors
+/// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions in one
 /// file only; [`EvalError::Empty`] without questions; [`EvalError::InvalidOption`]
 pub fn evaluate<'n, 'a>(
     (annotation_file, annotations): (&str, &'n [Annotation<'a>]),

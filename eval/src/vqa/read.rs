@@ -45,7 +45,8 @@ struct Answer<'a> {
 
 /// Reads annotations, `{"annotations": [{"question_id", "question_type", "answer_type", "answers"}]}`.
 ///
-/// # Errors   [`EvalError::Malformed`]
+/// # Errors
+/// [`EvalError::Malformed`]
 pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation<'a>>, EvalError> {
     let remedy = "give the annotations of VQA v2 or OK-VQA: {\"annotations\": [{\"question_id\", \
                   \"answers\": [{\"answer\"}]}]}";
@@ -71,7 +72,8 @@ pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation
 
 /// Reads results, `[{"question_id", "answer"}]`.
 ///
-/// # Errors   [`EvalError::Malformed`]
+/// # Errors
+/// [`EvalError::Malformed`]
 pub fn parse_results<'a>(
     file: &str,
     text: &'a str,
@@ -107,7 +109,8 @@ struct Question<'a> {
 
 /// Reads questions, `{"questions": [{"question_id", "question"}]}`.
 ///
-/// # Errors   [`EvalError::Malformed`]
+/// # Errors
+/// [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Questions<'a>, EvalError> {
     let remedy = "give questions as {\"questions\": [{\"question_id\", \"question\"}]}";
     let questions = match parse_list_under_key("questions", text, PART) {

@@ -15,7 +15,8 @@ pub struct LabelTable<'a> {
 impl<'a> LabelTable<'a> {
     /// Parses a table; the header must contain `id`.
     ///
-    /// # Errors   [`EvalError::Text`]
+    /// # Errors
+    /// [`EvalError::Text`]
     pub fn parse(file: &str, text: &'a str) -> Result<Self, EvalError> {
         let mut table = Table::tsv(Input::new(file, text.as_bytes())?, false)?;
         let id_column = table.column("id")?;
@@ -30,7 +31,8 @@ impl<'a> LabelTable<'a> {
 
     /// Returns the value of a column for each id.
     ///
-    /// # Errors   [`EvalError::Text`] for a missing column; [`EvalError::Malformed`] for an id that
+    /// # Errors
+    /// [`EvalError::Text`] for a missing column; [`EvalError::Malformed`] for an id that
     /// is not in the table
     pub fn column<S: AsRef<str>>(&self, name: &str, ids: &[S]) -> Result<Vec<String>, EvalError> {
         let column = self.table.column(name)?;

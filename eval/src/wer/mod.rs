@@ -73,7 +73,8 @@ pub struct ErrorCounts {
 
 /// Counts the word errors of each hypothesis against the reference with the same index.
 ///
-/// # Errors   [`EvalError::LengthMismatch`]
+/// # Errors
+/// [`EvalError::LengthMismatch`]
 pub fn count_word_errors<R, H>(references: &[R], hypotheses: &[H]) -> Result<ErrorCounts, EvalError>
 where
     R: AsRef<str> + Sync,
@@ -85,7 +86,8 @@ where
 /// Counts the errors of hypotheses in words or characters. Runs in parallel over pairs; the result
 /// does not depend on the number of threads.
 ///
-/// # Errors   [`EvalError::LengthMismatch`]
+/// # Errors
+/// [`EvalError::LengthMismatch`]
 pub fn count_errors<R, H>(
     unit: TokenUnit,
     references: &[R],

@@ -55,7 +55,8 @@ pub struct RareWordErrors {
 
 /// Parses a list of rare words, one per line.
 ///
-/// # Errors   [`EvalError::Malformed`] for a line of several words (it would never match), and for
+/// # Errors
+/// [`EvalError::Malformed`] for a line of several words (it would never match), and for
 /// a file without words
 pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalError> {
     let malformed = |line: Option<u64>, reason: &str| EvalError::Malformed {
@@ -77,7 +78,8 @@ pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalEr
 
 /// Parses the rare words of each pair, `id<TAB>text<TAB>JSON list`.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id
+/// # Errors
+/// [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id
 pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalError> {
     let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
         location: Location::new(file, line),
@@ -105,7 +107,8 @@ pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalE
 
 /// Counts the errors of rare words and of the other words.
 ///
-/// # Errors   [`EvalError::Malformed`] for a pair without a list
+/// # Errors
+/// [`EvalError::Malformed`] for a pair without a list
 pub fn rare_word_errors(
     pairs: &Pairs<'_>,
     rare_words: &RareWords,

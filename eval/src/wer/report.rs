@@ -152,7 +152,8 @@ pub struct WorstPair {
 
 /// Evaluates hypotheses against references.
 ///
-/// # Errors   [`EvalError::InvalidOption`], also if the number of labels differs;
+/// # Errors
+/// [`EvalError::InvalidOption`], also if the number of labels differs;
 /// [`EvalError::LengthMismatch`]; [`EvalError::NothingToEvaluate`] without pairs
 pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, EvalError> {
     options.bootstrap.validate()?;

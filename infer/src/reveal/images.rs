@@ -188,7 +188,8 @@ impl Images {
 
     /// The concatenated pixels `[3, S, S]` of images in `[-1, 1]`, each in its view.
     ///
-    /// # Errors   [`DataError::OutOfRange`]; those of [`DecodedImage::open`]
+    /// # Errors
+    /// [`DataError::OutOfRange`]; those of [`DecodedImage::open`]
     pub fn pixels(&self, requested: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
         let of_view = |(index, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
             let (world, clean) = match self {

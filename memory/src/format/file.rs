@@ -139,7 +139,8 @@ impl CheckedFile {
 
     /// Returns a range of bytes of the file.
     ///
-    /// # Errors   [`MemoryError::Corrupt`] if a block of the range was changed, or the file is
+    /// # Errors
+    /// [`MemoryError::Corrupt`] if a block of the range was changed, or the file is
     /// shorter
     pub(crate) fn bytes(&self, range: Range<usize>) -> Result<&[u8], MemoryError> {
         let all = self.unchecked();

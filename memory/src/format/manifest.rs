@@ -223,7 +223,8 @@ impl Manifest {
 
     /// Reads the current generation's manifest.
     ///
-    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`], [`MemoryError::Corrupt`]
+    /// # Errors
+    /// [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`], [`MemoryError::Corrupt`]
     pub(crate) fn current(memory: &Path) -> Result<Self, MemoryError> {
         Ok(Self::open_current(memory)?.0)
     }
@@ -231,7 +232,8 @@ impl Manifest {
     /// Reads the current generation's manifest. Also returns its file with a shared lock: while a
     /// reader holds it, no writer removes the generation.
     ///
-    /// # Errors   see [`Manifest::current`]
+    /// # Errors
+    /// see [`Manifest::current`]
     pub(crate) fn open_current(memory: &Path) -> Result<(Self, File), MemoryError> {
         let Some(pointer) = Pointer::read(memory)? else {
             // A killed first build leaves no pointer.

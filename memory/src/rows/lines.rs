@@ -90,7 +90,8 @@ impl EntryLines {
     /// Opens a file. An entry without an id gets `first_id`, or the number after the largest id so
     /// far. If the ids are line numbers, line 1 gets `first_id`, but at least 1.
     ///
-    /// # Errors   [`MemoryError::Text`]; [`MemoryError::Malformed`] for columns of a CSV
+    /// # Errors
+    /// [`MemoryError::Text`]; [`MemoryError::Malformed`] for columns of a CSV
     pub fn open(file: &EntryFile, first_id: i64) -> Result<Self, MemoryError> {
         let input = Input::open(&file.path)?;
         let reader = match &file.format {

@@ -1,6 +1,6 @@
 //! Entries from the named columns of a CSV.
 
-use engram_textfile::{Input, Table, TextError};
+use engram_textfile::{Input, Table, TextError, shortened};
 use serde_json::{Map, Value};
 
 use crate::error::MemoryError;
@@ -23,7 +23,8 @@ pub struct EntryColumn {
 impl EntryColumn {
     /// Parses `field=column`, or the common name of both.
     ///
-    /// # Errors   the reason
+    /// # Errors
+    /// the reason
     pub fn parse(text: &str) -> Result<Self, String> {
         let (field, column) = text.split_once('=').unwrap_or((text, text));
         let (field, column) = (field.trim(), column.trim());
@@ -68,8 +69,8 @@ impl EntryTable {
         let id = fields.iter().position(|(field, _)| field == "id");
         let id = id.map(|at| fields.remove(at).1);
         if !fields.iter().any(|(field, _)| !matches!(field.as_str(), "source" | "document")) {
-            let reason =
-                format!("no column of texts; the header has: {}", table.header().join(", "));
+            let header = shortened(&table.header().join(", "), 200);
+            let reason = format!("no column of texts; the header has: {header}");
             return refuse(reason, "name the columns, for example --columns id=ID,text=Body");
         }
         Ok(Self { table, id, fields })

@@ -30,7 +30,8 @@ impl Hnsw {
     /// Checks the graphs of a generation once. Segments without a graph are searched exactly. It
     /// opens no file: whatever is written meanwhile, the generation keeps its graphs.
     ///
-    /// # Errors   [`MemoryError::Corrupt`]
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
     pub fn open(generation: &Generation, ef_search: usize) -> Result<Self, MemoryError> {
         let mut has_graphs = false;
         for part in generation.parts() {

@@ -99,7 +99,8 @@ impl SearchResults {
 pub trait Index {
     /// Returns the best `k` entries for each query among the entries that the filter allows.
     ///
-    /// # Errors   [`MemoryError::Width`], [`MemoryError::BadVector`] and
+    /// # Errors
+    /// [`MemoryError::Width`], [`MemoryError::BadVector`] and
     /// [`MemoryError::InvalidOption`] for queries and filters that do not match the memory, and for
     /// zero queries if scores are cosines; [`MemoryError::UnknownSource`],
     /// [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]

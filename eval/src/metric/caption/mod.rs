@@ -50,7 +50,8 @@ impl CaptionCorpus {
     /// Builds a corpus from the hypothesis and the references of each image. Tokens are separated
     /// by one space.
     ///
-    /// # Errors   [`MetricError::LengthMismatch`]; [`MetricError::NoReference`]
+    /// # Errors
+    /// [`MetricError::LengthMismatch`]; [`MetricError::NoReference`]
     pub fn new<S: AsRef<str>, R: AsRef<[T]>, T: AsRef<str>>(
         hypotheses: &[S],
         references: &[R],

@@ -15,7 +15,8 @@ use crate::error::EvalError;
 
 /// Returns an error if the lines look like another format than `format`.
 ///
-/// # Errors   [`EvalError::Malformed`] with the detected format and the remedy
+/// # Errors
+/// [`EvalError::Malformed`] with the detected format and the remedy
 pub fn check(file: &str, text: &str, format: TextFormat) -> Result<(), EvalError> {
     let fault = match format {
         TextFormat::Lines => plain(text),
@@ -39,7 +40,8 @@ pub fn of_content(text: &str) -> TextFormat {
 /// The format of two files of plain lines: Kaldi's `text` if each line of both begins with the same
 /// ids, otherwise plain lines.
 ///
-/// # Errors   [`EvalError::Malformed`] if the first words may be ids or words, and for other formats
+/// # Errors
+/// [`EvalError::Malformed`] if the first words may be ids or words, and for other formats
 pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
     let mut like_kaldi = false;
     for (file, text) in files {

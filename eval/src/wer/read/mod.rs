@@ -117,7 +117,8 @@ pub struct Pairs<'a> {
 impl<'a> Pairs<'a> {
     /// Builds pairs from references and hypotheses with equal indices; ids are numbers from 1.
     ///
-    /// # Errors   [`EvalError::LengthMismatch`]
+    /// # Errors
+    /// [`EvalError::LengthMismatch`]
     pub fn new<R, H>(references: &'a [R], hypotheses: &'a [H]) -> Result<Self, EvalError>
     where
         R: AsRef<str>,
@@ -165,7 +166,8 @@ impl<'a> Pairs<'a> {
     /// Returns the pairs without mark-up: the alternatives that align best after normalisation, in
     /// their original form.
     ///
-    /// # Errors   [`EvalError::Malformed`] for a text with invalid mark-up, and for a text that is
+    /// # Errors
+    /// [`EvalError::Malformed`] for a text with invalid mark-up, and for a text that is
     /// too long
     pub fn without_markup(&self, normaliser: Normaliser) -> Result<Self, EvalError> {
         let Markup { references, hypotheses, optional_deletions } = self.markup;
@@ -199,7 +201,8 @@ impl<'a> Pairs<'a> {
 /// Parses the texts of a file; `file` is its name in error messages. Columns have their usual
 /// names.
 ///
-/// # Errors   as [`parse_side`]
+/// # Errors
+/// as [`parse_side`]
 pub fn parse_texts<'a>(
     file: &str,
     text: &'a str,
@@ -210,7 +213,8 @@ pub fn parse_texts<'a>(
 
 /// Parses the references or the hypotheses of a file.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id
+/// # Errors
+/// [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id
 pub fn parse_side<'a>(
     file: &str,
     text: &'a str,
@@ -254,7 +258,8 @@ pub fn parse_side<'a>(
 /// Parses references and hypotheses from the columns of one file. Without ids, the ids are the line
 /// numbers.
 ///
-/// # Errors   as [`parse_side`]; [`EvalError::InvalidOption`] for a format without columns
+/// # Errors
+/// as [`parse_side`]; [`EvalError::InvalidOption`] for a format without columns
 pub fn parse_pairs<'a>(
     file: &str,
     text: &'a str,
@@ -314,7 +319,8 @@ fn records<'a>(
 
 /// Joins the references and hypotheses of two files; the names are for error messages.
 ///
-/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for an id in only
+/// # Errors
+/// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for an id in only
 /// one file; [`EvalError::Malformed`] for a different number of plain lines, and if only one file
 /// has ids
 pub fn join<'a>(

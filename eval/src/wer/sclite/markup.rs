@@ -36,7 +36,8 @@ pub(crate) struct Lattice<'a> {
 impl<'a> Lattice<'a> {
     /// Parses a text with mark-up.
     ///
-    /// # Errors   The reason, if braces are unbalanced, stand inside a word, or contain no
+    /// # Errors
+    /// The reason, if braces are unbalanced, stand inside a word, or contain no
     /// alternative
     pub(crate) fn parse(text: &'a str) -> Result<Self, &'static str> {
         let mut lattice = Self { words: Vec::new(), nodes: vec![Vec::new()], end: 0 };
