@@ -109,7 +109,8 @@ fn check_text<T>(read: Result<T, ModelError>) -> Option<T> {
 fn sentence_transformers(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for module in check_text(modules::parse(text, FILE)).into_iter().flatten() {
-        assert!(!module.file("x").starts_with('/') && !module.path.contains(".."));
+        let leaves_the_folder = module.path.split('/').any(|part| part == "..");
+        assert!(!module.file("x").starts_with('/') && !leaves_the_folder);
     }
     if let Some(pooling) = check_text(PoolingConfig::parse(text, FILE)) {
         assert!((1..=6).contains(&pooling.modes.len()));
