@@ -64,7 +64,13 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
     let mut files = Vec::new();
     list(&format.example, &format.example, &format.only, &mut files)?;
     let mut random = Random::new(report.seed, number);
-    let limit = |short: f64, long: usize| if report.long { (long as f64 * (0.03 / format.seconds).min(1.0)) as usize } else { (short / format.seconds) as usize };
+    let limit = |short: f64, long: usize| {
+        if report.long {
+            (long as f64 * (0.03 / format.seconds).min(1.0)) as usize
+        } else {
+            (short / format.seconds) as usize
+        }
+    };
     let mut cases = Vec::new();
     for (file, bytes) in &files {
         let lengths = limit(0.8, 1_700) / files.len() + 1;

@@ -133,7 +133,11 @@ fn collect(folder: &Path, prefix: &str, found: &mut BTreeMap<String, u64>) -> io
             }
         } else {
             let mut hasher = DefaultHasher::new();
-            if kind.is_symlink() { fs::read_link(entry.path())?.hash(&mut hasher) } else { steady_bytes(&entry.path(), &name)?.hash(&mut hasher) }
+            if kind.is_symlink() {
+                fs::read_link(entry.path())?.hash(&mut hasher)
+            } else {
+                steady_bytes(&entry.path(), &name)?.hash(&mut hasher)
+            }
             found.insert(path, hasher.finish());
         }
     }
