@@ -170,6 +170,11 @@ impl Decoding {
     }
 }
 
+/// The number of skipped clips, for the last line: `, 2 skipped`; empty if there are none.
+fn skipped_text(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(", {count} skipped") }
+}
+
 /// Returns an error if all clips are skipped, because an output file without text would look like a
 /// result.
 fn check_any_transcribed(transcribed: usize, skipped: &[String]) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::inputs::{Inputs, files_of};
 use super::subtitles::one_line;
 use super::transcripts::{Format, write_labelled};
-use super::{Transcribe, check_any_transcribed};
+use super::{Transcribe, check_any_transcribed, skipped_text};
 use crate::cli::{Outcome, output, paths};
 
 /// Options for an adapted ASR model.
@@ -158,10 +158,7 @@ impl Transcribe {
         if self.json {
             output::print_json(&summary)?;
         }
-        let skipped = match summary.skipped.len() {
-            0 => String::new(),
-            count => format!(", {count} skipped"),
-        };
+        let skipped = skipped_text(summary.skipped.len());
         let message = format!(
             "{} clips{skipped}, {} with frames, {:.1} s of audio in {:.1} s, written to {}",
             summary.clips,

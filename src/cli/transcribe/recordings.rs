@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::inputs::{Inputs, files_of};
 use super::streaming::{self, Report};
 use super::transcripts::Format;
-use super::{Transcribe, check_any_transcribed};
+use super::{Transcribe, check_any_transcribed, skipped_text};
 use crate::cli::{Outcome, log, output, paths};
 
 /// The summary that is printed as JSON.
@@ -162,10 +162,7 @@ impl Transcribe {
         if self.json {
             output::print_json(&summary)?;
         }
-        let skipped = match summary.skipped.len() {
-            0 => String::new(),
-            count => format!(", {count} skipped"),
-        };
+        let skipped = skipped_text(summary.skipped.len());
         let message = format!(
             "{} clips{skipped}, {:.1} s of audio in {:.1} s ({:.1} times real time), written to {}",
             summary.clips,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
 use engram_infer::finished_run::{RECIPE, SUMMARY, check_checksums};
 
+use super::NAME;
 use super::member::{self, CALIBRATION, Member};
 use super::pairs::TrainedPairs;
 use super::results::{STACKING, add_to, weighted_mean};
@@ -45,7 +46,7 @@ pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Res
 /// Whether a folder has a run of this study, finished or not.
 pub fn is_run(folder: &Path) -> bool {
     let recipe = Recipe::load(&folder.join(RECIPE), &RecipeOptions::default());
-    folder.join(CALIBRATION).is_file() || recipe.is_ok_and(|recipe| recipe.study() == "patent")
+    folder.join(CALIBRATION).is_file() || recipe.is_ok_and(|recipe| recipe.study() == NAME)
 }
 
 /// Reads the rows to predict, with the columns and classes of the run's training.
