@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engram_memory::format::mapping::{MAX_PATH_LENGTH, path_at};
 
@@ -21,13 +22,19 @@ pub fn explain_truncated_files() {
     }
 }
 
+/// Whether a thread is already writing the message. Several threads may read the same file.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
 extern "C" fn end(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     const REMEDY: &[u8] = b": the file was truncated while it was read, or its disk failed; \
         check a memory with `engram memory verify`\n";
     let mut path = [0; MAX_PATH_LENGTH];
-    // SAFETY: `si_addr` is the address of the failed read. `write` and `_exit` are
+    // SAFETY: `si_addr` is the address of the failed read. `pause`, `write` and `_exit` are
     // async-signal-safe.
     unsafe {
+        while ENDING.swap(true, Ordering::AcqRel) {
+            libc::pause();
+        }
         let file_name = match path_at((*info).si_addr() as usize, &mut path) {
             Some(length) => &path[..length],
             None => b"a weights or data file".as_slice(),
