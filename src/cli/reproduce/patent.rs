@@ -6,10 +6,10 @@ use anyhow::Context;
 use engram_data::patent::{Labels, PhrasePair, read_pairs};
 use engram_data::world::phrases::phrase_world;
 use engram_eval::result::Measure;
+use engram_infer::similarity::run::SimilarityRun;
+use engram_infer::similarity::zero_shot::word_overlap;
 use engram_train::grid::Verdict;
-use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
-use engram_train::studies::patent::zero_shot::word_overlap;
 use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
@@ -170,7 +170,7 @@ impl Reproduce {
             let mut recipe = Recipe::parse(RECIPE, "world.toml".as_ref(), &options)?;
             train_patent(&mut recipe, &self.run_options(run))?.context("the run was stopped")?;
         }
-        Ok(predict(run, test, &|_| {})?)
+        Ok(SimilarityRun::open(run)?.predict(test, &|_| {})?)
     }
 
     /// A claim of the study. All are expected to hold, except the class title with several seeds,

@@ -17,11 +17,11 @@ use engram_eval::wer::read::{TextFormat, Utterance, join, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
 use engram_infer::asr::{AsrModel, TranscribeOptions};
 use engram_infer::encode::PromptChoice;
+use engram_infer::similarity::run::SimilarityRun;
+use engram_infer::similarity::zero_shot::{encoder_cosines, word_overlap};
 use engram_textfile::read_text;
 use engram_train::grid::{Rule, Verdict, shell_quote};
-use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
-use engram_train::studies::patent::zero_shot::{encoder_cosines, word_overlap};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions};
 
@@ -112,7 +112,7 @@ impl Reproduce {
                 train_patent(&mut recipe, &self.run_options(&run))?
                     .context("the run was stopped")?;
             }
-            let tuned = predict(&run, &pairs, &|_| {})?;
+            let tuned = SimilarityRun::open(&run)?.predict(&pairs, &|_| {})?;
             let tuned = System::new("fine-tuned on the training pairs", vec![tuned]);
             claims.push(compare(
                 TUNED,
