@@ -19,7 +19,7 @@ use super::values::{Values, beats};
 use super::{Reproduce, Scale, real};
 
 /// The recipe in the repository.
-const RECIPE: &str = include_str!("../../../train/recipes/patent/world.toml");
+const RECIPE: &str = "patent/world";
 
 /// The seed of the embedded phrases; the recipe has it as `data.fold_seed`.
 const WORLD_SEED: u64 = 1;
@@ -167,7 +167,7 @@ impl Reproduce {
         if self.is_unfinished(run, notes)? {
             let set = set.iter().map(|s| s.to_string()).chain([format!("seed={seed}")]).collect();
             let options = RecipeOptions { tiny: false, set };
-            let mut recipe = Recipe::parse(RECIPE, "world.toml".as_ref(), &options)?;
+            let mut recipe = Recipe::built_in(RECIPE, &options)?;
             train_patent(&mut recipe, &self.run_options(run))?.context("the run was stopped")?;
         }
         Ok(SimilarityRun::open(run)?.predict(test, &|_| {})?)
