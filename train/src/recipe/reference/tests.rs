@@ -101,7 +101,7 @@ fn the_schemas_refuse_invalid_recipes() {
     refused(json!({ "optimiser": { "kind": "sgd" } }), ".optimiser.kind: unknown");
     let rule = |rule: Value| json!({ "optimiser": { "rule": rule } });
     refused(rule(json!({ "kind": "adam" })), r#".optimiser.rule.kind: "adam""#);
-    refused(rule(json!({ "kind": "sgd", "betas": [0, 0] })), ".optimiser.rule.betas: unknown");
+    refused(rule(json!({ "kind": "sgd", "k": 1 })), ".optimiser.rule.k: unknown");
     let group = json!([{ "match": "**", "rate": 1, "rule": { "kind": "sgd", "k": 1 } }]);
     refused(json!({ "group": group }), ".group.0.rule.k: unknown");
     refused(json!({ "phase": [{ "name": "a", "steps": 1 }] }), ".phase.0.feed: missing");
