@@ -9,7 +9,7 @@ const OPTIONAL: f32 = 2.0;
 const NULL: f32 = 0.001;
 const BOTH_NULL: f32 = 1.0;
 
-/// The data of a word that the alignment needs.
+/// A word of a lattice, as needed for the alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arc {
     /// The token; equal words have equal tokens. `None` for the null word.
