@@ -131,7 +131,7 @@ pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
     sync_folder(parent(path))
 }
 
-/// Creates a file inside a folder that is not yet in its final place. The caller syncs it.
+/// Creates a file in a folder that is not yet at its final path. The caller syncs the file.
 ///
 /// # Errors
 /// the file exists already, no permission, no space

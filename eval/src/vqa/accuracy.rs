@@ -3,7 +3,7 @@
 use super::answer::{Normaliser, without_line_ends};
 use super::human_answers::HumanAnswer;
 
-/// Number of earlier answers searched for the same text, which need not be normalised again.
+/// Number of earlier answers searched for an equal text, to avoid a second normalisation.
 const FEW: usize = 16;
 
 /// Returns the accuracy of an answer, from 0 to 1. Each human answer scores `min(1, m / 3)`, where

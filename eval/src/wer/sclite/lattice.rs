@@ -1,8 +1,9 @@
 //! Aligns two lattices with the lowest cost over all paths.
 
 /// Costs of sclite. A substitution is cheaper than a deletion plus an insertion. A null word costs
-/// almost nothing, so among equal alignments the one with fewer null words wins. Sums have single
-/// precision, as in sclite: their last bits decide between alignments with the same null words.
+/// almost nothing, so among equal alignments, the alignment with fewer null words wins. Sums have
+/// single precision, as in sclite: their last bits decide between alignments with the same null
+/// words.
 const SUBSTITUTION: f32 = 4.0;
 const GAP: f32 = 3.0;
 const OPTIONAL: f32 = 2.0;
