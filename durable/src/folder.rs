@@ -85,7 +85,7 @@ pub fn create_folder(folder: &Path) -> io::Result<()> {
     match fs::create_dir(folder) {
         // Another process created it meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
-        made => made?,
+        created => created?,
     }
     sync_folder(parent)
 }

@@ -47,7 +47,7 @@ pub struct WerOptions {
     pub by: Vec<Labels>,
     /// The rare words, counted separately.
     pub rare_words: Option<RareWords>,
-    /// Number of worst pairs in the report, with alignments.
+    /// Number of worst pairs in the report, each with its alignment.
     pub worst: usize,
     /// Number of most frequent confusions of each kind in the report.
     pub confusions: usize,

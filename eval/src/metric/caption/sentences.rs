@@ -55,12 +55,12 @@ impl Sentences {
 
     /// Adds a tokenised caption.
     pub(crate) fn push(&mut self, text: &str) {
-        let mut as_split = false;
+        let mut has_own_tokens = false;
         for word in text.split(' ') {
-            as_split |= word.is_empty() || word.contains(is_white_space);
+            has_own_tokens |= word.is_empty() || word.contains(is_white_space);
             self.words.push(self.vocabulary.number(word));
         }
-        if as_split {
+        if has_own_tokens {
             let tokens = text.split(is_white_space).filter(|word| !word.is_empty());
             let tokens = tokens.map(|word| self.vocabulary.number(word)).collect();
             self.tokens.insert(self.ends.len(), tokens);
