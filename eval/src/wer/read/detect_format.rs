@@ -41,7 +41,7 @@ pub fn of_content(text: &str) -> TextFormat {
 /// ids, otherwise plain lines.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] if the first words may be ids or words, and for other formats
+/// [`EvalError::Malformed`] if it is unclear whether the first words are ids, and for other formats
 pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
     let mut like_kaldi = false;
     for (file, text) in files {
