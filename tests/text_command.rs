@@ -104,7 +104,7 @@ fn formats_are_those_of_wer() {
         ),
         ("--ref 1.jsonl --ref short.tsv", "hyp.tsv:2: id `1` is not in short.tsv"),
         ("--ref lines.txt", "lines.txt: has no ids, but hyp.tsv has"),
-        ("--ref alternatives.trn", "alternatives.trn: has sclite's mark-up"),
+        ("--ref alternatives.trn", "alternatives.trn: has sclite's markup"),
         ("--ref missing.tsv", "missing.tsv: cannot be read"),
     ] {
         let found = refused(folder.path(), &format!("text {references} --hyp hyp.tsv"));

@@ -1,4 +1,4 @@
-//! Writes files to a temporary file beside the target, which is synced and renamed.
+//! Durable files: written to a temporary file beside the target, synced, renamed over the target.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -21,7 +21,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.commit()
 }
 
-/// Copies a file; the copy is written like in [`write_file`].
+/// Copies a file, with the guarantees of [`write_file`].
 ///
 /// # Errors
 /// errors of reading `from`; see [`FileWriter::commit`]
@@ -65,7 +65,7 @@ fn file_name(path: &Path) -> io::Result<&OsStr> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))
 }
 
-/// A buffered writer of a file. If it is dropped without a commit, no file is left.
+/// A buffered writer of a file. A drop without a commit leaves no file.
 #[derive(Debug)]
 pub struct FileWriter {
     temporary: BufWriter<NamedTempFile>,
@@ -131,7 +131,7 @@ pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
     sync_folder(parent(path))
 }
 
-/// Creates a file inside a folder that is not yet in its final place. The caller syncs it.
+/// Creates a file in a folder that is not yet at its final path. The caller syncs the file.
 ///
 /// # Errors
 /// the file exists already, no permission, no space
@@ -185,8 +185,8 @@ fn open_or_create(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// Returns the permissions of the replaced file, or the default of a new file, which the umask
-/// restricts.
+/// Returns the permissions of the file to replace, or the default for a new file: read and write,
+/// restricted by the umask.
 fn permissions(path: &Path) -> Permissions {
     use std::os::unix::fs::PermissionsExt;
     match fs::metadata(path) {

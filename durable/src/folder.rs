@@ -1,5 +1,5 @@
-//! Writes folders to a temporary folder beside the target, which is synced and renamed. Also
-//! renames, removes and syncs files and folders.
+//! Durable folders: written to a temporary folder beside the target, synced, renamed to the target.
+//! Also renames, removes and syncs files and folders.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,8 +10,7 @@ use tempfile::TempDir;
 
 use crate::leftover::{RANDOM, prefix};
 
-/// A folder that is built beside its final path. If it is dropped without a commit, nothing is
-/// left.
+/// A folder that is built beside its final path. A drop without a commit leaves nothing.
 #[derive(Debug)]
 pub struct FolderWriter {
     temporary: TempDir,
@@ -27,7 +26,7 @@ impl FolderWriter {
     /// errors of creating the folder
     pub fn create(folder: &Path) -> io::Result<Self> {
         refuse_filled(folder)?;
-        // A symbolic link to an empty folder stays; the folder that it points to is filled.
+        // A symbolic link to an empty folder stays, and its target gets the files.
         let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
         let name = folder.file_name().ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "the path has no folder name")
@@ -73,10 +72,10 @@ fn refuse_filled(folder: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, reason))
 }
 
-/// Creates a folder and its missing parents. Each is synced into its parent.
+/// Creates a folder and its missing parents, and syncs the parent of each new folder.
 ///
 /// # Errors
-/// errors of creating and syncing them
+/// errors of creating and syncing
 pub fn create_folder(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -86,7 +85,7 @@ pub fn create_folder(folder: &Path) -> io::Result<()> {
     match fs::create_dir(folder) {
         // Another process created it meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
-        made => made?,
+        created => created?,
     }
     sync_folder(parent)
 }
@@ -106,7 +105,7 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// # Errors
 /// errors of removing and syncing
 pub fn remove_file(path: &Path) -> io::Result<()> {
-    synced_where_removed(path, fs::remove_file(path))
+    sync_parent_if_removed(path, fs::remove_file(path))
 }
 
 /// Removes a folder with its content, and syncs the parent folder. A missing folder is not an
@@ -115,10 +114,10 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
 /// # Errors
 /// errors of removing and syncing
 pub fn remove_folder(path: &Path) -> io::Result<()> {
-    synced_where_removed(path, fs::remove_dir_all(path))
+    sync_parent_if_removed(path, fs::remove_dir_all(path))
 }
 
-fn synced_where_removed(path: &Path, removed: io::Result<()>) -> io::Result<()> {
+fn sync_parent_if_removed(path: &Path, removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),

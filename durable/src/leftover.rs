@@ -20,7 +20,7 @@ pub(crate) fn prefix(name: &OsStr) -> OsString {
     prefix
 }
 
-/// Whether `file_name` is a temporary of `target` left by a killed
+/// Whether `file_name` is a temporary file or folder of `target`, left by a killed
 /// [`write_file`](crate::write_file) or [`FolderWriter`](crate::FolderWriter).
 pub fn is_leftover(file_name: &OsStr, target: &str) -> bool {
     let random = file_name

@@ -1,17 +1,17 @@
 //! Durable writes: a file or a folder appears as a whole or not at all.
 //!
-//! Every write goes to a temporary beside the target. The temporary is synced and renamed over the
-//! target, then the folder is synced. A killed process leaves the old state or the new state. A
-//! write that returned `Ok` survives a power cut. No other crate of the workspace opens a file for
-//! writing: `clippy.toml` disallows it.
+//! Every write goes to a temporary file or folder beside the target. The temporary is synced and
+//! renamed over the target, then the parent folder is synced. A killed process leaves the old state
+//! or the new state. A write that returned `Ok` survives a power cut. No other crate of the
+//! workspace opens a file for writing: `clippy.toml` disallows it.
 //!
 //! Temporaries are named `.NAME.engram-XXXXXX`, so [`remove_leftovers`] can distinguish them from
 //! the user's files.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
-//! # let place = tempfile::tempdir()?;
-//! # let folder = place.path().join("set");
+//! # let parent = tempfile::tempdir()?;
+//! # let folder = parent.path().join("set");
 //! let set = engram_durable::FolderWriter::create(&folder)?;
 //! engram_durable::write_file(&set.path().join("rows.jsonl"), b"{}\n")?;
 //! set.commit()?;

@@ -92,7 +92,7 @@ fn is_percentage(value: f64) -> bool {
 }
 
 fn source(bytes: &[u8]) {
-    // A small file can unpack to a huge one; the fuzzer's inputs are too small for that.
+    // The fuzzer's inputs are too small to unpack to a huge file.
     let read = Input::new(FILE, bytes).and_then(Input::read_bytes);
     if let Some(decompressed) = check(read.map_err(EvalError::from)) {
         text(&decompressed);
@@ -115,10 +115,10 @@ fn wer_texts(bytes: &[u8]) {
         check(parse_side(FILE, &text, format, Side::Hypothesis, &columns));
         if let Some(texts) = check(parse_side(FILE, &text, format, Side::Reference, &columns)) {
             assert!(texts.windows(2).all(|two| two[0].line < two[1].line));
-            let pairs = join((FILE, texts.clone()), (FILE, texts)).expect("a file fits itself");
+            let pairs = join((FILE, texts.clone()), (FILE, texts)).expect("the ids match");
             assert_eq!(pairs.references, pairs.hypotheses);
             if pairs.markup.references && text.len() < SMALL {
-                same_alternatives(pairs);
+                check_markup(pairs);
             }
         }
     }
@@ -144,14 +144,14 @@ fn wer_texts(bytes: &[u8]) {
     }
 }
 
-/// Checks that texts with mark-up have no errors against themselves and keep no braces.
-fn same_alternatives(mut pairs: Pairs<'_>) {
+/// Checks that texts with markup have no errors against themselves, and that no braces remain.
+fn check_markup(mut pairs: Pairs<'_>) {
     for optional_deletions in [false, true] {
         pairs.markup.optional_deletions = optional_deletions;
         let options = WerOptions { bootstrap: FEW, worst: 3, ..WerOptions::default() };
-        let report = report::evaluate(&pairs, &options).expect("parsed mark-up");
+        let report = report::evaluate(&pairs, &options).expect("parsed markup");
         assert_eq!(report.evaluation.primary.value, 0.0);
-        let chosen = pairs.without_markup(Normaliser::None).expect("parsed mark-up");
+        let chosen = pairs.without_markup(Normaliser::None).expect("parsed markup");
         assert!(chosen.references.iter().all(|text| !text.contains(['{', '}'])));
     }
 }
@@ -283,14 +283,14 @@ fn caption(bytes: &[u8]) {
         };
         let images = results.results.iter().map(image).collect();
         let annotations = CaptionAnnotations { file: FILE.to_owned(), images };
-        // Two results for one image are an error here.
+        // Two results for one image are an error.
         if check(caption::evaluate(&annotations, &results, &CaptionOptions::default())).is_some() {
             evaluate_captions(&annotations, &results, &CaptionOptions::default());
         }
     }
 }
 
-/// Two images with two captions each.
+/// Two images with reference captions.
 fn two_images() -> CaptionAnnotations {
     let text = br#"{"annotations": [{"image_id": 1, "caption": "a dog runs in the park"},
         {"image_id": 1, "caption": "the dog is running"}, {"image_id": 2, "caption": "a red bus"}]}"#;
@@ -320,10 +320,10 @@ pub fn evaluate_captions(
         items: true,
         sources: Vec::new(),
     };
-    let report =
-        caption::report::report(annotations.clone(), results.clone(), &options).expect("they fit");
+    let report = caption::report::report(annotations.clone(), results.clone(), &options)
+        .expect("the ids match");
     report.to_text();
-    let scores = caption::evaluate(annotations, results, &options.captions).expect("they fit");
+    let scores = caption::evaluate(annotations, results, &options.captions).expect("the ids match");
     let images = scores.images.iter().map(|image| image.metrics);
     for metrics in images.chain([scores.corpus]) {
         assert!(metrics.bleu.into_iter().chain([metrics.rouge_l]).all(is_share), "{metrics:?}");
@@ -332,7 +332,7 @@ pub fn evaluate_captions(
     }
 }
 
-/// The first line against the other lines.
+/// Scores the first line against the other lines as references.
 fn chrf(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split('\n');
@@ -359,7 +359,7 @@ fn chrf(bytes: &[u8]) {
     let found = texts::evaluate(&texts, &options).expect("one text");
     found.to_text();
     let items = engram_eval::items::json_lines(&found.items);
-    let items = Items::parse(FILE, &items).expect("what was written can be read");
+    let items = Items::parse(FILE, &items).expect("written items can be read back");
     assert_eq!(items.items[0].value(), found.evaluation.primary.value);
 }
 
@@ -373,7 +373,8 @@ fn vqa(bytes: &[u8]) {
         .map(|annotation| (annotation.question_id.clone(), annotation.answers[0].answer.clone()))
         .collect();
     let options = vqa::VqaOptions { bootstrap: FEW, worst: 3, items: true, ..Default::default() };
-    let report = vqa::evaluate((FILE, &annotations), (FILE, &results), &options).expect("they fit");
+    let report =
+        vqa::evaluate((FILE, &annotations), (FILE, &results), &options).expect("the ids match");
     report.to_text();
     assert!(is_percentage(report.evaluation.primary.value));
 }
@@ -392,7 +393,8 @@ fn aokvqa(bytes: &[u8]) {
     let predictions = questions.iter().map(prediction).collect();
     let options =
         aokvqa::AokvqaOptions { bootstrap: FEW, items: true, worst: 3, sources: Vec::new() };
-    let report = aokvqa::evaluate(&questions, (FILE, &predictions), &options).expect("they fit");
+    let report =
+        aokvqa::evaluate(&questions, (FILE, &predictions), &options).expect("the ids match");
     report.to_text();
     assert!(is_percentage(report.evaluation.primary.value));
 }
@@ -433,7 +435,7 @@ fn haystack(bytes: &[u8]) {
 fn items(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let Some(items) = check(Items::parse(FILE, &text)) else { return };
-    let again = Items::parse(FILE, &items.to_json_lines()).expect("written items can be read");
+    let again = Items::parse(FILE, &items.to_json_lines()).expect("written items can be read back");
     assert_eq!(again, items);
     if let Ok(comparison) = compare_items(&items, &again, &FEW) {
         comparison.to_text();
@@ -452,7 +454,7 @@ fn phrase(bytes: &[u8]) {
     if let Ok(report) = phrase::evaluate(&gold, &predictions, &options) {
         report.to_text();
         let r = report.evaluation.primary.value;
-        // Below the smallest normal number, precision is too low for a norm.
+        // Scores near or below the smallest normal number are too imprecise for a norm.
         let largest = gold.iter().map(|row| row.score.abs()).fold(0.0, f64::max);
         let lowest = if largest > 1e-290 { 1.0 - 1e-6 } else { -1.0 };
         assert!(r.is_nan() || (lowest..=1.0).contains(&r), "{r}");

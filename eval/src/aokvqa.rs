@@ -239,14 +239,14 @@ pub fn evaluate(
         all.push((question, given, direct_accuracy, choice_accuracy));
     }
     let any = |has: fn(&Prediction<'_>) -> bool| predictions.values().any(has);
-    let mut parts = Vec::new();
+    let mut scores_by_metric = Vec::new();
     if any(|given| given.direct_answer.is_some()) {
-        parts.push((DIRECT_ANSWER, direct));
+        scores_by_metric.push((DIRECT_ANSWER, direct));
     }
     if any(|given| given.multiple_choice.is_some()) {
-        parts.push((MULTIPLE_CHOICE, choice));
+        scores_by_metric.push((MULTIPLE_CHOICE, choice));
     }
-    if parts.is_empty() {
+    if scores_by_metric.is_empty() {
         return Err(EvalError::Malformed {
             location: Location::new(file, None),
             reason: "has no `direct_answer` and no `multiple_choice`".to_owned(),
@@ -262,11 +262,12 @@ pub fn evaluate(
             measure_of_mean(info, "question", &values, &options.bootstrap)
         }
     };
-    let mut measures: Vec<Measure> = parts.iter().map(measure).collect();
+    let mut measures: Vec<Measure> = scores_by_metric.iter().map(measure).collect();
     let item = |(id, score): &(&str, f64)| {
-        Item::new(&parts[0].0, "none", id, None, Statistic::Mean { value: *score })
+        Item::new(&scores_by_metric[0].0, "none", id, None, Statistic::Mean { value: *score })
     };
-    let items = if options.items { parts[0].1.iter().map(item).collect() } else { Vec::new() };
+    let items =
+        if options.items { scores_by_metric[0].1.iter().map(item).collect() } else { Vec::new() };
     let warnings = match missing {
         0 => Vec::new(),
         n => vec![format!("{n} of {} questions have no prediction and score 0", questions.len())],

@@ -15,7 +15,7 @@ use crate::metric::mean::{mean, weighted_mean};
 use crate::random::SplitMix64;
 use crate::result::{Interval, Measure};
 
-/// More resamples do not change a reported value, and need memory.
+/// More resamples take memory and do not change a reported value.
 const MAX_RESAMPLES: usize = 10_000_000;
 
 /// Options of the bootstrap: number of resamples, confidence level and seed.
@@ -103,7 +103,7 @@ impl Resampling {
     ///
     /// For answers of several runs to the same questions: answers to one question are dependent,
     /// and so are answers of one run. Drawing only questions, or only runs, ignores the other
-    /// dependence. With few runs the interval stays rough. A grouping with fewer than two groups is
+    /// dependence. With few runs, the interval is rough. A grouping with fewer than two groups is
     /// ignored.
     ///
     /// # Source   A. B. Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1 (2007)
@@ -310,7 +310,7 @@ impl Distribution {
         if self.values.len() < 2 { f64::NAN } else { (squares / (n - 1.0)).sqrt() }
     }
 
-    /// Two-sided p value of "the statistic is 0": twice the share of resamples on the opposite side
+    /// Two-sided p-value of "the statistic is 0": twice the share of resamples on the opposite side
     /// of 0.
     ///
     /// One is added to numerator and denominator, so p is never 0. p is at most 1, and NaN without
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn undefined_resamples_are_counted_not_used() {
+    fn undefined_resamples_are_counted_and_ignored() {
         let options = BootstrapOptions { resamples: 200, ..Default::default() };
         let resampling = Resampling::by_row(3);
         let some = bootstrap(&resampling, &options, |c| if c[0] == 0 { f64::NAN } else { 1.0 });

@@ -34,12 +34,12 @@ pub struct Comparison {
     /// Two-sided p-value of "there is no difference", from the paired bootstrap; `null` without
     /// resamples.
     pub p_value: Option<f64>,
-    /// Two-sided p-value of the paired permutation test. It is the share of random swaps of the
-    /// systems, unit by unit, that give a difference at least as large. There are as many swaps as
-    /// resamples.
+    /// Two-sided p-value of the paired permutation test. A permutation swaps the two systems in
+    /// random units. The p-value is the share of permutations with a difference at least as large.
+    /// There are as many permutations as resamples.
     pub permutation_p_value: Option<f64>,
     /// The true difference that these items detect at the 5 % level with 80 % power. It is
-    /// `(1.96 + 0.84)` standard errors; `null` without resamples, and if all resamples agree.
+    /// `(1.96 + 0.84)` standard errors; `null` without resamples, and if all resamples are equal.
     pub detectable_difference: Option<f64>,
     /// The sampling unit of the bootstrap: rows, or groups of rows.
     pub unit: String,
@@ -75,9 +75,10 @@ impl Comparison {
                         "{units} {unit}s detect a true difference of {} with 80 % power",
                         number(detectable)
                     ),
-                    None => {
-                        format!("all {units} {unit}s agree, so the interval uses the rule of three")
-                    }
+                    None => format!(
+                        "all resamples of the {units} {unit}s are equal, so the interval uses the \
+                         rule of three"
+                    ),
                 };
                 format!("Two-sided p {p} (bootstrap), {permutation} (permutation); {rest}.\n")
             }
@@ -213,7 +214,8 @@ fn described(file: &str, item: &Item) -> String {
 }
 
 /// Compares two systems, given each system's metric (or the reason why it is undefined) and one
-/// statistic per row. Only a metric of sums has to be a listed one.
+/// statistic per row. A metric of sums must be listed in
+/// [`METRICS`](crate::metric::registry::METRICS).
 fn paired(
     info: &MetricInfo,
     values: [Result<f64, String>; 2],
@@ -252,7 +254,7 @@ fn paired(
     let alone = |value, system| Measure::new(info, rows, value, interval(system));
     let of_difference = info.renamed(format!("{metric}_difference"));
     let drawn_difference = interval(2);
-    // If all resamples agree, they say nothing about the variance.
+    // Equal resamples say nothing about the variance.
     let constant = drawn_difference.as_ref().is_some_and(|drawn| drawn.low == drawn.high);
     Ok(Comparison {
         schema_version: SCHEMA_VERSION,
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clear_difference_is_found() {
+    fn only_a_clear_difference_is_significant() {
         let clear = compare(&systems(300, 0.3, 1.0));
         let interval = clear.difference.interval.clone().unwrap();
         assert!(interval.low > 0.0 && clear.p_value.unwrap() < 0.01, "{clear:?}");
@@ -358,7 +360,11 @@ mod tests {
         assert_eq!((same.difference.value, interval.method), (0.0, "rule of three by row".into()));
         assert!((interval.low + 0.1198).abs() < 1e-4 && (interval.high - 0.1198).abs() < 1e-4);
         assert_eq!((same.p_value, same.detectable_difference), (Some(1.0), None));
-        assert!(same.to_text().contains("all 50 rows agree"), "{}", same.to_text());
+        assert!(
+            same.to_text().contains("all resamples of the 50 rows are equal"),
+            "{}",
+            same.to_text()
+        );
     }
 
     #[test]
@@ -435,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_finds_no_difference_between_equal_systems() {
+    fn the_permutation_test_finds_only_a_clear_difference() {
         let [gold, a, b] = systems(300, 0.6, 0.6);
         let alike = compare(&[gold.clone(), a.clone(), b]);
         assert!(alike.permutation_p_value.unwrap() > 0.05);

@@ -25,7 +25,8 @@ pub struct Item {
     pub version: u32,
     /// Direction of the metric.
     pub higher_is_better: Option<bool>,
-    /// Unit of the metric; if absent, that of the listed metric, otherwise a fraction.
+    /// Unit of the metric. `None` stands for the unit of the listed metric, or a fraction if the
+    /// metric is not listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<Unit>,
     /// Name and version of the text normaliser.
@@ -63,8 +64,8 @@ pub enum Statistic {
         /// The item's value.
         value: f64,
     },
-    /// Sums that are added up over the items; the metric is a function of the totals, given in
-    /// [`METRICS`](crate::metric::registry::METRICS).
+    /// Sums that are added up over the items. [`METRICS`](crate::metric::registry::METRICS) has the
+    /// function from the totals to the metric.
     Sums {
         /// The item's sums, for example n-gram matches and totals.
         sums: Vec<f64>,
@@ -278,7 +279,7 @@ impl PooledMetric {
     }
 }
 
-/// The first sum divided by the second; the first if the second is 0.
+/// The first sum divided by the second sum; the first sum if the second is 0.
 fn ratio(sums: &[f64]) -> f64 {
     if sums[1] == 0.0 { sums[0] } else { sums[0] / sums[1] }
 }
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn items_come_back_from_their_lines() {
+    fn items_are_read_back_from_json_lines() {
         for statistic in [
             Statistic::Ratio { numerator: 2.0, denominator: 10.0 },
             Statistic::Mean { value: 0.5 },
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_items_are_named() {
+    fn invalid_item_lines_are_named() {
         let ratio = Statistic::Ratio { numerator: 2.0, denominator: 10.0 };
         let refused = |items: &[Item]| {
             let text = Items { file: "f".to_owned(), items: items.to_vec() }.to_json_lines();

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`metric`] | metric functions on slices, checked against the output of the reference tools |
 //! | [`bootstrap`] | percentile intervals by row or by group, the same for any number of threads |
-//! | [`compare`] | two systems on the same rows: difference, interval, p value |
+//! | [`compare`] | two systems on the same rows: difference, interval, p-value |
 //! | [`result`] | the stable JSON form: value, version, direction, count, interval, provenance |
 //! | [`normalise`] | text normalisers for transcripts, byte-identical to Whisper's and jiwer's |
 //! | [`tokenise`] | tokenisers, byte-identical to the reference tools |

@@ -25,8 +25,8 @@ pub struct Interval {
     pub high: f64,
     /// Confidence level, 0.95 by default.
     pub level: f64,
-    /// The method and the sampling unit: `percentile bootstrap by anchor`. If all resamples agree:
-    /// `exact binomial by anchor` or `rule of three by anchor`.
+    /// The method and the sampling unit: `percentile bootstrap by anchor`. If all resamples are
+    /// equal: `exact binomial by anchor` or `rule of three by anchor`.
     pub method: String,
     /// Number of units (rows, or groups of rows) in the sample; below [`MIN_UNITS`] the
     /// interval is rough.
@@ -39,7 +39,7 @@ pub struct Interval {
     pub seed: u64,
 }
 
-/// One value of a metric, with all that is needed to cite it.
+/// One value of a metric, with everything needed to cite the value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
     /// Name of the metric.
@@ -68,8 +68,8 @@ pub struct Measure {
 
 impl Measure {
     /// A value, or the reason why it is undefined; an undefined value has no interval. A value that
-    /// is not finite counts as undefined. If all resamples agree, the interval is not a point: it is
-    /// exact binomial for a proportion, and follows the rule of three otherwise.
+    /// is not finite counts as undefined. If all resamples are equal, the interval is exact
+    /// binomial for a proportion, otherwise it follows the rule of three.
     pub fn new(
         metric: &MetricInfo,
         n: usize,

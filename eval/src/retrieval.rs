@@ -331,7 +331,7 @@ fn distinct(cutoffs: &[usize]) -> Vec<usize> {
     cutoffs.iter().copied().filter(|cutoff| seen.insert(*cutoff)).collect()
 }
 
-/// The queries with the lowest scores; ties by the later first relevant entry.
+/// The queries with the lowest scores. Ties: the later first relevant entry first, then file order.
 fn worst(
     queries: &[Query<'_>],
     rankings: &[Ranking],

@@ -1,4 +1,4 @@
-//! Parts of plain text reports that all studies share.
+//! Parts of plain text reports that all evaluations share.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::result::{Breakdown, Evaluation, Interval};
 use crate::table::{Align, TextTable, limits, number};
 
 /// Maximum width of a group name, in characters.
-const PART_WIDTH: usize = 40;
+const GROUP_WIDTH: usize = 40;
 /// Maximum width of a scored text, in characters; the JSON report has the whole text.
 const TEXT_WIDTH: usize = 200;
 
@@ -80,7 +80,7 @@ pub(crate) fn breakdown(table: &Breakdown) -> String {
     ]);
     for row in &table.rows {
         text.push(vec![
-            shortened(&row.name, PART_WIDTH),
+            shortened(&row.name, GROUP_WIDTH),
             row.n.to_string(),
             number(row.value),
             limits(row.interval.as_ref()),

@@ -45,11 +45,11 @@ pub struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Combines the pairs of several reference files with the same hypotheses. Each file comes with
-    /// its name. The order is that of the first file.
+    /// Combines the pairs of several reference files with the same hypotheses, in the order of the
+    /// first file. Each file comes with its name.
     ///
     /// # Errors
-    /// [`EvalError::Malformed`] for sclite's mark-up, and for an id that is missing in one
+    /// [`EvalError::Malformed`] for sclite's markup, and for an id that is missing in one
     /// of the files
     pub fn combine(files: Vec<(&str, Pairs<'a>)>) -> Result<Self, EvalError> {
         let mut texts = Self::default();
@@ -60,7 +60,7 @@ impl<'a> Texts<'a> {
                 remedy,
             };
             if pairs.markup.references || pairs.markup.hypotheses {
-                let reason = "has sclite's mark-up, or its hypotheses have".to_owned();
+                let reason = "has sclite's markup, or its hypotheses have".to_owned();
                 return Err(malformed(reason, "write plain texts, for example as id<TAB>text"));
             }
             if number == 0 {
@@ -129,12 +129,12 @@ impl Default for TextsOptions {
 /// All metrics of an evaluation of texts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TextsReport {
-    /// The chosen metric (primary) and the other ones.
+    /// The chosen metric (primary) and the other metrics.
     #[serde(flatten)]
     pub evaluation: Evaluation,
     /// Number of references of each text; the largest if they differ.
     pub references: usize,
-    /// The texts with the lowest scores, worst first; without texts that have the best score.
+    /// The texts with the lowest scores, worst first. Texts with the best score are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstText>,
     /// The sums of each text, for the primary metric; empty if not requested.
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ids_mark_up_and_other_metrics_are_refused() {
+    fn different_ids_markup_and_other_metrics_are_refused() {
         let files = vec![("a", pairs("1\tx\n", "1\tx\n")), ("b", pairs("2\tx\n", "2\tx\n"))];
         assert_eq!(
             Texts::combine(files).unwrap_err().to_string(),
@@ -292,7 +292,7 @@ mod tests {
         let mut marked = pairs("1\tx\n", "1\tx\n");
         marked.markup.references = true;
         let error = Texts::combine(vec![("a", marked)]).unwrap_err().to_string();
-        assert!(error.starts_with("a: has sclite's mark-up"), "{error}");
+        assert!(error.starts_with("a: has sclite's markup"), "{error}");
         let texts = Texts::combine(vec![("a", pairs("1\tx\n", "1\tx\n"))]).unwrap();
         let options = TextsOptions { metric: "wer".to_owned(), ..TextsOptions::default() };
         let error = evaluate(&texts, &options).unwrap_err().to_string();

@@ -25,7 +25,7 @@ fn scores(folder: &Path, set: &str) -> CaptionScores {
     let path = |kind| folder.join(format!("captions_{set}.{kind}.json.gz"));
     let annotations = read_annotations(&path("annotations")).expect("a fixture");
     let results = read_results(&path("results")).expect("a fixture");
-    evaluate(&annotations, &results, &CaptionOptions::default()).expect("a fixture that fits")
+    evaluate(&annotations, &results, &CaptionOptions::default()).expect("matching fixtures")
 }
 
 fn assert_close(ours: f64, reference: &Value, what: &str) {

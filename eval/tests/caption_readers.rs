@@ -58,7 +58,7 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
 }
 
 #[test]
-fn a_subset_of_the_images_only_on_request() {
+fn missing_results_are_accepted_only_on_request() {
     let part = r#"[{"image_id": 2, "caption": "a red bus"}]"#;
     assert_eq!(
         refusal(part),
@@ -79,7 +79,7 @@ fn a_subset_of_the_images_only_on_request() {
 }
 
 #[test]
-fn results_that_do_not_fit_are_refused() {
+fn invalid_results_are_refused() {
     let with = |entry: &str| RESULTS.replacen('[', &format!("[{entry}, "), 1);
     assert_eq!(
         refusal(&with(r#"{"image_id": 1, "caption": "b"}"#)),
@@ -126,7 +126,7 @@ fn results_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn annotations_that_do_not_fit_are_refused() {
+fn invalid_annotations_are_refused() {
     for (text, reason) in [
         ("{}", "a.json:1: missing field `annotations` at line 1 column 2"),
         (r#"{"annotations": []}"#, "a.json: has no images"),
@@ -165,7 +165,7 @@ fn annotations_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn document_frequencies_that_do_not_fit_are_refused() {
+fn invalid_document_frequencies_are_refused() {
     let shape = "; expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
     for (text, reason) in [
         (
@@ -185,7 +185,7 @@ fn document_frequencies_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn line_ends_in_captions_are_warned_of() {
+fn line_ends_in_captions_give_a_warning() {
     let results = RESULTS.replace("a red bus", "a red\\r bus");
     let scored = scores(&results, &CaptionOptions::default()).unwrap();
     assert!(scored.warnings[0].starts_with("r.json: 1 captions contain a line end"));

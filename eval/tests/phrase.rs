@@ -193,7 +193,7 @@ fn the_text_has_every_table_and_aligned_columns() {
 }
 
 #[test]
-fn turned_off_intervals_leave_no_trace() {
+fn reports_without_resamples_have_no_intervals() {
     let (gold, predictions) = study(9);
     let with = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
     assert_eq!(with.warnings, ["only 9 sampling units: intervals are rough"]);
@@ -209,7 +209,7 @@ fn turned_off_intervals_leave_no_trace() {
 }
 
 #[test]
-fn rows_without_a_partner_are_named() {
+fn unmatched_rows_are_named() {
     let (gold, predictions) = study(2);
     let failure = |gold: &[GoldRow], predictions: &[Prediction]| {
         evaluate(gold, predictions, &PhraseOptions::default()).unwrap_err().to_string()

@@ -28,7 +28,7 @@ fn quoting_windows_line_ends_and_byte_order_mark() {
 }
 
 #[test]
-fn columns_in_any_order_and_more_of_them() {
+fn columns_may_be_in_any_order_and_others_are_ignored() {
     let rows = parse_predictions("p.csv", b"fold, score ,id\n1, 0.5 , a1 \n2,-1e-3,a2\n").unwrap();
     assert_eq!((rows[0].id.as_str(), rows[0].score), ("a1", 0.5));
     assert_eq!(rows[1].score, -0.001);
@@ -49,7 +49,7 @@ fn lines_are_counted_past_blank_lines_and_line_ends_in_quotes() {
 }
 
 #[test]
-fn carriage_returns_alone_end_no_lines() {
+fn carriage_returns_as_line_ends_are_refused() {
     let error = prediction_error(b"id,score\ra1,0.5\r\ra2,x\r");
     assert!(error.starts_with("p.csv:1: ends its lines with a carriage return only"), "{error}");
 }
@@ -103,7 +103,7 @@ fn ids_must_be_given_and_unique() {
 
 #[test]
 fn text_that_is_not_csv_is_refused() {
-    for (bytes, wanted) in [
+    for (bytes, expected) in [
         (&b"id,score\na1,0.5\na2,0,5\n"[..], "p.csv:3: 3 fields where the header has 2; quote"),
         (b"id,score\na1,0.5\n\xFF\xFF,1\n", "p.csv:3: is not UTF-8; convert"),
         (b"id\xFF,score\n", "p.csv:1: is not UTF-8; convert"),
@@ -113,7 +113,7 @@ fn text_that_is_not_csv_is_refused() {
         (b"id,score\n\"a1,0.5\n", "p.csv:2: a quote opened here is never closed; "),
     ] {
         let error = prediction_error(bytes);
-        assert!(error.starts_with(wanted), "{error}");
+        assert!(error.starts_with(expected), "{error}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Compares the counts of transcripts with sclite mark-up with sclite.
+//! Compares the edit counts of transcripts with markup with the counts of sclite.
 
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::Alignment;
@@ -83,7 +83,7 @@ fn alternatives_are_chosen_after_the_normaliser() {
 }
 
 #[test]
-fn mark_up_that_cannot_be_read_is_named() {
+fn invalid_markup_is_named() {
     for (text, reason) in [
         ("a { b (u1)", "has a `{` without a `}`"),
         ("a b } (u1)", "has a `}` without a `{`"),

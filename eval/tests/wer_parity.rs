@@ -40,9 +40,12 @@ fn counts_of(row: &Value) -> EditCounts {
     }
 }
 
-fn close(found: f64, wanted: &Value, what: &str) {
-    let wanted = wanted.as_f64().unwrap_or_else(|| panic!("{what}: no number"));
-    assert!((found - wanted).abs() <= 1e-12 * wanted.abs().max(1.0), "{what}: {found}, {wanted}");
+fn close(found: f64, expected: &Value, what: &str) {
+    let expected = expected.as_f64().unwrap_or_else(|| panic!("{what}: no number"));
+    assert!(
+        (found - expected).abs() <= 1e-12 * expected.abs().max(1.0),
+        "{what}: {found}, {expected}"
+    );
 }
 
 #[test]
@@ -62,7 +65,7 @@ fn every_count_equals_jiwer() {
         {
             let found = count_errors(unit, &read.references, &read.hypotheses)
                 .unwrap_or_else(|error| panic!("{error}"));
-            let rows = expected["items"][key].as_array().expect("one row a pair");
+            let rows = expected["items"][key].as_array().expect("one row per pair");
             assert_eq!(rows.len(), found.pairs.len());
             for ((row, counts), id) in rows.iter().zip(&found.pairs).zip(&read.ids) {
                 let what = format!("{pairs}, {key}, id {id}");
@@ -114,14 +117,14 @@ fn published_values_are_reproduced_to_all_digits() {
         let report = evaluate(&libri(&reference, &hypothesis), &options).expect("a report");
         let rates = report.rare_words.expect("rare words");
         let counts = [report.counts, rates.others, rates.rare];
-        for (counts, wanted) in counts.into_iter().zip([wer, u_wer, b_wer]) {
+        for (counts, expected) in counts.into_iter().zip([wer, u_wer, b_wer]) {
             // The order of operations of the published script, so that the last digit is equal.
             let per_cent = 100.0 * counts.errors() as f64 / counts.reference_tokens() as f64;
-            assert_eq!(per_cent.to_string(), wanted.to_string(), "{file}");
+            assert_eq!(per_cent.to_string(), expected.to_string(), "{file}");
         }
         let found = [report.evaluation.primary.value, rates.u_wer, rates.b_wer];
-        for (found, wanted) in found.into_iter().zip([wer, u_wer, b_wer]) {
-            assert!((found * 100.0 - wanted).abs() < 1e-12, "{file}");
+        for (found, expected) in found.into_iter().zip([wer, u_wer, b_wer]) {
+            assert!((found * 100.0 - expected).abs() < 1e-12, "{file}");
         }
         assert_eq!(report.counts.reference_tokens(), 52_343);
     }

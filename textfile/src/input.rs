@@ -113,7 +113,7 @@ impl<'r> Input<'r> {
     /// its start.
     ///
     /// # Errors
-    /// [`TextError::Empty`] if there is no such byte; as [`Input::error`]
+    /// [`TextError::Empty`] if these are all white space; as [`Input::error`]
     pub fn first_byte(&mut self) -> Result<u8, TextError> {
         let mut start = Vec::new();
         let mut found = None;
@@ -203,7 +203,7 @@ pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, TextError> {
     })
 }
 
-/// The remedy for an input that exceeds its size limit. Uncompressed files have none.
+/// The remedy for an input above its size limit. Uncompressed files have no limit.
 const UNPACK: &str = "write its content to an uncompressed file and use that file";
 
 fn name(path: &Path) -> String {
@@ -222,8 +222,8 @@ fn read_error(file: &str, is_gzip: bool, source: io::Error) -> TextError {
     }
 }
 
-/// Returns the first bytes, as many as identify a format, and a reader that starts with them again.
-/// Of a text without such a mark, it reads only one byte: a pipe may have no more yet.
+/// Returns the bytes that identify the format, and a reader that starts with these bytes again. A
+/// text without a format mark is read only to its first byte: a pipe may have no more yet.
 fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
     let mut first = Vec::new();
     reader.by_ref().take(1).read_to_end(&mut first)?;
@@ -234,7 +234,7 @@ fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)>
     Ok((first.clone(), Cursor::new(first).chain(reader)))
 }
 
-/// Counts the bytes that it reads.
+/// Counts the compressed bytes read.
 struct Counted<R> {
     reader: R,
     compressed_bytes: Rc<Cell<u64>>,

@@ -143,9 +143,9 @@ mod tests {
         }
         assert!(text.len() > 4 * BLOCK);
         let rows = json_lines("f", &text, "", |line, row: Row| (line, row.id)).unwrap();
-        let wanted: Vec<(u64, &str)> = not_blank(&text).collect();
-        for ((line, id), (wanted_line, row)) in rows.into_iter().flatten().zip(&wanted) {
-            assert_eq!((line, format!("{{\"id\": {id}}}").as_str()), (*wanted_line, *row));
+        let expected: Vec<(u64, &str)> = not_blank(&text).collect();
+        for ((line, id), (expected_line, row)) in rows.into_iter().flatten().zip(&expected) {
+            assert_eq!((line, format!("{{\"id\": {id}}}").as_str()), (*expected_line, *row));
         }
         let broken = text.replace("1}", "}");
         for _ in 0..20 {
@@ -156,10 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_fields_is_no_object() {
+    fn a_list_of_fields_is_not_an_object() {
         let error = parse_json_line::<Row>("f", 3, "[1]", "write objects").unwrap_err();
-        let wanted = "f:3: is not as expected: invalid type: sequence, expected an object";
-        assert!(error.to_string().starts_with(wanted), "{error}");
+        let expected = "f:3: is not as expected: invalid type: sequence, expected an object";
+        assert!(error.to_string().starts_with(expected), "{error}");
     }
 
     #[test]

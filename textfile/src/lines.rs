@@ -1,4 +1,4 @@
-//! Lines with their numbers: of a text in memory, or one at a time.
+//! Lines with their numbers, from a text in memory or from a stream.
 
 use std::io::{BufRead, Read};
 
@@ -20,8 +20,7 @@ pub fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
     lines(text).filter(|(_, line)| !line.trim().is_empty())
 }
 
-/// Returns an error for text of several lines that all end in `\r` (classic Mac OS), since it would
-/// be read as one line.
+/// Refuses a text whose lines all end in `\r` (classic Mac OS): it would be read as one line.
 ///
 /// # Errors
 /// [`TextError::Malformed`]
@@ -43,7 +42,7 @@ pub struct Lines<'r> {
 }
 
 impl<'r> Lines<'r> {
-    /// A reader before the first line; [`advance`](Self::advance) moves to it.
+    /// A reader before the first line; [`advance`](Self::advance) moves to the first line.
     pub fn new(input: Input<'r>) -> Self {
         Self { reader: LineReader::new(input), text: String::new(), is_empty: true }
     }

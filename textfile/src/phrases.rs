@@ -15,7 +15,7 @@ pub struct PhraseRow {
     pub anchor: String,
     /// The phrase compared with the anchor.
     pub target: String,
-    /// The CPC class of the comparison, such as `A47`; empty without a column of contexts.
+    /// The CPC class of the comparison, such as `A47`; empty if the table has no context column.
     pub context: String,
     /// The similarity, a finite number; `None` if the column is missing or the field is blank.
     pub score: Option<f64>,

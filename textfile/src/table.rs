@@ -20,10 +20,10 @@ pub struct Table<'r> {
     bytes: Vec<u8>,
     header: Vec<String>,
     header_line: u64,
-    /// The fields of the row in one string, without their quotes, and the end of each.
+    /// The fields of the row in one string, without quotes, and the end of each field.
     text: String,
     ends: Vec<usize>,
-    /// Whether no row after the header was read yet.
+    /// Whether no row after the header has been read.
     is_empty: bool,
 }
 
@@ -312,13 +312,13 @@ mod tests {
     #[test]
     fn fields_are_quoted_as_in_python() {
         // csv.reader(file, delimiter="\t") of Python 3.11 gives the same rows.
-        for (text, wanted) in [
+        for (text, expected) in [
             ("a\tb\n1\t2\n", vec![["a", "b"], ["1", "2"]]),
             ("a\tb\r\n\r\n\"1\n\tx\"\t2", vec![["a", "b"], ["1\n\tx", "2"]]),
             ("a\tb\n\"\"\"q\"\"\"\tsay \"x\"\n", vec![["a", "b"], ["\"q\"", "say \"x\""]]),
             ("a\tb\n\t\"\r\n\n\"\n", vec![["a", "b"], ["", "\r\n\n"]]),
         ] {
-            assert_eq!(rows(text).unwrap(), wanted, "{text:?}");
+            assert_eq!(rows(text).unwrap(), expected, "{text:?}");
         }
         let unquoted = Input::new("t.tsv", &b"a\tb\n\"1\t2\"\n"[..]).unwrap();
         let mut table = Table::tsv(unquoted, false).unwrap();
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn errors_name_their_line() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("", "t.tsv: the file is empty; "),
             ("\n\na\tb\n\n", "t.tsv: a header but no rows; "),
             ("a\tb\r1\t2\r", "t.tsv:1: ends its lines with a carriage return only; "),
@@ -338,7 +338,7 @@ mod tests {
             ("a\tb\n1\t\"2\n3\t4\n", "t.tsv:2: a quote opened here is never closed; "),
         ] {
             let error = rows(text).unwrap_err();
-            assert!(error.starts_with(wanted), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
         let quoted = "a\n\"".as_bytes().chain(std::io::repeat(b'\n').take(LONGEST_LINE + 5));
         let mut table = Table::tsv(Input::new("t.tsv", quoted).unwrap(), true).unwrap();

@@ -1,9 +1,9 @@
-"""`engram eval` against the reference tools, in turns; started by run.sh.
+"""Times `engram eval` and the reference tools in turns; started by run.sh.
 
 Usage: compare.py ROUNDS
-       compare.py make FOLDER      (what it calls first: writes the files)
-Each row is the median wall time of ROUNDS whole processes on the same file, of ours with all threads, of ours
-with one, and of the peer; then the ratios, and the peak memory beside the size of the input.
+       compare.py make FOLDER      (writes the input files; the first form calls it)
+Each row has median wall times over ROUNDS processes on the same file: Engram with all threads, Engram with one
+thread, the reference tool (peer). The ratios, the size of the input and the peak memory follow.
 """
 import gzip
 import json
@@ -36,7 +36,7 @@ def long_pair():
 
 
 def repeated_captions(count):
-    """COCO's images under new ids, the last caption of each as the result."""
+    """COCO's images under new ids; the last caption of each image is the result."""
     rows = json.loads(read("coco_captions_val2017.json.gz"))
     of_image = {}
     for row in rows["annotations"]:
@@ -57,12 +57,12 @@ def repeated_questions(count):
     annotations = json.loads(read("vqa.annotations.json.gz"))
     questions = json.loads(read("vqa.questions.json.gz"))
     results = {row["question_id"]: row["answer"] for row in json.loads(read("vqa.results.json.gz"))}
-    first, asked = annotations["annotations"], {q["question_id"]: q for q in questions["questions"]}
+    first, by_id = annotations["annotations"], {q["question_id"]: q for q in questions["questions"]}
     new_annotations, new_questions, new_results = [], [], []
     for i in range(count):
         row = first[i % len(first)]
         new_annotations.append({**row, "question_id": i})
-        new_questions.append({**asked[row["question_id"]], "question_id": i})
+        new_questions.append({**by_id[row["question_id"]], "question_id": i})
         new_results.append({"question_id": i, "answer": results[row["question_id"]]})
     return ({**annotations, "annotations": new_annotations},
             {**questions, "questions": new_questions}, new_results)
@@ -114,7 +114,7 @@ def has(module):
 
 
 def make(folder):
-    """Writes all input files; in a process of its own, whose memory no child inherits."""
+    """Writes all input files. Runs in a process of its own, so that no timed process inherits its memory."""
     def write(name, content):
         with open(Path(folder) / name, "w") as out:
             out.write(content)
@@ -137,7 +137,7 @@ def main():
     pairs, pair, a, q, r, texts, refs, captions = (
         f"{folder}/{name}" for name in ("pairs.jsonl", "long.jsonl", "vqa_a.json", "vqa_q.json", "vqa_r.json",
                                         "texts.txt", "cap_a.json", "cap_r.json"))
-    print("| what | ms | ms, 1 thread | peer, ms | peer / ours | peer / 1 thread | input, MB "
+    print("| task | ms | ms, 1 thread | peer, ms | peer / ours | peer / 1 thread | input, MB "
           "| peak, MB | peer's peak, MB |")
     print("|---|---|---|---|---|---|---|---|---|")
     plain = ["--json", "--resamples", "0"]
@@ -153,13 +153,13 @@ def main():
         row("Whisper normaliser, 100,000 strings (openai-whisper 20250625)",
             ["eval", "normalize", "--normalizer", "whisper-en"], ["normalize"], [texts], texts)
     else:
-        print("Without openai-whisper: no row for its normaliser")
+        print("SKIPPED: the Whisper normaliser; openai-whisper is not installed")
     if subprocess.run(["java", "-version"], capture_output=True).returncode == 0:
         row("captions, 25,000 images (pycocoevalcap 1.2: PTBTokenizer, BLEU, ROUGE-L, CIDEr)",
             ["eval", "caption", "--ref", refs, "--hyp", captions, *plain],
             ["caption", refs, captions], [refs, captions])
     else:
-        print("Without Java: no row for captions")
+        print("SKIPPED: captions; Java is not installed")
 
 
 if sys.argv[1] == "make":

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Times `engram eval` against the reference tools: whole process against whole process, on the same files,
-# in turns. Installs the tools into a virtual environment; says so and stops where pip cannot.
+# Times `engram eval` and the reference tools in turns, as whole processes on the same files. Installs the tools
+# into a virtual environment; without them, prints SKIPPED and exits.
 #
 #   cargo build --release && eval/benches/peers/run.sh [ROUNDS] [VENV]
 #
-# pycocoevalcap needs Java. ENGRAM names another binary, ENGRAM_DATA the folder of the fixtures, whose captions
-# and strings are repeated to the sizes below.
+# pycocoevalcap needs Java. ENGRAM names another binary. ENGRAM_DATA names the folder of the fixtures; compare.py
+# repeats them to larger sizes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 rounds=${1:-3}
@@ -14,11 +14,11 @@ export ENGRAM=${ENGRAM:-$here/../../../target/release/engram}
 export ENGRAM_DATA=${ENGRAM_DATA:-$here/../../../../shared/data}
 
 if [ ! -x "$ENGRAM" ]; then
-    echo "SKIPPED: $ENGRAM is not there; run cargo build --release first"
+    echo "SKIPPED: $ENGRAM does not exist; run cargo build --release first"
     exit 0
 fi
 if [ ! -d "$ENGRAM_DATA/metrics" ]; then
-    echo "SKIPPED: $ENGRAM_DATA/metrics is not there; set ENGRAM_DATA"
+    echo "SKIPPED: $ENGRAM_DATA/metrics does not exist; set ENGRAM_DATA"
     exit 0
 fi
 if [ ! -x "$venv/bin/python" ]; then
@@ -29,9 +29,9 @@ if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     echo "SKIPPED: pip could not install the reference tools"
     exit 0
 fi
-# Whisper's normaliser without Whisper, which would bring PyTorch.
+# Whisper's normaliser without the dependencies of Whisper, such as PyTorch.
 if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
     openai-whisper==20250625; then
-    echo "Without openai-whisper: its row is left out"
+    echo "pip could not install openai-whisper: its normaliser is not timed"
 fi
 exec "$venv/bin/python" "$here/compare.py" "$rounds"

@@ -1,6 +1,6 @@
-"""What the official VQA script computes (GT-Vision-Lab/VQA a013f00), step by step in Python 3.
+"""The steps of the official VQA script (GT-Vision-Lab/VQA a013f00) in Python 3.
 
-The script itself is in no package. The table of contractions is read from our own source, so that there is one.
+No package contains the script. The table of contractions is read from Engram's source, so that there is only one.
 """
 import re
 from pathlib import Path
@@ -31,29 +31,29 @@ def without_articles(text):
     return " ".join(CONTRACTIONS.get(word, word) for word in words)
 
 
-def tidied(text):
+def without_line_ends(text):
     return text.replace("\n", " ").replace("\t", " ").strip()
 
 
 def accuracy(annotations, questions, results):
     """Overall accuracy in per cent, and by question type and answer type."""
     given = {row["question_id"]: row["answer"] for row in results}
-    asked = {row["question_id"] for row in questions["questions"]}
+    question_ids = {row["question_id"] for row in questions["questions"]}
     scores, by_question, by_answer = [], {}, {}
     for row in annotations["annotations"]:
-        assert row["question_id"] in asked
-        answers = [dict(answer, answer=tidied(answer["answer"])) for answer in row["answers"]]
-        result = tidied(given[row["question_id"]])
+        assert row["question_id"] in question_ids
+        answers = [dict(answer, answer=without_line_ends(answer["answer"])) for answer in row["answers"]]
+        result = without_line_ends(given[row["question_id"]])
         if len({answer["answer"] for answer in answers}) > 1:
             for answer in answers:
                 answer["answer"] = without_articles(without_punctuation(answer["answer"]))
             result = without_articles(without_punctuation(result))
-        person_scores = []
+        answer_scores = []
         for answer in answers:
             others = [other for other in answers if other != answer]
             matching = [other for other in others if other["answer"] == result]
-            person_scores.append(min(1, float(len(matching)) / 3))
-        score = float(sum(person_scores)) / len(person_scores)
+            answer_scores.append(min(1, float(len(matching)) / 3))
+        score = float(sum(answer_scores)) / len(answer_scores)
         scores.append(score)
         by_question.setdefault(row["question_type"], []).append(score)
         by_answer.setdefault(row["answer_type"], []).append(score)

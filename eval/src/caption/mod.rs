@@ -289,7 +289,7 @@ fn corpus(
     let captions: Vec<&str> = pairs.iter().map(|(_, caption)| *caption).collect();
     let all = || references.iter().chain(&captions);
     let bytes = all().map(|caption| caption.len()).sum();
-    let mut sentences = Sentences::with_room(all().count(), bytes);
+    let mut sentences = Sentences::with_capacity(all().count(), bytes);
     for (captions, file) in [&references, &captions].into_iter().zip(files) {
         warn_of_line_ends(captions, file, warnings);
         let end = sentences.len() + captions.len();

@@ -1,8 +1,11 @@
 //! Visual Haystacks: yes/no questions about a few images among many.
 //!
-//! The published accuracy is the mean over 100 bootstrap resamples; a reply with both "yes" and
-//! "no" counts as correct. The report also has the plain accuracy, which the published one
-//! approximates, and a strict accuracy. The strict accuracy counts such a reply as wrong.
+//! Three accuracies are reported:
+//!
+//! - Published: the mean over 100 bootstrap resamples. A reply with both "yes" and "no" counts as
+//!   correct.
+//! - Plain: the share of correct replies, which the published accuracy approximates.
+//! - Strict: a reply with both "yes" and "no" counts as wrong.
 //!
 //! | file | task |
 //! |---|---|

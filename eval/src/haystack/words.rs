@@ -3,8 +3,8 @@
 //! # Source   nltk 3.9.2 `word_tokenize`, which visual-haystacks/vhs_benchmark `utils.py` calls on
 //! the lower-cased reply: `tokenize/destructive.py` after the sentence splitter
 //! `tokenize/punkt.py`. Rules that cannot affect the tokens `yes` and `no` are omitted:
-//! contractions of other words, and abbreviations. (nltk 3.10 came after the published results; it
-//! also finds the word in `no—` and `'no'`.)
+//! contractions of other words, and abbreviations. (nltk 3.10 came after the published results. It
+//! also finds `no` in `no—` and `'no'`.)
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -77,7 +77,7 @@ mod tests {
 
     /// Expected values are from nltk 3.9.2 with its English sentence model.
     #[test]
-    fn words_equal_those_of_nltk() {
+    fn words_equal_nltk() {
         let (yes, no, both, neither) = ((true, false), (false, true), (true, true), (false, false));
         for (response, expected) in [
             ("Yes.", yes),

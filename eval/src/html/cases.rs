@@ -172,7 +172,7 @@ fn write_cell(html: &mut Html, cell: &Cell, column: &Column<'_>) {
     }
 }
 
-/// A text of the system above its references.
+/// The text of a system above its references.
 pub(super) fn with_references(given: &str, references: &[String]) -> Html {
     let mut html = Html::default();
     html.foreign("p", "given", &cut(given, TEXT_WIDTH));

@@ -22,7 +22,7 @@ pub struct ClaimCard<'a> {
     pub measure: Option<&'a Measure>,
     /// `holds`, `fails`, or another word.
     pub verdict: &'a str,
-    /// The command that measures it.
+    /// The command that measures the value.
     pub command: &'a str,
     /// Values for comparison.
     pub compared: &'a [(String, Measure)],
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_are_in_the_summary_and_in_their_group_and_untested_claims_apart() {
+    fn untested_claims_have_a_section_of_their_own() {
         let info = crate::wer::report::WER;
         let measure = Measure::new(&info, 12_345, Ok(0.125), None);
         let tested = ClaimCard {

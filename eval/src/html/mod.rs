@@ -8,7 +8,7 @@
 //! | `page` | the page frame: head, style, script, contents |
 //! | `sections` | sections common to all pages: metrics, files, method, breakdowns, distribution |
 //! | `forest` | tables of values with intervals |
-//! | `metrics` | a page of such tables only |
+//! | `metrics` | a page of forest tables only |
 //! | `claims` | a page of claims with their measured values |
 //! | `cases` | the sortable and filterable table of the worst cases |
 //! | `wer`, `texts`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | one page per evaluation |

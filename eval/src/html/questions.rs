@@ -98,7 +98,7 @@ fn vqa_cells(worst: &WorstQuestion) -> Vec<Cell> {
     let mut html = Html::default();
     question(&mut html, &worst.question);
     answer(&mut html, "", "answer", &worst.answer);
-    people(&mut html, &worst.human_answers);
+    human_answers(&mut html, &worst.human_answers);
     vec![Cell::text(&worst.id), accuracy(worst.accuracy), Cell::Rich(html)]
 }
 
@@ -115,7 +115,7 @@ fn aokvqa_cells(worst: &WrongAnswer) -> Vec<Cell> {
     if worst.choice.as_ref() != Some(&worst.correct_choice) {
         answer(&mut html, "right", "correct choice", &worst.correct_choice);
     }
-    people(&mut html, &worst.human_answers);
+    human_answers(&mut html, &worst.human_answers);
     vec![
         Cell::text(&worst.id),
         accuracy(worst.direct_accuracy.unwrap_or(f64::NAN)),
@@ -147,7 +147,7 @@ fn answer(html: &mut Html, class: &str, label: &str, answer: &str) {
     });
 }
 
-fn people(html: &mut Html, answers: &[(String, u64)]) {
+fn human_answers(html: &mut Html, answers: &[(String, u64)]) {
     html.node("p", &[], |html| {
         html.leaf("span", &[("class", "label")], "human answers ");
         for (index, (answer, times)) in answers.iter().take(MAX_ANSWERS).enumerate() {

@@ -18,21 +18,21 @@
   system.addEventListener("change", show);
   show();
 
-  // Folded tables are unfolded for printing.
-  let folded = [];
+  // Collapsed tables are opened for printing.
+  let collapsed = [];
   addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
-    folded.forEach((details) => { details.open = true; });
+    collapsed = [...document.querySelectorAll("details:not([open])")];
+    collapsed.forEach((details) => { details.open = true; });
   });
-  addEventListener("afterprint", () => folded.forEach((details) => { details.open = false; }));
+  addEventListener("afterprint", () => collapsed.forEach((details) => { details.open = false; }));
 
   const words = (cells) => [...cells].map((cell) => cell.textContent).join(" ");
   const textOf = (row) => {
     const lines = [...row.querySelectorAll(".alignment")].flatMap((alignment) => {
-      const glue = alignment.classList.contains("chars") ? "" : " ";
+      const separator = alignment.classList.contains("chars") ? "" : " ";
       return [1, 2].map((line) =>
         [...alignment.querySelectorAll(`.c > :nth-child(${line})`)]
-          .map((cell) => cell.textContent).filter(Boolean).join(glue));
+          .map((cell) => cell.textContent).filter(Boolean).join(separator));
     });
     return [...lines, words(row.cells)].join("\n").toLowerCase();
   };
@@ -47,14 +47,14 @@
     const texts = new Map();
 
     const apply = () => {
-      const wanted = filter.value.trim().toLowerCase();
+      const query = filter.value.trim().toLowerCase();
       let count = 0;
       for (const row of rows) {
-        if (wanted && !texts.has(row)) texts.set(row, textOf(row));
-        row.hidden = wanted !== "" && !texts.get(row).includes(wanted);
+        if (query && !texts.has(row)) texts.set(row, textOf(row));
+        row.hidden = query !== "" && !texts.get(row).includes(query);
         count += row.hidden ? 0 : 1;
       }
-      shown.textContent = wanted ? `${count} of ${rows.length} shown` : "";
+      shown.textContent = query ? `${count} of ${rows.length} shown` : "";
     };
     const sort = () => {
       const [column, direction] = order.value.split(" ");

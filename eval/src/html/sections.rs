@@ -10,10 +10,10 @@ use crate::metric::registry::spelling;
 use crate::result::{Breakdown, Evaluation, Measure};
 use crate::text::level;
 
-/// Maximum number of parts listed in a breakdown.
-const MAX_PARTS: usize = 200;
-/// Breakdowns with more parts are folded.
-const OPEN_PARTS: usize = 40;
+/// Maximum number of groups listed in a breakdown.
+const MAX_GROUPS: usize = 200;
+/// Breakdowns with more groups are collapsed.
+const MAX_OPEN_GROUPS: usize = 40;
 
 /// Names of the values and the items of an evaluation.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ pub(super) fn opening(
         forest(html, "metric", &rows, &Forest { overall: None, n: false });
         star_note(html, &rows);
     });
-    page.section("Method", |html| measured(html, evaluation, words));
+    page.section("Method", |html| method(html, evaluation, words));
 }
 
 /// Shows the primary metric in large type.
@@ -83,7 +83,7 @@ fn headline(html: &mut Html, primary: &Measure) {
 }
 
 /// Writes the files, the normaliser, the counts and the method of the intervals.
-fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
+fn method(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
     html.node("dl", &[], |html| {
         let mut pair = |name: &str, value: &str| {
             html.leaf("dt", &[], name);
@@ -132,11 +132,11 @@ pub(super) fn breakdowns(page: &mut Page, evaluation: &Evaluation) {
         let mut same = measures.filter(|measure| measure.metric == table.metric);
         same.next().map(|measure| measure.value)
     };
-    for division in evaluation.breakdowns.chunk_by(|a, b| a.name == b.name) {
-        let Some(first) = division.first().filter(|table| !table.rows.is_empty()) else { continue };
+    for grouping in evaluation.breakdowns.chunk_by(|a, b| a.name == b.name) {
+        let Some(first) = grouping.first().filter(|table| !table.rows.is_empty()) else { continue };
         page.section(&format!("By {}", super::cases::cut(&first.name, 60)), |html| {
             html.node("div", &[("class", "tables")], |html| {
-                for table in division {
+                for table in grouping {
                     html.node("div", &[], |html| breakdown(html, table, overall(table)));
                 }
             });
@@ -155,11 +155,11 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     let rows: Vec<Row<'_>> = table
         .rows
         .iter()
-        .take(MAX_PARTS)
-        .map(|part| {
-            let name = if part.name.is_empty() { "(none)" } else { &part.name }.to_owned();
-            let (reason, interval) = (part.reason.as_deref(), part.interval.as_ref());
-            Row { name, up: None, n: part.n, value: part.value, reason, interval }
+        .take(MAX_GROUPS)
+        .map(|group| {
+            let name = if group.name.is_empty() { "(none)" } else { &group.name }.to_owned();
+            let (reason, interval) = (group.reason.as_deref(), group.interval.as_ref());
+            Row { name, up: None, n: group.n, value: group.value, reason, interval }
         })
         .collect();
     let write = |html: &mut Html| {
@@ -170,13 +170,13 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
             html.leaf("p", &[("class", "note")], &text);
         }
     };
-    if table.rows.len() > MAX_PARTS {
-        let text = format!("The first {} of {} parts.", size(MAX_PARTS), size(table.rows.len()));
+    if table.rows.len() > MAX_GROUPS {
+        let text = format!("The first {} of {} groups.", size(MAX_GROUPS), size(table.rows.len()));
         html.leaf("p", &[("class", "note")], &text);
     }
-    if rows.len() > OPEN_PARTS {
+    if rows.len() > MAX_OPEN_GROUPS {
         html.node("details", &[], |html| {
-            html.leaf("summary", &[], &format!("{} parts", size(rows.len())));
+            html.leaf("summary", &[], &format!("{} groups", size(rows.len())));
             write(html);
         })
     } else {

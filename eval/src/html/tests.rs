@@ -167,7 +167,7 @@ fn all_elements_close_in_order() {
 }
 
 #[test]
-fn texts_stay_texts() {
+fn input_texts_never_become_markup() {
     for (name, page) in pages() {
         let tags = tags(&page);
         assert!(!tags.iter().any(|tag| tag.starts_with("img")), "{name}");
@@ -217,7 +217,7 @@ fn equal_reports_make_equal_pages() {
 }
 
 #[test]
-fn many_and_long_cases_are_cut() {
+fn many_and_long_cases_are_truncated() {
     let count = 220usize;
     let long = "word ".repeat(1600);
     let pairs = Pairs {

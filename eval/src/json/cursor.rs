@@ -4,8 +4,8 @@
 //! The reader cuts a list wherever the text looks like the start of its first element. It then
 //! parses the parts in parallel. A cut may be wrong: the text may be inside a string, or in a list
 //! within an element. So a part is accepted only if the part before it ends exactly at its start.
-//! On any mismatch or unexpected text the result is `None`. The caller then parses the whole text
-//! serially, which gives the error message.
+//! On any mismatch or unexpected text, the result is `None`. The caller then parses the whole text
+//! serially and so gets the error message.
 
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -49,7 +49,7 @@ where
     Some(list?.into_iter().flatten().collect())
 }
 
-/// A position in a JSON text. Each method returns `None` if the text there is not what it expects.
+/// A position in a JSON text. Each method returns `None` if another text than expected follows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     text: &'a str,
@@ -225,11 +225,13 @@ mod tests {
         let (alone, under) =
             (parse_list::<T>(text, part), parse_list_under_key("annotations", text, part));
         if let Some(rows) = &alone {
-            let whole: Vec<Object<T>> = serde_json::from_str(text).expect("what the parts are");
+            let whole: Vec<Object<T>> =
+                serde_json::from_str(text).expect("a list accepted in parts");
             assert!(whole.iter().map(|Object(row)| row).eq(rows), "{text}");
         }
         if let Some(rows) = &under {
-            let Object(whole): Object<File<T>> = serde_json::from_str(text).expect("the same");
+            let Object(whole): Object<File<T>> =
+                serde_json::from_str(text).expect("an object accepted in parts");
             assert_eq!(whole.annotations, *rows, "{text}");
         }
         alone.is_some() || under.is_some()
@@ -287,7 +289,7 @@ mod tests {
 
     /// Valid lists with fragments inserted at random positions.
     #[test]
-    fn no_text_is_read_differently_in_parts() {
+    fn parallel_and_serial_reading_agree_on_damaged_lists() {
         let pieces = [
             r#"{"id": 1}"#,
             r#"{"id": 2, "text": "a"}"#,
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inputs_of_the_fuzzer_are_not_read_differently() {
+    fn parallel_and_serial_reading_agree_on_the_fuzz_corpus() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
         let mut read = 0;
         for name in ["vqa", "caption", "aokvqa"] {

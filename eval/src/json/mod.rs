@@ -26,7 +26,7 @@ where
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
-/// An object with arbitrary keys, each at most once: of two values for one key, one would be lost.
+/// An object with arbitrary keys. A duplicate key is an error: one of its values would be lost.
 pub(crate) struct DistinctKeys<T>(pub(crate) HashMap<String, T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for DistinctKeys<T> {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_stands_once() {
+    fn duplicate_keys_are_refused() {
         let DistinctKeys::<u8>(keys) = serde_json::from_str(r#"{"a": 1, "b": 1}"#).unwrap();
         assert_eq!((keys.len(), keys["a"]), (2, 1));
         let error = serde_json::from_str::<DistinctKeys<u8>>("{\"a\": 1,\n\"a\": 2}");

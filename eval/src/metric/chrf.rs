@@ -5,10 +5,11 @@
 //! | chrF | 1 to 6 characters | `case:mixed\|eff:yes\|nc:6\|nw:0\|space:no` |
 //! | chrF++ | 1 to 6 characters, 1 and 2 words | `case:mixed\|eff:yes\|nc:6\|nw:2\|space:no` |
 //!
-//! For each order there are three sums: the n-grams of the hypothesis, those of the reference, and
-//! the matches. Precision and recall are averaged over the orders in which both texts have n-grams
-//! (the effective order); recall has twice the weight of precision. White space does not count.
-//! With several references, a text is scored against the one with the highest score.
+//! For each order there are three sums: the n-grams of the hypothesis, the n-grams of the
+//! reference, and the matches. Precision and recall are averaged over the orders in which both
+//! texts have n-grams (the effective order); recall has twice the weight of precision. White space
+//! does not count. With several references, a text is scored against the reference with the highest
+//! score.
 //!
 //! # Source   Popović 2015 and 2017; sacrebleu 2.5.1 `metrics/chrf.py`
 
@@ -27,7 +28,7 @@ pub const CHRF_PLUS_PLUS: MetricInfo = MetricInfo::higher("chrf++", Unit::Points
 const CHAR_ORDER: usize = 6;
 /// The highest order of word n-grams in chrF++.
 const WORD_ORDER: usize = 2;
-/// The weight of recall relative to precision, squared.
+/// β² of the F-score, where β is the weight of recall relative to precision.
 const BETA_SQUARED: f64 = 4.0;
 
 /// The sums of chrF.
@@ -61,7 +62,7 @@ pub fn chrf(sums: &[f64]) -> f64 {
     100.0 * ((1.0 + BETA_SQUARED) * precision * recall / (BETA_SQUARED * precision + recall))
 }
 
-/// The sums of chrF: those of the reference with the highest score, the first of equal ones.
+/// The sums of chrF against the reference with the highest score; the first of equal references.
 pub fn chrf_sums(hypothesis: &str, references: &[&str]) -> Vec<f64> {
     best_sums(hypothesis, references, 0)
 }
@@ -87,13 +88,13 @@ fn best_sums(hypothesis: &str, references: &[&str], word_order: usize) -> Vec<f6
     best.1
 }
 
-/// The sums of one order. Without reference n-grams, those of the hypothesis do not count.
+/// The sums of one order. Without reference n-grams, hypothesis n-grams do not count.
 fn order_sums(hypothesis: &[u128], reference: &[u128]) -> [f64; 3] {
     let counted = if reference.is_empty() { 0 } else { hypothesis.len() };
     [counted as f64, reference.len() as f64, in_common(hypothesis, reference) as f64]
 }
 
-/// Number of n-grams in both sorted lists; an n-gram counts as often as in the list with fewer.
+/// Number of n-grams in both sorted lists; a repeated n-gram counts with its lower count.
 fn in_common(a: &[u128], b: &[u128]) -> usize {
     let (mut i, mut j, mut common) = (0, 0, 0);
     while let (Some(left), Some(right)) = (a.get(i), b.get(j)) {
@@ -111,7 +112,8 @@ fn ngrams<'t>(
     word_order: usize,
     words: &mut HashMap<&'t str, u128>,
 ) -> Vec<Vec<u128>> {
-    // 21 bits hold a code point, so that an n-gram of six fits into 126 bits. 0 is no code point.
+    // 21 bits hold a code point, so an n-gram of six fits into 126 bits. 1 is added, so that no
+    // character is 0.
     let chars: Vec<u128> =
         text.chars().filter(|c| !is_space(*c)).map(|c| u128::from(u32::from(c)) + 1).collect();
     let mut orders: Vec<_> = (1..=CHAR_ORDER).map(|n| sorted_ngrams(&chars, n, 21)).collect();
@@ -133,7 +135,7 @@ fn sorted_ngrams(tokens: &[u128], n: usize, bits: u32) -> Vec<u128> {
     keys
 }
 
-/// Splits one punctuation mark off the end of a word, or else off its start.
+/// Splits one punctuation mark off the end of a word; if there is none, off the start.
 fn split_mark(word: &str) -> impl Iterator<Item = &str> {
     let is_mark = |c: char| c.is_ascii_punctuation();
     let mark = match word.chars().count() {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn weighted_equals_the_written_out_resample() {
+    fn weighted_equals_the_expanded_resample() {
         let (x, y) = ([0.0, 0.5, 0.5, 1.0], [2.0, 1.0, 3.0, 3.0]);
         let weighted = WeightedKendall::new(&x, &y).unwrap();
         let expected = by_definition(&[0.0, 0.0, 0.5, 1.0, 1.0], &[2.0, 2.0, 3.0, 3.0, 3.0]);

@@ -53,8 +53,8 @@ pub(super) fn centred_norm(values: &[f64]) -> (f64, f64) {
     (mean, largest * sum_of_squares.sqrt())
 }
 
-/// Sums `term(i)` for `i` in `start..end` in numpy's order of addition. So means are bit-identical
-/// to numpy.
+/// Sums `term(i)` for `i` in `start..end` in numpy's order of addition, so that means are
+/// bit-identical to numpy.
 fn pairwise_sum(start: usize, end: usize, term: &impl Fn(usize) -> f64) -> f64 {
     const LANES: usize = 8;
     const BLOCK: usize = 128;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn undefined_is_nan_and_impossible_is_an_error() {
+    fn undefined_values_are_nan_and_invalid_inputs_are_errors() {
         assert!(pearson(&[1.0, 1.0], &[0.0, 1.0]).unwrap().is_nan());
         assert!(pearson(&[1.0, f64::NAN, 2.0], &[0.0, 1.0, 2.0]).unwrap().is_nan());
         assert!(pearson(&[1.0, f64::INFINITY, 2.0], &[0.0, 1.0, 2.0]).unwrap().is_nan());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn weighted_equals_the_written_out_resample() {
+    fn weighted_equals_the_expanded_resample() {
         let x = [0.0, 0.25, 0.5, 0.75, 1.0, 0.25];
         let y = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0];
         let counts = [2, 0, 1, 3, 0, 1];
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_beyond_all_numbers_is_no_correlation_of_zero() {
+    fn an_infinite_norm_gives_nan() {
         for x in [vec![1.7e308, -1.7e308], vec![1.7e308, -1.7e308, 1.7e308]] {
             assert!(pearson(&x, &x).unwrap().is_nan(), "{x:?}");
         }

@@ -1,10 +1,10 @@
 //! The range of each metric, and the interval of a value that is the same in every resample.
 //!
-//! If all units agree (0 of 276 wrong, 276 of 276 correct, two systems with the same answers),
-//! every resample gives the value of the sample. The percentile interval is then a point. But the
-//! sample is finite, so other units may differ. A proportion gets its exact interval (Clopper and
-//! Pearson). Any other metric gets the rule of three: with 95 % confidence, at most 3 of `n` units
-//! differ from the sample, each by at most the range of the metric.
+//! If all units have the same result (0 of 276 wrong, 276 of 276 correct, two systems with the same
+//! answers), every resample gives the value of the sample. The percentile interval is then a point.
+//! But the sample is finite, so other units may differ. A proportion gets its exact interval
+//! (Clopper and Pearson). Any other metric gets the rule of three: with 95 % confidence, at most 3
+//! of `n` units differ from the sample, each by at most the range of the metric.
 
 use super::registry::find;
 use crate::result::Interval;
@@ -14,14 +14,14 @@ use crate::result::Interval;
 pub struct Range {
     /// The lowest value.
     pub low: f64,
-    /// The highest value; an error rate above it is possible, but rare.
+    /// The highest usual value; an error rate can be higher.
     pub high: f64,
     /// Whether the metric is the share of correct units.
     pub proportion: bool,
 }
 
 impl Range {
-    /// A range of a metric that is not a share of units.
+    /// The range of a metric that is not a share of correct units.
     pub const fn new(low: f64, high: f64) -> Self {
         Self { low, high, proportion: false }
     }
@@ -47,8 +47,8 @@ impl Range {
     }
 }
 
-/// The interval of a value: the bootstrap interval if the resamples differ, else one from the
-/// number of units.
+/// The interval of a value: the bootstrap interval if the resamples differ, otherwise an interval
+/// computed from the number of units.
 pub(crate) fn interval_or_exact(metric: &str, value: f64, drawn: Interval) -> Interval {
     let Interval { low, high, level, units, .. } = drawn;
     // Correlations of 1 differ in the last bits.
@@ -92,7 +92,7 @@ mod tests {
 
     /// `scipy.stats.binomtest(k, n).proportion_ci(0.95, "exact")`, scipy 1.17.
     #[test]
-    fn a_proportion_of_none_or_all_has_its_exact_interval() {
+    fn proportions_of_0_and_1_have_exact_intervals() {
         for (units, high) in [
             (1, 0.975),
             (3, 0.707_598_226_178_713_3),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn other_metrics_have_the_rule_of_three() {
+    fn other_metrics_follow_the_rule_of_three() {
         for (metric, value, low, high) in [
             ("wer", 0.0, 0.0, 0.02996),
             ("wer", 1.0, 0.97004, 1.0),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_is_no_point_stays() {
+    fn an_interval_of_different_limits_is_unchanged() {
         let wide = Interval { low: 0.1, high: 0.2, ..drawn(0.0, 50) };
         assert_eq!(interval_or_exact("wer", 0.15, wide.clone()), wide);
     }

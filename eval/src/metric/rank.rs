@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ties_share_the_mean_of_their_places() {
+    fn ties_share_the_mean_of_their_positions() {
         let ranks = DenseRanks::new(&[10.0, 0.0, 20.0, 10.0, -0.0, f64::INFINITY]).unwrap();
         assert_eq!(ranks.ranks, [1, 0, 2, 1, 0, 3]);
         assert_eq!(ranks.distinct, 4);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_has_no_rank_and_nothing_has_none() {
+    fn nan_has_no_ranks_and_an_empty_input_has_0_distinct_values() {
         assert!(DenseRanks::new(&[1.0, f64::NAN]).is_none());
         assert_eq!(DenseRanks::new(&[]).unwrap().distinct, 0);
     }

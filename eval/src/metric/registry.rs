@@ -1,7 +1,7 @@
 //! The list of all metrics of this crate.
 //!
-//! A new metric is one file (with its `mod` line) and one line in [`METRICS`]. Reports take its spelling from there,
-//! intervals its range, and comparisons of items the function from sums to its value.
+//! A new metric needs one file, its `mod` line, and one line in [`METRICS`]. The line gives reports
+//! the spelling, intervals the range, and comparisons of items the function from sums to the value.
 
 use super::caption::{bleu, cider, rouge_l};
 use super::range::Range;
@@ -18,7 +18,7 @@ pub struct Metric {
     pub spelling: &'static str,
     /// The range of the value, for intervals of a constant sample.
     pub range: Range,
-    /// How the value is computed from sums; `None` for other metrics.
+    /// How the value is computed from sums; `None` for a metric without sums.
     pub sums: Option<Sums>,
 }
 
@@ -40,7 +40,7 @@ const FRACTION: Range = Range::new(0.0, 1.0);
 const PERCENT: Range = Range::new(0.0, 100.0);
 const CORRELATION: Range = Range::new(-1.0, 1.0);
 
-/// All metrics. A metric with a cut-off, `recall@10`, is listed without it.
+/// All metrics. A metric with a cut-off, `recall@10`, is listed without the cut-off.
 pub static METRICS: &[Metric] = &[
     plain(wer::WER, "WER", FRACTION),
     plain(wer::CER, "CER", FRACTION),
@@ -85,7 +85,7 @@ const fn from_text(info: MetricInfo, spelling: &'static str, range: Range, sums:
     Metric { info, spelling, range, sums: Some(sums) }
 }
 
-/// The listed metric of a name, which may have a cut-off: `recall@10`.
+/// Finds a metric by its name, which may have a cut-off: `recall@10`.
 pub fn find(name: &str) -> Option<&'static Metric> {
     let name = base_name(name);
     METRICS.iter().find(|metric| metric.info.name == name)
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_sums_needs_their_number() {
+    fn a_function_of_sums_needs_the_number_of_sums() {
         assert!(function_of_sums("chrf", 18).is_some());
         assert!(function_of_sums("chrf", 24).is_none() && function_of_sums("wer", 2).is_none());
     }

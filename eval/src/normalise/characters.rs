@@ -3,8 +3,8 @@
 //! The reference runs on Python 3.11 with the tables of Unicode 14. The tables of Rust and of the
 //! crates are newer. A code point assigned after Unicode 14 therefore counts as unassigned here: it
 //! has no lower case and no decomposition, and is neither word, symbol nor space. Two older code
-//! points changed after Unicode 14 and follow the newer tables: U+0295 and U+1171E next to a
-//! capital sigma, where they select its lower-case form.
+//! points changed after Unicode 14: U+0295 and U+1171E. Next to a capital sigma they follow the
+//! newer tables, which decide the lower-case form of the sigma.
 
 use std::borrow::Cow;
 

@@ -105,7 +105,7 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
 /// Decomposes a character and writes the rest: nothing for a diacritic, a space for a symbol that
 /// is not kept.
 ///
-/// Canonical reordering is skipped: it moves only marks, and they are deleted or replaced by
+/// Canonical reordering is skipped: it moves only marks, which are deleted or replaced by
 /// spaces.
 fn fold(character: char, keep: impl Fn(char) -> bool, out: &mut String) {
     if is_assigned_later(character) {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn composed_letters_keep_theirs_without_diacritics_removal() {
+    fn composed_letters_keep_their_diacritics_in_remove_symbols() {
         let mut out = String::new();
         remove_symbols("cafe\u{301} n\u{332} 10%", &mut out);
         assert_eq!(out, "café n  10 ");

@@ -169,7 +169,7 @@ pub fn evaluate(
     })
 }
 
-/// One item per row; its group is the anchor, which intervals resample whole.
+/// One item per row, with the anchor as its group: intervals resample whole anchors.
 fn items(sample: &Sample<'_>) -> Vec<Item> {
     let info = PhraseMetric::Pearson.info();
     let rows = sample.rows().iter().zip(sample.predicted());

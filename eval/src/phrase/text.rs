@@ -18,8 +18,8 @@ pub(super) fn render(report: &PhraseReport) -> String {
     let mut paragraphs = vec![heading(report), metrics(evaluation)];
     paragraphs.extend(report.warnings.iter().map(|warning| format!("Warning: {warning}.\n")));
     let tables = &evaluation.breakdowns;
-    for same_division in tables.chunk_by(|a, b| a.name == b.name) {
-        paragraphs.push(match same_division {
+    for grouping in tables.chunk_by(|a, b| a.name == b.name) {
+        paragraphs.push(match grouping {
             [anchors] if anchors.name == "anchor" => worst_and_best(anchors),
             tables => side_by_side(tables, evaluation.primary.interval.as_ref()),
         });
@@ -36,10 +36,10 @@ fn heading(report: &PhraseReport) -> String {
     title + &sources(&report.evaluation)
 }
 
-/// Merges tables with the same parts into one, with a column pair per metric.
+/// Merges tables with the same groups into one, with a column pair per metric.
 ///
-/// If a part has a single anchor, its interval resamples rows while `overall` resamples anchors.
-/// Such an interval gets a star too.
+/// In a group with a single anchor, the interval resamples rows although `overall` resamples
+/// anchors. Such an interval gets a star too.
 fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
     let starred = |interval: &Interval| {
         let other_method = overall.is_some_and(|overall| overall.method != interval.method);
@@ -52,8 +52,8 @@ fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
         columns.extend([(metric.as_str(), Align::Right), ("interval", Align::Left)]);
     }
     let mut text = TextTable::new(&columns);
-    for (position, part) in tables[0].rows.iter().enumerate() {
-        let mut cells = vec![shortened(&part.name, PHRASE_WIDTH + 8), part.n.to_string()];
+    for (position, group) in tables[0].rows.iter().enumerate() {
+        let mut cells = vec![shortened(&group.name, PHRASE_WIDTH + 8), group.n.to_string()];
         for row in tables.iter().filter_map(|table| table.rows.get(position)) {
             let limits = row.interval.as_ref().map_or_else(String::new, starred);
             cells.extend([number(row.value), limits]);

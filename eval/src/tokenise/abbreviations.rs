@@ -19,7 +19,7 @@ pub(super) fn dotted_letters(single: bool) -> Pattern {
     letter + more | countries | text("U.S.-") + words("U.K U.S.S.R")
 }
 
-/// Abbreviations that are usually followed by lower case. Before a capital letter, the period also
+/// Abbreviations usually followed by a lower-case word. Before a capital letter, the period also
 /// ends the sentence.
 pub(super) fn mid_sentence() -> Pattern {
     let months_and_days =
@@ -37,8 +37,8 @@ pub(super) fn mid_sentence() -> Pattern {
     stem + text(".")
 }
 
-/// Abbreviations that are usually followed by a name, so never at the end of a sentence; without
-/// the period.
+/// Abbreviations that are usually followed by a name, so never at the end of a sentence. The
+/// pattern does not include the period.
 pub(super) fn before_name() -> Pattern {
     let titles = words(
         "Mr Mrs Ms Dr Drs Prof Profs Sen Sens Rep Reps Atty Attys Lt Col Gen Messrs Gov Govs Adm \

@@ -178,7 +178,7 @@ pub(super) fn capitalised_words(words: &str) -> Pattern {
     Pattern::Choice(words.split_whitespace().map(capitalised).collect())
 }
 
-/// `c` in both cases, with the characters that Unicode folds to them.
+/// `c` in both cases, with the characters that Unicode folds to either.
 fn either_case(c: char) -> CharacterSet {
     let more = match c.to_ascii_lowercase() {
         'i' => "\u{130}\u{131}",

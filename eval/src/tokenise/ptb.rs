@@ -56,9 +56,9 @@ pub fn tokenise<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
 /// Collects the tokenised lines of each part with `collect` and passes the results to `take`, in
 /// order.
 ///
-/// The number of lines can differ: too many after line ends inside captions, too few if a tag
-/// contains line ends. The wrapper pairs lines and captions in order, drops extra lines and takes
-/// missing lines as empty.
+/// The number of lines can differ from the number of captions. Line ends inside captions add lines;
+/// a tag with line ends removes lines. The wrapper pairs lines and captions in order, drops extra
+/// lines and takes missing lines as empty.
 pub(crate) fn tokenise_into<S, R>(
     lines: &[S],
     collect: impl Fn(&mut R, &str) + Sync,
@@ -89,8 +89,8 @@ pub fn tokenise_raw<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
     tokenise_all(lines, LINES_AT_ONCE, &|line: &str| line.to_owned())
 }
 
-/// Whether a caption contains a character that the tokeniser takes for a line end; it shifts all
-/// later captions.
+/// Whether a caption contains a line end of the tokeniser. Such a character shifts all later
+/// captions.
 pub fn has_line_end(caption: &str) -> bool {
     // U+0085 alone is an ellipsis. A `\r` at the end forms one line end with the `\n` after it.
     let caption = caption.strip_suffix('\r').unwrap_or(caption);
@@ -110,8 +110,8 @@ where
     tokenised
 }
 
-/// Tokenises one part per thread and passes the results to `take`, then continues with the next
-/// parts. So few parts are in memory at a time.
+/// Tokenises one part per thread, passes the results to `take`, and continues with the next parts.
+/// So only as many parts as threads are in memory at a time.
 fn tokenise_parts<S, R, F>(lines: &[S], part_lines: usize, collect: &F, mut take: impl FnMut(R))
 where
     S: AsRef<str> + Sync,
@@ -129,8 +129,7 @@ where
         let parts: Vec<(R, bool)> = lexers.par_iter_mut().zip(starts).map(of_part).collect();
         for (start, (part, extends)) in starts.iter().zip(parts) {
             if extends {
-                // A tag contains the line end and the start of the next part: tokenise the rest
-                // sequentially.
+                // A tag extends into the next part: tokenise the rest sequentially.
                 let rest = &lines[*start..];
                 return take(tokenise_part(&mut Lexer::new(), rest, &[], collect).0);
             }
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_inside_a_caption_shift_the_others() {
+    fn line_ends_inside_a_caption_shift_later_captions() {
         assert_eq!(tokenise(&["a\rb", "c\nd", "e"]), ["a", "b", "c d"]);
         assert_eq!(tokenise(&["a\r", "b\u{85}"]), ["a", "b"]);
         assert!(has_line_end("a\rb") && has_line_end("\u{2028}"));

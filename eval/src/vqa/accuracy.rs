@@ -3,7 +3,7 @@
 use super::answer::{Normaliser, without_line_ends};
 use super::human_answers::HumanAnswer;
 
-/// Number of earlier answers that are searched for the same text, to avoid normalising it again.
+/// Number of earlier answers searched for an equal text, to avoid a second normalisation.
 const FEW: usize = 16;
 
 /// Returns the accuracy of an answer, from 0 to 1. Each human answer scores `min(1, m / 3)`, where
@@ -12,7 +12,7 @@ const FEW: usize = 16;
 ///
 /// If the human answers differ, [`normalise_answer`](super::answer::normalise_answer) is applied
 /// to all answers first. If all are equal, answers are compared without normalisation, so `Yes`
-/// does not match ten times `yes`.
+/// matches none of ten answers `yes`.
 pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
     Scorer::default().accuracy(given, answers)
 }
@@ -23,8 +23,7 @@ pub(super) struct Scorer {
     given: Normaliser,
     human: Normaliser,
     matching: Vec<bool>,
-    /// The number of matching answers equal in all fields, stored at the index of the first such
-    /// answer.
+    /// For the first of several answers equal in all fields: how many of them match.
     copies: Vec<usize>,
 }
 

@@ -120,8 +120,8 @@ fn remove_full_stops<'a>(text: &'a str, out: &'a mut String) -> &'a str {
     out
 }
 
-/// Rewrites a word: numbers up to ten as digits, contractions with apostrophe, `None` for articles.
-/// Other words are unchanged.
+/// Rewrites a word: numbers up to ten become digits, and contractions get their apostrophe. Other
+/// words are unchanged. Returns `None` for an article.
 fn rewritten(word: &str) -> Option<&str> {
     Some(match word {
         "none" | "zero" => "0",

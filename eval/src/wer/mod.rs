@@ -1,11 +1,11 @@
-//! Word and character error rates, equal to jiwer 4; for transcripts with sclite mark-up, equal to
+//! Word and character error rates, equal to jiwer 4; for transcripts with sclite markup, equal to
 //! sclite.
 //!
 //! | File | Content |
 //! |---|---|
 //! | [`tokens`] | words and characters as in jiwer, mapped to integers |
 //! | [`alignment`] | the alignment with the fewest edits, with RapidFuzz's tie-breaking |
-//! | `sclite` | mark-up and alignment of sclite |
+//! | `sclite` | markup and alignment of sclite |
 //! | [`counts`] | hits, substitutions, deletions, insertions, and error rates |
 //! | [`read`] | references and hypotheses from files |
 //! | [`report`] | the whole evaluation with intervals, breakdowns and the worst pairs |

@@ -47,7 +47,7 @@ pub struct WerOptions {
     pub by: Vec<Labels>,
     /// The rare words, counted separately.
     pub rare_words: Option<RareWords>,
-    /// Number of worst pairs in the report, with alignments.
+    /// Number of worst pairs in the report, each with its alignment.
     pub worst: usize,
     /// Number of most frequent confusions of each kind in the report.
     pub confusions: usize,
@@ -220,7 +220,7 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
     })
 }
 
-/// The pairs in their compared form: alternatives chosen, texts normalised.
+/// The pairs as compared: alternatives chosen, texts normalised.
 fn prepared<'p, 'a>(
     pairs: &'p Pairs<'a>,
     normaliser: Normaliser,
@@ -298,7 +298,7 @@ impl Measured {
     }
 }
 
-/// The rates in the order of the measures, with each pair counted `times` times.
+/// The rates in the order of the measures; pair `i` counts `times[i]` times.
 fn rates(chosen: &ErrorCounts, other: &ErrorCounts, times: &[u32]) -> [f64; 6] {
     let counts = EditCounts::sum(&chosen.pairs, times);
     let (mut wrong, mut drawn) = (0u64, 0u64);
@@ -322,8 +322,8 @@ fn breakdown(
     errors: &ErrorCounts,
     options: &WerOptions,
 ) -> Breakdown {
-    let mut parts = rows_by_label(by.of_pair.iter().map(String::as_str));
-    parts.sort_unstable();
+    let mut groups = rows_by_label(by.of_pair.iter().map(String::as_str));
+    groups.sort_unstable();
     let measure = |(label, rows): &(&str, Vec<usize>)| {
         let pairs: Vec<EditCounts> = rows.iter().map(|pair| errors.pairs[*pair]).collect();
         let value = pairs.iter().copied().sum::<EditCounts>().error_rate();
@@ -339,7 +339,7 @@ fn breakdown(
         });
         ((*label).to_owned(), Measure::new(info, pairs.len(), Ok(value), interval))
     };
-    Breakdown::new(&by.name, info, parts.iter().map(measure).collect())
+    Breakdown::new(&by.name, info, groups.iter().map(measure).collect())
 }
 
 fn empty_references(words: &ErrorCounts) -> EmptyReferences {

@@ -1,4 +1,4 @@
-//! An alignment has the fewest edits, and the counts add up.
+//! Properties of alignments: the fewest edits, and consistent counts.
 
 use super::*;
 
@@ -47,13 +47,13 @@ fn an_alignment_has_the_fewest_edits() {
 }
 
 #[test]
-fn an_alignment_of_any_text_adds_up() {
+fn the_counts_of_any_alignment_are_consistent() {
     holds(cases(400), (text(40), text(40)), |(reference, hypothesis)| {
         targets::check_alignment(&reference, &hypothesis);
     });
 }
 
-/// Large enough to be halved to save memory.
+/// These alignments are long enough to be halved.
 #[test]
 fn long_alignments_have_the_fewest_edits_too() {
     let long = || vec(0..40_u8, 3000..3600);

@@ -41,13 +41,13 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Tests a property on `cases` random inputs; a failure prints the smallest failing input found.
-fn holds<S: Strategy>(cases: u32, inputs: S, law: impl Fn(S::Value)) {
+/// Tests `property` on `cases` random inputs; a failure prints the smallest failing input found.
+fn holds<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value)) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(config, random);
     let found = runner.run(&inputs, |input| {
-        law(input);
+        property(input);
         Ok(())
     });
     if let Err(failure) = found {
@@ -55,13 +55,13 @@ fn holds<S: Strategy>(cases: u32, inputs: S, law: impl Fn(S::Value)) {
     }
 }
 
-/// The number of cases per property, times `PROPERTY_FACTOR`: set it to 100 for a long run.
+/// The number of cases per property. `PROPERTY_FACTOR` multiplies the number: 100 for a long run.
 fn cases(usual: u32) -> u32 {
     let factor = std::env::var("PROPERTY_FACTOR").ok().and_then(|factor| factor.parse().ok());
     usual.saturating_mul(factor.unwrap_or(1))
 }
 
-/// Pieces of text that are special to a tokeniser, normaliser or reader.
+/// Pieces of text with a special rule in a tokeniser, normaliser or reader.
 const PIECES: [&str; 72] = [
     "a",
     "b",
@@ -147,7 +147,7 @@ fn text(pieces: usize) -> impl Strategy<Value = String> {
     vec(piece, 0..pieces).prop_map(|pieces| pieces.concat())
 }
 
-/// A sentence of few different words, so that hypotheses and references share words and n-grams.
+/// A sentence of few different words: hypotheses and references share words and n-grams.
 fn sentence(max_words: usize) -> impl Strategy<Value = String> {
     let word = select(vec!["a", "b", "c", "d", "dog", "runs", "é"]);
     vec(word, 0..max_words).prop_map(|words| words.join(" "))
@@ -197,7 +197,7 @@ fn caption_scores(
     hypotheses: &[String],
 ) -> engram_eval::caption::CaptionScores {
     let (annotations, results) = captions(references, hypotheses);
-    evaluate_captions(&annotations, &results, &CaptionOptions::default()).expect("they fit")
+    evaluate_captions(&annotations, &results, &CaptionOptions::default()).expect("the ids match")
 }
 
 /// A query for each row: its words are the relevant documents and the retrieved documents.

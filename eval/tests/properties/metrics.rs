@@ -99,8 +99,8 @@ fn perfect_results_have_perfect_scores() {
         assert_eq!(report.evaluation.detail["wip"], 1.0);
 
         let answers = |text: &str| {
-            let people = (0..4).map(|id| serde_json::json!({"answer": text, "answer_id": id}));
-            people.collect::<Vec<_>>()
+            let annotators = (0..4).map(|id| serde_json::json!({"answer": text, "answer_id": id}));
+            annotators.collect::<Vec<_>>()
         };
         let rows = texts.iter().enumerate();
         let annotations: Vec<_> = rows
@@ -115,7 +115,7 @@ fn perfect_results_have_perfect_scores() {
         let annotations = vqa::read::parse_annotations("a", &annotations).expect("annotations");
         let results = vqa::read::parse_results("r", &results).expect("results");
         let found = vqa::evaluate(("a", &annotations), ("r", &results), &Default::default());
-        assert_eq!(found.expect("they fit").evaluation.primary.value, 100.0);
+        assert_eq!(found.expect("the ids match").evaluation.primary.value, 100.0);
 
         let questions: Vec<_> = texts
             .iter()
@@ -135,7 +135,7 @@ fn perfect_results_have_perfect_scores() {
         };
         let predictions = questions.iter().map(prediction).collect();
         let found = aokvqa::evaluate(&questions, ("p", &predictions), &Default::default());
-        let detail = found.expect("they fit").evaluation.detail;
+        let detail = found.expect("the ids match").evaluation.detail;
         assert_eq!(
             (&detail["direct_answer"], &detail["multiple_choice"]),
             (&100.0.into(), &100.0.into())
@@ -144,33 +144,32 @@ fn perfect_results_have_perfect_scores() {
 }
 
 /// The answer of one annotator: answer, id and confidence.
-type Person = (&'static str, u8, bool);
+type Annotator = (&'static str, u8, bool);
 
-/// The accuracy by the definition in the script: each answer against the answers of all other
-/// annotators.
-fn accuracy_by_pairs(given: &str, people: &[Person]) -> f64 {
-    let score = |person: &Person| {
-        let others = people.iter().filter(|other| *other != person);
+/// The accuracy as the script defines it: each answer against the answers of all other annotators.
+fn accuracy_by_pairs(given: &str, annotators: &[Annotator]) -> f64 {
+    let score = |annotator: &Annotator| {
+        let others = annotators.iter().filter(|other| *other != annotator);
         (others.filter(|other| other.0 == given).count() as f64 / 3.0).min(1.0)
     };
-    people.iter().map(score).sum::<f64>() / people.len() as f64
+    annotators.iter().map(score).sum::<f64>() / annotators.len() as f64
 }
 
 #[test]
-fn vqa_accuracy_compares_each_with_the_others() {
-    let people = vec((select(vec!["cat", "dog", "2"]), 0..4_u8, any::<bool>()), 1..40);
-    holds(cases(500), people, |people| {
-        let answer = |(answer, id, sure): &Person| {
+fn vqa_accuracy_equals_the_definition() {
+    let annotators = vec((select(vec!["cat", "dog", "2"]), 0..4_u8, any::<bool>()), 1..40);
+    holds(cases(500), annotators, |annotators| {
+        let answer = |(answer, id, sure): &Annotator| {
             let sure = if *sure { "yes" } else { "no" };
             serde_json::json!({"answer": answer, "answer_id": id, "answer_confidence": sure})
         };
-        let answers: Vec<_> = people.iter().map(answer).collect();
+        let answers: Vec<_> = annotators.iter().map(answer).collect();
         let question = serde_json::json!({"question_id": 1, "answers": answers});
         let text = serde_json::json!({"annotations": [question]}).to_string();
         let annotations = vqa::read::parse_annotations("a", &text).expect("annotations");
         for given in ["cat", "dog", "none"] {
             let found = vqa::accuracy(given, &annotations[0].answers);
-            assert!((found - accuracy_by_pairs(given, &people)).abs() < 1e-12, "{given}");
+            assert!((found - accuracy_by_pairs(given, &annotators)).abs() < 1e-12, "{given}");
         }
     });
 }

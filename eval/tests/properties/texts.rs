@@ -3,13 +3,13 @@
 use super::*;
 
 #[test]
-fn tokenisers_keep_their_promises() {
+fn tokenisers_keep_their_guarantees() {
     holds(cases(400), vec(text(25), 1..5), |lines| {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         targets::check_ptb(&lines);
     });
     holds(cases(800), text(30), |text| {
-        // Tokens consist of words, and words of characters, so neither count can be larger.
+        // The words are no longer than the text. Joined and split again, they are unchanged.
         let found: Vec<&str> = words(&text).collect();
         assert!(found.iter().map(|word| word.len()).sum::<usize>() <= text.len());
         assert_eq!(words(&found.join(" ")).collect::<Vec<_>>(), found);
@@ -23,7 +23,7 @@ fn tokenisers_keep_their_promises() {
 }
 
 #[test]
-fn normalisers_keep_their_promises() {
+fn normalisers_keep_their_guarantees() {
     holds(cases(800), text(30), |text| targets::run("normalise", text.as_bytes()));
     // Text without capitals, symbols and apostrophes stays unchanged, and normalisation is
     // idempotent.

@@ -31,15 +31,15 @@ def text(rng, words):
 def edited(rng, reference):
     """The reference with some words replaced, removed or moved, and some characters changed."""
     words = reference.split(" ")
-    for place in range(len(words)):
+    for index in range(len(words)):
         draw = rng.random()
         if draw < 0.15:
-            words[place] = rng.choice(WORDS)
+            words[index] = rng.choice(WORDS)
         elif draw < 0.25:
-            words[place] = ""
-        elif draw < 0.35 and words[place]:
-            at = rng.randrange(len(words[place]))
-            words[place] = words[place][:at] + rng.choice("eaé.,-東") + words[place][at + 1 :]
+            words[index] = ""
+        elif draw < 0.35 and words[index]:
+            at = rng.randrange(len(words[index]))
+            words[index] = words[index][:at] + rng.choice("eaé.,-東") + words[index][at + 1 :]
     if rng.random() < 0.3:
         rng.shuffle(words)
     return " ".join(words)

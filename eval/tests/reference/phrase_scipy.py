@@ -3,7 +3,7 @@
 Run:      python phrase_scipy.py   (writes phrase_scipy.json beside this file; a few seconds)
 Versions: Python 3.11, scipy 1.17.1, numpy 2.4.6
 Form:     one object per case: name, x, y, and the statistic of pearsonr, spearmanr and kendalltau (tau-b).
-          Numbers are strings ("0.1", "nan", "-inf"), since JSON readers round; a call that raises is "error".
+          Numbers are strings ("0.1", "nan", "-inf"), since JSON readers round. "error" stands for a call that raises.
 """
 
 import json

@@ -76,7 +76,7 @@ fn scores_by<K: Key>(
     for order in 1..=MAX_NGRAM_ORDER {
         let weights = match frequency {
             None => Weights::<K>::of_references(corpus, images, order),
-            Some(frequency) => Weights::of_outside(corpus, frequency, order),
+            Some(frequency) => Weights::of_external(corpus, frequency, order),
         };
         let rows = images.par_iter().zip(&mut sums);
         rows.for_each_init(Buffers::new, |buffers, (image, sums)| {
@@ -174,22 +174,22 @@ mod tests {
         assert_eq!(cider_d(&corpus, None), [0.0]);
         assert_eq!(of_subset(&golden(), &[2, 9]), (vec![0.0], vec![0.0]));
         let counts = [("a".to_owned(), 90.0), ("a man".to_owned(), 10.0)].into_iter().collect();
-        let outside = DocumentFrequency { documents: 100.0, counts };
-        // Orders 1 and 2 have a cosine of 1, orders 3 and 4 no n-grams.
-        assert!((cider_d(&corpus, Some(&outside))[0] - 5.0).abs() < 1e-12);
-        assert!((cider(&corpus, Some(&outside))[0] - 5.0).abs() < 1e-12);
+        let external = DocumentFrequency { documents: 100.0, counts };
+        // Orders 1 and 2 have a cosine of 1, orders 3 and 4 have no n-grams.
+        assert!((cider_d(&corpus, Some(&external))[0] - 5.0).abs() < 1e-12);
+        assert!((cider(&corpus, Some(&external))[0] - 5.0).abs() < 1e-12);
     }
 
     /// External frequencies that equal the frequencies in the references change nothing.
     #[test]
-    fn outside_frequencies_take_the_place_of_the_own() {
+    fn external_frequencies_replace_the_reference_frequencies() {
         let hypotheses = ["a b", "a c"];
         let references = [vec!["a b", "b"], vec!["a c d"]];
         let corpus = CaptionCorpus::new(&hypotheses, &references).unwrap();
         let counts = ["a", "b", "a b", "a c", "c d", "c", "d", "a c d", "x", "x y z v w", ""]
             .map(|ngram| (ngram.to_owned(), if ngram == "a" { 2.0 } else { 1.0 }));
-        let outside = DocumentFrequency { documents: 2.0, counts: counts.into_iter().collect() };
-        assert_eq!(cider_d(&corpus, Some(&outside)), cider_d(&corpus, None));
-        assert_eq!(cider(&corpus, Some(&outside)), cider(&corpus, None));
+        let external = DocumentFrequency { documents: 2.0, counts: counts.into_iter().collect() };
+        assert_eq!(cider_d(&corpus, Some(&external)), cider_d(&corpus, None));
+        assert_eq!(cider(&corpus, Some(&external)), cider(&corpus, None));
     }
 }

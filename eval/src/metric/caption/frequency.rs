@@ -29,7 +29,7 @@ pub(super) enum Weights<K> {
         by_count: Vec<f64>,
     },
     /// Given by the user.
-    Outside { weights: HashMap<K, f64, BuildKeyHasher>, unknown: f64 },
+    External { weights: HashMap<K, f64, BuildKeyHasher>, unknown: f64 },
 }
 
 /// The number of images that have an n-gram in a reference, and the last such image.
@@ -38,9 +38,8 @@ type Table<K> = HashMap<K, (u32, u32), BuildKeyHasher>;
 impl<K: Key> Weights<K> {
     /// Counts, for each n-gram of `order` words, the images that have it in at least one reference.
     ///
-    /// Every thread reads all n-grams and counts its share, so the tables of the threads do not
-    /// overlap. The first pass finds repeated n-grams: most n-grams occur once in a corpus and need
-    /// no entry in a table.
+    /// Every thread reads all n-grams and counts its share, so the tables do not overlap. The first
+    /// pass finds repeated n-grams. The other n-grams, most of a corpus, get no table entry.
     pub(super) fn of_references(corpus: &CaptionCorpus, images: &[usize], order: usize) -> Self {
         let shares = rayon::current_num_threads();
         let ngrams =
@@ -59,11 +58,11 @@ impl<K: Key> Weights<K> {
                     }
                 }
             };
-            let mut seen = Seen::with_room(ngrams / shares);
+            let mut seen = Seen::with_capacity(ngrams / shares);
             each(&mut |_, _, hash| seen.mark(hash));
             let mut table = Table::<K>::default();
             each(&mut |document, key, hash| {
-                if seen.twice(hash) {
+                if seen.is_repeated(hash) {
                     let (count, last) = table.entry(key).or_default();
                     if *last != document {
                         (*count, *last) = (*count + 1, document);
@@ -78,7 +77,7 @@ impl<K: Key> Weights<K> {
         Self::Own { tables, by_count: (0..=images.len()).map(weight).collect() }
     }
 
-    pub(super) fn of_outside(
+    pub(super) fn of_external(
         corpus: &CaptionCorpus,
         frequency: &DocumentFrequency,
         order: usize,
@@ -93,7 +92,7 @@ impl<K: Key> Weights<K> {
                 weights.insert(K::of(&words), unknown - count.max(1.0).ln());
             }
         }
-        Self::Outside { weights, unknown }
+        Self::External { weights, unknown }
     }
 
     pub(super) fn of(&self, key: &K) -> f64 {
@@ -102,7 +101,7 @@ impl<K: Key> Weights<K> {
                 let found = tables[share(hash(key), tables.len())].get(key);
                 by_count[found.map_or(0, |(count, _)| *count as usize)]
             }
-            Self::Outside { weights, unknown } => weights.get(key).copied().unwrap_or(*unknown),
+            Self::External { weights, unknown } => weights.get(key).copied().unwrap_or(*unknown),
         }
     }
 }
@@ -117,7 +116,7 @@ fn share(hash: u64, shares: usize) -> usize {
     (hash >> 32) as usize % shares
 }
 
-/// The hashes that occurred, and the hashes that occurred again. Collisions count as a repetition.
+/// The hashes that occurred, and the hashes that occurred again. Collisions count as repetitions.
 struct Seen {
     once: Vec<u64>,
     again: Vec<u64>,
@@ -125,24 +124,24 @@ struct Seen {
 
 impl Seen {
     /// Allocates at least four bits for each of `hashes` hashes.
-    fn with_room(hashes: usize) -> Self {
+    fn with_capacity(hashes: usize) -> Self {
         let words = (hashes / 16).next_power_of_two();
         Self { once: vec![0; words], again: vec![0; words] }
     }
 
     fn mark(&mut self, hash: u64) {
-        let (word, bit) = self.place(hash);
+        let (word, bit) = self.position(hash);
         self.again[word] |= self.once[word] & bit;
         self.once[word] |= bit;
     }
 
-    fn twice(&self, hash: u64) -> bool {
-        let (word, bit) = self.place(hash);
+    fn is_repeated(&self, hash: u64) -> bool {
+        let (word, bit) = self.position(hash);
         self.again[word] & bit != 0
     }
 
     /// The word index and the bit mask of a hash.
-    fn place(&self, hash: u64) -> (usize, u64) {
+    fn position(&self, hash: u64) -> (usize, u64) {
         ((hash >> 6) as usize & (self.once.len() - 1), 1 << (hash % 64))
     }
 }
@@ -152,13 +151,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_again_is_never_missed() {
-        let mut seen = Seen::with_room(1000);
+    fn repeated_hashes_are_always_found() {
+        let mut seen = Seen::with_capacity(1000);
         let hashes: Vec<u64> = (0..1000u64).map(|key| hash(&key)).collect();
         hashes.iter().for_each(|hash| seen.mark(*hash));
-        let alone = hashes.iter().filter(|hash| !seen.twice(**hash)).count();
+        let alone = hashes.iter().filter(|hash| !seen.is_repeated(**hash)).count();
         assert!(alone > 600, "{alone} of 1000 are known to occur once");
         hashes[..50].iter().for_each(|hash| seen.mark(*hash));
-        assert!(hashes[..50].iter().all(|hash| seen.twice(*hash)));
+        assert!(hashes[..50].iter().all(|hash| seen.is_repeated(*hash)));
     }
 }

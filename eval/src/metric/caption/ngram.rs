@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_another_key() {
+    fn different_ngrams_have_different_keys() {
         assert_ne!(u64::of(&[0, 0, 1, 0]), u64::of(&[0, 1, 0, 0]));
         assert_ne!(u128::of(&[0, 1 << 16]), u128::of(&[1, 0]));
     }

@@ -32,7 +32,7 @@ pub(super) struct Vocabulary(HashMap<Box<str>, u32, RandomState>);
 
 impl Sentences {
     /// Allocates memory for `sentences` sentences with `bytes` bytes in total.
-    pub(crate) fn with_room(sentences: usize, bytes: usize) -> Self {
+    pub(crate) fn with_capacity(sentences: usize, bytes: usize) -> Self {
         // An English word and its space take five to six bytes.
         let (words, ends) = (Vec::with_capacity(bytes / 4), Vec::with_capacity(sentences));
         Self { words, ends, ..Self::default() }
@@ -55,12 +55,12 @@ impl Sentences {
 
     /// Adds a tokenised caption.
     pub(crate) fn push(&mut self, text: &str) {
-        let mut as_split = false;
+        let mut has_own_tokens = false;
         for word in text.split(' ') {
-            as_split |= word.is_empty() || word.contains(is_white_space);
+            has_own_tokens |= word.is_empty() || word.contains(is_white_space);
             self.words.push(self.vocabulary.number(word));
         }
-        if as_split {
+        if has_own_tokens {
             let tokens = text.split(is_white_space).filter(|word| !word.is_empty());
             let tokens = tokens.map(|word| self.vocabulary.number(word)).collect();
             self.tokens.insert(self.ends.len(), tokens);
@@ -68,7 +68,7 @@ impl Sentences {
         self.ends.push(self.words.len());
     }
 
-    /// Appends the sentences of `other`. The word indices equal those after pushing each sentence.
+    /// Appends the sentences of `other`, with the same word indices as if each were pushed.
     pub(crate) fn append(&mut self, other: &Self) {
         let (sentences, words) = (self.ends.len(), self.words.len());
         let numbers = self.vocabulary.merge(&other.vocabulary);
@@ -111,7 +111,7 @@ impl Vocabulary {
         next
     }
 
-    /// Adds the words of `other`; returns the index here of each index there.
+    /// Adds the words of `other`; returns the new index of each index in `other`.
     fn merge(&mut self, other: &Self) -> Vec<u32> {
         let mut words = vec![""; other.0.len()];
         for (word, number) in &other.0 {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_numbered_as_the_whole() {
+    fn appended_parts_have_the_word_indices_of_the_whole() {
         let texts = ["a b a", "", "c b", "a\u{A0}d e", "b e"];
         let whole = of(&texts);
         for cut in 0..=texts.len() {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_too_many_or_too_few() {
+    fn resizing_drops_or_adds_sentences() {
         let mut sentences = of(&["a", "a\u{A0}b", "c"]);
         sentences.resize(1);
         assert_eq!(all(&sentences), [(&[0][..], &[0][..])]);

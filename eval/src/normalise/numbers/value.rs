@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn scaling_the_last_three_digits_is_the_sum_of_the_reference() {
+    fn scaling_the_last_three_digits_equals_the_reference_formula() {
         for number in [0u128, 1, 7, 999, 1000, 1001, 12_345, 999_999, 1_000_999, 99_999_999_999] {
             for zeros in [2u8, 3, 6, 9, 18, 33] {
                 let mut value = written(&number.to_string());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_scaling_asks_for_an_integer() {
+    fn exact_scaling_needs_an_integer_product() {
         let scaled = |number: &str, zeros| {
             let mut value = Value::default();
             value.append(number);

@@ -19,9 +19,9 @@ impl Differences {
     /// The differences before the first row: distances rise by 1 per column.
     const RISING: Self = Self { plus: !0, minus: 0 };
 
-    /// Returns the differences of the next row. Inputs are the columns that match its token, and
-    /// the differences `D[i][j] - D[i - 1][j]` of the column before this word (the carries). The
-    /// carries are replaced by the carries of the last column of this word.
+    /// Returns the differences of the next row. `matches` marks the columns that match the token
+    /// of that row. The carries are the difference `D[i][j] - D[i - 1][j]` of the column before
+    /// this word; they become the difference of the last column of this word.
     #[inline(always)]
     fn advance(self, matches: u64, carry_plus: &mut u64, carry_minus: &mut u64) -> Self {
         let Self { plus, minus } = self;
@@ -69,8 +69,8 @@ pub(super) struct Band {
 impl Band {
     /// The band of alignments with at most `max` edits; `max` must not be below the distance.
     ///
-    /// An alignment that leaves the diagonal must return to it, and needs `columns - rows` steps in
-    /// any case.
+    /// An alignment with `i` insertions and `d` deletions has `i - d = rows - columns` and
+    /// `i + d <= max`. These limit `i`, the cells below the diagonal, and `d`, the cells above.
     pub(super) fn new(columns: usize, rows: usize, max: usize) -> Self {
         Self {
             below: max.saturating_add(rows).saturating_sub(columns) / 2,
@@ -78,7 +78,7 @@ impl Band {
         }
     }
 
-    /// Upper bound of the number of words in the band of a row.
+    /// Upper bound of the number of bit words that the band covers in a row.
     fn words(self) -> usize {
         self.below.saturating_add(self.above) / WORD + 2
     }
@@ -109,8 +109,8 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// Computes and records the rows of `hypothesis`. Cells outside the band get too large values,
-    /// which does not affect alignments inside the band.
+    /// Computes and records the rows of `hypothesis`. Cells outside the band get values that are
+    /// too large; alignments inside the band do not change.
     pub(super) fn record(
         &mut self,
         columns: usize,
@@ -169,8 +169,8 @@ impl Matrix {
         (self.first, self.last, self.before) = (0, 0, 0);
     }
 
-    /// Moves to the words of the band of the next rows; `before` becomes the distance before them
-    /// in the last of these rows.
+    /// Moves to the words that the band covers in `rows`, the next rows. `before` becomes the
+    /// distance before these words in the last of `rows`.
     fn enter(&mut self, rows: Range<usize>, band: Band) {
         let end = self.row.len() - 1;
         let first = (rows.start.saturating_sub(band.below) / WORD).min(end);
@@ -196,7 +196,7 @@ impl Matrix {
         distances
     }
 
-    /// The recorded difference of a column (from 0) in a row: whether it is 1, whether it is -1.
+    /// Whether the recorded difference of a column (from 0) in a row is 1, and whether it is -1.
     fn bits(&self, row: usize, column: usize) -> (bool, bool) {
         let Recorded { first, at } = self.rows[row];
         let end = self.rows.get(row + 1).map_or(self.recorded.len(), |next| next.at);
@@ -208,8 +208,9 @@ impl Matrix {
         (plus >> bit & 1 == 1, minus >> bit & 1 == 1)
     }
 
-    /// Appends the edits of the recorded matrix, from its end: a deletion if it is optimal, else an
-    /// insertion if the row above shows it, else a hit or a substitution.
+    /// Appends the edits of the recorded matrix, traced from the last cell. A deletion is
+    /// preferred; then an insertion, if the cell above is less than its left neighbour; then a hit
+    /// or a substitution.
     pub(super) fn trace_back(&self, reference: &[u32], hypothesis: &[u32], edits: &mut Vec<Edit>) {
         let start = edits.len();
         let (mut row, mut column) = (hypothesis.len(), reference.len());

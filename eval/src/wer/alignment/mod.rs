@@ -3,10 +3,11 @@
 //! Ties between optimal alignments are broken as in RapidFuzz, so hits, substitutions, deletions
 //! and insertions equal jiwer's counts. Rows of the edit matrix are hypothesis tokens. A row stores
 //! the differences between neighbouring columns (reference tokens) as two bits, 64 columns per
-//! word. Source: Myers 1999, in the form of Hyyrö, arXiv cs/0302004. A matrix above 1 MiB is halved
-//! by Hirschberg's method, at the same columns as in RapidFuzz 3: other columns would give other
-//! alignments. In a halved matrix, only the band of optimal alignments is computed. The halves are
-//! processed in parallel.
+//! word. A matrix above 1 MiB is halved by Hirschberg's method, at the same columns as in RapidFuzz
+//! 3: other columns would give other alignments. In a halved matrix, only the band of optimal
+//! alignments is computed. The halves are processed in parallel.
+//!
+//! # Source   G. Myers, JACM 46 (1999), in the form of H. Hyyrö, arXiv cs/0302004
 
 mod matrix;
 mod patterns;
@@ -31,7 +32,7 @@ pub enum Edit {
 const HALVED_BYTES: usize = 1 << 20;
 const HALVED_COLUMNS: usize = 65;
 const HALVED_ROWS: usize = 10;
-/// Rows per piece when a distance is estimated.
+/// Rows per piece in the estimate of a distance.
 const PIECE: usize = 1024;
 
 /// Aligns token sequences; reuses its buffers from pair to pair.
@@ -67,7 +68,7 @@ impl Aligner {
         hypothesis.len() as u64 * reference.len().min(2 * edits + 1) as u64
     }
 
-    /// Appends the edits of a part; `distance` is its distance, if known.
+    /// Appends the edits of a part of the texts; `distance` is the edit distance, if known.
     fn part(&mut self, reference: &[u32], hypothesis: &[u32], distance: Option<usize>) {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
@@ -79,7 +80,7 @@ impl Aligner {
 
         let (columns, rows) = (reference.len(), hypothesis.len());
         let max = distance.unwrap_or(columns.max(rows));
-        // The number of bits in RapidFuzz, which determines where it halves.
+        // The row width in RapidFuzz, in bits: it determines which matrices are halved.
         let width = columns.min(2 * max + 1);
         if columns == 0 || rows == 0 {
             self.push(Edit::Deletion, columns);
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn every_alignment_equals_that_of_the_full_matrix() {
+    fn every_alignment_equals_the_full_matrix_alignment() {
         let mut aligner = Aligner::default();
         for seed in 0..4000 {
             let mut next = numbers(seed + 1);
@@ -248,7 +249,7 @@ mod tests {
 
     /// Bands narrower than the matrix, across several words.
     #[test]
-    fn a_band_gives_the_alignment_of_the_whole_matrix() {
+    fn a_band_gives_the_full_matrix_alignment() {
         for seed in 0..60 {
             let (reference, hypothesis) = pair(seed, 700, 40, 1 + seed % 12);
             let mut aligner = Aligner::default();

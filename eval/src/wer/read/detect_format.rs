@@ -1,5 +1,5 @@
-//! Detects files in another format than assumed: read as plain text, their ids, braces and commas
-//! would be scored as words.
+//! Detects files in another format than assumed. Otherwise their ids, braces and commas would be
+//! scored as words.
 //!
 //! All lines are examined before a file is refused, so plain text with a bracket or a comma is
 //! accepted.
@@ -41,7 +41,7 @@ pub fn of_content(text: &str) -> TextFormat {
 /// ids, otherwise plain lines.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] if the first words may be ids or words, and for other formats
+/// [`EvalError::Malformed`] if it is unclear whether the first words are ids, and for other formats
 pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
     let mut like_kaldi = false;
     for (file, text) in files {
@@ -154,7 +154,7 @@ fn plain(text: &str) -> Option<Fault> {
     alternatives(text)
 }
 
-/// A line with sclite's alternatives in a format without mark-up.
+/// A line with sclite's alternatives in a format without markup.
 fn alternatives(text: &str) -> Option<Fault> {
     let marked = |row: &str| {
         let mut rest = row.split_whitespace();
@@ -228,12 +228,13 @@ pub(super) fn first_token(row: &str) -> (&str, &str) {
     row.trim_start().split_once([' ', '\t']).unwrap_or((row.trim(), ""))
 }
 
-/// Whether a word looks like an id: it contains a digit, an underscore or an inner hyphen.
+/// Whether a word may be an id: it contains a digit, an underscore or an inner hyphen.
 fn like_id(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit() || c == '_') || word.trim_matches('-').contains('-')
 }
 
-/// Whether a word is an id rather than a word.
+/// Whether a word is certainly an id: it contains an underscore, or a letter and a digit, or it has
+/// a digit and is longer than three bytes.
 fn is_id(word: &str) -> bool {
     let has_digit = word.contains(|c: char| c.is_ascii_digit());
     has_letter_and_digit(word) || (has_digit && word.len() > 3) || word.contains('_')
@@ -253,8 +254,8 @@ mod tests {
     }
 
     #[test]
-    fn other_formats_are_told_from_plain_lines() {
-        for (text, wanted) in [
+    fn other_formats_are_distinguished_from_plain_lines() {
+        for (text, expected) in [
             ("a b (u-1)\nc (u-2)\n;; note\n", "f: looks like sclite's trn"),
             ("hello you (s1)\n", "f: looks like sclite's trn"),
             (
@@ -276,7 +277,7 @@ mod tests {
             ("a\ni am { going to / gonna } go\n", "f:2: has sclite's alternatives"),
         ] {
             let message = found(text, TextFormat::Lines);
-            assert!(message.starts_with(wanted), "{text:?}: {message:?}");
+            assert!(message.starts_with(expected), "{text:?}: {message:?}");
             assert!(message.contains("--format") || message.contains("--pairs"), "{message}");
         }
     }
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_are_told_in_other_formats() {
+    fn alternatives_in_other_formats_are_refused() {
         let trn = "u1\tam { going to / gonna } go\n";
         assert!(found(trn, TextFormat::Tsv).starts_with("f:1: has sclite's alternatives"));
         assert_eq!(found("u1\ta {b} / c\n", TextFormat::Tsv), "");
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_first_words_are_the_ids_of_kaldi() {
+    fn equal_first_words_are_kaldi_ids() {
         let of = |a: &str, b: &str| of_pair([("r", a), ("h", b)]).map_err(|e| e.to_string());
         for (a, b) in [
             ("spk1-u1 a b\nspk1-u2 c\n", "spk1-u1 a\nspk1-u2 c d\n"),

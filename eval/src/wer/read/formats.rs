@@ -7,7 +7,7 @@ use super::{Utterance, detect_format, malformed};
 use crate::error::EvalError;
 use crate::wer::sclite::{Lattice, has_markup};
 
-/// The remedy for invalid mark-up.
+/// The remedy for invalid markup.
 pub(super) const BRACES: &str =
     "write alternatives as `{ a b / c / @ }`, or give --format tsv and a file of id<TAB>text";
 /// The remedy for a text that is too long for sclite's alignment.

@@ -8,7 +8,7 @@ use super::too_long;
 use crate::normalise::Normaliser;
 use crate::wer::tokens::words;
 
-/// A pair without mark-up.
+/// A pair without markup.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ChosenPair {
     /// The reference.
@@ -17,10 +17,10 @@ pub(crate) struct ChosenPair {
     pub(crate) hypothesis: String,
 }
 
-/// Chooses among the alternatives of both texts. Words are compared after normalisation; the chosen
-/// texts keep their original form. With `optional_deletions`, an optionally deletable word on only
-/// one side is copied to the other side, in its parentheses, and so counts as correct. Returns
-/// `None` if the texts are too long.
+/// Chooses among the alternatives of both texts. Words are compared after normalisation, but the
+/// chosen texts are not normalised. With `optional_deletions`, an optionally deletable word of one
+/// text alone is copied into the other text, with its parentheses, and so counts as correct.
+/// Returns `None` if the texts are too long.
 pub(crate) fn choose(
     reference: &Lattice<'_>,
     hypothesis: &Lattice<'_>,

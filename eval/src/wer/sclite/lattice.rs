@@ -1,15 +1,16 @@
 //! Aligns two lattices with the lowest cost over all paths.
 
 /// Costs of sclite. A substitution is cheaper than a deletion plus an insertion. A null word costs
-/// almost nothing, so among equal alignments the one with fewer null words wins. Sums have single
-/// precision, as in sclite: their last bits decide between alignments with the same null words.
+/// almost nothing, so among equal alignments, the alignment with fewer null words wins. Sums have
+/// single precision, as in sclite: their last bits decide between alignments with the same null
+/// words.
 const SUBSTITUTION: f32 = 4.0;
 const GAP: f32 = 3.0;
 const OPTIONAL: f32 = 2.0;
 const NULL: f32 = 0.001;
 const BOTH_NULL: f32 = 1.0;
 
-/// The data of a word that the alignment needs.
+/// A word of a lattice, as needed for the alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arc {
     /// The token; equal words have equal tokens. `None` for the null word.

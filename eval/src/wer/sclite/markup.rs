@@ -1,6 +1,6 @@
-//! Parses the mark-up of a transcript into a lattice of words.
+//! Parses the markup of a transcript into a lattice of words.
 //!
-//! | mark-up | meaning |
+//! | markup | meaning |
 //! |---|---|
 //! | `{ a b / c / @ }` | alternatives; they can be nested |
 //! | `@` | no word |
@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 32;
 /// A word of a lattice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word<'a> {
-    /// The word without tag and star; `None` for the null word.
+    /// The word without tag or star; `None` for the null word.
     pub(crate) text: Option<Cow<'a, str>>,
     /// The start node.
     pub(crate) from: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Lattice<'a> {
 }
 
 impl<'a> Lattice<'a> {
-    /// Parses a text with mark-up.
+    /// Parses a text with markup.
     ///
     /// # Errors
     /// The reason, if braces are unbalanced, stand inside a word, or contain no
@@ -45,7 +45,7 @@ impl<'a> Lattice<'a> {
         Ok(lattice)
     }
 
-    /// Builds the lattice of a text without mark-up: a linear sequence of words.
+    /// Builds the lattice of a text without markup: a linear sequence of words.
     pub(crate) fn plain(words: impl Iterator<Item = &'a str>) -> Self {
         let mut lattice = Self { words: Vec::new(), nodes: vec![Vec::new()], end: 0 };
         for word in words {
@@ -116,7 +116,7 @@ impl<'a> Lattice<'a> {
     }
 }
 
-/// Whether a text contains mark-up.
+/// Whether a text contains markup.
 pub(crate) fn has_markup(text: &str) -> bool {
     let marked = |word: &str| {
         word == "@" || optional(word).is_some() || (word.len() > 1 && word.ends_with('*'))
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn mark_up_is_noticed() {
+    fn markup_is_detected() {
         for text in ["a {b}", "a @", "(uh) a", "a;b", "a*", "a\\b"] {
             assert!(has_markup(text), "{text}");
         }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_that_do_not_fit_are_faults() {
+    fn invalid_braces_are_refused() {
         let deep = format!("{}a{}", "{".repeat(40), "}".repeat(40));
         for (text, fault) in [
             ("{ a", "has a `{` without a `}`"),
