@@ -40,7 +40,7 @@ pub fn check_gradients(
         }
     }
     let (fused_value, fused) = value_and_gradients(inputs, DType::F32, &f)?;
-    compare(|| "the value in f32".into(), fused_value, value, 2e-5, value.abs())?;
+    compare(|| "value, f32".into(), fused_value, value, 2e-5, value.abs())?;
     for (i, (fused, exact)) in fused.iter().zip(&exact).enumerate() {
         let scale = exact.iter().fold(0.0f64, |a, b| a.max(b.abs()));
         for (j, (fused, exact)) in fused.iter().zip(exact).enumerate() {
@@ -50,7 +50,7 @@ pub fn check_gradients(
     along_the_gradient(inputs, &fused, &f)
 }
 
-/// Checks f32 without f64: one step along the whole gradient.
+/// Checks the f32 gradient by the change of the value over one f32 step along the gradient.
 fn along_the_gradient(
     inputs: &[(Vec<f64>, &[usize])],
     gradients: &[Vec<f64>],
@@ -71,7 +71,7 @@ fn along_the_gradient(
     };
     let step = 4e-3;
     let difference = (at(step)? - at(-step)?) / (2.0 * step);
-    compare(|| "along the gradient, f32".into(), length, difference, 2e-2, length)
+    compare(|| "step along the gradient, f32".into(), length, difference, 2e-2, length)
 }
 
 fn value_and_gradients(
@@ -112,5 +112,7 @@ fn compare(
     if (actual - expected).abs() <= allowed {
         return Ok(());
     }
-    Err(ModelError::BadInput(format!("{}: {actual:e}, expected {expected:e}", location())))
+    let location = location();
+    let reason = format!("gradient check, {location}: found {actual:e}, expected {expected:e}");
+    Err(ModelError::BadInput(reason))
 }

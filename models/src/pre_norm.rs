@@ -115,7 +115,7 @@ impl PreNormBlocks {
     }
 
     /// `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask if `causal`. The
-    /// gradient stops after the first `stop_gradient_after` blocks: these blocks and `x` get none.
+    /// first `stop_gradient_after` blocks and `x` get no gradient.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`.

@@ -14,7 +14,7 @@ use crate::speech::ctc::{Ctc, ctc_loss};
 use crate::whisper::Whisper;
 
 /// The target of prompt rows, which the loss ignores.
-const GIVEN: u32 = u32::MAX;
+const IGNORED: u32 = u32::MAX;
 
 /// An ASR model whose own parameters are frozen.
 #[derive(Debug, Clone)]
@@ -111,14 +111,14 @@ impl FrozenAsrModel {
                 let logits = model.decode(&PackedTokens::new(&read), audio, mode)?;
                 let (mut targets, mut own) = (Vec::new(), Vec::new());
                 for text in texts {
-                    targets.resize(targets.len() + prompt.len().saturating_sub(1), GIVEN);
+                    targets.resize(targets.len() + prompt.len().saturating_sub(1), IGNORED);
                     own.push(Span { start: targets.len(), length: text.len() + 1 });
                     targets.extend(text);
                     targets.push(*end);
                 }
                 let options = CrossEntropy {
                     targets: targets.into(),
-                    ignored: Some(GIVEN),
+                    ignored: Some(IGNORED),
                     label_smoothing: 0.0,
                 };
                 let losses = cross_entropy(&logits, options)?.unsqueeze(1)?;

@@ -9,7 +9,7 @@ use crate::kernels::{Span, span_mean};
 use crate::speech::AudioStates;
 
 /// Returns the distance between the states of clips and their targets, `[N]`: the mean squared
-/// error divided by the mean square of the targets. It is 0 if nothing changed. `targets` holds the
+/// error divided by the mean square of the targets. `targets` holds the
 /// indices of clips, in ascending order, each with its target `[T, D]`.
 ///
 /// # Errors

@@ -3,8 +3,7 @@
 //! Two input layouts share this code. *Pair by pair*, the usual layout: one sequence `anchor [SEP]
 //! target [SEP] title …` per pair, scored from the whole sequence. *Listwise*: one sequence `anchor
 //! [SEP] title [SEP] target₁ [SEP] target₂ …` for all pairs of an anchor. Each target is scored
-//! from its own tokens. So the encoder attends to all competing targets, with a tenth of the
-//! tokens.
+//! from its own tokens, attends to all competing targets, and needs a tenth of the tokens.
 
 use std::sync::Arc;
 

@@ -2,10 +2,10 @@
 //! codes of masked frames.
 //!
 //! A frozen random projection and a frozen random codebook assign a code to the frames of each
-//! state. The encoder's input has noise in place of some spans, and the model predicts the codes
-//! there. Use frames with mean 0 and standard deviation 1
-//! ([`LogMel::conformer`](super::log_mel::LogMel::conformer)). Otherwise most frames get the same
-//! codes.
+//! state. Noise replaces some spans of the encoder's input, and the model predicts the codes of the
+//! masked states. Use frames with mean 0 and standard deviation 1
+//! ([`LogMel::conformer`](super::log_mel::LogMel::conformer)): otherwise most states get the same
+//! code.
 
 use candle_core::{DType, Tensor};
 use rand::Rng;
@@ -23,7 +23,7 @@ use crate::kernels::{CrossEntropy, Matrix, cross_entropy, embedding_sum, matmul}
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
-/// The sizes and the masking, with the paper's values (4.1).
+/// The sizes and the masking. The defaults are the paper's values (§4.1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BestRqConfig {
@@ -157,8 +157,8 @@ impl BestRq {
     }
 
     /// Replaces spans of the clips by noise, and returns the completely masked states with their
-    /// codes. At least one state of each clip is completely masked. `codes` holds the codes of each
-    /// clip's states, computed before or after noise was added as augmentation.
+    /// codes. At least one state of each clip is completely masked. `codes` are [`BestRq::codes`]
+    /// of each clip before masking; the frames may be augmented in between.
     pub fn mask(
         &self,
         clips: &mut [Frames],
@@ -184,7 +184,7 @@ impl BestRq {
         masked
     }
 
-    /// Returns which frames are masked.
+    /// Draws masked spans and returns, for each frame, whether it is masked.
     fn spans(&self, count: usize, rng: &mut ChaCha8Rng) -> Vec<bool> {
         let mut hidden = vec![false; count];
         let length = self.config.mask_length;

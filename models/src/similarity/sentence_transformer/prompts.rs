@@ -108,8 +108,8 @@ impl Prompts {
         }
     }
 
-    /// Returns the name of a prompt for entries that sentence-transformers ignores, because it is
-    /// not `document`.
+    /// Returns `passage` or `corpus` if the model names its prompt for entries so, and not
+    /// `document`. sentence-transformers does not use such a prompt by default.
     pub fn ignored_prompt(&self) -> Option<&str> {
         let is_set = |name: &&str| self.prompts.get(*name).is_some_and(|prompt| !prompt.is_empty());
         if is_set(&"document") { None } else { ["passage", "corpus"].into_iter().find(is_set) }
