@@ -56,7 +56,7 @@ fn time(logits: &Var, loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>) -> 
 struct Peer {
     child: Child,
     requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    replies: BufReader<ChildStdout>,
 }
 
 impl Peer {
@@ -73,15 +73,15 @@ impl Peer {
             .stdout(Stdio::piped())
             .spawn()?;
         let requests = child.stdin.take().ok_or("a pipe")?;
-        let answers = BufReader::new(child.stdout.take().ok_or("a pipe")?);
-        Ok(Some(Self { child, requests, answers }))
+        let replies = BufReader::new(child.stdout.take().ok_or("a pipe")?);
+        Ok(Some(Self { child, requests, replies }))
     }
 
     fn step(&mut self) -> Result<(f64, f64)> {
         writeln!(self.requests, "step")?;
         self.requests.flush()?;
         let mut line = String::new();
-        self.answers.read_line(&mut line)?;
+        self.replies.read_line(&mut line)?;
         let (time, loss) = line.trim().split_once(' ').ok_or("PyTorch did not reply")?;
         Ok((time.parse()?, loss.parse()?))
     }

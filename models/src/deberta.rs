@@ -61,10 +61,10 @@ struct Relative {
 impl DebertaLayer {
     fn new(config: &DebertaConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (d, std) = (config.hidden_size, config.initializer_range);
-        let own = builder.pp("attention.self");
-        let query = Linear::new(d, d, std, &own.pp("query_proj"))?;
-        let key = Linear::new(d, d, std, &own.pp("key_proj"))?;
-        let value = Linear::new(d, d, std, &own.pp("value_proj"))?;
+        let attention = builder.pp("attention.self");
+        let query = Linear::new(d, d, std, &attention.pp("query_proj"))?;
+        let key = Linear::new(d, d, std, &attention.pp("key_proj"))?;
+        let value = Linear::new(d, d, std, &attention.pp("value_proj"))?;
         let position = |term: bool, shared: &Linear, name: &str| -> Result<Option<Linear>> {
             if !term || !config.relative_attention {
                 return Ok(None);
@@ -72,7 +72,7 @@ impl DebertaLayer {
             if config.share_att_key {
                 return Ok(Some(shared.clone()));
             }
-            Linear::new(d, d, std, &own.pp(name)).map(Some)
+            Linear::new(d, d, std, &attention.pp(name)).map(Some)
         };
         let terms = config.pos_att_type;
         Ok(Self {

@@ -460,10 +460,10 @@ mod tests {
     #[test]
     fn every_model_that_shares_a_parameter_sees_an_update() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(0);
-        let held = builder.get("weight", &[3], Init::Ones)?;
+        let tensor = builder.get("weight", &[3], Init::Ones)?;
         let parameters = builder.finish()?;
         parameters.list[0].update(&mut |data| data[1] = 5.0)?;
-        assert_eq!(held.to_vec1::<f32>()?, [1.0, 5.0, 1.0]);
+        assert_eq!(tensor.to_vec1::<f32>()?, [1.0, 5.0, 1.0]);
         Ok(())
     }
 }

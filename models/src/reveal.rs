@@ -143,7 +143,8 @@ impl Reveal {
         self.decoder.generate(self.base.table(), encoder, options)
     }
 
-    /// Returns the logits `[T, V]` of the token that follows each of `tokens`, given fused states.
+    /// Returns the logits `[T, V]` of the next token at each position of `tokens`, given fused
+    /// states.
     pub fn decode(
         &self,
         tokens: &crate::packed::PackedTokens,

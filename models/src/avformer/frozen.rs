@@ -109,10 +109,10 @@ impl FrozenAsrModel {
                 let with_prompt = |text: &Vec<u32>| [prompt.as_slice(), text].concat();
                 let read: Vec<Vec<u32>> = texts.iter().map(with_prompt).collect();
                 let logits = model.decode(&PackedTokens::new(&read), audio, mode)?;
-                let (mut targets, mut own) = (Vec::new(), Vec::new());
+                let (mut targets, mut text_spans) = (Vec::new(), Vec::new());
                 for text in texts {
                     targets.resize(targets.len() + prompt.len().saturating_sub(1), IGNORED);
-                    own.push(Span { start: targets.len(), length: text.len() + 1 });
+                    text_spans.push(Span { start: targets.len(), length: text.len() + 1 });
                     targets.extend(text);
                     targets.push(*end);
                 }
@@ -122,7 +122,7 @@ impl FrozenAsrModel {
                     label_smoothing: 0.0,
                 };
                 let losses = cross_entropy(&logits, options)?.unsqueeze(1)?;
-                Ok(span_mean(&losses, Arc::from(own))?.squeeze(1)?)
+                Ok(span_mean(&losses, Arc::from(text_spans))?.squeeze(1)?)
             }
             Self::Conformer(model) => {
                 let ctc = Ctc {
@@ -131,10 +131,10 @@ impl FrozenAsrModel {
                     blank: model.config().blank,
                 };
                 let losses = ctc_loss(&model.logits(audio)?, ctc)?;
-                let shares: Vec<f64> =
+                let factors: Vec<f64> =
                     texts.iter().map(|text| 1.0 / text.len().max(1) as f64).collect();
-                let shares = Tensor::from_vec(shares, clips, losses.device())?;
-                Ok((&losses * shares.to_dtype(losses.dtype())?)?)
+                let factors = Tensor::from_vec(factors, clips, losses.device())?;
+                Ok((&losses * factors.to_dtype(losses.dtype())?)?)
             }
         }
     }

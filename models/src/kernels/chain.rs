@@ -287,10 +287,10 @@ impl Kernel for Steps {
         let last = self.list.len() - 1;
         let mut gradients: Vec<Option<Gradient>> = self.list.iter().map(|_| None).collect();
         for (i, step) in self.list.iter().enumerate().rev() {
-            let own = gradients[i].take();
-            let (output, gradient) = match &own {
+            let step_gradient = gradients[i].take();
+            let (output, gradient) = match &step_gradient {
                 _ if i == last => (output, gradient),
-                Some(own) => (step.output.as_slice(), own.data.as_slice()),
+                Some(step_gradient) => (step.output.as_slice(), step_gradient.data.as_slice()),
                 // The result does not depend on this step.
                 None => continue,
             };

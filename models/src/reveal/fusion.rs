@@ -40,10 +40,10 @@ impl Fusion {
     /// The parameters are `encoder.block.N` (the upper blocks, with published names),
     /// `encoder.final_layer_norm` and `fusion.relative_attention_bias`.
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
-        let (t5, own) = (&config.t5, builder.pp("encoder"));
-        let block = |i| EncoderLayer::new(t5, &own.pp("block").pp(i));
+        let (t5, encoder) = (&config.t5, builder.pp("encoder"));
+        let block = |i| EncoderLayer::new(t5, &encoder.pp("block").pp(i));
         let bias = builder.pp("fusion.relative_attention_bias");
-        let norm = own.pp("final_layer_norm");
+        let norm = encoder.pp("final_layer_norm");
         Ok(Self {
             bias: RelativeBias::new(t5, true, &bias)?,
             layers: (config.text_layers()..t5.num_layers).map(block).collect::<Result<_>>()?,

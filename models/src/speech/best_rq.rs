@@ -168,13 +168,15 @@ impl BestRq {
         let mut masked = MaskedStates { states: Vec::new(), codes: Vec::new() };
         let mut first = 0;
         for (frames, codes) in clips.iter_mut().zip(codes) {
-            let hidden = self.spans(frames.len(), rng);
-            for (row, _) in frames.values.chunks_mut(frames.bands).zip(&hidden).filter(|(_, h)| **h)
+            let is_masked = self.spans(frames.len(), rng);
+            for (row, _) in
+                frames.values.chunks_mut(frames.bands).zip(&is_masked).filter(|(_, h)| **h)
             {
                 row.iter_mut().for_each(|value| *value = self.noise(rng));
             }
-            for (state, (hidden, code)) in hidden.chunks(self.stacked).zip(codes).enumerate() {
-                if hidden.iter().all(|hidden| *hidden) {
+            for (state, (is_masked, code)) in is_masked.chunks(self.stacked).zip(codes).enumerate()
+            {
+                if is_masked.iter().all(|is_masked| *is_masked) {
                     masked.states.push(first + state as u32);
                     masked.codes.push(*code);
                 }
@@ -186,19 +188,19 @@ impl BestRq {
 
     /// Draws masked spans and returns, for each frame, whether it is masked.
     fn spans(&self, count: usize, rng: &mut ChaCha8Rng) -> Vec<bool> {
-        let mut hidden = vec![false; count];
+        let mut is_masked = vec![false; count];
         let length = self.config.mask_length;
         let starts: Vec<usize> =
             (0..count).filter(|_| rng.random_bool(self.config.mask_probability)).collect();
         for start in starts {
-            hidden[start..(start + length).min(count)].fill(true);
+            is_masked[start..(start + length).min(count)].fill(true);
         }
-        let is_hidden = |frames: &[bool]| frames.iter().all(|hidden| *hidden);
-        if count > 0 && !hidden.chunks(self.stacked).any(is_hidden) {
+        let all_masked = |frames: &[bool]| frames.iter().all(|is_masked| *is_masked);
+        if count > 0 && !is_masked.chunks(self.stacked).any(all_masked) {
             let start = self.stacked * rng.random_range(0..count.div_ceil(self.stacked));
-            hidden[start..(start + length).min(count)].fill(true);
+            is_masked[start..(start + length).min(count)].fill(true);
         }
-        hidden
+        is_masked
     }
 
     /// Draws from a normal distribution (Box-Muller).

@@ -62,8 +62,7 @@ struct CtcClip {
     frames: usize,
     /// The blank, then the labels.
     classes: Vec<u32>,
-    /// Whether a path may go from label `i - 1` to label `i` without a blank between them
-    /// `[W + 1]`.
+    /// `[W + 1]`: whether a path may go from label `i - 1` to label `i` without a blank.
     joins: Vec<bool>,
 }
 

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_after_the_samples_costs_nothing_and_changes_nothing() -> Result<()> {
+    fn silence_after_the_samples_changes_nothing() -> Result<()> {
         let mel = LogMel::whisper(80)?;
         let samples: Vec<f32> = (0..5_000).map(|i| (i as f32 * 0.3).sin() * 0.1).collect();
         let mut longer = samples.clone();

@@ -87,9 +87,10 @@ impl NextTokens for DecodingState<'_> {
         let bias = bias.forward(1, self.cache.length())?.detach();
         let mut x = self.table.forward(&tokens.into())?.detach();
         let mode = Mode::inference();
-        for ((layer, own), (keys, values)) in layers.iter().zip(self.cache.layers()).zip(&self.keys)
+        for ((layer, cache), (keys, values)) in
+            layers.iter().zip(self.cache.layers()).zip(&self.keys)
         {
-            x = layer.step(&x, &bias, (own, &step), (keys, values, &cross), &mode)?.detach();
+            x = layer.step(&x, &bias, (cache, &step), (keys, values, &cross), &mode)?.detach();
         }
         Ok(lm_head.forward(&final_norm.forward(&x)?)?.detach())
     }

@@ -120,8 +120,8 @@ impl DecodingState<'_> {
         let positions = vec![index as u32; tokens.len()].into();
         let mut x = self.decoder.embed(tokens.into(), positions)?.detach();
         let layers = self.decoder.layers.iter().zip(self.cache.layers()).zip(&self.keys);
-        for ((layer, own), (keys, values)) in layers {
-            x = layer.step(&x, (own, &step), (keys, values, &cross))?.detach();
+        for ((layer, cache), (keys, values)) in layers {
+            x = layer.step(&x, (cache, &step), (keys, values, &cross))?.detach();
         }
         if index == self.before_start {
             self.no_speech = self.no_speech_probabilities(&x)?;

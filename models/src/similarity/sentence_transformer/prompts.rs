@@ -56,11 +56,11 @@ impl Prompts {
         if published.truncate_dim == Some(0) {
             return Err(bad(name, "`truncate_dim` is 0; give at least 1"));
         }
-        let given = published.prompts.unwrap_or_default().into_iter();
+        let published_prompts = published.prompts.unwrap_or_default().into_iter();
         let prompts: BTreeMap<String, String> =
-            given.map(|(name, prompt)| (name, prompt.unwrap_or_default())).collect();
-        let is_known = |wanted: &String| {
-            prompts.contains_key(wanted) || ["query", "document"].contains(&wanted.as_str())
+            published_prompts.map(|(name, prompt)| (name, prompt.unwrap_or_default())).collect();
+        let is_known = |name: &String| {
+            prompts.contains_key(name) || ["query", "document"].contains(&name.as_str())
         };
         if let Some(missing) = published.default_prompt_name.as_ref().filter(|name| !is_known(name))
         {
