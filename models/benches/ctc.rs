@@ -3,10 +3,10 @@
 //!
 //!   ENGRAM_PEER_PYTHON=python3 cargo bench -p engram-models --bench ctc
 //!
-//! `ENGRAM_PEER_PYTHON` names a Python with torch. Without it, only our own times are printed. Both
-//! sides use the same logits, f32 and 2 threads. They alternate, so that a slow phase of the
-//! machine affects both. The output is the median of each side and the median ratio of paired
-//! measurements.
+//! `ENGRAM_PEER_PYTHON` names a Python with torch. Without torch, only the times of this crate are
+//! printed. Both sides use the same logits, f32 and 2 threads. They alternate, so that a slow phase
+//! of the machine affects both. The output is the median of each side and the median ratio of
+//! paired measurements.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};

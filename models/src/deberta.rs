@@ -2,9 +2,9 @@
 //!
 //! Reference: `transformers` 5, `models/deberta_v2/modeling_deberta_v2.py`. Parameter names are the
 //! published ones. As in [`crate::bert`], sequences are packed, not padded. The heads are omitted.
-//! The convolution of the two largest v2 models is not supported, and their configurations are an
-//! error. Only the relative embeddings that a batch needs are projected, and dropout applies to
-//! them alone.
+//! The two largest v2 models have a convolution, which is not supported: their configurations are
+//! an error. Only the relative embeddings that a batch needs are projected, and dropout applies
+//! only to these embeddings.
 
 mod config;
 

@@ -27,8 +27,8 @@ pub struct GenerateOptions {
     /// The score of a hypothesis is its log probability divided by its length to this power. Values
     /// above 0 favour long hypotheses.
     pub length_penalty: f64,
-    /// Whether a search stops at the first `num_beams` finished hypotheses. Otherwise it continues
-    /// while the best unfinished one scores above the worst finished one.
+    /// Whether a search stops at the first `num_beams` finished hypotheses. Otherwise the search
+    /// continues while the best unfinished hypothesis scores above the worst finished hypothesis.
     pub early_stopping: bool,
     /// The end token.
     pub eos_token_id: u32,

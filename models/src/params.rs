@@ -3,8 +3,8 @@
 //! candle's own `VarMap` is unordered and cannot be seeded on the CPU. Here parameters keep the
 //! order in which the model requested them. A *fresh* parameter is drawn at random, not loaded. Its
 //! generator is seeded by the seed and the parameter's name, so an additional layer does not change
-//! the initial values of other layers. A frozen parameter is a plain tensor: gradients flow through
-//! it to earlier layers, but it gets none.
+//! the initial values of other layers. A frozen parameter is a plain tensor without a gradient;
+//! gradients still flow to earlier layers.
 
 mod group;
 

@@ -253,7 +253,7 @@ fn a_word_is_transcribed_if_its_bonus_exceeds_its_cost() -> Result<()> {
         assert_eq!(found[0].tokens, expected, "bonus {weight}, cost {costs}");
         assert_eq!(found.len(), 4);
         for text in found {
-            // `b` alone is not a complete word: it has returned its bonus.
+            // `b` is not a complete word, so its bonus is returned.
             let bonus = if text.tokens == [1, 2] { 1.5 * f64::from(weight) } else { 0.0 };
             assert!((text.bonus - bonus).abs() < 1e-6, "{text:?}");
             let exact = if text.tokens[0] == 0 { 0.3f64 } else { 0.2 };

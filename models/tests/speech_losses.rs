@@ -1,5 +1,5 @@
 //! The CTC and transducer losses against PyTorch, against every path of small lattices, against
-//! recursions in logarithms, and against finite differences.
+//! recursions in the log domain, and against finite differences.
 //!
 //! `tests/reference/ctc.py` creates the fixture.
 
@@ -244,7 +244,7 @@ fn log_add(a: f64, b: f64) -> f64 {
 }
 
 /// The textbook recursion in the log domain.
-fn ctc_in_logarithms(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
+fn ctc_in_log_domain(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
     let rows = log_softmax(logits, classes);
     let states: Vec<u32> =
         std::iter::once(blank).chain(target.iter().flat_map(|label| [*label, blank])).collect();
@@ -267,7 +267,7 @@ fn ctc_in_logarithms(logits: &[f64], classes: usize, target: &[u32], blank: u32)
     -if end == 0 { alpha[0] } else { log_add(alpha[end], alpha[end - 1]) }
 }
 
-fn transducer_in_logarithms(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
+fn transducer_in_log_domain(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
     let rows = log_softmax(logits, classes);
     let width = target.len() + 1;
     let nodes = rows.len() / classes;
@@ -306,8 +306,8 @@ fn long_clips_are_precise() -> Result<()> {
             let options = transducer(&[90], &[&short], 0);
             run((rows, classes, dtype), &[1.0], |x| transducer_loss(x, options.clone()))
         };
-        let ctc = ctc_in_logarithms(&logits, classes, &target, 0);
-        let transducer = transducer_in_logarithms(rows, classes, &short, 0);
+        let ctc = ctc_in_log_domain(&logits, classes, &target, 0);
+        let transducer = transducer_in_log_domain(rows, classes, &short, 0);
         for (expected, exact, fused) in [
             (ctc, run_ctc(DType::F64)?, run_ctc(DType::F32)?),
             (transducer, run_transducer(DType::F64)?, run_transducer(DType::F32)?),

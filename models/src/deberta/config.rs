@@ -48,7 +48,7 @@ pub struct DebertaConfig {
     /// Whether relative positions share the query and key projections of the content.
     #[serde(default)]
     pub share_att_key: bool,
-    /// `layer_norm` if relative embeddings are normed.
+    /// `layer_norm` if relative embeddings are normalised.
     #[serde(default)]
     pub norm_rel_ebd: String,
     /// Kernel size of the convolution next to the first block; only 0 is supported.

@@ -17,8 +17,9 @@ const FIRST_CAPACITY: usize = 16;
 pub(crate) struct KeyValueCache {
     layers: Vec<LayerCache>,
     slots: usize,
-    /// The capacity of each slot and the number of rows in it.
+    /// The capacity of each slot, in rows.
     capacity: usize,
+    /// The number of rows in each slot.
     length: usize,
 }
 
@@ -104,8 +105,8 @@ impl KeyValueCache {
 }
 
 impl LayerCache {
-    /// Stores the keys and values of a step's rows. In each row they follow the queries:
-    /// `[S, 3 W]`.
+    /// Stores the keys and values of a step's rows. `qkv` `[S, 3 W]` holds queries, keys and
+    /// values.
     pub fn write(&self, qkv: &Tensor, step: &Step) -> Result<()> {
         let width = self.keys.dim(1)?;
         let spans: Vec<(usize, usize)> = step.rows.iter().copied().enumerate().collect();

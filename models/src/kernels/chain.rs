@@ -1,8 +1,9 @@
 //! Several kernels as one operation of candle's graph.
 //!
-//! candle allocates a zero gradient for every tensor between two operations and adds to it on its
-//! own threads. Inside a chain, kernels pass outputs and gradients to each other directly.
-//! Gradients of a value used twice are accumulated in place, and candle sees one operation.
+//! Between two operations, candle allocates a zero gradient for every tensor and adds to it, with a
+//! thread pool of candle's own. Inside a chain, kernels pass outputs and gradients to each other
+//! directly. Gradients of a value used twice are accumulated in place, and candle sees one
+//! operation.
 
 use candle_core::{Shape, Tensor};
 

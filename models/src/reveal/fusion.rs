@@ -2,8 +2,8 @@
 //! through the upper layers of the T5 encoder. The prior of an entry weights its tokens.
 //!
 //! Reference: the released `FusedT5Encoder` and `fuse_topk_knowledge`. The prior multiplies the
-//! normed input of each attention layer, and the final output. So the generator's loss has a
-//! gradient with respect to the scores, and through them the retriever.
+//! normalised input of each attention layer, and the final output. The generator's loss therefore
+//! has a gradient with respect to the scores and trains the retriever.
 
 use std::sync::Arc;
 

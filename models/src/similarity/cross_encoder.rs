@@ -1,4 +1,4 @@
-//! The cross-encoder: it encodes anchor, target, context and competing targets in one sequence.
+//! The cross-encoder: encodes anchor, target, context and competing targets in one sequence.
 //!
 //! Two input layouts share this code. *Pair by pair*, the usual layout: one sequence `anchor [SEP]
 //! target [SEP] title …` per pair, scored from the whole sequence. *Listwise*: one sequence `anchor
@@ -51,7 +51,7 @@ pub struct CrossEncoder {
     head: Linear,
 }
 
-/// The factor on the cosine, which gives it the scale of the other features.
+/// The factor that brings the cosine to the scale of the other features.
 const COSINE_SCALE: f64 = 4.0;
 
 impl CrossEncoder {

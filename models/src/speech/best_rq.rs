@@ -169,8 +169,11 @@ impl BestRq {
         let mut first = 0;
         for (frames, codes) in clips.iter_mut().zip(codes) {
             let is_masked = self.spans(frames.len(), rng);
-            for (row, _) in
-                frames.values.chunks_mut(frames.bands).zip(&is_masked).filter(|(_, h)| **h)
+            for (row, _) in frames
+                .values
+                .chunks_mut(frames.bands)
+                .zip(&is_masked)
+                .filter(|(_, masked)| **masked)
             {
                 row.iter_mut().for_each(|value| *value = self.noise(rng));
             }

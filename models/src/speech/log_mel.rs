@@ -36,7 +36,7 @@ pub const HOP: usize = 160;
 const MIN_POWER: f32 = 1e-10;
 /// Whisper: the range below the maximum band of a clip, in powers of ten.
 const RANGE: f32 = 8.0;
-/// Conformer: the size of the Fourier transform. The window is zero-padded to it.
+/// Conformer: the size of the Fourier transform. The window is zero-padded to this size.
 const LONG_TRANSFORM: usize = 512;
 /// Conformer: the pre-emphasis coefficient.
 const PREEMPHASIS: f32 = 0.97;

@@ -218,7 +218,7 @@ impl EncoderLayer {
     }
 
     /// `[T, D]` → `[T, D]`, with the biases `[H, L, L]` of all segments. `weights` `[T, 1]`
-    /// multiply the normed input of attention, token by token; REVEAL's fusion uses them
+    /// multiply the normalised input of attention, token by token; REVEAL's fusion uses them
     /// (`fuse_topk_knowledge`).
     pub fn forward(
         &self,

@@ -108,8 +108,8 @@ impl Prompts {
         }
     }
 
-    /// Returns `passage` or `corpus` if the model names its prompt for entries so, and not
-    /// `document`. sentence-transformers does not use such a prompt by default.
+    /// Returns the prompt name `passage` or `corpus` if the model has such a prompt and no
+    /// `document` prompt. `encode_document` of sentence-transformers ignores such a prompt.
     pub fn ignored_prompt(&self) -> Option<&str> {
         let is_set = |name: &&str| self.prompts.get(*name).is_some_and(|prompt| !prompt.is_empty());
         if is_set(&"document") { None } else { ["passage", "corpus"].into_iter().find(is_set) }
