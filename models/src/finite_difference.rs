@@ -30,9 +30,9 @@ pub fn check_gradients(
     for (i, (_, shape)) in inputs.iter().enumerate() {
         for (j, exact) in exact[i].iter().enumerate() {
             let at = |step: f64| -> Result<f64> {
-                let mut moved = inputs.to_vec();
-                moved[i].0[j] += step;
-                Ok(value_and_gradients(&moved, DType::F64, &f)?.0)
+                let mut shifted = inputs.to_vec();
+                shifted[i].0[j] += step;
+                Ok(value_and_gradients(&shifted, DType::F64, &f)?.0)
             };
             let difference = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
             let location = || format!("input {i} {shape:?}, element {j}, f64");
@@ -61,13 +61,13 @@ fn along_the_gradient(
         return Err(ModelError::BadInput("every gradient is zero".into()));
     }
     let at = |step: f64| -> Result<f64> {
-        let mut moved = inputs.to_vec();
-        for ((values, _), gradient) in moved.iter_mut().zip(gradients) {
+        let mut shifted = inputs.to_vec();
+        for ((values, _), gradient) in shifted.iter_mut().zip(gradients) {
             for (value, g) in values.iter_mut().zip(gradient) {
                 *value += step * g / length;
             }
         }
-        Ok(value_and_gradients(&moved, DType::F32, f)?.0)
+        Ok(value_and_gradients(&shifted, DType::F32, f)?.0)
     };
     let step = 4e-3;
     let difference = (at(step)? - at(-step)?) / (2.0 * step);

@@ -181,9 +181,9 @@ pub(crate) fn search(
         let (mut first, mut copies) = (0, Vec::new());
         for (text, (beams_of_text, count)) in searches.iter_mut().zip(counts).enumerate() {
             if count > 0 {
-                let moved = beams_of_text.advance(&candidates[first..first + count]);
+                let slots_to_copy = beams_of_text.advance(&candidates[first..first + count]);
                 let index = |slot| text * beams + slot;
-                copies.extend(moved.into_iter().map(|(from, to)| (index(from), index(to))));
+                copies.extend(slots_to_copy.into_iter().map(|(from, to)| (index(from), index(to))));
                 first += count;
             }
         }

@@ -294,8 +294,8 @@ mod tests {
         let bytes = to_f16(&path, "left.").expect("the f16 weights");
         std::fs::write(&path, &bytes).expect("written");
         let weights = Weights::open(&path).expect("opened");
-        let read = weights.get("a.kept", &[3], DType::F32, &Device::Cpu).expect("read");
-        assert_eq!(read.to_vec1::<f32>().expect("numbers"), [0.33325195, -2.0, 0.0]);
+        let loaded = weights.get("a.kept", &[3], DType::F32, &Device::Cpu).expect("a tensor");
+        assert_eq!(loaded.to_vec1::<f32>().expect("numbers"), [0.33325195, -2.0, 0.0]);
         assert!(weights.get("left.out", &[3], DType::F32, &Device::Cpu).is_err());
         assert_eq!(to_f16(&path, "").expect("the f16 weights again"), bytes);
         let names = weights.tensors().expect("tensors")[0].names().len();

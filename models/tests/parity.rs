@@ -291,8 +291,8 @@ fn only_trainable_parameters_have_gradients() -> Result<()> {
                     })?;
                 }
             }
-            assert_ne!(before.0, fingerprint(true)?, "{name}: nothing moved");
-            assert_eq!(before.1, fingerprint(false)?, "{name}: a frozen parameter moved");
+            assert_ne!(before.0, fingerprint(true)?, "{name}: no parameter changed");
+            assert_eq!(before.1, fingerprint(false)?, "{name}: a frozen parameter changed");
         }
     }
     Ok(())

@@ -154,12 +154,12 @@ fn each_greedy_token_is_the_argmax_without_a_cache() -> Result<()> {
         let found = t5.generate(&texts, &options)?;
         assert!(found.iter().any(|output| output.tokens.len() > 32), "{name}");
         let states = t5.encode(&texts, &Mode::inference())?;
-        let read: Vec<Vec<u32>> = found
+        let inputs: Vec<Vec<u32>> = found
             .iter()
             .map(|output| [&[0], &output.tokens[..output.tokens.len() - 1]].concat())
             .collect();
-        let read = PackedTokens::new(&read);
-        let logits = t5.decode(&read, &states, &lengths(&texts), &Mode::inference())?;
+        let inputs = PackedTokens::new(&inputs);
+        let logits = t5.decode(&inputs, &states, &lengths(&texts), &Mode::inference())?;
         let mut rows = logits.to_vec2::<f32>()?.into_iter();
         for output in &found {
             for (token, log_probability) in output.tokens.iter().zip(&output.log_probabilities) {

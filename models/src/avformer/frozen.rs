@@ -107,8 +107,8 @@ impl FrozenAsrModel {
         match self {
             Self::Whisper { model, prompt, end } => {
                 let with_prompt = |text: &Vec<u32>| [prompt.as_slice(), text].concat();
-                let read: Vec<Vec<u32>> = texts.iter().map(with_prompt).collect();
-                let logits = model.decode(&PackedTokens::new(&read), audio, mode)?;
+                let inputs: Vec<Vec<u32>> = texts.iter().map(with_prompt).collect();
+                let logits = model.decode(&PackedTokens::new(&inputs), audio, mode)?;
                 let (mut targets, mut text_spans) = (Vec::new(), Vec::new());
                 for text in texts {
                     targets.resize(targets.len() + prompt.len().saturating_sub(1), IGNORED);

@@ -252,9 +252,9 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
                 state.loss
             })
             .collect();
-        let (clips, like) = (self.clips.len(), (logits.dtype(), logits.device()));
+        let (clips, (dtype, device)) = (self.clips.len(), (logits.dtype(), logits.device()));
         let tensor = |values: Vec<f64>, dims: (usize, usize)| {
-            Tensor::from_vec(values, dims, &Device::Cpu)?.to_dtype(like.0)?.to_device(like.1)
+            Tensor::from_vec(values, dims, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
         };
         let finite: Vec<u8> = losses.iter().map(|loss| u8::from(loss.is_finite())).collect();
         let losses = tensor(losses, (clips, 1))?;
@@ -274,7 +274,7 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         let rows = (finite_logits * gradient)?.sum_keepdim(1)?;
         let zero_with_gradient = clip_of_row.matmul(&(&rows - rows.detach())?)?;
         // A loss that is not finite gets no gradient.
-        let finite = Tensor::from_vec(finite, (clips, 1), &Device::Cpu)?.to_device(like.1)?;
+        let finite = Tensor::from_vec(finite, (clips, 1), &Device::Cpu)?.to_device(device)?;
         finite.where_cond(&(zero_with_gradient + &losses)?, &losses)?.squeeze(1)
     }
 }

@@ -140,21 +140,21 @@ impl BoostTree {
     /// Sets `completed_bonus` and `fallback` of the nodes of a sequence.
     fn set_fallbacks(&mut self, sequence: &[u32]) {
         let (mut at, mut bonus_of_completed, mut completed_tokens) = (ROOT, 0.0, 0);
-        for (read, token) in sequence.iter().enumerate() {
+        for (index, token) in sequence.iter().enumerate() {
             let before = &self.nodes[at as usize];
             if before.is_end && !self.boundaries.continues_word(*token) {
-                (bonus_of_completed, completed_tokens) = (before.bonus, read);
+                (bonus_of_completed, completed_tokens) = (before.bonus, index);
             }
             let Some(next) = self.child(at, *token) else { return };
             at = next;
-            let starts = completed_tokens.max(1)..=read;
+            let starts = completed_tokens.max(1)..=index;
             let found = starts
                 .filter(|start| {
                     let inside = self.boundaries.ends_in_word(sequence[start - 1]);
                     self.may_begin(sequence[*start], inside)
                 })
                 .find_map(|start| {
-                    let mut end = sequence[start..=read].iter();
+                    let mut end = sequence[start..=index].iter();
                     end.try_fold(ROOT, |node, token| self.child(node, *token))
                 });
             let node = &mut self.nodes[at as usize];

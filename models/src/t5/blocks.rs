@@ -91,7 +91,7 @@ impl RelativeBias {
         let (buckets, heads) = self.weight.dims2()?;
         let ids: Arc<[u32]> = (keys - queries..keys)
             .flat_map(|query| (0..keys).map(move |key| key as i64 - query as i64))
-            .map(|distance| self.bucket(distance, buckets))
+            .map(|relative_position| self.bucket(relative_position, buckets))
             .collect();
         let rows = embedding_sum(&[(&self.weight, ids)])?;
         Ok(rows.reshape((queries, keys, heads))?.permute((2, 0, 1))?.contiguous()?)
@@ -99,20 +99,21 @@ impl RelativeBias {
 
     /// Returns the bucket of a relative position. Near positions have a bucket each; far positions
     /// share buckets whose size grows logarithmically.
-    fn bucket(&self, distance: i64, buckets: usize) -> u32 {
-        let (mut first, mut buckets, mut away) = (0, buckets, (-distance).max(0) as usize);
+    fn bucket(&self, relative_position: i64, buckets: usize) -> u32 {
+        let (mut first, mut buckets) = (0, buckets);
+        let mut distance = (-relative_position).max(0) as usize;
         if self.bidirectional {
             buckets /= 2;
-            first = if distance > 0 { buckets } else { 0 };
-            away = distance.unsigned_abs() as usize;
+            first = if relative_position > 0 { buckets } else { 0 };
+            distance = relative_position.unsigned_abs() as usize;
         }
-        let exact = buckets / 2;
-        let bucket = if away < exact {
-            away
+        let max_exact = buckets / 2;
+        let bucket = if distance < max_exact {
+            distance
         } else {
-            let ratio =
-                (away as f32 / exact as f32).ln() / (self.max_distance as f32 / exact as f32).ln();
-            (exact + (ratio * (buckets - exact) as f32) as usize).min(buckets - 1)
+            let max_ratio = self.max_distance as f32 / max_exact as f32;
+            let ratio = (distance as f32 / max_exact as f32).ln() / max_ratio.ln();
+            (max_exact + (ratio * (buckets - max_exact) as f32) as usize).min(buckets - 1)
         };
         (first + bucket) as u32
     }

@@ -126,18 +126,18 @@ impl Decoder {
         }
         let positions = self.config.max_target_positions;
         let sequence = |text: &[u32]| {
-            let mut read = [prompt, text].concat();
-            read.extend((read.len() < positions).then_some(end));
-            read
+            let mut inputs = [prompt, text].concat();
+            inputs.extend((inputs.len() < positions).then_some(end));
+            inputs
         };
-        let read = PackedTokens::new(
+        let inputs = PackedTokens::new(
             &clips.iter().map(|clip| sequence(texts[*clip].tokens)).collect::<Vec<_>>(),
         );
-        read.check_positions(positions)?;
+        inputs.check_positions(positions)?;
         let all = Segments::packed(&audio.lengths);
         let mut texts: Vec<TextAlignment<'_>> = clips
             .iter()
-            .zip(read.sequences().iter())
+            .zip(inputs.sequences().iter())
             .map(|(clip, rows)| {
                 let Span { start, length } = all.keys()[*clip];
                 let AlignmentText { tokens: text, num_states } = texts[*clip];
@@ -147,7 +147,7 @@ impl Decoder {
             })
             .collect();
         let clip_spans = clips.iter().map(|clip| all.keys()[*clip]).collect();
-        let x = self.attend(&read, (&audio.states.detach(), clip_spans), heads, &mut texts)?;
+        let x = self.attend(&inputs, (&audio.states.detach(), clip_spans), heads, &mut texts)?;
         let probabilities = self.probabilities(&x, &texts, end_of_words)?;
         for ((clip, text), probabilities) in clips.into_iter().zip(texts).zip(probabilities) {
             let costs: Vec<f64> = text.weights.iter().map(|weight| -weight).collect();
@@ -166,20 +166,20 @@ impl Decoder {
     /// `clip_spans` are the spans of audio states of the clips with texts.
     fn attend(
         &self,
-        read: &PackedTokens,
+        inputs: &PackedTokens,
         (states, clip_spans): (&Tensor, std::sync::Arc<[Span]>),
         heads: &AlignmentHeads,
         texts: &mut [TextAlignment<'_>],
     ) -> Result<Tensor> {
-        let lengths: Vec<usize> = read.sequences().iter().map(|rows| rows.length).collect();
+        let lengths: Vec<usize> = inputs.sequences().iter().map(|rows| rows.length).collect();
         let cross = Segments::to_runs(&lengths, clip_spans);
         let width = self.config.d_model / self.config.decoder_attention_heads;
-        let mut x = self.embed(read.ids.clone(), read.positions.clone())?.detach();
+        let mut x = self.embed(inputs.ids.clone(), inputs.positions.clone())?.detach();
         for (i, layer) in self.layers.iter().enumerate() {
             let (keys, values) = layer.cross_keys(states)?;
             let (keys, values) = (keys.detach(), values.detach());
             let (next, queries) =
-                layer.forward_with_queries(&x, &read.segments, (&keys, &values, &cross))?;
+                layer.forward_with_queries(&x, &inputs.segments, (&keys, &values, &cross))?;
             x = next.detach();
             let layer_heads: Vec<usize> =
                 heads.heads.iter().filter(|head| head[0] == i).map(|head| head[1]).collect();
