@@ -182,20 +182,20 @@ impl Deberta {
         self.run(tokens, mode, |_| {})
     }
 
-    /// Returns the last hidden state, `[T, D]`. `inner` is called with each earlier state, from the
-    /// embeddings on.
+    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, from
+    /// the embeddings on.
     pub(crate) fn run(
         &self,
         tokens: &PackedTokens,
         mode: &Mode,
-        mut inner: impl FnMut(&Tensor),
+        mut on_state: impl FnMut(&Tensor),
     ) -> Result<Tensor> {
         let x = self.embed(tokens)?;
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
         let mut state = mode.detach(x);
         let relative = self.relative(tokens)?;
         for layer in &self.layers {
-            inner(&state);
+            on_state(&state);
             let next = layer.forward(&state, relative.as_ref(), &self.config, tokens, mode)?;
             state = mode.detach(next);
         }

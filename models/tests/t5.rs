@@ -181,8 +181,8 @@ fn outputs_of_a_batch_equal_outputs_of_single_texts() -> Result<()> {
     let texts = expected("t5")?.texts;
     let options = GenerateOptions { num_beams: 3, max_new_tokens: 30, ..Default::default() };
     let together = t5.generate(&texts, &options)?;
-    for (run, together) in texts.sequences().iter().zip(together) {
-        let text = PackedTokens::new(&[&texts.ids[run.start..run.start + run.length]]);
+    for (span, together) in texts.sequences().iter().zip(together) {
+        let text = PackedTokens::new(&[&texts.ids[span.start..span.start + span.length]]);
         let alone = t5.generate(&text, &options)?;
         assert_eq!(alone[0].tokens, together.tokens);
         assert!((alone[0].score - together.score).abs() < 1e-5);

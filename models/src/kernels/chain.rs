@@ -242,20 +242,20 @@ struct Steps {
     list: Vec<Step>,
 }
 
-/// A kernel, the sources of its inputs, and its output.
+/// A kernel, the sources of its inputs, and the output with its dimensions.
 struct Step {
     kernel: Box<dyn Kernel>,
     from: Vec<Source>,
-    /// Empty for the last step: its output belongs to the chain.
+    /// Empty for the last step: the chain returns its output.
     output: Vec<f32>,
     dims: Vec<usize>,
 }
 
 /// Returns the inputs of a step.
-fn gather<'a>(from: &[Source], inputs: &[Input<'a>], done: &'a [Step]) -> Vec<Input<'a>> {
+fn gather<'a>(from: &[Source], inputs: &[Input<'a>], steps: &'a [Step]) -> Vec<Input<'a>> {
     let find = |source: &Source| match *source {
         Source::Input(i) => inputs[i],
-        Source::Step(j) => Input { data: &done[j].output, dims: &done[j].dims },
+        Source::Step(j) => Input { data: &steps[j].output, dims: &steps[j].dims },
     };
     from.iter().map(find).collect()
 }

@@ -28,7 +28,7 @@ pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
     let (rows, width) = values.dims2()?;
     if tokens == 0 || rows % tokens != 0 {
         return Err(ModelError::BadInput(format!(
-            "{rows} rows are not entries of {tokens} tokens"
+            "{rows} rows cannot be divided into entries of {tokens} tokens"
         )));
     }
     let entries = rows / tokens;
