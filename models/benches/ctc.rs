@@ -3,10 +3,10 @@
 //!
 //!   ENGRAM_PEER_PYTHON=python3 cargo bench -p engram-models --bench ctc
 //!
-//! `ENGRAM_PEER_PYTHON` names a Python with torch. Without it, only our own times are printed. Both
-//! sides use the same logits, f32 and 2 threads. They alternate, so that a slow phase of the
-//! machine affects both. The output is the median of each side and the median ratio of paired
-//! measurements.
+//! `ENGRAM_PEER_PYTHON` names a Python with torch. Without torch, only the times of this crate are
+//! printed. Both sides use the same logits, f32 and 2 threads. They alternate, so that a slow phase
+//! of the machine affects both. The output is the median of each side and the median ratio of
+//! paired measurements.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -56,7 +56,7 @@ fn time(logits: &Var, loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>) -> 
 struct Peer {
     child: Child,
     requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    replies: BufReader<ChildStdout>,
 }
 
 impl Peer {
@@ -73,15 +73,15 @@ impl Peer {
             .stdout(Stdio::piped())
             .spawn()?;
         let requests = child.stdin.take().ok_or("a pipe")?;
-        let answers = BufReader::new(child.stdout.take().ok_or("a pipe")?);
-        Ok(Some(Self { child, requests, answers }))
+        let replies = BufReader::new(child.stdout.take().ok_or("a pipe")?);
+        Ok(Some(Self { child, requests, replies }))
     }
 
     fn step(&mut self) -> Result<(f64, f64)> {
         writeln!(self.requests, "step")?;
         self.requests.flush()?;
         let mut line = String::new();
-        self.answers.read_line(&mut line)?;
+        self.replies.read_line(&mut line)?;
         let (time, loss) = line.trim().split_once(' ').ok_or("PyTorch did not reply")?;
         Ok((time.parse()?, loss.parse()?))
     }

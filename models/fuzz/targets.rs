@@ -1,5 +1,5 @@
-//! The targets of the fuzzer and of the replay of its corpus. Any bytes must give no panic, and
-//! errors that name the file.
+//! The targets of the fuzzer and of the replay of its corpus. A target must not panic for any
+//! bytes, and its errors must name the file.
 
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 //! A linear layer projects image embeddings to visual tokens, which are prepended to the audio
 //! tokens. An adapter follows each frozen block. Only the projection and the adapters are trained:
 //! about one percent of the parameters. The audio tokens ([`FrozenAsrModel::embed`]) and the
-//! image embeddings do not depend on them, so they are computed once per clip.
+//! image embeddings do not depend on trained parameters, so compute them once per clip.
 //!
 //! | term of the paper | here |
 //! |---|---|

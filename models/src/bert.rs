@@ -198,13 +198,13 @@ impl Bert {
         self.run(tokens, mode, |_| {})
     }
 
-    /// Returns the last hidden state, `[T, D]`. `inner` is called with each earlier state, from the
-    /// embeddings on.
+    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, from
+    /// the embeddings on.
     pub(crate) fn run(
         &self,
         tokens: &PackedTokens,
         mode: &Mode,
-        mut inner: impl FnMut(&Tensor),
+        mut on_state: impl FnMut(&Tensor),
     ) -> Result<Tensor> {
         tokens.check_positions(self.config.max_position_embeddings)?;
         let embedded = embedding_sum(&[
@@ -216,7 +216,7 @@ impl Bert {
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
         let mut state = mode.detach(x);
         for layer in &self.layers {
-            inner(&state);
+            on_state(&state);
             state = mode.detach(layer.forward(&state, &self.config, tokens, mode)?);
         }
         Ok(state)

@@ -1,5 +1,5 @@
-//! The second half of an encoder block, shared by BERT and DeBERTa. It projects the attention
-//! output, adds the block's input and normalises. Then it does the same with the feed-forward part.
+//! The second half of an encoder block, shared by BERT and DeBERTa: output projection of attention,
+//! residual and norm, then feed-forward, residual and norm.
 //!
 //! Reference: `BertSelfOutput`, `BertIntermediate` and `BertOutput` of `transformers` 5.
 

@@ -223,7 +223,8 @@ impl Names<'_> {
         Ok(())
     }
 
-    /// Splits a stacked linear layer into published layers; the flags tell which have biases.
+    /// Splits a stacked linear layer into published layers, each given by its name and whether it
+    /// has a bias.
     fn linear(&mut self, from: &str, to: &[(&str, bool)]) -> Result<()> {
         let weight = self.file.tensor(&format!("{from}/weight"))?;
         let bias = self.file.tensor(&format!("{from}/bias"))?;

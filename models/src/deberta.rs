@@ -2,9 +2,9 @@
 //!
 //! Reference: `transformers` 5, `models/deberta_v2/modeling_deberta_v2.py`. Parameter names are the
 //! published ones. As in [`crate::bert`], sequences are packed, not padded. The heads are omitted.
-//! The convolution of the two largest v2 models is not supported, and their configurations are an
-//! error. Only the relative embeddings that a batch needs are projected, and dropout applies to
-//! them alone.
+//! The two largest v2 models have a convolution, which is not supported: their configurations are
+//! an error. Only the relative embeddings that a batch needs are projected, and dropout applies
+//! only to these embeddings.
 
 mod config;
 
@@ -61,10 +61,10 @@ struct Relative {
 impl DebertaLayer {
     fn new(config: &DebertaConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (d, std) = (config.hidden_size, config.initializer_range);
-        let own = builder.pp("attention.self");
-        let query = Linear::new(d, d, std, &own.pp("query_proj"))?;
-        let key = Linear::new(d, d, std, &own.pp("key_proj"))?;
-        let value = Linear::new(d, d, std, &own.pp("value_proj"))?;
+        let attention = builder.pp("attention.self");
+        let query = Linear::new(d, d, std, &attention.pp("query_proj"))?;
+        let key = Linear::new(d, d, std, &attention.pp("key_proj"))?;
+        let value = Linear::new(d, d, std, &attention.pp("value_proj"))?;
         let position = |term: bool, shared: &Linear, name: &str| -> Result<Option<Linear>> {
             if !term || !config.relative_attention {
                 return Ok(None);
@@ -72,7 +72,7 @@ impl DebertaLayer {
             if config.share_att_key {
                 return Ok(Some(shared.clone()));
             }
-            Linear::new(d, d, std, &own.pp(name)).map(Some)
+            Linear::new(d, d, std, &attention.pp(name)).map(Some)
         };
         let terms = config.pos_att_type;
         Ok(Self {
@@ -182,20 +182,20 @@ impl Deberta {
         self.run(tokens, mode, |_| {})
     }
 
-    /// Returns the last hidden state, `[T, D]`. `inner` is called with each earlier state, from the
-    /// embeddings on.
+    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, from
+    /// the embeddings on.
     pub(crate) fn run(
         &self,
         tokens: &PackedTokens,
         mode: &Mode,
-        mut inner: impl FnMut(&Tensor),
+        mut on_state: impl FnMut(&Tensor),
     ) -> Result<Tensor> {
         let x = self.embed(tokens)?;
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
         let mut state = mode.detach(x);
         let relative = self.relative(tokens)?;
         for layer in &self.layers {
-            inner(&state);
+            on_state(&state);
             let next = layer.forward(&state, relative.as_ref(), &self.config, tokens, mode)?;
             state = mode.detach(next);
         }

@@ -30,9 +30,9 @@ pub fn check_gradients(
     for (i, (_, shape)) in inputs.iter().enumerate() {
         for (j, exact) in exact[i].iter().enumerate() {
             let at = |step: f64| -> Result<f64> {
-                let mut moved = inputs.to_vec();
-                moved[i].0[j] += step;
-                Ok(value_and_gradients(&moved, DType::F64, &f)?.0)
+                let mut shifted = inputs.to_vec();
+                shifted[i].0[j] += step;
+                Ok(value_and_gradients(&shifted, DType::F64, &f)?.0)
             };
             let difference = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
             let location = || format!("input {i} {shape:?}, element {j}, f64");
@@ -40,7 +40,7 @@ pub fn check_gradients(
         }
     }
     let (fused_value, fused) = value_and_gradients(inputs, DType::F32, &f)?;
-    compare(|| "the value in f32".into(), fused_value, value, 2e-5, value.abs())?;
+    compare(|| "value, f32".into(), fused_value, value, 2e-5, value.abs())?;
     for (i, (fused, exact)) in fused.iter().zip(&exact).enumerate() {
         let scale = exact.iter().fold(0.0f64, |a, b| a.max(b.abs()));
         for (j, (fused, exact)) in fused.iter().zip(exact).enumerate() {
@@ -50,7 +50,7 @@ pub fn check_gradients(
     along_the_gradient(inputs, &fused, &f)
 }
 
-/// Checks f32 without f64: one step along the whole gradient.
+/// Checks the f32 gradient by the change of the value over one f32 step along the gradient.
 fn along_the_gradient(
     inputs: &[(Vec<f64>, &[usize])],
     gradients: &[Vec<f64>],
@@ -61,17 +61,17 @@ fn along_the_gradient(
         return Err(ModelError::BadInput("every gradient is zero".into()));
     }
     let at = |step: f64| -> Result<f64> {
-        let mut moved = inputs.to_vec();
-        for ((values, _), gradient) in moved.iter_mut().zip(gradients) {
+        let mut shifted = inputs.to_vec();
+        for ((values, _), gradient) in shifted.iter_mut().zip(gradients) {
             for (value, g) in values.iter_mut().zip(gradient) {
                 *value += step * g / length;
             }
         }
-        Ok(value_and_gradients(&moved, DType::F32, f)?.0)
+        Ok(value_and_gradients(&shifted, DType::F32, f)?.0)
     };
     let step = 4e-3;
     let difference = (at(step)? - at(-step)?) / (2.0 * step);
-    compare(|| "along the gradient, f32".into(), length, difference, 2e-2, length)
+    compare(|| "step along the gradient, f32".into(), length, difference, 2e-2, length)
 }
 
 fn value_and_gradients(
@@ -112,5 +112,7 @@ fn compare(
     if (actual - expected).abs() <= allowed {
         return Ok(());
     }
-    Err(ModelError::BadInput(format!("{}: {actual:e}, expected {expected:e}", location())))
+    let location = location();
+    let reason = format!("gradient check, {location}: found {actual:e}, expected {expected:e}");
+    Err(ModelError::BadInput(reason))
 }

@@ -27,8 +27,8 @@ pub struct GenerateOptions {
     /// The score of a hypothesis is its log probability divided by its length to this power. Values
     /// above 0 favour long hypotheses.
     pub length_penalty: f64,
-    /// Whether a search stops at the first `num_beams` finished hypotheses. Otherwise it continues
-    /// while the best unfinished one scores above the worst finished one.
+    /// Whether a search stops at the first `num_beams` finished hypotheses. Otherwise the search
+    /// continues while the best unfinished hypothesis scores above the worst finished hypothesis.
     pub early_stopping: bool,
     /// The end token.
     pub eos_token_id: u32,
@@ -144,16 +144,16 @@ pub(crate) fn search(
     decoder: &mut impl NextTokens,
 ) -> Result<Vec<Generated>> {
     let beams = options.num_beams;
-    // Greedy search cannot undo a choice. If it had to return a bonus, it would complete every word
-    // that it began by mistake.
+    // Greedy search cannot go back: returning the bonus would force it to complete every word that
+    // it began.
     let broken = if beams == 1 { BrokenMatch::KeepBonus } else { BrokenMatch::ReturnBonus };
-    let mut answers: Vec<Beams> = (0..texts).map(|_| Beams::new(options)).collect();
+    let mut searches: Vec<Beams> = (0..texts).map(|_| Beams::new(options)).collect();
     for _ in 0..options.max_new_tokens {
         let (mut slots, mut last, mut counts) = (Vec::new(), Vec::new(), Vec::new());
-        for (text, answers) in answers.iter().enumerate() {
-            slots.extend(answers.running().map(|(slot, _)| text * beams + slot));
-            last.extend(answers.running().map(|(_, token)| token));
-            counts.push(answers.running().count());
+        for (text, beams_of_text) in searches.iter().enumerate() {
+            slots.extend(beams_of_text.running().map(|(slot, _)| text * beams + slot));
+            last.extend(beams_of_text.running().map(|(_, token)| token));
+            counts.push(beams_of_text.running().count());
         }
         if slots.is_empty() {
             break;
@@ -161,26 +161,29 @@ pub(crate) fn search(
         let logits = decoder.step(&last, &slots, &counts)?;
         let vocab_size = logits.dim(1)?;
         let mut logits = logits.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
-        let running = answers.iter().enumerate();
-        let rows = running.flat_map(|(text, answers)| answers.texts().map(move |t| (text, t)));
+        let running = searches.iter().enumerate();
+        let rows =
+            running.flat_map(|(text, beams_of_text)| beams_of_text.texts().map(move |t| (text, t)));
         for ((text, tokens), logits) in rows.zip(logits.chunks_mut(vocab_size)) {
             decoder.adjust(text, tokens, logits);
         }
-        let listening = &*decoder;
-        let running = answers.iter().enumerate();
+        let shared = &*decoder;
+        let running = searches.iter().enumerate();
         let boosts: Vec<Option<Boost<'_>>> = running
-            .flat_map(|(text, answers)| {
-                let tree = listening.boost(text).filter(|tree| !tree.is_empty());
-                answers.boost_states().map(move |state| Some(Boost { tree: tree?, state, broken }))
+            .flat_map(|(text, beams_of_text)| {
+                let tree = shared.boost(text).filter(|tree| !tree.is_empty());
+                beams_of_text
+                    .boost_states()
+                    .map(move |state| Some(Boost { tree: tree?, state, broken }))
             })
             .collect();
         let candidates = best_tokens(&logits, &boosts, vocab_size, 2 * beams)?;
         let (mut first, mut copies) = (0, Vec::new());
-        for (text, (answers, count)) in answers.iter_mut().zip(counts).enumerate() {
+        for (text, (beams_of_text, count)) in searches.iter_mut().zip(counts).enumerate() {
             if count > 0 {
-                let moved = answers.advance(&candidates[first..first + count]);
+                let slots_to_copy = beams_of_text.advance(&candidates[first..first + count]);
                 let index = |slot| text * beams + slot;
-                copies.extend(moved.into_iter().map(|(from, to)| (index(from), index(to))));
+                copies.extend(slots_to_copy.into_iter().map(|(from, to)| (index(from), index(to))));
                 first += count;
             }
         }
@@ -188,7 +191,7 @@ pub(crate) fn search(
             decoder.copy(&copies)?;
         }
     }
-    Ok(answers.into_iter().map(Beams::finish).collect())
+    Ok(searches.into_iter().map(Beams::finish).collect())
 }
 
 /// The boosted words of a text and the state of the match.

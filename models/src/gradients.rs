@@ -1,9 +1,9 @@
 //! The gradients of all trainable parameters, in buffers that are reused in every step.
 //!
 //! `Tensor::backward` allocates a zero gradient for every tensor and adds to it. Here, the fused
-//! kernels look up a parameter's buffer by the tensor's id during the backward pass. They write to
-//! it (first use) or accumulate in it (later uses, further micro-batches). Gradients returned by
-//! ordinary candle operations are added afterwards.
+//! kernels look up a parameter's buffer by the tensor's id during the backward pass. The first
+//! gradient overwrites the buffer; later gradients (another use, another micro-batch) are added.
+//! Gradients returned by ordinary candle operations are added afterwards.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,13 +25,15 @@ pub struct Gradients {
 
 #[derive(Default)]
 struct Sink {
+    /// The index of each parameter's buffer.
     index: HashMap<TensorId, usize>,
     buffers: Vec<Vec<f32>>,
+    /// Whether each buffer holds a gradient of the current step.
     written: Vec<bool>,
 }
 
 thread_local! {
-    /// The buffers of the backward pass that runs on this thread.
+    /// The buffers of the backward pass that is running on this thread.
     static ACTIVE: RefCell<Option<Sink>> = const { RefCell::new(None) };
 }
 
@@ -145,9 +147,9 @@ impl Gradients {
 pub enum GradientFault {
     /// The loss does not depend on the parameter.
     Missing,
-    /// It contains NaN or infinity.
+    /// The gradient contains NaN or infinity.
     NotFinite,
-    /// It is zero everywhere.
+    /// The gradient is zero everywhere.
     Zero,
 }
 
@@ -161,9 +163,9 @@ impl fmt::Display for GradientFault {
     }
 }
 
-/// Takes the buffer of `id` out of the running backward pass. The flag is true if the buffer
-/// already holds a gradient to add to. Returns `None` if the tensor has no buffer or the buffer is
-/// taken.
+/// Takes the buffer of tensor `id` out of the running backward pass. The flag is true if the buffer
+/// already holds a gradient to add to. Returns `None` if there is no such buffer, or if it is
+/// already taken.
 pub(crate) fn take_buffer(id: TensorId) -> Option<(Vec<f32>, bool)> {
     ACTIVE.with_borrow_mut(|active| {
         let sink = active.as_mut()?;

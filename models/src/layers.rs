@@ -52,7 +52,7 @@ impl Linear {
         }
     }
 
-    /// Returns weight and bias as a part of [`kernels::stacked_linear`].
+    /// Returns the weight and the bias, as [`kernels::stacked_linear`] takes them.
     pub fn as_part(&self) -> (&Tensor, Option<&Tensor>) {
         (&self.weight, self.bias.as_ref())
     }
@@ -128,7 +128,7 @@ impl Convolution {
     }
 }
 
-/// RMS norm over the last dimension: no mean is subtracted and no bias is added.
+/// RMS norm over the last dimension: a layer norm without mean subtraction and bias.
 #[derive(Debug, Clone)]
 pub struct RmsNorm {
     weight: Tensor,

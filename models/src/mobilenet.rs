@@ -1,10 +1,10 @@
 //! MobileNetV2 (arXiv 1801.04381) as a frozen image feature extractor.
 //!
 //! The model is a JSON graph of operations and its weights: TensorFlow Lite's published network
-//! with folded batch norms. Its README describes the fields. The operations run in the order of the
-//! graph up to the average pool, whose output is the embedding. The layer after the pool is the
-//! classifier. Activations have the layout `[H, W, C]`: a 1 x 1 convolution is a matrix product, a
-//! depthwise convolution a sum of products along the channels. No gradient is computed.
+//! with folded batch norms. The README in the model's folder describes the fields. The operations
+//! run in the order of the graph up to the average pool, whose output is the embedding. The layer
+//! after the pool is the classifier. Activations have the layout `[H, W, C]`, so a 1 x 1
+//! convolution is a matrix product. No gradient is computed.
 
 mod convolution;
 mod graph;
@@ -36,7 +36,7 @@ pub struct MobileNet {
     classifier: Option<(Tensor, Tensor)>,
 }
 
-/// A step, the values that it reads, and the values that no later step reads.
+/// A step, the indices of its input values, and the values that no later step reads.
 #[derive(Debug, Clone)]
 struct PlannedStep {
     layer: Layer,

@@ -12,7 +12,7 @@ pub struct PackedTokens {
     pub ids: Arc<[u32]>,
     /// Positions within the sequence `[T]`.
     pub positions: Arc<[u32]>,
-    /// Segment ids (BERT's token types) `[T]`.
+    /// BERT's token type ids `[T]`.
     pub types: Arc<[u32]>,
     /// The spans of the sequences.
     pub segments: Segments,
@@ -34,24 +34,23 @@ impl PackedTokens {
 
     /// Adds branches: `branches` `[T]` holds the branch of each token. Branch 0 is the shared
     /// prefix. Branches see the shared prefix but not each other. The positions of each branch
-    /// continue from the end of the prefix. Many sequences with a common prefix thus compute it
-    /// once.
+    /// continue from the end of the prefix. A prefix of many sequences is thus computed only once.
     ///
     /// # Panics
     /// If the number of branches differs from the number of tokens.
     pub fn with_branches(mut self, branches: Arc<[u32]>) -> Self {
         assert_eq!(branches.len(), self.len(), "one branch for each token");
         let mut positions = Vec::with_capacity(branches.len());
-        for run in self.sequences().iter() {
-            let (mut trunk, mut branch, mut length) = (0, 0, 0);
-            for &own in &branches[run.start..run.start + run.length] {
+        for span in self.sequences().iter() {
+            let (mut prefix, mut branch, mut length) = (0, 0, 0);
+            for &own in &branches[span.start..span.start + span.length] {
                 if own == 0 {
-                    positions.push(trunk);
-                    trunk += 1;
+                    positions.push(prefix);
+                    prefix += 1;
                 } else {
                     length = if own == branch { length + 1 } else { 1 };
                     branch = own;
-                    positions.push(trunk + length - 1);
+                    positions.push(prefix + length - 1);
                 }
             }
         }

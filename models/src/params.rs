@@ -1,9 +1,10 @@
 //! Ordered, named, seeded parameters, and their learning-rate factors.
 //!
 //! candle's own `VarMap` is unordered and cannot be seeded on the CPU. Here parameters keep the
-//! order in which the model requested them. The seed and the parameter's *name* seed the generator
-//! of a fresh parameter, so adding a layer does not change the start of another. A frozen parameter
-//! is a plain tensor: gradients flow through it but not into it.
+//! order in which the model requested them. A *fresh* parameter is drawn at random, not loaded. Its
+//! generator is seeded by the seed and the parameter's name, so an additional layer does not change
+//! the initial values of other layers. A frozen parameter is a plain tensor without a gradient;
+//! gradients still flow to earlier layers.
 
 mod group;
 
@@ -20,7 +21,7 @@ use crate::error::{ModelError, Result};
 use crate::weights::Weights;
 pub use group::{ParameterGroup, path_matches};
 
-/// The initial value of a parameter that is not loaded from published weights.
+/// The initial values of a fresh parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
     /// All zero (biases, the up-projection of an adapter).
@@ -55,8 +56,8 @@ pub struct Parameters {
     list: Vec<Parameter>,
 }
 
-/// Gives a model its parameters: loaded from published weights if there is a source, otherwise
-/// drawn from the seed. The groups set which parameters are frozen.
+/// Gives a model its parameters: loaded from published weights ([`ParameterBuilder::with_weights`])
+/// or drawn from the seed. The groups set learning-rate factors and freeze parameters.
 #[derive(Clone)]
 pub struct ParameterBuilder {
     shared: Arc<Mutex<Shared>>,
@@ -64,7 +65,7 @@ pub struct ParameterBuilder {
     prefix: String,
 }
 
-/// The source of the values.
+/// The source of a builder's values.
 #[derive(Clone)]
 enum Source {
     Seed,
@@ -117,7 +118,7 @@ impl Parameter {
     /// parameter sees the change.
     ///
     /// # Errors
-    /// Fails for tensors of another type or on another device.
+    /// If the tensor is not contiguous f32 on the CPU.
     pub fn update(&self, change: Change<'_>) -> Result<()> {
         struct Update<'a>(Mutex<Change<'a>>);
         impl InplaceOp1 for Update<'_> {
@@ -144,7 +145,10 @@ impl Parameter {
         Ok(())
     }
 
-    /// Calls `read` with the values, without a copy (f32 on the CPU).
+    /// Calls `read` with the values, without a copy.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] if the tensor is not contiguous f32 on the CPU.
     pub fn read<R>(&self, read: impl FnOnce(&[f32]) -> R) -> Result<R> {
         let (storage, layout) = self.tensor.storage_and_layout();
         match (&*storage, layout.contiguous_offsets()) {
@@ -237,25 +241,25 @@ impl Parameters {
 }
 
 impl ParameterBuilder {
-    /// A builder whose parameters live on `device` as `dtype` and are drawn from `seed`.
+    /// Creates a builder of parameters on `device` with this `dtype`, drawn from `seed`.
     pub fn new(seed: u64, groups: Vec<ParameterGroup>, dtype: DType, device: &Device) -> Self {
         let used = vec![false; groups.len()];
         let shared = Shared { list: Vec::new(), groups, used, seed, dtype, device: device.clone() };
         Self { shared: Arc::new(Mutex::new(shared)), source: Source::Seed, prefix: String::new() }
     }
 
-    /// A CPU builder in f32 without frozen parameters.
+    /// Creates a builder on the CPU in f32, without frozen parameters.
     pub fn on_cpu(seed: u64) -> Self {
         Self::new(seed, Vec::new(), DType::F32, &Device::Cpu)
     }
 
-    /// A builder whose parameters have shapes but no values, and use no memory. It counts the
-    /// parameters of a model of any size.
+    /// Creates a builder of parameters that have shapes but no values and use no memory, to count
+    /// the parameters of a model of any size.
     pub fn shapes_only() -> Self {
         Self { source: Source::Nothing, ..Self::on_cpu(0) }
     }
 
-    /// Returns the same builder, with values from `weights` below this path.
+    /// Returns this builder with values loaded from `weights` under the same names.
     pub fn with_weights(&self, weights: Arc<Weights>) -> Self {
         Self { source: Source::File(weights), ..self.clone() }
     }
@@ -265,15 +269,15 @@ impl ParameterBuilder {
         Self { prefix: self.full_name(&level.to_string()), ..self.clone() }
     }
 
-    /// Returns the parameter `name` of this shape: loaded if there is a source, otherwise drawn as
-    /// `init` says.
+    /// Returns the parameter `name` of this shape: loaded from the weights or, without weights,
+    /// drawn according to `init`.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`] and [`ModelError::ShapeMismatch`] from the source.
+    /// [`ModelError::MissingTensor`] and [`ModelError::ShapeMismatch`] from the weights.
     /// [`ModelError::BadInput`] if a model requests a name twice. [`ModelError::BadConfig`] if a
     /// group has a negative rate.
     pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
-        self.take(name, shape, init, true)
+        self.add(name, shape, init, true)
     }
 
     /// Like [`ParameterBuilder::get`], for values that are never trained, such as the statistics of
@@ -282,10 +286,10 @@ impl ParameterBuilder {
     /// # Errors
     /// See [`ParameterBuilder::get`].
     pub fn buffer(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
-        self.take(name, shape, init, false)
+        self.add(name, shape, init, false)
     }
 
-    fn take(&self, name: &str, shape: &[usize], init: Init, moves: bool) -> Result<Tensor> {
+    fn add(&self, name: &str, shape: &[usize], init: Init, trained: bool) -> Result<Tensor> {
         let name = self.full_name(name);
         let mut shared = self.lock();
         if shared.list.iter().any(|p| p.name == name) {
@@ -304,8 +308,8 @@ impl ParameterBuilder {
                     .to_device(&shared.device)?
             }
         };
-        let rate = shared.rate_of(&name)? * f64::from(u8::from(moves));
-        // A variable needs its own memory.
+        let rate = shared.rate_of(&name)? * f64::from(u8::from(trained));
+        // Without values, a variable would allocate memory.
         let is_variable = rate > 0.0 && !matches!(self.source, Source::Nothing);
         let tensor =
             if is_variable { Var::from_tensor(&value)?.as_tensor().clone() } else { value };
@@ -313,7 +317,7 @@ impl ParameterBuilder {
         Ok(tensor)
     }
 
-    /// Returns the finished list.
+    /// Returns all parameters that the model requested.
     ///
     /// # Errors
     /// [`ModelError::UnmatchedPattern`] if a group's pattern matches no parameter, most often
@@ -456,10 +460,10 @@ mod tests {
     #[test]
     fn every_model_that_shares_a_parameter_sees_an_update() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(0);
-        let held = builder.get("weight", &[3], Init::Ones)?;
+        let tensor = builder.get("weight", &[3], Init::Ones)?;
         let parameters = builder.finish()?;
         parameters.list[0].update(&mut |data| data[1] = 5.0)?;
-        assert_eq!(held.to_vec1::<f32>()?, [1.0, 5.0, 1.0]);
+        assert_eq!(tensor.to_vec1::<f32>()?, [1.0, 5.0, 1.0]);
         Ok(())
     }
 }

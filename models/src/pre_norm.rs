@@ -25,8 +25,8 @@ pub(crate) struct PreNormConfig {
     pub(crate) hidden_act: Activation,
     /// Added to the variance in norms.
     pub(crate) layer_norm_eps: f64,
-    /// Whether the query, key and value projections have biases. The other projections always have
-    /// one.
+    /// Whether the query, key and value projections have biases. The other linear layers always
+    /// have biases.
     pub(crate) qkv_bias: [bool; 3],
     /// Dropout of the outputs of attention and feed-forward, before they are added to the residual.
     pub(crate) hidden_dropout: f64,
@@ -115,7 +115,7 @@ impl PreNormBlocks {
     }
 
     /// `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask if `causal`. The
-    /// gradient stops after the first `stop_gradient_after` blocks: these blocks and `x` get none.
+    /// first `stop_gradient_after` blocks and `x` get no gradient.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`.

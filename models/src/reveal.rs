@@ -13,9 +13,10 @@
 //! | initialisation from T5 and ViT weights | [`published`] |
 //!
 //! Reference: the released code, google-research/scenic `projects/knowledge_visual_language`. The
-//! released code cannot run its own retrieval. So the building blocks (T5, ViT) are tested against
-//! a reference, and the rest by finite differences and by definition. Sequences are packed, not
-//! padded: a missing modality has no rows, where the released code has one masked zero token.
+//! released code cannot run its own retrieval. Therefore only the building blocks (T5, ViT) are
+//! tested against a reference. The other parts are tested by finite differences and against their
+//! definitions. Sequences are packed, not padded: a missing modality has no rows, where the
+//! released code has one masked zero token.
 
 pub mod base_encoder;
 mod config;
@@ -142,7 +143,8 @@ impl Reveal {
         self.decoder.generate(self.base.table(), encoder, options)
     }
 
-    /// Returns the logits `[T, V]` of the token that follows each of `tokens`, given fused states.
+    /// Returns the logits `[T, V]` of the next token at each position of `tokens`, given fused
+    /// states.
     pub fn decode(
         &self,
         tokens: &crate::packed::PackedTokens,

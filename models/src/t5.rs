@@ -88,7 +88,7 @@ impl T5 {
         self.encoder.forward(embedded, &tokens.segments, mode)
     }
 
-    /// Returns the logits `[T, V]` of the token that follows each of `tokens`. Sequence `i` of
+    /// Returns the logits `[T, V]` of the next token at each position of `tokens`. Sequence `i` of
     /// `tokens` attends to sequence `i` of `states` `[T_k, D]`.
     pub fn decode(
         &self,

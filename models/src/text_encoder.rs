@@ -146,8 +146,8 @@ impl TextEncoder {
         }
     }
 
-    /// Returns the hidden states after the embeddings and after each block. The last one is the
-    /// output. Each is `[T, D]` for `T` packed tokens.
+    /// Returns the hidden states `[T, D]` after the embeddings and after each block, for `T` packed
+    /// tokens. The last state is the output.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
         let mut states = Vec::new();
         let keep = |state: &Tensor| states.push(state.clone());

@@ -7,13 +7,13 @@
 //! omitted, because no study uses it.
 //!
 //! REVEAL's encoder (google-research/scenic at 0cce82d,
-//! `projects/knowledge_visual_language/models/vit.py`) differs in four points. It uses no class
-//! token ([`ViTConfig::class_token`]), but the tanh approximation of GELU and `layer_norm_eps` 1e-6.
+//! `projects/knowledge_visual_language/models/vit.py`) has no class token
+//! ([`ViTConfig::class_token`]). It uses the tanh approximation of GELU and `layer_norm_eps` 1e-6.
 //! Its first blocks get no gradient (`stop_gradient_after` of [`ViT::forward`]). Its weights were
 //! not published.
 //!
-//! Both take pixels from -1 to 1. `Preprocessing` of `engram-data` computes them according to
-//! `preprocessor_config.json`.
+//! Both encoders take pixels from -1 to 1. `Preprocessing` of `engram-data` computes them according
+//! to `preprocessor_config.json`.
 
 mod config;
 mod convolution_stem;

@@ -22,7 +22,7 @@ pub struct Weights {
     /// The file, or the index.
     path: PathBuf,
     shards: Vec<Shard>,
-    /// A prefix of the names in the file that the model's names lack, such as `bert.`.
+    /// The prefix of all names in the file, such as `bert.`. The model's names do not have it.
     prefix: String,
 }
 
@@ -152,9 +152,9 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
     engram_durable::write_file(path, &bytes).map_err(io)
 }
 
-/// Returns a safetensors file with all values as f16 and the tensors sorted by name. Tensors whose
-/// names begin with `omitted` are left out; an empty `omitted` leaves out none. Equal tensors give
-/// equal bytes.
+/// Converts a safetensors file to f16 and returns the bytes of the new file. Tensors are sorted by
+/// name, so equal tensors give equal bytes. Tensors whose names begin with `omitted` are left out;
+/// an empty `omitted` leaves out none.
 ///
 /// # Errors
 /// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
@@ -179,14 +179,15 @@ pub fn to_f16(path: &Path, omitted: &str) -> Result<Vec<u8>> {
     safetensors::serialize(tensors, None).map_err(|e| io(std::io::Error::other(e)))
 }
 
-/// Returns the name of a norm's parameter in the first BERT weights: `gamma` or `beta`.
+/// Returns the name of a norm's parameter in the first BERT weights: `gamma` for `weight`, `beta`
+/// for `bias`.
 fn original_name(name: &str) -> Option<String> {
     let renamed = |new: &str, old: &str| Some(format!("{}{old}", name.strip_suffix(new)?));
     renamed("LayerNorm.weight", "LayerNorm.gamma")
         .or_else(|| renamed("LayerNorm.bias", "LayerNorm.beta"))
 }
 
-/// Returns the tensor with this name or, failing that, with its name in the first BERT weights.
+/// Returns the tensor with this name or, if there is none, with its [`original_name`].
 fn find<'a>(tensors: &SafeTensors<'a>, name: &str) -> Option<TensorView<'a>> {
     let original = || tensors.tensor(&original_name(name)?).ok();
     tensors.tensor(name).ok().or_else(original)
@@ -293,8 +294,8 @@ mod tests {
         let bytes = to_f16(&path, "left.").expect("the f16 weights");
         std::fs::write(&path, &bytes).expect("written");
         let weights = Weights::open(&path).expect("opened");
-        let read = weights.get("a.kept", &[3], DType::F32, &Device::Cpu).expect("read");
-        assert_eq!(read.to_vec1::<f32>().expect("numbers"), [0.33325195, -2.0, 0.0]);
+        let loaded = weights.get("a.kept", &[3], DType::F32, &Device::Cpu).expect("a tensor");
+        assert_eq!(loaded.to_vec1::<f32>().expect("numbers"), [0.33325195, -2.0, 0.0]);
         assert!(weights.get("left.out", &[3], DType::F32, &Device::Cpu).is_err());
         assert_eq!(to_f16(&path, "").expect("the f16 weights again"), bytes);
         let names = weights.tensors().expect("tensors")[0].names().len();

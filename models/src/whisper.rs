@@ -92,7 +92,7 @@ impl Whisper {
         self.encoder.forward(embedded, &Adapters::NONE, mode)
     }
 
-    /// Returns the logits `[T, V]` of the token after each of `tokens`. There is one sequence per
+    /// Returns the logits `[T, V]` of the next token at each position of `tokens`, one sequence per
     /// clip.
     ///
     /// # Errors

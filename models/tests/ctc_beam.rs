@@ -69,8 +69,8 @@ fn tree(words: &[&[u32]], weight: f32) -> BoostTree {
 fn bonus(tree: &BoostTree, tokens: &[u32]) -> f64 {
     let (mut state, mut sum) = (BoostState::default(), 0.0);
     for token in tokens {
-        let (next, gives) = tree.advance(state, *token, BrokenMatch::ReturnBonus);
-        (state, sum) = (next, sum + f64::from(gives));
+        let (next, token_bonus) = tree.advance(state, *token, BrokenMatch::ReturnBonus);
+        (state, sum) = (next, sum + f64::from(token_bonus));
     }
     sum + f64::from(tree.final_bonus(state))
 }
@@ -118,9 +118,9 @@ fn pruning_omits_no_relevant_token() -> Result<()> {
             let Some(tree) = words else { return 0.0 };
             let mut state = BoostState::default();
             let one = |token: &u32| {
-                let (next, gives) = tree.advance(state, *token, BrokenMatch::ReturnBonus);
+                let (next, token_bonus) = tree.advance(state, *token, BrokenMatch::ReturnBonus);
                 state = next;
-                f64::from(gives)
+                f64::from(token_bonus)
             };
             tokens.iter().map(one).sum::<f64>()
         };
@@ -253,7 +253,7 @@ fn a_word_is_transcribed_if_its_bonus_exceeds_its_cost() -> Result<()> {
         assert_eq!(found[0].tokens, expected, "bonus {weight}, cost {costs}");
         assert_eq!(found.len(), 4);
         for text in found {
-            // `b` alone is not a complete word: it has returned its bonus.
+            // `b` is not a complete word, so its bonus is returned.
             let bonus = if text.tokens == [1, 2] { 1.5 * f64::from(weight) } else { 0.0 };
             assert!((text.bonus - bonus).abs() < 1e-6, "{text:?}");
             let exact = if text.tokens[0] == 0 { 0.3f64 } else { 0.2 };

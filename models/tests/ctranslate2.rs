@@ -53,9 +53,9 @@ fn weights_equal_the_published_weights() -> Result<()> {
     // stacked layers. Float weights are exact.
     for (quantisation, step) in [("float16", 0.0), ("int8", 0.5 / 127.0), ("int16", 1.0 / 1024.0)] {
         let folder = folder(&bytes(quantisation));
-        let read = PublishedWhisper::read_ctranslate2(folder.path())?;
+        let converted = PublishedWhisper::read_ctranslate2(folder.path())?;
         let tensors: HashMap<&str, &Tensor> =
-            read.tensors().iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+            converted.tensors().iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let mut names: Vec<&str> = tensors.keys().copied().collect();
         let mut expected: Vec<&str> = published.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -78,11 +78,11 @@ fn weights_equal_the_published_weights() -> Result<()> {
 #[test]
 fn a_saved_model_loads_as_a_published_model() -> Result<()> {
     let folder = folder(&bytes("float16"));
-    let read = PublishedWhisper::read_ctranslate2(folder.path())?;
+    let converted = PublishedWhisper::read_ctranslate2(folder.path())?;
     let saved = tempfile::tempdir().expect("a folder");
-    read.save(saved.path())?;
+    converted.save(saved.path())?;
     let config = WhisperConfig::read(&saved.path().join("config.json"))?;
-    assert_eq!(config, read.config);
+    assert_eq!(config, converted.config);
     // Values that the shapes do not determine equal the original.
     let original = WhisperConfig::read(&fixture("config.json"))?;
     assert_eq!(config, original);

@@ -57,8 +57,8 @@ fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(read).collect()
 }
 
-/// Returns the input, its prefixes, and copies with one to three changed bits, always the same
-/// ones.
+/// Returns the input, its prefixes, and copies with one to three changed bits, the same in every
+/// run.
 fn variants(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![bytes.to_vec()];
     if bytes.len() > SMALL {

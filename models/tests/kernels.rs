@@ -50,8 +50,7 @@ fn convolutions() -> Result<()> {
             Ok(convolution(&t[0], &t[1], &t[2], windows)?)
         })?;
     }
-    // More images than are unfolded at a time, and a window larger than every image, which is an
-    // error.
+    // More images than are unfolded at a time. Then an error: a window larger than every image.
     let windows = Convolution { stride: 2, padding: 0, relu: true };
     check_gradients(&[input(&[37, 3, 3, 2], 1), w, b], |t| {
         Ok(convolution(&t[0], &t[1], &t[2], windows)?)
@@ -123,8 +122,8 @@ fn linear_layers_alone_and_stacked() -> Result<()> {
         Ok(linear(&t[0], &t[1], Some(&t[2]))?)
     })?;
     check_gradients(&[x, w, b, input(&[3, 4], 4), input(&[2, 4], 5), input(&[2], 6)], |t| {
-        let maps = [(&t[1], Some(&t[2])), (&t[3], None), (&t[4], Some(&t[5]))];
-        Ok(stacked_linear(&t[0], &maps)?)
+        let layers = [(&t[1], Some(&t[2])), (&t[3], None), (&t[4], Some(&t[5]))];
+        Ok(stacked_linear(&t[0], &layers)?)
     })
 }
 
@@ -349,15 +348,15 @@ fn branches_see_the_prefix_and_not_each_other() -> Result<()> {
     let qkv = random(&[rows, 3 * 8], 4)?;
     let segments = Segments::packed(&[rows]).with_branches(branches.into());
     let together = self_attention(&qkv, None, &options(segments))?;
-    let trunk = qkv.narrow(0, 0, 70)?;
-    let alone = self_attention(&trunk, None, &options(Segments::packed(&[70])))?;
+    let prefix = qkv.narrow(0, 0, 70)?;
+    let alone = self_attention(&prefix, None, &options(Segments::packed(&[70])))?;
     let difference =
         |a: &Tensor, b: &Tensor| -> Result<f32> { Ok((a - b)?.abs()?.max_all()?.to_scalar()?) };
     assert!(difference(&together.narrow(0, 0, 70)?, &alone)? < 1e-5);
     let mut start = 70;
     for length in &lengths[1..] {
-        let own = Tensor::cat(&[&trunk, &qkv.narrow(0, start, *length)?], 0)?;
-        let alone = self_attention(&own, None, &options(Segments::packed(&[70 + length])))?;
+        let sequence = Tensor::cat(&[&prefix, &qkv.narrow(0, start, *length)?], 0)?;
+        let alone = self_attention(&sequence, None, &options(Segments::packed(&[70 + length])))?;
         let (found, expected) =
             (together.narrow(0, start, *length)?, alone.narrow(0, 70, *length)?);
         assert!(difference(&found, &expected)? < 1e-5, "a branch of {length}");
@@ -575,10 +574,10 @@ fn a_broken_gradient_is_detected() -> Result<()> {
     let x = input(&[2, 7], 1);
     let broken =
         check_gradients(std::slice::from_ref(&x), |t| Ok(candle_nn::ops::softmax_last_dim(&t[0])?));
-    assert!(broken.is_err(), "candle's softmax_last_dim has a gradient now: retire this test");
+    assert!(broken.is_err(), "candle's softmax_last_dim has a gradient now: delete this check");
     let broken = check_gradients(&[x, input(&[7], 2), input(&[7], 3)], |t| {
         Ok(candle_nn::ops::layer_norm(&t[0], &t[1], &t[2], 1e-5)?)
     });
-    assert!(broken.is_err(), "candle's layer_norm has a gradient now: retire this test");
+    assert!(broken.is_err(), "candle's layer_norm has a gradient now: delete this check");
     Ok(())
 }

@@ -249,8 +249,8 @@ fn queries_are_fused_only_with_their_own_entries() -> Result<()> {
         let (prior, values) =
             (prior.narrow(0, entry, count)?, values.narrow(0, entry * TOKENS, count * TOKENS)?);
         let alone = fuse(base, &[count], &prior, &values)?;
-        let own = together.states.narrow(0, at, length + count * TOKENS)?;
-        let difference = (own - &alone.states)?.abs()?.max_all()?.to_scalar::<f32>()?;
+        let found = together.states.narrow(0, at, length + count * TOKENS)?;
+        let difference = (found - &alone.states)?.abs()?.max_all()?.to_scalar::<f32>()?;
         assert!(difference < 1e-5, "{difference}");
         (row, entry, at) = (row + length, entry + count, at + length + count * TOKENS);
     }

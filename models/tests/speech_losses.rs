@@ -1,5 +1,5 @@
 //! The CTC and transducer losses against PyTorch, against every path of small lattices, against
-//! recursions in logarithms, and against finite differences.
+//! recursions in the log domain, and against finite differences.
 //!
 //! `tests/reference/ctc.py` creates the fixture.
 
@@ -136,16 +136,15 @@ fn transducer_of_all_paths(logits: &[f64], classes: usize, target: &[u32], blank
     let mut total = 0.0;
     // A path is a sequence of blanks (0) and labels (1) that ends with a blank.
     for path in sequences(frames + target.len(), 2) {
-        if path.iter().filter(|move_| **move_ == 1).count() != target.len()
-            || path.last() == Some(&1)
+        if path.iter().filter(|step| **step == 1).count() != target.len() || path.last() == Some(&1)
         {
             continue;
         }
         let (mut t, mut u, mut log) = (0, 0, 0.0);
-        for move_ in path {
-            let class = if move_ == 0 { blank } else { target[u] };
+        for step in path {
+            let class = if step == 0 { blank } else { target[u] };
             log += rows[(t * width + u) * classes + class as usize];
-            if move_ == 0 { t += 1 } else { u += 1 }
+            if step == 0 { t += 1 } else { u += 1 }
         }
         total += log.exp();
     }
@@ -164,16 +163,18 @@ fn assert_equals_sum_over_paths(
     let mut differences = Vec::new();
     for i in 0..logits.len() {
         let at = |step: f64| {
-            let mut moved = logits.to_vec();
-            moved[i] += step;
-            all_paths(&moved)
+            let mut shifted = logits.to_vec();
+            shifted[i] += step;
+            all_paths(&shifted)
         };
         differences.push(0.7 * (at(1e-5) - at(-1e-5)) / 2e-5);
     }
-    for (dtype, exact, near) in [(DType::F32, 2e-6, 2e-6), (DType::F64, 1e-13, 1e-8)] {
+    for (dtype, loss_tolerance, gradient_tolerance) in
+        [(DType::F32, 2e-6, 2e-6), (DType::F64, 1e-13, 1e-8)]
+    {
         let (losses, gradient) = run((logits, classes, dtype), &[0.7], &loss)?;
-        assert_near(&losses, &[expected], exact, what);
-        assert_near(&gradient, &differences, near, what);
+        assert_near(&losses, &[expected], loss_tolerance, what);
+        assert_near(&gradient, &differences, gradient_tolerance, what);
     }
     Ok(())
 }
@@ -244,7 +245,7 @@ fn log_add(a: f64, b: f64) -> f64 {
 }
 
 /// The textbook recursion in the log domain.
-fn ctc_in_logarithms(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
+fn ctc_in_log_domain(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
     let rows = log_softmax(logits, classes);
     let states: Vec<u32> =
         std::iter::once(blank).chain(target.iter().flat_map(|label| [*label, blank])).collect();
@@ -267,7 +268,7 @@ fn ctc_in_logarithms(logits: &[f64], classes: usize, target: &[u32], blank: u32)
     -if end == 0 { alpha[0] } else { log_add(alpha[end], alpha[end - 1]) }
 }
 
-fn transducer_in_logarithms(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
+fn transducer_in_log_domain(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
     let rows = log_softmax(logits, classes);
     let width = target.len() + 1;
     let nodes = rows.len() / classes;
@@ -306,8 +307,8 @@ fn long_clips_are_precise() -> Result<()> {
             let options = transducer(&[90], &[&short], 0);
             run((rows, classes, dtype), &[1.0], |x| transducer_loss(x, options.clone()))
         };
-        let ctc = ctc_in_logarithms(&logits, classes, &target, 0);
-        let transducer = transducer_in_logarithms(rows, classes, &short, 0);
+        let ctc = ctc_in_log_domain(&logits, classes, &target, 0);
+        let transducer = transducer_in_log_domain(rows, classes, &short, 0);
         for (expected, exact, fused) in [
             (ctc, run_ctc(DType::F64)?, run_ctc(DType::F32)?),
             (transducer, run_transducer(DType::F64)?, run_transducer(DType::F32)?),

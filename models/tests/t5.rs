@@ -118,24 +118,24 @@ fn outputs_equal_the_reference() -> Result<()> {
         let (t5, _) = load(name, dtype, Vec::new())?;
         let texts = expected(name)?.texts;
         for Search { options, outputs } in searches(name) {
-            let answers = t5.generate(&texts, &options)?;
-            assert_eq!(answers.len(), outputs.len());
-            for (answer, Output { tokens, log_probabilities }) in answers.iter().zip(&outputs) {
+            let found = t5.generate(&texts, &options)?;
+            assert_eq!(found.len(), outputs.len());
+            for (output, Output { tokens, log_probabilities }) in found.iter().zip(&outputs) {
                 let case = format!("{name} {dtype:?} {options:?}");
-                assert_eq!(&answer.tokens, tokens, "{case}");
-                assert_eq!(answer.ended, tokens.last() == Some(&1), "{case}");
-                assert_eq!(answer.without_end().len(), tokens.len() - usize::from(answer.ended));
-                for (actual, expected) in answer.log_probabilities.iter().zip(log_probabilities) {
+                assert_eq!(&output.tokens, tokens, "{case}");
+                assert_eq!(output.ended, tokens.last() == Some(&1), "{case}");
+                assert_eq!(output.without_end().len(), tokens.len() - usize::from(output.ended));
+                for (actual, expected) in output.log_probabilities.iter().zip(log_probabilities) {
                     assert!(
                         (actual - expected).abs() < 5e-5,
                         "{case}: {actual}, expected {expected}"
                     );
                 }
                 let sum: f32 = log_probabilities.iter().sum();
-                assert!((answer.log_probability - sum).abs() < 2e-4, "{case}");
+                assert!((output.log_probability - sum).abs() < 2e-4, "{case}");
                 let length = (tokens.len() as f32).powf(options.length_penalty as f32);
                 let score = sum / length;
-                assert!((answer.score - score).abs() < 1e-4 * (1.0 + score.abs()), "{case}");
+                assert!((output.score - score).abs() < 1e-4 * (1.0 + score.abs()), "{case}");
             }
         }
     }
@@ -151,18 +151,18 @@ fn each_greedy_token_is_the_argmax_without_a_cache() -> Result<()> {
         let texts = expected(name)?.texts;
         let options =
             GenerateOptions { max_new_tokens: 40, eos_token_id: 39, ..Default::default() };
-        let answers = t5.generate(&texts, &options)?;
-        assert!(answers.iter().any(|answer| answer.tokens.len() > 32), "{name}");
+        let found = t5.generate(&texts, &options)?;
+        assert!(found.iter().any(|output| output.tokens.len() > 32), "{name}");
         let states = t5.encode(&texts, &Mode::inference())?;
-        let read: Vec<Vec<u32>> = answers
+        let inputs: Vec<Vec<u32>> = found
             .iter()
-            .map(|answer| [&[0], &answer.tokens[..answer.tokens.len() - 1]].concat())
+            .map(|output| [&[0], &output.tokens[..output.tokens.len() - 1]].concat())
             .collect();
-        let read = PackedTokens::new(&read);
-        let logits = t5.decode(&read, &states, &lengths(&texts), &Mode::inference())?;
+        let inputs = PackedTokens::new(&inputs);
+        let logits = t5.decode(&inputs, &states, &lengths(&texts), &Mode::inference())?;
         let mut rows = logits.to_vec2::<f32>()?.into_iter();
-        for answer in &answers {
-            for (token, log_probability) in answer.tokens.iter().zip(&answer.log_probabilities) {
+        for output in &found {
+            for (token, log_probability) in output.tokens.iter().zip(&output.log_probabilities) {
                 let row = rows.next().expect("a row of logits");
                 let top = row.iter().fold(f32::MIN, |a, b| a.max(*b));
                 let total: f32 = row.iter().map(|logit| (logit - top).exp()).sum();
@@ -181,8 +181,8 @@ fn outputs_of_a_batch_equal_outputs_of_single_texts() -> Result<()> {
     let texts = expected("t5")?.texts;
     let options = GenerateOptions { num_beams: 3, max_new_tokens: 30, ..Default::default() };
     let together = t5.generate(&texts, &options)?;
-    for (run, together) in texts.sequences().iter().zip(together) {
-        let text = PackedTokens::new(&[&texts.ids[run.start..run.start + run.length]]);
+    for (span, together) in texts.sequences().iter().zip(together) {
+        let text = PackedTokens::new(&[&texts.ids[span.start..span.start + span.length]]);
         let alone = t5.generate(&text, &options)?;
         assert_eq!(alone[0].tokens, together.tokens);
         assert!((alone[0].score - together.score).abs() < 1e-5);
@@ -203,8 +203,8 @@ fn ties_go_to_the_lowest_token() -> Result<()> {
     assert_eq!(t5.generate(&texts, &options)?[0].tokens, [0, 0, 0]);
     // An output that ends at once, next to one without an end.
     let options = GenerateOptions { eos_token_id: 0, ..options };
-    let answer = &t5.generate(&texts, &options)?[0];
-    assert_eq!((answer.tokens.as_slice(), answer.without_end()), ([0].as_slice(), [].as_slice()));
+    let output = &t5.generate(&texts, &options)?[0];
+    assert_eq!((output.tokens.as_slice(), output.without_end()), ([0].as_slice(), [].as_slice()));
     Ok(())
 }
 

@@ -111,9 +111,9 @@ fn every_gradient_equals_central_differences() -> Result<()> {
                 store.get(tensor).expect("a gradient").flatten_all()?.to_vec1::<f64>()?;
             for (i, gradient) in gradient.iter().enumerate() {
                 let at = |step: f64| -> Result<f64> {
-                    let mut moved: Vec<f64> = start.clone();
-                    moved[i] += step;
-                    variable.set(&Tensor::from_vec(moved, tensor.shape(), &Device::Cpu)?)?;
+                    let mut shifted: Vec<f64> = start.clone();
+                    shifted[i] += step;
+                    variable.set(&Tensor::from_vec(shifted, tensor.shape(), &Device::Cpu)?)?;
                     Ok(run()?.to_scalar()?)
                 };
                 let difference = (at(1e-5)? - at(-1e-5)?) / 2e-5;
@@ -273,8 +273,8 @@ fn a_convolution_stem_computes_patches() -> Result<()> {
     // The states of an image do not depend on other images.
     let alone = vit.forward(&pixels.narrow(0, 1, 1)?, None, &Mode::inference())?.patch_tokens;
     let together = output.patch_tokens.narrow(0, 1, 1)?;
-    let far = (alone - together)?.abs()?.max_all()?.to_scalar::<f32>()?;
-    assert!(far < 1e-5, "{far}");
+    let difference = (alone - together)?.abs()?.max_all()?.to_scalar::<f32>()?;
+    assert!(difference < 1e-5, "{difference}");
     let refused = ViTConfig { stem_channels: vec![6; 4], ..config };
     let refused =
         refused.validate().expect_err("four convolutions leave nothing of 8 pixels").to_string();

@@ -35,8 +35,8 @@ fn load(dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Whisper, Parameter
 struct Example {
     tensors: HashMap<String, Tensor>,
     lengths: Vec<usize>,
-    read: PackedTokens,
-    written: Vec<u32>,
+    inputs: PackedTokens,
+    targets: Vec<u32>,
 }
 
 fn example() -> Result<Example> {
@@ -45,15 +45,15 @@ fn example() -> Result<Example> {
         |name: &str| Ok::<_, ModelError>(tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>()?);
     let lengths = list("lengths")?.into_iter().map(|length| length as usize).collect();
     let texts = [list("text.0")?, list("text.1")?];
-    let read = PackedTokens::new(&texts.each_ref().map(|text| &text[..text.len() - 1]));
-    let written = texts.iter().flat_map(|text| text[1..].to_vec()).collect();
-    Ok(Example { tensors, lengths, read, written })
+    let inputs = PackedTokens::new(&texts.each_ref().map(|text| &text[..text.len() - 1]));
+    let targets = texts.iter().flat_map(|text| text[1..].to_vec()).collect();
+    Ok(Example { tensors, lengths, inputs, targets })
 }
 
 /// Returns the mean of `-log p` of the next tokens.
-fn mean_loss(logits: &Tensor, written: &[u32]) -> Result<Tensor> {
+fn mean_loss(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
     let options =
-        CrossEntropy { targets: written.to_vec().into(), ignored: None, label_smoothing: 0.0 };
+        CrossEntropy { targets: targets.to_vec().into(), ignored: None, label_smoothing: 0.0 };
     Ok(cross_entropy(logits, options)?.mean_all()?)
 }
 
@@ -72,9 +72,9 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let audio = whisper.encode(frames.as_tensor(), &example.lengths, &mode)?;
         assert_eq!(audio.lengths, [12, 7]);
         assert_output(("whisper", "states"), &audio.states, &example.tensors, tolerance)?;
-        let logits = whisper.decode(&example.read, &audio, &mode)?;
+        let logits = whisper.decode(&example.inputs, &audio, &mode)?;
         assert_output(("whisper", "logits"), &logits, &example.tensors, tolerance)?;
-        let loss = mean_loss(&logits, &example.written)?;
+        let loss = mean_loss(&logits, &example.targets)?;
         let expected = example.tensors["loss"].to_vec1::<f32>()?[0];
         let found = values(&loss)?[0];
         assert!((found - expected).abs() < 1e-4 * expected, "{found}, {expected}");
@@ -211,10 +211,11 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
         let states = audio.states.narrow(0, start, audio.lengths[clip])?;
         start += audio.lengths[clip];
         let audio = AudioStates { states, lengths: vec![audio.lengths[clip]] };
-        let read = [&prompt, &transcript.generated.tokens[..transcript.generated.tokens.len() - 1]]
-            .concat();
-        let read = PackedTokens::new(&[read]);
-        let rows = whisper.decode(&read, &audio, &Mode::inference())?.to_vec2::<f32>()?;
+        let inputs =
+            [&prompt, &transcript.generated.tokens[..transcript.generated.tokens.len() - 1]]
+                .concat();
+        let inputs = PackedTokens::new(&[inputs]);
+        let rows = whisper.decode(&inputs, &audio, &Mode::inference())?.to_vec2::<f32>()?;
         let softmax = |row: &[f32], token: usize| {
             let total: f32 = row.iter().map(|logit| logit.exp()).sum();
             row[token].exp() / total
@@ -234,9 +235,9 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
                 assert_eq!((*token, i), (1, [5, 7][clip]), "a text of {i} tokens is ended");
             }
         }
-        let mut own = rules();
-        own.max_tokens = vec![own.max_tokens[clip]];
-        let alone = whisper.decoder().generate(&audio, &prompt, &own, &options)?;
+        let mut rules_of_clip = rules();
+        rules_of_clip.max_tokens = vec![rules_of_clip.max_tokens[clip]];
+        let alone = whisper.decoder().generate(&audio, &prompt, &rules_of_clip, &options)?;
         assert_eq!(alone[0].generated.tokens, transcript.generated.tokens);
     }
     // Beam search finds a text that is at least as likely.
@@ -302,18 +303,18 @@ fn adapted_loss(
 ) -> Result<Tensor> {
     let mode = Mode::evaluate();
     let frames = example.tensors["frames"].to_dtype(token.dtype())?;
-    let own = whisper.encoder().embed(&frames, &example.lengths)?;
+    let embedded = whisper.encoder().embed(&frames, &example.lengths)?;
     let (mut rows, mut start) = (Vec::new(), 0);
-    for length in &own.lengths {
+    for length in &embedded.lengths {
         rows.push(token.clone());
-        rows.push(own.states.narrow(0, start, *length)?);
+        rows.push(embedded.states.narrow(0, start, *length)?);
         start += length;
     }
-    let lengths = own.lengths.iter().map(|length| length + 1).collect();
+    let lengths = embedded.lengths.iter().map(|length| length + 1).collect();
     let with_token = AudioStates { states: Tensor::cat(&rows, 0)?, lengths };
     let audio = whisper.encoder().forward(with_token, &adapters[0], &mode)?;
-    let logits = whisper.decoder().forward(&example.read, &audio, &adapters[1], &mode)?;
-    mean_loss(&logits, &example.written)
+    let logits = whisper.decoder().forward(&example.inputs, &audio, &adapters[1], &mode)?;
+    mean_loss(&logits, &example.targets)
 }
 
 /// AVFormer's training: all published parameters are frozen. The gradients of inserted tokens and
@@ -354,10 +355,10 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
             let values = token.as_tensor().flatten_all()?.to_vec1::<f64>()?;
             for (i, gradient) in gradient.iter().enumerate() {
                 let at = |step: f64| -> Result<f64> {
-                    let mut moved = values.clone();
-                    moved[i] += step;
-                    let moved = Tensor::from_vec(moved, (1, 16), &Device::Cpu)?;
-                    Ok(loss(&moved)?.to_scalar::<f64>()?)
+                    let mut shifted = values.clone();
+                    shifted[i] += step;
+                    let shifted = Tensor::from_vec(shifted, (1, 16), &Device::Cpu)?;
+                    Ok(loss(&shifted)?.to_scalar::<f64>()?)
                 };
                 let difference = (at(1e-5)? - at(-1e-5)?) / 2e-5;
                 assert!((gradient - difference).abs() < 1e-7, "{i}: {gradient}, {difference}");
@@ -401,15 +402,15 @@ fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
         tensor.index_select(&Tensor::from_vec(rows, count, &Device::Cpu)?, 0)
     };
     let largest = |found: &Tensor, what: &str| -> Result<f32> {
-        let far = (found - &tensors[what])?.abs()?.max_all()?.to_scalar::<f32>()?;
-        println!("tiny.en: {what} are off by {far:.1e}");
-        Ok(far)
+        let difference = (found - &tensors[what])?.abs()?.max_all()?.to_scalar::<f32>()?;
+        println!("tiny.en: {what} are off by {difference:.1e}");
+        Ok(difference)
     };
     assert!(largest(&every(&frames, 50)?, "frames")? < 1e-4);
     let audio = whisper.encode(&frames, &[3000], &Mode::inference())?;
     assert!(largest(&every(&audio.states, 40)?, "states")? < 1e-3);
-    let read = PackedTokens::new(&[[50_257, 50_362]]);
-    let logits = whisper.decode(&read, &audio, &Mode::inference())?;
+    let inputs = PackedTokens::new(&[[50_257, 50_362]]);
+    let logits = whisper.decode(&inputs, &audio, &Mode::inference())?;
     let logits = every(&logits.t()?.contiguous()?, 50)?.t()?.contiguous()?;
     assert!(largest(&logits, "logits")? < 1e-3);
     Ok(())

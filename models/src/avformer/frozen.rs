@@ -14,7 +14,7 @@ use crate::speech::ctc::{Ctc, ctc_loss};
 use crate::whisper::Whisper;
 
 /// The target of prompt rows, which the loss ignores.
-const GIVEN: u32 = u32::MAX;
+const IGNORED: u32 = u32::MAX;
 
 /// An ASR model whose own parameters are frozen.
 #[derive(Debug, Clone)]
@@ -107,22 +107,22 @@ impl FrozenAsrModel {
         match self {
             Self::Whisper { model, prompt, end } => {
                 let with_prompt = |text: &Vec<u32>| [prompt.as_slice(), text].concat();
-                let read: Vec<Vec<u32>> = texts.iter().map(with_prompt).collect();
-                let logits = model.decode(&PackedTokens::new(&read), audio, mode)?;
-                let (mut targets, mut own) = (Vec::new(), Vec::new());
+                let inputs: Vec<Vec<u32>> = texts.iter().map(with_prompt).collect();
+                let logits = model.decode(&PackedTokens::new(&inputs), audio, mode)?;
+                let (mut targets, mut text_spans) = (Vec::new(), Vec::new());
                 for text in texts {
-                    targets.resize(targets.len() + prompt.len().saturating_sub(1), GIVEN);
-                    own.push(Span { start: targets.len(), length: text.len() + 1 });
+                    targets.resize(targets.len() + prompt.len().saturating_sub(1), IGNORED);
+                    text_spans.push(Span { start: targets.len(), length: text.len() + 1 });
                     targets.extend(text);
                     targets.push(*end);
                 }
                 let options = CrossEntropy {
                     targets: targets.into(),
-                    ignored: Some(GIVEN),
+                    ignored: Some(IGNORED),
                     label_smoothing: 0.0,
                 };
                 let losses = cross_entropy(&logits, options)?.unsqueeze(1)?;
-                Ok(span_mean(&losses, Arc::from(own))?.squeeze(1)?)
+                Ok(span_mean(&losses, Arc::from(text_spans))?.squeeze(1)?)
             }
             Self::Conformer(model) => {
                 let ctc = Ctc {
@@ -131,10 +131,10 @@ impl FrozenAsrModel {
                     blank: model.config().blank,
                 };
                 let losses = ctc_loss(&model.logits(audio)?, ctc)?;
-                let shares: Vec<f64> =
+                let factors: Vec<f64> =
                     texts.iter().map(|text| 1.0 / text.len().max(1) as f64).collect();
-                let shares = Tensor::from_vec(shares, clips, losses.device())?;
-                Ok((&losses * shares.to_dtype(losses.dtype())?)?)
+                let factors = Tensor::from_vec(factors, clips, losses.device())?;
+                Ok((&losses * factors.to_dtype(losses.dtype())?)?)
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::kernels::{Span, span_mean};
 use crate::speech::AudioStates;
 
 /// Returns the distance between the states of clips and their targets, `[N]`: the mean squared
-/// error divided by the mean square of the targets. It is 0 if nothing changed. `targets` holds the
+/// error divided by the mean square of the targets. `targets` holds the
 /// indices of clips, in ascending order, each with its target `[T, D]`.
 ///
 /// # Errors
@@ -21,7 +21,7 @@ pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Resu
         *end += length;
         Some(*end)
     }));
-    let (mut own, mut target_states, mut spans, mut powers) =
+    let (mut clip_states, mut target_states, mut spans, mut powers) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut rows = 0;
     for (clip, target) in targets {
@@ -31,14 +31,15 @@ pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Resu
             let reason = format!("clip {clip} has {found} states, but its target has {length}");
             return Err(ModelError::BadInput(reason));
         }
-        own.push(audio.states.narrow(0, starts[*clip], length)?);
+        clip_states.push(audio.states.narrow(0, starts[*clip], length)?);
         target_states.push((*target).clone());
         spans.push(Span { start: rows, length });
         rows += length;
         powers.push(target.sqr()?.mean_all()?);
     }
-    let errors =
-        (Tensor::cat(&own, 0)? - Tensor::cat(&target_states, 0)?)?.sqr()?.mean_keepdim(1)?;
+    let errors = (Tensor::cat(&clip_states, 0)? - Tensor::cat(&target_states, 0)?)?
+        .sqr()?
+        .mean_keepdim(1)?;
     let errors = span_mean(&errors, Arc::from(spans))?.squeeze(1)?;
     Ok((errors / Tensor::stack(&powers, 0)?)?)
 }

@@ -96,7 +96,7 @@ fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
         for position in [TokenPosition::Before, TokenPosition::After] {
             let mut config = random();
             config.projection.position = position;
-            let given: [(Vec<f64>, &[usize]); 3] = [
+            let inputs: [(Vec<f64>, &[usize]); 3] = [
                 (numbers(3 * E, 0.9), &[3, E]),
                 (numbers(8 * E, 1.3), &[8, E]),
                 (numbers(8, 2.1), &[8]),
@@ -104,9 +104,9 @@ fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
             let both =
                 [DType::F64, DType::F32].map(|dtype| Ok((dtype, build(make, &config, dtype)?)));
             let both = both.into_iter().collect::<Result<Vec<_>>>()?;
-            check_gradients(&given, |t| {
-                let own = both.iter().find(|(dtype, _)| *dtype == t[0].dtype());
-                let mut model = own.expect("one of both types").1.0.clone();
+            check_gradients(&inputs, |t| {
+                let same_dtype = both.iter().find(|(dtype, _)| *dtype == t[0].dtype());
+                let mut model = same_dtype.expect("one of both dtypes").1.0.clone();
                 model.projection.linear.weight = t[1].clone();
                 model.projection.linear.bias = Some(t[2].clone());
                 let visual = VisualTokens { embeddings: &t[0], counts: &COUNTS };

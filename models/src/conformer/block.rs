@@ -291,8 +291,8 @@ impl Depthwise {
     }
 }
 
-/// Returns the bias of a layer of the convolution module. Without biases in `config`, it is a
-/// constant zero.
+/// Returns the bias of a layer of the convolution module. Without biases in `config`, the
+/// bias is a constant zero.
 fn bias_of(
     config: &ConformerConfig,
     size: usize,

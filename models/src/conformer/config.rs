@@ -29,8 +29,7 @@ pub enum Subsampling {
 pub enum ConvolutionNorm {
     /// Batch norm with the published model's statistics, which stay fixed in training.
     BatchNorm,
-    /// Layer norm over the channels: the choice for training here, with packed clips and small
-    /// batches.
+    /// Layer norm over the channels. Use it for training: it suits packed clips and small batches.
     LayerNorm,
 }
 

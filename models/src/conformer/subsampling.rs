@@ -8,8 +8,8 @@ use crate::kernels::{Activation, Windows, activation, depthwise};
 use crate::layers::{Convolution, Linear};
 use crate::params::{Init, ParameterBuilder};
 
-/// The subsampling module. Parameters are `layers.N` and `linear`; as published, activations count
-/// in `N`.
+/// The subsampling module. Its parameters are `layers.N` and `linear`. In the published names, `N`
+/// also counts the activations.
 #[derive(Debug, Clone)]
 pub(super) struct Subsampler {
     first: Convolution,

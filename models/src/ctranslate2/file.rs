@@ -103,7 +103,7 @@ impl File {
         variable.dims.get(dim).copied().ok_or_else(missing)
     }
 
-    /// Returns a flag or a number of heads; `None` if the file has no such variable.
+    /// Returns an integer, such as a number of heads; `None` if the file has no such variable.
     pub fn number(&self, name: &str) -> Result<Option<i64>> {
         let Some(variable) = self.variables.get(name) else { return Ok(None) };
         let bytes = &self.map[variable.bytes.clone()];
@@ -129,9 +129,13 @@ impl File {
                 let pairs = bytes.chunks_exact(2);
                 pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]]))).collect()
             }
-            Kind::I32 => return Err(self.bad(format!("variable `{name}` is packed in 32 bits"))),
+            Kind::I32 => {
+                return Err(
+                    self.bad(format!("variable `{name}`: 32-bit weights are not supported"))
+                );
+            }
         };
-        // Quantised: a weight is its integer divided by the scale of the tensor or of its row.
+        // A quantised weight is an integer, to be divided by the scale of the tensor or of its row.
         let scale = self.tensor(&format!("{name}_scale"))?.to_dtype(DType::F32)?;
         let scale = match (scale.elem_count(), variable.dims.first()) {
             (1, _) => scale.reshape(vec![1; variable.dims.len()])?,
@@ -159,7 +163,7 @@ fn bad(path: &Path, reason: String) -> ModelError {
     ModelError::BadCtranslate2 { path: path.to_path_buf(), reason }
 }
 
-/// A read position in the file. Errors are reasons.
+/// A read position in the file. An error holds the reason for [`ModelError::BadCtranslate2`].
 struct Cursor<'a> {
     bytes: &'a [u8],
     position: usize,

@@ -48,7 +48,7 @@ pub struct DebertaConfig {
     /// Whether relative positions share the query and key projections of the content.
     #[serde(default)]
     pub share_att_key: bool,
-    /// `layer_norm` if relative embeddings are normed.
+    /// `layer_norm` if relative embeddings are normalised.
     #[serde(default)]
     pub norm_rel_ebd: String,
     /// Kernel size of the convolution next to the first block; only 0 is supported.
@@ -235,8 +235,8 @@ fn log_bucket(distance: i64, buckets: i64, max_distance: i64) -> i64 {
     if distance.abs() <= middle {
         return distance;
     }
-    let last = ((max_distance - 1) as f64 / middle as f64) as f32;
-    let ratio = (distance.abs() as f32 / middle as f32).ln() / last.ln();
+    let max_ratio = ((max_distance - 1) as f64 / middle as f64) as f32;
+    let ratio = (distance.abs() as f32 / middle as f32).ln() / max_ratio.ln();
     let steps = (ratio * (middle - 1) as f32).ceil() as i64;
     distance.signum() * (steps + middle)
 }

@@ -88,7 +88,7 @@ impl<'a> Beams<'a> {
             let ends = candidate.token == self.options.eos_token_id;
             if (ends || is_last) && rank < width {
                 let beam = self.running[parent].extended(candidate);
-                self.finished.push((self.answer(&beam, ends), beam.boost));
+                self.finished.push((self.to_generated(&beam, ends), beam.boost));
             } else if !ends && !is_last && continuing.len() < width {
                 continuing.push((boosted, parent, candidate));
             }
@@ -107,7 +107,8 @@ impl<'a> Beams<'a> {
         self.finished.into_iter().next().unwrap_or_default().0
     }
 
-    /// Whether the search is finished. `best` is the best score sum of the running beams.
+    /// Whether the search is finished. `best` is the highest sum of log probability and bonus among
+    /// the continuations.
     fn is_decided(&self, best: Option<f32>, length: usize) -> bool {
         let (Some(best), Some(worst)) = (best, self.finished.last()) else {
             return best.is_none();
@@ -142,7 +143,7 @@ impl<'a> Beams<'a> {
         copies
     }
 
-    fn answer(&self, beam: &Beam, ended: bool) -> Generated {
+    fn to_generated(&self, beam: &Beam, ended: bool) -> Generated {
         Generated {
             score: self.options.score(beam.total, beam.tokens.len()),
             tokens: beam.tokens.clone(),
@@ -170,8 +171,8 @@ impl Beam {
 /// length, the shortest of several hypotheses with the same words would win.
 fn boosted_score(
     options: &GenerateOptions,
-    (answer, boost): &(Generated, f32),
+    (generated, boost): &(Generated, f32),
     length: usize,
 ) -> f32 {
-    answer.score + options.score(*boost, length)
+    generated.score + options.score(*boost, length)
 }

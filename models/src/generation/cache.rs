@@ -17,8 +17,9 @@ const FIRST_CAPACITY: usize = 16;
 pub(crate) struct KeyValueCache {
     layers: Vec<LayerCache>,
     slots: usize,
-    /// The capacity of each slot and the number of rows in it.
+    /// The capacity of each slot, in rows.
     capacity: usize,
+    /// The number of rows in each slot.
     length: usize,
 }
 
@@ -69,17 +70,17 @@ impl KeyValueCache {
         }
         self.length += 1;
         let start = |slot: &usize| slot * self.capacity;
-        let run = |slot| Span { start: start(slot), length: self.length };
-        let runs: Arc<[Span]> = slots.iter().map(run).collect();
+        let span = |slot| Span { start: start(slot), length: self.length };
+        let spans: Arc<[Span]> = slots.iter().map(span).collect();
         let rows = slots.iter().map(|slot| start(slot) + self.length - 1).collect();
-        Ok(Step { rows, segments: Segments::to_runs(&vec![1; slots.len()], runs) })
+        Ok(Step { rows, segments: Segments::to_runs(&vec![1; slots.len()], spans) })
     }
 
     /// Copies the first slot of each pair to the second. A slot must not be both source and target.
     pub fn copy(&self, pairs: &[(usize, usize)]) -> Result<()> {
         let start = |slot: usize| slot * self.capacity;
-        let runs = pairs.iter().map(|&(from, to)| (start(from), start(to))).collect();
-        let copy = CopyRows { runs, count: self.length, column: 0 };
+        let spans = pairs.iter().map(|&(from, to)| (start(from), start(to))).collect();
+        let copy = CopyRows { spans, count: self.length, column: 0 };
         for tensor in self.layers.iter().flat_map(|layer| [&layer.keys, &layer.values]) {
             tensor.inplace_op1(&copy)?;
         }
@@ -88,8 +89,8 @@ impl KeyValueCache {
 
     fn grow(&mut self) -> Result<()> {
         let capacity = 2 * self.capacity;
-        let runs = (0..self.slots).map(|slot| (slot * self.capacity, slot * capacity)).collect();
-        let copy = CopyRows { runs, count: self.length, column: 0 };
+        let spans = (0..self.slots).map(|slot| (slot * self.capacity, slot * capacity)).collect();
+        let copy = CopyRows { spans, count: self.length, column: 0 };
         for layer in &mut self.layers {
             for tensor in [&mut layer.keys, &mut layer.values] {
                 let shape = (self.slots * capacity, tensor.dim(1)?);
@@ -104,12 +105,12 @@ impl KeyValueCache {
 }
 
 impl LayerCache {
-    /// Stores the keys and values of a step's rows. In each row they follow the queries:
-    /// `[S, 3 W]`.
+    /// Stores the keys and values of a step's rows. `qkv` `[S, 3 W]` holds queries, keys and
+    /// values.
     pub fn write(&self, qkv: &Tensor, step: &Step) -> Result<()> {
         let width = self.keys.dim(1)?;
-        let runs: Vec<(usize, usize)> = step.rows.iter().copied().enumerate().collect();
-        let keys = CopyRows { runs, count: 1, column: width };
+        let spans: Vec<(usize, usize)> = step.rows.iter().copied().enumerate().collect();
+        let keys = CopyRows { spans, count: 1, column: width };
         self.keys.inplace_op2(qkv, &keys)?;
         self.values.inplace_op2(qkv, &CopyRows { column: 2 * width, ..keys })?;
         Ok(())
@@ -119,7 +120,7 @@ impl LayerCache {
 /// Copies spans of `count` rows, from column `column` on, into a narrower matrix.
 struct CopyRows {
     /// The first row of each span, in the source and in the target.
-    runs: Vec<(usize, usize)>,
+    spans: Vec<(usize, usize)>,
     count: usize,
     column: usize,
 }
@@ -132,7 +133,7 @@ impl CopyRows {
     ) -> candle_core::Result<()> {
         let (to, from) = (&mut to[range(to_layout)?], &from[range(from_layout)?]);
         let ((_, width), (_, stride)) = (to_layout.shape().dims2()?, from_layout.shape().dims2()?);
-        for (from_row, to_row) in &self.runs {
+        for (from_row, to_row) in &self.spans {
             for row in 0..self.count {
                 let start = (from_row + row) * stride + self.column;
                 let target = &mut to[(to_row + row) * width..][..width];
@@ -145,7 +146,7 @@ impl CopyRows {
     fn within<T: Copy>(&self, data: &mut [T], layout: &Layout) -> candle_core::Result<()> {
         let (_, width) = layout.shape().dims2()?;
         let data = &mut data[range(layout)?];
-        for (from, to) in &self.runs {
+        for (from, to) in &self.spans {
             data.copy_within(from * width..(from + self.count) * width, to * width);
         }
         Ok(())

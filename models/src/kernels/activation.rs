@@ -12,7 +12,7 @@ use super::rows::{ROWS, add, add_column_sums};
 /// An activation function, by its published name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Activation {
-    /// `x Φ(x)` with the exact normal distribution function.
+    /// `x Φ(x)` with the exact cumulative distribution function of the normal distribution.
     #[serde(rename = "gelu")]
     Gelu,
     /// The tanh approximation of GELU.

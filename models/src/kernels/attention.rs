@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use super::dropout::Dropout;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::add;
-use super::segments::{Segments, Span, split_runs};
+use super::segments::{Segments, Span, split_spans};
 use super::softmax::softmax;
 use tiles::{Head, HeadGradients, Sources, add_head};
 
@@ -208,15 +208,15 @@ impl Kernel for AttentionKernel {
         let (rows, width) = (sizes.query_rows, sizes.width);
         let (s, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
         let mut output = vec![0.0; rows * width];
-        let runs = split_runs(&mut output, width, self.options.segments.queries());
-        let log_sums = runs
+        let parts = split_spans(&mut output, width, self.options.segments.queries());
+        let log_sums = parts
             .into_par_iter()
             .zip(&heads)
-            .map(|(run, heads)| {
+            .map(|(part, heads)| {
                 let results: Vec<_> = heads.par_iter().map(|head| s.head_forward(*head)).collect();
                 let mut log_sums = Vec::new();
                 for (head, (values, sums)) in heads.iter().zip(results) {
-                    add_head(&values, *head, width, 0, run);
+                    add_head(&values, *head, width, 0, part);
                     log_sums.extend(sums);
                 }
                 log_sums
@@ -255,10 +255,10 @@ impl Kernel for AttentionKernel {
             let Some(buffer) = &mut input_gradients[input] else { continue };
             let column = if self.separate { 0 } else { part * s.width };
             let spans = if part == 0 { segments.queries() } else { segments.keys() };
-            let runs = split_runs(buffer.as_sum(), s.stride, spans);
-            runs.into_par_iter().zip(&heads).zip(&results).for_each(|((run, heads), results)| {
+            let parts = split_spans(buffer.as_sum(), s.stride, spans);
+            parts.into_par_iter().zip(&heads).zip(&results).for_each(|((rows, heads), results)| {
                 for (head, d) in heads.iter().zip(results) {
-                    add_head([&d.q, &d.k, &d.v][part], *head, s.stride, column, run);
+                    add_head([&d.q, &d.k, &d.v][part], *head, s.stride, column, rows);
                 }
             });
         }

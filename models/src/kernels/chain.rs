@@ -1,8 +1,9 @@
 //! Several kernels as one operation of candle's graph.
 //!
-//! candle allocates a zero gradient for every tensor between two operations and adds to it on its
-//! own threads. Inside a chain, kernels pass outputs and gradients to each other directly.
-//! Gradients of a value used twice are accumulated in place, and candle sees one operation.
+//! Between two operations, candle allocates a zero gradient for every tensor and adds to it, with a
+//! thread pool of candle's own. Inside a chain, kernels pass outputs and gradients to each other
+//! directly. Gradients of a value used twice are accumulated in place, and candle sees one
+//! operation.
 
 use candle_core::{Shape, Tensor};
 
@@ -241,20 +242,20 @@ struct Steps {
     list: Vec<Step>,
 }
 
-/// A kernel, the sources of its inputs, and its output.
+/// A kernel, the sources of its inputs, and the output with its dimensions.
 struct Step {
     kernel: Box<dyn Kernel>,
     from: Vec<Source>,
-    /// Empty for the last step: its output belongs to the chain.
+    /// Empty for the last step: the chain returns its output.
     output: Vec<f32>,
     dims: Vec<usize>,
 }
 
 /// Returns the inputs of a step.
-fn gather<'a>(from: &[Source], inputs: &[Input<'a>], done: &'a [Step]) -> Vec<Input<'a>> {
+fn gather<'a>(from: &[Source], inputs: &[Input<'a>], steps: &'a [Step]) -> Vec<Input<'a>> {
     let find = |source: &Source| match *source {
         Source::Input(i) => inputs[i],
-        Source::Step(j) => Input { data: &done[j].output, dims: &done[j].dims },
+        Source::Step(j) => Input { data: &steps[j].output, dims: &steps[j].dims },
     };
     from.iter().map(find).collect()
 }
@@ -287,10 +288,10 @@ impl Kernel for Steps {
         let last = self.list.len() - 1;
         let mut gradients: Vec<Option<Gradient>> = self.list.iter().map(|_| None).collect();
         for (i, step) in self.list.iter().enumerate().rev() {
-            let own = gradients[i].take();
-            let (output, gradient) = match &own {
+            let step_gradient = gradients[i].take();
+            let (output, gradient) = match &step_gradient {
                 _ if i == last => (output, gradient),
-                Some(own) => (step.output.as_slice(), own.data.as_slice()),
+                Some(step_gradient) => (step.output.as_slice(), step_gradient.data.as_slice()),
                 // The result does not depend on this step.
                 None => continue,
             };

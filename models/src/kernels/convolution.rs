@@ -1,7 +1,7 @@
 //! Two-dimensional convolution with ReLU, channels last.
 //!
 //! The windows (receptive fields) of a few images at a time are unfolded into rows that fit the
-//! cache, then multiplied with the weight.
+//! CPU cache, then multiplied with the weight.
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;

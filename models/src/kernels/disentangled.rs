@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::add;
-use super::segments::{Segments, Span, split_runs};
+use super::segments::{Segments, Span, split_spans};
 
 /// The options of a disentangled bias.
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ struct DisentangledBias {
     contents: Vec<Content>,
 }
 
-/// The content multiplied with the position projections in a term.
+/// The part of `qkv` that a term multiplies with its position projections.
 #[derive(Clone, Copy, PartialEq)]
 enum Content {
     Query,
@@ -74,7 +74,7 @@ struct Block {
     column: usize,
     /// The rows of the position projections used by this block.
     rows: Range<usize>,
-    /// The location of its scores in the bias.
+    /// The span of the block in the flattened bias.
     scores: Span,
 }
 
@@ -97,9 +97,9 @@ impl DisentangledBias {
         let &[tokens, columns] = dims[0] else {
             candle_core::bail!("disentangled bias: input {:?}, expected [T, 3 D]", dims[0]);
         };
-        let alone = self.contents == [Content::Query] && dims[1].last() == Some(&columns);
-        let width = if alone { columns } else { columns / 3 };
-        let matches_width = alone || columns == 3 * width;
+        let queries_alone = self.contents == [Content::Query] && dims[1].last() == Some(&columns);
+        let width = if queries_alone { columns } else { columns / 3 };
+        let matches_width = queries_alone || columns == 3 * width;
         if *num_heads == 0 || width == 0 || !matches_width || width % num_heads != 0 {
             candle_core::bail!(
                 "disentangled bias: {num_heads} heads do not fit input {:?}",
@@ -128,7 +128,8 @@ impl DisentangledBias {
         Ok(width)
     }
 
-    /// Returns the rows of query position `i` for the keys of a span of `length`, last key first.
+    /// Returns the rows of the position projections for query position `i` and each of the first
+    /// `length` keys, last key first.
     fn rows_of(&self, i: usize, length: usize) -> &[u32] {
         let end = self.options.rows.len() / 2 + i + 1;
         &self.options.rows[end - length..end]
@@ -156,8 +157,8 @@ impl DisentangledBias {
         blocks
     }
 
-    /// Calls `f` with the index of each element in the block's bias and in the term's products
-    /// `[L, rows]`.
+    /// For each query and key, calls `f` with the index of their element in the block's bias and in
+    /// the term's products `[L, rows]`.
     #[inline(always)]
     fn for_each_pair(&self, block: &Block, content: Content, mut f: impl FnMut(usize, usize)) {
         let length = block.key.length;
@@ -178,7 +179,7 @@ impl DisentangledBias {
         }
     }
 
-    /// Returns one pair of gradients for each term.
+    /// Returns the gradients of each term.
     fn block_backward(
         &self,
         inputs: &[Input<'_>],
@@ -231,7 +232,7 @@ impl DisentangledBias {
     }
 }
 
-/// Returns the number of columns of the content.
+/// Returns the number of columns of an input.
 fn columns(dims: &[usize]) -> usize {
     dims.last().copied().unwrap_or_default()
 }
@@ -257,7 +258,7 @@ impl Kernel for DisentangledBias {
         let blocks = self.blocks(width);
         let scores: Vec<Span> = blocks.iter().map(|block| block.scores).collect();
         let mut output = vec![0.0; scores.iter().map(|span| span.length).sum()];
-        split_runs(&mut output, 1, &scores)
+        split_spans(&mut output, 1, &scores)
             .into_par_iter()
             .zip(&blocks)
             .for_each(|(bias, block)| self.block_forward(inputs, width, block, bias));
@@ -289,12 +290,12 @@ impl Kernel for DisentangledBias {
                 let spans: Vec<Span> =
                     blocks.iter().step_by(heads).map(|block| block.content(content)).collect();
                 let stride = columns(inputs[0].dims);
-                let runs = split_runs(buffer.as_sum(), stride, &spans);
+                let parts = split_spans(buffer.as_sum(), stride, &spans);
                 let segments = blocks.par_chunks(heads).zip(gradients.par_chunks(heads));
-                runs.into_par_iter().zip(segments).for_each(|(run, (blocks, gradients))| {
+                parts.into_par_iter().zip(segments).for_each(|(part, (blocks, gradients))| {
                     for (block, gradients) in blocks.iter().zip(gradients) {
                         let column = first_column(content, width) + block.column;
-                        add_rows(&gradients[term].content, size, run, stride, column);
+                        add_rows(&gradients[term].content, size, part, stride, column);
                     }
                 });
             }

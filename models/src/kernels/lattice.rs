@@ -1,5 +1,6 @@
-//! The loss `-log p` of a target, where `p` sums over all paths through a lattice. The log-softmax
-//! is fused in. The CTC and transducer losses differ only in their [`Lattice`].
+//! The loss `-log p` of a target, where `p` is the sum of the probabilities of all paths through a
+//! lattice. The log-softmax is fused into the kernel. The CTC and transducer losses differ only in
+//! their [`Lattice`].
 
 use candle_core::{DType, Device, Shape, Tensor};
 use rayon::prelude::*;
@@ -8,8 +9,8 @@ use super::math::{exp, max, sum};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::wide::{Wide, exponentials};
 
-/// The paths of one clip. Every row of logits has the same number of emissions: the classes that a
-/// path may emit at that row.
+/// The paths of one clip. At every row of logits, a path may emit one of a few classes, the
+/// *emissions* of the row. All rows have the same number of emissions.
 pub(crate) trait Lattice: Send + Sync + 'static {
     /// The name for error messages.
     const NAME: &'static str;
@@ -24,7 +25,8 @@ pub(crate) trait Lattice: Send + Sync + 'static {
     /// [`Lattice::posteriors`], given the probability of each emission.
     fn forward(&self, emissions: &[Wide]) -> (Wide, Vec<Wide>);
 
-    /// Returns the share of each emission in the probability `total`, which must not be 0.
+    /// Returns the posterior of each emission: the probability of all paths through it, divided by
+    /// the probability `total`, which must not be 0.
     fn posteriors(&self, emissions: &[Wide], total: Wide, forward: &[Wide]) -> Vec<f64>;
 }
 
@@ -52,7 +54,7 @@ struct LatticeLoss<L> {
     states: Vec<ForwardState>,
 }
 
-/// The values of a clip saved by the forward pass; only the loss if it is not finite.
+/// The values of a clip that the forward pass saves. Only `loss` is set if it is not finite.
 struct ForwardState {
     loss: f64,
     softmaxes: Vec<Softmax>,
@@ -61,7 +63,7 @@ struct ForwardState {
     forward: Vec<Wide>,
 }
 
-/// The softmax of a row: `e^(logit - top) / sum`.
+/// The softmax of a row, `e^(logit - top) / sum`, where `top` is the largest logit.
 #[derive(Clone, Copy)]
 struct Softmax {
     top: f64,
@@ -73,7 +75,7 @@ impl ForwardState {
         (clip, logits, width): (&impl Lattice, &[T], usize),
         softmax: impl Fn(&[T]) -> Softmax + Sync,
     ) -> Self {
-        let loss_alone = |loss| Self {
+        let only_loss = |loss| Self {
             loss,
             softmaxes: Vec::new(),
             emissions: Vec::new(),
@@ -81,7 +83,7 @@ impl ForwardState {
             forward: Vec::new(),
         };
         if clip.rows() == 0 {
-            return loss_alone(f64::INFINITY);
+            return only_loss(f64::INFINITY);
         }
         let count = clip.classes(0).len();
         let mut logarithms = vec![0.0; clip.rows() * count];
@@ -91,7 +93,7 @@ impl ForwardState {
                 let softmax = softmax(logits);
                 let total = softmax.top + softmax.sum.ln();
                 for (logarithm, &class) in logarithms.iter_mut().zip(clip.classes(row)) {
-                    *logarithm = if softmax.is_possible() {
+                    *logarithm = if softmax.has_unmasked_class() {
                         logits[class as usize].into() - total
                     } else {
                         f64::NEG_INFINITY
@@ -101,21 +103,21 @@ impl ForwardState {
             })
             .collect();
         if softmaxes.iter().any(|softmax| softmax.sum.is_nan()) {
-            return loss_alone(f64::NAN);
+            return only_loss(f64::NAN);
         }
         let mut emissions = vec![Wide::ZERO; logarithms.len()];
         exponentials(&logarithms, &mut emissions);
         let (total, forward) = clip.forward(&emissions);
         if total.is_zero() {
-            loss_alone(f64::INFINITY)
+            only_loss(f64::INFINITY)
         } else {
             Self { loss: -total.ln(), softmaxes, emissions, total, forward }
         }
     }
 
-    /// Calls `write` for each row of the gradient of a finite loss. The arguments are the row of
-    /// the gradient, its logits, their softmax, the sum of the row's posteriors, and each emitted
-    /// class with its posterior.
+    /// Calls `write` for each row of logits; the loss must be finite. The arguments are the row of
+    /// the gradient, the logits, their softmax, the sum of the row's posteriors, and the class and
+    /// posterior of each emission.
     fn gradient<T: Sync, D: Send>(
         &self,
         (clip, logits, width): (&impl Lattice, &[T], usize),
@@ -151,14 +153,14 @@ impl Softmax {
         Self { top, sum }
     }
 
-    /// Whether at least one class of the row is not masked.
-    fn is_possible(&self) -> bool {
+    /// Whether at least one logit of the row is not minus infinity.
+    fn has_unmasked_class(&self) -> bool {
         self.sum != 0.0
     }
 }
 
 impl<L: Lattice> LatticeLoss<L> {
-    /// Splits the rows of all clips by clip.
+    /// Splits a matrix of all clips into one slice per clip.
     fn split<'a, T>(&self, rows: &'a [T]) -> Vec<&'a [T]> {
         let mut rest = rows;
         let clips = self.clips.iter().map(|clip| {
@@ -215,9 +217,9 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
             state.gradient(
                 (clip, logits, self.width),
                 dx,
-                |dx, logits, softmax, share, emitted| {
-                    let scale = if softmax.is_possible() {
-                        (f64::from(dy) * share / softmax.sum) as f32
+                |dx, logits, softmax, posterior_sum, emitted| {
+                    let scale = if softmax.has_unmasked_class() {
+                        (f64::from(dy) * posterior_sum / softmax.sum) as f32
                     } else {
                         0.0
                     };
@@ -231,9 +233,9 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         Ok(())
     }
 
-    /// Computes loss and gradient in f64 on the CPU. The product of the logits and the gradient,
-    /// minus its own detached value, adds the gradient to the graph. Gradients of second order
-    /// would be wrong.
+    /// Computes the losses and the gradient in f64 on the CPU. To give the graph this gradient, a
+    /// term that is always 0 is added to the losses: the product of logits and gradient, minus its
+    /// detached value. Second-order gradients are wrong.
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let logits = &inputs[0];
         let cpu = logits.detach().to_dtype(DType::F64)?.to_device(&Device::Cpu)?;
@@ -250,9 +252,9 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
                 state.loss
             })
             .collect();
-        let (clips, like) = (self.clips.len(), (logits.dtype(), logits.device()));
+        let (clips, (dtype, device)) = (self.clips.len(), (logits.dtype(), logits.device()));
         let tensor = |values: Vec<f64>, dims: (usize, usize)| {
-            Tensor::from_vec(values, dims, &Device::Cpu)?.to_dtype(like.0)?.to_device(like.1)
+            Tensor::from_vec(values, dims, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
         };
         let finite: Vec<u8> = losses.iter().map(|loss| u8::from(loss.is_finite())).collect();
         let losses = tensor(losses, (clips, 1))?;
@@ -271,8 +273,8 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         let finite_logits = gradient.ne(0.0)?.where_cond(logits, &gradient.zeros_like()?)?;
         let rows = (finite_logits * gradient)?.sum_keepdim(1)?;
         let zero_with_gradient = clip_of_row.matmul(&(&rows - rows.detach())?)?;
-        // Blocks every gradient of a loss that is not finite.
-        let finite = Tensor::from_vec(finite, (clips, 1), &Device::Cpu)?.to_device(like.1)?;
+        // A loss that is not finite gets no gradient.
+        let finite = Tensor::from_vec(finite, (clips, 1), &Device::Cpu)?.to_device(device)?;
         finite.where_cond(&(zero_with_gradient + &losses)?, &losses)?.squeeze(1)
     }
 }
@@ -281,12 +283,12 @@ fn gradient_in_f64(
     dx: &mut [f64],
     logits: &[f64],
     softmax: Softmax,
-    share: f64,
+    posterior_sum: f64,
     emitted: &mut dyn Iterator<Item = (usize, f64)>,
 ) {
-    if softmax.is_possible() {
+    if softmax.has_unmasked_class() {
         for (dx, logit) in dx.iter_mut().zip(logits) {
-            *dx = share * (logit - softmax.top).exp() / softmax.sum;
+            *dx = posterior_sum * (logit - softmax.top).exp() / softmax.sum;
         }
     }
     for (class, posterior) in emitted {

@@ -1,8 +1,8 @@
 //! Elementary functions written for automatic vectorisation, and sums in a fixed order.
 //!
 //! All functions are branch-free and inlined into kernels that are compiled once for each
-//! instruction set (`multiversion`). `mul_add` is fused on every instruction set, so all give the
-//! same results.
+//! instruction set (`multiversion`). `mul_add` is fused on every instruction set, so the results do
+//! not depend on the instruction set.
 
 /// `e^x` to about 2 units in the last place; 0 below -87.3.
 #[inline(always)]

@@ -79,9 +79,9 @@ impl NormKernel {
     /// Checks the shapes and returns the width.
     fn check(&self, dims: &[&[usize]]) -> candle_core::Result<usize> {
         let width = dims[0].last().copied().unwrap_or(0);
-        let at = usize::from(self.residual);
-        let fits = dims[at + 1..].iter().all(|parameter| *parameter == [width]) && width > 0;
-        if !fits || dims[at] != dims[0] {
+        let residuals = usize::from(self.residual);
+        let fits = dims[residuals + 1..].iter().all(|parameter| *parameter == [width]) && width > 0;
+        if !fits || dims[residuals] != dims[0] {
             candle_core::bail!("norm: shapes {dims:?} do not match");
         }
         Ok(width)
@@ -90,12 +90,12 @@ impl NormKernel {
     fn roles<'a>(&self, inputs: &[Input<'a>]) -> candle_core::Result<Roles<'a>> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let width = self.check(&dims)?;
-        let at = usize::from(self.residual);
+        let residuals = usize::from(self.residual);
         Ok(Roles {
             x: inputs[0].data,
             residual: self.residual.then(|| inputs[1].data),
-            weight: inputs[at + 1].data,
-            bias: self.centred.then(|| inputs[at + 2].data),
+            weight: inputs[residuals + 1].data,
+            bias: self.centred.then(|| inputs[residuals + 2].data),
             width,
         })
     }
@@ -146,15 +146,15 @@ impl Kernel for NormKernel {
                 (dw, db)
             })
             .collect();
-        let at = usize::from(self.residual);
-        for buffer in input_gradients[at + 1..].iter_mut().flatten() {
+        let residuals = usize::from(self.residual);
+        for buffer in input_gradients[residuals + 1..].iter_mut().flatten() {
             buffer.as_sum();
         }
         for (dw, db) in &partial {
-            if let Some(buffer) = &mut input_gradients[at + 1] {
+            if let Some(buffer) = &mut input_gradients[residuals + 1] {
                 add(dw, buffer.as_sum());
             }
-            if let Some(Some(buffer)) = input_gradients.get_mut(at + 2) {
+            if let Some(Some(buffer)) = input_gradients.get_mut(residuals + 2) {
                 add(db, buffer.as_sum());
             }
         }
@@ -184,7 +184,7 @@ impl Kernel for NormKernel {
         if let Some(dropout) = self.dropout {
             x = x.mul(&dropout.mask_like(&x)?)?;
         }
-        let at = usize::from(self.residual);
+        let residuals = usize::from(self.residual);
         if self.residual {
             x = x.add(&inputs[1])?;
         }
@@ -192,8 +192,8 @@ impl Kernel for NormKernel {
             x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
         }
         let variance = (x.sqr()?.mean_keepdim(D::Minus1)? + f64::from(self.epsilon))?;
-        let y = x.broadcast_div(&variance.sqrt()?)?.broadcast_mul(&inputs[at + 1])?;
-        if self.centred { y.broadcast_add(&inputs[at + 2]) } else { Ok(y) }
+        let y = x.broadcast_div(&variance.sqrt()?)?.broadcast_mul(&inputs[residuals + 1])?;
+        if self.centred { y.broadcast_add(&inputs[residuals + 2]) } else { Ok(y) }
     }
 }
 

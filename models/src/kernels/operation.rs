@@ -1,7 +1,7 @@
 //! Turns a fused kernel into a differentiable operation of candle's graph.
 //!
-//! candle's custom operations take at most three differentiable inputs. Its backward pass allocates
-//! a zero gradient for each input and adds to it. Two mechanisms avoid these limits:
+//! candle's custom operations take at most three differentiable inputs, and candle's backward pass
+//! allocates a zero gradient for each input and adds to it. Two mechanisms avoid these limits:
 //!
 //! - **Relays.** Inputs after the first (if there are more than two) are attached to a chain of
 //!   one-element tensors. The backward pass of the operation stores their gradients, and each link
@@ -9,8 +9,8 @@
 //! - **Buffers.** The gradient of a parameter is written to (or accumulated in) the parameter's
 //!   buffer in [`crate::gradients::Gradients`]. candle receives no gradient for it.
 //!
-//! On other devices and dtypes than f32 on the CPU, an operation runs as its composite: the same
-//! computation with candle operations that have correct gradients.
+//! On other devices and dtypes than f32 on the CPU, an operation runs as its *composite*: the same
+//! computation as a series of candle operations with correct gradients.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,8 +31,8 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     /// needs are stored in `self`.
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)>;
 
-    /// Writes the gradient of each input that has a buffer in `input_gradients`, given the output
-    /// and its gradient.
+    /// Writes the gradients of the inputs into `input_gradients`, given the output and its
+    /// gradient. An input without a buffer there needs no gradient.
     fn backward(
         &self,
         inputs: &[Input<'_>],
@@ -96,7 +96,7 @@ impl Gradient {
     }
 }
 
-/// Runs a kernel, or its composite, without adding a node to the graph for the kernel.
+/// Runs a kernel without adding it to the graph, or its composite.
 pub(crate) fn run(kernel: &mut dyn Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
     if !is_fused(inputs) {
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
@@ -124,8 +124,8 @@ pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core
         [only] => only.apply_op1(node),
         [first, second] => first.apply_op2(second, node),
         [first, rest @ ..] => {
-            let token = relay(rest, &node.relayed)?;
-            first.apply_op2(&token, node)
+            let chain = relay(rest, &node.relayed)?;
+            first.apply_op2(&chain, node)
         }
         [] => candle_core::bail!("{}: no inputs", node.kernel.name()),
     }
@@ -142,9 +142,11 @@ fn contiguous(inputs: &[&Tensor]) -> candle_core::Result<Vec<Tensor>> {
 /// Gradients stored for the relays of an operation's inputs, in input order.
 type Relayed = Arc<Mutex<Vec<Option<Tensor>>>>;
 
+/// A kernel as an operation of candle's graph.
 struct Node<K> {
     kernel: K,
     inputs: Vec<Tensor>,
+    /// The output, until candle takes it.
     output: Mutex<Option<(Vec<f32>, Shape)>>,
     relayed: Relayed,
 }
@@ -158,7 +160,7 @@ impl<K: Kernel> Node<K> {
         }
     }
 
-    /// Returns one gradient per input; `None` if it is not needed or was written to a buffer.
+    /// Returns one gradient per input; `None` if the gradient is not needed or is in a buffer.
     fn gradients(
         &self,
         output: &Tensor,
@@ -179,9 +181,9 @@ impl<K: Kernel> Node<K> {
                 Some(Gradient { data: vec![0.0; input.elem_count()], state: BufferState::Zeros })
             });
         }
-        let ends = [output.clone(), gradient.contiguous()?];
-        with_inputs(&ends, |ends| {
-            let (output, gradient) = (ends[0].data, ends[1].data);
+        let outputs = [output.clone(), gradient.contiguous()?];
+        with_inputs(&outputs, |outputs| {
+            let (output, gradient) = (outputs[0].data, outputs[1].data);
             with_inputs(&self.inputs, |inputs| {
                 self.kernel.backward(inputs, output, gradient, &mut input_gradients)
             })
@@ -253,18 +255,18 @@ impl<K: Kernel> CustomOp2 for Node<K> {
 
 /// Builds a chain of one-element tensors with `inputs` attached, two per link.
 fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
-    let mut token: Option<Tensor> = None;
+    let mut chain: Option<Tensor> = None;
     let mut start = inputs.len();
     while start > 0 {
         let count = if start.is_multiple_of(2) { 2 } else { 1 };
         start -= count;
         let end = Tensor::zeros(1, DType::F32, &Device::Cpu)?;
-        let next = token.take().unwrap_or(end);
+        let next = chain.take().unwrap_or(end);
         let second = if count == 2 { inputs[start + 1].clone() } else { next.clone() };
         let link = Relay { first: start, count, relayed: relayed.clone() };
-        token = Some(inputs[start].apply_op3(&second, &next, link)?);
+        chain = Some(inputs[start].apply_op3(&second, &next, link)?);
     }
-    token.ok_or_else(|| candle_core::Error::Msg("relay: no inputs".into()))
+    chain.ok_or_else(|| candle_core::Error::Msg("relay: no inputs".into()))
 }
 
 /// One link: inputs `first` (and `first + 1`), then the next link.

@@ -75,7 +75,7 @@ impl Segments {
     }
 
     /// For each key in `keys`: whether it is hidden from row `query` because it belongs to another
-    /// branch.
+    /// branch. Empty without branches.
     pub(super) fn hidden_keys(
         &self,
         query: usize,
@@ -87,10 +87,12 @@ impl Segments {
         keys.iter().map(move |key| *key != 0 && *key != own)
     }
 
+    /// Returns the query span and the key span of each segment.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Span, Span)> {
         self.queries.iter().copied().zip(self.keys.iter().copied())
     }
 
+    /// Checks that the spans and branches fit inputs with these numbers of rows.
     pub(super) fn check(&self, query_rows: usize, key_rows: usize) -> candle_core::Result<()> {
         let in_order = |spans: &[Span], rows: usize| {
             let mut end = 0;
@@ -130,19 +132,19 @@ fn consecutive(lengths: &[usize]) -> Vec<Span> {
     lengths.iter().map(span).collect()
 }
 
-/// Splits a matrix into its spans of rows, so that each thread can write one span.
-pub(super) fn split_runs<'a>(
+/// Returns the rows of each span of a matrix, so that each thread can write one span.
+pub(super) fn split_spans<'a>(
     mut data: &'a mut [f32],
     stride: usize,
     spans: &[Span],
 ) -> Vec<&'a mut [f32]> {
-    let (mut runs, mut position) = (Vec::with_capacity(spans.len()), 0);
+    let (mut parts, mut position) = (Vec::with_capacity(spans.len()), 0);
     for span in spans {
         let (_, rest) = data.split_at_mut((span.start - position) * stride);
-        let (run, rest) = rest.split_at_mut(span.length * stride);
-        runs.push(run);
+        let (part, rest) = rest.split_at_mut(span.length * stride);
+        parts.push(part);
         data = rest;
         position = span.start + span.length;
     }
-    runs
+    parts
 }

@@ -69,7 +69,7 @@ impl Wide {
 
     /// Returns `self / total`. `total` must not be 0, and the quotient must be at most about 1.
     #[inline(always)]
-    pub fn share(self, total: Self) -> f64 {
+    pub fn ratio(self, total: Self) -> f64 {
         self.mantissa / total.mantissa * power_of_two(self.exponent - total.exponent)
     }
 }
@@ -133,22 +133,22 @@ mod tests {
     }
 
     #[test]
-    fn sums_products_and_shares_equal_f64() {
+    fn sums_products_and_ratios_equal_f64() {
         let to_wide = |x: f64| Wide::exp(x.ln());
         let (a, b) = (to_wide(0.3), to_wide(0.001));
         assert!(((a + b).ln() - 0.301f64.ln()).abs() < 1e-15);
         assert!(((a * b).ln() - 0.0003f64.ln()).abs() < 1e-15);
-        assert!(((a * b).share(a) - 0.001).abs() < 1e-17);
+        assert!(((a * b).ratio(a) - 0.001).abs() < 1e-17);
         // Numbers far apart, and zero.
         let far = Wide::exp(-1e11);
-        assert_eq!((far + a).share(a), 1.0);
-        assert_eq!(((far + far) * Wide::ONE).share(far), 2.0);
-        assert_eq!(Wide::ZERO.share(far), 0.0);
+        assert_eq!((far + a).ratio(a), 1.0);
+        assert_eq!(((far + far) * Wide::ONE).ratio(far), 2.0);
+        assert_eq!(Wide::ZERO.ratio(far), 0.0);
         for zero in [Wide::ZERO * a, Wide::ZERO * Wide::ZERO, (Wide::ZERO + Wide::ZERO) * far] {
             assert_eq!(zero, Wide::ZERO);
         }
         assert_eq!((Wide::ZERO + far) * Wide::ONE, far * Wide::ONE);
-        assert!(far.share(a) < 1e-300);
+        assert!(far.ratio(a) < 1e-300);
     }
 
     /// A path of a million improbable steps.

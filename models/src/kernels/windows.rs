@@ -190,7 +190,7 @@ impl Geometry {
         x.contiguous()?.index_select(&from, 0)?.reshape((self.count(), positions, self.channels))
     }
 
-    /// Returns the shape of an output with one number per channel and window.
+    /// Returns the shape of an output with one value per channel and window.
     pub(super) fn output_dims(&self, dims: &[usize]) -> Vec<usize> {
         let mut output = dims.to_vec();
         output[0] = self.out_rows;

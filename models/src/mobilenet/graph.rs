@@ -98,7 +98,7 @@ pub(super) fn read(path: &Path) -> Result<Graph> {
 
 fn parse(published: Published) -> std::result::Result<Graph, String> {
     let input = shape_of(&published.input_shape)?;
-    // Maps each tensor of the file to its value and shape.
+    // Maps each tensor of the file to its value's index and shape.
     let mut known = HashMap::from([(published.input_tensor, (0, input))]);
     let mut graph = Graph { input, steps: Vec::new(), embedding_width: 0, classifier: None };
     for (number, op) in published.ops.iter().enumerate() {

@@ -22,7 +22,7 @@ impl ParameterGroup {
 /// Whether `name` matches `pattern`, in which `*` matches any characters but `.`, and `**` any
 /// characters.
 pub fn path_matches(pattern: &[u8], name: &[u8]) -> bool {
-    // For each `j`: whether the part of the pattern read so far matches the first `j` characters.
+    // For each `j`: whether the pattern up to `rest` matches the first `j` characters of `name`.
     let mut fits = vec![false; name.len() + 1];
     fits[0] = true;
     let mut rest = pattern;

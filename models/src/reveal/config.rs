@@ -13,7 +13,7 @@ use crate::vit::ViTConfig;
 #[serde(deny_unknown_fields)]
 pub struct RevealConfig {
     /// The text encoder and the decoder. The base encoder has the lower layers of the T5 encoder,
-    /// the fusion the upper layers.
+    /// and the fusion has the upper layers.
     pub t5: T5Config,
     /// The image encoder.
     pub image: ViTConfig,
@@ -27,7 +27,7 @@ pub struct RevealConfig {
     pub key_dim: usize,
     /// Number of sources of the memory, weighted by the gate.
     pub sources: usize,
-    /// Whether there is a gate. Without it, all sources have weight 1.
+    /// Whether there is a gate. Without a gate, all sources have weight 1.
     pub gate: bool,
     /// The largest factor on a score before the softmax over retrieved entries; 5 in the released
     /// code.

@@ -2,8 +2,8 @@
 //! through the upper layers of the T5 encoder. The prior of an entry weights its tokens.
 //!
 //! Reference: the released `FusedT5Encoder` and `fuse_topk_knowledge`. The prior multiplies the
-//! normed input of each attention layer, and the final output. So the generator's loss has a
-//! gradient with respect to the scores, and through them the retriever.
+//! normalised input of each attention layer, and the final output. The generator's loss therefore
+//! has a gradient with respect to the scores and trains the retriever.
 
 use std::sync::Arc;
 
@@ -40,10 +40,10 @@ impl Fusion {
     /// The parameters are `encoder.block.N` (the upper blocks, with published names),
     /// `encoder.final_layer_norm` and `fusion.relative_attention_bias`.
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
-        let (t5, own) = (&config.t5, builder.pp("encoder"));
-        let block = |i| EncoderLayer::new(t5, &own.pp("block").pp(i));
+        let (t5, encoder) = (&config.t5, builder.pp("encoder"));
+        let block = |i| EncoderLayer::new(t5, &encoder.pp("block").pp(i));
         let bias = builder.pp("fusion.relative_attention_bias");
-        let norm = own.pp("final_layer_norm");
+        let norm = encoder.pp("final_layer_norm");
         Ok(Self {
             bias: RelativeBias::new(t5, true, &bias)?,
             layers: (config.text_layers()..t5.num_layers).map(block).collect::<Result<_>>()?,

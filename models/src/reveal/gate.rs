@@ -40,8 +40,8 @@ impl CorpusGate {
     }
 }
 
-/// The released code's `att_transform`, `s → s σ(scale) ceiling`. Its bias is omitted: it shifts
-/// all scores of a query equally, and softmax ignores such a shift.
+/// The released code's `att_transform`, `s → s σ(scale) ceiling`. The bias is omitted, because the
+/// softmax ignores an equal shift of all scores of a query.
 #[derive(Debug, Clone)]
 pub struct ScoreTransform {
     scale: Tensor,

@@ -8,9 +8,8 @@ use super::query_key_head::{row_norms, unit};
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, cross_entropy, linear};
 
-/// The contrastive loss of queries `[B, E]` and keys `[N, E]`, in nats. It is the mean
-/// cross-entropy of the logits `q · k / temperature`, where the own key of query `i` has index
-/// `targets[i]`.
+/// The contrastive loss of queries `[B, E]` and keys `[N, E]`, in nats: the mean cross-entropy of
+/// the logits `q · k / temperature`. The positive key of query `i` has index `targets[i]`.
 pub fn contrastive(
     queries: &Tensor,
     keys: &Tensor,
@@ -29,7 +28,7 @@ pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
     let (rows, width) = values.dims2()?;
     if tokens == 0 || rows % tokens != 0 {
         return Err(ModelError::BadInput(format!(
-            "{rows} rows are not entries of {tokens} tokens"
+            "{rows} rows cannot be divided into entries of {tokens} tokens"
         )));
     }
     let entries = rows / tokens;

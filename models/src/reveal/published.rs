@@ -3,8 +3,8 @@
 //!
 //! | REVEAL parameter | file | published parameter |
 //! |---|---|---|
-//! | `shared`, `encoder`, `decoder`, `lm_head` | T5 | the same name; the base encoder has the lower blocks of `encoder`, the fusion the upper blocks |
-//! | `fusion.relative_attention_bias` | T5 | the biases of the encoder's first block, which all its blocks share |
+//! | `shared`, `encoder`, `decoder`, `lm_head` | T5 | the same name; the base encoder has the lower blocks of `encoder`, and the fusion has the upper blocks |
+//! | `fusion.relative_attention_bias` | T5 | the biases of the encoder's first block, shared by all its blocks |
 //! | `image_encoder` | ViT | the same name, with or without `vit.`; the class token and its position are not loaded |
 //!
 //! All other parameters are fresh: the heads, the Perceiver, the gate, the score transform and the
@@ -38,8 +38,8 @@ impl PublishedWeights {
     /// # Errors
     /// The errors of opening the files. [`MissingTensor`](crate::ModelError::MissingTensor),
     /// [`ShapeMismatch`](crate::ModelError::ShapeMismatch) and others, with file and tensor.
-    /// Parameters before the failed one keep their new values: an error ends the run, so no second
-    /// copy of the weights is held.
+    /// Parameters before the failed parameter keep their new values. An error ends the run, so no
+    /// copy of the old values is kept in memory.
     pub fn load_into(&self, parameters: &Parameters) -> Result<Vec<String>> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(open).transpose();
         let (t5, vit) = (open(&self.t5)?, open(&self.vit)?);

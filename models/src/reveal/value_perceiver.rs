@@ -47,7 +47,7 @@ impl ValuePerceiver {
         let states = self.norm.forward(&base.states)?;
         let bias = self.bias.forward(tokens, tokens)?;
         let lengths = vec![tokens; entries];
-        let own = Segments::packed(&lengths);
+        let segments = Segments::packed(&lengths);
         let cross = Segments::cross(&lengths, &base.lengths);
         let rate = mode.dropout(self.dropout);
         let mut x = dropout(&embedding_sum(&[(&self.latents, rows)])?, rate)?;
@@ -55,7 +55,7 @@ impl ValuePerceiver {
             let (keys, values) = layer.cross_keys(&states)?;
             x = mode.detach(layer.forward(
                 &x,
-                (&bias, &own, false),
+                (&bias, &segments, false),
                 (&keys, &values, &cross),
                 mode,
             )?);

@@ -1,5 +1,5 @@
-//! The bi-encoder: it encodes each phrase alone into a unit vector, and scores a pair by their
-//! cosine.
+//! The bi-encoder: encodes each phrase into a unit vector and scores a pair of phrases by the
+//! cosine of their vectors.
 //!
 //! Source: Sentence-BERT (arXiv 1908.10084); mean pooling and normalisation as in
 //! `sentence-transformers`' all-MiniLM-L6-v2.

@@ -1,10 +1,9 @@
-//! The cross-encoder: it encodes anchor, target, context and competing targets in one sequence.
+//! The cross-encoder: encodes anchor, target, context and competing targets in one sequence.
 //!
 //! Two input layouts share this code. *Pair by pair*, the usual layout: one sequence `anchor [SEP]
 //! target [SEP] title …` per pair, scored from the whole sequence. *Listwise*: one sequence `anchor
 //! [SEP] title [SEP] target₁ [SEP] target₂ …` for all pairs of an anchor. Each target is scored
-//! from its own tokens. So the encoder attends to all competing targets, with a tenth of the
-//! tokens.
+//! from its own tokens, attends to all competing targets, and needs a tenth of the tokens.
 
 use std::sync::Arc;
 
@@ -52,7 +51,7 @@ pub struct CrossEncoder {
     head: Linear,
 }
 
-/// The factor on the cosine, which gives it the scale of the other features.
+/// The factor that brings the cosine to the scale of the other features.
 const COSINE_SCALE: f64 = 4.0;
 
 impl CrossEncoder {

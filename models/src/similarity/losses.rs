@@ -1,6 +1,6 @@
 //! Losses over scored pairs.
 //!
-//! Each takes `scores` `[N]` and gold scores in `[0, 1]`, and returns a scalar.
+//! Each loss takes `scores` `[N]` and gold scores in `[0, 1]`, and returns a scalar.
 
 use candle_core::Tensor;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! Reads `sentence-transformers` folders: their configuration files, and the encoder that these
+//! Reads `sentence-transformers` folders: the configuration files, and the encoder that they
 //! describe.
 //!
 //! | file | read by |

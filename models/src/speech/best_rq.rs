@@ -2,10 +2,10 @@
 //! codes of masked frames.
 //!
 //! A frozen random projection and a frozen random codebook assign a code to the frames of each
-//! state. The encoder's input has noise in place of some spans, and the model predicts the codes
-//! there. Use frames with mean 0 and standard deviation 1
-//! ([`LogMel::conformer`](super::log_mel::LogMel::conformer)). Otherwise most frames get the same
-//! codes.
+//! state. Noise replaces some spans of the encoder's input, and the model predicts the codes of the
+//! masked states. Use frames with mean 0 and standard deviation 1
+//! ([`LogMel::conformer`](super::log_mel::LogMel::conformer)): otherwise most states get the same
+//! code.
 
 use candle_core::{DType, Tensor};
 use rand::Rng;
@@ -23,7 +23,7 @@ use crate::kernels::{CrossEntropy, Matrix, cross_entropy, embedding_sum, matmul}
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
-/// The sizes and the masking, with the paper's values (4.1).
+/// The sizes and the masking. The defaults are the paper's values (§4.1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BestRqConfig {
@@ -157,8 +157,8 @@ impl BestRq {
     }
 
     /// Replaces spans of the clips by noise, and returns the completely masked states with their
-    /// codes. At least one state of each clip is completely masked. `codes` holds the codes of each
-    /// clip's states, computed before or after noise was added as augmentation.
+    /// codes. At least one state of each clip is completely masked. `codes` are [`BestRq::codes`]
+    /// of each clip before masking; the frames may be augmented in between.
     pub fn mask(
         &self,
         clips: &mut [Frames],
@@ -168,13 +168,18 @@ impl BestRq {
         let mut masked = MaskedStates { states: Vec::new(), codes: Vec::new() };
         let mut first = 0;
         for (frames, codes) in clips.iter_mut().zip(codes) {
-            let hidden = self.spans(frames.len(), rng);
-            for (row, _) in frames.values.chunks_mut(frames.bands).zip(&hidden).filter(|(_, h)| **h)
+            let is_masked = self.spans(frames.len(), rng);
+            for (row, _) in frames
+                .values
+                .chunks_mut(frames.bands)
+                .zip(&is_masked)
+                .filter(|(_, masked)| **masked)
             {
                 row.iter_mut().for_each(|value| *value = self.noise(rng));
             }
-            for (state, (hidden, code)) in hidden.chunks(self.stacked).zip(codes).enumerate() {
-                if hidden.iter().all(|hidden| *hidden) {
+            for (state, (is_masked, code)) in is_masked.chunks(self.stacked).zip(codes).enumerate()
+            {
+                if is_masked.iter().all(|is_masked| *is_masked) {
                     masked.states.push(first + state as u32);
                     masked.codes.push(*code);
                 }
@@ -184,21 +189,21 @@ impl BestRq {
         masked
     }
 
-    /// Returns which frames are masked.
+    /// Draws masked spans and returns, for each frame, whether it is masked.
     fn spans(&self, count: usize, rng: &mut ChaCha8Rng) -> Vec<bool> {
-        let mut hidden = vec![false; count];
+        let mut is_masked = vec![false; count];
         let length = self.config.mask_length;
         let starts: Vec<usize> =
             (0..count).filter(|_| rng.random_bool(self.config.mask_probability)).collect();
         for start in starts {
-            hidden[start..(start + length).min(count)].fill(true);
+            is_masked[start..(start + length).min(count)].fill(true);
         }
-        let is_hidden = |frames: &[bool]| frames.iter().all(|hidden| *hidden);
-        if count > 0 && !hidden.chunks(self.stacked).any(is_hidden) {
+        let all_masked = |frames: &[bool]| frames.iter().all(|is_masked| *is_masked);
+        if count > 0 && !is_masked.chunks(self.stacked).any(all_masked) {
             let start = self.stacked * rng.random_range(0..count.div_ceil(self.stacked));
-            hidden[start..(start + length).min(count)].fill(true);
+            is_masked[start..(start + length).min(count)].fill(true);
         }
-        hidden
+        is_masked
     }
 
     /// Draws from a normal distribution (Box-Muller).

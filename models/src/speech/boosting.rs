@@ -1,14 +1,13 @@
-//! Word boosting: a prefix tree of boosted words, and the bonus that a search adds for matching
-//! one.
+//! Word boosting: a prefix tree of boosted words, and the bonus that a search adds to their tokens.
 //!
 //! Reference: shallow fusion of D. Le et al., arXiv 2104.02194, §3.2. Each token that begins or
-//! continues a boosted word gets a bonus. A broken match returns its bonus; a complete word keeps
-//! it. Unlike the reference, a word is complete only if no letter follows (`gut`, not `gutter`),
-//! and a token counts for at most one word.
+//! continues a boosted word gets a bonus. If the match breaks before the word is complete, the
+//! bonus is *returned*: subtracted again. Unlike the reference, a word is complete only if no
+//! letter follows (`gut`, not `gutter`), and a token counts for at most one word.
 
 use std::sync::Arc;
 
-/// Which tokens of a vocabulary join with neighbouring tokens to form a word, by token id.
+/// Which tokens of a vocabulary can share a word with the token before or after, by token id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WordBoundaries {
     /// Whether a token begins with a letter or digit and so can continue the previous word.
@@ -34,7 +33,7 @@ pub struct BoostTree {
     boundaries: Arc<WordBoundaries>,
 }
 
-/// The position of a text in the tree. The default is the state of the empty text.
+/// The state of matching at the end of a text. The default is the state of the empty text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BoostState {
     node: u32,
@@ -42,7 +41,7 @@ pub struct BoostState {
     inside: bool,
 }
 
-/// What happens to the bonus of a broken match.
+/// The treatment of the bonus of a broken match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenMatch {
     /// The bonus is returned, so that hypotheses compete only by complete words.
@@ -138,23 +137,24 @@ impl BoostTree {
         self.nodes[at as usize].is_end = true;
     }
 
+    /// Sets `completed_bonus` and `fallback` of the nodes of a sequence.
     fn set_fallbacks(&mut self, sequence: &[u32]) {
         let (mut at, mut bonus_of_completed, mut completed_tokens) = (ROOT, 0.0, 0);
-        for (read, token) in sequence.iter().enumerate() {
+        for (index, token) in sequence.iter().enumerate() {
             let before = &self.nodes[at as usize];
             if before.is_end && !self.boundaries.continues_word(*token) {
-                (bonus_of_completed, completed_tokens) = (before.bonus, read);
+                (bonus_of_completed, completed_tokens) = (before.bonus, index);
             }
             let Some(next) = self.child(at, *token) else { return };
             at = next;
-            let starts = completed_tokens.max(1)..=read;
+            let starts = completed_tokens.max(1)..=index;
             let found = starts
                 .filter(|start| {
                     let inside = self.boundaries.ends_in_word(sequence[start - 1]);
                     self.may_begin(sequence[*start], inside)
                 })
                 .find_map(|start| {
-                    let mut end = sequence[start..=read].iter();
+                    let mut end = sequence[start..=index].iter();
                     end.try_fold(ROOT, |node, token| self.child(node, *token))
                 });
             let node = &mut self.nodes[at as usize];
@@ -167,15 +167,15 @@ impl BoostTree {
         self.nodes.len() == 1
     }
 
-    /// Returns the state after one more token, and the token's bonus. The bonus is negative if a
-    /// broken match returns its bonus.
+    /// Returns the state after one more token, and the token's bonus: negative if the bonus of a
+    /// broken match is returned.
     pub fn advance(&self, state: BoostState, token: u32, broken: BrokenMatch) -> (BoostState, f32) {
         let (node, bonus) = self.step(state, Some(token), false, broken);
         (BoostState { node, inside: self.boundaries.ends_in_word(token) }, bonus)
     }
 
-    /// Returns the bonus at the end of a text. It is negative if an incomplete match returns its
-    /// bonus.
+    /// Returns the bonus at the end of a text: negative if the bonus of an incomplete match is
+    /// returned.
     pub fn final_bonus(&self, state: BoostState) -> f32 {
         self.step(state, None, false, BrokenMatch::ReturnBonus).1
     }
@@ -208,7 +208,7 @@ impl BoostTree {
     }
 
     /// Returns the node after a token and the token's bonus. `None` stands for a token outside all
-    /// words.
+    /// words; `continues_word` then says whether it continues the word before.
     fn step(
         &self,
         state: BoostState,

@@ -62,8 +62,7 @@ struct CtcClip {
     frames: usize,
     /// The blank, then the labels.
     classes: Vec<u32>,
-    /// Whether a path may go from label `i - 1` to label `i` without a blank between them
-    /// `[W + 1]`.
+    /// `[W + 1]`: whether a path may go from label `i - 1` to label `i` without a blank.
     joins: Vec<bool>,
 }
 
@@ -107,8 +106,8 @@ impl Lattice for CtcClip {
     fn posteriors(&self, emissions: &[Wide], total: Wide, forward: &[Wide]) -> Vec<f64> {
         let width = self.classes.len();
         let mut posteriors = vec![0.0; emissions.len()];
-        // Probabilities include the emission of their own frame. After the last frame there is
-        // none.
+        // Each `β` includes the emission of its own frame. There is no emission after the last
+        // frame.
         let mut later = SuffixProbabilities::new(width);
         later.blanks[width - 1] = Wide::ONE;
         let mut earlier = SuffixProbabilities::new(width);
@@ -122,7 +121,7 @@ impl Lattice for CtcClip {
     }
 }
 
-/// The probability of the rest of the path after each state.
+/// `β` of a frame: the probability of the rest of the path, from each state on.
 struct SuffixProbabilities {
     /// `[W]`
     blanks: Vec<Wide>,
@@ -174,14 +173,14 @@ vectorised! {
         let mut blank = 0.0;
         for i in 0..width {
             let after = later_blanks[i] + later_labels[i + 1];
-            blank += (blanks[i] * after).share(total);
+            blank += (blanks[i] * after).ratio(total);
             earlier_blanks[i] = after * emissions[0];
         }
         posteriors[0] = blank;
         for i in 1..width {
             let joined = if joins[i + 1] { later_labels[i + 1] } else { Wide::ZERO };
             let after = later_labels[i] + later_blanks[i] + joined;
-            posteriors[i] = (labels[i] * after).share(total);
+            posteriors[i] = (labels[i] * after).ratio(total);
             earlier_labels[i] = after * emissions[i];
         }
     }

@@ -23,8 +23,8 @@ use crate::kernels::log_sum;
 /// The search options for a clip.
 #[derive(Debug, Clone)]
 pub struct BeamSearchOptions {
-    /// The number of beams. With 1, the search takes the best path. With boosted words, 1 is raised
-    /// to [`BOOSTED_BEAMS`], because a single beam cannot recover from a broken match.
+    /// The number of beams; 1 means the best path. With boosted words, 1 is raised to
+    /// [`BOOSTED_BEAMS`], because a single beam cannot recover from a broken match.
     pub num_beams: usize,
     /// The boosted words.
     pub boost: Option<Arc<BoostTree>>,
@@ -38,7 +38,7 @@ pub const BOOSTED_BEAMS: usize = 8;
 pub struct Hypothesis {
     /// The tokens.
     pub tokens: Vec<u32>,
-    /// The log probability, summed over all paths within the beams, in nats.
+    /// The log of the total probability of all paths within the beams, in nats.
     pub log_probability: f64,
     /// The total bonus of boosted words, in nats.
     pub bonus: f64,
@@ -48,8 +48,8 @@ pub struct Hypothesis {
 /// searched independently of the others.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] if the numbers of searches and clips differ, or if a beam search meets
-/// NaN logits. Also the errors of candle.
+/// [`ModelError::BadInput`] if the numbers of searches and clips differ, and the errors of
+/// [`beam_search`] and candle.
 pub fn beam_search_paths(
     logits: &Tensor,
     lengths: &[usize],
@@ -58,7 +58,8 @@ pub fn beam_search_paths(
 ) -> Result<Vec<BestPath>> {
     if searches.len() != lengths.len() {
         let (found, clips) = (searches.len(), lengths.len());
-        return Err(ModelError::BadInput(format!("{found} searches but {clips} clips")));
+        let reason = format!("search options for {found} clips, but there are {clips} clips");
+        return Err(ModelError::BadInput(reason));
     }
     let rows = rows(logits)?;
     let path = |(rows, search): (&[Vec<f32>], &BeamSearchOptions)| {
@@ -81,8 +82,8 @@ pub fn beam_search_paths(
 /// extensions, a lower token id before a higher one.
 ///
 /// The pruning of tokens is exact. Only the `num_beams + 1` best tokens of each prefix are tried:
-/// any other token has `num_beams` better extensions of the same prefix. (One of the best tokens
-/// may repeat the last token and score lower.)
+/// any other token has `num_beams` better extensions of the same prefix. (One more is needed,
+/// because a repetition of the last token may score lower.)
 ///
 /// Log probabilities are summed in f64. Each state's softmax is summed in f32.
 ///
@@ -106,11 +107,11 @@ pub fn beam_search(
     }
     let end = |beam: &Beam| {
         let node = &texts.nodes[beam.node];
-        let given = boost.map_or(0.0, |tree| f64::from(tree.final_bonus(node.boost_state)));
+        let final_bonus = boost.map_or(0.0, |tree| f64::from(tree.final_bonus(node.boost_state)));
         Hypothesis {
             tokens: texts.tokens(beam.node),
             log_probability: beam.total(),
-            bonus: node.bonus + given,
+            bonus: node.bonus + final_bonus,
         }
     };
     let mut found: Vec<Hypothesis> = beams.iter().map(end).collect();
@@ -129,7 +130,7 @@ fn descending(a: f64, b: f64) -> Ordering {
     b.total_cmp(&a)
 }
 
-/// The tree of prefixes: each node extends its parent by one token and is unique.
+/// The tree of prefixes: a node extends its parent by one token. Each prefix has one node.
 struct PrefixTree {
     /// The nodes; the empty text is first.
     nodes: Vec<Node>,
@@ -142,7 +143,7 @@ struct Node {
     parent: usize,
     token: u32,
     boost_state: BoostState,
-    /// The bonus so far of boosted words, complete or not.
+    /// The total bonus of the prefix, including an incomplete word.
     bonus: f64,
 }
 

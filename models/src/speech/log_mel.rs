@@ -36,7 +36,7 @@ pub const HOP: usize = 160;
 const MIN_POWER: f32 = 1e-10;
 /// Whisper: the range below the maximum band of a clip, in powers of ten.
 const RANGE: f32 = 8.0;
-/// Conformer: the size of the Fourier transform. The window is zero-padded to it.
+/// Conformer: the size of the Fourier transform. The window is zero-padded to this size.
 const LONG_TRANSFORM: usize = 512;
 /// Conformer: the pre-emphasis coefficient.
 const PREEMPHASIS: f32 = 0.97;
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_after_the_samples_costs_nothing_and_changes_nothing() -> Result<()> {
+    fn silence_after_the_samples_changes_nothing() -> Result<()> {
         let mel = LogMel::whisper(80)?;
         let samples: Vec<f32> = (0..5_000).map(|i| (i as f32 * 0.3).sin() * 0.1).collect();
         let mut longer = samples.clone();

@@ -107,8 +107,8 @@ impl Lattice for TransducerClip {
             let to_label = if i % width == width - 1 { Wide::ZERO } else { later[i + 1] };
             let blank = emissions[2 * i] * to_frame;
             let label = emissions[2 * i + 1] * to_label;
-            posteriors[2 * i] = (forward[i] * blank).share(total);
-            posteriors[2 * i + 1] = (forward[i] * label).share(total);
+            posteriors[2 * i] = (forward[i] * blank).ratio(total);
+            posteriors[2 * i + 1] = (forward[i] * label).ratio(total);
             later[i] = (blank + label) * Wide::ONE;
         }
         posteriors

@@ -91,7 +91,7 @@ impl RelativeBias {
         let (buckets, heads) = self.weight.dims2()?;
         let ids: Arc<[u32]> = (keys - queries..keys)
             .flat_map(|query| (0..keys).map(move |key| key as i64 - query as i64))
-            .map(|distance| self.bucket(distance, buckets))
+            .map(|relative_position| self.bucket(relative_position, buckets))
             .collect();
         let rows = embedding_sum(&[(&self.weight, ids)])?;
         Ok(rows.reshape((queries, keys, heads))?.permute((2, 0, 1))?.contiguous()?)
@@ -99,20 +99,21 @@ impl RelativeBias {
 
     /// Returns the bucket of a relative position. Near positions have a bucket each; far positions
     /// share buckets whose size grows logarithmically.
-    fn bucket(&self, distance: i64, buckets: usize) -> u32 {
-        let (mut first, mut buckets, mut away) = (0, buckets, (-distance).max(0) as usize);
+    fn bucket(&self, relative_position: i64, buckets: usize) -> u32 {
+        let (mut first, mut buckets) = (0, buckets);
+        let mut distance = (-relative_position).max(0) as usize;
         if self.bidirectional {
             buckets /= 2;
-            first = if distance > 0 { buckets } else { 0 };
-            away = distance.unsigned_abs() as usize;
+            first = if relative_position > 0 { buckets } else { 0 };
+            distance = relative_position.unsigned_abs() as usize;
         }
-        let exact = buckets / 2;
-        let bucket = if away < exact {
-            away
+        let max_exact = buckets / 2;
+        let bucket = if distance < max_exact {
+            distance
         } else {
-            let ratio =
-                (away as f32 / exact as f32).ln() / (self.max_distance as f32 / exact as f32).ln();
-            (exact + (ratio * (buckets - exact) as f32) as usize).min(buckets - 1)
+            let max_ratio = self.max_distance as f32 / max_exact as f32;
+            let ratio = (distance as f32 / max_exact as f32).ln() / max_ratio.ln();
+            (max_exact + (ratio * (buckets - max_exact) as f32) as usize).min(buckets - 1)
         };
         (first + bucket) as u32
     }
@@ -204,17 +205,21 @@ fn options(config: &T5Config, segments: &Segments, causal: bool, mode: &Mode) ->
 impl EncoderLayer {
     /// The parameters are below `layer.0` and `layer.1` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
-        let own = builder.pp("layer.0");
+        let attention = builder.pp("layer.0");
         Ok(Self {
-            norm: RmsNorm::new(config.d_model, config.layer_norm_epsilon, &own.pp("layer_norm"))?,
-            attention: Projections::new(config, &own.pp("SelfAttention"))?,
+            norm: RmsNorm::new(
+                config.d_model,
+                config.layer_norm_epsilon,
+                &attention.pp("layer_norm"),
+            )?,
+            attention: Projections::new(config, &attention.pp("SelfAttention"))?,
             feed_forward: FeedForward::new(config, &builder.pp("layer.1"))?,
             config: config.clone(),
         })
     }
 
     /// `[T, D]` → `[T, D]`, with the biases `[H, L, L]` of all segments. `weights` `[T, 1]`
-    /// multiply the normed input of attention, token by token; REVEAL's fusion uses them
+    /// multiply the normalised input of attention, token by token; REVEAL's fusion uses them
     /// (`fuse_topk_knowledge`).
     pub fn forward(
         &self,
@@ -298,16 +303,16 @@ impl DecoderLayer {
         Ok((projections.key.forward(states)?, projections.value.forward(states)?))
     }
 
-    /// `[T, D]` → `[T, D]`. `own` sets the self-attention among the rows, with the biases `[H, L,
-    /// L]` and a causal mask if `causal`. `cross` sets the cross-attention to the encoder's states.
+    /// `[T, D]` → `[T, D]`. Rows attend within `segments`, with the biases `[H, L, L]` and a causal
+    /// mask if `causal`. They attend to the encoder's states according to `cross`.
     pub fn forward(
         &self,
         x: &Tensor,
-        (bias, own, causal): (&Tensor, &Segments, bool),
+        (bias, segments, causal): (&Tensor, &Segments, bool),
         (keys, values, cross): (&Tensor, &Tensor, &Segments),
         mode: &Mode,
     ) -> Result<Tensor> {
-        let self_options = options(&self.config, own, causal, mode);
+        let self_options = options(&self.config, segments, causal, mode);
         let mut chain = Chain::new();
         let x = chain.input(x);
         let normed = chain.norm(x, self.norm.as_norm());
@@ -317,26 +322,26 @@ impl DecoderLayer {
     }
 
     /// One causal step of [`DecoderLayer::forward`] for the next row of each sequence, with the
-    /// biases `[H, 1, L]` of all rows so far: `[S, D]` → `[S, D]`. The cache `own` holds the keys
-    /// and values of the earlier rows, and stores the new ones.
+    /// biases `[H, 1, L]` of all rows so far: `[S, D]` → `[S, D]`. The cache holds the keys and
+    /// values of the earlier rows; this call adds the new rows.
     pub(super) fn step(
         &self,
         x: &Tensor,
         bias: &Tensor,
-        (own, step): (&LayerCache, &Step),
-        others: (&Tensor, &Tensor, &Segments),
+        (cache, step): (&LayerCache, &Step),
+        cross: (&Tensor, &Tensor, &Segments),
         mode: &Mode,
     ) -> Result<Tensor> {
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
-        own.write(&qkv, step)?;
+        cache.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.inner_size())?;
         let options = options(&self.config, &step.segments, false, mode);
         let bias = Some(AttentionBias::Shared(bias));
-        let context = attention((&query, &own.keys, &own.values), bias, &options)?;
+        let context = attention((&query, &cache.keys, &cache.values), bias, &options)?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        self.finish_forward(chain, x, others, mode)
+        self.finish_forward(chain, x, cross, mode)
     }
 
     /// Runs the block after its self-attention.

@@ -37,7 +37,7 @@ struct DecodingState<'a> {
     /// Keys and values of the texts, per layer: `[T_k, H d_kv]`.
     keys: Vec<(Tensor, Tensor)>,
     /// The rows of each text.
-    runs: Vec<Span>,
+    text_spans: Vec<Span>,
     cache: KeyValueCache,
 }
 
@@ -70,7 +70,7 @@ impl Decoder {
             decoder: self,
             table,
             keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
-            runs: Segments::packed(lengths).keys().to_vec(),
+            text_spans: Segments::packed(lengths).keys().to_vec(),
             cache: KeyValueCache::new(self.layers.len(), slots, states.dtype(), states.device())?,
         };
         search(lengths.len(), options, &mut state)
@@ -80,16 +80,17 @@ impl Decoder {
 impl NextTokens for DecodingState<'_> {
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor> {
         let Decoder { bias, layers, final_norm, lm_head, .. } = self.decoder;
-        let open = || self.runs.iter().zip(counts).filter(|(_, count)| **count > 0);
-        let runs: Arc<[Span]> = open().map(|(run, _)| *run).collect();
-        let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), runs);
+        let open = || self.text_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
+        let spans: Arc<[Span]> = open().map(|(span, _)| *span).collect();
+        let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), spans);
         let step = self.cache.next(slots)?;
         let bias = bias.forward(1, self.cache.length())?.detach();
         let mut x = self.table.forward(&tokens.into())?.detach();
         let mode = Mode::inference();
-        for ((layer, own), (keys, values)) in layers.iter().zip(self.cache.layers()).zip(&self.keys)
+        for ((layer, cache), (keys, values)) in
+            layers.iter().zip(self.cache.layers()).zip(&self.keys)
         {
-            x = layer.step(&x, &bias, (own, &step), (keys, values, &cross), &mode)?.detach();
+            x = layer.step(&x, &bias, (cache, &step), (keys, values, &cross), &mode)?.detach();
         }
         Ok(lm_head.forward(&final_norm.forward(&x)?)?.detach())
     }

@@ -3,8 +3,8 @@
 //!
 //! After Xiao et al., "Early convolutions help transformers see better" (arXiv 2106.14881):
 //! convolutions of 3 × 3 pixels with stride 2, each followed by ReLU, then a linear projection of
-//! each patch. In the paper the stem replaces the patch projection. Here its output is added to the
-//! patch projection, which learns quickly where colours distinguish images. There is no norm
+//! each patch. In the paper the stem replaces the patch projection. Here the two are added, because
+//! the patch projection learns colours quickly. There is no norm
 //! between the convolutions, because a norm would scale a flat background up to the level of an
 //! edge.
 

@@ -1,9 +1,9 @@
 //! Token timestamps from the cross-attention of alignment heads, by dynamic time warping.
 //!
 //! Reference: `find_alignment` of openai/whisper, `whisper/timing.py`, and `WhisperReplica::align`
-//! of CTranslate2, `src/models/whisper.cc`. Two departures. A head with the same attention for all
-//! tokens is ignored, where the reference divides by 0. The end token is not read if the decoder
-//! has no position left for it.
+//! of CTranslate2, `src/models/whisper.cc`. There are two differences:
+//! - A head with the same attention for all tokens is ignored. The reference divides by 0.
+//! - The end token is omitted if the decoder has no position left for it.
 
 mod path;
 
@@ -31,8 +31,8 @@ pub struct AlignmentHeads {
 
 impl AlignmentHeads {
     /// Selects the heads `[layer, head]` in `alignment_heads` of a published
-    /// `generation_config.json`. Without any, selects all heads in the upper half of the layers, as
-    /// openai/whisper does.
+    /// `generation_config.json`. If `named` is empty, selects all heads in the upper half of the
+    /// layers, as openai/whisper does.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`] if the model does not have one of the heads.
@@ -70,16 +70,17 @@ pub struct Alignment {
     /// The probability of each word token given the previous tokens, normalised over word tokens:
     /// `[L]`.
     pub probabilities: Vec<f32>,
-    /// The attention of each token, and of the end token, to each state of the clip. It is given
-    /// relative to the other tokens, in standard deviations: `[L + 1, F]`.
+    /// The attention of each token, and of the end token, to each state of the clip: `[L + 1, F]`.
+    /// Each head's attention is standardised over the tokens and smoothed; the heads are averaged.
     pub weights: Vec<f64>,
 }
 
 /// A text during alignment.
 struct TextAlignment<'a> {
     text: &'a [u32],
-    /// The text's rows in the decoder input. Row `first` of them is the last prompt token.
+    /// The rows of prompt, text and end token in the decoder input.
     rows: Span,
+    /// The index of the last prompt token in `rows`.
     first: usize,
     /// The states of the text's clip.
     states: Span,
@@ -125,18 +126,18 @@ impl Decoder {
         }
         let positions = self.config.max_target_positions;
         let sequence = |text: &[u32]| {
-            let mut read = [prompt, text].concat();
-            read.extend((read.len() < positions).then_some(end));
-            read
+            let mut inputs = [prompt, text].concat();
+            inputs.extend((inputs.len() < positions).then_some(end));
+            inputs
         };
-        let read = PackedTokens::new(
+        let inputs = PackedTokens::new(
             &clips.iter().map(|clip| sequence(texts[*clip].tokens)).collect::<Vec<_>>(),
         );
-        read.check_positions(positions)?;
+        inputs.check_positions(positions)?;
         let all = Segments::packed(&audio.lengths);
         let mut texts: Vec<TextAlignment<'_>> = clips
             .iter()
-            .zip(read.sequences().iter())
+            .zip(inputs.sequences().iter())
             .map(|(clip, rows)| {
                 let Span { start, length } = all.keys()[*clip];
                 let AlignmentText { tokens: text, num_states } = texts[*clip];
@@ -145,8 +146,8 @@ impl Decoder {
                 TextAlignment { text, rows: *rows, first: prompt.len() - 1, states, weights }
             })
             .collect();
-        let runs = clips.iter().map(|clip| all.keys()[*clip]).collect();
-        let x = self.attend(&read, (&audio.states.detach(), runs), heads, &mut texts)?;
+        let clip_spans = clips.iter().map(|clip| all.keys()[*clip]).collect();
+        let x = self.attend(&inputs, (&audio.states.detach(), clip_spans), heads, &mut texts)?;
         let probabilities = self.probabilities(&x, &texts, end_of_words)?;
         for ((clip, text), probabilities) in clips.into_iter().zip(texts).zip(probabilities) {
             let costs: Vec<f64> = text.weights.iter().map(|weight| -weight).collect();
@@ -162,27 +163,27 @@ impl Decoder {
     }
 
     /// Accumulates the attention weights of the texts and returns the last layer's states `[T, D]`.
-    /// `runs` are the spans of audio states of the clips with texts.
+    /// `clip_spans` are the spans of audio states of the clips with texts.
     fn attend(
         &self,
-        read: &PackedTokens,
-        (states, runs): (&Tensor, std::sync::Arc<[Span]>),
+        inputs: &PackedTokens,
+        (states, clip_spans): (&Tensor, std::sync::Arc<[Span]>),
         heads: &AlignmentHeads,
         texts: &mut [TextAlignment<'_>],
     ) -> Result<Tensor> {
-        let lengths: Vec<usize> = read.sequences().iter().map(|rows| rows.length).collect();
-        let cross = Segments::to_runs(&lengths, runs);
+        let lengths: Vec<usize> = inputs.sequences().iter().map(|rows| rows.length).collect();
+        let cross = Segments::to_runs(&lengths, clip_spans);
         let width = self.config.d_model / self.config.decoder_attention_heads;
-        let mut x = self.embed(read.ids.clone(), read.positions.clone())?.detach();
+        let mut x = self.embed(inputs.ids.clone(), inputs.positions.clone())?.detach();
         for (i, layer) in self.layers.iter().enumerate() {
             let (keys, values) = layer.cross_keys(states)?;
             let (keys, values) = (keys.detach(), values.detach());
             let (next, queries) =
-                layer.forward_with_queries(&x, &read.segments, (&keys, &values, &cross))?;
+                layer.forward_with_queries(&x, &inputs.segments, (&keys, &values, &cross))?;
             x = next.detach();
             let layer_heads: Vec<usize> =
                 heads.heads.iter().filter(|head| head[0] == i).map(|head| head[1]).collect();
-            let share = 1.0 / heads.heads.len() as f64;
+            let head_weight = 1.0 / heads.heads.len() as f64;
             texts.par_iter_mut().try_for_each(|text| {
                 layer_heads.iter().try_for_each(|head| {
                     let head_columns = |rows_of_all_heads: &Tensor, rows: Span| {
@@ -197,7 +198,7 @@ impl Decoder {
                     let mut scores = scores.flatten_all()?.to_vec1::<f64>()?;
                     let scale = 1.0 / (width as f64).sqrt();
                     scores.iter_mut().for_each(|score| *score *= scale);
-                    text.add_head(scores, share);
+                    text.add_head(scores, head_weight);
                     Ok::<_, ModelError>(())
                 })
             })?;
@@ -213,7 +214,7 @@ impl Decoder {
         texts: &[TextAlignment<'_>],
         end_of_words: usize,
     ) -> Result<Vec<Vec<f32>>> {
-        // The row before a token predicts it.
+        // Each token is predicted by the row before it.
         let rows =
             |text: &TextAlignment<'_>| x.narrow(0, text.rows.start + text.first, text.text.len());
         let rows = Tensor::cat(&texts.iter().map(rows).collect::<Result<Vec<_>, _>>()?, 0)?;
@@ -234,9 +235,9 @@ impl Decoder {
 }
 
 impl TextAlignment<'_> {
-    /// Adds the attention of a head with weight `share`. `scores` `[rows, states]` pass through a
-    /// softmax, are standardised over the rows, and are smoothed.
-    fn add_head(&mut self, mut scores: Vec<f64>, share: f64) {
+    /// Adds the attention of a head with weight `head_weight`. `scores` `[rows, states]` pass
+    /// through a softmax, are standardised over the rows, and are smoothed.
+    fn add_head(&mut self, mut scores: Vec<f64>, head_weight: f64) {
         let width = self.states.length;
         scores.chunks_exact_mut(width).for_each(softmax);
         for state in 0..width {
@@ -252,7 +253,7 @@ impl TextAlignment<'_> {
         let rows = scores.chunks_exact(width).skip(self.first);
         for (sums, row) in self.weights.chunks_exact_mut(width).zip(rows) {
             for (sum, score) in sums.iter_mut().zip(smooth(row)) {
-                *sum += share * score;
+                *sum += head_weight * score;
             }
         }
     }

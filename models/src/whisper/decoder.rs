@@ -67,7 +67,7 @@ impl Decoder {
         })
     }
 
-    /// Returns the logits `[T, V]` of the token after each of `tokens`. There is one sequence per
+    /// Returns the logits `[T, V]` of the next token at each position of `tokens`, one sequence per
     /// clip of `audio`.
     ///
     /// # Errors
@@ -82,14 +82,14 @@ impl Decoder {
     ) -> Result<Tensor> {
         tokens.check_positions(self.config.max_target_positions)?;
         adapters.check(self.layers.len())?;
-        let own = &tokens.segments;
-        let lengths: Vec<usize> = own.queries().iter().map(|span| span.length).collect();
+        let segments = &tokens.segments;
+        let lengths: Vec<usize> = segments.queries().iter().map(|span| span.length).collect();
         let cross = Segments::cross(&lengths, &audio.lengths);
         let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
         let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
         for (i, layer) in self.layers.iter().enumerate() {
             let (keys, values) = layer.cross_keys(&audio.states)?;
-            let next = layer.forward(&x, own, (&keys, &values, &cross), mode)?;
+            let next = layer.forward(&x, segments, (&keys, &values, &cross), mode)?;
             x = mode.detach(adapters.apply(i, &x, next)?);
         }
         self.logits(&x)
@@ -146,38 +146,38 @@ impl Layer {
     fn forward(
         &self,
         x: &Tensor,
-        own: &Segments,
-        others: (&Tensor, &Tensor, &Segments),
+        segments: &Segments,
+        cross: (&Tensor, &Tensor, &Segments),
         mode: &Mode,
     ) -> Result<Tensor> {
         let mut chain = Chain::new();
         let x = chain.input(x);
         let normed = chain.norm(x, self.norm.as_norm());
         let qkv = chain.stacked_linear(normed, &self.attention.query_key_value());
-        let context = chain.self_attention(qkv, None, &self.attention(own, true, mode));
+        let context = chain.self_attention(qkv, None, &self.attention(segments, true, mode));
         let attended = chain.stacked_linear(context, &[self.attention.output.as_part()]);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
-        self.rest(chain, x, others, mode)
+        self.rest(chain, x, cross, mode)
     }
 
-    /// Runs the layer for the next row of each sequence, `[S, D]` → `[S, D]`. `own` caches the
-    /// previous rows, and this call adds the new ones.
+    /// Runs the layer for the next row of each sequence, `[S, D]` → `[S, D]`. The cache holds
+    /// the keys and values of the previous rows; this call adds the new rows.
     pub fn step(
         &self,
         x: &Tensor,
-        (own, step): (&LayerCache, &Step),
-        others: (&Tensor, &Tensor, &Segments),
+        (cache, step): (&LayerCache, &Step),
+        cross: (&Tensor, &Tensor, &Segments),
     ) -> Result<Tensor> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
-        own.write(&qkv, step)?;
+        cache.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.d_model)?;
         let options = self.attention(&step.segments, false, &mode);
-        let context = attention((&query, &own.keys, &own.values), None, &options)?;
+        let context = attention((&query, &cache.keys, &cache.values), None, &options)?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        self.rest(chain, x, others, &mode)
+        self.rest(chain, x, cross, &mode)
     }
 
     /// Runs a causal forward pass without dropout, `[T, D]` → `[T, D]`. Also returns the queries
@@ -185,17 +185,17 @@ impl Layer {
     pub fn forward_with_queries(
         &self,
         x: &Tensor,
-        own: &Segments,
-        others: (&Tensor, &Tensor, &Segments),
+        segments: &Segments,
+        cross: (&Tensor, &Tensor, &Segments),
     ) -> Result<(Tensor, Tensor)> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
-        let context = self_attention(&qkv, None, &self.attention(own, true, &mode))?;
+        let context = self_attention(&qkv, None, &self.attention(segments, true, &mode))?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let queries = self.cross_attention.query.forward(&self.cross_norm.forward(&x)?)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        Ok((self.rest(chain, x, others, &mode)?, queries))
+        Ok((self.rest(chain, x, cross, &mode)?, queries))
     }
 
     /// Computes the layer after self-attention.

@@ -88,8 +88,8 @@ impl Encoder {
     /// [`ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         let segments = Segments::packed(&x.lengths);
-        let own = (&segments, false);
-        let states = self.blocks.forward_adapted(x.states, own, None, adapters, mode)?;
+        let self_attention = (&segments, false);
+        let states = self.blocks.forward_adapted(x.states, self_attention, None, adapters, mode)?;
         Ok(AudioStates {
             states: mode.detach(self.layer_norm.forward(&states)?),
             lengths: x.lengths,

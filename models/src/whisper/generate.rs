@@ -29,10 +29,10 @@ struct DecodingState<'a> {
     /// Cross-attention keys and values of the clips, per layer: `[T_k, D]`.
     keys: Vec<(Tensor, Tensor)>,
     /// The span of states of each clip.
-    runs: Vec<Span>,
+    clip_spans: Vec<Span>,
     cache: KeyValueCache,
-    /// The number of prompt tokens before the start token, whose logits contain the no-speech
-    /// token.
+    /// The number of prompt tokens before the start token. The logits after the start token give
+    /// the probability of the no-speech token.
     before_start: usize,
     /// The no-speech probability of each clip.
     no_speech: Vec<f32>,
@@ -85,7 +85,7 @@ impl Decoder {
             decoder: self,
             rules,
             keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
-            runs: Segments::packed(&audio.lengths).keys().to_vec(),
+            clip_spans: Segments::packed(&audio.lengths).keys().to_vec(),
             cache: KeyValueCache::new(self.layers.len(), slots, states.dtype(), states.device())?,
             before_start: start.unwrap_or(usize::MAX),
             no_speech: Vec::new(),
@@ -112,16 +112,16 @@ impl DecodingState<'_> {
         slots: &[usize],
         counts: &[usize],
     ) -> Result<Tensor> {
-        let open = || self.runs.iter().zip(counts).filter(|(_, count)| **count > 0);
-        let runs: Arc<[Span]> = open().map(|(run, _)| *run).collect();
-        let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), runs);
+        let open = || self.clip_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
+        let spans: Arc<[Span]> = open().map(|(span, _)| *span).collect();
+        let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), spans);
         let index = self.cache.length();
         let step = self.cache.next(slots)?;
         let positions = vec![index as u32; tokens.len()].into();
         let mut x = self.decoder.embed(tokens.into(), positions)?.detach();
         let layers = self.decoder.layers.iter().zip(self.cache.layers()).zip(&self.keys);
-        for ((layer, own), (keys, values)) in layers {
-            x = layer.step(&x, (own, &step), (keys, values, &cross))?.detach();
+        for ((layer, cache), (keys, values)) in layers {
+            x = layer.step(&x, (cache, &step), (keys, values, &cross))?.detach();
         }
         if index == self.before_start {
             self.no_speech = self.no_speech_probabilities(&x)?;

@@ -29,7 +29,7 @@ pub struct DecodingRules {
     pub begin_suppress_tokens: Vec<u32>,
     /// Whether to generate timestamps around each segment of speech.
     pub timestamps: bool,
-    /// The maximum number of tokens of each clip's text. A longer text is ended.
+    /// The maximum number of tokens of each clip's text; then the end token follows.
     pub max_tokens: Vec<usize>,
     /// The boosted words of each clip. Clips beyond the end of the list have none.
     pub boosts: Vec<Option<Arc<BoostTree>>>,

@@ -60,7 +60,7 @@ impl WhisperTokens {
             Some(highest) => {
                 let reason = format!(
                     "has the special token {highest}, but the model has {vocab_size} embeddings; \
-                     take both from one folder"
+                     use the tokenizer in the model's folder"
                 );
                 Err(bad_field("the tokenizer", reason))
             }

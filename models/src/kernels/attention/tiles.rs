@@ -87,7 +87,7 @@ impl Sources<'_> {
             let rows = QUERY_TILE.min(l_q - i);
             let output = &mut output[i * size..(i + rows) * size];
             let mut state = vec![(f32::NEG_INFINITY, 0.0f32); rows];
-            let end = self.last_key(head, i + rows - 1);
+            let end = self.num_keys(head, i + rows - 1);
             for j in (0..end).step_by(KEY_TILE) {
                 let tile = Tile { i, rows, j, columns: KEY_TILE.min(end - j) };
                 let scores = &mut scores[..rows * tile.columns];
@@ -97,7 +97,7 @@ impl Sources<'_> {
                 matmul(1.0, Matrix::new(scores, rows, tile.columns), v, 1.0, output, size);
             }
             for (row, (top, total)) in state.iter().enumerate() {
-                // A NaN sum is passed on, so that the trainer detects it.
+                // A NaN sum gives NaN outputs, so that the trainer detects it.
                 if *total != 0.0 {
                     let scale = 1.0 / total;
                     output[row * size..(row + 1) * size].iter_mut().for_each(|v| *v *= scale);
@@ -132,7 +132,7 @@ impl Sources<'_> {
             let means = row_products(output, gradient, self.width, head, i, rows);
             let dy = rows_of(gradient, self.width, head.query, head, i, rows);
             let q = rows_of(self.q, self.stride, head.query, head, i, rows);
-            let end = self.last_key(head, i + rows - 1);
+            let end = self.num_keys(head, i + rows - 1);
             for j in (0..end).step_by(KEY_TILE) {
                 let tile = Tile { i, rows, j, columns: KEY_TILE.min(end - j) };
                 let columns = tile.columns;
@@ -168,7 +168,7 @@ impl Sources<'_> {
     }
 
     /// Returns the number of keys that query row `i` attends to.
-    fn last_key(&self, head: Head, i: usize) -> usize {
+    fn num_keys(&self, head: Head, i: usize) -> usize {
         if self.options.causal { visible_keys(head, i) } else { head.key.length }
     }
 }
@@ -188,21 +188,23 @@ struct Tile {
     columns: usize,
 }
 
+/// Values of each query row for the backward pass.
 struct RowValues<'a> {
     log_sums: &'a [f32],
+    /// The weighted means of the weights' gradients.
     means: &'a [f32],
 }
 
-/// Returns `count` rows of a head, starting at row `first` of the span.
+/// Returns `count` rows of a head, from row `first` of the span on.
 fn rows_of(
     data: &[f32],
     stride: usize,
-    run: Span,
+    span: Span,
     head: Head,
     first: usize,
     count: usize,
 ) -> Matrix<'_> {
-    let start = (run.start + first) * stride + head.column;
+    let start = (span.start + first) * stride + head.column;
     Matrix::strided(&data[start..], count, head.size, stride)
 }
 
@@ -275,9 +277,9 @@ vectorised! {
                     let pairs = weights.iter_mut().zip(score_gradients);
                     for (j, (weight, score_gradient)) in pairs.enumerate() {
                         let factor = dropout.factor(start + j);
-                        let full = exp(*weight - log_sum);
-                        *weight = full * factor;
-                        *score_gradient = full * score_gradient.mul_add(factor, -mean);
+                        let undropped = exp(*weight - log_sum);
+                        *weight = undropped * factor;
+                        *score_gradient = undropped * score_gradient.mul_add(factor, -mean);
                     }
                 }
             }
@@ -304,9 +306,9 @@ vectorised! {
     }
 }
 
-/// Adds a head's rows to its columns of a span.
-pub(super) fn add_head(values: &[f32], head: Head, stride: usize, column: usize, run: &mut [f32]) {
-    for (values, row) in values.chunks(head.size).zip(run.chunks_mut(stride)) {
+/// Adds the rows of a head to its columns in `rows`. The columns of all heads start at `column`.
+pub(super) fn add_head(values: &[f32], head: Head, stride: usize, column: usize, rows: &mut [f32]) {
+    for (values, row) in values.chunks(head.size).zip(rows.chunks_mut(stride)) {
         let start = column + head.column;
         add(values, &mut row[start..start + head.size]);
     }

@@ -56,11 +56,11 @@ impl Prompts {
         if published.truncate_dim == Some(0) {
             return Err(bad(name, "`truncate_dim` is 0; give at least 1"));
         }
-        let given = published.prompts.unwrap_or_default().into_iter();
+        let published_prompts = published.prompts.unwrap_or_default().into_iter();
         let prompts: BTreeMap<String, String> =
-            given.map(|(name, prompt)| (name, prompt.unwrap_or_default())).collect();
-        let is_known = |wanted: &String| {
-            prompts.contains_key(wanted) || ["query", "document"].contains(&wanted.as_str())
+            published_prompts.map(|(name, prompt)| (name, prompt.unwrap_or_default())).collect();
+        let is_known = |name: &String| {
+            prompts.contains_key(name) || ["query", "document"].contains(&name.as_str())
         };
         if let Some(missing) = published.default_prompt_name.as_ref().filter(|name| !is_known(name))
         {
@@ -108,8 +108,8 @@ impl Prompts {
         }
     }
 
-    /// Returns the name of a prompt for entries that sentence-transformers ignores, because it is
-    /// not `document`.
+    /// Returns the prompt name `passage` or `corpus` if the model has such a prompt and no
+    /// `document` prompt. `encode_document` of sentence-transformers ignores such a prompt.
     pub fn ignored_prompt(&self) -> Option<&str> {
         let is_set = |name: &&str| self.prompts.get(*name).is_some_and(|prompt| !prompt.is_empty());
         if is_set(&"document") { None } else { ["passage", "corpus"].into_iter().find(is_set) }
