@@ -20,7 +20,7 @@ use crate::folder::{self, FolderFiles, SkippedFiles};
 const REMEDY: &str = "write {\"audio\": \"a.flac\", \"text\": \"…\", \"frames\": [\"1.png\"]}";
 
 /// Extensions of audio files, in order of preference for files that differ only in their extension.
-pub(super) const ENDINGS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac"];
+pub(super) const EXTENSIONS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac"];
 
 /// A speech clip.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -67,12 +67,12 @@ pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
 /// as [`clips`]
 pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataError> {
     if path.is_dir() {
-        let FolderFiles { files, skipped } = folder::files(path, &is_sound)?;
+        let FolderFiles { files, skipped } = folder::files(path, &is_audio_file)?;
         if files.is_empty() {
             let SkippedFiles { hidden, others } = skipped;
             let reason = format!(
                 "no audio files ({}) in this folder; skipped {hidden} hidden files and {others} others",
-                ENDINGS.join(", ")
+                EXTENSIONS.join(", ")
             );
             return Err(DataError::Audio { path: path.into(), reason });
         }
@@ -149,8 +149,8 @@ pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
 /// times, an id that is empty, duplicate or has control characters, a path that is not UTF-8
 pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
-    let place = std::path::absolute(path).map_err(io)?;
-    let folder = place.parent().unwrap_or(Path::new(""));
+    let absolute_path = std::path::absolute(path).map_err(io)?;
+    let folder = absolute_path.parent().unwrap_or(Path::new(""));
     let from_folder = |file: &Path| -> Result<PathBuf, DataError> {
         let file = std::path::absolute(file).map_err(io)?;
         Ok(file.strip_prefix(folder).map(Path::to_path_buf).unwrap_or(file))
@@ -215,14 +215,14 @@ fn id_of(file: &Path, folder: &Path) -> String {
 }
 
 /// Whether a file is an audio file, judging by its extension.
-pub(super) fn is_sound(path: &Path) -> bool {
+pub(super) fn is_audio_file(path: &Path) -> bool {
     rank(path).is_some()
 }
 
-/// Returns the index of a file's extension in [`ENDINGS`].
+/// Returns the index of a file's extension in [`EXTENSIONS`].
 pub(super) fn rank(path: &Path) -> Option<usize> {
     let ending = path.extension()?;
-    ENDINGS.iter().position(|known| ending.eq_ignore_ascii_case(known))
+    EXTENSIONS.iter().position(|known| ending.eq_ignore_ascii_case(known))
 }
 
 /// A streaming reader of a clip.
@@ -245,12 +245,12 @@ impl Clip {
     /// # Errors
     /// as [`AudioReader::open`]
     pub fn open(&self, rate: u32) -> Result<ClipReader, DataError> {
-        let place = |seconds: f64| (seconds * f64::from(rate)).round() as usize;
+        let to_samples = |seconds: f64| (seconds * f64::from(rate)).round() as usize;
         Ok(ClipReader {
             reader: AudioReader::open(&self.audio, rate)?,
             audio: self.audio.clone(),
-            start: place(self.start),
-            end: self.end.map(place),
+            start: to_samples(self.start),
+            end: self.end.map(to_samples),
             passed: 0,
             given: 0,
             rate,
@@ -345,9 +345,9 @@ mod tests {
         let ids: Vec<(&str, u64)> = clips.iter().map(|c| (c.id.as_str(), c.line)).collect();
         assert_eq!(ids, [("a", 1), ("x", 3), ("a-0.9", 4), ("a-2", 5)]);
         let first = |clip: &Clip| clip.samples(16_000).map(|s| ((s[0] * 32_768.0) as i16, s.len()));
-        assert_eq!(first(&clips[0]).expect("sound"), (0, 16_000));
-        assert_eq!(first(&clips[1]).expect("sound"), (4_000, 4_000));
-        assert_eq!(first(&clips[2]).expect("sound"), (14_400, 1_600));
+        assert_eq!(first(&clips[0]).expect("samples"), (0, 16_000));
+        assert_eq!(first(&clips[1]).expect("samples"), (4_000, 4_000));
+        assert_eq!(first(&clips[2]).expect("samples"), (14_400, 1_600));
         let error = first(&clips[3]).expect_err("behind the end").to_string();
         assert!(error.contains("has 1.00 s") && error.contains("begins at 2 s"), "{error}");
     }
