@@ -254,14 +254,14 @@ impl SegmentTokenizer {
     }
 }
 
-/// Returns how many tokens of each segment to keep so that all fit into `budget`. Longest-first
-/// truncation: one token at a time is removed from the longest segment (of equal ones, from the
-/// last).
+/// Returns how many tokens of each segment to keep, so that all fit into `budget`. Longest-first
+/// truncation removes one token at a time from the longest segment (if several are equally long, from
+/// the last).
 pub fn longest_first(lengths: &[usize], budget: usize) -> Vec<usize> {
     if lengths.iter().sum::<usize>() <= budget {
         return lengths.to_vec();
     }
-    // Raise a common limit, shortest segment first: segments below it stay whole.
+    // Find a common limit, starting with the shortest segment. Segments below the limit stay whole.
     let mut ascending = lengths.to_vec();
     ascending.sort_unstable();
     let mut rest = budget;

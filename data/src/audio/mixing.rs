@@ -8,10 +8,10 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::augmentation::Normal;
 
-/// Audio with a mean power below this is silent: -100 dB, less than the last of 16 bits.
+/// Audio with a mean power below this is silent: -100 dB, below the last of 16 bits.
 const SILENCE: f64 = 1e-10;
 
-/// The root mean square of the noise made here.
+/// The root mean square of babble and white noise.
 const LEVEL: f64 = 0.1;
 
 /// Mixes noise into speech at a signal-to-noise ratio of `snr_db` decibels.

@@ -17,8 +17,7 @@ use super::mp4::{self, Edits};
 use crate::guard::guarded;
 
 const PANICKED: &str = "is damaged: the decoder panicked";
-/// A file is refused if more samples than this are missing in the middle: the longest block of
-/// Vorbis.
+/// A file with a gap of more samples is refused. A Vorbis block is at most this long.
 const MAX_MISSING: i64 = 8192;
 
 /// The audio of a file in a container.

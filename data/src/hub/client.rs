@@ -19,7 +19,7 @@ use super::metadata::quoted_start;
 
 const MAX_REDIRECTS: usize = 10;
 /// The size of the chunks in which a body is read.
-const PIECE: usize = 64 << 10;
+const CHUNK: usize = 64 << 10;
 /// The headers to read.
 const HEADERS: [&str; 8] = [
     "content-length",
@@ -48,7 +48,7 @@ pub(super) enum RequestError {
 /// Status and headers of a response.
 pub(super) struct Head {
     pub(super) status: u16,
-    /// Whether the response comes from the endpoint itself, not from a server that it redirects to.
+    /// Whether the endpoint itself sent the response, not a server after a redirect.
     pub(super) is_endpoint: bool,
     headers: Vec<(&'static str, String)>,
 }
@@ -163,7 +163,7 @@ impl<'a> Client<'a> {
             request = request.set("Authorization", &format!("Bearer {token}"));
         }
         let is_endpoint = self.is_endpoint(url);
-        // Without a buffer, the body is read no faster than it is written.
+        // The channel has no buffer, so the body is read no faster than the caller writes it.
         let (sender, events) = sync_channel(0);
         let work = move || transfer(request, is_endpoint, &sender);
         thread::Builder::new().name("download".to_owned()).spawn(work).map_err(|error| {
@@ -209,7 +209,7 @@ fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
             } else {
                 format!("{}: {reason}", error.kind())
             };
-            // The receiver is gone if the caller has given up.
+            // The send fails if the caller has given up and dropped the receiver.
             let _ = to.send(Event::Failed(reason));
             return;
         }
@@ -221,11 +221,11 @@ fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
         return;
     }
     let mut body = response.into_reader();
-    let mut piece = vec![0; PIECE];
+    let mut chunk = vec![0; CHUNK];
     loop {
-        let event = match body.read(&mut piece) {
+        let event = match body.read(&mut chunk) {
             Ok(0) => Event::End,
-            Ok(length) => Event::Bytes(piece[..length].to_vec()),
+            Ok(length) => Event::Bytes(chunk[..length].to_vec()),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => Event::Failed(error.to_string()),
         };
@@ -260,8 +260,8 @@ fn next_address(from: &Url, head: &Head) -> Result<Url, String> {
         return Err("a redirect from https to http".to_owned());
     }
     if url.origin() != from.origin() {
-        // A user name and password in the URL would be sent. The calls cannot fail for a URL with a
-        // host.
+        // Otherwise the request would send the URL's user name and password. The calls cannot fail
+        // for a URL with a host.
         let _ = url.set_username("");
         let _ = url.set_password(None);
     }

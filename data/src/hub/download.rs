@@ -84,7 +84,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// Marks an unreachable hub as reachable, because it has just responded.
+    /// Makes `Unreachable` a temporary failure, because the hub has just responded.
     fn after_response(self) -> Self {
         match self {
             Self::Unreachable(error) => Self::Temporary(error),
@@ -149,8 +149,8 @@ impl Transfer<'_> {
         ));
     }
 
-    /// Requests commit, etag and size. The bytes of large files are on another server; the hub's
-    /// redirect has the metadata.
+    /// Requests commit, etag and size. Large files are on another server; the metadata is in the
+    /// hub's redirect.
     fn metadata(&self, client: &Client<'_>) -> Result<(FileMetadata, u64), Failure> {
         let requested = self.model.commit();
         let mut metadata: Option<FileMetadata> = None;

@@ -57,9 +57,9 @@ fn spans(from: u32, to: u32, filter: Filter) -> Vec<Span> {
         let weights: Vec<f64> = (start..end).map(weight).collect();
         let sum: f64 = weights.iter().sum();
         let integer = |weight: f64| {
-            let share = if sum == 0.0 { weight } else { weight / sum };
-            let scaled = share * f64::from(1 << FRACTIONAL_BITS);
-            (if share < 0.0 { scaled - 0.5 } else { scaled + 0.5 }) as i32
+            let normalised = if sum == 0.0 { weight } else { weight / sum };
+            let scaled = normalised * f64::from(1 << FRACTIONAL_BITS);
+            (if normalised < 0.0 { scaled - 0.5 } else { scaled + 0.5 }) as i32
         };
         Span { start, weights: weights.into_iter().map(integer).collect() }
     };

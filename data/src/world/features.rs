@@ -41,8 +41,8 @@ pub const VALUE_WIDTH: usize = 128;
 /// remaining length.
 const ENTRY_TEXT: f32 = 0.4;
 
-/// The weight of the text part in a query. It exceeds [`ENTRY_TEXT`], so that entries without an
-/// image, which match only by text, are found beside entries that show the image.
+/// The weight of the text part in a query. Entries without an image match only by text. This weight
+/// exceeds [`ENTRY_TEXT`], so that such entries are found beside entries that show the image.
 const QUERY_TEXT: f32 = 0.75;
 
 /// The number of positions that a word occupies in a hashed text.
@@ -118,8 +118,8 @@ impl<'a> HashFeatures<'a> {
         entries.par_iter().flat_map_iter(value).collect()
     }
 
-    /// Returns the first value token of an entry with this answer. A reader picks the answer whose
-    /// token is nearest.
+    /// Returns the first value token of an entry with this answer. To read an answer from a value, take
+    /// the answer with the nearest token.
     pub fn answer_token(&self, answer: &str) -> Vec<f32> {
         self.text(answer, VALUE_WIDTH)
     }

@@ -1,4 +1,4 @@
-//! Questions about the images of the embedded world, and the purpose of each part.
+//! Questions about the images of the embedded world, in three parts.
 //!
 //! | part | image | fact | source of a correct answer |
 //! |---|---|---|---|
