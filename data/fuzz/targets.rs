@@ -117,8 +117,8 @@ fn edges(bytes: &[u8]) {
     }
 }
 
-/// Checks that a `tokenizer.json` encodes texts or is refused. Panics of the `tokenizers` library must
-/// become errors.
+/// Checks that a `tokenizer.json` encodes texts or is refused. Panics of the `tokenizers` library
+/// must become errors.
 fn tokenizer(bytes: &[u8]) {
     if let Ok(json) = std::str::from_utf8(bytes)
         && let Err(error) = T5Tokenizer::parse(json, FILE.as_ref())

@@ -4,8 +4,8 @@
 //! setting at its neutral value does nothing. Pixels outside the image, and transparent pixels, get
 //! the background colour.
 //!
-//! Resizing uses the `image` crate. `fast_image_resize` is faster on photographs, but its arithmetic
-//! depends on the processor. A seed must give the same bytes on all processors.
+//! Resizing uses the `image` crate. `fast_image_resize` is faster on photographs, but its
+//! arithmetic depends on the processor. A seed must give the same bytes on all processors.
 //!
 //! ```
 //! use engram_data::augmentation::Augmentation;
@@ -135,7 +135,9 @@ impl Augmentation {
             ("occlusion", self.occlusion),
         ];
         match fractions.into_iter().find(|(_, fraction)| !(0.0..=1.0).contains(fraction)) {
-            Some((what, fraction)) => refuse(what, fraction.to_string(), "use a fraction from 0 to 1"),
+            Some((what, fraction)) => {
+                refuse(what, fraction.to_string(), "use a fraction from 0 to 1")
+            }
             None => Ok(()),
         }
     }

@@ -1,7 +1,8 @@
 //! Stratified group folds: each group stays in one fold, and each fold has about the same fraction
-//! of each class. The greedy algorithm follows scikit-learn's `StratifiedGroupKFold`: it starts with
-//! the groups of the most uneven class counts, and puts each into the fold that keeps the class
-//! fractions most even. [`hold_out`] instead takes the most even of many random held-out sets.
+//! of each class. The greedy algorithm follows scikit-learn's `StratifiedGroupKFold`: it starts
+//! with the groups of the most uneven class counts, and puts each into the fold that keeps the
+//! class fractions most even. [`hold_out`] instead takes the most even of many random held-out
+//! sets.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -75,7 +76,8 @@ pub fn split_of_fold(fold_of_row: &[usize], fold: usize) -> Split {
     Split { train, held_out }
 }
 
-/// Holds out about `fraction` of the rows, in whole groups and with the same fraction of each class.
+/// Holds out about `fraction` of the rows, in whole groups and with the same fraction of each
+/// class.
 ///
 /// # Errors
 /// `Split` for a fraction outside (0, 1); `TooFewGroups`; `LengthMismatch`

@@ -151,7 +151,8 @@ fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     collector.found.hidden = skipped.hidden;
     for clip in clips {
         let id = clip.id.clone();
-        let position = if clip.line == 0 { Position::Entry(&id) } else { Position::Line(clip.line) };
+        let position =
+            if clip.line == 0 { Position::Entry(&id) } else { Position::Line(clip.line) };
         let audio = if clip.audio.exists() {
             Ok(clip.audio.clone())
         } else {

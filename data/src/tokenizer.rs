@@ -255,8 +255,8 @@ impl SegmentTokenizer {
 }
 
 /// Returns how many tokens of each segment to keep, so that all fit into `budget`. Longest-first
-/// truncation removes one token at a time from the longest segment (if several are equally long, from
-/// the last).
+/// truncation removes one token at a time from the longest segment (if several are equally long,
+/// from the last).
 pub fn longest_first(lengths: &[usize], budget: usize) -> Vec<usize> {
     if lengths.iter().sum::<usize>() <= budget {
         return lengths.to_vec();

@@ -66,14 +66,14 @@ fn score_classes() {
     assert_eq!(classes, [0, 1, 2, 3, 4, 1, 3]);
 }
 
-/// Expected folds from scikit-learn 1.9.1:
+/// The expected fold of each row, from scikit-learn 1.9.1:
 /// ```python
 /// from sklearn.model_selection import StratifiedGroupKFold
 /// x = 12345; ys = []; gs = []
 /// for i in range(120):
 ///     x = (x * 1103515245 + 12345) % 2147483648; gs.append((x >> 16) % 23)
 ///     x = (x * 1103515245 + 12345) % 2147483648; ys.append(((x >> 16) % 7) % 5)
-/// for k, (_, rows) in enumerate(StratifiedGroupKFold(4).split(ys, ys, gs)): ...  # fold of each row
+/// for k, (_, rows) in enumerate(StratifiedGroupKFold(4).split(ys, ys, gs)): ...
 /// ```
 #[test]
 fn same_folds_as_scikit_learn() {
@@ -102,23 +102,26 @@ fn random_rows(seed: u64) -> (Vec<usize>, Vec<usize>) {
     rows.into_iter().unzip()
 }
 
-fn class_share(classes: &[usize], rows: &[usize], class: usize) -> f64 {
+fn class_fraction(classes: &[usize], rows: &[usize], class: usize) -> f64 {
     rows.iter().filter(|&&row| classes[row] == class).count() as f64 / rows.len() as f64
 }
 
 #[track_caller]
-fn check_split(classes: &[usize], groups: &[usize], split: &Split, share: f64, tolerance: f64) {
+fn check_split(classes: &[usize], groups: &[usize], split: &Split, fraction: f64, tolerance: f64) {
     let mut rows: Vec<usize> = split.train.iter().chain(&split.held_out).copied().collect();
     rows.sort_unstable();
     assert!(rows.into_iter().eq(0..classes.len()), "each row on exactly one side");
     let groups_of = |rows: &[usize]| rows.iter().map(|&row| groups[row]).collect::<HashSet<_>>();
     assert!(groups_of(&split.train).is_disjoint(&groups_of(&split.held_out)));
-    let held_out_share = split.held_out.len() as f64 / classes.len() as f64;
-    assert!((held_out_share - share).abs() < 0.02, "{held_out_share} held out, {share} wanted");
+    let held_out_fraction = split.held_out.len() as f64 / classes.len() as f64;
+    assert!(
+        (held_out_fraction - fraction).abs() < 0.02,
+        "{held_out_fraction} held out, expected {fraction}"
+    );
     for class in 0..5 {
         let (train, held_out) = (
-            class_share(classes, &split.train, class),
-            class_share(classes, &split.held_out, class),
+            class_fraction(classes, &split.train, class),
+            class_fraction(classes, &split.held_out, class),
         );
         assert!((train - held_out).abs() < tolerance, "class {class}: {train} and {held_out}");
     }
@@ -134,9 +137,9 @@ fn properties_of_folds_and_hold_outs() {
         for fold in 0..5 {
             check_split(&classes, &groups, &split_of_fold(&folds, fold), 0.2, 0.06);
         }
-        for share in [0.1, 0.3, 0.8] {
-            let split = hold_out(&classes, &groups, share, seed).unwrap();
-            check_split(&classes, &groups, &split, share, 0.03);
+        for fraction in [0.1, 0.3, 0.8] {
+            let split = hold_out(&classes, &groups, fraction, seed).unwrap();
+            check_split(&classes, &groups, &split, fraction, 0.03);
         }
     }
 }
@@ -163,8 +166,8 @@ fn impossible_splits() {
     assert!(folds(&[], &[], 2).contains("0 groups"));
     assert!(folds(&[0, 1], &[0, 1], 1).contains("number of folds is 1"));
     assert!(folds(&[0, 1], &[0], 2).contains("2 classes but 1 groups"));
-    for share in [0.0, 1.0, f64::NAN] {
-        let message = message(hold_out(&[0, 1], &[0, 1], share, 0).map(|_| ()));
+    for fraction in [0.0, 1.0, f64::NAN] {
+        let message = message(hold_out(&[0, 1], &[0, 1], fraction, 0).map(|_| ()));
         assert!(message.contains("held-out fraction"), "{message}");
     }
 }

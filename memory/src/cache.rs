@@ -25,7 +25,7 @@ use crate::segment::StoredValue;
 pub struct CacheSettings {
     /// The maximum size of the cached values, in bytes. Frequently read values stay.
     pub capacity_bytes: u64,
-    /// The hit rate from which misses are read in the background. Until they are read, they are
+    /// At this hit rate and above, misses are read in the background. Until then, their values are
     /// reported as missing. HPS uses 0.9. With `None`, lookups wait for all values: the same
     /// lookups return the same values.
     pub background_from: Option<f64>,
@@ -56,19 +56,20 @@ pub struct CacheStatistics {
 }
 
 impl CacheStatistics {
-    /// The share of rows found in the cache; NaN before the first lookup.
+    /// The fraction of rows found in the cache; NaN before the first lookup.
     pub fn hit_rate(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses) as f64
     }
 }
 
-/// The identity of the value's segment, and the row in the segment. It is the same in all
+/// The identity of the value's segment, and the row in the segment. A key is the same in all
 /// generations that share the segment.
 type Key = (u64, u32);
 
 /// A value in main memory, with the same size as in its file.
 type HotValue = Arc<StoredValue<'static>>;
 
+/// Weighs cached values by their bytes.
 #[derive(Debug, Clone)]
 struct Bytes;
 
@@ -90,7 +91,7 @@ struct Shared {
 /// Rows to read in the background.
 type Job = (Arc<Generation>, Vec<Row>);
 
-/// The values of entries, with a cache of the most used ones in main memory.
+/// The values of entries. Frequently used values are cached in main memory.
 #[derive(Debug)]
 pub struct ValueCache {
     shared: Arc<Shared>,

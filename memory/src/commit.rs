@@ -142,7 +142,7 @@ pub(crate) fn commit(
     Ok(number)
 }
 
-/// Replaces `CURRENT`. An error says whether it was replaced anyway.
+/// Replaces `CURRENT`. An error comes with whether `CURRENT` was replaced anyway.
 fn point_to(memory: &Path, pointer: &Pointer) -> Result<(), (MemoryError, bool)> {
     let path = memory.join(CURRENT);
     let before = FileIdentity::of(&path);

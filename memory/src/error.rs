@@ -176,7 +176,7 @@ pub enum MemoryError {
         queries: u64,
         /// The number of entries that any query retrieved.
         distinct: u64,
-        /// The share of queries that retrieved the most frequent entry.
+        /// The fraction of queries that retrieved the most frequent entry.
         largest_share: f64,
     },
     /// An input file is malformed.

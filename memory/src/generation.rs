@@ -14,8 +14,8 @@ use crate::format::manifest::{EncoderRecord, GraphRecord, Manifest, SegmentRecor
 use crate::search::graph::Graph;
 use crate::segment::{Segment, StoredValue};
 
-/// One state of a memory. It never changes: its holder always sees the same entries, whatever is
-/// written meanwhile.
+/// One state of a memory. A generation never changes: its holder always sees the same entries, even
+/// if a writer changes the memory meanwhile.
 #[derive(Debug)]
 pub struct Generation {
     folder: PathBuf,
@@ -62,7 +62,7 @@ impl Part {
     }
 }
 
-/// A row of a generation; deleted rows count. It is valid in this generation only.
+/// The index of a row in a generation, counting deleted rows. Valid in this generation only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub(crate) u32);
 

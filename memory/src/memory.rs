@@ -10,6 +10,7 @@ use crate::generation::Generation;
 
 /// The number of attempts to open the current generation while writers replace it.
 const ATTEMPTS: usize = 20;
+
 /// A memory for readers.
 #[derive(Debug)]
 pub struct Memory {

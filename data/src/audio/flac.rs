@@ -1,7 +1,7 @@
 //! FLAC files, including several files joined into one.
 //!
-//! Symphonia reads one stream. A marker and a metadata block after the frames begin a new stream: no
-//! frame contains these bytes.
+//! Symphonia reads one stream. A marker and a metadata block after the frames begin a new stream:
+//! no frame contains these bytes.
 
 use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};

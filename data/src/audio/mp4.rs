@@ -1,8 +1,8 @@
 //! Edit lists of MP4 files, which select the decoded samples to play.
 //!
-//! The list skips the priming samples that an encoder prepends to the recording, and an editor trims
-//! a track by changing only its list. A list that begins with a pause delays a track relative to
-//! other tracks. As in ffmpeg, the audio then starts at its first sample.
+//! The list skips the priming samples that an encoder prepends to the recording, and an editor
+//! trims a track by changing only its list. A list that begins with a pause delays a track relative
+//! to other tracks. As in ffmpeg, the audio then starts at its first sample.
 //!
 //! # Source   ISO/IEC 14496-12 §8.6.6; iTunes files have the tag `iTunSMPB` instead of a list
 

@@ -1,8 +1,8 @@
 //! MPEG audio: MP3, and layers 1 and 2.
 //!
-//! This reader finds the frames, and Symphonia decodes them. The first frame may be an info frame of
-//! Xing or LAME with the number of frames and the encoder's padding before and after the audio. The
-//! padding at the end is removed only if all these frames are present. A damaged frame becomes
+//! This reader finds the frames, and Symphonia decodes them. The first frame may be an info frame
+//! of Xing or LAME with the number of frames and the encoder's padding before and after the audio.
+//! The padding at the end is removed only if all these frames are present. A damaged frame becomes
 //! silence, so that times stay correct.
 
 mod frames;
@@ -101,8 +101,8 @@ impl MpegBlocks {
         self.part = Part { info: next, ..Part::default() };
     }
 
-    /// Whether the format change lasts, because the next frame has the new format too. Otherwise this
-    /// frame has a damaged header.
+    /// Whether the format change lasts, because the next frame has the new format too. Otherwise
+    /// this frame has a damaged header.
     fn is_change(&mut self, format: Format) -> Result<bool, String> {
         if self.ahead.is_empty() {
             self.ahead.extend(self.frames.next().map_err(cannot_read)?);

@@ -58,8 +58,8 @@ impl CachedModel {
         names::is_plain_name(commit).then(|| commit.to_owned())
     }
 
-    /// Returns the name of the snapshot for new files of a commit. If the user filled the revision's
-    /// folder by hand, without a reference, new files are added to that folder.
+    /// Returns the name of the snapshot for new files of a commit. If the user filled the
+    /// revision's folder by hand, without a reference, new files are added to that folder.
     fn snapshot_of(&self, commit: &str) -> String {
         let is_filled_by_hand = self.known_commit().is_none() && self.has_files();
         if is_filled_by_hand { self.repo.revision().to_owned() } else { commit.to_owned() }
@@ -141,7 +141,8 @@ impl CachedModel {
         Ok(part)
     }
 
-    /// Removes partial downloads of outdated versions of a file. Files in use and unknown files stay.
+    /// Removes partial downloads of outdated versions of a file. Files in use and unknown files
+    /// stay.
     pub(super) fn remove_old_parts(&self, file: &str) {
         let start = format!("{}.", file.replace('/', "--"));
         let locks = self.cache.join(".locks").join(self.repo.folder_name());
@@ -218,7 +219,8 @@ impl CachedModel {
         let path = self.folder.join("snapshots").join(&snapshot).join(file);
         if let (Some(folder), Some(name)) = (path.parent(), file.rsplit('/').next()) {
             self.make_folder(folder)?;
-            // This process holds the lock of this content, so no other process writes the same link.
+            // This process holds the lock of this content, so no other process writes the same
+            // link.
             durable::remove_leftovers(folder, &[name])
                 .map_err(|source| disk_error(folder, source))?;
         }

@@ -1,5 +1,5 @@
-//! Shared code of the data set readers: finds audio files and images by name, reads lines that begin
-//! with a name, and separates clips with audio from clips without.
+//! Shared code of the data set readers: finds audio files and images by name, reads lines that
+//! begin with a name, and separates clips with audio from clips without.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -101,8 +101,8 @@ impl<'s> ClipCollector<'s> {
         Self { source, found: SpeechClips::default(), images, has_images: false }
     }
 
-    /// Adds a clip of `recording`. `audio` is its audio file, or the name of the missing file. `path`
-    /// is the file that lists the clip.
+    /// Adds a clip of `recording`. `audio` is its audio file, or the name of the missing file.
+    /// `path` is the file that lists the clip.
     pub(super) fn push(
         &mut self,
         path: &Path,
@@ -175,7 +175,8 @@ impl<'s> ClipCollector<'s> {
         let half = clip.end.map_or(0.0, |end| (end - clip.start) / 2.0);
         let middle = clip.start + half;
         let max_distance = half + rate.map_or(0.0, |rate| 1.0 / rate);
-        let distance = |frame: &Frame| frame.time.map_or(f64::INFINITY, |time| (time - middle).abs());
+        let distance =
+            |frame: &Frame| frame.time.map_or(f64::INFINITY, |time| (time - middle).abs());
         let near = self.images.1.iter().map(frame).filter(|frame| distance(frame) <= max_distance);
         let nearest = near.min_by(|a, b| distance(a).total_cmp(&distance(b)));
         Ok(nearest.into_iter().map(|frame| Frame { time: None, ..frame }).collect())
@@ -238,7 +239,8 @@ impl AudioFiles {
         Ok(Self { folder: folder.clone(), files, hidden: found.skipped.hidden })
     }
 
-    /// Finds the audio file with a name. Returns `Err` with the expected file name if it is missing.
+    /// Finds the audio file with a name. Returns `Err` with the expected file name if it is
+    /// missing.
     ///
     /// # Errors
     /// `Audio` if two folders have such a file, so that the name is ambiguous

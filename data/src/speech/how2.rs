@@ -3,21 +3,21 @@
 //! The audio is listed in `wav.scp` (`recording path`) or is in a folder of files named by
 //! recording.
 //!
-//! # Source   Sanabria et al., "How2" (2018), and Kaldi's "Data preparation". The format follows How2's
-//! README; it was not verified on the published files.
+//! # Source   Sanabria et al., "How2" (2018), and Kaldi's "Data preparation". The format follows
+//! How2's README; it was not verified on the published files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::gather::{AudioFiles, ClipCollector, NamedLine, Position, named_lines, file_error};
+use super::gather::{AudioFiles, ClipCollector, NamedLine, Position, file_error, named_lines};
 use super::manifest::Clip;
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
 
-/// Reads the clips of a folder, in the order of `text`. The folder of audio files, if given, is used
-/// instead of `wav.scp`. Paths in `wav.scp` are relative to its own folder. An end
-/// of -1 is the end of the recording, as in Kaldi. Utterances without a transcript, including those
-/// that are only in `segments`, are skipped and counted.
+/// Reads the clips of a folder, in the order of `text`. The folder of audio files, if given, is
+/// used instead of `wav.scp`. Paths in `wav.scp` are relative to its own folder. An end of -1 is
+/// the end of the recording, as in Kaldi. Utterances without a transcript, including those that are
+/// only in `segments`, are skipped and counted.
 ///
 /// # Errors
 /// `MissingAudio`; `Text` with the line, also for an utterance that is missing from

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::gather::{ClipCollector, NamedLine, Position, named_lines, file_error, refuse_audio};
+use super::gather::{ClipCollector, NamedLine, Position, file_error, named_lines, refuse_audio};
 use super::manifest::{Clip, EXTENSIONS};
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;

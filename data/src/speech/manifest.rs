@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(first(&clips[0]).expect("samples"), (0, 16_000));
         assert_eq!(first(&clips[1]).expect("samples"), (4_000, 4_000));
         assert_eq!(first(&clips[2]).expect("samples"), (14_400, 1_600));
-        let error = first(&clips[3]).expect_err("behind the end").to_string();
+        let error = first(&clips[3]).expect_err("after the end").to_string();
         assert!(error.contains("has 1.00 s") && error.contains("begins at 2 s"), "{error}");
     }
 
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_be_are_named() {
+    fn invalid_lines_are_reported() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("m.jsonl");
         for (line, reason) in [

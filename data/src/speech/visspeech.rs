@@ -2,10 +2,11 @@
 //! and a folder of audio files. A file named by `key` is the clip alone. Otherwise a file named by
 //! `yt_id` is the whole video, and the times select the clip.
 //!
-//! A spreadsheet replaces video ids that begin with `-` by `#NAME?`. Rows with this text do not name
-//! a video, and count as clips with missing audio.
+//! A spreadsheet replaces video ids that begin with `-` by `#NAME?`. Rows with this text do not
+//! name a video, and count as clips with missing audio.
 //!
-//! # Source   Gabeur et al., "AVATAR: unconstrained audiovisual speech recognition" (2022); 508 clips
+//! # Source   Gabeur et al., "AVATAR: unconstrained audiovisual speech recognition" (2022); 508
+//! clips
 
 use engram_textfile::{Input, Table, TextError, UniqueIds};
 

@@ -186,8 +186,8 @@ fn pick<T: Copy>(list: &[T], rng: &mut ChaCha8Rng) -> Option<T> {
     list.get(drawn % list.len().max(1)).copied()
 }
 
-/// Adds noise to a partly silenced clip. `loudness` is the power of the complete clip, so the noise is
-/// as loud as in that clip.
+/// Adds noise to a partly silenced clip. `loudness` is the power of the complete clip, so the noise
+/// is as loud as in that clip.
 fn with_loudness(samples: &[f32], loudness: f64, noise: &[f32], ratio: f32) -> Vec<f32> {
     let gain = (loudness / power(noise).max(1e-12) / 10f64.powf(f64::from(ratio) / 10.0)).sqrt();
     let sum = |(sample, noise): (&f32, &f32)| sample + gain as f32 * noise;

@@ -118,8 +118,8 @@ impl<'a> HashFeatures<'a> {
         entries.par_iter().flat_map_iter(value).collect()
     }
 
-    /// Returns the first value token of an entry with this answer. To read an answer from a value, take
-    /// the answer with the nearest token.
+    /// Returns the first value token of an entry with this answer. To read an answer from a value,
+    /// take the answer with the nearest token.
     pub fn answer_token(&self, answer: &str) -> Vec<f32> {
         self.text(answer, VALUE_WIDTH)
     }

@@ -297,7 +297,7 @@ fn rated_targets(
         targets.add(format!("{quality} {related}"), 0.25, "Domain related");
     }
 
-    // The word's meaning in other contexts is unrelated in this context.
+    // In this context, a synonym of the thing's other sense is unrelated.
     let elsewhere =
         FAMILIES.iter().filter(|other| other.context != family.context && other.has(thing));
     for other_sense in elsewhere {

@@ -94,7 +94,7 @@ fn names_from_the_user() {
 /// The token is sent only to the endpoint: not to another port, name or scheme, and not after a
 /// detour.
 #[test]
-fn the_token_stays() {
+fn the_token_is_sent_only_to_the_endpoint() {
     let other = Scripted::start(correct_hub);
     let same_host = other.endpoint.replace("127.0.0.1", "localhost");
     let disguised = same_host.replace("http://", "http://127.0.0.1@");
@@ -184,7 +184,7 @@ fn redirects_end() {
 }
 
 #[test]
-fn sizes_that_cannot_be() {
+fn impossible_sizes() {
     for (size, part) in [
         ("1000000000000000", "free some space"),
         ("18446744073709551615", "free some space"),
@@ -371,7 +371,7 @@ fn checksums() {
     }
 }
 
-/// `printf '{"hidden_size": 8}\n' | git hash-object --stdin` gave it.
+/// The output of `printf '{"hidden_size": 8}\n' | git hash-object --stdin`.
 const GIT_SHA1: &str = "bc77bf8f7cdcf1bc3b843a77809edf1d1367b78e";
 
 #[test]

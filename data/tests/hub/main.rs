@@ -1,5 +1,5 @@
-//! Tests of weights from a folder, from the cache and from a hub. A local server plays the hub; on
-//! demand it interrupts transfers, sends wrong sizes or does not respond.
+//! Tests of weights from a folder, from the cache and from a hub. A local server acts as the
+//! hub. On demand, it interrupts transfers, sends wrong sizes or does not respond.
 
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
@@ -91,7 +91,7 @@ fn fresh_download_then_offline_from_the_cache() {
     let pinned = format!("/owner/name/resolve/{COMMIT}/onnx/model.onnx 0-0 none");
     assert!(
         requests.contains(&pinned),
-        "later files come from the first one's commit: {requests:?}"
+        "later files come from the first file's commit: {requests:?}"
     );
 
     hub.settings.offline = true;
@@ -256,7 +256,7 @@ fn refusals() {
     let message = hub.fetch("vocab.txt").unwrap_err().to_string();
     assert_has(&message, &["hf://owner/name", "\"vocab.txt\"", "check the names"]);
     assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
-    assert_eq!(hub.server.requests().len(), 1, "a missing file is not asked for again");
+    assert_eq!(hub.server.requests().len(), 1, "a missing file is not requested again");
 
     for (status, parts) in [
         (401, ["status 401", "HF_TOKEN"]),

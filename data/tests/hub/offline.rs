@@ -150,7 +150,7 @@ fn the_listing_of_huggingface_hub_is_read() {
     let error = model().optional_file("modules.json", &settings).unwrap_err();
     assert!(matches!(error, DataError::Offline { .. }), "the model has it: {error}");
     let error = model().file("vocab.txt", &settings).unwrap_err();
-    assert!(matches!(error, DataError::MissingFile { .. }), "the model has it not: {error}");
+    assert!(matches!(error, DataError::MissingFile { .. }), "the model does not have it: {error}");
     for unreadable in [listing(2), "{".to_owned(), "[]".to_owned()] {
         fs::write(trees.join(format!("{COMMIT}.json")), unreadable).unwrap();
         assert_eq!(model().optional_file("modules.json", &settings).unwrap(), None);
@@ -166,7 +166,7 @@ fn a_folder_that_was_filled_by_hand() {
     fs::write(folder.join("big.safetensors"), "by hand").unwrap();
     assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
     assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
-    assert_eq!(hub.server.requests().len(), 1, "what is absent is asked for once");
+    assert_eq!(hub.server.requests().len(), 1, "an absent file is requested once");
     let nested = hub.fetch("onnx/model.onnx").unwrap();
     assert_eq!(nested, folder.join("onnx/model.onnx"));
     assert_eq!(fs::read(nested).unwrap(), b"nested");
@@ -195,7 +195,7 @@ fn settings_from(variables: &[(&str, &str)]) -> HubSettings {
 
 /// The values are from huggingface_hub 2.4.0.
 #[test]
-fn the_cache_is_where_huggingface_hub_has_it() {
+fn the_cache_folder_equals_huggingface_hubs() {
     let common = "/home/u/.cache/huggingface/hub";
     for (name, value, expected) in [
         ("HF_HOME", "~/.hfx", "/home/u/.hfx/hub"),
@@ -298,7 +298,7 @@ fn settings_from_variables() {
     assert_eq!(settings.cache, Path::new("/c"));
     assert_eq!(settings.token.as_deref(), Some("stored"));
     assert!(settings.offline);
-    assert!(!format!("{settings:?}").contains("stored"), "the token is no matter for a log");
+    assert!(!format!("{settings:?}").contains("stored"), "logs must not contain the token");
     assert_eq!(settings.endpoint, "https://huggingface.co");
     assert!(!settings_from(&[("HF_HUB_OFFLINE", "0")]).offline);
     assert_eq!(settings_from(&[("XDG_CACHE_HOME", "/x")]).cache, Path::new("/x/huggingface/hub"));

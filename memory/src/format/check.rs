@@ -1,5 +1,5 @@
-//! Validates a manifest. Its checksum shows that `CURRENT` names it, not who wrote it. So all sizes
-//! and names are checked before they are used.
+//! Validates a manifest. Its checksum shows only that `CURRENT` names it; anybody may have written
+//! both. So all sizes and names are checked before use.
 
 use super::file::FileRecord;
 use super::manifest::{GraphRecord, Manifest, SegmentRecord};

@@ -45,7 +45,8 @@ pub struct Queries<'a> {
 pub struct Filter {
     /// Names of the searched sources; `None` searches all.
     pub sources: Option<Vec<String>>,
-    /// Ids of the only entries, within those sources, that may be retrieved; `None` allows all.
+    /// Ids of the entries that may be retrieved, if they also have one of the sources; `None`
+    /// allows all.
     pub ids: Option<Vec<i64>>,
     /// For each query, the documents whose entries are excluded. Empty if no query excludes a
     /// document.
@@ -80,8 +81,8 @@ pub struct SearchResults {
 }
 
 impl SearchResults {
-    /// Returns the recall relative to the exact search: the share of the exact results that this
-    /// search also found. It is 1 if the exact search found nothing.
+    /// Returns the recall relative to the exact search: the fraction of the exact results that
+    /// this search also found. It is 1 if the exact search found nothing.
     ///
     /// Entries with the same score as the last exact result count as equally right.
     pub fn recall(&self, exact: &Self) -> f64 {

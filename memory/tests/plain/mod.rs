@@ -1,4 +1,4 @@
-//! A memory as a plain list, searched in double precision; and random rows for both.
+//! A reference memory: a plain list, searched in double precision. Also makes random rows.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ pub fn batch(next: &mut Numbers, format: MemoryFormat, ids: &[i64]) -> Batch {
     rows
 }
 
-/// The plain list.
+/// A memory as a plain list.
 pub struct PlainMemory {
     format: MemoryFormat,
     rows: BTreeMap<i64, (Entry, Vec<f32>, Vec<f32>)>,
