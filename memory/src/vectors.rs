@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_becomes_shorter_is_an_error() {
+    fn a_file_truncated_while_open_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let numbers = vec![1f32; 1 << 20];
         let path = folder.path().join("a.npy");
