@@ -32,7 +32,7 @@ pub fn score_class(score: f32) -> usize {
 /// Returns the fold (`0..folds`) of each row.
 ///
 /// `classes` and `groups` have one entry per row. `seed` shuffles the groups before the greedy
-/// algorithm, which changes how ties are broken. `None` gives the folds of scikit-learn without
+/// algorithm, and so changes how ties are broken. `None` gives the folds of scikit-learn without
 /// shuffling.
 ///
 /// # Errors

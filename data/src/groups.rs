@@ -1,5 +1,5 @@
-//! Groups of phrase pairs: groups that a split must keep together, and rows of one anchor that see
-//! each other's targets. The winner of the Kaggle competition did both.
+//! Two groupings of phrase pairs: pairs that a split must keep together, and rows of one anchor
+//! that see each other's targets. The winner of the Kaggle competition used both.
 
 use std::collections::{HashMap, HashSet};
 

@@ -25,7 +25,7 @@ pub const MAX_PIXELS: u64 = 89_478_485;
 const MAX_BYTES: u64 = 1 << 29;
 /// The maximum memory of a decoder, in bytes.
 const MAX_MEMORY: u64 = 1 << 30;
-/// The maximum memory for metadata such as a colour profile, which a PNG compresses, in bytes.
+/// The maximum memory for metadata, in bytes. For example, a PNG compresses its colour profile.
 const MAX_METADATA_BYTES: u64 = 1 << 26;
 
 /// A decoded RGB image.

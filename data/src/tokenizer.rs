@@ -18,7 +18,7 @@ use tokenizers::{PostProcessor, TruncationDirection};
 use crate::DataError;
 pub(crate) use guard::guarded;
 
-/// The maximum number of segments in the cache; when it is full, it is cleared.
+/// The maximum number of cached segments. A full cache is cleared.
 const MAX_CACHED_SEGMENTS: usize = 1 << 17;
 
 /// Names of the special tokens in published tokenizers, in the styles of BERT, RoBERTa and CLIP.
@@ -75,7 +75,7 @@ pub(crate) fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
 pub struct TextForm {
     /// The maximum number of tokens, including special tokens.
     pub max_length: usize,
-    /// Whether a text that is too long is truncated at its start; otherwise at its end.
+    /// Whether to truncate a long text at its start, not at its end.
     pub truncate_left: bool,
     /// Whether the file's `post_processor` adds the special tokens; otherwise one starts and one
     /// ends the text.

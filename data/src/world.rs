@@ -155,8 +155,8 @@ impl World {
         self.index_of_slug.get(slug).copied()
     }
 
-    /// Returns the questions whose answers are in the given entries: they cannot be answered after
-    /// deleting these entries.
+    /// Returns the questions whose answers are in the given entries. Without these entries, such
+    /// questions have no answer.
     pub fn questions_about<'a>(&'a self, ids: &'a [i64]) -> impl Iterator<Item = &'a Question> {
         self.questions.iter().filter(|question| ids.contains(&question.entry))
     }

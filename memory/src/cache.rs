@@ -2,7 +2,7 @@
 //!
 //! The design follows NVIDIA's Merlin HPS. A lookup searches each distinct row once. Misses are
 //! read at once or, if the hit rate is high, in the background. A value that has not been read yet
-//! is reported as missing, so that the model can mask it; it is never invented. Background reading
+//! is reported as missing, with zeros, so that the model can mask it. Background reading
 //! depends on timing, so training does not use it.
 
 use std::collections::HashMap;

@@ -321,7 +321,7 @@ impl Generation {
         })
     }
 
-    /// Checks every file against its checksums. Returns the faults, one per damaged file.
+    /// Checks every file against its checksums. Returns the errors, one per damaged file.
     pub fn verify(&self) -> Vec<MemoryError> {
         let segments = self.parts.iter().flat_map(|part| part.segment.verify());
         let graphs = self.parts.iter().flat_map(|part| match &part.graph {

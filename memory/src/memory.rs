@@ -30,12 +30,12 @@ impl Memory {
         Ok(Self { folder, current })
     }
 
-    /// Returns the faults of the current generation, one per damaged file, even if the faults
+    /// Returns the errors of the current generation, one per damaged file, even if the errors
     /// prevent opening it.
     ///
     /// # Errors
     /// [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`]; [`MemoryError::Corrupt`]
-    /// for faults that are not in a single file
+    /// for errors that are not in a single file
     pub fn verify(folder: impl Into<PathBuf>) -> Result<Vec<MemoryError>, MemoryError> {
         let folder = folder.into();
         let error = match Self::open(&folder) {

@@ -253,8 +253,8 @@ impl Writer {
         })
     }
 
-    /// Rewrites all entries with keys and values from `encode`, which gets the batches in row order
-    /// and returns them with new keys and values. The record of the previous encoders is removed.
+    /// Rewrites all entries with new keys and values. `encode` gets the batches in row order, and
+    /// returns each with new keys and values. The record of the previous encoders is removed.
     ///
     /// # Errors
     /// errors of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
@@ -391,13 +391,13 @@ fn delete_rows(
         generation.parts().iter().zip(&mut manifest.segments).enumerate()
     {
         let range = part.start..part.start + part.segment.rows;
-        let own: Vec<usize> =
+        let part_rows: Vec<usize> =
             rows.iter().map(|row| row.0 as usize).filter(|row| range.contains(row)).collect();
-        if own.is_empty() {
+        if part_rows.is_empty() {
             continue;
         }
         let mut bits = part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows));
-        own.iter().for_each(|row| bits.set(row - part.start));
+        part_rows.iter().for_each(|row| bits.set(row - part.start));
         let mut file = FileWriter::create(folder.join(format!("deleted-{number}.bits")))?;
         file.write(&bits.0)?;
         *record = SegmentRecord {

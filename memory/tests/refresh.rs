@@ -161,7 +161,7 @@ fn collapse_is_an_error_with_advice() {
     let run = |writer: &Writer| {
         let mut log = RetrievalLog::default();
         let mut next = Numbers::new(3);
-        let keys: Vec<f32> = (0..60 * WIDTH).map(|_| next.real()).collect();
+        let keys: Vec<f32> = (0..60 * WIDTH).map(|_| next.uniform()).collect();
         let queries = Queries { keys: &keys, k: 2 };
         log.record(&Exact.search(writer.generation(), queries, &Filter::default()).unwrap());
         log

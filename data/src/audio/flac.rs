@@ -98,7 +98,7 @@ fn open_stream(file: &Arc<Mutex<Streams>>) -> Result<Stream, String> {
     Ok((demuxer, decoder))
 }
 
-/// Excludes an ID3v1 tag at the end, which would be read as part of the last frame.
+/// Excludes an ID3v1 tag at the end. Otherwise the tag would be read as part of the last frame.
 fn exclude_tag(input: &mut Input) -> io::Result<()> {
     let Some(length) = input.length().filter(|length| *length > TAG) else { return Ok(()) };
     let start = input.position();

@@ -16,10 +16,10 @@ const LEVEL: f64 = 0.1;
 
 /// Mixes noise into speech at a signal-to-noise ratio of `snr_db` decibels.
 ///
-/// The noise starts at its sample `offset` and repeats where it is too short. Speech power is the
-/// mean over the whole clip, including pauses. Noise power is the mean over the part that is used.
-/// The speech is returned unchanged if speech or noise is silent (below -100 dB), or if the ratio
-/// is not finite.
+/// The noise starts at its sample `offset`, and repeats if it is shorter than the speech. Speech
+/// power is the mean over the whole clip, including pauses. Noise power is the mean over the part
+/// that is used. The speech is returned unchanged if speech or noise is silent (below -100 dB), or
+/// if the ratio is not finite.
 ///
 /// # Source   `add_noise` of AV-HuBERT (`avhubert/hubert_dataset.py`), which also scales the mix
 /// down if it would clip

@@ -1,4 +1,4 @@
-//! Edit lists of MP4 files, which select the decoded samples to play.
+//! Edit lists of MP4 files. An edit list selects the decoded samples to play.
 //!
 //! The list skips the priming samples that an encoder prepends to the recording, and an editor
 //! trims a track by changing only its list. A list that begins with a pause delays a track relative

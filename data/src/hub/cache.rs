@@ -120,8 +120,7 @@ impl CachedModel {
         })
     }
 
-    /// Whether the commit's listing, which huggingface_hub stores, has the file. `None` without a
-    /// listing.
+    /// Whether huggingface_hub's listing of the commit has the file. `None` without a listing.
     fn is_listed(&self, file: &str) -> Option<bool> {
         let path = self.folder.join("trees").join(format!("{}.json", self.commit()));
         let listing: Value = serde_json::from_str(&read_short(&path, MAX_LISTING_BYTES)?).ok()?;
@@ -261,8 +260,8 @@ impl CachedModel {
             .map_err(|source| disk_error(&reference, source))
     }
 
-    /// Makes a folder of the cache. Refuses a link that leads out of the cache, so that nothing is
-    /// written outside of it.
+    /// Makes a folder of the cache. Refuses a link that leads out of the cache, so that all writes
+    /// stay in the cache.
     fn make_folder(&self, folder: &Path) -> Result<(), DataError> {
         let error = |source| disk_error(folder, source);
         durable::create_folder(&self.cache).map_err(error)?;

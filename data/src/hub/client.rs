@@ -201,7 +201,7 @@ fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
     let response = match request.call() {
         Ok(response) | Err(ureq::Error::Status(_, response)) => response,
         Err(ureq::Error::Transport(error)) => {
-            // The message omits the URL, which may contain a signature.
+            // The message omits the URL, because the URL may contain a signature.
             let parts = [error.message().map(str::to_owned), source_of(&error)];
             let reason = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
             let reason = if reason.is_empty() {

@@ -21,7 +21,7 @@ pub enum Filter {
 /// The target size of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
-    /// The number of pixels of the shorter edge; the aspect ratio is kept.
+    /// The number of pixels of the shorter edge; the aspect ratio stays the same.
     ShortestEdge(u32),
     /// An exact height and width, whatever the aspect ratio.
     Exact {
@@ -89,11 +89,12 @@ impl Preprocessing {
         let bad = |reason| DataError::Preprocessor { path: path.into(), reason };
         let no_processor = |error| bad(format!("is not an image processor configuration: {error}"));
         let whole: serde_json::Value = serde_json::from_slice(&text).map_err(no_processor)?;
-        let own = whole.get("image_processor").filter(|own| !own.is_null());
-        if own.is_none() && path.file_name().is_some_and(|name| name == "processor_config.json") {
+        let nested = whole.get("image_processor").filter(|nested| !nested.is_null());
+        if nested.is_none() && path.file_name().is_some_and(|name| name == "processor_config.json")
+        {
             return Ok(None);
         }
-        let published = Published::deserialize(own.unwrap_or(&whole)).map_err(no_processor)?;
+        let published = Published::deserialize(nested.unwrap_or(&whole)).map_err(no_processor)?;
         published.preprocessing().map(Some).map_err(bad)
     }
 

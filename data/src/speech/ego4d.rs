@@ -2,8 +2,8 @@
 //! named by `clip_uid`. Times are in seconds from the beginning of the clip's file.
 //!
 //! # Source   `transcription/extract_transcripts_oracle.py` of github.com/EGO4D/audio-visual,
-//! commit 860d6b6, which orders the clips by `clip_uid`; here they keep the file's order. Other
-//! content of the published file (face boxes for every video frame) is skipped.
+//! commit 860d6b6. The script orders the clips by `clip_uid`; this reader keeps the file's order.
+//! Other content of the published file (face boxes for every video frame) is skipped.
 
 use std::collections::HashMap;
 

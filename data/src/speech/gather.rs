@@ -199,9 +199,9 @@ impl<'s> ClipCollector<'s> {
             let remedy = "check that the file has this format and is complete";
             return Err(file_error(path, "has no clip with a transcript", remedy));
         }
-        let own = found.clips.iter().any(|clip| !clip.frames.is_empty());
+        let any_frames = found.clips.iter().any(|clip| !clip.frames.is_empty());
         match &self.source.frames {
-            Some(frames) if !self.has_images && !own => {
+            Some(frames) if !self.has_images && !any_frames => {
                 let remedy = "use a folder with a subfolder of JPEG files for each clip or recording, \
                               named by its id";
                 Err(file_error(frames, "no clip has images here", remedy))

@@ -145,8 +145,8 @@ pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
 /// are relative to it, and other paths are absolute.
 ///
 /// # Errors
-/// `Io`; `Malformed` with the clip, for a clip that a manifest cannot represent: invalid
-/// times, an id that is empty, duplicate or has control characters, a path that is not UTF-8
+/// `Io`; `Malformed` with the clip, if a manifest cannot represent it: invalid times; an empty or
+/// duplicate id, or an id with control characters; a path that is not UTF-8
 pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
     let absolute_path = std::path::absolute(path).map_err(io)?;

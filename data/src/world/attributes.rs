@@ -19,7 +19,7 @@ pub enum Source {
     Passages,
     /// Images with captions that do not name the thing.
     Pairs,
-    /// Images with a question and its answer, which do not name the thing.
+    /// Images with a question and its answer; neither names the thing.
     Vqa,
 }
 
@@ -38,7 +38,7 @@ impl Source {
     }
 }
 
-/// An attribute of images, which is stated in exactly one source.
+/// An attribute of images. Exactly one source states it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Attribute {
     /// The name.

@@ -1,10 +1,10 @@
-//! Needle-in-a-haystack tasks: yes-or-no questions about a few images among many. The answer is in
-//! the entry of an image, which must be retrieved first.
+//! Needle-in-a-haystack tasks: yes-or-no questions about a few images among many. To answer, a
+//! model must first retrieve the entries of these images.
 //!
 //! A task shows views of a few images, and asks about an attribute. The haystack's entries
 //! (captions or question-answer pairs) state this attribute of many images. The needles are the
-//! entries of the shown images; only they have the answer. Half of the answers are yes. `engram
-//! eval haystack` scores lines with an added `response`.
+//! entries of the shown images; only they have the answer. Half of the answers are yes.
+//! `engram eval haystack` scores lines with an added `response`.
 
 use std::fmt;
 

@@ -26,7 +26,7 @@ const REGIONAL_INDICATOR_A: u32 = 0x1f1e6;
 /// An image, with facts about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorldImage {
-    /// The index among all images, which is the same for every seed.
+    /// The index among all images; it does not depend on the seed.
     pub number: usize,
     /// The name in file names: `flag-of-switzerland`.
     pub slug: String,
@@ -38,7 +38,7 @@ pub struct WorldImage {
     pub group: &'static str,
     /// The shortcodes in chat programs, without colons.
     pub keywords: Vec<&'static str>,
-    /// The emoji version that introduced it: `0.6`.
+    /// The Unicode emoji version that introduced the emoji: `0.6`.
     pub since: String,
     /// The country, for a flag.
     pub country: Option<Country>,

@@ -7,7 +7,7 @@ use super::pointer::generation_number;
 use crate::generation::MAX_ROWS;
 
 impl Manifest {
-    /// Fails with the first fault of the manifest.
+    /// Fails with the first error in the manifest.
     pub(super) fn check(&self) -> Result<(), String> {
         let widths = [self.width, self.values.map_or(1, |values| values.tokens)];
         if widths.contains(&0) || self.values.is_some_and(|values| values.width == 0) {

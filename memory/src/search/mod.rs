@@ -5,15 +5,15 @@
 //! | [`exact`] | scores all keys for all queries, in blocks |
 //! | [`hnsw`] | searches a graph over the keys: faster for many keys, nearly exact |
 //! | [`graph`] | builds, writes and searches the graph of a segment |
-//! | `products` | dot products, for each kind of processor |
+//! | `products` | dot products, compiled for several processors |
 //! | `bf16` | many rounded dot products at once: faster, with a known error bound |
 //! | `top_k` | the best of a stream of scores |
 //!
 //! If the memory is normalised, a score is the cosine of query and key, whatever the query's norm.
 //! Otherwise it is their dot product. If gates are given, the score is multiplied by the gate of
 //! the key's source. All sources share one list of the best `k` entries, sorted by gated score,
-//! like REVEAL's released code; there is no quota per source. Of equal scores the entry with the
-//! lower id comes first.
+//! like REVEAL's released code; there is no quota per source. Equal scores are sorted
+//! by id.
 
 pub(crate) mod bf16;
 pub mod exact;
@@ -218,7 +218,7 @@ impl<'a> PreparedFilter<'a> {
             sources,
         };
         let longest =
-            manifest.segments.iter().fold(0f32, |maximum, own| maximum.max(own.longest_key));
+            manifest.segments.iter().fold(0f32, |maximum, record| maximum.max(record.longest_key));
         for (row, query) in queries.keys.chunks(width).enumerate() {
             let largest = norm(query) * f64::from(longest) * f64::from(prepared.largest_gate(row));
             if largest > MAX_SCORE {
