@@ -36,7 +36,7 @@ impl WordVectors {
     /// first vector is used.
     ///
     /// # Errors
-    /// with file and line, also for too few values, a value that is not a finite number,
+    /// `Text` with file and line, also for too few values, a value that is not a finite number,
     /// or fewer lines than line 1 announces
     pub fn read(
         path: impl AsRef<Path>,

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `.CURRENT.engram-XXXXXX` | always: the temporary pointer of a killed writer |
 //! | `gen-NNNNNN.partial` | it has the marker of an unfinished generation, or is empty |
-//! | `gen-NNNNNN` | neither the current generation nor a reader needs it; and it has that marker, is empty, or is older than the current generation and has a manifest with its number |
+//! | `gen-NNNNNN`, if no reader and not the current generation needs it | it has that marker, or is empty, or is an older generation whose manifest has its number |
 //!
 //! In these folders, only files with Engram's names are removed. The folder itself is removed if it
 //! is then empty.

@@ -75,7 +75,8 @@ fn chapter(path: &Path) -> Option<String> {
 /// Finds the audio file beside the transcript file.
 fn beside(list: &Path, id: &str) -> Result<PathBuf, String> {
     let flac = list.with_file_name(format!("{id}.flac"));
-    let others = EXTENSIONS.iter().map(|ending| list.with_file_name(format!("{id}.{ending}")));
+    let others =
+        EXTENSIONS.iter().map(|extension| list.with_file_name(format!("{id}.{extension}")));
     let mut all = std::iter::once(flac.clone()).chain(others);
     all.find(|path| path.is_file()).ok_or_else(|| flac.display().to_string())
 }

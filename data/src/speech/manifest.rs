@@ -89,7 +89,7 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
         }
         return Ok((clips, skipped));
     }
-    let clips = if path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson") {
+    let clips = if path.extension().is_some_and(|name| name == "jsonl" || name == "ndjson") {
         read_manifest(path)
     } else {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -221,8 +221,8 @@ pub(super) fn is_audio_file(path: &Path) -> bool {
 
 /// Returns the index of a file's extension in [`EXTENSIONS`].
 pub(super) fn rank(path: &Path) -> Option<usize> {
-    let ending = path.extension()?;
-    EXTENSIONS.iter().position(|known| ending.eq_ignore_ascii_case(known))
+    let extension = path.extension()?;
+    EXTENSIONS.iter().position(|known| extension.eq_ignore_ascii_case(known))
 }
 
 /// A streaming reader of a clip.
@@ -232,9 +232,10 @@ pub struct ClipReader {
     /// Start and end in samples, at the requested rate.
     start: usize,
     end: Option<usize>,
-    /// Samples read from the file, and samples of the clip returned.
-    passed: usize,
-    given: usize,
+    /// The number of samples read from the file.
+    num_read: usize,
+    /// The number of samples of the clip that were returned.
+    num_returned: usize,
     rate: u32,
     ended: bool,
 }
@@ -251,8 +252,8 @@ impl Clip {
             audio: self.audio.clone(),
             start: to_samples(self.start),
             end: self.end.map(to_samples),
-            passed: 0,
-            given: 0,
+            num_read: 0,
+            num_returned: 0,
             rate,
             ended: false,
         })
@@ -282,19 +283,19 @@ impl ClipReader {
         let before = samples.len();
         let more = self.reader.read(samples)?;
         let block = samples.len() - before;
-        let early = self.start.saturating_sub(self.passed).min(block);
+        let early = self.start.saturating_sub(self.num_read).min(block);
         samples.drain(before..before + early);
-        self.passed += block;
+        self.num_read += block;
         self.ended = !more;
-        if let Some(end) = self.end.filter(|end| *end <= self.passed) {
-            let late = (self.passed - end).min(block - early);
+        if let Some(end) = self.end.filter(|end| *end <= self.num_read) {
+            let late = (self.num_read - end).min(block - early);
             samples.truncate(samples.len() - late);
             self.ended = true;
         }
-        self.given += samples.len() - before;
-        if self.ended && self.given == 0 {
+        self.num_returned += samples.len() - before;
+        if self.ended && self.num_returned == 0 {
             let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
-            let (length, start) = (seconds(self.passed), seconds(self.start));
+            let (length, start) = (seconds(self.num_read), seconds(self.start));
             let reason = if self.start > 0 {
                 format!("has {length:.2} s, but the clip begins at {start} s")
             } else {
