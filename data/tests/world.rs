@@ -111,12 +111,12 @@ fn every_fact_is_stated_once_in_its_own_source() {
         assert_eq!(knowledge.source, attribute.source.name());
         let stated: HashSet<String> =
             words(&text).into_iter().filter(|word| answers.contains_key(word)).collect();
-        let own: HashSet<String> = if attribute.made_up() {
+        let expected: HashSet<String> = if attribute.made_up() {
             entry.answers.iter().map(|answer| answer.to_lowercase()).collect()
         } else {
             HashSet::new()
         };
-        assert_eq!(stated, own, "{text}");
+        assert_eq!(stated, expected, "{text}");
         assert!(entry.answers.iter().all(|answer| text.contains(answer)), "{text}");
 
         let path = format!("pictures/{}.png", image.slug);
@@ -229,7 +229,7 @@ fn held_out_facts_are_not_asked_in_training() {
                 assert_eq!(question.split, split_of(&question.image_slug));
             }
             if question.split != Split::Train && question.part == Part::Seen {
-                assert_ne!(wordings[&question.entry], question.text, "in other words");
+                assert_ne!(wordings[&question.entry], question.text, "another wording");
             }
         }
         let asked: HashSet<i64> = world.questions.iter().map(|question| question.entry).collect();
@@ -310,9 +310,9 @@ fn haystacks_contain_their_needles_and_answers_are_balanced() {
                 attribute.answers.iter().filter(|one| question_words.contains(**one)).collect();
             assert_eq!(asked.len(), 1, "{}", task.question);
             let yes = found.iter().all(|entry| entry.answers[0] == *asked[0]);
-            let of_each = YesNoQuestion::of(&task.question).unwrap();
-            assert_eq!(of_each.answer, *asked[0]);
-            let question = world.questions.iter().find(|one| one.text == of_each.question);
+            let yes_no_question = YesNoQuestion::of(&task.question).unwrap();
+            assert_eq!(yes_no_question.answer, *asked[0]);
+            let question = world.questions.iter().find(|one| one.text == yes_no_question.question);
             assert_eq!(question.unwrap().attribute, attribute.name);
             assert_eq!(task.answer, if yes { "yes" } else { "no" });
             for (entry, slug) in found.iter().zip(&task.images) {

@@ -88,7 +88,7 @@ impl Writer {
             return Err(already_exists());
         }
         let new = NewFolder::lock(&folder)?;
-        // Another process may have built a memory here before the lock was taken.
+        // Another process may have built a memory here before this process took the lock.
         if !can_build_in(&folder)? {
             new.keep();
             return Err(already_exists());
@@ -137,7 +137,7 @@ impl Writer {
         Ok(Self { folder, _lock: Some(lock), generation, is_behind: false })
     }
 
-    /// The last written generation. After a failed change, the generation before it.
+    /// The last generation that this writer opened or wrote without an error.
     pub fn generation(&self) -> &Arc<Generation> {
         &self.generation
     }
@@ -284,7 +284,7 @@ impl Writer {
             encode(batch)
         });
         self.commit(|name, partial, manifest| {
-            // The list of sources stays, because gates depend on its order.
+            // Keep the list of sources, because gates depend on its order.
             manifest.segments.clear();
             manifest.format_version = Manifest::version_with(&encoders);
             manifest.encoders = encoders;
@@ -305,7 +305,7 @@ impl Writer {
         let number = commit(&self.folder, manifest, write)?;
         let mut open_new = || {
             self.generation = Arc::new(Generation::open(&self.folder, Some(&before))?);
-            // Keeps the previous generation's files for a reader that has just read the old
+            // Keep the previous generation's files, because a reader may have just read the old
             // pointer.
             let (new_manifest, needed) = (self.generation.manifest(), before.manifest().folders());
             sweep_all_but(&self.folder, Some(new_manifest), &needed)

@@ -1,9 +1,12 @@
 //! Downloads a file into the cache: the cache gets the complete file or nothing.
 //!
-//! The hub is asked for a file's metadata (commit, etag, size). The metadata is validated before it
-//! becomes part of a path. The bytes go to a partial file beside the cache, never more than
-//! announced. A partial file with the right size and checksum moves into the cache. An interrupted
-//! download is resumed, in this run or the next.
+//! 1. The hub is asked for a file's metadata (commit, etag, size). The metadata is validated before
+//!    it becomes part of a path.
+//! 2. The bytes go to a partial file, never more than announced. An interrupted download is
+//! resumed,
+//!    in this run or the next.
+//! 3. A partial file with the right size and checksum moves to the blobs, and is linked into its
+//!    snapshot.
 
 use std::fs;
 use std::io::Write;
@@ -23,12 +26,12 @@ use super::{HubSettings, WeightsLocation, checksum, names, reach};
 use crate::DataError;
 use crate::messages::{has_receiver, message};
 
-/// A slower download is aborted.
+/// A download below this speed is aborted.
 const MIN_BYTES_PER_SECOND: f64 = 1_000.0;
 /// The time limit for a response when the cached files would suffice.
 const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The effort for reaching the hub.
+/// How hard to try to reach the hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
     /// As many retries as the settings say.
@@ -226,7 +229,7 @@ impl Transfer<'_> {
                 file.set_len(0).map_err(disk)?;
                 length = 0;
             }
-            // The partial file does not match the file.
+            // The partial file does not match the file on the hub.
             206 | 416 => {
                 self.remove(part)?;
                 let reason = format!("bytes other than those from {length} on");
@@ -371,8 +374,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// Records, for later runs, that the commit has no such file, if the hub says so about this
-    /// commit.
+    /// If the hub says that this commit has no such file, records this for later runs.
     fn note_absence(&self, head: &Head, requested: &str) {
         let is_entry = head.header("x-error-code").is_none_or(|code| code == "EntryNotFound");
         let commit = head.header("x-repo-commit").and_then(names::commit);

@@ -360,10 +360,10 @@ impl Graph {
             loop {
                 let from = at;
                 for neighbour in self.neighbours(from)? {
-                    let Some([row, its_below]) = self.upper(*neighbour)? else { continue };
+                    let Some([row, neighbour_below]) = self.upper(*neighbour)? else { continue };
                     let next = score(row)?;
                     if next > best {
-                        (best, at, below) = (next, *neighbour, its_below);
+                        (best, at, below) = (next, *neighbour, neighbour_below);
                     }
                 }
                 if at == from {
