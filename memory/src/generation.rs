@@ -22,7 +22,7 @@ pub struct Generation {
     manifest: Manifest,
     parts: Vec<Part>,
     /// The manifest's file with a shared lock, which prevents the removal of the generation.
-    _held: File,
+    _lock: File,
 }
 
 /// A segment with the rows deleted in this generation.
@@ -124,7 +124,7 @@ pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 impl Generation {
     /// Opens the current generation. Segments that `before` has open are reused.
     pub(crate) fn open(memory: &Path, before: Option<&Self>) -> Result<Self, MemoryError> {
-        let (manifest, held) = Manifest::open_current(memory)?;
+        let (manifest, lock) = Manifest::open_current(memory)?;
         let mut parts = Vec::new();
         let mut start = 0;
         for record in &manifest.segments {
@@ -145,7 +145,7 @@ impl Generation {
             parts.push(Part { segment, deleted, start, values: values_id(record), graph });
             start += record.rows;
         }
-        Ok(Self { folder: memory.to_owned(), manifest, parts, _held: held })
+        Ok(Self { folder: memory.to_owned(), manifest, parts, _lock: lock })
     }
 
     /// Returns the part with the same rows. A memory may have been removed and rebuilt in the same

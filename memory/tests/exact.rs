@@ -126,7 +126,7 @@ fn rewriting_keys_does_not_change_them() {
 }
 
 /// Compares a memory of unnormalised keys with brute force.
-fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<f32>>) {
+fn compare_unnormalised(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<f32>>) {
     let temporary = folder();
     let format = MemoryFormat { width, normalised: false, values: None };
     let rows = keys.len() / width;
@@ -150,12 +150,12 @@ fn products_near_the_limits_of_single_precision_are_ordered() {
         let mut numbers =
             |count: usize| -> Vec<f32> { (0..count).map(|_| scale * next.uniform()).collect() };
         let (keys, queries) = (numbers(300 * 16), numbers(20 * 16));
-        compare_raw(16, keys, &queries, None);
+        compare_unnormalised(16, keys, &queries, None);
     }
     let mut numbers = |count: usize| -> Vec<f32> { (0..count).map(|_| next.uniform()).collect() };
     let (keys, queries) = (numbers(300 * 16), numbers(20 * 16));
     for gate in [1e-40, -1e-38, 1e-30, 1e18] {
-        compare_raw(16, keys.clone(), &queries, Some(vec![gate; 20]));
+        compare_unnormalised(16, keys.clone(), &queries, Some(vec![gate; 20]));
     }
 }
 

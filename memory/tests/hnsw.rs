@@ -51,18 +51,18 @@ fn queries() -> Vec<f32> {
 
 /// Returns the recall relative to the exact result, and checks that scores equal the exact scores.
 fn recall(found: &SearchResults, exact: &SearchResults) -> f64 {
-    let (mut right, mut all) = (0, 0);
+    let (mut correct, mut all) = (0, 0);
     for (found, exact) in found.hits.iter().zip(&exact.hits) {
         assert_eq!(found.len(), exact.len());
         for hit in exact {
             all += 1;
             if let Some(same) = found.iter().find(|found| found.id == hit.id) {
                 assert_eq!(same, hit);
-                right += 1;
+                correct += 1;
             }
         }
     }
-    right as f64 / all as f64
+    correct as f64 / all as f64
 }
 
 fn both(generation: &Generation, filter: &Filter, k: usize) -> f64 {

@@ -8,8 +8,8 @@ use super::resample::resample;
 use super::{DecodedImage, MAX_PIXELS};
 use crate::DataError;
 
-/// Pillow's resampling filters of these names. Their support grows with the factor by which the
-/// image shrinks.
+/// Pillow's resampling filter of the same name. If the image becomes smaller, the filter becomes
+/// wider by the same factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
     /// Linear.

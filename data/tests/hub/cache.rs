@@ -5,13 +5,13 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::assert_has;
-use super::server::{COMMIT, Scripted};
+use super::server::{COMMIT, ScriptedServer};
 use super::test_cache::{BODY, TestCache, correct_hub, etag_of};
 
 /// Folders of the cache may be links, but nothing is written through a link out of the cache.
 #[test]
 fn a_cache_with_links_that_lead_out() {
-    let server = Scripted::start(correct_hub);
+    let server = ScriptedServer::start(correct_hub);
     let etag = etag_of(BODY);
     let snapshot = format!("models--owner--name/snapshots/{COMMIT}");
     for link in [
@@ -53,7 +53,7 @@ fn a_cache_with_links_that_lead_out() {
 /// Links in place of files are replaced, and their targets stay unchanged.
 #[test]
 fn a_cache_with_files_that_are_links() {
-    let server = Scripted::start(correct_hub);
+    let server = ScriptedServer::start(correct_hub);
     let etag = etag_of(BODY);
     for (link, target) in [
         (format!("models--owner--name/snapshots/{COMMIT}/config.json"), "missing"),
@@ -79,7 +79,7 @@ fn a_cache_with_files_that_are_links() {
 #[test]
 fn blobs_are_used_again() {
     for (content, transfers) in [(BODY, 0), (&b"{\"hidden_size\": 9}\n"[..], 1)] {
-        let server = Scripted::start(correct_hub);
+        let server = ScriptedServer::start(correct_hub);
         let cache = TestCache::new(&server.endpoint);
         let blobs = cache.model_folder().join("blobs");
         fs::create_dir_all(&blobs).unwrap();
@@ -96,7 +96,7 @@ fn blobs_are_used_again() {
 /// Removes outdated partial downloads and links left by a killed process; other names stay.
 #[test]
 fn leftovers() {
-    let server = Scripted::start(correct_hub);
+    let server = ScriptedServer::start(correct_hub);
     let cache = TestCache::new(&server.endpoint);
     let locks = cache.settings.cache.join(".locks/models--owner--name");
     let incoming = cache.model_folder().join("incoming");
@@ -132,7 +132,7 @@ fn leftovers() {
 /// The cache itself may be a link: this is the user's choice.
 #[test]
 fn a_cache_on_another_disk() {
-    let server = Scripted::start(correct_hub);
+    let server = ScriptedServer::start(correct_hub);
     let mut cache = TestCache::new(&server.endpoint);
     let disk = tempfile::tempdir().unwrap();
     let link = cache.folder.path().join("link");

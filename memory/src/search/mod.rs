@@ -84,15 +84,15 @@ impl SearchResults {
     /// Returns the recall relative to the exact search: the fraction of the exact results that
     /// this search also found. It is 1 if the exact search found nothing.
     ///
-    /// Entries with the same score as the last exact result count as equally right.
+    /// An entry with the same score as the last exact result counts as correct, too.
     pub fn recall(&self, exact: &Self) -> f64 {
-        let (mut right, mut all) = (0, 0);
+        let (mut correct, mut all) = (0, 0);
         for (found, exact) in self.hits.iter().zip(&exact.hits) {
             let last = exact.last().map_or(f32::INFINITY, |hit| hit.score);
             all += exact.len();
-            right += found.iter().filter(|hit| hit.score >= last).count().min(exact.len());
+            correct += found.iter().filter(|hit| hit.score >= last).count().min(exact.len());
         }
-        if all == 0 { 1.0 } else { right as f64 / all as f64 }
+        if all == 0 { 1.0 } else { correct as f64 / all as f64 }
     }
 }
 
