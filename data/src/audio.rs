@@ -76,14 +76,14 @@ impl AudioReader {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
         let file = File::open(path).map_err(io)?;
-        let found = file.metadata().map_err(io)?;
-        if found.is_dir() {
+        let metadata = file.metadata().map_err(io)?;
+        if metadata.is_dir() {
             return Err(bad(path, "is a folder".to_string()));
         }
-        if found.is_file() && found.len() == 0 {
+        if metadata.is_file() && metadata.len() == 0 {
             return Err(DataError::EmptyFile { path: path.into() });
         }
-        Self::from_source(path, Box::new(file), found.is_file().then_some(found.len()), rate)
+        Self::from_source(path, Box::new(file), metadata.is_file().then_some(metadata.len()), rate)
     }
 
     /// Like [`AudioReader::open`], for a file in memory; error messages name `name`.
@@ -156,8 +156,8 @@ impl AudioReader {
         if self.format.is_none_or(|before| before.rate != rate) {
             self.finish(samples)?;
             if rate != self.rate {
-                let made = Resampler::new(rate, self.rate);
-                self.resampler = Some(made.map_err(|reason| self.bad(reason))?);
+                let resampler = Resampler::new(rate, self.rate);
+                self.resampler = Some(resampler.map_err(|reason| self.bad(reason))?);
             }
         }
         self.format = Some(format);

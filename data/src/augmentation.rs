@@ -175,10 +175,10 @@ impl Augmentation {
     /// # Source   torchvision `RandomResizedCrop.get_params`
     fn draw_crop(&self, width: u32, height: u32, rng: &mut ChaCha8Rng) -> Crop {
         let angle = self.rotation * rng.random_range(-1.0..=1.0);
-        let whole = width as f32 * height as f32;
+        let image_area = width as f32 * height as f32;
         let [narrowest, widest] = self.ratio.map(f32::ln);
         for _ in 0..CROP_ATTEMPTS {
-            let area = whole * rng.random_range(self.scale[0]..=self.scale[1]);
+            let area = image_area * rng.random_range(self.scale[0]..=self.scale[1]);
             let ratio = rng.random_range(narrowest..=widest).exp();
             let crop_width = (area * ratio).sqrt().round() as u32;
             let crop_height = (area / ratio).sqrt().round() as u32;

@@ -144,7 +144,8 @@ pub(crate) fn can_build_in(folder: &Path) -> Result<bool, MemoryError> {
         let entry = entry.map_err(MemoryError::read(folder))?;
         let name = entry.file_name();
         let is_lock = || {
-            name == LOCK && entry.metadata().is_ok_and(|found| found.is_file() && found.len() == 0)
+            name == LOCK
+                && entry.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
         };
         let is_left = engram_durable::is_leftover(&name, CURRENT)
             || is_lock()

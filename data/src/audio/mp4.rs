@@ -230,8 +230,8 @@ fn list(body: &[u8]) -> Vec<(u64, i64, u32)> {
 /// Returns the total length in `stts`.
 fn length(body: &[u8]) -> u64 {
     let rows = body.get(8..).unwrap_or_default().chunks_exact(8);
-    let of = |row: &[u8]| number(row, 0, 4).saturating_mul(number(row, 4, 4));
-    rows.take(number(body, 4, 4) as usize).map(of).fold(0, u64::saturating_add)
+    let length_of = |row: &[u8]| number(row, 0, 4).saturating_mul(number(row, 4, 4));
+    rows.take(number(body, 4, 4) as usize).map(length_of).fold(0, u64::saturating_add)
 }
 
 /// Returns the first sample and the number of samples from the tag `iTunSMPB`.

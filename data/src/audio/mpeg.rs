@@ -130,8 +130,8 @@ impl MpegBlocks {
         };
         let packet = Packet::new(0, Timestamp::ZERO, Duration::from(header.samples as u64), frame);
         let mut decoded = Vec::new();
-        let made = decode(&mut **decoder, &packet, &mut decoded);
-        Ok(made.ok().filter(|made| *made == format_of(header)).map(|_| decoded))
+        let result = decode(&mut **decoder, &packet, &mut decoded);
+        Ok(result.ok().filter(|format| *format == format_of(header)).map(|_| decoded))
     }
 
     /// Appends silence for damaged frames, and all audio that cannot be padding.

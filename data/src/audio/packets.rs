@@ -206,8 +206,8 @@ pub(super) fn make_decoder(
 ) -> Result<Box<dyn AudioDecoder>, String> {
     let options = AudioDecoderOptions::default().gapless(gapless);
     let make = || symphonia::default::get_codecs().make_audio_decoder(parameters, &options);
-    let made = guarded(make).ok_or(PANICKED)?;
-    made.map_err(|error| format!("its audio cannot be decoded ({error})"))
+    let decoder = guarded(make).ok_or(PANICKED)?;
+    decoder.map_err(|error| format!("its audio cannot be decoded ({error})"))
 }
 
 /// Replaces `samples` with the samples of a packet, channels interleaved.

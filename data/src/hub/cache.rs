@@ -270,7 +270,7 @@ impl CachedModel {
         let mut path = self.cache.clone();
         for part in below.components() {
             path.push(part);
-            let is_link = fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink());
+            let is_link = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
             if is_link && !fs::canonicalize(&path).is_ok_and(|target| target.starts_with(&root)) {
                 return Err(DataError::CacheLink { path });
             }

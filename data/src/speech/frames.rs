@@ -106,8 +106,9 @@ pub(super) type Numbered = Vec<(Option<f64>, PathBuf)>;
 /// number at the end of their names (`2.5.jpg` before `12.5.jpg`).
 pub(super) fn numbered(folder: &Path) -> Result<(Numbered, usize), DataError> {
     let is_image = |path: &Path| {
-        let is = |known: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(known));
-        ["jpg", "jpeg", "png"].iter().any(is)
+        let has_extension =
+            |name: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(name));
+        ["jpg", "jpeg", "png"].iter().any(has_extension)
     };
     let found = folder::files(folder, &is_image)?;
     let mut keyed: Vec<(String, Option<f64>, PathBuf)> =

@@ -13,7 +13,7 @@ impl Manifest {
         if widths.contains(&0) || self.values.is_some_and(|values| values.width == 0) {
             return Err("has a width of 0".to_owned());
         }
-        let numbers = self.values.map_or(Some(0), |own| own.tokens.checked_mul(own.width));
+        let numbers = self.values.map_or(Some(0), |values| values.tokens.checked_mul(values.width));
         if numbers.and_then(|numbers| numbers.checked_add(self.width)).is_none() {
             return Err("has keys and values that are too large".to_owned());
         }

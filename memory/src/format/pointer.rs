@@ -58,7 +58,7 @@ impl FileIdentity {
     /// Returns the identity of the current file at a path, also if it is missing.
     pub(crate) fn of(path: &Path) -> Self {
         use std::os::unix::fs::MetadataExt;
-        Self(fs::metadata(path).ok().map(|found| (found.dev(), found.ino())))
+        Self(fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino())))
     }
 }
 
