@@ -1,9 +1,9 @@
 //! A cache of frequently used values in main memory; other values stay in the mapped file.
 //!
-//! The design follows NVIDIA's Merlin HPS. A lookup searches each distinct row once. Misses are
+//! The design follows NVIDIA's Merlin HPS. A lookup looks up each distinct row once. Misses are
 //! read at once or, if the hit rate is high, in the background. A value that has not been read yet
-//! is reported as missing, with zeros, so that the model can mask it. Background reading
-//! depends on timing, so training does not use it.
+//! is reported as missing, with zeros, so that the model can mask it. Background reading depends on
+//! timing, so training does not use it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +25,9 @@ use crate::segment::StoredValue;
 pub struct CacheSettings {
     /// The maximum size of the cached values, in bytes. Frequently read values stay.
     pub capacity_bytes: u64,
-    /// At this hit rate and above, misses are read in the background. Until then, their values are
-    /// reported as missing. HPS uses 0.9. With `None`, lookups wait for all values: the same
-    /// lookups return the same values.
+    /// At this hit rate and above, misses are read in the background, and reported as missing until
+    /// they are read. HPS uses 0.9. With `None`, lookups wait for all values, so the same lookups
+    /// return the same values.
     pub background_from: Option<f64>,
 }
 

@@ -147,10 +147,10 @@ pub(crate) fn can_build_in(folder: &Path) -> Result<bool, MemoryError> {
             name == LOCK
                 && entry.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
         };
-        let is_left = engram_durable::is_leftover(&name, CURRENT)
+        let is_leftover = engram_durable::is_leftover(&name, CURRENT)
             || is_lock()
             || Candidate::of(&entry).is_some_and(|found| found.is_unfinished());
-        if !is_left {
+        if !is_leftover {
             return Ok(false);
         }
     }
@@ -163,7 +163,7 @@ pub(crate) fn sweep(memory: &Path, current: Option<&Manifest>) -> Result<(), Mem
     sweep_all_but(memory, current, &[])
 }
 
-/// Like [`sweep`], but keeps the folders `kept`.
+/// Like [`sweep`], but does not remove the folders `kept`.
 pub(crate) fn sweep_all_but(
     memory: &Path,
     current: Option<&Manifest>,
@@ -218,7 +218,7 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let is_own = name.to_str().is_some_and(is_own_file);
-        // These two identify the folder as Engram's, so they are removed last.
+        // The manifest and the marker identify the folder as Engram's, so they are removed last.
         if is_own && name != MANIFEST && name != UNFINISHED {
             fs::remove_file(entry.path())?;
         }

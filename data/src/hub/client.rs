@@ -138,9 +138,9 @@ impl<'a> Client<'a> {
             let head = &response.head;
             let next = head.is_redirect().then(|| next_address(&url, head)).transpose();
             let next = next.map_err(RequestError::Refused)?;
-            let stays = next.as_ref().is_some_and(|next| self.is_endpoint(next));
-            let is_enough =
-                !(head.is_endpoint && stays) && is_enough(head).map_err(RequestError::Refused)?;
+            let is_internal = next.as_ref().is_some_and(|next| self.is_endpoint(next));
+            let is_enough = !(head.is_endpoint && is_internal)
+                && is_enough(head).map_err(RequestError::Refused)?;
             let Some(next) = next.filter(|_| !is_enough) else { return Ok(response) };
             url = next;
             if !self.is_endpoint(&url) {
