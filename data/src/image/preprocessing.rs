@@ -261,11 +261,11 @@ impl Published {
                 return Err(format!("`resample` is {other}, not 2 (bilinear) or 3 (bicubic)"));
             }
         };
-        let statistics = |name: &str, values: Option<[f32; 3]>, otherwise: f32| match (
+        let statistics = |name: &str, values: Option<[f32; 3]>, default: f32| match (
             self.do_normalize.unwrap_or(true),
             values,
         ) {
-            (false, _) => Ok([otherwise; 3]),
+            (false, _) => Ok([default; 3]),
             (true, Some(values)) if values.iter().all(|value| value.is_finite()) => Ok(values),
             (true, Some(values)) => Err(format!("`{name}` is {values:?}")),
             (true, None) => Err(missing(name)),
