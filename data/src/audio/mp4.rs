@@ -39,7 +39,7 @@ struct Part {
 /// Returns the edits of each track, with the track id.
 ///
 /// # Errors
-/// the problem with the file
+/// a description of the problem with the file
 pub(super) fn tracks(input: &mut Input) -> Result<Vec<(u32, Edits)>, String> {
     let found = movie(input).map_err(cannot_read);
     input.seek(SeekFrom::Start(0)).map_err(cannot_read)?;

@@ -29,9 +29,9 @@ pub(super) fn resample(
     DecodedImage { width, height, pixels }
 }
 
-/// Whether Pillow 13 resamples the columns first: it does if that pass removes more than twice as
-/// many rows as the other pass removes columns. (This rule was found by experiment, on 700 random
-/// sizes. Pillow before 13 always starts with the rows.)
+/// Whether Pillow 13 resamples the columns first. Pillow does so if the image loses rows, and more
+/// than twice as many rows as columns. (This rule was found by experiment, on 700 random sizes.
+/// Pillow before 13 always starts with the rows.)
 fn columns_first(image: &DecodedImage, height: u32, width: u32) -> bool {
     let fewer = |from: u32, to: u32| i64::from(from) - i64::from(to);
     fewer(image.height, height) > (2 * fewer(image.width, width)).max(0)

@@ -146,8 +146,8 @@ impl<'a> HashFeatures<'a> {
         key
     }
 
-    /// Hashes the words of a text: the hash gives positions and signs, and the inverse
-    /// document frequency gives the weight.
+    /// Hashes the words of a text. The hash of a word gives its positions and signs, and the
+    /// inverse document frequency gives its weight.
     fn text(&self, text: &str, width: usize) -> Vec<f32> {
         let mut sum = vec![0.0; width];
         for word in words(text) {

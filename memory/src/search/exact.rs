@@ -19,7 +19,7 @@ use crate::generation::{Generation, Part, Row};
 
 /// The maximum number of queries that are searched together.
 const QUERIES: usize = 1024;
-/// The maximum number of candidates of these queries, per thread.
+/// The maximum number of candidates for all queries that are searched together, per thread.
 const MAX_CANDIDATES: usize = 1 << 22;
 /// Keys per block. Their products with the queries fit in the processor's cache.
 const KEYS: usize = 512;
