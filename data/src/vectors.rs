@@ -1,4 +1,4 @@
-//! Word vectors in text format: GloVe (`word v1 v2 …`) and word2vec (the same, below a first line
+//! Word vectors in text format: GloVe (`word v1 v2 …`) and word2vec (the same, after a first line
 //! `count width`). The similarity of two phrases is the cosine of their mean vectors. This is a
 //! zero-shot baseline of the patent study.
 

@@ -293,7 +293,9 @@ impl CachedModel {
 /// Refuses to open a link for writing.
 fn refuse_link(path: &Path) -> Result<(), DataError> {
     match fs::symlink_metadata(path) {
-        Ok(found) if found.is_symlink() => Err(DataError::CacheLink { path: path.to_path_buf() }),
+        Ok(metadata) if metadata.is_symlink() => {
+            Err(DataError::CacheLink { path: path.to_path_buf() })
+        }
         _ => Ok(()),
     }
 }

@@ -126,7 +126,7 @@ impl Recordings {
             Self::Table { path, files } => Ok(match files.get(recording) {
                 Some(file) if file.is_file() => Ok(file.clone()),
                 Some(file) => Err(file.display().to_string()),
-                None => Err(format!("a line {recording} in {}", path.display())),
+                None => Err(format!("a line for recording {recording} in {}", path.display())),
             }),
         }
     }

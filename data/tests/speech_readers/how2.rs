@@ -50,7 +50,11 @@ fn how2_takes_paths_from_wav_scp() {
     assert_eq!(ids(&found), ["v_2"]);
     assert_eq!(found.clips[0].audio, files.path("train/../audio/vid.wav"));
     files.write("train/wav.scp", "vid ../audio/vid.wav\n");
-    refused("how2", &files.source("train"), &["b_1 (line 1): a line big in ", "wav.scp"]);
+    refused(
+        "how2",
+        &files.source("train"),
+        &["b_1 (line 1): a line for recording big in ", "wav.scp"],
+    );
     files.write("train/wav.scp", "vid ../audio/vid.wav\nbig sox big.mp3 -t wav - |\n");
     refused("how2", &files.source("train"), &["wav.scp:2: ", "output of a command"]);
     fs::remove_file(files.path("train/wav.scp")).unwrap();
