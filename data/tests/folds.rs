@@ -61,7 +61,7 @@ fn shared_anchors_are_found_in_any_letter_case() {
 }
 
 #[test]
-fn score_classes() {
+fn scores_are_mapped_to_classes() {
     let classes = [0.0, 0.25, 0.5, 0.75, 1.0, 0.3, 0.99].map(score_class);
     assert_eq!(classes, [0, 1, 2, 3, 4, 1, 3]);
 }
@@ -128,7 +128,7 @@ fn check_split(classes: &[usize], groups: &[usize], split: &Split, fraction: f64
 }
 
 #[test]
-fn properties_of_folds_and_hold_outs() {
+fn folds_and_held_out_sets_keep_groups_and_class_fractions() {
     for seed in 0..30 {
         println!("seed {seed}");
         let (classes, groups) = random_rows(seed);
@@ -145,7 +145,7 @@ fn properties_of_folds_and_hold_outs() {
 }
 
 #[test]
-fn the_seed_decides() {
+fn the_seed_determines_the_folds() {
     let (classes, groups) = random_rows(7);
     let folds = |seed| stratified_group_folds(&classes, &groups, 5, seed).unwrap();
     assert_eq!(folds(Some(1)), folds(Some(1)));
@@ -154,7 +154,7 @@ fn the_seed_decides() {
 }
 
 #[test]
-fn impossible_splits() {
+fn impossible_splits_are_refused() {
     let message = |result: Result<_, engram_data::DataError>| match result {
         Ok(()) => panic!("should fail"),
         Err(error) => error.to_string(),

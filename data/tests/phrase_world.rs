@@ -20,7 +20,7 @@ fn words(pairs: &[PhrasePair]) -> HashSet<&str> {
 }
 
 #[test]
-fn the_seed_decides() {
+fn the_seed_determines_the_pairs() {
     assert_eq!(phrase_world(1), phrase_world(1));
     assert_ne!(phrase_world(1), phrase_world(2));
 }

@@ -378,7 +378,7 @@ fn fingerprint(world: &World) -> String {
 }
 
 #[test]
-fn the_seed_decides_and_the_number_of_threads_does_not() {
+fn the_world_depends_on_the_seed_but_not_on_the_number_of_threads() {
     let with_threads = |threads| {
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| fingerprint(&small_world(1)))

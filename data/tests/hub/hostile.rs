@@ -26,7 +26,7 @@ fn size_of(folder: &Path) -> u64 {
 }
 
 #[test]
-fn names_in_headers() {
+fn unsafe_names_in_headers_are_refused() {
     let victim = TestCache::new("").outside().join("victim");
     let victim = victim.to_str().unwrap();
     let up = format!("{}{victim}", "../".repeat(12));
@@ -67,7 +67,7 @@ fn names_in_headers() {
 }
 
 #[test]
-fn names_from_the_user() {
+fn unsafe_names_from_the_user_are_refused() {
     for bad in [
         "hf://../x",
         "hf:///etc/passwd",
@@ -168,7 +168,7 @@ fn neither_token_nor_password_is_printed() {
 }
 
 #[test]
-fn redirects_end() {
+fn endless_and_unsafe_redirects_are_refused() {
     for to in ["", "?", "/owner/name/resolve/main/config.json", "#x"] {
         let server = ScriptedServer::start(move |_, out| reply(out, 302, &[("Location", to)], b""));
         TestCache::new(&server.endpoint).assert_refused(&["more than 10 redirects"]);
@@ -184,7 +184,7 @@ fn redirects_end() {
 }
 
 #[test]
-fn impossible_sizes() {
+fn impossible_sizes_are_refused() {
     for (size, part) in [
         ("1000000000000000", "free some space"),
         ("18446744073709551615", "free some space"),
@@ -207,7 +207,7 @@ fn impossible_sizes() {
 }
 
 #[test]
-fn bodies_that_are_too_long() {
+fn too_long_bodies_are_refused() {
     let longer = [BODY, b"more"].concat();
     let length = longer.len().to_string();
     let announced = longer.clone();
@@ -273,7 +273,7 @@ fn a_compressed_body_is_unpacked() {
 }
 
 #[test]
-fn bodies_that_do_not_end() {
+fn slow_bodies_are_aborted_and_resumed() {
     let slow_hub = ScriptedServer::start(|request, out| {
         if request.requests_metadata() {
             return send_correct_metadata(out);
@@ -306,7 +306,7 @@ fn bodies_that_do_not_end() {
 }
 
 #[test]
-fn responses_that_do_not_arrive() {
+fn missing_responses_time_out() {
     let silent = ScriptedServer::start(|_, _| {
         thread::sleep(Duration::from_secs(20));
         Ok(())
@@ -336,7 +336,7 @@ fn responses_that_do_not_arrive() {
 
 /// A range other than the requested range is not appended to a partial file.
 #[test]
-fn other_ranges() {
+fn a_wrong_range_is_not_appended() {
     let server = ScriptedServer::start(|request, out| {
         match (request.requests_metadata(), request.range.as_str()) {
             (true, _) => send_correct_metadata(out),
@@ -351,7 +351,7 @@ fn other_ranges() {
 }
 
 #[test]
-fn checksums() {
+fn checksums_are_verified() {
     for (etag, is_right) in
         [(GIT_SHA1.to_owned(), true), ("0".repeat(40), false), ("0".repeat(64), false)]
     {
@@ -390,7 +390,7 @@ fn a_different_commit_is_refused() {
 }
 
 #[test]
-fn meaningless_responses() {
+fn meaningless_responses_are_refused() {
     for status in [199, 204, 300, 304, 400, 405, 410, 451, 999] {
         let server = ScriptedServer::start(move |_, out| {
             reply(out, status, &[("Content-Length", "0")], b"")

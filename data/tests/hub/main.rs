@@ -124,7 +124,7 @@ fn a_hand_filled_cache_needs_no_network() {
 }
 
 #[test]
-fn revisions() {
+fn revisions_are_resolved() {
     let hub = Hub::start();
     let pinned = WeightsLocation::parse(&format!("hf://owner/name@{COMMIT}")).unwrap();
     let path = pinned.file("config.json", &hub.settings).unwrap();
@@ -180,7 +180,7 @@ fn a_short_file_never_reaches_the_cache() {
 }
 
 #[test]
-fn a_server_without_ranges() {
+fn a_server_without_ranges_is_supported() {
     let hub = Hub::start();
     hub.server.fail(&[Fault::Break(60_000), Fault::IgnoreRange]);
     let path = hub.fetch("big.safetensors").unwrap();
@@ -199,7 +199,7 @@ fn a_changed_byte_is_noticed() {
 }
 
 #[test]
-fn two_at_once_download_once() {
+fn simultaneous_fetches_download_once() {
     let hub = Hub::start();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -239,7 +239,7 @@ fn find_part(folder: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_silent_server() {
+fn a_silent_server_times_out() {
     let mut hub = Hub::start();
     hub.settings.stall_timeout = Duration::from_millis(500);
     hub.server.fail(&[Fault::Silence]);
@@ -251,7 +251,7 @@ fn a_silent_server() {
 }
 
 #[test]
-fn refusals() {
+fn responses_with_error_status_are_reported() {
     let hub = Hub::start();
     let message = hub.fetch("vocab.txt").unwrap_err().to_string();
     assert_has(&message, &["hf://owner/name", "\"vocab.txt\"", "check the names"]);
@@ -274,7 +274,7 @@ fn refusals() {
 }
 
 #[test]
-fn no_network() {
+fn a_missing_network_is_reported() {
     let cache = tempfile::tempdir().unwrap();
     let mut settings = HubSettings::new(cache.path());
     settings.endpoint = "http://127.0.0.1:1".to_owned();
@@ -304,7 +304,7 @@ fn a_cache_that_cannot_be_written() {
 }
 
 #[test]
-fn locations() {
+fn locations_are_parsed() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("config.json"), "{}").unwrap();
     let location = WeightsLocation::parse(folder.path().to_str().unwrap()).unwrap();

@@ -225,7 +225,7 @@ fn the_cache_folder_equals_huggingface_hubs() {
 
 /// The values are from huggingface_hub 2.4.0.
 #[test]
-fn offline_variables() {
+fn offline_variables_are_read_as_in_huggingface_hub() {
     for (hub, transformers, expected) in [
         ("1", "", true),
         ("on", "", true),
@@ -245,7 +245,7 @@ fn offline_variables() {
 }
 
 #[test]
-fn tokens() {
+fn tokens_are_read_from_variables_and_files() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("token"), "stored\n").unwrap();
     fs::write(home.path().join("other"), "other").unwrap();
@@ -264,7 +264,7 @@ fn tokens() {
 }
 
 #[test]
-fn limits_from_variables() {
+fn time_limits_are_read_from_variables() {
     let settings = settings_from(&[
         ("HF_HUB_ETAG_TIMEOUT", "3"),
         ("HF_HUB_DOWNLOAD_TIMEOUT", "0"),
@@ -276,7 +276,7 @@ fn limits_from_variables() {
 }
 
 #[test]
-fn settings_from_variables() {
+fn settings_are_read_from_variables() {
     let settings = settings_from(&[
         ("HF_HOME", "/h"),
         ("HF_ENDPOINT", "http://mirror/"),
