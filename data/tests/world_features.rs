@@ -56,7 +56,7 @@ fn the_correct_entry_is_found_far_above_chance() {
             |count| ranks.iter().filter(|rank| **rank < count).count() as f64 / ranks.len() as f64;
         let (facts, n) = (if made_up { "made up" } else { "real" }, ranks.len());
         println!("| {} | {facts} | {n} | {:.2} | {:.2} |", source.name(), recall(1), recall(10));
-        // By chance, 10 of 18,056 entries would be correct for one question in 1,800.
+        // By chance, recall@10 is 10 / 18,056.
         assert!(recall(10) > 0.7, "{source:?} {made_up}: {}", recall(10));
     }
 }

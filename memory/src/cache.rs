@@ -1,9 +1,9 @@
 //! A cache of frequently used values in main memory; other values stay in the mapped file.
 //!
-//! The design follows NVIDIA's Merlin HPS. A lookup looks up each distinct row once. Misses are
-//! read at once or, if the hit rate is high, in the background. A value that has not been read yet
-//! is reported as missing, with zeros, so that the model can mask it. Background reading depends on
-//! timing, so training does not use it.
+//! The design follows NVIDIA's Merlin HPS. Each distinct row of a lookup is looked up once. Misses
+//! are read at once or, if the hit rate is high, in the background. A value that has not been read
+//! yet is reported as missing, with zeros, so that the model can mask it. Background reading
+//! depends on timing, so training does not use it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
