@@ -13,8 +13,8 @@ fn main() {
                 let power = |part: &[f32]| -> f64 {
                     part.iter().map(|sample| f64::from(*sample) * f64::from(*sample)).sum()
                 };
-                let share = power(&samples[samples.len() / 2..]) / power(&samples).max(1e-9);
-                println!("{name}\t{}\t{share:.4}", samples.len());
+                let fraction = power(&samples[samples.len() / 2..]) / power(&samples).max(1e-9);
+                println!("{name}\t{}\t{fraction:.4}", samples.len());
             }
             Err(error) => println!("{name}\trefused\t{error}"),
         }

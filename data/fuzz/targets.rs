@@ -1,5 +1,5 @@
-//! The checks that the fuzzer, the corpus replay and the property tests share. For any input bytes
-//! there is no panic, and the readers keep their promises.
+//! The checks that the fuzzer, the corpus replay and the property tests share. No input may cause a
+//! panic; a reader accepts an input or returns a readable error.
 
 use engram_data::DataError;
 use engram_data::audio::AudioReader;
@@ -45,10 +45,11 @@ pub fn run(name: &str, bytes: &[u8]) {
 
 type Reader<'r> = &'r dyn Fn(Input<'_>, &mut Collector<'_>) -> Result<(), DataError>;
 
-/// Reads strictly, and with malformed rows skipped, and checks both results.
+/// Reads the input twice, with malformed rows as errors and with malformed rows skipped, and checks
+/// both results.
 fn check(bytes: &[u8], read: Reader<'_>) {
-    let strict = all_of(bytes, false, read);
-    let lenient = all_of(bytes, true, read);
+    let strict = read_all(bytes, false, read);
+    let lenient = read_all(bytes, true, read);
     if let Some((found, counts)) = &lenient {
         assert_eq!(found.len() as u64, counts.entries);
         for knowledge in found {
@@ -68,7 +69,7 @@ fn check(bytes: &[u8], read: Reader<'_>) {
     }
 }
 
-fn all_of(bytes: &[u8], skip: bool, read: Reader<'_>) -> Option<(Vec<Knowledge>, Counts)> {
+fn read_all(bytes: &[u8], skip: bool, read: Reader<'_>) -> Option<(Vec<Knowledge>, Counts)> {
     let mut found = Vec::new();
     let mut to = Collector::new(|knowledge| {
         found.push(knowledge);
@@ -116,8 +117,8 @@ fn edges(bytes: &[u8]) {
     }
 }
 
-/// Checks that a `tokenizer.json` encodes texts or is refused; the library's panics must become
-/// errors.
+/// Checks that a `tokenizer.json` encodes texts or is refused. Panics of the `tokenizers` library
+/// must become errors.
 fn tokenizer(bytes: &[u8]) {
     if let Ok(json) = std::str::from_utf8(bytes)
         && let Err(error) = T5Tokenizer::parse(json, FILE.as_ref())

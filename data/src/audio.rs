@@ -76,14 +76,14 @@ impl AudioReader {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
         let file = File::open(path).map_err(io)?;
-        let found = file.metadata().map_err(io)?;
-        if found.is_dir() {
+        let metadata = file.metadata().map_err(io)?;
+        if metadata.is_dir() {
             return Err(bad(path, "is a folder".to_string()));
         }
-        if found.is_file() && found.len() == 0 {
+        if metadata.is_file() && metadata.len() == 0 {
             return Err(DataError::EmptyFile { path: path.into() });
         }
-        Self::from_source(path, Box::new(file), found.is_file().then_some(found.len()), rate)
+        Self::from_source(path, Box::new(file), metadata.is_file().then_some(metadata.len()), rate)
     }
 
     /// Like [`AudioReader::open`], for a file in memory; error messages name `name`.
@@ -156,8 +156,8 @@ impl AudioReader {
         if self.format.is_none_or(|before| before.rate != rate) {
             self.finish(samples)?;
             if rate != self.rate {
-                let made = Resampler::new(rate, self.rate);
-                self.resampler = Some(made.map_err(|reason| self.bad(reason))?);
+                let resampler = Resampler::new(rate, self.rate);
+                self.resampler = Some(resampler.map_err(|reason| self.bad(reason))?);
             }
         }
         self.format = Some(format);
@@ -170,10 +170,10 @@ impl AudioReader {
         if let Some(sample) = self.interleaved.iter().find(|sample| !is_valid(sample)) {
             return Err(self.bad(format!("has a sample of {sample}; samples must be from -1 to 1")));
         }
-        let share = 1.0 / format.channels as f32;
+        let weight = 1.0 / format.channels as f32;
         let mono = self.interleaved.chunks_exact(format.channels).map(|frame| match frame {
             [only] => *only,
-            frame => frame.iter().sum::<f32>() * share,
+            frame => frame.iter().sum::<f32>() * weight,
         });
         match &mut self.resampler {
             None => samples.extend(mono),
@@ -275,8 +275,11 @@ mod tests {
             // The resampler rings at the ends.
             for (i, sample) in samples.iter().enumerate().skip(400).take(15_200) {
                 let phase = i as f64 / 16_000.0 * 440.0 * std::f64::consts::TAU;
-                let want = amplitude * phase.sin() as f32;
-                assert!((sample - want).abs() < tolerance, "{path:?} at {i}: {sample}, {want}");
+                let expected = amplitude * phase.sin() as f32;
+                assert!(
+                    (sample - expected).abs() < tolerance,
+                    "{path:?} at {i}: {sample}, {expected}"
+                );
             }
         }
     }
@@ -289,8 +292,8 @@ mod tests {
         let values = [i16::MIN, -1, 0, 1, 12_345, i16::MAX];
         values.iter().for_each(|value| writer.write_sample(*value).expect("a sample"));
         writer.finalize().expect("a header");
-        let want: Vec<f32> = values.iter().map(|value| f32::from(*value) / 32_768.0).collect();
-        assert_eq!(read_audio(&path, RATE).expect("audio"), want);
+        let expected: Vec<f32> = values.iter().map(|value| f32::from(*value) / 32_768.0).collect();
+        assert_eq!(read_audio(&path, RATE).expect("audio"), expected);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! setting at its neutral value does nothing. Pixels outside the image, and transparent pixels, get
 //! the background colour.
 //!
-//! The `image` crate resizes, rather than `fast_image_resize`. The latter is faster on photographs,
-//! but its arithmetic depends on the processor. A seed must give the same bytes on all processors.
+//! Resizing uses the `image` crate. `fast_image_resize` is faster on photographs, but its
+//! arithmetic depends on the processor. A seed must give the same bytes on all processors.
 //!
 //! ```
 //! use engram_data::augmentation::Augmentation;
@@ -93,7 +93,7 @@ impl Augmentation {
         }
     }
 
-    /// The random crop for training ImageNet models, without other augmentation.
+    /// The random crop of ImageNet training, without other augmentation.
     ///
     /// # Source   Szegedy et al., "Going deeper with convolutions", §6: 8–100 % of the area, 3/4 to
     /// 4/3
@@ -127,15 +127,17 @@ impl Augmentation {
         if !(0.0..=1.0).contains(&self.flip) {
             return refuse("flip", self.flip.to_string(), "use a probability from 0 to 1");
         }
-        let shares = [
+        let fractions = [
             ("brightness", self.brightness),
             ("contrast", self.contrast),
             ("saturation", self.saturation),
             ("noise", self.noise),
             ("occlusion", self.occlusion),
         ];
-        match shares.into_iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
-            Some((what, share)) => refuse(what, share.to_string(), "use a fraction from 0 to 1"),
+        match fractions.into_iter().find(|(_, fraction)| !(0.0..=1.0).contains(fraction)) {
+            Some((what, fraction)) => {
+                refuse(what, fraction.to_string(), "use a fraction from 0 to 1")
+            }
             None => Ok(()),
         }
     }
@@ -173,10 +175,10 @@ impl Augmentation {
     /// # Source   torchvision `RandomResizedCrop.get_params`
     fn draw_crop(&self, width: u32, height: u32, rng: &mut ChaCha8Rng) -> Crop {
         let angle = self.rotation * rng.random_range(-1.0..=1.0);
-        let whole = width as f32 * height as f32;
+        let image_area = width as f32 * height as f32;
         let [narrowest, widest] = self.ratio.map(f32::ln);
         for _ in 0..CROP_ATTEMPTS {
-            let area = whole * rng.random_range(self.scale[0]..=self.scale[1]);
+            let area = image_area * rng.random_range(self.scale[0]..=self.scale[1]);
             let ratio = rng.random_range(narrowest..=widest).exp();
             let crop_width = (area * ratio).sqrt().round() as u32;
             let crop_height = (area / ratio).sqrt().round() as u32;
@@ -223,8 +225,8 @@ impl Augmentation {
     /// Covers a rectangle with grey.
     fn cover(&self, view: &mut RgbImage, rng: &mut ChaCha8Rng) {
         let side = |rng: &mut ChaCha8Rng| {
-            let share = self.occlusion * rng.random_range(0.0..=1.0);
-            (share * self.size as f32) as u32
+            let fraction = self.occlusion * rng.random_range(0.0..=1.0);
+            (fraction * self.size as f32) as u32
         };
         let (width, height) = (side(rng), side(rng));
         let left = rng.random_range(0..=self.size - width);
@@ -258,7 +260,7 @@ impl Crop {
         let (half_width, half_height) = (self.width as f32 / 2.0, self.height as f32 / 2.0);
         let middle = (self.left as f32 + half_width, self.top as f32 + half_height);
         RgbImage::from_fn(self.width, self.height, |x, y| {
-            // Map pixel centres to pixel centres.
+            // Pixel centres are at half-integer coordinates.
             let (right, down) = (x as f32 + 0.5 - half_width, y as f32 + 0.5 - half_height);
             let source_x = middle.0 + right * cos - down * sin - 0.5;
             let source_y = middle.1 + right * sin + down * cos - 0.5;
@@ -267,13 +269,13 @@ impl Crop {
     }
 }
 
-/// Interpolates the colour between four pixels.
+/// Interpolates bilinearly between four pixels.
 fn interpolate(image: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8; 3] {
     let (left, top) = (x.floor(), y.floor());
-    let (right_share, lower_share) = (x - left, y - top);
+    let (right_weight, lower_weight) = (x - left, y - top);
     let mut sum = [0.0; 3];
-    for (dy, vertical) in [(0, 1.0 - lower_share), (1, lower_share)] {
-        for (dx, horizontal) in [(0, 1.0 - right_share), (1, right_share)] {
+    for (dy, vertical) in [(0, 1.0 - lower_weight), (1, lower_weight)] {
+        for (dx, horizontal) in [(0, 1.0 - right_weight), (1, right_weight)] {
             let at = (left as i64 + dx, top as i64 + dy);
             let colour = colour_at(image, at, background);
             for (sum, value) in sum.iter_mut().zip(colour) {
@@ -290,9 +292,9 @@ fn colour_at(image: &RgbaImage, (x, y): (i64, i64), background: [u8; 3]) -> [f32
     let (Ok(x), Ok(y)) = (u32::try_from(x), u32::try_from(y)) else { return behind };
     let Some(pixel) = image.get_pixel_checked(x, y) else { return behind };
     let [red, green, blue, alpha] = pixel.0.map(f32::from);
-    let share = alpha / 255.0;
-    let [behind_red, behind_green, behind_blue] = behind.map(|value| (1.0 - share) * value);
-    [share * red + behind_red, share * green + behind_green, share * blue + behind_blue]
+    let opacity = alpha / 255.0;
+    let [behind_red, behind_green, behind_blue] = behind.map(|value| (1.0 - opacity) * value);
+    [opacity * red + behind_red, opacity * green + behind_green, opacity * blue + behind_blue]
 }
 
 fn luminance(colour: [f32; 3]) -> f32 {
@@ -322,9 +324,9 @@ impl<'a> Normal<'a> {
     }
 }
 
-/// Converts an image to model input: `(value rescale - mean) / std`.
+/// Converts an image to model input: `(value * rescale - mean) / std`.
 ///
-/// # Shapes   `[3, H, W]`, row after row
+/// # Shapes   `[3, H, W]`, in row-major order
 ///
 /// ```
 /// use engram_data::augmentation::channels_first;

@@ -50,7 +50,7 @@ pub enum DataError {
     #[error("{groups} groups cannot fill {parts} parts; use at most {groups} folds, or more data")]
     TooFewGroups { groups: usize, parts: usize },
 
-    /// Fewer than two folds, or a share outside (0, 1).
+    /// Fewer than two folds, or a held-out fraction outside (0, 1).
     #[error("{what} is {value}; {wanted}")]
     Split { what: &'static str, value: f64, wanted: &'static str },
 

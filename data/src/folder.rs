@@ -31,8 +31,8 @@ pub struct SkippedFiles {
     pub others: usize,
 }
 
-/// Finds the files that satisfy `is_wanted` in a folder and its subfolders. Links to folders are not
-/// followed.
+/// Finds the files of a folder and its subfolders for which `is_wanted` returns true. Links to
+/// folders are not followed.
 ///
 /// # Errors
 /// `Io`

@@ -1,7 +1,8 @@
 //! Stratified group folds: each group stays in one fold, and each fold has about the same fraction
-//! of each class. The greedy algorithm follows scikit-learn's `StratifiedGroupKFold`. It starts
-//! with the groups of the most uneven class counts and puts each into the fold that keeps the class
-//! fractions most even. A held-out set is instead the most even of many random ones.
+//! of each class. The greedy algorithm follows scikit-learn's `StratifiedGroupKFold`: it starts
+//! with the groups of the most uneven class counts, and puts each into the fold that keeps the
+//! class fractions most even. [`hold_out`] instead takes the most even of many random held-out
+//! sets.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -31,7 +32,7 @@ pub fn score_class(score: f32) -> usize {
 /// Returns the fold (`0..folds`) of each row.
 ///
 /// `classes` and `groups` have one entry per row. `seed` shuffles the groups before the greedy
-/// algorithm, which changes how ties are broken. `None` gives the folds of scikit-learn without
+/// algorithm, and so changes how ties are broken. `None` gives the folds of scikit-learn without
 /// shuffling.
 ///
 /// # Errors
@@ -69,35 +70,36 @@ pub fn stratified_group_folds(
     Ok(groups.iter().map(|group| fold_of_group[group]).collect())
 }
 
-/// Returns the rows of one fold as held-out, and the other rows for training.
+/// Returns the split of one fold: its rows are held out, and all other rows are for training.
 pub fn split_of_fold(fold_of_row: &[usize], fold: usize) -> Split {
     let (held_out, train) = (0..fold_of_row.len()).partition(|&row| fold_of_row[row] == fold);
     Split { train, held_out }
 }
 
-/// Holds out about `share` of the rows, in whole groups and with the same fraction of each class.
+/// Holds out about `fraction` of the rows, in whole groups and with the same fraction of each
+/// class.
 ///
 /// # Errors
 /// `Split` for a fraction outside (0, 1); `TooFewGroups`; `LengthMismatch`
 pub fn hold_out(
     classes: &[usize],
     groups: &[usize],
-    share: f64,
+    fraction: f64,
     seed: u64,
 ) -> Result<Split, DataError> {
-    if !(share > 0.0 && share < 1.0) {
+    if !(fraction > 0.0 && fraction < 1.0) {
         return Err(DataError::Split {
             what: "the held-out fraction",
-            value: share,
+            value: fraction,
             wanted: "use a number between 0 and 1, such as 0.1",
         });
     }
     let mut counted = count_classes(classes, groups, 2)?;
     let totals = total_counts(&counted);
-    // The mean distance between the held-out fraction of each class and the wanted fraction.
+    // The mean distance of the classes' held-out fractions from the requested fraction.
     let distance = |counts: &[f64]| {
-        let shares = counts.iter().zip(&totals).map(|(count, total)| count / total);
-        shares.map(|is| (is - share).abs()).sum::<f64>() / totals.len() as f64
+        let fractions = counts.iter().zip(&totals).map(|(count, total)| count / total);
+        fractions.map(|of_class| (of_class - fraction).abs()).sum::<f64>() / totals.len() as f64
     };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut best = (f64::INFINITY, HashSet::new());
@@ -179,13 +181,13 @@ fn best_fold(counts_of_fold: &[Vec<f64>], group: &[f64], totals: &[f64]) -> usiz
     let mut fewest_rows = f64::INFINITY;
     for fold in 0..counts_of_fold.len() {
         let spread_of_class = |class: usize| {
-            let shares: Vec<f64> = (0..counts_of_fold.len())
+            let fractions: Vec<f64> = (0..counts_of_fold.len())
                 .map(|other| {
                     let added = if other == fold { group[class] } else { 0.0 };
                     (counts_of_fold[other][class] + added) / totals[class]
                 })
                 .collect();
-            standard_deviation(&shares)
+            standard_deviation(&fractions)
         };
         let spread = (0..totals.len()).map(spread_of_class).sum::<f64>() / totals.len() as f64;
         let rows: f64 = counts_of_fold[fold].iter().sum();

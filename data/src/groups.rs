@@ -1,5 +1,5 @@
-//! Groups of phrase pairs: groups that a split must keep together, and rows of one anchor that see
-//! each other's targets. The winner of the Kaggle competition did both.
+//! Two groupings of phrase pairs: pairs that a split must keep together, and rows of one anchor
+//! that see each other's targets. The winner of the Kaggle competition used both.
 
 use std::collections::{HashMap, HashSet};
 
@@ -71,8 +71,8 @@ pub fn grouped_rows(pairs: &[PhrasePair], grouping: Grouping) -> Vec<Vec<usize>>
     groups
 }
 
-/// Returns the anchors that both sets contain. If there are any, a score on `right` after training
-/// on `left` does not measure generalization to new anchors.
+/// Returns the anchors that both sets contain. If there are any, training on `left` and evaluating
+/// on `right` does not measure generalization to new anchors.
 pub fn shared_anchors<'a>(left: &'a [PhrasePair], right: &'a [PhrasePair]) -> Vec<&'a str> {
     let known: HashSet<String> = left.iter().map(|pair| pair.anchor.to_lowercase()).collect();
     let mut shared: Vec<&str> = right.iter().map(|pair| pair.anchor.as_str()).collect();

@@ -46,7 +46,7 @@ impl WeightsLocation {
     ///
     /// # Errors
     /// `HubLocation` for an invalid address; `NoFolder` for `owner/name` without `hf://`
-    /// and without such a folder
+    /// if there is no such folder
     pub fn parse(text: &str) -> Result<Self, DataError> {
         let address = text.strip_prefix("hf://").unwrap_or(text);
         let (repository, revision) = address.split_once('@').unwrap_or((address, "main"));
@@ -111,7 +111,7 @@ impl WeightsLocation {
             let model = CachedModel::new(repository, revision, settings);
             let is_unknown = matches!(model.lookup(name), Cached::Unknown);
             if is_unknown && model.has_files() && !model.is_named(name) {
-                return self.unless_unreachable(name, &model, settings);
+                return self.download_optional(name, &model, settings);
             }
         }
         match self.file(name, settings) {
@@ -123,7 +123,7 @@ impl WeightsLocation {
 
     /// Downloads an optional file. Returns `None` if the hub has no such file, or, with a note, if
     /// the hub cannot be reached.
-    fn unless_unreachable(
+    fn download_optional(
         &self,
         name: &str,
         model: &CachedModel,
@@ -132,8 +132,8 @@ impl WeightsLocation {
         let reason = if settings.offline {
             "this run is offline".to_owned()
         } else {
-            // If this program has reached the hub before, the network works, and a failure deserves
-            // more attempts.
+            // If this program has reached the hub before, the network works, and retries make
+            // sense.
             let has_responded = reach::has_responded(&settings.endpoint);
             let effort = if has_responded { Effort::Full } else { Effort::Brief };
             match download(self, model, name, settings, effort) {

@@ -25,7 +25,7 @@ pub const MAX_PIXELS: u64 = 89_478_485;
 const MAX_BYTES: u64 = 1 << 29;
 /// The maximum memory of a decoder, in bytes.
 const MAX_MEMORY: u64 = 1 << 30;
-/// The maximum memory for metadata such as a colour profile, which a PNG compresses, in bytes.
+/// The maximum memory for metadata, in bytes. For example, a PNG compresses its colour profile.
 const MAX_METADATA_BYTES: u64 = 1 << 26;
 
 /// A decoded RGB image.
@@ -46,12 +46,12 @@ impl DecodedImage {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
         let refused = |reason: String| DataError::Image { path: path.into(), reason };
-        let found = fs::metadata(path).map_err(io)?;
-        if !found.is_file() {
+        let metadata = fs::metadata(path).map_err(io)?;
+        if !metadata.is_file() {
             return Err(refused("is not a file".to_owned()));
         }
-        if found.len() > MAX_BYTES {
-            return Err(refused(format!("has {} bytes, more than {MAX_BYTES}", found.len())));
+        if metadata.len() > MAX_BYTES {
+            return Err(refused(format!("has {} bytes, more than {MAX_BYTES}", metadata.len())));
         }
         Self::from_bytes(path, &fs::read(path).map_err(io)?)
     }

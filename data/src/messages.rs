@@ -1,4 +1,4 @@
-//! Messages to the user: lines on standard error, unless the program takes them.
+//! Messages to the user: lines on standard error, unless the program sets a receiver.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -14,7 +14,8 @@ pub fn message(text: &str) {
     }
 }
 
-/// Gives all later messages to `receiver`; bars are then hidden. A second receiver has no effect.
+/// Gives all later messages to `receiver`, and hides progress bars. A second receiver has no
+/// effect.
 pub fn give_messages_to(receiver: fn(&str)) {
     let _ = RECEIVER.set(receiver);
 }

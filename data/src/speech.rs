@@ -32,7 +32,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use self::gather::{Gathering, Place};
+use self::gather::{ClipCollector, Position};
 pub use self::gather::{MissingAudio, SpeechClips};
 use crate::DataError;
 
@@ -99,7 +99,7 @@ impl FromStr for SpeechFormat {
     }
 }
 
-/// The location of a data set, and how to handle missing audio.
+/// The location of a data set, and the treatment of missing audio files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpeechSource {
     /// The folder or file; each format's module documents it.
@@ -146,18 +146,19 @@ pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, 
 
 fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     gather::refuse_audio(source)?;
-    let mut gathering = Gathering::new(source);
+    let mut collector = ClipCollector::new(source);
     let (clips, skipped) = manifest::clips_and_skipped(&source.path)?;
-    gathering.found.hidden = skipped.hidden;
+    collector.found.hidden = skipped.hidden;
     for clip in clips {
         let id = clip.id.clone();
-        let place = if clip.line == 0 { Place::Entry(&id) } else { Place::Line(clip.line) };
+        let position =
+            if clip.line == 0 { Position::Entry(&id) } else { Position::Line(clip.line) };
         let audio = if clip.audio.exists() {
             Ok(clip.audio.clone())
         } else {
             Err(clip.audio.display().to_string())
         };
-        gathering.push(&source.path, place, &id, clip, audio)?;
+        collector.push(&source.path, position, &id, clip, audio)?;
     }
-    gathering.finish()
+    collector.finish()
 }

@@ -40,7 +40,7 @@ impl ClassTitles {
     /// Reads a title list in any of the three formats.
     ///
     /// # Errors
-    /// with file and line
+    /// `Text` with file and line
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let text = read_text(path)?;

@@ -18,7 +18,7 @@ use tokenizers::{PostProcessor, TruncationDirection};
 use crate::DataError;
 pub(crate) use guard::guarded;
 
-/// The maximum number of segments in the cache; when it is full, it is cleared.
+/// The maximum number of cached segments. A full cache is cleared.
 const MAX_CACHED_SEGMENTS: usize = 1 << 17;
 
 /// Names of the special tokens in published tokenizers, in the styles of BERT, RoBERTa and CLIP.
@@ -75,7 +75,7 @@ pub(crate) fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
 pub struct TextForm {
     /// The maximum number of tokens, including special tokens.
     pub max_length: usize,
-    /// Whether a text that is too long is truncated at its start; otherwise at its end.
+    /// Whether to truncate a long text at its start, not at its end.
     pub truncate_left: bool,
     /// Whether the file's `post_processor` adds the special tokens; otherwise one starts and one
     /// ends the text.
@@ -254,14 +254,14 @@ impl SegmentTokenizer {
     }
 }
 
-/// Returns how many tokens of each segment to keep so that all fit into `budget`. Longest-first
-/// truncation: one token at a time is removed from the longest segment (of equal ones, from the
-/// last).
+/// Returns how many tokens of each segment to keep, so that all fit into `budget`. Longest-first
+/// truncation removes one token at a time from the longest segment (if several are equally long,
+/// from the last).
 pub fn longest_first(lengths: &[usize], budget: usize) -> Vec<usize> {
     if lengths.iter().sum::<usize>() <= budget {
         return lengths.to_vec();
     }
-    // Raise a common limit, shortest segment first: segments below it stay whole.
+    // Find a common limit, starting with the shortest segment. Segments below the limit stay whole.
     let mut ascending = lengths.to_vec();
     ascending.sort_unstable();
     let mut rest = budget;

@@ -1,6 +1,6 @@
-//! Word vectors in text format: GloVe (`word v1 v2 …`) and word2vec (the same, below a first line
-//! `count width`). The similarity of two phrases is the cosine of their mean vectors. It is the
-//! first zero-shot baseline of the patent study.
+//! Word vectors in text format: GloVe (`word v1 v2 …`) and word2vec (the same, after a first line
+//! `count width`). The similarity of two phrases is the cosine of their mean vectors. This is a
+//! zero-shot baseline of the patent study.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
@@ -14,7 +14,7 @@ use crate::DataError;
 #[derive(Debug, Clone)]
 pub struct WordVectors {
     width: usize,
-    place: HashMap<String, usize>,
+    row_of_word: HashMap<String, usize>,
     /// One row of `width` values per word.
     values: Vec<f32>,
 }
@@ -29,18 +29,18 @@ pub struct PhraseVector {
 }
 
 impl WordVectors {
-    /// Reads a file of word vectors; with `wanted`, keeps only those words in memory.
+    /// Reads a file of word vectors. If `words` is given, other words are skipped.
     ///
     /// A word may contain spaces: the values are the last fields of the line. Bytes of a word that
     /// are not UTF-8 become U+FFFD; published files contain such words. If a word occurs twice, the
     /// first vector is used.
     ///
     /// # Errors
-    /// with file and line, also for too few values, a value that is not a finite number,
+    /// `Text` with file and line, also for too few values, a value that is not a finite number,
     /// or fewer lines than line 1 announces
     pub fn read(
         path: impl AsRef<Path>,
-        wanted: Option<&HashSet<String>>,
+        words: Option<&HashSet<String>>,
     ) -> Result<Self, DataError> {
         let path = path.as_ref();
         let mut input = Input::open(path)?;
@@ -72,9 +72,9 @@ impl WordVectors {
             }
             let vectors = vectors.get_or_insert_with(|| {
                 let width = header.map_or_else(|| text.split(SEPARATORS).count() - 1, |h| h.1);
-                Self { width, place: HashMap::new(), values: Vec::new() }
+                Self { width, row_of_word: HashMap::new(), values: Vec::new() }
             });
-            vectors.read_line(text, wanted).map_err(|reason| bad(line, reason))?;
+            vectors.read_line(text, words).map_err(|reason| bad(line, reason))?;
             rows += 1;
         }
         let vectors =
@@ -96,19 +96,19 @@ impl WordVectors {
 
     /// Returns the number of loaded words.
     pub fn len(&self) -> usize {
-        self.place.len()
+        self.row_of_word.len()
     }
 
     /// Whether no word was loaded.
     pub fn is_empty(&self) -> bool {
-        self.place.is_empty()
+        self.row_of_word.is_empty()
     }
 
     /// Returns the vector of a word as written, or else of its lower-case form.
     pub fn word(&self, word: &str) -> Option<&[f32]> {
-        let place = self.place.get(word);
-        let place = *place.or_else(|| self.place.get(&word.to_lowercase()))?;
-        self.values.get(place * self.width..(place + 1) * self.width)
+        let row = self.row_of_word.get(word);
+        let row = *row.or_else(|| self.row_of_word.get(&word.to_lowercase()))?;
+        self.values.get(row * self.width..(row + 1) * self.width)
     }
 
     /// Returns the mean vector of a phrase's words, split at white space.
@@ -135,7 +135,7 @@ impl WordVectors {
         cosine(&self.phrase(left).mean, &self.phrase(right).mean)
     }
 
-    fn read_line(&mut self, text: &str, wanted: Option<&HashSet<String>>) -> Result<(), String> {
+    fn read_line(&mut self, text: &str, words: Option<&HashSet<String>>) -> Result<(), String> {
         let width = self.width;
         let too_few = || format!("expected a word and {width} values");
         if width == 0 {
@@ -152,17 +152,17 @@ impl WordVectors {
         }
         let word = fields.next().ok_or_else(too_few)?;
         self.values[start..].reverse();
-        let is_wanted = wanted.is_none_or(|wanted| wanted.contains(word));
-        if !is_wanted || self.place.contains_key(word) {
+        let is_requested = words.is_none_or(|words| words.contains(word));
+        if !is_requested || self.row_of_word.contains_key(word) {
             self.values.truncate(start);
         } else {
-            self.place.insert(word.to_owned(), start / width);
+            self.row_of_word.insert(word.to_owned(), start / width);
         }
         Ok(())
     }
 }
 
-/// Not all white space: words of published files contain no-break spaces and similar characters.
+/// Only spaces and tabs separate fields: words of published files contain no-break spaces.
 const SEPARATORS: [char; 2] = [' ', '\t'];
 
 fn count_and_width(line: &str) -> Option<(usize, usize)> {

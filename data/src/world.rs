@@ -8,7 +8,7 @@
 //! | [`countries`] | real facts about the countries of the flags |
 //! | [`attributes`] | attributes of images, and the templates of their facts and questions |
 //! | [`knowledge`] | facts as entries of four sources |
-//! | [`questions`] | questions, their splits, and the purpose of each part |
+//! | [`questions`] | questions, their splits and their parts |
 //! | [`swap`] | facts that are changed only in the memory |
 //! | [`haystack`] | yes-or-no questions about a few images among many |
 //! | [`features`] | keys and values without a model |
@@ -116,15 +116,15 @@ impl World {
     pub fn new(options: &WorldOptions) -> Result<Self, DataError> {
         options.view.validate()?;
         let mut images = images::images()?;
-        if let Some(wanted) = options.images {
+        if let Some(count) = options.images {
             let all = images.len();
-            if !(MIN_IMAGES..=all).contains(&wanted) {
-                let (what, value) = ("the number of images", wanted.to_string());
+            if !(MIN_IMAGES..=all).contains(&count) {
+                let (what, value) = ("the number of images", count.to_string());
                 return Err(DataError::OutOfRange { what, value, wanted: "use 40 to 1881" });
             }
             images.retain(|image| {
-                // Keep one image in each of `wanted` equal intervals.
-                let interval = |number: usize| number * wanted / all;
+                // Keep one image in each of `count` equal intervals.
+                let interval = |number: usize| number * count / all;
                 image.number == 0 || interval(image.number) != interval(image.number - 1)
             });
         }
@@ -155,8 +155,8 @@ impl World {
         self.index_of_slug.get(slug).copied()
     }
 
-    /// Returns the questions whose answers are in the given entries: they cannot be answered after
-    /// deleting these entries.
+    /// Returns the questions whose answers are in the given entries. Without these entries, such
+    /// questions have no answer.
     pub fn questions_about<'a>(&'a self, ids: &'a [i64]) -> impl Iterator<Item = &'a Question> {
         self.questions.iter().filter(|question| ids.contains(&question.entry))
     }

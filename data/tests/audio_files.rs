@@ -68,7 +68,7 @@ fn a_wav_of_unknown_size_is_read_to_the_end_of_the_file() {
     let cut = samples(wav(21_036, 21_000)).expect_err("cut");
     assert!(cut.contains("is truncated: 10000 of 10500 samples are present"), "{cut}");
     let more = samples(wav(136, 100)).map(|samples| samples.len());
-    assert_eq!(more, Ok(50), "less than a second behind the samples");
+    assert_eq!(more, Ok(50), "less than a second after the samples");
     let mut long = wav(136, 1_000);
     long.extend([1; 40_000]);
     let more = samples(long).expect_err("a count that is wrong");

@@ -22,13 +22,13 @@ prop_compose! {
         (size, flip, rotation) in (1..40u32, 0.0..=1.0f64, 0.0..=180.0f32),
         scale in [0.001..=1.0f32, 0.001..=1.0f32],
         ratio in [0.01..=100.0f32, 0.01..=100.0f32],
-        shares in [0.0..=1.0f32, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0],
+        fractions in [0.0..=1.0f32, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0],
         background in prop_oneof![
             Just(Background::Random), any::<[u8; 3]>().prop_map(Background::Fixed)
         ],
     ) -> Augmentation {
         let ordered = |[first, second]: [f32; 2]| [first.min(second), first.max(second)];
-        let [brightness, contrast, saturation, noise, occlusion] = shares;
+        let [brightness, contrast, saturation, noise, occlusion] = fractions;
         Augmentation {
             size, background, scale: ordered(scale), ratio: ordered(ratio), flip, rotation,
             brightness, contrast, saturation, noise, occlusion,
@@ -81,10 +81,10 @@ fn each_setting_has_its_effect() {
     assert_eq!(view(&flip, &image, 5), mirrored);
 
     let crop = Augmentation { scale: [0.25, 0.25], ..Augmentation::none(32) };
-    let cut = view(&crop, &image, 5);
-    let [left, top, _] = cut.get_pixel(0, 0).0.map(u32::from);
-    for (x, y, pixel) in cut.enumerate_pixels() {
-        assert_eq!(*pixel, *plain.get_pixel(left + x, top + y), "a cut of the image itself");
+    let cropped = view(&crop, &image, 5);
+    let [left, top, _] = cropped.get_pixel(0, 0).0.map(u32::from);
+    for (x, y, pixel) in cropped.enumerate_pixels() {
+        assert_eq!(*pixel, *plain.get_pixel(left + x, top + y), "a crop of the image itself");
     }
 
     let mean = |view: &RgbImage| {

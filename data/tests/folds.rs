@@ -61,19 +61,19 @@ fn shared_anchors_are_found_in_any_letter_case() {
 }
 
 #[test]
-fn score_classes() {
+fn scores_are_mapped_to_classes() {
     let classes = [0.0, 0.25, 0.5, 0.75, 1.0, 0.3, 0.99].map(score_class);
     assert_eq!(classes, [0, 1, 2, 3, 4, 1, 3]);
 }
 
-/// Expected folds from scikit-learn 1.9.1:
+/// The expected fold of each row, from scikit-learn 1.9.1:
 /// ```python
 /// from sklearn.model_selection import StratifiedGroupKFold
 /// x = 12345; ys = []; gs = []
 /// for i in range(120):
 ///     x = (x * 1103515245 + 12345) % 2147483648; gs.append((x >> 16) % 23)
 ///     x = (x * 1103515245 + 12345) % 2147483648; ys.append(((x >> 16) % 7) % 5)
-/// for k, (_, rows) in enumerate(StratifiedGroupKFold(4).split(ys, ys, gs)): ...  # fold of each row
+/// for k, (_, rows) in enumerate(StratifiedGroupKFold(4).split(ys, ys, gs)): ...
 /// ```
 #[test]
 fn same_folds_as_scikit_learn() {
@@ -102,30 +102,33 @@ fn random_rows(seed: u64) -> (Vec<usize>, Vec<usize>) {
     rows.into_iter().unzip()
 }
 
-fn class_share(classes: &[usize], rows: &[usize], class: usize) -> f64 {
+fn class_fraction(classes: &[usize], rows: &[usize], class: usize) -> f64 {
     rows.iter().filter(|&&row| classes[row] == class).count() as f64 / rows.len() as f64
 }
 
 #[track_caller]
-fn check_split(classes: &[usize], groups: &[usize], split: &Split, share: f64, tolerance: f64) {
+fn check_split(classes: &[usize], groups: &[usize], split: &Split, fraction: f64, tolerance: f64) {
     let mut rows: Vec<usize> = split.train.iter().chain(&split.held_out).copied().collect();
     rows.sort_unstable();
     assert!(rows.into_iter().eq(0..classes.len()), "each row on exactly one side");
     let groups_of = |rows: &[usize]| rows.iter().map(|&row| groups[row]).collect::<HashSet<_>>();
     assert!(groups_of(&split.train).is_disjoint(&groups_of(&split.held_out)));
-    let held_out_share = split.held_out.len() as f64 / classes.len() as f64;
-    assert!((held_out_share - share).abs() < 0.02, "{held_out_share} held out, {share} wanted");
+    let held_out_fraction = split.held_out.len() as f64 / classes.len() as f64;
+    assert!(
+        (held_out_fraction - fraction).abs() < 0.02,
+        "{held_out_fraction} held out, expected {fraction}"
+    );
     for class in 0..5 {
         let (train, held_out) = (
-            class_share(classes, &split.train, class),
-            class_share(classes, &split.held_out, class),
+            class_fraction(classes, &split.train, class),
+            class_fraction(classes, &split.held_out, class),
         );
         assert!((train - held_out).abs() < tolerance, "class {class}: {train} and {held_out}");
     }
 }
 
 #[test]
-fn properties_of_folds_and_hold_outs() {
+fn folds_and_held_out_sets_keep_groups_and_class_fractions() {
     for seed in 0..30 {
         println!("seed {seed}");
         let (classes, groups) = random_rows(seed);
@@ -134,15 +137,15 @@ fn properties_of_folds_and_hold_outs() {
         for fold in 0..5 {
             check_split(&classes, &groups, &split_of_fold(&folds, fold), 0.2, 0.06);
         }
-        for share in [0.1, 0.3, 0.8] {
-            let split = hold_out(&classes, &groups, share, seed).unwrap();
-            check_split(&classes, &groups, &split, share, 0.03);
+        for fraction in [0.1, 0.3, 0.8] {
+            let split = hold_out(&classes, &groups, fraction, seed).unwrap();
+            check_split(&classes, &groups, &split, fraction, 0.03);
         }
     }
 }
 
 #[test]
-fn the_seed_decides() {
+fn the_seed_determines_the_folds() {
     let (classes, groups) = random_rows(7);
     let folds = |seed| stratified_group_folds(&classes, &groups, 5, seed).unwrap();
     assert_eq!(folds(Some(1)), folds(Some(1)));
@@ -151,7 +154,7 @@ fn the_seed_decides() {
 }
 
 #[test]
-fn impossible_splits() {
+fn impossible_splits_are_refused() {
     let message = |result: Result<_, engram_data::DataError>| match result {
         Ok(()) => panic!("should fail"),
         Err(error) => error.to_string(),
@@ -163,8 +166,8 @@ fn impossible_splits() {
     assert!(folds(&[], &[], 2).contains("0 groups"));
     assert!(folds(&[0, 1], &[0, 1], 1).contains("number of folds is 1"));
     assert!(folds(&[0, 1], &[0], 2).contains("2 classes but 1 groups"));
-    for share in [0.0, 1.0, f64::NAN] {
-        let message = message(hold_out(&[0, 1], &[0, 1], share, 0).map(|_| ()));
+    for fraction in [0.0, 1.0, f64::NAN] {
+        let message = message(hold_out(&[0, 1], &[0, 1], fraction, 0).map(|_| ()));
         assert!(message.contains("held-out fraction"), "{message}");
     }
 }

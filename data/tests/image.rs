@@ -74,8 +74,8 @@ fn every_format_is_decoded_as_pillow_does() {
         }
         // JPEG decoders differ in rounding.
         let allowed = if name.ends_with("jpg") { 0.5 } else { 1e-3 };
-        for (got, expected_pixels) in means.iter().zip(mean) {
-            assert!((got - expected_pixels).abs() < allowed, "{name}: {means:?} {mean:?}");
+        for (found, expected_pixels) in means.iter().zip(mean) {
+            assert!((found - expected_pixels).abs() < allowed, "{name}: {means:?} {mean:?}");
         }
     }
 }
@@ -83,17 +83,17 @@ fn every_format_is_decoded_as_pillow_does() {
 #[test]
 fn images_are_resized_as_pillow_does() {
     let source = DecodedImage::open(fixture("source.png")).unwrap();
-    let wanted = DecodedImage::open(fixture("resized.png")).unwrap();
+    let reference = DecodedImage::open(fixture("resized.png")).unwrap();
     for Resized { filter, width, height, top } in expected().resized {
         let kind = if filter == "bilinear" { Filter::Bilinear } else { Filter::Bicubic };
-        let got = resized(&source, kind, width, height);
+        let found = resized(&source, kind, width, height);
         let length = 3 * width as usize;
-        for (y, got) in got.chunks(length).enumerate() {
-            let start = (top + y) * 3 * wanted.width() as usize;
-            let expected_pixels = &wanted.pixels()[start..start + length];
+        for (y, found) in found.chunks(length).enumerate() {
+            let start = (top + y) * 3 * reference.width() as usize;
+            let expected_pixels = &reference.pixels()[start..start + length];
             assert!(
-                got == expected_pixels,
-                "{filter} {width} x {height}, row {y}: {got:?} {expected_pixels:?}"
+                found == expected_pixels,
+                "{filter} {width} x {height}, row {y}: {found:?} {expected_pixels:?}"
             );
         }
     }
@@ -122,8 +122,9 @@ fn photographs_are_read_as_pillow_does() {
             .step_by(2)
             .map(|i| u8::from_str_radix(&pixels[i..i + 2], 16).unwrap())
             .collect();
-        let got = resized(&image, Filter::Bicubic, 8, 8);
-        let largest = got.iter().zip(&expected_pixels).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        let found = resized(&image, Filter::Bicubic, 8, 8);
+        let largest =
+            found.iter().zip(&expected_pixels).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
         println!("{name}: off by up to {largest} of 255");
         assert!(largest <= 2, "{name}: off by {largest}");
     }
@@ -151,13 +152,13 @@ fn the_steps_run_in_order() {
     assert_eq!(values[..7], [0.0; 7]);
     assert_eq!(values[7..14], [0.0, 0.0, 0.0, 10.0, 20.0, 30.0, 0.0]);
     // The shorter edge is given; the longer edge is rounded down.
-    for ((width, height), wanted) in [((61, 43), 24 * 34), ((43, 61), 24 * 34), ((48, 24), 24 * 48)]
+    for ((width, height), pixels) in [((61, 43), 24 * 34), ((43, 61), 24 * 34), ((48, 24), 24 * 48)]
     {
         let image =
             DecodedImage::from_pixels(width, height, vec![7; (3 * width * height) as usize]);
         let steps = Preprocessing { resize: Some(Resize::ShortestEdge(24)), ..untouched() };
         let values = steps.apply(&image.unwrap(), Path::new("image")).unwrap();
-        assert_eq!(values.len(), 3 * wanted);
+        assert_eq!(values.len(), 3 * pixels);
         assert!(values.iter().all(|value| *value == 7.0));
     }
     assert_eq!(DecodedImage::from_pixels(2, 2, vec![0; 11]), None);
@@ -165,7 +166,7 @@ fn the_steps_run_in_order() {
 }
 
 #[test]
-fn files_that_are_not_images_are_named() {
+fn files_that_are_not_images_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file.jpg");
     let refused = |bytes: &[u8]| {
@@ -287,7 +288,7 @@ fn published_configurations_are_read() {
     assert_eq!(read(square).unwrap().output_size(), Some((6, 6)));
     let vit = read(r#"{"do_normalize": false, "resample": 2, "size": {"height": 3, "width": 5}}"#);
     assert_eq!(vit.unwrap().output_size(), Some((3, 5)));
-    for (text, wanted) in [
+    for (text, reason) in [
         ("{", "is not an image processor configuration"),
         ("{}", "`size` is missing"),
         (r#"{"size": 224, "do_pad": true}"#, "`do_pad` is true"),
@@ -300,6 +301,6 @@ fn published_configurations_are_read() {
         (r#"{"size": 9, "resample": 2, "image_mean": [0, 0, 0], "image_std": [1, 0, 1]}"#, "a 0"),
     ] {
         let error = read(text).unwrap_err().to_string();
-        assert!(error.contains(wanted) && error.contains("preprocessor_config.json"), "{error}");
+        assert!(error.contains(reason) && error.contains("preprocessor_config.json"), "{error}");
     }
 }

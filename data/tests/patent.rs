@@ -57,7 +57,7 @@ fn pair(id: &str, anchor: &str, target: &str, score: Option<f32>) -> PhrasePair 
 const HEADER: &str = "id,anchor,target,context,score\n";
 
 #[test]
-fn kaggle_schema() {
+fn the_kaggle_schema_is_read() {
     let pairs = read(format!(
         "{HEADER}a1,abatement,act of abating,A47,0.75\na2,abatement,\"fish, \"\"dried\"\"\",A47,0\n"
     ));
@@ -69,7 +69,7 @@ fn kaggle_schema() {
 }
 
 #[test]
-fn research_schema_without_id_in_any_order() {
+fn the_research_schema_is_read_without_ids_and_in_any_order() {
     let pairs =
         read("score,Rating,Context,extra,target,anchor\n0.5,Hypernym,A47,x,t,a\n1,,A47,,u,a\n");
     let mut first = pair("1", "a", "t", Some(0.5));
@@ -78,7 +78,7 @@ fn research_schema_without_id_in_any_order() {
 }
 
 #[test]
-fn bom_windows_line_ends_and_no_final_newline() {
+fn a_byte_order_mark_crlf_and_a_missing_final_newline_are_accepted() {
     let pairs = read("\u{feff}id,anchor,target,context,score\r\n1,a,t,A47,1\r\n\r\n2,a,é,A47,0");
     let expected = vec![pair("1", "a", "t", Some(1.0)), pair("2", "a", "é", Some(0.0))];
     assert_eq!(pairs.unwrap(), expected);
@@ -109,7 +109,7 @@ fn a_target_of_3000_words_is_read_whole() {
 }
 
 #[test]
-fn columns() {
+fn missing_and_duplicate_columns_are_reported() {
     assert_has(
         &message("id,anchor,targets,context,score\n1,a,t,A47,1\n"),
         &[":1: ", "column `target` is missing", "id, anchor, targets, context, score"],
@@ -139,13 +139,13 @@ fn bad_scores_name_their_line_with_either_line_end() {
 }
 
 #[test]
-fn doubled_id_names_both_lines() {
+fn a_duplicate_id_is_reported_with_both_lines() {
     let message = message(format!("{HEADER}x,a,t,A47,1\ny,a,u,A47,1\nx,a,v,A47,1\n"));
     assert_has(&message, &[":4: ", "id `x`", ":2; "]);
 }
 
 #[test]
-fn blank_fields() {
+fn blank_fields_are_reported() {
     assert_has(&message(format!("{HEADER}1, ,t,A47,1\n")), &[":2: ", "anchor is empty"]);
     assert_has(&message(format!("{HEADER}1,a,,A47,1\n")), &["target is empty"]);
     assert_has(&message(format!("{HEADER}1,a,t,,1\n")), &["context is empty"]);
@@ -153,7 +153,7 @@ fn blank_fields() {
 }
 
 #[test]
-fn malformed_quoting_and_field_counts() {
+fn malformed_quoting_and_field_counts_are_reported() {
     assert_has(
         &message(format!("{HEADER}1,a,\"t,A47,1\n2,a,u,A47,1\n")),
         &[":2: ", "never closed"],
@@ -169,7 +169,7 @@ fn malformed_quoting_and_field_counts() {
 }
 
 #[test]
-fn no_content() {
+fn files_without_rows_are_reported() {
     assert_has(&message(""), &["the file is empty"]);
     assert_has(&message("\u{feff}\r\n"), &["the file is empty"]);
     assert_has(&message(HEADER), &["no rows"]);
@@ -178,7 +178,7 @@ fn no_content() {
 }
 
 #[test]
-fn not_utf8_names_the_line() {
+fn a_line_that_is_not_utf8_is_reported() {
     let mut bytes = format!("{HEADER}1,a,t,A47,1\n2,a,").into_bytes();
     bytes.extend_from_slice(b"caf\xe9,A47,1\n");
     assert_has(&message(bytes), &[":3: ", "not UTF-8"]);
@@ -230,7 +230,7 @@ fn written_pairs_read_back() {
 }
 
 #[test]
-fn three_forms_of_title_lists() {
+fn all_three_formats_of_title_lists_are_read() {
     let ours = "code\ttitle\trows_in_train\r\nA47\tFURNITURE; \"COFFEE\" MILLS\t7\r\n";
     let kaggle = "code,title,section,class,subclass,group,main_group\nA47,\"FURNITURE; \"\"COFFEE\"\" MILLS\",A,47,,,\n";
     let list =

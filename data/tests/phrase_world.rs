@@ -20,13 +20,13 @@ fn words(pairs: &[PhrasePair]) -> HashSet<&str> {
 }
 
 #[test]
-fn the_seed_decides() {
+fn the_seed_determines_the_pairs() {
     assert_eq!(phrase_world(1), phrase_world(1));
     assert_ne!(phrase_world(1), phrase_world(2));
 }
 
 #[test]
-fn parts_share_words_but_no_group() {
+fn splits_share_words_but_no_group() {
     for seed in 0..20 {
         let world = phrase_world(seed);
         let pairs = all_pairs(&world);
@@ -64,8 +64,8 @@ fn size_scores_and_contexts() {
         *count.entry((pair.score.unwrap() * 4.0) as u32).or_default() += 1;
     }
     for class in 0..5 {
-        let share = count[&class] as f64 / pairs.len() as f64;
-        assert!((0.1..0.35).contains(&share), "class {class}: {share}");
+        let fraction = count[&class] as f64 / pairs.len() as f64;
+        assert!((0.1..0.35).contains(&fraction), "class {class}: {fraction}");
     }
     let contexts: HashSet<&str> = pairs.iter().map(|pair| &*pair.context).collect();
     assert_eq!(contexts.len(), world.titles.len());
@@ -92,7 +92,7 @@ fn the_context_decides_where_a_thing_has_two_senses() {
 
 /// Pearson's correlation between the score and the fraction of shared words.
 #[test]
-fn counting_shared_words_says_little() {
+fn word_overlap_correlates_weakly_with_the_score() {
     let pairs = all_pairs(&phrase_world(7));
     let overlap = |pair: &PhrasePair| {
         let anchor: HashSet<&str> = pair.anchor.split(' ').collect();

@@ -24,7 +24,7 @@ fn the_same_texts_make_the_same_tokenizer() -> Result<(), DataError> {
 }
 
 #[test]
-fn texts_come_back_in_lower_case() -> Result<(), DataError> {
+fn texts_round_trip_in_lower_case() -> Result<(), DataError> {
     let tokens = T5Tokenizer::train(texts().into_iter(), 120)?;
     for text in ["Which town, keeper?", "flag of Åland Islands"] {
         let ids = tokens.encode(text)?;

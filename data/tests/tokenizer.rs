@@ -33,7 +33,7 @@ fn word_piece() -> SegmentTokenizer {
 fn a_text_is_truncated_at_the_configured_side() {
     let tokenizer = word_piece();
     let special = tokenizer.special();
-    let pieces = tokenizer.encode_segment("metal fastener").unwrap();
+    let tokens = tokenizer.encode_segment("metal fastener").unwrap();
     let form = |max_length, truncate_left| TextForm {
         max_length,
         truncate_left,
@@ -41,9 +41,9 @@ fn a_text_is_truncated_at_the_configured_side() {
     };
     let ids = |form: TextForm| tokenizer.encode_text("metal fastener", &form).unwrap();
     let framed = |ids: &[u32]| [&[special.cls], ids, &[special.sep]].concat();
-    assert_eq!(ids(form(99, false)), framed(&pieces));
-    assert_eq!(ids(form(4, false)), framed(&pieces[..2]));
-    assert_eq!(ids(form(4, true)), framed(&pieces[pieces.len() - 2..]));
+    assert_eq!(ids(form(99, false)), framed(&tokens));
+    assert_eq!(ids(form(4, false)), framed(&tokens[..2]));
+    assert_eq!(ids(form(4, true)), framed(&tokens[tokens.len() - 2..]));
     assert_eq!(tokenizer.encode_text("", &form(4, true)).unwrap(), framed(&[]));
     // The file's post-processor adds the same tokens.
     for cut in [form(4, false), form(4, true), form(99, true), form(1, true)] {
@@ -68,9 +68,9 @@ fn segments_have_no_special_tokens_padding_or_truncation() {
     let many: Vec<&[u32]> = many.iter().map(|ids| &**ids).collect();
     assert_eq!(many, [&[5][..], &[], &[6, 7], &[5]]);
 
-    let piece = tokenizer.encode_with_offsets("é fastener").unwrap();
-    assert_eq!(piece.ids, [1, 6, 7]);
-    assert_eq!(piece.offsets, [(0, 2), (3, 9), (9, 11)]);
+    let segment = tokenizer.encode_with_offsets("é fastener").unwrap();
+    assert_eq!(segment.ids, [1, 6, 7]);
+    assert_eq!(segment.offsets, [(0, 2), (3, 9), (9, 11)]);
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn special_tokens_of_every_style() {
         SegmentTokenizer::from_bytes("some/tokenizer.json", without.as_bytes()).err().unwrap();
     let message = error.to_string();
     assert!(message.contains("some/tokenizer.json"), "{message}");
-    let wanted = "no sep token (looked for [SEP] or </s> or <|endoftext|>)";
-    assert!(message.contains(wanted), "{message}");
+    let expected = "no sep token (looked for [SEP] or </s> or <|endoftext|>)";
+    assert!(message.contains(expected), "{message}");
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn longest_first_truncation() {
 fn longest_first_equals_one_token_at_a_time() {
     for seed in 0..500 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let pieces = rng.random_range(1..6);
-        let lengths: Vec<usize> = (0..pieces).map(|_| rng.random_range(0..20)).collect();
+        let segments = rng.random_range(1..6);
+        let lengths: Vec<usize> = (0..segments).map(|_| rng.random_range(0..20)).collect();
         let budget = rng.random_range(0..60);
         let mut expected = lengths.clone();
         while expected.iter().sum::<usize>() > budget {

@@ -30,7 +30,7 @@ fn assert_fails(content: impl AsRef<[u8]>, parts: &[&str]) {
 }
 
 #[test]
-fn both_forms() {
+fn both_formats_are_read() {
     for text in [
         "metal 1 0 -0.5\nbolt 0 2e-1 0\n",
         "2 3\nmetal 1 0 -0.5\nbolt 0 2e-1 0\n",
@@ -45,7 +45,7 @@ fn both_forms() {
 }
 
 #[test]
-fn odd_words() {
+fn words_with_spaces_or_invalid_utf8_are_read() {
     let vectors = read("2 2\n. . . 1 2\nno\u{a0}break 3 4\n").unwrap();
     assert_eq!(vectors.word(". . ."), Some(&[1.0, 2.0][..]));
     assert_eq!(vectors.word("no\u{a0}break"), Some(&[3.0, 4.0][..]));
@@ -64,7 +64,7 @@ fn only_requested_words_are_loaded() {
 }
 
 #[test]
-fn bad_lines() {
+fn bad_lines_are_reported() {
     assert_fails("", &["empty"]);
     assert_fails("\n\n", &["empty"]);
     assert_fails("3 2\n", &["empty"]);
@@ -91,7 +91,7 @@ fn damaged_files_do_not_panic() {
 }
 
 #[test]
-fn phrases() {
+fn phrases_have_mean_vectors_and_cosines() {
     let vectors = read("metal 1 0\nbolt 0 1\nscrew 0 3\n").unwrap();
     let phrase = vectors.phrase("Metal  bolt unknown");
     assert_eq!(phrase.mean, [0.5, 0.5]);

@@ -111,12 +111,12 @@ fn every_fact_is_stated_once_in_its_own_source() {
         assert_eq!(knowledge.source, attribute.source.name());
         let stated: HashSet<String> =
             words(&text).into_iter().filter(|word| answers.contains_key(word)).collect();
-        let own: HashSet<String> = if attribute.made_up() {
+        let expected: HashSet<String> = if attribute.made_up() {
             entry.answers.iter().map(|answer| answer.to_lowercase()).collect()
         } else {
             HashSet::new()
         };
-        assert_eq!(stated, own, "{text}");
+        assert_eq!(stated, expected, "{text}");
         assert!(entry.answers.iter().all(|answer| text.contains(answer)), "{text}");
 
         let path = format!("pictures/{}.png", image.slug);
@@ -136,7 +136,7 @@ fn every_fact_is_stated_once_in_its_own_source() {
                 assert!(attribute.source == Source::Vqa && *image == Some(path));
                 assert_eq!(*answer, entry.answers);
             }
-            Content::Image { .. } => panic!("{text}: an image that says nothing"),
+            Content::Image { .. } => panic!("{text}: an image without text"),
         }
     }
 }
@@ -229,13 +229,13 @@ fn held_out_facts_are_not_asked_in_training() {
                 assert_eq!(question.split, split_of(&question.image_slug));
             }
             if question.split != Split::Train && question.part == Part::Seen {
-                assert_ne!(wordings[&question.entry], question.text, "in other words");
+                assert_ne!(wordings[&question.entry], question.text, "another wording");
             }
         }
         let asked: HashSet<i64> = world.questions.iter().map(|question| question.entry).collect();
         assert_eq!(asked.len(), world.entries.len(), "every fact is asked");
         let facts = world.entries.len() as f64;
-        for (split, part, share) in [
+        for (split, part, fraction) in [
             (Split::Train, Part::Seen, 0.63),
             (Split::Validation, Part::HeldOut, 0.1),
             (Split::Test, Part::HeldOut, 0.2),
@@ -245,7 +245,10 @@ fn held_out_facts_are_not_asked_in_training() {
             (Split::Test, Part::Seen, 0.042),
         ] {
             let found = counts[&(split, part)] as f64 / facts;
-            assert!((found - share).abs() < 0.1 * share + 0.002, "{split:?} {part:?}: {found}");
+            assert!(
+                (found - fraction).abs() < 0.1 * fraction + 0.002,
+                "{split:?} {part:?}: {found}"
+            );
         }
         // Each group has the same fraction of each split.
         for group in world.images.iter().map(|image| image.group).collect::<HashSet<_>>() {
@@ -253,8 +256,8 @@ fn held_out_facts_are_not_asked_in_training() {
             let of_group = of_group.filter(|(image, _)| image.group == group);
             let splits: Vec<Split> = of_group.map(|(_, split)| *split).collect();
             let train = splits.iter().filter(|split| **split == Split::Train).count();
-            let share = train as f64 / splits.len() as f64;
-            assert!((share - 0.7).abs() < 0.01, "{group}: {share}");
+            let fraction = train as f64 / splits.len() as f64;
+            assert!((fraction - 0.7).abs() < 0.01, "{group}: {fraction}");
         }
     }
 }
@@ -287,7 +290,7 @@ fn swapped_facts_differ_only_in_their_answers() {
 }
 
 #[test]
-fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
+fn haystacks_contain_their_needles_and_answers_are_balanced() {
     let world = world(1);
     for (needles, distractors) in [(1, 0), (1, 10), (1, 1000), (3, 100)] {
         let options = HaystackOptions { tasks: 80, needles, distractors, seed: 9 };
@@ -307,9 +310,9 @@ fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
                 attribute.answers.iter().filter(|one| question_words.contains(**one)).collect();
             assert_eq!(asked.len(), 1, "{}", task.question);
             let yes = found.iter().all(|entry| entry.answers[0] == *asked[0]);
-            let of_each = YesNoQuestion::of(&task.question).unwrap();
-            assert_eq!(of_each.answer, *asked[0]);
-            let question = world.questions.iter().find(|one| one.text == of_each.question);
+            let yes_no_question = YesNoQuestion::of(&task.question).unwrap();
+            assert_eq!(yes_no_question.answer, *asked[0]);
+            let question = world.questions.iter().find(|one| one.text == yes_no_question.question);
             assert_eq!(question.unwrap().attribute, attribute.name);
             assert_eq!(task.answer, if yes { "yes" } else { "no" });
             for (entry, slug) in found.iter().zip(&task.images) {
@@ -375,7 +378,7 @@ fn fingerprint(world: &World) -> String {
 }
 
 #[test]
-fn the_seed_decides_and_the_number_of_threads_does_not() {
+fn the_world_depends_on_the_seed_but_not_on_the_number_of_threads() {
     let with_threads = |threads| {
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| fingerprint(&small_world(1)))
@@ -392,8 +395,8 @@ fn the_seed_decides_and_the_number_of_threads_does_not() {
     assert_eq!(ids(&first), ids(&other));
     let facts = first.entries.iter().zip(&other.entries).filter(|(one, _)| one.attribute.made_up());
     let same = facts.clone().filter(|(one, other)| one.answers == other.answers).count();
-    let share = same as f64 / facts.count() as f64;
-    assert!((0.02..0.08).contains(&share), "made-up facts are the same by chance: {share}");
+    let fraction = same as f64 / facts.count() as f64;
+    assert!((0.02..0.08).contains(&fraction), "made-up facts are the same by chance: {fraction}");
     // A smaller world has the same facts as the full world.
     let whole = world(1);
     assert!(

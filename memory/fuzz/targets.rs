@@ -1,8 +1,8 @@
-//! The targets of the fuzzer, of the replay of its corpus and of the property tests. Any bytes must
-//! give no panic, and an error message that says what is wrong.
+//! The checks that the fuzzer, the corpus replay and the property tests share. No input may cause a
+//! panic, and a refused input gives a readable error.
 //!
-//! Files of a memory have checksums. Here the checksums are set to match any content, so that the
-//! readers behind them are reached.
+//! Files of a memory have checksums. The targets update the checksums to match the input, so that
+//! the input gets past them to the readers.
 
 use std::cell::RefCell;
 use std::fs;
@@ -110,7 +110,8 @@ impl SmallMemory {
         Self { _temporary: temporary, folder, files }
     }
 
-    /// Returns the path and the bytes of a file; of several, the newest.
+    /// Returns the path and the bytes of a file; if several generations have the file, of the
+    /// newest.
     pub fn file(&self, name: &str) -> (&Path, &[u8]) {
         let found = self.files.iter().rev().find(|(path, _)| path.ends_with(name));
         found.map(|(path, bytes)| (path.as_path(), bytes.as_slice())).expect("a known file")

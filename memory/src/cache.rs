@@ -1,8 +1,8 @@
 //! A cache of frequently used values in main memory; other values stay in the mapped file.
 //!
-//! The design follows NVIDIA's Merlin HPS. A lookup searches each distinct row once. Misses are
-//! read at once or, if the hit rate is high, in the background. A value that has not been read yet
-//! is reported as missing, so that the model can mask it; it is never invented. Background reading
+//! The design follows NVIDIA's Merlin HPS. Each distinct row of a lookup is looked up once. Misses
+//! are read at once or, if the hit rate is high, in the background. A value that has not been read
+//! yet is reported as missing, with zeros, so that the model can mask it. Background reading
 //! depends on timing, so training does not use it.
 
 use std::collections::HashMap;
@@ -25,9 +25,9 @@ use crate::segment::StoredValue;
 pub struct CacheSettings {
     /// The maximum size of the cached values, in bytes. Frequently read values stay.
     pub capacity_bytes: u64,
-    /// The hit rate from which misses are read in the background. Until they are read, they are
-    /// reported as missing. HPS uses 0.9. With `None`, lookups wait for all values: the same
-    /// lookups return the same values.
+    /// At this hit rate and above, misses are read in the background, and reported as missing until
+    /// they are read. HPS uses 0.9. With `None`, lookups wait for all values, so the same lookups
+    /// return the same values.
     pub background_from: Option<f64>,
 }
 
@@ -56,19 +56,20 @@ pub struct CacheStatistics {
 }
 
 impl CacheStatistics {
-    /// The share of rows found in the cache; NaN before the first lookup.
+    /// The fraction of rows found in the cache; NaN before the first lookup.
     pub fn hit_rate(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses) as f64
     }
 }
 
-/// The identity of the value's segment, and the row in the segment. It is the same in all
+/// The identity of the value's segment, and the row in the segment. A key is the same in all
 /// generations that share the segment.
 type Key = (u64, u32);
 
 /// A value in main memory, with the same size as in its file.
 type HotValue = Arc<StoredValue<'static>>;
 
+/// Weighs cached values by their bytes.
 #[derive(Debug, Clone)]
 struct Bytes;
 
@@ -90,7 +91,7 @@ struct Shared {
 /// Rows to read in the background.
 type Job = (Arc<Generation>, Vec<Row>);
 
-/// The values of entries, with a cache of the most used ones in main memory.
+/// The values of entries. Frequently used values are cached in main memory.
 #[derive(Debug)]
 pub struct ValueCache {
     shared: Arc<Shared>,

@@ -42,8 +42,8 @@ pub(crate) fn lock(folder: &Path) -> Result<File, MemoryError> {
     Err(MemoryError::Locked { folder: folder.to_owned() })
 }
 
-/// A folder for a new memory. If it is dropped before [`NewFolder::keep`], its lock file is
-/// removed, and so is the folder if it is new.
+/// A folder for a new memory. Dropping this value before [`NewFolder::keep`] removes the lock file,
+/// and removes the folder if it is new.
 pub(crate) struct NewFolder {
     folder: PathBuf,
     existed: bool,
@@ -107,7 +107,7 @@ pub(crate) fn commit(
 ) -> Result<u64, MemoryError> {
     let partial_of = |number| memory.join(format!("{}{PARTIAL}", folder_name(number)));
     let is_taken = |path: &Path| fs::symlink_metadata(path).is_ok();
-    // A folder that Engram did not write may have the name.
+    // Another program may have made a folder with this name.
     while is_taken(&partial_of(manifest.generation))
         || is_taken(&memory.join(folder_name(manifest.generation)))
     {
@@ -142,7 +142,7 @@ pub(crate) fn commit(
     Ok(number)
 }
 
-/// Replaces `CURRENT`. An error says whether it was replaced anyway.
+/// Replaces `CURRENT`. An error comes with whether `CURRENT` was replaced anyway.
 fn point_to(memory: &Path, pointer: &Pointer) -> Result<(), (MemoryError, bool)> {
     let path = memory.join(CURRENT);
     let before = FileIdentity::of(&path);

@@ -77,7 +77,7 @@ pub enum MemoryError {
     Corrupt {
         /// The file.
         file: PathBuf,
-        /// The fault.
+        /// The reason.
         reason: String,
     },
     /// The memory was written by a newer version of Engram.
@@ -119,7 +119,7 @@ pub enum MemoryError {
         what: &'static str,
         /// The row of the vector, from 0.
         row: usize,
-        /// The fault.
+        /// The reason.
         reason: &'static str,
     },
     /// The number of rows differs from the number of keys.
@@ -176,7 +176,7 @@ pub enum MemoryError {
         queries: u64,
         /// The number of entries that any query retrieved.
         distinct: u64,
-        /// The share of queries that retrieved the most frequent entry.
+        /// The fraction of queries that retrieved the most frequent entry.
         largest_share: f64,
     },
     /// An input file is malformed.
@@ -186,7 +186,7 @@ pub enum MemoryError {
         file: PathBuf,
         /// The line, from 1, if there is one.
         line: Option<u64>,
-        /// The fault.
+        /// The reason.
         reason: String,
         /// The remedy.
         remedy: &'static str,

@@ -14,15 +14,15 @@ use crate::format::manifest::{EncoderRecord, GraphRecord, Manifest, SegmentRecor
 use crate::search::graph::Graph;
 use crate::segment::{Segment, StoredValue};
 
-/// One state of a memory. It never changes: its holder always sees the same entries, whatever is
-/// written meanwhile.
+/// One state of a memory. A generation never changes: its holder always sees the same entries, even
+/// if a writer changes the memory meanwhile.
 #[derive(Debug)]
 pub struct Generation {
     folder: PathBuf,
     manifest: Manifest,
     parts: Vec<Part>,
     /// The manifest's file with a shared lock, which prevents the removal of the generation.
-    _held: File,
+    _lock: File,
 }
 
 /// A segment with the rows deleted in this generation.
@@ -62,7 +62,7 @@ impl Part {
     }
 }
 
-/// A row of a generation; deleted rows count. It is valid in this generation only.
+/// The index of a row in a generation, counting deleted rows. Valid in this generation only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub(crate) u32);
 
@@ -124,7 +124,7 @@ pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 impl Generation {
     /// Opens the current generation. Segments that `before` has open are reused.
     pub(crate) fn open(memory: &Path, before: Option<&Self>) -> Result<Self, MemoryError> {
-        let (manifest, held) = Manifest::open_current(memory)?;
+        let (manifest, lock) = Manifest::open_current(memory)?;
         let mut parts = Vec::new();
         let mut start = 0;
         for record in &manifest.segments {
@@ -145,7 +145,7 @@ impl Generation {
             parts.push(Part { segment, deleted, start, values: values_id(record), graph });
             start += record.rows;
         }
-        Ok(Self { folder: memory.to_owned(), manifest, parts, _held: held })
+        Ok(Self { folder: memory.to_owned(), manifest, parts, _lock: lock })
     }
 
     /// Returns the part with the same rows. A memory may have been removed and rebuilt in the same
@@ -321,7 +321,7 @@ impl Generation {
         })
     }
 
-    /// Checks every file against its checksums. Returns the faults, one per damaged file.
+    /// Checks every file against its checksums. Returns the errors, one per damaged file.
     pub fn verify(&self) -> Vec<MemoryError> {
         let segments = self.parts.iter().flat_map(|part| part.segment.verify());
         let graphs = self.parts.iter().flat_map(|part| match &part.graph {

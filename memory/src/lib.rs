@@ -11,8 +11,8 @@
 //! | `commit` | makes a change the current generation |
 //! | `sweep` | removes unneeded files from a memory's folder |
 //! | [`generation`] | one state of the memory: entries, keys, values, statistics |
-//! | [`search`] | filters, gates, exact search, graphs |
-//! | [`cache`] | hot values in main memory |
+//! | [`search`] | queries, filters, gates; exact search and graph search |
+//! | [`cache`] | frequently used values in main memory |
 //! | [`refresh`] | new keys and values during training; how evenly entries are retrieved |
 //! | [`entry`] | the kinds of entries |
 //! | [`vectors`], [`rows`] | keys, values, queries and entries from `.npy`, safetensors and JSON lines |
@@ -26,8 +26,8 @@
 //! let format = MemoryFormat { width: 2, normalised: true, values: None };
 //! let entries = (0..3).map(Entry::bare).collect();
 //! let batch = Batch { entries, keys: vec![1.0, 0.0, 3.0, 4.0, 0.0, 1.0], values: vec![] };
-//! let mut writer = Writer::create(folder.path().join("memory"), format, 3, [Ok(batch)].into_iter())?;
-//! writer.delete(&[2])?;
+//! let mut writer = Writer::create(folder.path().join("memory"), format, 3,
+//! [Ok(batch)].into_iter())?; writer.delete(&[2])?;
 //!
 //! let queries = Queries { keys: &[0.0, 1.0], k: 2 };
 //! let found = Exact.search(writer.generation(), queries, &Filter::default())?;

@@ -10,6 +10,7 @@ use crate::generation::Generation;
 
 /// The number of attempts to open the current generation while writers replace it.
 const ATTEMPTS: usize = 20;
+
 /// A memory for readers.
 #[derive(Debug)]
 pub struct Memory {
@@ -29,12 +30,12 @@ impl Memory {
         Ok(Self { folder, current })
     }
 
-    /// Returns the faults of the current generation, one per damaged file, even if the faults
+    /// Returns the errors of the current generation, one per damaged file, even if the errors
     /// prevent opening it.
     ///
     /// # Errors
     /// [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`]; [`MemoryError::Corrupt`]
-    /// for faults that are not in a single file
+    /// for errors that are not in a single file
     pub fn verify(folder: impl Into<PathBuf>) -> Result<Vec<MemoryError>, MemoryError> {
         let folder = folder.into();
         let error = match Self::open(&folder) {

@@ -158,16 +158,16 @@ pub struct RetrievalStatistics {
     pub queries: u64,
     /// Number of distinct retrieved entries.
     pub distinct: u64,
-    /// The share of queries that retrieved the most frequent entry.
+    /// The fraction of queries that retrieved the most frequent entry.
     pub largest_share: f64,
 }
 
-/// The limit from which retrieval counts as collapsed.
+/// The limit above which retrieval counts as collapsed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CollapseLimit {
     /// The minimum number of queries for the check.
     pub queries: u64,
-    /// The largest allowed share of queries that retrieve the same entry.
+    /// The largest allowed fraction of queries that retrieve the same entry.
     pub largest_share: f64,
 }
 
@@ -208,7 +208,7 @@ impl RetrievalLog {
     /// [`MemoryError::Collapsed`]
     pub fn check(&self, limit: CollapseLimit, k: usize, entries: usize) -> Result<(), MemoryError> {
         let RetrievalStatistics { queries, distinct, largest_share } = self.statistics();
-        // If `k` is a large share of the entries, most queries retrieve the same entries anyway.
+        // If `k` is a large fraction of the entries, most queries retrieve the same entries anyway.
         let collapsed = queries >= limit.queries
             && entries >= 4 * k.max(1)
             && largest_share > limit.largest_share;

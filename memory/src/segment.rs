@@ -160,7 +160,8 @@ impl Segment {
         self.ids.read(0..self.rows)
     }
 
-    /// Returns the index of each row's source in the manifest's list, checked against its length.
+    /// Returns the index of each row's source in the manifest's list. Checks that the indices are
+    /// within the list.
     pub(crate) fn sources(&self) -> Result<&[u32], MemoryError> {
         let sources = self.sources.read(0..self.rows)?;
         if !self.are_sources_checked.load(Ordering::Acquire) {
@@ -194,7 +195,7 @@ impl Segment {
         let ends = self.offsets.read(row..row + 2)?;
         let line = self.entries.bytes(ends[0] as usize..ends[1] as usize)?;
         serde_json::from_slice(line).map_err(|error| {
-            MemoryError::corrupt(self.entries.path(), format!("row {row} is no entry: {error}"))
+            MemoryError::corrupt(self.entries.path(), format!("row {row} is not an entry: {error}"))
         })
     }
 
@@ -277,8 +278,8 @@ impl ValueWriter {
     }
 }
 
-/// Writes the rows of `batches`, `rows` in total, to a folder. `source_index` returns a source's
-/// index in the manifest's list.
+/// Writes the `rows` rows of `batches` to a folder. `source_index` returns a source's index in the
+/// manifest's list.
 ///
 /// Keys are normalised to unit length if the memory is normalised.
 pub(crate) fn write_segment(

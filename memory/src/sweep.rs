@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `.CURRENT.engram-XXXXXX` | always: the temporary pointer of a killed writer |
 //! | `gen-NNNNNN.partial` | it has the marker of an unfinished generation, or is empty |
-//! | `gen-NNNNNN` | neither the current generation nor a reader needs it; and it has that marker, is empty, or is older than the current generation and has a manifest with its number |
+//! | `gen-NNNNNN`, if no reader and not the current generation needs it | it has that marker, or is empty, or is an older generation whose manifest has its number |
 //!
 //! In these folders, only files with Engram's names are removed. The folder itself is removed if it
 //! is then empty.
@@ -144,12 +144,13 @@ pub(crate) fn can_build_in(folder: &Path) -> Result<bool, MemoryError> {
         let entry = entry.map_err(MemoryError::read(folder))?;
         let name = entry.file_name();
         let is_lock = || {
-            name == LOCK && entry.metadata().is_ok_and(|found| found.is_file() && found.len() == 0)
+            name == LOCK
+                && entry.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
         };
-        let is_left = engram_durable::is_leftover(&name, CURRENT)
+        let is_leftover = engram_durable::is_leftover(&name, CURRENT)
             || is_lock()
             || Candidate::of(&entry).is_some_and(|found| found.is_unfinished());
-        if !is_left {
+        if !is_leftover {
             return Ok(false);
         }
     }
@@ -162,7 +163,7 @@ pub(crate) fn sweep(memory: &Path, current: Option<&Manifest>) -> Result<(), Mem
     sweep_all_but(memory, current, &[])
 }
 
-/// Like [`sweep`], but keeps the folders `kept`.
+/// Like [`sweep`], but does not remove the folders `kept`.
 pub(crate) fn sweep_all_but(
     memory: &Path,
     current: Option<&Manifest>,
@@ -217,7 +218,7 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let is_own = name.to_str().is_some_and(is_own_file);
-        // These two identify the folder as Engram's, so they are removed last.
+        // The manifest and the marker identify the folder as Engram's, so they are removed last.
         if is_own && name != MANIFEST && name != UNFINISHED {
             fs::remove_file(entry.path())?;
         }

@@ -85,13 +85,13 @@ impl VectorFile {
     /// and orders, and if the file is shorter than its header says
     pub fn open(path: &Path, name: &str) -> Result<Self, MemoryError> {
         let file = File::open(path).map_err(MemoryError::read(path))?;
-        let found = file.metadata().map_err(MemoryError::read(path))?;
-        if found.is_dir() {
+        let metadata = file.metadata().map_err(MemoryError::read(path))?;
+        if metadata.is_dir() {
             let source = io::Error::from(io::ErrorKind::IsADirectory);
             return Err(MemoryError::Read { file: path.to_owned(), source });
         }
         // The size of a pipe is unknown.
-        let bytes = found.is_file().then_some(found.len());
+        let bytes = metadata.is_file().then_some(metadata.len());
         let malformed = |reason: String| MemoryError::Malformed {
             file: path.to_owned(),
             line: None,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_becomes_shorter_is_an_error() {
+    fn a_file_truncated_while_open_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let numbers = vec![1f32; 1 << 20];
         let path = folder.path().join("a.npy");

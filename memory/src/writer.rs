@@ -88,7 +88,7 @@ impl Writer {
             return Err(already_exists());
         }
         let new = NewFolder::lock(&folder)?;
-        // Another process may have built a memory here before the lock was taken.
+        // Another process may have built a memory here before this process took the lock.
         if !can_build_in(&folder)? {
             new.keep();
             return Err(already_exists());
@@ -137,7 +137,7 @@ impl Writer {
         Ok(Self { folder, _lock: Some(lock), generation, is_behind: false })
     }
 
-    /// The last written generation. After a failed change, the generation before it.
+    /// The last generation that this writer opened or wrote without an error.
     pub fn generation(&self) -> &Arc<Generation> {
         &self.generation
     }
@@ -253,8 +253,8 @@ impl Writer {
         })
     }
 
-    /// Rewrites all entries with keys and values from `encode`, which gets the batches in row order
-    /// and returns them with new keys and values. The record of the previous encoders is removed.
+    /// Rewrites all entries with new keys and values. `encode` gets the batches in row order, and
+    /// returns each with new keys and values. The record of the previous encoders is removed.
     ///
     /// # Errors
     /// errors of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
@@ -284,7 +284,7 @@ impl Writer {
             encode(batch)
         });
         self.commit(|name, partial, manifest| {
-            // The list of sources stays, because gates depend on its order.
+            // Keep the list of sources, because gates depend on its order.
             manifest.segments.clear();
             manifest.format_version = Manifest::version_with(&encoders);
             manifest.encoders = encoders;
@@ -305,7 +305,7 @@ impl Writer {
         let number = commit(&self.folder, manifest, write)?;
         let mut open_new = || {
             self.generation = Arc::new(Generation::open(&self.folder, Some(&before))?);
-            // Keeps the previous generation's files for a reader that has just read the old
+            // Keep the previous generation's files, because a reader may have just read the old
             // pointer.
             let (new_manifest, needed) = (self.generation.manifest(), before.manifest().folders());
             sweep_all_but(&self.folder, Some(new_manifest), &needed)
@@ -365,14 +365,14 @@ fn write_rows(
         }
         Ok(batch)
     });
-    let place = |source: &str| {
+    let source_index = |source: &str| {
         let known = sources.iter().position(|known| known == source);
         known.unwrap_or_else(|| {
             sources.push(source.to_owned());
             sources.len() - 1
         }) as u32
     };
-    let segment = write_segment(folder, name, manifest, rows, checked, place)?;
+    let segment = write_segment(folder, name, manifest, rows, checked, source_index)?;
     manifest.sources = sources;
     manifest.next_id = next_id;
     manifest.segments.push(segment);
@@ -391,13 +391,13 @@ fn delete_rows(
         generation.parts().iter().zip(&mut manifest.segments).enumerate()
     {
         let range = part.start..part.start + part.segment.rows;
-        let own: Vec<usize> =
+        let part_rows: Vec<usize> =
             rows.iter().map(|row| row.0 as usize).filter(|row| range.contains(row)).collect();
-        if own.is_empty() {
+        if part_rows.is_empty() {
             continue;
         }
         let mut bits = part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows));
-        own.iter().for_each(|row| bits.set(row - part.start));
+        part_rows.iter().for_each(|row| bits.set(row - part.start));
         let mut file = FileWriter::create(folder.join(format!("deleted-{number}.bits")))?;
         file.write(&bits.0)?;
         *record = SegmentRecord {

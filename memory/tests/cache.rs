@@ -177,8 +177,8 @@ fn many_threads_share_a_cache() {
                     for (row, present) in values.present.iter().enumerate() {
                         let range = row * 16..(row + 1) * 16;
                         let zeros = values.values[range.clone()].iter().all(|n| *n == 0.0);
-                        let right = values.values[range.clone()] == expected[range];
-                        assert!(if *present { right } else { zeros });
+                        let is_equal = values.values[range.clone()] == expected[range];
+                        assert!(if *present { is_equal } else { zeros });
                     }
                 }
             });

@@ -18,7 +18,7 @@ const ROWS: usize = 600;
 
 fn memory(folder: &Path, normalised: bool) -> (Writer, Vec<f32>) {
     let mut next = Numbers::new(14);
-    let keys: Vec<f32> = (0..ROWS * WIDTH).map(|_| 5.0 * next.real()).collect();
+    let keys: Vec<f32> = (0..ROWS * WIDTH).map(|_| 5.0 * next.uniform()).collect();
     let entries = (0..ROWS as i64).map(Entry::bare).collect();
     let batch = Batch { entries, keys: keys.clone(), values: Vec::new() };
     let format = MemoryFormat { width: WIDTH, normalised, values: None };
@@ -39,7 +39,7 @@ fn queries(keys: &[f32], count: usize) -> Vec<f32> {
     let mut queries: Vec<f32> = keys[..WIDTH].iter().map(|number| 5.0 * number).collect();
     for at in 1..count {
         let scale = 10f32.powi(at as i32 % 7 - 3);
-        queries.extend((0..WIDTH).map(|_| scale * next.real()));
+        queries.extend((0..WIDTH).map(|_| scale * next.uniform()));
     }
     queries
 }

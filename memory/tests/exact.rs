@@ -14,13 +14,13 @@ const ROWS: usize = 3000;
 fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, PlainMemory) {
     let format = MemoryFormat { width, normalised, values: None };
     let mut next = Numbers::new(width as u64);
-    let centres: Vec<f32> = (0..10 * width).map(|_| next.real()).collect();
+    let centres: Vec<f32> = (0..10 * width).map(|_| next.uniform()).collect();
     let mut plain = PlainMemory::new(format);
     let mut rows = plain::batch(&mut next, format, &(0..ROWS as i64).collect::<Vec<_>>());
     for row in 0..ROWS {
         let centre = next.below(10) as usize;
         for at in 0..width {
-            let near_centre = centres[centre * width + at] + 0.1 * next.real();
+            let near_centre = centres[centre * width + at] + 0.1 * next.uniform();
             rows.keys[row * width + at] =
                 if row % 50 == 49 { rows.keys[(row - 7) * width + at] } else { near_centre };
         }
@@ -55,7 +55,7 @@ fn exact_search_is_brute_force_in_double_precision() {
         let sources = generation.manifest().sources.clone();
         let mut next = Numbers::new(77);
         let count = 530;
-        let queries: Vec<f32> = (0..count * width).map(|_| next.real()).collect();
+        let queries: Vec<f32> = (0..count * width).map(|_| next.uniform()).collect();
         let filters = [
             Filter::default(),
             Filter { sources: Some(vec!["wit".to_owned()]), ..Filter::default() },
@@ -66,7 +66,7 @@ fn exact_search_is_brute_force_in_double_precision() {
                 ..Filter::default()
             },
             Filter {
-                gates: Some((0..count * 3).map(|_| next.real().abs()).collect()),
+                gates: Some((0..count * 3).map(|_| next.uniform().abs()).collect()),
                 sources: Some(vec!["kg".to_owned(), "vqa".to_owned()]),
                 ..Filter::default()
             },
@@ -84,10 +84,10 @@ fn keys_that_bfloat16_cannot_distinguish_are_ordered() {
     let (width, rows, count) = (48, 4000, 40);
     let format = MemoryFormat { width, normalised: true, values: None };
     let mut next = Numbers::new(9);
-    let centre: Vec<f32> = (0..width).map(|_| next.real()).collect();
+    let centre: Vec<f32> = (0..width).map(|_| next.uniform()).collect();
     let mut near_centre = |count: usize| -> Vec<f32> {
         let mut numbers = Vec::new();
-        (0..count).for_each(|_| numbers.extend(centre.iter().map(|x| x + 1e-4 * next.real())));
+        (0..count).for_each(|_| numbers.extend(centre.iter().map(|x| x + 1e-4 * next.uniform())));
         numbers
     };
     let (keys, queries) = (near_centre(rows), near_centre(count));
@@ -111,7 +111,7 @@ fn rewriting_keys_does_not_change_them() {
     let (width, rows) = (5, 2000);
     let format = MemoryFormat { width, normalised: true, values: None };
     let mut next = Numbers::new(31);
-    let keys: Vec<f32> = (0..rows * width).map(|_| next.real()).collect();
+    let keys: Vec<f32> = (0..rows * width).map(|_| next.uniform()).collect();
     let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
     let batch = Batch { entries, keys, values: Vec::new() };
     let mut writer =
@@ -126,7 +126,7 @@ fn rewriting_keys_does_not_change_them() {
 }
 
 /// Compares a memory of unnormalised keys with brute force.
-fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<f32>>) {
+fn compare_unnormalised(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<f32>>) {
     let temporary = folder();
     let format = MemoryFormat { width, normalised: false, values: None };
     let rows = keys.len() / width;
@@ -148,14 +148,14 @@ fn products_near_the_limits_of_single_precision_are_ordered() {
     let mut next = Numbers::new(21);
     for scale in [1e-20f32, 1e-21, 3e-22, 1e-22, 1e-23] {
         let mut numbers =
-            |count: usize| -> Vec<f32> { (0..count).map(|_| scale * next.real()).collect() };
+            |count: usize| -> Vec<f32> { (0..count).map(|_| scale * next.uniform()).collect() };
         let (keys, queries) = (numbers(300 * 16), numbers(20 * 16));
-        compare_raw(16, keys, &queries, None);
+        compare_unnormalised(16, keys, &queries, None);
     }
-    let mut numbers = |count: usize| -> Vec<f32> { (0..count).map(|_| next.real()).collect() };
+    let mut numbers = |count: usize| -> Vec<f32> { (0..count).map(|_| next.uniform()).collect() };
     let (keys, queries) = (numbers(300 * 16), numbers(20 * 16));
     for gate in [1e-40, -1e-38, 1e-30, 1e18] {
-        compare_raw(16, keys.clone(), &queries, Some(vec![gate; 20]));
+        compare_unnormalised(16, keys.clone(), &queries, Some(vec![gate; 20]));
     }
 }
 
@@ -181,7 +181,7 @@ fn the_thread_count_does_not_change_a_bit() {
     let temporary = folder();
     let (writer, _) = memory(&temporary.path().join("m"), 64, true);
     let mut next = Numbers::new(5);
-    let keys: Vec<f32> = (0..200 * 64).map(|_| next.real()).collect();
+    let keys: Vec<f32> = (0..200 * 64).map(|_| next.uniform()).collect();
     let search = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let queries = Queries { keys: &keys, k: 20 };

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use plain::Numbers;
 
 /// The number of inputs with flipped bits per target.
-const TURNED: usize = 3000;
+const FLIPPED: usize = 3000;
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")
@@ -74,7 +74,7 @@ fn truncated_and_bit_flipped_files_are_read_or_refused() {
         for bytes in &good {
             (0..bytes.len()).for_each(|end| targets::run(name, &bytes[..end]));
         }
-        for round in 0..TURNED {
+        for round in 0..FLIPPED {
             let mut bytes = good[round % good.len()].clone();
             for _ in 0..=next.below(3) {
                 let at = next.below(bytes.len() as u64) as usize;

@@ -20,13 +20,13 @@ const QUERIES: usize = 100;
 fn memory(folder: &std::path::Path) -> Writer {
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let mut next = Numbers::new(4);
-    let centres: Vec<f32> = (0..40 * WIDTH).map(|_| next.real()).collect();
+    let centres: Vec<f32> = (0..40 * WIDTH).map(|_| next.uniform()).collect();
     let mut rows = |ids: std::ops::Range<i64>| {
         let mut rows = batch(&mut next, format, &ids.collect::<Vec<_>>());
         for (row, entry) in rows.entries.iter_mut().enumerate() {
             let centre = next.below(40) as usize;
             for at in 0..WIDTH {
-                rows.keys[row * WIDTH + at] = centres[centre * WIDTH + at] + 0.4 * next.real();
+                rows.keys[row * WIDTH + at] = centres[centre * WIDTH + at] + 0.4 * next.uniform();
             }
             if row % 200 == 0 {
                 entry.source = "rare".to_owned();
@@ -46,23 +46,23 @@ fn memory(folder: &std::path::Path) -> Writer {
 
 fn queries() -> Vec<f32> {
     let mut next = Numbers::new(11);
-    (0..QUERIES * WIDTH).map(|_| 3.0 * next.real()).collect()
+    (0..QUERIES * WIDTH).map(|_| 3.0 * next.uniform()).collect()
 }
 
 /// Returns the recall relative to the exact result, and checks that scores equal the exact scores.
 fn recall(found: &SearchResults, exact: &SearchResults) -> f64 {
-    let (mut right, mut all) = (0, 0);
+    let (mut correct, mut all) = (0, 0);
     for (found, exact) in found.hits.iter().zip(&exact.hits) {
         assert_eq!(found.len(), exact.len());
         for hit in exact {
             all += 1;
             if let Some(same) = found.iter().find(|found| found.id == hit.id) {
                 assert_eq!(same, hit);
-                right += 1;
+                correct += 1;
             }
         }
     }
-    right as f64 / all as f64
+    correct as f64 / all as f64
 }
 
 fn both(generation: &Generation, filter: &Filter, k: usize) -> f64 {
@@ -133,7 +133,7 @@ fn repeated_keys_have_a_graph() {
     let temporary = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let mut next = Numbers::new(12);
-    let different: Vec<f32> = (0..40 * WIDTH).map(|_| next.real()).collect();
+    let different: Vec<f32> = (0..40 * WIDTH).map(|_| next.uniform()).collect();
     let mut rows = batch(&mut next, format, &(0..2000).collect::<Vec<_>>());
     for key in rows.keys.chunks_mut(WIDTH) {
         key.copy_from_slice(&different[next.below(40) as usize * WIDTH..][..WIDTH]);
@@ -169,7 +169,7 @@ fn copies_of_a_key_do_not_hide_the_others() {
     let temporary = folder();
     let format = MemoryFormat { width: 16, normalised: true, values: None };
     let mut next = Numbers::new(21);
-    let keys: Vec<f32> = (0..40 * 16).map(|_| next.real()).collect();
+    let keys: Vec<f32> = (0..40 * 16).map(|_| next.uniform()).collect();
     let entries = (0..4000).map(engram_memory::Entry::bare).collect();
     let batch = engram_memory::Batch { entries, keys: keys.repeat(100), values: Vec::new() };
     let folder = temporary.path().join("m");

@@ -54,7 +54,7 @@ fn mutated(next: &mut Numbers, bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn any_bytes_give_rows_or_an_error() {
     let mut next = Numbers::new(31);
-    let numbers: Vec<f32> = (0..3 * ROWS).map(|_| next.real()).collect();
+    let numbers: Vec<f32> = (0..3 * ROWS).map(|_| next.uniform()).collect();
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let view = TensorView::new(Dtype::F32, vec![ROWS, 3], &bytes).unwrap();
     let entries = "{\"id\": 5, \"source\": \"kg\", \"document\": 7, \"text\": \"é\"}\n{}\n\n\

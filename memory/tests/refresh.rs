@@ -128,8 +128,8 @@ fn a_failed_refresh_changes_nothing() {
 
 #[test]
 fn a_dropped_refresh_stops_and_removes_its_files() {
-    let place = folder();
-    let path = place.path().join("m");
+    let temporary = folder();
+    let path = temporary.path().join("m");
     let writer = memory(&path);
     let memory = Memory::open(&path).unwrap();
     let before = search(&memory);
@@ -154,14 +154,14 @@ fn a_dropped_refresh_stops_and_removes_its_files() {
 
 #[test]
 fn collapse_is_an_error_with_advice() {
-    let place = folder();
-    let path = place.path().join("m");
+    let temporary = folder();
+    let path = temporary.path().join("m");
     let mut writer = memory(&path);
     let limit = CollapseLimit { queries: 50, largest_share: 0.9 };
     let run = |writer: &Writer| {
         let mut log = RetrievalLog::default();
         let mut next = Numbers::new(3);
-        let keys: Vec<f32> = (0..60 * WIDTH).map(|_| next.real()).collect();
+        let keys: Vec<f32> = (0..60 * WIDTH).map(|_| next.uniform()).collect();
         let queries = Queries { keys: &keys, k: 2 };
         log.record(&Exact.search(writer.generation(), queries, &Filter::default()).unwrap());
         log
@@ -183,7 +183,7 @@ fn collapse_is_an_error_with_advice() {
     let error = log.check(limit, 2, ROWS).unwrap_err().to_string();
     assert!(error.contains("100 % of 60 queries retrieved the same entry"), "{error}");
     assert!(error.contains("warm up the retriever longer"), "{error}");
-    // Too few queries to decide, and a memory of which each query retrieves most entries.
+    // No collapse: too few queries to decide, or each query retrieves most entries anyway.
     assert!(log.check(CollapseLimit::default(), 2, ROWS).is_ok());
     assert!(log.check(limit, 2, 5).is_ok());
     log.clear();

@@ -1,4 +1,4 @@
-//! The main memory that a refresh uses: a batch, not a generation.
+//! A refresh needs main memory for a batch, not for a generation.
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,13 +10,13 @@ use engram_memory::{Batch, Entry, MemoryFormat, ValueDtype, ValueFormat, Writer}
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(now, Ordering::Relaxed);
+        PEAK.fetch_max(now, Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of the trait.
         unsafe { System.alloc(layout) }
     }
@@ -44,7 +44,7 @@ fn a_refresh_allocates_only_a_batch() {
     });
     let mut writer = Writer::create(folder.path().join("m"), format, rows, batches).unwrap();
     let before = NOW.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
     let mut largest = 0;
     let bytes = |batch: &Batch| 4 * (batch.keys.len() + batch.values.len());
     writer
@@ -58,9 +58,11 @@ fn a_refresh_allocates_only_a_batch() {
             })
         })
         .unwrap();
-    let grown = MOST.load(Ordering::Relaxed) - before;
+    let grown = PEAK.load(Ordering::Relaxed) - before;
     let generation = 4 * rows * (width + size);
-    eprintln!("{grown} bytes on top, {largest} in a batch, {generation} in all values as f32");
+    eprintln!(
+        "{grown} more bytes at the peak, {largest} in a batch, {generation} in all values as f32"
+    );
     // The old and the new batch, its values in their stored format, a buffer per file, and a few
     // numbers per row.
     assert!(grown < 3 * largest + (4 << 20) + 100 * rows, "{grown} bytes, {largest} in a batch");

@@ -1,4 +1,4 @@
-"""Speaks the image names of the embedded world: one FLAC file per voice, and clips.tsv.
+"""Synthesizes the image names of the embedded world: one FLAC file per voice, and clips.tsv.
 
 Needs espeak-ng 1.51 and `pip install numpy scipy soundfile`. Run in this folder: `python3 make.py`.
 
@@ -52,16 +52,16 @@ tomato tractor trumpet turtle umbrella unicorn violin volcano watermelon whale w
 CLIPS = [("opener", text) for text in OPENERS] + [("joiner", text) for text in JOINERS] + [("name", text) for text in NAMES]
 
 
-def spoken(text, voice, rate, pitch, folder):
+def synthesize(text, voice, rate, pitch, folder):
     """Returns the samples of a text, trimmed, at 16 kHz, with a peak of 0.95."""
     path = Path(folder) / "clip.wav"
     command = ["espeak-ng", "-v", voice, "-s", str(rate), "-p", str(pitch), "-w", str(path), text]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    samples, own = soundfile.read(path)
+    samples, source_rate = soundfile.read(path)
     loud = np.flatnonzero(np.abs(samples) > 0.01 * np.abs(samples).max())
     samples = samples[loud[0] : loud[-1] + 1]
-    common = gcd(own, RATE)
-    samples = resample_poly(samples, RATE // common, own // common)
+    common = gcd(source_rate, RATE)
+    samples = resample_poly(samples, RATE // common, source_rate // common)
     return samples * (0.95 / np.abs(samples).max())
 
 
@@ -71,7 +71,7 @@ def main():
         for split, voice, rate, pitch in VOICES:
             parts, position = [], 0
             for kind, text in CLIPS:
-                samples = spoken(text, voice, rate, pitch, folder)
+                samples = synthesize(text, voice, rate, pitch, folder)
                 rows.append(f"{voice}\t{split}\t{kind}\t{text}\t{position}\t{len(samples)}")
                 parts += [samples, np.zeros(GAP)]
                 position += len(samples) + GAP

@@ -25,7 +25,7 @@ pub(super) trait Blocks: Send + Sync {
     /// block may be empty.
     ///
     /// # Errors
-    /// the problem with the file
+    /// a description of the problem with the file
     fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String>;
 
     /// Returns the approximate duration in seconds, or `None` if it is unknown.
@@ -47,7 +47,7 @@ const HEAD: usize = 16;
 /// Opens a file and detects its format from the first bytes.
 ///
 /// # Errors
-/// the problem with the file
+/// a description of the problem with the file
 pub(super) fn open(mut input: Input, hint: &Hint) -> Result<Box<dyn Blocks>, String> {
     skip_tags(&mut input).map_err(cannot_read)?;
     let head = input.peek(HEAD).map_err(cannot_read)?.to_vec();

@@ -1,7 +1,7 @@
 //! FLAC files, including several files joined into one.
 //!
-//! Symphonia reads one stream. A new stream begins where a marker and a metadata block follow
-//! frames: no frame contains these bytes.
+//! Symphonia reads one stream. A marker and a metadata block after the frames begin a new stream:
+//! no frame contains these bytes.
 
 use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -98,7 +98,7 @@ fn open_stream(file: &Arc<Mutex<Streams>>) -> Result<Stream, String> {
     Ok((demuxer, decoder))
 }
 
-/// Excludes an ID3v1 tag at the end, which would be read as part of the last frame.
+/// Excludes an ID3v1 tag at the end. Otherwise the tag would be read as part of the last frame.
 fn exclude_tag(input: &mut Input) -> io::Result<()> {
     let Some(length) = input.length().filter(|length| *length > TAG) else { return Ok(()) };
     let start = input.position();

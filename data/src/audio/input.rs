@@ -44,7 +44,7 @@ impl Input {
         Ok(bytes)
     }
 
-    /// Puts the bytes that were read last back.
+    /// Puts back `bytes`, which were read last.
     pub(super) fn unread(&mut self, bytes: Vec<u8>) {
         self.position -= bytes.len() as u64;
         self.ahead.splice(..0, bytes);

@@ -8,18 +8,18 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::augmentation::Normal;
 
-/// Audio with a mean power below this is silent: -100 dB, less than the last of 16 bits.
+/// Audio with a mean power below this is silent: -100 dB, below the last of 16 bits.
 const SILENCE: f64 = 1e-10;
 
-/// The root mean square of the noise made here.
+/// The root mean square of babble and white noise.
 const LEVEL: f64 = 0.1;
 
 /// Mixes noise into speech at a signal-to-noise ratio of `snr_db` decibels.
 ///
-/// The noise starts at its sample `offset` and repeats where it is too short. Speech power is the
-/// mean over the whole clip, including pauses. Noise power is the mean over the part that is used.
-/// The speech is returned unchanged if speech or noise is silent (below -100 dB), or if the ratio
-/// is not finite.
+/// The noise starts at its sample `offset`, and repeats if it is shorter than the speech. Speech
+/// power is the mean over the whole clip, including pauses. Noise power is the mean over the part
+/// that is used. The speech is returned unchanged if speech or noise is silent (below -100 dB), or
+/// if the ratio is not finite.
 ///
 /// # Source   `add_noise` of AV-HuBERT (`avhubert/hubert_dataset.py`), which also scales the mix
 /// down if it would clip

@@ -1,8 +1,8 @@
-//! Edit lists of MP4 files, which select the decoded samples to play.
+//! Edit lists of MP4 files. An edit list selects the decoded samples to play.
 //!
-//! An encoder prepends priming samples that are not part of the recording, and an editor trims with
-//! the list alone. A list that begins with a pause delays a track relative to other tracks. As in
-//! ffmpeg, the audio then starts at its first sample.
+//! The list skips the priming samples that an encoder prepends to the recording, and an editor
+//! trims a track by changing only its list. A list that begins with a pause delays a track relative
+//! to other tracks. As in ffmpeg, the audio then starts at its first sample.
 //!
 //! # Source   ISO/IEC 14496-12 §8.6.6; iTunes files have the tag `iTunSMPB` instead of a list
 
@@ -16,7 +16,7 @@ pub(super) const PACKET: u64 = 2048;
 /// The largest `moov` box that is read, in bytes.
 const MAX_MOOV_BYTES: u64 = 1 << 28;
 /// Container boxes that hold the boxes to read.
-const HOLDERS: [&[u8; 4]; 6] = [b"trak", b"edts", b"mdia", b"minf", b"stbl", b"mvex"];
+const CONTAINERS: [&[u8; 4]; 6] = [b"trak", b"edts", b"mdia", b"minf", b"stbl", b"mvex"];
 
 /// The parts of a track that are played.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub(super) struct Edits {
     pub counted: Option<(u64, u32)>,
 }
 
-/// A part of a track: its start and its length, each with its units per second. Without a length,
-/// it extends to the end.
+/// A part of a track: its start and its length, each with its units per second. A part without a
+/// length extends to the end of the track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     start: u64,
@@ -39,7 +39,7 @@ struct Part {
 /// Returns the edits of each track, with the track id.
 ///
 /// # Errors
-/// the problem with the file
+/// a description of the problem with the file
 pub(super) fn tracks(input: &mut Input) -> Result<Vec<(u32, Edits)>, String> {
     let found = movie(input).map_err(cannot_read);
     input.seek(SeekFrom::Start(0)).map_err(cannot_read)?;
@@ -75,7 +75,7 @@ impl Edits {
             return;
         }
         let count = (samples.len() / format.channels) as u64;
-        let (mut kept, rate) = (0, u128::from(format.rate));
+        let (mut played, rate) = (0, u128::from(format.rate));
         for (i, part) in self.parts.iter().enumerate() {
             let to_samples =
                 |units: u64, scale: u32| (u128::from(units) * rate / u128::from(scale)) as u64;
@@ -90,11 +90,11 @@ impl Edits {
             let to = end.clamp(before, before + count) - before;
             if from < to {
                 let (from, to) = (from as usize * format.channels, to as usize * format.channels);
-                samples.copy_within(from..to, kept);
-                kept += to - from;
+                samples.copy_within(from..to, played);
+                played += to - from;
             }
         }
-        samples.truncate(kept);
+        samples.truncate(played);
     }
 }
 
@@ -122,7 +122,7 @@ impl Track {
                 b"mdhd" => self.scale = scale(body).unwrap_or(0),
                 b"elst" => self.list = list(body),
                 b"stts" => self.units = length(body),
-                name if HOLDERS.contains(&name) => self.visit(body),
+                name if CONTAINERS.contains(&name) => self.visit(body),
                 _ => {}
             }
         }
@@ -139,13 +139,13 @@ impl Track {
                 return Err("has an edit list but no time scale".to_owned());
             }
             let start = start.unsigned_abs();
-            let is_behind = |before: &Part| {
+            let starts_before_end_of = |before: &Part| {
                 let units = before.length.map_or(u128::MAX, |(length, scale)| {
                     u128::from(length) * u128::from(self.scale) / u128::from(scale)
                 });
                 u128::from(start) < u128::from(before.start).saturating_add(units)
             };
-            if parts.last().is_some_and(is_behind) {
+            if parts.last().is_some_and(starts_before_end_of) {
                 return Err("has an edit list that is not in time order".to_owned());
             }
             // A fragmented file is written before its length is known.
@@ -230,8 +230,8 @@ fn list(body: &[u8]) -> Vec<(u64, i64, u32)> {
 /// Returns the total length in `stts`.
 fn length(body: &[u8]) -> u64 {
     let rows = body.get(8..).unwrap_or_default().chunks_exact(8);
-    let of = |row: &[u8]| number(row, 0, 4).saturating_mul(number(row, 4, 4));
-    rows.take(number(body, 4, 4) as usize).map(of).fold(0, u64::saturating_add)
+    let length_of = |row: &[u8]| number(row, 0, 4).saturating_mul(number(row, 4, 4));
+    rows.take(number(body, 4, 4) as usize).map(length_of).fold(0, u64::saturating_add)
 }
 
 /// Returns the first sample and the number of samples from the tag `iTunSMPB`.

@@ -1,8 +1,8 @@
 //! MPEG audio: MP3, and layers 1 and 2.
 //!
-//! This reader finds the frames, and Symphonia decodes them. A first frame of Xing or LAME may give
-//! the number of frames and the encoder's padding before and after the audio. The padding at the
-//! end is removed only if that number matches the frames that are present. A damaged frame becomes
+//! This reader finds the frames, and Symphonia decodes them. The first frame may be an info frame
+//! of Xing or LAME with the number of frames and the encoder's padding before and after the audio.
+//! The padding at the end is removed only if all these frames are present. A damaged frame becomes
 //! silence, so that times stay correct.
 
 mod frames;
@@ -21,8 +21,8 @@ use super::packets::{decode, make_decoder};
 use frames::{FrameEvent, Frames};
 use header::{Header, Info};
 
-/// A file is refused if more than a tenth of its frames are damaged.
-const MAX_DAMAGED: u64 = 10;
+/// A file is refused if more than one frame in this number is damaged.
+const REFUSED_ONE_IN: u64 = 10;
 /// Up to this number of damaged frames is always accepted.
 const FEW_DAMAGED: u64 = 5;
 
@@ -44,7 +44,7 @@ pub(super) struct MpegBlocks {
     damaged: u64,
 }
 
-/// The frames after a frame of Xing or LAME.
+/// The frames after an info frame.
 #[derive(Default)]
 struct Part {
     info: Info,
@@ -101,8 +101,8 @@ impl MpegBlocks {
         self.part = Part { info: next, ..Part::default() };
     }
 
-    /// Whether the format change lasts: the next frame must have the new format too. If it does
-    /// not, this frame has a damaged header.
+    /// Whether the format change lasts, because the next frame has the new format too. Otherwise
+    /// this frame has a damaged header.
     fn is_change(&mut self, format: Format) -> Result<bool, String> {
         if self.ahead.is_empty() {
             self.ahead.extend(self.frames.next().map_err(cannot_read)?);
@@ -130,12 +130,12 @@ impl MpegBlocks {
         };
         let packet = Packet::new(0, Timestamp::ZERO, Duration::from(header.samples as u64), frame);
         let mut decoded = Vec::new();
-        let made = decode(&mut **decoder, &packet, &mut decoded);
-        Ok(made.ok().filter(|made| *made == format_of(header)).map(|_| decoded))
+        let result = decode(&mut **decoder, &packet, &mut decoded);
+        Ok(result.ok().filter(|format| *format == format_of(header)).map(|_| decoded))
     }
 
-    /// Outputs the audio that is certainly not padding, and silence for damaged frames.
-    fn pass_on(&mut self, decoded: Option<Vec<f32>>, frames: usize, samples: &mut Vec<f32>) {
+    /// Appends silence for damaged frames, and all audio that cannot be padding.
+    fn output(&mut self, decoded: Option<Vec<f32>>, frames: usize, samples: &mut Vec<f32>) {
         let channels = self.format.map_or(1, |format| format.channels);
         match &decoded {
             Some(_) => self.intact += 1,
@@ -152,11 +152,11 @@ impl MpegBlocks {
 
     fn check_damage(&self) -> Result<(), String> {
         let (damaged, all) = (self.damaged, self.intact + self.damaged);
-        if damaged > FEW_DAMAGED && damaged * MAX_DAMAGED > all {
+        if damaged > FEW_DAMAGED && damaged * REFUSED_ONE_IN > all {
             return Err(format!("is damaged: {damaged} of {all} frames cannot be decoded"));
         }
         let junk = self.frames.junk;
-        match self.frames.length().filter(|length| junk * MAX_DAMAGED > *length) {
+        match self.frames.length().filter(|length| junk * REFUSED_ONE_IN > *length) {
             Some(length) => Err(format!("is damaged: {junk} of {length} bytes belong to no frame")),
             None => Ok(()),
         }
@@ -169,7 +169,7 @@ impl Blocks for MpegBlocks {
         let (header, frame) = match self.advance()? {
             Some(FrameEvent::Frame(header, frame)) => (header, frame),
             Some(FrameEvent::Lost(frames)) => {
-                self.pass_on(None, frames, samples);
+                self.output(None, frames, samples);
                 return Ok(self.format);
             }
             None => {
@@ -188,14 +188,14 @@ impl Blocks for MpegBlocks {
         }
         if format == before {
             let decoded = self.decode(&header, frame)?;
-            self.pass_on(decoded, 1, samples);
+            self.output(decoded, 1, samples);
         } else if self.is_change(format)? {
             // A block has one format, so the new format begins with the next block.
             self.end_part(Info::default(), samples);
             self.ahead.push_front(FrameEvent::Frame(header, frame));
             self.format = Some(format);
         } else {
-            self.pass_on(None, 1, samples);
+            self.output(None, 1, samples);
         }
         Ok(Some(before))
     }

@@ -17,8 +17,7 @@ use super::mp4::{self, Edits};
 use crate::guard::guarded;
 
 const PANICKED: &str = "is damaged: the decoder panicked";
-/// A file is refused if more samples than this are missing in the middle: the longest block of
-/// Vorbis.
+/// A file with a gap of more samples is refused. A Vorbis block is at most this long.
 const MAX_MISSING: i64 = 8192;
 
 /// The audio of a file in a container.
@@ -207,8 +206,8 @@ pub(super) fn make_decoder(
 ) -> Result<Box<dyn AudioDecoder>, String> {
     let options = AudioDecoderOptions::default().gapless(gapless);
     let make = || symphonia::default::get_codecs().make_audio_decoder(parameters, &options);
-    let made = guarded(make).ok_or(PANICKED)?;
-    made.map_err(|error| format!("its audio cannot be decoded ({error})"))
+    let decoder = guarded(make).ok_or(PANICKED)?;
+    decoder.map_err(|error| format!("its audio cannot be decoded ({error})"))
 }
 
 /// Replaces `samples` with the samples of a packet, channels interleaved.

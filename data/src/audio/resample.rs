@@ -70,8 +70,8 @@ impl Resampler {
         Ok(())
     }
 
-    /// Converts a block of the waiting samples from `start` on, of which `partial` are present.
-    /// Returns how many samples were used.
+    /// Converts a block of the waiting samples, from `start` on. `partial` is the number of samples
+    /// in a block that is not full. Returns how many samples were used.
     fn convert(
         &mut self,
         start: usize,
@@ -94,14 +94,14 @@ impl Resampler {
             InterleavedSlice::new_mut(&mut self.converted, 1, room).map_err(|e| text(&e))?;
         let mut indexing = Indexing::new();
         indexing.partial_len = partial;
-        let (used, made) = self
+        let (used, converted) = self
             .inner
             .process_into_buffer(&input, &mut output, Some(&indexing))
             .map_err(|e| text(&e))?;
-        let delayed = self.delay.min(made);
+        let delayed = self.delay.min(converted);
         self.delay -= delayed;
-        self.written += (made - delayed) as u64;
-        out.extend_from_slice(&self.converted[delayed..made]);
+        self.written += (converted - delayed) as u64;
+        out.extend_from_slice(&self.converted[delayed..converted]);
         Ok(used)
     }
 }

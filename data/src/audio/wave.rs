@@ -82,16 +82,16 @@ impl WaveBlocks {
                 (self.kind, self.data) = read_header(&mut self.input)?;
                 return Ok(true);
             }
-            let known = head.get(..4).is_some_and(is_id);
+            let is_chunk = head.get(..4).is_some_and(is_id);
             match read_chunk(&mut self.input, self.kind).map_err(cannot_read)? {
                 Some(Chunk { id, size }) if id == *b"data" => {
                     let declared = declared_size(size, self.kind, self.input.left());
                     self.data = Data { declared, read: 0, ..self.data };
                     return Ok(true);
                 }
-                Some(Chunk { size, .. }) if known => {
-                    let whole = self.input.skip(size).map_err(cannot_read)?;
-                    if whole {
+                Some(Chunk { size, .. }) if is_chunk => {
+                    let is_complete = self.input.skip(size).map_err(cannot_read)?;
+                    if is_complete {
                         pad(&mut self.input, self.kind, size).map_err(cannot_read)?;
                     } else {
                         return Ok(false);

@@ -41,8 +41,7 @@ pub(super) struct CachedModel {
 impl CachedModel {
     pub(super) fn new(repository: &str, revision: &str, settings: &HubSettings) -> Self {
         let repo = Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned());
-        // Links are relative to their own folder, so relative paths would work. Absolute paths make
-        // messages clearer.
+        // Absolute paths make messages clearer.
         let cache = std::path::absolute(&settings.cache).unwrap_or_else(|_| settings.cache.clone());
         let folder = cache.join(repo.folder_name());
         Self { repo, cache, folder }
@@ -59,8 +58,8 @@ impl CachedModel {
         names::is_plain_name(commit).then(|| commit.to_owned())
     }
 
-    /// Returns the snapshot for a file of a commit. If the user filled the revision's folder by
-    /// hand, without a reference, missing files are added to that folder.
+    /// Returns the name of the snapshot for new files of a commit. If the user filled the
+    /// revision's folder by hand, without a reference, new files are added to that folder.
     fn snapshot_of(&self, commit: &str) -> String {
         let is_filled_by_hand = self.known_commit().is_none() && self.has_files();
         if is_filled_by_hand { self.repo.revision().to_owned() } else { commit.to_owned() }
@@ -98,8 +97,8 @@ impl CachedModel {
         fs::read_dir(self.snapshot()).is_ok_and(|mut entries| entries.next().is_some())
     }
 
-    /// Whether another cached file says that the model has this file: a listing of the commit, or a
-    /// sentence-transformers file that refers to it.
+    /// Whether another cached file says that the model has this file: the commit's listing, or a
+    /// sentence-transformers file.
     pub(super) fn is_named(&self, file: &str) -> bool {
         if self.is_listed(file) == Some(true) {
             return true;
@@ -121,8 +120,7 @@ impl CachedModel {
         })
     }
 
-    /// Whether the commit's listing, which huggingface_hub stores, has the file. `None` without a
-    /// listing.
+    /// Whether huggingface_hub's listing of the commit has the file. `None` without a listing.
     fn is_listed(&self, file: &str) -> Option<bool> {
         let path = self.folder.join("trees").join(format!("{}.json", self.commit()));
         let listing: Value = serde_json::from_str(&read_short(&path, MAX_LISTING_BYTES)?).ok()?;
@@ -142,8 +140,8 @@ impl CachedModel {
         Ok(part)
     }
 
-    /// Removes partial downloads of earlier contents of a file, which nothing will complete. Files
-    /// in use and unknown files stay.
+    /// Removes partial downloads of outdated versions of a file. Files in use and unknown files
+    /// stay.
     pub(super) fn remove_old_parts(&self, file: &str) {
         let start = format!("{}.", file.replace('/', "--"));
         let locks = self.cache.join(".locks").join(self.repo.folder_name());
@@ -190,7 +188,7 @@ impl CachedModel {
     /// Returns the blob with this content, if it is already in the cache.
     pub(super) fn find_blob(&self, metadata: &FileMetadata) -> Option<PathBuf> {
         let path = self.blob(&metadata.etag);
-        // Links into a store that several models share lead elsewhere in the cache.
+        // A blob may be a link to a store elsewhere in the cache that several models share.
         let inside = fs::canonicalize(&path).ok()?.starts_with(fs::canonicalize(&self.cache).ok()?);
         let is_whole = fs::metadata(&path).is_ok_and(|found| {
             found.is_file() && metadata.size.is_none_or(|size| found.len() == size)
@@ -220,7 +218,8 @@ impl CachedModel {
         let path = self.folder.join("snapshots").join(&snapshot).join(file);
         if let (Some(folder), Some(name)) = (path.parent(), file.rsplit('/').next()) {
             self.make_folder(folder)?;
-            // No other process links this file: this process holds the lock of its content.
+            // This process holds the lock of this content, so no other process writes the same
+            // link.
             durable::remove_leftovers(folder, &[name])
                 .map_err(|source| disk_error(folder, source))?;
         }
@@ -261,8 +260,8 @@ impl CachedModel {
             .map_err(|source| disk_error(&reference, source))
     }
 
-    /// Makes a folder of the cache. Refuses a link that leads out of the cache, so that nothing is
-    /// written outside of it.
+    /// Makes a folder of the cache. Refuses a link that leads out of the cache, so that all writes
+    /// stay in the cache.
     fn make_folder(&self, folder: &Path) -> Result<(), DataError> {
         let error = |source| disk_error(folder, source);
         durable::create_folder(&self.cache).map_err(error)?;
@@ -271,7 +270,7 @@ impl CachedModel {
         let mut path = self.cache.clone();
         for part in below.components() {
             path.push(part);
-            let is_link = fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink());
+            let is_link = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
             if is_link && !fs::canonicalize(&path).is_ok_and(|target| target.starts_with(&root)) {
                 return Err(DataError::CacheLink { path });
             }
@@ -294,7 +293,9 @@ impl CachedModel {
 /// Refuses to open a link for writing.
 fn refuse_link(path: &Path) -> Result<(), DataError> {
     match fs::symlink_metadata(path) {
-        Ok(found) if found.is_symlink() => Err(DataError::CacheLink { path: path.to_path_buf() }),
+        Ok(metadata) if metadata.is_symlink() => {
+            Err(DataError::CacheLink { path: path.to_path_buf() })
+        }
         _ => Ok(()),
     }
 }

@@ -17,24 +17,24 @@ pub(super) fn kind(etag: &str) -> &'static str {
 pub(super) fn matches(path: &Path, etag: &str) -> io::Result<bool> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
-    let mut piece = vec![0; 64 << 10];
-    let mut each_piece = |use_piece: &mut dyn FnMut(&[u8])| loop {
-        match file.read(&mut piece)? {
+    let mut chunk = vec![0; 64 << 10];
+    let mut for_each_chunk = |call: &mut dyn FnMut(&[u8])| loop {
+        match file.read(&mut chunk)? {
             0 => return io::Result::Ok(()),
-            length => use_piece(&piece[..length]),
+            length => call(&chunk[..length]),
         }
     };
     if etag.len() == 64 {
         let mut hasher = Sha256::new();
-        each_piece(&mut |piece| hasher.update(piece))?;
+        for_each_chunk(&mut |chunk| hasher.update(chunk))?;
         return Ok(format!("{:x}", hasher.finalize()) == etag);
     }
     let mut git = Sha1::new();
     git.update(format!("blob {size}\0"));
     let mut plain = Sha1::new();
-    each_piece(&mut |piece| {
-        git.update(piece);
-        plain.update(piece);
+    for_each_chunk(&mut |chunk| {
+        git.update(chunk);
+        plain.update(chunk);
     })?;
     Ok([git, plain].into_iter().any(|hasher| format!("{:x}", hasher.finalize()) == etag))
 }

@@ -19,7 +19,7 @@ use super::metadata::quoted_start;
 
 const MAX_REDIRECTS: usize = 10;
 /// The size of the chunks in which a body is read.
-const PIECE: usize = 64 << 10;
+const CHUNK: usize = 64 << 10;
 /// The headers to read.
 const HEADERS: [&str; 8] = [
     "content-length",
@@ -48,7 +48,7 @@ pub(super) enum RequestError {
 /// Status and headers of a response.
 pub(super) struct Head {
     pub(super) status: u16,
-    /// Whether the response comes from the endpoint itself, not from a server that it redirects to.
+    /// Whether the endpoint itself sent the response, not a server after a redirect.
     pub(super) is_endpoint: bool,
     headers: Vec<(&'static str, String)>,
 }
@@ -138,9 +138,9 @@ impl<'a> Client<'a> {
             let head = &response.head;
             let next = head.is_redirect().then(|| next_address(&url, head)).transpose();
             let next = next.map_err(RequestError::Refused)?;
-            let stays = next.as_ref().is_some_and(|next| self.is_endpoint(next));
-            let is_enough =
-                !(head.is_endpoint && stays) && is_enough(head).map_err(RequestError::Refused)?;
+            let is_internal = next.as_ref().is_some_and(|next| self.is_endpoint(next));
+            let is_enough = !(head.is_endpoint && is_internal)
+                && is_enough(head).map_err(RequestError::Refused)?;
             let Some(next) = next.filter(|_| !is_enough) else { return Ok(response) };
             url = next;
             if !self.is_endpoint(&url) {
@@ -163,7 +163,7 @@ impl<'a> Client<'a> {
             request = request.set("Authorization", &format!("Bearer {token}"));
         }
         let is_endpoint = self.is_endpoint(url);
-        // Without a buffer, the body is read no faster than it is written.
+        // The channel has no buffer, so the body is read no faster than the caller writes it.
         let (sender, events) = sync_channel(0);
         let work = move || transfer(request, is_endpoint, &sender);
         thread::Builder::new().name("download".to_owned()).spawn(work).map_err(|error| {
@@ -201,7 +201,7 @@ fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
     let response = match request.call() {
         Ok(response) | Err(ureq::Error::Status(_, response)) => response,
         Err(ureq::Error::Transport(error)) => {
-            // The message omits the URL, which may contain a signature.
+            // The message omits the URL, because the URL may contain a signature.
             let parts = [error.message().map(str::to_owned), source_of(&error)];
             let reason = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
             let reason = if reason.is_empty() {
@@ -209,7 +209,7 @@ fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
             } else {
                 format!("{}: {reason}", error.kind())
             };
-            // The receiver is gone if the caller has given up.
+            // The send fails if the caller has given up and dropped the receiver.
             let _ = to.send(Event::Failed(reason));
             return;
         }
@@ -221,11 +221,11 @@ fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
         return;
     }
     let mut body = response.into_reader();
-    let mut piece = vec![0; PIECE];
+    let mut chunk = vec![0; CHUNK];
     loop {
-        let event = match body.read(&mut piece) {
+        let event = match body.read(&mut chunk) {
             Ok(0) => Event::End,
-            Ok(length) => Event::Bytes(piece[..length].to_vec()),
+            Ok(length) => Event::Bytes(chunk[..length].to_vec()),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => Event::Failed(error.to_string()),
         };
@@ -260,8 +260,8 @@ fn next_address(from: &Url, head: &Head) -> Result<Url, String> {
         return Err("a redirect from https to http".to_owned());
     }
     if url.origin() != from.origin() {
-        // A user name and password in the URL would be sent. The calls cannot fail for a URL with a
-        // host.
+        // Otherwise the request would send the URL's user name and password. The calls cannot fail
+        // for a URL with a host.
         let _ = url.set_username("");
         let _ = url.set_password(None);
     }

@@ -1,9 +1,11 @@
 //! Downloads a file into the cache: the cache gets the complete file or nothing.
 //!
-//! The hub is asked for a file's metadata (commit, etag, size). The metadata is validated before it
-//! becomes part of a path. The bytes go to a partial file beside the cache, never more than
-//! announced. A partial file with the right size and checksum moves into the cache. An interrupted
-//! download is resumed, in this run or the next.
+//! 1. The hub is asked for a file's metadata (commit, etag, size). The metadata is validated before
+//!    it becomes part of a path.
+//! 2. The bytes go to a partial file, never more than announced. An interrupted download is
+//!    resumed, in this run or the next.
+//! 3. A partial file with the right size and checksum moves to the blobs, and is linked into its
+//!    snapshot.
 
 use std::fs;
 use std::io::Write;
@@ -23,12 +25,12 @@ use super::{HubSettings, WeightsLocation, checksum, names, reach};
 use crate::DataError;
 use crate::messages::{has_receiver, message};
 
-/// A slower download is aborted.
+/// A download below this speed is aborted.
 const MIN_BYTES_PER_SECOND: f64 = 1_000.0;
 /// The time limit for a response when the cached files would suffice.
 const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The effort for reaching the hub.
+/// How hard to try to reach the hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
     /// As many retries as the settings say.
@@ -84,7 +86,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// Marks an unreachable hub as reachable, because it has just responded.
+    /// Makes `Unreachable` a temporary failure, because the hub has just responded.
     fn after_response(self) -> Self {
         match self {
             Self::Unreachable(error) => Self::Temporary(error),
@@ -149,8 +151,8 @@ impl Transfer<'_> {
         ));
     }
 
-    /// Requests commit, etag and size. The bytes of large files are on another server; the hub's
-    /// redirect has the metadata.
+    /// Requests commit, etag and size. Large files are on another server; the metadata is in the
+    /// hub's redirect.
     fn metadata(&self, client: &Client<'_>) -> Result<(FileMetadata, u64), Failure> {
         let requested = self.model.commit();
         let mut metadata: Option<FileMetadata> = None;
@@ -226,7 +228,7 @@ impl Transfer<'_> {
                 file.set_len(0).map_err(disk)?;
                 length = 0;
             }
-            // The partial file does not match the file.
+            // The partial file does not match the file on the hub.
             206 | 416 => {
                 self.remove(part)?;
                 let reason = format!("bytes other than those from {length} on");
@@ -371,8 +373,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// Records, for later runs, that the commit has no such file, if the hub says so about this
-    /// commit.
+    /// If the hub says that this commit has no such file, records this for later runs.
     fn note_absence(&self, head: &Head, requested: &str) {
         let is_entry = head.header("x-error-code").is_none_or(|code| code == "EntryNotFound");
         let commit = head.header("x-repo-commit").and_then(names::commit);

@@ -20,7 +20,7 @@ impl FileMetadata {
     /// `X-Repo-Commit`, as in the redirect of a renamed model.
     ///
     /// # Errors
-    /// the problem with the commit, the etag or the size
+    /// a description of the problem with the commit, the etag or the size
     pub fn read<'a>(
         status: u16,
         header: impl Fn(&str) -> Option<&'a str>,

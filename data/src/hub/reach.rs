@@ -1,5 +1,5 @@
-//! Remembers which hubs this program has reached, so that a missing network is detected once
-//! instead of for each file.
+//! Remembers which hubs this program has reached, so that a missing network costs one time limit,
+//! not one for each file.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};

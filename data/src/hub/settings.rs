@@ -17,7 +17,7 @@ pub struct HubSettings {
     pub offline: bool,
     /// Whether to show a progress bar during downloads.
     pub progress: bool,
-    /// How often to resume a broken download.
+    /// How many times to resume a broken download.
     pub retries: usize,
     /// The pause before the first retry; it doubles with each retry.
     pub retry_pause: Duration,

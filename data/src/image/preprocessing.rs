@@ -8,8 +8,8 @@ use super::resample::resample;
 use super::{DecodedImage, MAX_PIXELS};
 use crate::DataError;
 
-/// Pillow's resampling filters of these names. Their support grows with the factor by which the
-/// image shrinks.
+/// Pillow's resampling filter of the same name. If the image becomes smaller, the filter becomes
+/// wider by the same factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
     /// Linear.
@@ -21,7 +21,7 @@ pub enum Filter {
 /// The target size of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
-    /// The number of pixels of the shorter edge; the aspect ratio is kept.
+    /// The number of pixels of the shorter edge; the aspect ratio stays the same.
     ShortestEdge(u32),
     /// An exact height and width, whatever the aspect ratio.
     Exact {
@@ -89,11 +89,12 @@ impl Preprocessing {
         let bad = |reason| DataError::Preprocessor { path: path.into(), reason };
         let no_processor = |error| bad(format!("is not an image processor configuration: {error}"));
         let whole: serde_json::Value = serde_json::from_slice(&text).map_err(no_processor)?;
-        let own = whole.get("image_processor").filter(|own| !own.is_null());
-        if own.is_none() && path.file_name().is_some_and(|name| name == "processor_config.json") {
+        let nested = whole.get("image_processor").filter(|nested| !nested.is_null());
+        if nested.is_none() && path.file_name().is_some_and(|name| name == "processor_config.json")
+        {
             return Ok(None);
         }
-        let published = Published::deserialize(own.unwrap_or(&whole)).map_err(no_processor)?;
+        let published = Published::deserialize(nested.unwrap_or(&whole)).map_err(no_processor)?;
         published.preprocessing().map(Some).map_err(bad)
     }
 
@@ -260,11 +261,11 @@ impl Published {
                 return Err(format!("`resample` is {other}, not 2 (bilinear) or 3 (bicubic)"));
             }
         };
-        let statistics = |name: &str, values: Option<[f32; 3]>, otherwise: f32| match (
+        let statistics = |name: &str, values: Option<[f32; 3]>, default: f32| match (
             self.do_normalize.unwrap_or(true),
             values,
         ) {
-            (false, _) => Ok([otherwise; 3]),
+            (false, _) => Ok([default; 3]),
             (true, Some(values)) if values.iter().all(|value| value.is_finite()) => Ok(values),
             (true, Some(values)) => Err(format!("`{name}` is {values:?}")),
             (true, None) => Err(missing(name)),

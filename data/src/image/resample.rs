@@ -29,9 +29,9 @@ pub(super) fn resample(
     DecodedImage { width, height, pixels }
 }
 
-/// Whether Pillow 13 resamples the columns first: it does if that pass removes more than twice as
-/// many rows as the other pass removes columns. (This rule was found by experiment, on 700 random
-/// sizes. Pillow before 13 always starts with the rows.)
+/// Whether Pillow 13 resamples the columns first. Pillow does so if the image loses rows, and more
+/// than twice as many rows as columns. (This rule was found by experiment, on 700 random sizes.
+/// Pillow before 13 always starts with the rows.)
 fn columns_first(image: &DecodedImage, height: u32, width: u32) -> bool {
     let fewer = |from: u32, to: u32| i64::from(from) - i64::from(to);
     fewer(image.height, height) > (2 * fewer(image.width, width)).max(0)
@@ -57,9 +57,9 @@ fn spans(from: u32, to: u32, filter: Filter) -> Vec<Span> {
         let weights: Vec<f64> = (start..end).map(weight).collect();
         let sum: f64 = weights.iter().sum();
         let integer = |weight: f64| {
-            let share = if sum == 0.0 { weight } else { weight / sum };
-            let scaled = share * f64::from(1 << FRACTIONAL_BITS);
-            (if share < 0.0 { scaled - 0.5 } else { scaled + 0.5 }) as i32
+            let normalised = if sum == 0.0 { weight } else { weight / sum };
+            let scaled = normalised * f64::from(1 << FRACTIONAL_BITS);
+            (if normalised < 0.0 { scaled - 0.5 } else { scaled + 0.5 }) as i32
         };
         Span { start, weights: weights.into_iter().map(integer).collect() }
     };

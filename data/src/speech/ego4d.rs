@@ -2,15 +2,15 @@
 //! named by `clip_uid`. Times are in seconds from the beginning of the clip's file.
 //!
 //! # Source   `transcription/extract_transcripts_oracle.py` of github.com/EGO4D/audio-visual,
-//! commit 860d6b6, which orders the clips by `clip_uid`; here they keep the file's order. Other
-//! content of the published file (face boxes for every video frame) is skipped.
+//! commit 860d6b6. The script orders the clips by `clip_uid`; this reader keeps the file's order.
+//! Other content of the published file (face boxes for every video frame) is skipped.
 
 use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::Number;
 
-use super::gather::{AudioFiles, Gathering, Place};
+use super::gather::{AudioFiles, ClipCollector, Position};
 use super::manifest::Clip;
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
@@ -60,13 +60,13 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let path = source.path.as_path();
     let files = AudioFiles::of_source(source)?;
     let Annotations { videos } = read_object(Input::open(path)?, REMEDY)?;
-    let mut gathering = Gathering::new(source);
-    gathering.found.hidden = files.hidden;
+    let mut collector = ClipCollector::new(source);
+    collector.found.hidden = files.hidden;
     let mut uids = HashMap::new();
     for (number, recording) in (1..).zip(videos.into_iter().flat_map(|video| video.clips)) {
         let uid = recording.clip_uid;
-        let place = Place::Entry(&uid);
-        let bad = |reason: String| place.error(path, reason, "download the file again");
+        let position = Position::Entry(&uid);
+        let bad = |reason: String| position.error(path, reason, "download the file again");
         if let Some(first) = uids.insert(uid.clone(), number) {
             return Err(bad(format!("clips {first} and {number} of the file have this clip_uid")));
         }
@@ -74,7 +74,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         for (item, spoken) in (1..).zip(recording.transcriptions) {
             let text = spoken.transcription.trim();
             if text.is_empty() {
-                gathering.found.without_text += 1;
+                collector.found.without_text += 1;
                 continue;
             }
             let (from, to) = (spoken.start_time_sec, spoken.end_time_sec);
@@ -84,7 +84,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
                 )));
             };
             if start == end {
-                gathering.found.without_length += 1;
+                collector.found.without_length += 1;
                 continue;
             }
             let speaker = spoken.person_id.filter(|person| !person.is_empty());
@@ -96,8 +96,8 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
             }
             let (end, text, speaker) = (Some(end), Some(text.to_owned()), Some(speaker));
             let clip = Clip { id, start, end, text, speaker, ..Clip::default() };
-            gathering.push(path, place, &uid, clip, files.find(&uid)?)?;
+            collector.push(path, position, &uid, clip, files.find(&uid)?)?;
         }
     }
-    gathering.finish()
+    collector.finish()
 }

@@ -8,8 +8,8 @@ use super::manifest::Clip;
 use crate::DataError;
 use crate::folder;
 
-/// A video's last frame may be shown slightly after the audio ends, in seconds.
-const SEEN_LONGER: f64 = 0.1;
+/// How long after the end of the audio a frame may be shown, in seconds.
+const MAX_DELAY: f64 = 0.1;
 
 /// A frame of a clip in a manifest: `"1.png"`, or `{"image": "1.png", "time": 2.5}`. A folder
 /// stands for the JPEG and PNG files in it.
@@ -62,16 +62,16 @@ impl From<PathBuf> for Frame {
 
 impl Clip {
     /// Returns the image files of the clip. Images with times come first, in time order, then the
-    /// others in the manifest's order. The files are not opened. The clip's audio lasts `seconds`,
-    /// whatever the manifest says.
+    /// others in the manifest's order. The files are not opened. `seconds` is the duration of the
+    /// clip's audio, which may differ from the manifest's.
     ///
     /// # Errors
     /// `Frames` for a clip without images, and for an image outside the clip's time;
     /// `Io` for a folder that cannot be read
     pub fn frame_files(&self, seconds: f64) -> Result<Vec<PathBuf>, DataError> {
         let bad = |reason: String| DataError::Frames { clip: self.id.clone(), reason };
-        let heard = self.start + seconds + SEEN_LONGER;
-        let end = self.end.map_or(heard, |end| end.min(heard));
+        let audio_end = self.start + seconds + MAX_DELAY;
+        let end = self.end.map_or(audio_end, |end| end.min(audio_end));
         let mut frames: Vec<&Frame> = self.frames.iter().collect();
         for frame in &frames {
             if let Some(time) = frame.time.filter(|time| !(self.start..=end).contains(time)) {
@@ -106,8 +106,9 @@ pub(super) type Numbered = Vec<(Option<f64>, PathBuf)>;
 /// number at the end of their names (`2.5.jpg` before `12.5.jpg`).
 pub(super) fn numbered(folder: &Path) -> Result<(Numbered, usize), DataError> {
     let is_image = |path: &Path| {
-        let is = |known: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(known));
-        ["jpg", "jpeg", "png"].iter().any(is)
+        let has_extension =
+            |name: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(name));
+        ["jpg", "jpeg", "png"].iter().any(has_extension)
     };
     let found = folder::files(folder, &is_image)?;
     let mut keyed: Vec<(String, Option<f64>, PathBuf)> =

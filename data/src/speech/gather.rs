@@ -1,4 +1,4 @@
-//! Shared code of the data set readers. It finds audio files and images by name, reads lines that
+//! Shared code of the data set readers: finds audio files and images by name, reads lines that
 //! begin with a name, and separates clips with audio from clips without.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::SpeechSource;
 use super::frames::{Frame, Numbered, numbered};
-use super::manifest::{Clip, ENDINGS, check_id, check_times, is_sound, rank};
+use super::manifest::{Clip, EXTENSIONS, check_id, check_times, is_audio_file, rank};
 use crate::DataError;
 use crate::folder;
 
@@ -35,11 +35,11 @@ pub struct SpeechClips {
 /// A missing audio file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MissingAudio {
-    /// The id of the clip, or of the recording if one file entry holds all its clips.
+    /// The id of the clip, or of the recording if the data set lists its clips in one entry.
     pub id: String,
     /// The line or entry in the file.
     pub position: String,
-    /// The file that was looked for.
+    /// The path that the reader looked for.
     pub expected_file: String,
     /// The number of clips without it.
     pub clips: usize,
@@ -47,13 +47,14 @@ pub struct MissingAudio {
 
 /// The position of a clip in its file.
 #[derive(Clone, Copy)]
-pub(super) enum Place<'a> {
+pub(super) enum Position<'a> {
     /// The line number, from 1.
     Line(u64),
+    /// The key of an entry in a JSON file.
     Entry(&'a str),
 }
 
-impl Place<'_> {
+impl Position<'_> {
     /// Creates an error for this position.
     pub(super) fn error(
         self,
@@ -71,7 +72,7 @@ impl Place<'_> {
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for Position<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line) => write!(f, "line {line}"),
@@ -81,32 +82,31 @@ impl fmt::Display for Place<'_> {
 }
 
 /// Creates an error for a whole file or folder.
-pub(super) fn refusal(path: &Path, reason: &str, remedy: &'static str) -> DataError {
+pub(super) fn file_error(path: &Path, reason: &str, remedy: &'static str) -> DataError {
     TextError::malformed(path, None, reason, remedy).into()
 }
 
-/// The clips found so far.
-pub(super) struct Gathering<'s> {
+/// Collects the clips of a data set, and adds their images.
+pub(super) struct ClipCollector<'s> {
     source: &'s SpeechSource,
     pub(super) found: SpeechClips,
-    /// The last folder of images that was read, and its images: clips of a recording follow each
-    /// other.
+    /// The last folder of images that was read, and its images. Consecutive clips often share it.
     images: (PathBuf, Numbered),
     has_images: bool,
 }
 
-impl<'s> Gathering<'s> {
+impl<'s> ClipCollector<'s> {
     pub(super) fn new(source: &'s SpeechSource) -> Self {
         let images = (PathBuf::new(), Vec::new());
         Self { source, found: SpeechClips::default(), images, has_images: false }
     }
 
-    /// Adds a clip of `recording`, with its audio file or with the missing file's name. `path` is
-    /// the file that lists the clip.
+    /// Adds a clip of `recording`. `audio` is its audio file, or the name of the missing file.
+    /// `path` is the file that lists the clip.
     pub(super) fn push(
         &mut self,
         path: &Path,
-        place: Place<'_>,
+        position: Position<'_>,
         recording: &str,
         clip: Clip,
         audio: Result<PathBuf, String>,
@@ -114,11 +114,11 @@ impl<'s> Gathering<'s> {
         let remedy = "correct the clip, or download the file again";
         check_times(&clip)
             .and_then(|()| check_id(&clip))
-            .map_err(|reason| place.error(path, reason, remedy))?;
+            .map_err(|reason| position.error(path, reason, remedy))?;
         let audio = match audio {
             Ok(audio) => audio,
             Err(expected_file) => {
-                self.miss(clip.id, place, expected_file, 1);
+                self.add_missing(clip.id, position, expected_file, 1);
                 return Ok(());
             }
         };
@@ -129,14 +129,14 @@ impl<'s> Gathering<'s> {
     }
 
     /// Records a missing audio file.
-    pub(super) fn miss(
+    pub(super) fn add_missing(
         &mut self,
         id: String,
-        place: Place<'_>,
+        position: Position<'_>,
         expected_file: String,
         clips: usize,
     ) {
-        let position = place.to_string();
+        let position = position.to_string();
         self.found.missing.push(MissingAudio { id, position, expected_file, clips });
     }
 
@@ -165,19 +165,20 @@ impl<'s> Gathering<'s> {
             time: number.zip(rate).map(|(number, rate)| number / rate),
         };
         let times = clip.start..=clip.end.unwrap_or(f64::INFINITY);
-        let is_seen = |frame: &Frame| frame.time.is_none_or(|time| times.contains(&time));
-        let seen: Vec<Frame> = self.images.1.iter().map(frame).filter(is_seen).collect();
-        if !seen.is_empty() {
-            return Ok(seen);
+        let is_in_clip = |frame: &Frame| frame.time.is_none_or(|time| times.contains(&time));
+        let in_clip: Vec<Frame> = self.images.1.iter().map(frame).filter(is_in_clip).collect();
+        if !in_clip.is_empty() {
+            return Ok(in_clip);
         }
-        // If a clip lies between two images, use the nearest image, without its time, which is
-        // outside the clip.
+        // No image is within the clip, so use the nearest image. Its time is outside the clip, so
+        // drop the time.
         let half = clip.end.map_or(0.0, |end| (end - clip.start) / 2.0);
         let middle = clip.start + half;
-        let most = half + rate.map_or(0.0, |rate| 1.0 / rate);
-        let away = |frame: &Frame| frame.time.map_or(f64::INFINITY, |time| (time - middle).abs());
-        let near = self.images.1.iter().map(frame).filter(|frame| away(frame) <= most);
-        let nearest = near.min_by(|a, b| away(a).total_cmp(&away(b)));
+        let max_distance = half + rate.map_or(0.0, |rate| 1.0 / rate);
+        let distance =
+            |frame: &Frame| frame.time.map_or(f64::INFINITY, |time| (time - middle).abs());
+        let near = self.images.1.iter().map(frame).filter(|frame| distance(frame) <= max_distance);
+        let nearest = near.min_by(|a, b| distance(a).total_cmp(&distance(b)));
         Ok(nearest.into_iter().map(|frame| Frame { time: None, ..frame }).collect())
     }
 
@@ -196,14 +197,14 @@ impl<'s> Gathering<'s> {
         }
         if found.clips.is_empty() {
             let remedy = "check that the file has this format and is complete";
-            return Err(refusal(path, "has no clip with a transcript", remedy));
+            return Err(file_error(path, "has no clip with a transcript", remedy));
         }
-        let own = found.clips.iter().any(|clip| !clip.frames.is_empty());
+        let any_frames = found.clips.iter().any(|clip| !clip.frames.is_empty());
         match &self.source.frames {
-            Some(frames) if !self.has_images && !own => {
+            Some(frames) if !self.has_images && !any_frames => {
                 let remedy = "use a folder with a subfolder of JPEG files for each clip or recording, \
                               named by its id";
-                Err(refusal(frames, "no clip has images here", remedy))
+                Err(file_error(frames, "no clip has images here", remedy))
             }
             _ => Ok(found),
         }
@@ -223,13 +224,13 @@ impl AudioFiles {
     pub(super) fn of_source(source: &SpeechSource) -> Result<Self, DataError> {
         let Some(folder) = &source.audio else {
             let remedy = "specify the folder of the audio files";
-            return Err(refusal(
+            return Err(file_error(
                 &source.path,
                 "does not give the paths of its audio files",
                 remedy,
             ));
         };
-        let found = folder::files(folder, &is_sound)?;
+        let found = folder::files(folder, &is_audio_file)?;
         let mut files: HashMap<String, Vec<PathBuf>> = HashMap::new();
         for path in found.files {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -238,14 +239,15 @@ impl AudioFiles {
         Ok(Self { folder: folder.clone(), files, hidden: found.skipped.hidden })
     }
 
-    /// Finds the audio file with a name, or returns the file name that was looked for.
+    /// Finds the audio file with a name. Returns `Err` with the expected file name if it is
+    /// missing.
     ///
     /// # Errors
     /// `Audio` if two folders have such a file, so that the name is ambiguous
     pub(super) fn find(&self, name: &str) -> Result<Result<PathBuf, String>, DataError> {
         let files = self.files.get(name).map_or(&[][..], Vec::as_slice);
         let Some(best) = files.iter().min_by_key(|path| rank(path)) else {
-            return Ok(Err(self.wanted(name)));
+            return Ok(Err(self.expected_file(name)));
         };
         match files.iter().find(|path| *path != best && rank(path) == rank(best)) {
             Some(other) => {
@@ -256,8 +258,8 @@ impl AudioFiles {
         }
     }
 
-    fn wanted(&self, name: &str) -> String {
-        format!("{}.{{{}}}", self.folder.join(name).display(), ENDINGS.join(","))
+    fn expected_file(&self, name: &str) -> String {
+        format!("{}.{{{}}}", self.folder.join(name).display(), EXTENSIONS.join(","))
     }
 }
 
@@ -267,7 +269,7 @@ pub(super) fn refuse_audio(source: &SpeechSource) -> Result<(), DataError> {
         None => Ok(()),
         Some(folder) => {
             let remedy = "omit the folder of audio files";
-            Err(refusal(folder, "this data set gives the paths of its audio files", remedy))
+            Err(file_error(folder, "this data set gives the paths of its audio files", remedy))
         }
     }
 }

@@ -3,60 +3,60 @@
 //! The audio is listed in `wav.scp` (`recording path`) or is in a folder of files named by
 //! recording.
 //!
-//! # Source   Sanabria et al., "How2" (2018), and Kaldi's "Data preparation". The format of How2's
-//! files is based on the project's README and memory; it was not verified on the files.
+//! # Source   Sanabria et al., "How2" (2018), and Kaldi's "Data preparation". The format follows
+//! How2's README; it was not verified on the published files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::gather::{AudioFiles, Gathering, NamedLine, Place, named_lines, refusal};
+use super::gather::{AudioFiles, ClipCollector, NamedLine, Position, file_error, named_lines};
 use super::manifest::Clip;
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
 
-/// Reads the clips of a folder, in the order of `text`. If both the folder of audio files and
-/// `wav.scp` exist, the folder is used. Paths in `wav.scp` are relative to its own folder. An end
-/// of -1 is the end of the recording, as in Kaldi. Utterances without a transcript, including those
-/// that are only in `segments`, are skipped and counted.
+/// Reads the clips of a folder, in the order of `text`. The folder of audio files, if given, is
+/// used instead of `wav.scp`. Paths in `wav.scp` are relative to its own folder. An end of -1 is
+/// the end of the recording, as in Kaldi. Utterances without a transcript, including those that are
+/// only in `segments`, are skipped and counted.
 ///
 /// # Errors
 /// `MissingAudio`; `Text` with the line, also for an utterance that is missing from
 /// `segments`, invalid times, a command in `wav.scp`
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
-    let sounds = Sounds::of(source)?;
+    let recordings = Recordings::of(source)?;
     let (text, segments) = (source.path.join("text"), source.path.join("segments"));
     let speakers = optional(&source.path.join("utt2spk"))?;
-    let mut places = HashMap::new();
+    let mut segments_by_name = HashMap::new();
     for NamedLine { number, name, rest } in named_lines(&segments)? {
         let segment = segment(&rest).map_err(|reason| {
             let remedy = "write `utterance recording start end`, times in seconds";
-            Place::Line(number).error(&segments, format!("{name}: {reason}"), remedy)
+            Position::Line(number).error(&segments, format!("{name}: {reason}"), remedy)
         })?;
-        places.insert(name, segment);
+        segments_by_name.insert(name, segment);
     }
-    let mut gathering = Gathering::new(source);
-    if let Sounds::Folder(files) = &sounds {
-        gathering.found.hidden = files.hidden;
+    let mut collector = ClipCollector::new(source);
+    if let Recordings::Folder(files) = &recordings {
+        collector.found.hidden = files.hidden;
     }
     for NamedLine { number, name, rest } in named_lines(&text)? {
-        let place = Place::Line(number);
-        let Some(Segment { recording, start, end }) = places.remove(&name) else {
+        let position = Position::Line(number);
+        let Some(Segment { recording, start, end }) = segments_by_name.remove(&name) else {
             let reason = format!("{name} is not in {}", segments.display());
             let remedy = "add its recording and times there, or remove this line";
-            return Err(place.error(&text, reason, remedy));
+            return Err(position.error(&text, reason, remedy));
         };
         if rest.is_empty() {
-            gathering.found.without_text += 1;
+            collector.found.without_text += 1;
             continue;
         }
-        let audio = sounds.find(&recording)?;
+        let audio = recordings.find(&recording)?;
         let speaker = speakers.get(&name).cloned();
         let (id, text_of) = (name, Some(rest));
         let clip = Clip { id, start, end, text: text_of, speaker, line: number, ..Clip::default() };
-        gathering.push(&text, place, &recording, clip, audio)?;
+        collector.push(&text, position, &recording, clip, audio)?;
     }
-    gathering.found.without_text += places.len();
-    gathering.finish()
+    collector.found.without_text += segments_by_name.len();
+    collector.finish()
 }
 
 struct Segment {
@@ -88,12 +88,12 @@ fn optional(path: &Path) -> Result<HashMap<String, String>, DataError> {
 }
 
 /// The locations of the recordings.
-enum Sounds {
+enum Recordings {
     Folder(AudioFiles),
     Table { path: PathBuf, files: HashMap<String, PathBuf> },
 }
 
-impl Sounds {
+impl Recordings {
     fn of(source: &SpeechSource) -> Result<Self, DataError> {
         if source.audio.is_some() {
             return AudioFiles::of_source(source).map(Self::Folder);
@@ -101,7 +101,7 @@ impl Sounds {
         let path = source.path.join("wav.scp");
         if !path.exists() {
             let remedy = "specify the folder of the audio files";
-            return Err(refusal(&source.path, "has no wav.scp", remedy));
+            return Err(file_error(&source.path, "has no wav.scp", remedy));
         }
         let mut files = HashMap::new();
         for NamedLine { number, name, rest } in named_lines(&path)? {
@@ -109,11 +109,11 @@ impl Sounds {
                 let reason = format!("the audio of {name} is the output of a command");
                 let remedy = "run the command, and write the path of its output file; \
                               commands in data files are not run";
-                return Err(Place::Line(number).error(&path, reason, remedy));
+                return Err(Position::Line(number).error(&path, reason, remedy));
             }
             if rest.is_empty() {
                 let reason = format!("{name} has no path");
-                return Err(Place::Line(number).error(&path, reason, "write `recording path`"));
+                return Err(Position::Line(number).error(&path, reason, "write `recording path`"));
             }
             files.insert(name, source.path.join(rest));
         }
@@ -126,7 +126,7 @@ impl Sounds {
             Self::Table { path, files } => Ok(match files.get(recording) {
                 Some(file) if file.is_file() => Ok(file.clone()),
                 Some(file) => Err(file.display().to_string()),
-                None => Err(format!("a line {recording} in {}", path.display())),
+                None => Err(format!("a line for recording {recording} in {}", path.display())),
             }),
         }
     }

@@ -2,17 +2,16 @@
 //! seconds, and a folder of audio files named by video. The texts are the output of an ASR model,
 //! not human transcripts.
 //!
-//! The file is read video by video. For videos without audio, only the name is kept.
+//! The file is read video by video. For videos without audio, only the name is stored.
 //!
-//! # Source   Miech et al., "HowTo100M" (2019); the format is from memory and was not verified on
-//! the file
+//! # Source   Miech et al., "HowTo100M" (2019); the format was not verified on the published file
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde::Deserialize;
 
-use super::gather::{AudioFiles, Gathering, Place};
+use super::gather::{AudioFiles, ClipCollector, Position};
 use super::manifest::Clip;
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
@@ -39,39 +38,40 @@ struct Captions<'a> {
 /// before its start, a duplicate video
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let files = AudioFiles::of_source(source)?;
-    let mut gathering = Gathering::new(source);
-    gathering.found.hidden = files.hidden;
+    let mut collector = ClipCollector::new(source);
+    collector.found.hidden = files.hidden;
     let mut videos = HashSet::new();
     read_members(Input::open(&source.path)?, REMEDY, &mut |item| {
         let video = item.key.unwrap_or_default();
         if !videos.insert(video.to_owned()) {
             return Err(item.error("this video appears twice"));
         }
-        let place = Place::Entry(video);
+        let position = Position::Entry(video);
         let audio = files.find(video)?;
-        let mut lacking = 0;
-        let found = &mut gathering.found;
+        let mut num_missing = 0;
+        let found = &mut collector.found;
         let captions = captions(item, &mut found.without_text, &mut found.without_length)?;
         for (index, start, end, text) in captions {
             let Ok(audio) = &audio else {
-                lacking += 1;
+                num_missing += 1;
                 continue;
             };
             let (id, end, text) = (format!("{video}-{index}"), Some(end), Some(text));
             let clip = Clip { id, start, end, text, ..Clip::default() };
-            gathering.push(&source.path, place, video, clip, Ok(audio.clone()))?;
+            collector.push(&source.path, position, video, clip, Ok(audio.clone()))?;
         }
-        if let Err(wanted) = audio
-            && lacking > 0
+        if let Err(expected_file) = audio
+            && num_missing > 0
         {
-            gathering.miss(video.to_owned(), place, wanted, lacking);
+            collector.add_missing(video.to_owned(), position, expected_file, num_missing);
         }
         Ok(())
     })?;
-    gathering.finish()
+    collector.finish()
 }
 
-/// Returns index, start, end and text of a video's captions that have both text and length.
+/// Returns index, start, end and text of a video's captions. Skips and counts captions without text
+/// or of zero length.
 fn captions(
     item: &Item<'_>,
     without_text: &mut usize,

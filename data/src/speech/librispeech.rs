@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::gather::{Gathering, NamedLine, Place, named_lines, refusal, refuse_audio};
-use super::manifest::{Clip, ENDINGS};
+use super::gather::{ClipCollector, NamedLine, Position, file_error, named_lines, refuse_audio};
+use super::manifest::{Clip, EXTENSIONS};
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
 use crate::folder::{self, FolderFiles};
@@ -30,40 +30,40 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let FolderFiles { files: lists, skipped } = folder::files(&source.path, &is_list)?;
     if lists.is_empty() {
         let remedy = "use the folder LibriSpeech, or the folder of a split or a speaker in it";
-        return Err(refusal(&source.path, "has no file SPEAKER-CHAPTER.trans.txt", remedy));
+        return Err(file_error(&source.path, "has no file SPEAKER-CHAPTER.trans.txt", remedy));
     }
-    let mut gathering = Gathering::new(source);
-    gathering.found.hidden = skipped.hidden;
+    let mut collector = ClipCollector::new(source);
+    collector.found.hidden = skipped.hidden;
     let mut chapters: HashMap<String, &Path> = HashMap::new();
     for list in &lists {
         let chapter = chapter(list).unwrap_or_default();
         if let Some(first) = chapters.insert(chapter.clone(), list) {
             let reason = format!("chapter {chapter} is also in {}", first.display());
-            return Err(refusal(list, &reason, "use a folder that has each chapter once"));
+            return Err(file_error(list, &reason, "use a folder that has each chapter once"));
         }
         let mut lines = named_lines(list)?;
         lines.sort_by(|a, b| a.name.cmp(&b.name));
         for NamedLine { number, name, rest } in lines {
-            let place = Place::Line(number);
+            let position = Position::Line(number);
             let of_chapter = name.strip_prefix(&chapter).and_then(|rest| rest.strip_prefix('-'));
             if !of_chapter.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
-                return Err(place.error(
+                return Err(position.error(
                     list,
                     format!("{name:?} is not an id of this chapter"),
                     REMEDY,
                 ));
             }
             if rest.is_empty() {
-                return Err(place.error(list, format!("{name} has no text"), REMEDY));
+                return Err(position.error(list, format!("{name} has no text"), REMEDY));
             }
             let audio = beside(list, &name);
             let speaker = name.split('-').next().map(str::to_owned);
             let clip =
                 Clip { id: name, text: Some(rest), speaker, line: number, ..Clip::default() };
-            gathering.push(list, place, &chapter, clip, audio)?;
+            collector.push(list, position, &chapter, clip, audio)?;
         }
     }
-    gathering.finish()
+    collector.finish()
 }
 
 /// Returns `SPEAKER-CHAPTER` from the path of a transcript file.
@@ -75,7 +75,8 @@ fn chapter(path: &Path) -> Option<String> {
 /// Finds the audio file beside the transcript file.
 fn beside(list: &Path, id: &str) -> Result<PathBuf, String> {
     let flac = list.with_file_name(format!("{id}.flac"));
-    let others = ENDINGS.iter().map(|ending| list.with_file_name(format!("{id}.{ending}")));
+    let others =
+        EXTENSIONS.iter().map(|extension| list.with_file_name(format!("{id}.{extension}")));
     let mut all = std::iter::once(flac.clone()).chain(others);
     all.find(|path| path.is_file()).ok_or_else(|| flac.display().to_string())
 }

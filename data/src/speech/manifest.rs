@@ -20,7 +20,7 @@ use crate::folder::{self, FolderFiles, SkippedFiles};
 const REMEDY: &str = "write {\"audio\": \"a.flac\", \"text\": \"…\", \"frames\": [\"1.png\"]}";
 
 /// Extensions of audio files, in order of preference for files that differ only in their extension.
-pub(super) const ENDINGS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac"];
+pub(super) const EXTENSIONS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac"];
 
 /// A speech clip.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -67,12 +67,12 @@ pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
 /// as [`clips`]
 pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataError> {
     if path.is_dir() {
-        let FolderFiles { files, skipped } = folder::files(path, &is_sound)?;
+        let FolderFiles { files, skipped } = folder::files(path, &is_audio_file)?;
         if files.is_empty() {
             let SkippedFiles { hidden, others } = skipped;
             let reason = format!(
                 "no audio files ({}) in this folder; skipped {hidden} hidden files and {others} others",
-                ENDINGS.join(", ")
+                EXTENSIONS.join(", ")
             );
             return Err(DataError::Audio { path: path.into(), reason });
         }
@@ -89,7 +89,7 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
         }
         return Ok((clips, skipped));
     }
-    let clips = if path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson") {
+    let clips = if path.extension().is_some_and(|name| name == "jsonl" || name == "ndjson") {
         read_manifest(path)
     } else {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -145,12 +145,12 @@ pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
 /// are relative to it, and other paths are absolute.
 ///
 /// # Errors
-/// `Io`; `Malformed` with the clip, for a clip that a manifest cannot represent: invalid
-/// times, an id that is empty, duplicate or has control characters, a path that is not UTF-8
+/// `Io`; `Malformed` with the clip, if a manifest cannot represent it: invalid times; an empty or
+/// duplicate id, or an id with control characters; a path that is not UTF-8
 pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
-    let place = std::path::absolute(path).map_err(io)?;
-    let folder = place.parent().unwrap_or(Path::new(""));
+    let absolute_path = std::path::absolute(path).map_err(io)?;
+    let folder = absolute_path.parent().unwrap_or(Path::new(""));
     let from_folder = |file: &Path| -> Result<PathBuf, DataError> {
         let file = std::path::absolute(file).map_err(io)?;
         Ok(file.strip_prefix(folder).map(Path::to_path_buf).unwrap_or(file))
@@ -215,14 +215,14 @@ fn id_of(file: &Path, folder: &Path) -> String {
 }
 
 /// Whether a file is an audio file, judging by its extension.
-pub(super) fn is_sound(path: &Path) -> bool {
+pub(super) fn is_audio_file(path: &Path) -> bool {
     rank(path).is_some()
 }
 
-/// Returns the index of a file's extension in [`ENDINGS`].
+/// Returns the index of a file's extension in [`EXTENSIONS`].
 pub(super) fn rank(path: &Path) -> Option<usize> {
-    let ending = path.extension()?;
-    ENDINGS.iter().position(|known| ending.eq_ignore_ascii_case(known))
+    let extension = path.extension()?;
+    EXTENSIONS.iter().position(|known| extension.eq_ignore_ascii_case(known))
 }
 
 /// A streaming reader of a clip.
@@ -232,9 +232,10 @@ pub struct ClipReader {
     /// Start and end in samples, at the requested rate.
     start: usize,
     end: Option<usize>,
-    /// Samples read from the file, and samples of the clip returned.
-    passed: usize,
-    given: usize,
+    /// The number of samples read from the file.
+    num_read: usize,
+    /// The number of samples of the clip that were returned.
+    num_returned: usize,
     rate: u32,
     ended: bool,
 }
@@ -245,14 +246,14 @@ impl Clip {
     /// # Errors
     /// as [`AudioReader::open`]
     pub fn open(&self, rate: u32) -> Result<ClipReader, DataError> {
-        let place = |seconds: f64| (seconds * f64::from(rate)).round() as usize;
+        let to_samples = |seconds: f64| (seconds * f64::from(rate)).round() as usize;
         Ok(ClipReader {
             reader: AudioReader::open(&self.audio, rate)?,
             audio: self.audio.clone(),
-            start: place(self.start),
-            end: self.end.map(place),
-            passed: 0,
-            given: 0,
+            start: to_samples(self.start),
+            end: self.end.map(to_samples),
+            num_read: 0,
+            num_returned: 0,
             rate,
             ended: false,
         })
@@ -282,19 +283,19 @@ impl ClipReader {
         let before = samples.len();
         let more = self.reader.read(samples)?;
         let block = samples.len() - before;
-        let early = self.start.saturating_sub(self.passed).min(block);
+        let early = self.start.saturating_sub(self.num_read).min(block);
         samples.drain(before..before + early);
-        self.passed += block;
+        self.num_read += block;
         self.ended = !more;
-        if let Some(end) = self.end.filter(|end| *end <= self.passed) {
-            let late = (self.passed - end).min(block - early);
+        if let Some(end) = self.end.filter(|end| *end <= self.num_read) {
+            let late = (self.num_read - end).min(block - early);
             samples.truncate(samples.len() - late);
             self.ended = true;
         }
-        self.given += samples.len() - before;
-        if self.ended && self.given == 0 {
+        self.num_returned += samples.len() - before;
+        if self.ended && self.num_returned == 0 {
             let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
-            let (length, start) = (seconds(self.passed), seconds(self.start));
+            let (length, start) = (seconds(self.num_read), seconds(self.start));
             let reason = if self.start > 0 {
                 format!("has {length:.2} s, but the clip begins at {start} s")
             } else {
@@ -345,10 +346,10 @@ mod tests {
         let ids: Vec<(&str, u64)> = clips.iter().map(|c| (c.id.as_str(), c.line)).collect();
         assert_eq!(ids, [("a", 1), ("x", 3), ("a-0.9", 4), ("a-2", 5)]);
         let first = |clip: &Clip| clip.samples(16_000).map(|s| ((s[0] * 32_768.0) as i16, s.len()));
-        assert_eq!(first(&clips[0]).expect("sound"), (0, 16_000));
-        assert_eq!(first(&clips[1]).expect("sound"), (4_000, 4_000));
-        assert_eq!(first(&clips[2]).expect("sound"), (14_400, 1_600));
-        let error = first(&clips[3]).expect_err("behind the end").to_string();
+        assert_eq!(first(&clips[0]).expect("samples"), (0, 16_000));
+        assert_eq!(first(&clips[1]).expect("samples"), (4_000, 4_000));
+        assert_eq!(first(&clips[2]).expect("samples"), (14_400, 1_600));
+        let error = first(&clips[3]).expect_err("after the end").to_string();
         assert!(error.contains("has 1.00 s") && error.contains("begins at 2 s"), "{error}");
     }
 
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_be_are_named() {
+    fn invalid_lines_are_reported() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("m.jsonl");
         for (line, reason) in [

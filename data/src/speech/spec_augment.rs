@@ -107,7 +107,7 @@ impl SpecAugment {
     }
 }
 
-/// Draws a mask of at most `widest` of `length` positions.
+/// Draws the range of a mask: at most `widest` of `length` positions.
 fn draw(widest: usize, length: usize, rng: &mut ChaCha8Rng) -> std::ops::Range<usize> {
     let width = rng.random_range(0..=widest.min(length));
     let start = rng.random_range(0..=length - width);
@@ -156,8 +156,8 @@ mod tests {
             assert!(is_contiguous(&time) && is_contiguous(&bands), "seed {seed}");
             for (i, (before, after)) in before.iter().zip(&after).enumerate() {
                 let is_masked = time.contains(&(i / BANDS)) || bands.contains(&(i % BANDS));
-                let want = if is_masked { mean as f32 } else { *before };
-                assert_eq!(*after, want, "seed {seed}, value {i}");
+                let expected = if is_masked { mean as f32 } else { *before };
+                assert_eq!(*after, expected, "seed {seed}, value {i}");
             }
             (longest, widest) = (longest.max(time.len()), widest.max(bands.len()));
         }
@@ -204,8 +204,8 @@ mod tests {
             read(r#"{"time_mask": 10}"#).expect_err("a typo").to_string().contains("time_mask")
         );
         let mut rng = ChaCha8Rng::seed_from_u64(1);
-        for share in [-0.1, 1.1, f64::NAN] {
-            let masks = SpecAugment { max_time_fraction: share, ..SpecAugment::default() };
+        for fraction in [-0.1, 1.1, f64::NAN] {
+            let masks = SpecAugment { max_time_fraction: fraction, ..SpecAugment::default() };
             let error = masks.apply(&mut [0.0; 80], BANDS, &mut rng).expect_err("a refusal");
             assert!(error.to_string().contains("max_time_fraction is"), "{error}");
         }

@@ -70,10 +70,10 @@ impl SpeechTokenizer {
         self.tokenizer.get_vocab(true).values().max().map_or(0, |id| *id as usize + 1)
     }
 
-    /// Encodes a text, all of whose characters must be in the vocabulary.
+    /// Encodes a text. Fails if the vocabulary lacks a character of the text.
     ///
     /// # Errors
-    /// `Tokenizer`, naming the first character that is not in the vocabulary
+    /// `Tokenizer`, with the first character that is not in the vocabulary
     pub fn encode_strict(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let unknown = ["<unk>", "[UNK]", "⁇"].map(|name| self.id_of(name));
         let known = |text: &str| {

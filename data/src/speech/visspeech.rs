@@ -1,15 +1,16 @@
 //! VisSpeech: a CSV table `key,yt_id,start_time,end_time,annotation` with times in microseconds,
-//! and a folder of audio files. A file named by `key` is the clip itself, already cut. Otherwise a
-//! file named by `yt_id` is the whole video, and the times select the clip.
+//! and a folder of audio files. A file named by `key` is the clip alone. Otherwise a file named by
+//! `yt_id` is the whole video, and the times select the clip.
 //!
-//! If the table went through a spreadsheet, it has `#NAME?` in place of video ids that begin with
-//! `-`. Such rows do not name a video, and count as clips with missing audio.
+//! A spreadsheet replaces video ids that begin with `-` by `#NAME?`. Rows with this text do not
+//! name a video, and count as clips with missing audio.
 //!
-//! # Source   Gabeur et al., "AVATAR: unconstrained audiovisual speech recognition" (2022); 508 clips
+//! # Source   Gabeur et al., "AVATAR: unconstrained audiovisual speech recognition" (2022); 508
+//! clips
 
 use engram_textfile::{Input, Table, TextError, UniqueIds};
 
-use super::gather::{AudioFiles, Gathering, Place};
+use super::gather::{AudioFiles, ClipCollector, Position};
 use super::manifest::{Clip, check_times};
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
@@ -28,8 +29,8 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let mut table = Table::csv(Input::open(path)?)?;
     let columns = table.columns(["key", "yt_id", "start_time", "end_time", "annotation"])?;
     let files = AudioFiles::of_source(source)?;
-    let mut gathering = Gathering::new(source);
-    gathering.found.hidden = files.hidden;
+    let mut collector = ClipCollector::new(source);
+    collector.found.hidden = files.hidden;
     let mut ids = UniqueIds::with_capacity(0);
     while table.advance()? {
         let mut fields = [""; 5];
@@ -38,10 +39,10 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         }
         let [key, video, start, end, text] = fields;
         let line = table.line();
-        let place = Place::Line(line);
+        let position = Position::Line(line);
         if key == LOST || video == LOST {
-            let wanted = format!("the video's id, which a spreadsheet replaced with {LOST}");
-            gathering.miss(key.to_owned(), place, wanted, 1);
+            let expected_file = format!("the video's id, which a spreadsheet replaced with {LOST}");
+            collector.add_missing(key.to_owned(), position, expected_file, 1);
             continue;
         }
         ids.add(key.to_owned(), table.location())?;
@@ -49,13 +50,13 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         let whole =
             Clip { id: key.to_owned(), text: Some(text.to_owned()), line, ..Clip::default() };
         let part = Clip { start, end: Some(end), ..whole.clone() };
-        check_times(&part).map_err(|reason| place.error(path, reason, "correct the times"))?;
+        check_times(&part).map_err(|reason| position.error(path, reason, "correct the times"))?;
         match files.find(key)? {
-            Ok(cut) => gathering.push(path, place, video, whole, Ok(cut))?,
-            Err(_) => gathering.push(path, place, video, part, files.find(video)?)?,
+            Ok(cut) => collector.push(path, position, video, whole, Ok(cut))?,
+            Err(_) => collector.push(path, position, video, part, files.find(video)?)?,
         }
     }
-    gathering.finish()
+    collector.finish()
 }
 
 fn seconds(table: &Table<'_>, text: &str) -> Result<f64, TextError> {

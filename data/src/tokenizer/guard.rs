@@ -27,8 +27,7 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, tokenizers::Error>) ->
         }));
     });
     let outer = QUIET.replace(true);
-    // After a panic, the tokenizer is only read: its cache may lose entries, and nothing else
-    // changes.
+    // Safe after a panic: a call changes only the tokenizer's cache, which may lose entries.
     let outcome = catch_unwind(AssertUnwindSafe(call));
     QUIET.set(outer);
     match outcome {

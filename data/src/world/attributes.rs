@@ -1,8 +1,8 @@
 //! The attributes of images in the embedded world, and the templates of their facts and questions.
 //!
 //! The made-up attributes have closed lists of [`ANSWERS`] answers. No answer is a word of an
-//! image's name, of another list or of a template. No article before an answer gives away its first
-//! letter. The answer can thus only be read from the fact.
+//! image's name, of another list or of a template. No `a` or `an` before an answer gives away its
+//! first letter. So an answer can only be read from its fact.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub enum Source {
     Passages,
     /// Images with captions that do not name the thing.
     Pairs,
-    /// Images with a question and its answer, which do not name the thing.
+    /// Images with a question and its answer; neither names the thing.
     Vqa,
 }
 
@@ -38,7 +38,7 @@ impl Source {
     }
 }
 
-/// An attribute of images, which is stated in exactly one source.
+/// An attribute of images. Exactly one source states it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Attribute {
     /// The name.

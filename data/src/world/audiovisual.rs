@@ -130,7 +130,7 @@ impl Audiovisual {
         samples.extend_from_slice(&spoken.samples);
         let end = samples.len();
         samples.resize(end + rng.random_range(AROUND), 0.0);
-        // Draws from here on do not change the speech.
+        // The noise has its own random generator, so it does not change the speech.
         let mut rng = self.rng("noise", split, number);
         let masked = rng.random_bool(noise_settings.masked);
         let loudness = power(&samples);
@@ -186,7 +186,8 @@ fn pick<T: Copy>(list: &[T], rng: &mut ChaCha8Rng) -> Option<T> {
     list.get(drawn % list.len().max(1)).copied()
 }
 
-/// Adds noise to a partly silenced clip, as loud as for the complete clip.
+/// Adds noise to a partly silenced clip. `loudness` is the power of the complete clip, so the noise
+/// is as loud as in that clip.
 fn with_loudness(samples: &[f32], loudness: f64, noise: &[f32], ratio: f32) -> Vec<f32> {
     let gain = (loudness / power(noise).max(1e-12) / 10f64.powf(f64::from(ratio) / 10.0)).sqrt();
     let sum = |(sample, noise): (&f32, &f32)| sample + gain as f32 * noise;

@@ -41,8 +41,8 @@ pub const VALUE_WIDTH: usize = 128;
 /// remaining length.
 const ENTRY_TEXT: f32 = 0.4;
 
-/// The weight of the text part in a query. It exceeds [`ENTRY_TEXT`], so that entries without an
-/// image, which match only by text, are found beside entries that show the image.
+/// The weight of the text part in a query. Entries without an image match only by text. This weight
+/// exceeds [`ENTRY_TEXT`], so that such entries are found beside entries that show the image.
 const QUERY_TEXT: f32 = 0.75;
 
 /// The number of positions that a word occupies in a hashed text.
@@ -55,11 +55,11 @@ const BACKGROUND_DISTANCE: f32 = 32.0;
 pub struct HashFeatures<'a> {
     world: &'a World,
     /// The inverse document frequency: the logarithm of 1 / (fraction of entries with the word).
-    rarity: HashMap<String, f32>,
+    idf: HashMap<String, f32>,
 }
 
 impl<'a> HashFeatures<'a> {
-    /// Counts the words in a world's entries.
+    /// Prepares features for a world: computes word weights from its entries.
     pub fn new(world: &'a World) -> Self {
         let mut counts: HashMap<String, u32> = HashMap::new();
         for entry in &world.entries {
@@ -71,8 +71,8 @@ impl<'a> HashFeatures<'a> {
             }
         }
         let all = world.entries.len() as f32;
-        let rarity = counts.into_iter().map(|(word, count)| (word, (all / count as f32).ln()));
-        Self { world, rarity: rarity.collect() }
+        let idf = counts.into_iter().map(|(word, count)| (word, (all / count as f32).ln()));
+        Self { world, idf: idf.collect() }
     }
 
     /// Returns the keys of entries.
@@ -118,8 +118,8 @@ impl<'a> HashFeatures<'a> {
         entries.par_iter().flat_map_iter(value).collect()
     }
 
-    /// Returns the first value token of an entry with this answer. A reader picks the answer whose
-    /// token is nearest.
+    /// Returns the first value token of an entry with this answer. To read an answer from a value,
+    /// take the answer with the nearest token.
     pub fn answer_token(&self, answer: &str) -> Vec<f32> {
         self.text(answer, VALUE_WIDTH)
     }
@@ -146,18 +146,18 @@ impl<'a> HashFeatures<'a> {
         key
     }
 
-    /// Hashes the words of a text: the hash gives positions and signs, and the rarity gives the
-    /// weight.
+    /// Hashes the words of a text. The hash of a word gives its positions and signs, and the
+    /// inverse document frequency gives its weight.
     fn text(&self, text: &str, width: usize) -> Vec<f32> {
         let mut sum = vec![0.0; width];
         for word in words(text) {
             // Skip words that are in no entry.
-            let Some(rarity) = self.rarity.get(&word) else { continue };
+            let Some(idf) = self.idf.get(&word) else { continue };
             let hash = Sha256::digest(word.as_bytes());
             for bytes in hash.chunks_exact(2).take(POSITIONS_PER_WORD) {
                 let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
                 let sign = if bits & 1 == 0 { 1.0 } else { -1.0 };
-                sum[usize::from(bits >> 1) % width] += sign * rarity;
+                sum[usize::from(bits >> 1) % width] += sign * idf;
             }
         }
         to_unit_length(&mut sum);

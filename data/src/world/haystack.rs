@@ -1,10 +1,10 @@
-//! Needle-in-a-haystack tasks: yes-or-no questions about a few images among many. The answer is in
-//! the entry of an image, which must be retrieved first.
+//! Needle-in-a-haystack tasks: yes-or-no questions about a few images among many. To answer, a
+//! model must first retrieve the entries of these images.
 //!
-//! A task shows views of its needles, and asks about an attribute that the captions (or
-//! question-answer pairs) of the haystack state. Only the entries that show the same images have
-//! the answer. Half of the tasks have the answer yes. `engram eval haystack` scores lines with an
-//! added `response`.
+//! A task shows views of a few images, and asks about an attribute. The haystack's entries
+//! (captions or question-answer pairs) state this attribute of many images. The needles are the
+//! entries of the shown images; only they have the answer. Half of the answers are yes.
+//! `engram eval haystack` scores lines with an added `response`.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub const TASKS: usize = 100;
 pub struct HaystackOptions {
     /// The number of tasks.
     pub tasks: usize,
-    /// The number of relevant images per task.
+    /// The number of shown images per task.
     pub needles: usize,
     /// The number of other images per task.
     pub distractors: usize,
@@ -52,7 +52,7 @@ pub struct HaystackTask {
     pub answer: String,
     /// The slugs of the images in question; all are in the test split.
     pub images: Vec<String>,
-    /// The view of the images that is shown.
+    /// The number of the view that is shown of each image.
     pub view: u32,
     /// The ids of the entries with the answer, in the order of the images.
     pub needles: Vec<i64>,
@@ -188,7 +188,7 @@ impl World {
         let entries: Vec<&Entry> = self.entries.iter().filter(in_test).collect();
         let with_answer = needles - usize::from(!yes);
         let has = |answer: &str, entry: &Entry| entry.answers[0] == answer;
-        let common: Vec<&'static str> = attribute
+        let frequent: Vec<&'static str> = attribute
             .answers
             .iter()
             .copied()
@@ -196,7 +196,7 @@ impl World {
                 entries.iter().filter(|entry| has(answer, entry)).count() >= with_answer
             })
             .collect();
-        let asked_answer = *common.choose(rng)?;
+        let asked_answer = *frequent.choose(rng)?;
         let (matching, others): (Vec<&Entry>, Vec<&Entry>) =
             entries.into_iter().partition(|entry| has(asked_answer, entry));
         let mut found: Vec<&Entry> = matching.choose_multiple(rng, with_answer).copied().collect();

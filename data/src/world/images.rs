@@ -26,7 +26,7 @@ const REGIONAL_INDICATOR_A: u32 = 0x1f1e6;
 /// An image, with facts about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorldImage {
-    /// The index among all images, which is the same for every seed.
+    /// The index among all images; it does not depend on the seed.
     pub number: usize,
     /// The name in file names: `flag-of-switzerland`.
     pub slug: String,
@@ -38,7 +38,7 @@ pub struct WorldImage {
     pub group: &'static str,
     /// The shortcodes in chat programs, without colons.
     pub keywords: Vec<&'static str>,
-    /// The emoji version that introduced it: `0.6`.
+    /// The Unicode emoji version that introduced the emoji: `0.6`.
     pub since: String,
     /// The country, for a flag.
     pub country: Option<Country>,
@@ -121,11 +121,11 @@ pub fn images() -> Result<Vec<WorldImage>, DataError> {
 
 /// Returns a hash of the visible pixels: colours multiplied by their opacity.
 fn pixel_hash(image: &RgbaImage) -> [u8; 32] {
-    let seen = image.pixels().flat_map(|pixel| {
+    let visible = image.pixels().flat_map(|pixel| {
         let [red, green, blue, alpha] = pixel.0.map(u16::from);
         [red * alpha / 255, green * alpha / 255, blue * alpha / 255, alpha].map(|value| value as u8)
     });
-    Sha256::digest(seen.collect::<Vec<u8>>()).into()
+    Sha256::digest(visible.collect::<Vec<u8>>()).into()
 }
 
 /// Returns the graphic of an emoji, with or without variation selectors.
@@ -156,8 +156,8 @@ fn slug(name: &str) -> String {
 /// Returns the country code of a flag made from two regional indicators.
 fn country_code(emoji: &str) -> Option<String> {
     let letter = |c: char| {
-        let place = u32::from(c).checked_sub(REGIONAL_INDICATOR_A).filter(|place| *place < 26)?;
-        char::from_u32(u32::from('A') + place)
+        let index = u32::from(c).checked_sub(REGIONAL_INDICATOR_A).filter(|index| *index < 26)?;
+        char::from_u32(u32::from('A') + index)
     };
     emoji.chars().map(letter).collect::<Option<String>>().filter(|code| code.len() == 2)
 }

@@ -178,8 +178,9 @@ impl Anchor {
     }
 }
 
-/// Combines each thing with some qualities. One anchor of each thing is held out, two thirds of
-/// these for test. The others are in training, so that training has the thing with other qualities.
+/// Combines each thing with several qualities. One anchor of each thing is held out: in test for
+/// two thirds of the things, and in validation for the others. All other anchors are in training,
+/// so training has each thing with other qualities.
 fn choose_anchors(rng: &mut ChaCha8Rng) -> Vec<Anchor> {
     let things: BTreeSet<&str> = FAMILIES
         .iter()
@@ -232,10 +233,10 @@ struct Relatives {
 }
 
 impl Relatives {
-    /// `thing` is the first name of the kind or of one of its things.
+    /// Finds the relatives of `thing`, the first name of the kind or of one of its things.
     fn new(family: &'static Family, thing: &str) -> Self {
         let things = family.things.iter();
-        let Some(own) = things.clone().find(|names| names[0] == thing) else {
+        let Some(thing_names) = things.clone().find(|names| names[0] == thing) else {
             return Self {
                 synonym: family.kind[1],
                 other_level: things.flatten().copied().collect(),
@@ -243,9 +244,9 @@ impl Relatives {
                 related_things: family.related.to_vec(),
             };
         };
-        let others = things.filter(|names| *names != own).flatten();
+        let others = things.filter(|names| *names != thing_names).flatten();
         Self {
-            synonym: own[1],
+            synonym: thing_names[1],
             other_level: family.kind.to_vec(),
             other_level_rating: "Hypernym",
             related_things: others.chain(&family.related).copied().collect(),
@@ -297,7 +298,7 @@ fn rated_targets(
         targets.add(format!("{quality} {related}"), 0.25, "Domain related");
     }
 
-    // The word's meaning in other contexts is unrelated in this context.
+    // In this context, a synonym of the thing's other sense is unrelated.
     let elsewhere =
         FAMILIES.iter().filter(|other| other.context != family.context && other.has(thing));
     for other_sense in elsewhere {
@@ -308,7 +309,7 @@ fn rated_targets(
         .iter()
         .filter(|other| !other.has(thing))
         .flat_map(Family::words)
-        .filter(|word| !family.words().any(|own| own == *word))
+        .filter(|word| !family.words().any(|known| known == *word))
         .collect();
     for (turn, word) in unrelated.choose_multiple(rng, 4).enumerate() {
         let quality = [quality, quality, quality_synonym, other][turn];
@@ -327,7 +328,7 @@ fn other_quality(quality: &Quality, rng: &mut ChaCha8Rng) -> &'static str {
     others.choose(rng).copied().unwrap_or(QUALITIES[0].names[0])
 }
 
-/// The targets so far. A text that is already a target, or an anchor, is skipped.
+/// Collects targets. Skips a text that is already a target, or is an anchor.
 struct Targets {
     rated: Vec<Rated>,
     taken: HashSet<String>,

@@ -1,4 +1,4 @@
-//! Questions about the images of the embedded world, and the purpose of each part.
+//! Questions about the images of the embedded world, in three parts.
 //!
 //! | part | image | fact | source of a correct answer |
 //! |---|---|---|---|
@@ -85,7 +85,7 @@ impl Part {
 /// A question about an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// The id, which is the same for every seed.
+    /// The id; it does not depend on the seed.
     pub id: i64,
     /// The question. It names the thing if the fact is found by name, and otherwise says `this`.
     pub text: String,

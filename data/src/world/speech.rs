@@ -93,13 +93,13 @@ fn voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
     let mut split = Split::Train;
     for line in CLIPS.lines() {
         let fields: Vec<&'static str> = line.split('\t').collect();
-        let &[of, part, kind, text, start, length] = fields.as_slice() else { continue };
+        let &[voice, part, kind, text, start, length] = fields.as_slice() else { continue };
         let range = (start.parse::<usize>(), length.parse::<usize>());
         let (Ok(start), Ok(length)) = range else { continue };
-        if of != name {
+        if voice != name {
             continue;
         }
-        let Some(own) = samples.get(start..start + length) else {
+        let Some(clip) = samples.get(start..start + length) else {
             let reason = format!("has no clip {text:?} at sample {start}");
             return Err(DataError::Audio { path: name.into(), reason });
         };
@@ -113,7 +113,7 @@ fn voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
             "joiner" => &mut joiners,
             _ => &mut names,
         };
-        list.push(SpokenClip { text, samples: own.to_vec() });
+        list.push(SpokenClip { text, samples: clip.to_vec() });
     }
     Ok(Voice { name, split, openers, joiners, names })
 }

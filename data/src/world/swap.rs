@@ -20,14 +20,14 @@ pub struct Swap {
 }
 
 impl Swap {
-    /// Returns the ids of the changed entries, also for deletion.
+    /// Returns the ids of the changed entries, for example to delete these entries.
     pub fn ids(&self) -> Vec<i64> {
         self.entries.iter().map(|entry| entry.id).collect()
     }
 }
 
 impl World {
-    /// Changes the answers of made-up facts that test questions ask for.
+    /// Changes the answers of `count` made-up facts that test questions ask for.
     ///
     /// # Errors
     /// [`DataError::OutOfRange`] if there are fewer such facts

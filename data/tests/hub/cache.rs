@@ -5,13 +5,13 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::assert_has;
-use super::server::{COMMIT, Scripted};
+use super::server::{COMMIT, ScriptedServer};
 use super::test_cache::{BODY, TestCache, correct_hub, etag_of};
 
 /// Folders of the cache may be links, but nothing is written through a link out of the cache.
 #[test]
-fn a_cache_with_links_that_lead_out() {
-    let server = Scripted::start(correct_hub);
+fn links_that_lead_out_of_the_cache_are_refused() {
+    let server = ScriptedServer::start(correct_hub);
     let etag = etag_of(BODY);
     let snapshot = format!("models--owner--name/snapshots/{COMMIT}");
     for link in [
@@ -52,8 +52,8 @@ fn a_cache_with_links_that_lead_out() {
 
 /// Links in place of files are replaced, and their targets stay unchanged.
 #[test]
-fn a_cache_with_files_that_are_links() {
-    let server = Scripted::start(correct_hub);
+fn links_in_place_of_files_are_replaced() {
+    let server = ScriptedServer::start(correct_hub);
     let etag = etag_of(BODY);
     for (link, target) in [
         (format!("models--owner--name/snapshots/{COMMIT}/config.json"), "missing"),
@@ -77,9 +77,9 @@ fn a_cache_with_files_that_are_links() {
 
 /// A blob that matches its name is not downloaded again.
 #[test]
-fn blobs_are_used_again() {
+fn existing_blobs_are_reused() {
     for (content, transfers) in [(BODY, 0), (&b"{\"hidden_size\": 9}\n"[..], 1)] {
-        let server = Scripted::start(correct_hub);
+        let server = ScriptedServer::start(correct_hub);
         let cache = TestCache::new(&server.endpoint);
         let blobs = cache.model_folder().join("blobs");
         fs::create_dir_all(&blobs).unwrap();
@@ -95,8 +95,8 @@ fn blobs_are_used_again() {
 
 /// Removes outdated partial downloads and links left by a killed process; other names stay.
 #[test]
-fn leftovers() {
-    let server = Scripted::start(correct_hub);
+fn leftovers_of_killed_processes_are_removed() {
+    let server = ScriptedServer::start(correct_hub);
     let cache = TestCache::new(&server.endpoint);
     let locks = cache.settings.cache.join(".locks/models--owner--name");
     let incoming = cache.model_folder().join("incoming");
@@ -131,8 +131,8 @@ fn leftovers() {
 
 /// The cache itself may be a link: this is the user's choice.
 #[test]
-fn a_cache_on_another_disk() {
-    let server = Scripted::start(correct_hub);
+fn the_cache_folder_may_be_a_link() {
+    let server = ScriptedServer::start(correct_hub);
     let mut cache = TestCache::new(&server.endpoint);
     let disk = tempfile::tempdir().unwrap();
     let link = cache.folder.path().join("link");

@@ -11,7 +11,7 @@ use engram_data::DataError;
 use engram_data::hub::WeightsLocation;
 use flate2::{Compression, write::GzEncoder};
 
-use super::server::{COMMIT, Scripted};
+use super::server::{COMMIT, ScriptedServer};
 use super::test_cache::{
     BODY, TestCache, correct_hub, etag_of, redirect, reply, send_correct_metadata, send_metadata,
 };
@@ -26,7 +26,7 @@ fn size_of(folder: &Path) -> u64 {
 }
 
 #[test]
-fn names_in_headers() {
+fn unsafe_names_in_headers_are_refused() {
     let victim = TestCache::new("").outside().join("victim");
     let victim = victim.to_str().unwrap();
     let up = format!("{}{victim}", "../".repeat(12));
@@ -49,7 +49,7 @@ fn names_in_headers() {
     ] {
         for is_etag in [true, false] {
             let named = bad.to_owned();
-            let server = Scripted::start(move |request, out| {
+            let server = ScriptedServer::start(move |request, out| {
                 let size = BODY.len().to_string();
                 let etag = if is_etag { named.clone() } else { etag_of(BODY) };
                 let commit = if is_etag { COMMIT } else { &named };
@@ -67,7 +67,7 @@ fn names_in_headers() {
 }
 
 #[test]
-fn names_from_the_user() {
+fn unsafe_names_from_the_user_are_refused() {
     for bad in [
         "hf://../x",
         "hf:///etc/passwd",
@@ -79,7 +79,7 @@ fn names_from_the_user() {
     ] {
         assert!(WeightsLocation::parse(bad).is_err(), "{bad:?}");
     }
-    let server = Scripted::start(correct_hub);
+    let server = ScriptedServer::start(correct_hub);
     let cache = TestCache::new(&server.endpoint);
     for bad in
         ["../../../outside/victim", "/etc/passwd", "a/../../x", "a\\b", "a\0b", "", "a//b", "."]
@@ -94,13 +94,13 @@ fn names_from_the_user() {
 /// The token is sent only to the endpoint: not to another port, name or scheme, and not after a
 /// detour.
 #[test]
-fn the_token_stays() {
-    let other = Scripted::start(correct_hub);
+fn the_token_is_sent_only_to_the_endpoint() {
+    let other = ScriptedServer::start(correct_hub);
     let same_host = other.endpoint.replace("127.0.0.1", "localhost");
     let disguised = same_host.replace("http://", "http://127.0.0.1@");
     for to in [&other.endpoint, &same_host, &disguised] {
         let to = to.clone();
-        let hub = Scripted::start(move |_, out| redirect(out, &format!("{to}/elsewhere")));
+        let hub = ScriptedServer::start(move |_, out| redirect(out, &format!("{to}/elsewhere")));
         let mut cache = TestCache::new(&hub.endpoint);
         cache.settings.token = Some("hf_secret".to_owned());
         assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
@@ -116,7 +116,7 @@ fn the_token_stays() {
 
 #[test]
 fn the_token_follows_a_renamed_model_but_does_not_come_back() {
-    let hub = Scripted::start(|request, out| match request.path.as_str() {
+    let hub = ScriptedServer::start(|request, out| match request.path.as_str() {
         "/new/resolve/main/config.json" => correct_hub(request, out),
         _ => reply(out, 307, &[("Location", "/new/resolve/main/config.json")], b""),
     });
@@ -126,11 +126,11 @@ fn the_token_follows_a_renamed_model_but_does_not_come_back() {
     assert!(hub.requests().iter().all(|request| request.authorization == "Bearer hf_secret"));
 
     let home = hub.endpoint.clone();
-    let other = Scripted::start(move |_, out| {
+    let other = ScriptedServer::start(move |_, out| {
         redirect(out, &format!("{home}/new/resolve/main/config.json"))
     });
     let away = other.endpoint.clone();
-    let hub = Scripted::start(move |_, out| reply(out, 302, &[("Location", &away)], b""));
+    let hub = ScriptedServer::start(move |_, out| reply(out, 302, &[("Location", &away)], b""));
     let mut cache = TestCache::new(&hub.endpoint);
     cache.settings.token = Some("hf_secret".to_owned());
     cache.fetch().unwrap();
@@ -140,7 +140,7 @@ fn the_token_follows_a_renamed_model_but_does_not_come_back() {
 /// A redirect within the hub has its own etag; a redirect to another host has the file's etag.
 #[test]
 fn metadata_comes_from_the_last_response_of_the_hub() {
-    let hub = Scripted::start(|request, out| match request.path.as_str() {
+    let hub = ScriptedServer::start(|request, out| match request.path.as_str() {
         "/cached/config.json" => correct_hub(request, out),
         _ => {
             let headers = [
@@ -168,23 +168,23 @@ fn neither_token_nor_password_is_printed() {
 }
 
 #[test]
-fn redirects_end() {
+fn endless_and_unsafe_redirects_are_refused() {
     for to in ["", "?", "/owner/name/resolve/main/config.json", "#x"] {
-        let server = Scripted::start(move |_, out| reply(out, 302, &[("Location", to)], b""));
+        let server = ScriptedServer::start(move |_, out| reply(out, 302, &[("Location", to)], b""));
         TestCache::new(&server.endpoint).assert_refused(&["more than 10 redirects"]);
         assert_eq!(server.requests().len(), 11);
     }
     for to in ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://", "http://[::"] {
-        let server = Scripted::start(move |_, out| redirect(out, to));
+        let server = ScriptedServer::start(move |_, out| redirect(out, to));
         TestCache::new(&server.endpoint)
             .assert_refused(&["a redirect that is not to an http or https URL"]);
     }
-    let server = Scripted::start(|_, out| reply(out, 302, &[], b""));
+    let server = ScriptedServer::start(|_, out| reply(out, 302, &[], b""));
     TestCache::new(&server.endpoint).assert_refused(&["a redirect without a URL"]);
 }
 
 #[test]
-fn sizes_that_cannot_be() {
+fn impossible_sizes_are_refused() {
     for (size, part) in [
         ("1000000000000000", "free some space"),
         ("18446744073709551615", "free some space"),
@@ -193,7 +193,7 @@ fn sizes_that_cannot_be() {
         ("*", "no size"),
         ("x", "not a number of bytes"),
     ] {
-        let server = Scripted::start(move |request, out| {
+        let server = ScriptedServer::start(move |request, out| {
             if request.requests_metadata() {
                 send_metadata(out, COMMIT, &etag_of(BODY), size)
             } else {
@@ -207,18 +207,18 @@ fn sizes_that_cannot_be() {
 }
 
 #[test]
-fn bodies_that_are_too_long() {
+fn too_long_bodies_are_refused() {
     let longer = [BODY, b"more"].concat();
     let length = longer.len().to_string();
     let announced = longer.clone();
-    let with_length = Scripted::start(move |request, out| {
+    let with_length = ScriptedServer::start(move |request, out| {
         if request.requests_metadata() {
             send_correct_metadata(out)
         } else {
             reply(out, 200, &[("Content-Length", &length)], &announced)
         }
     });
-    let endless = Scripted::start(|request, out| {
+    let endless = ScriptedServer::start(|request, out| {
         if request.requests_metadata() {
             return send_correct_metadata(out);
         }
@@ -227,7 +227,7 @@ fn bodies_that_are_too_long() {
             out.write_all(&[b'z'; 1 << 16])?;
         }
     });
-    let chunked = Scripted::start(|request, out| {
+    let chunked = ScriptedServer::start(|request, out| {
         if request.requests_metadata() {
             return send_correct_metadata(out);
         }
@@ -241,7 +241,7 @@ fn bodies_that_are_too_long() {
         bomb.write_all(&[0; 1 << 20]).unwrap();
     }
     let bomb = bomb.finish().unwrap();
-    let gzip = Scripted::start(move |request, out| {
+    let gzip = ScriptedServer::start(move |request, out| {
         if request.requests_metadata() {
             send_correct_metadata(out)
         } else {
@@ -262,7 +262,7 @@ fn a_compressed_body_is_unpacked() {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     packed.write_all(BODY).unwrap();
     let packed = packed.finish().unwrap();
-    let server = Scripted::start(move |request, out| {
+    let server = ScriptedServer::start(move |request, out| {
         if request.requests_metadata() {
             send_correct_metadata(out)
         } else {
@@ -273,8 +273,8 @@ fn a_compressed_body_is_unpacked() {
 }
 
 #[test]
-fn bodies_that_do_not_end() {
-    let slow_hub = Scripted::start(|request, out| {
+fn slow_bodies_are_aborted_and_resumed() {
+    let slow_hub = ScriptedServer::start(|request, out| {
         if request.requests_metadata() {
             return send_correct_metadata(out);
         }
@@ -291,7 +291,7 @@ fn bodies_that_do_not_end() {
     assert_has(&error, &["only ", " bytes arrived in 0.5 s", "run again"]);
     // The next run resumes the download.
     cache.settings.stall_timeout = Duration::from_secs(5);
-    let correct_hub = Scripted::start(|request, out| {
+    let correct_hub = ScriptedServer::start(|request, out| {
         if request.requests_metadata() {
             send_correct_metadata(out)
         } else {
@@ -306,19 +306,19 @@ fn bodies_that_do_not_end() {
 }
 
 #[test]
-fn responses_that_do_not_arrive() {
-    let silent = Scripted::start(|_, _| {
+fn missing_responses_time_out() {
+    let silent = ScriptedServer::start(|_, _| {
         thread::sleep(Duration::from_secs(20));
         Ok(())
     });
-    let headers = Scripted::start(|_, out| {
+    let headers = ScriptedServer::start(|_, out| {
         write!(out, "HTTP/1.1 200 -\r\n")?;
         loop {
             thread::sleep(Duration::from_millis(50));
             write!(out, "X-A: b\r\n")?;
         }
     });
-    let one_header = Scripted::start(|_, out| {
+    let one_header = ScriptedServer::start(|_, out| {
         write!(out, "HTTP/1.1 200 -\r\nX-A: ")?;
         loop {
             thread::sleep(Duration::from_millis(50));
@@ -336,8 +336,8 @@ fn responses_that_do_not_arrive() {
 
 /// A range other than the requested range is not appended to a partial file.
 #[test]
-fn other_ranges() {
-    let server = Scripted::start(|request, out| {
+fn a_wrong_range_is_not_appended() {
+    let server = ScriptedServer::start(|request, out| {
         match (request.requests_metadata(), request.range.as_str()) {
             (true, _) => send_correct_metadata(out),
             // Interrupts the transfer.
@@ -351,11 +351,11 @@ fn other_ranges() {
 }
 
 #[test]
-fn checksums() {
+fn checksums_are_verified() {
     for (etag, is_right) in
         [(GIT_SHA1.to_owned(), true), ("0".repeat(40), false), ("0".repeat(64), false)]
     {
-        let server = Scripted::start(move |request, out| {
+        let server = ScriptedServer::start(move |request, out| {
             if request.requests_metadata() {
                 send_metadata(out, COMMIT, &etag, &BODY.len().to_string())
             } else {
@@ -371,12 +371,12 @@ fn checksums() {
     }
 }
 
-/// `printf '{"hidden_size": 8}\n' | git hash-object --stdin` gave it.
+/// The output of `printf '{"hidden_size": 8}\n' | git hash-object --stdin`.
 const GIT_SHA1: &str = "bc77bf8f7cdcf1bc3b843a77809edf1d1367b78e";
 
 #[test]
 fn a_different_commit_is_refused() {
-    let server = Scripted::start(|request, out| {
+    let server = ScriptedServer::start(|request, out| {
         if request.requests_metadata() {
             send_metadata(out, &"f".repeat(40), &etag_of(BODY), &BODY.len().to_string())
         } else {
@@ -390,17 +390,19 @@ fn a_different_commit_is_refused() {
 }
 
 #[test]
-fn meaningless_responses() {
+fn meaningless_responses_are_refused() {
     for status in [199, 204, 300, 304, 400, 405, 410, 451, 999] {
-        let server =
-            Scripted::start(move |_, out| reply(out, status, &[("Content-Length", "0")], b""));
+        let server = ScriptedServer::start(move |_, out| {
+            reply(out, status, &[("Content-Length", "0")], b"")
+        });
         TestCache::new(&server.endpoint)
             .assert_refused(&[&format!("status {status}"), "check HF_ENDPOINT"]);
     }
-    let page = Scripted::start(|_, out| reply(out, 200, &[("Content-Length", "5")], b"<html"));
+    let page =
+        ScriptedServer::start(|_, out| reply(out, 200, &[("Content-Length", "5")], b"<html"));
     TestCache::new(&page.endpoint)
         .assert_refused(&["no X-Repo-Commit header", "check HF_ENDPOINT"]);
-    let noise = Scripted::start(|_, out| out.write_all(&[0xff; 300]));
+    let noise = ScriptedServer::start(|_, out| out.write_all(&[0xff; 300]));
     TestCache::new(&noise.endpoint).assert_refused(&["run again when online"]);
     for endpoint in ["", "hub", "ftp://127.0.0.1", "file:///etc", "http://"] {
         TestCache::new(endpoint).assert_refused(&["not an http or https URL", "check HF_ENDPOINT"]);

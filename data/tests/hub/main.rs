@@ -1,5 +1,5 @@
-//! Tests of weights from a folder, from the cache and from a hub. A local server plays the hub; on
-//! demand it interrupts transfers, sends wrong sizes or does not respond.
+//! Tests of weights from a folder, from the cache and from a hub. A local server acts as the
+//! hub. On demand, it interrupts transfers, sends wrong sizes or does not respond.
 
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
@@ -91,7 +91,7 @@ fn fresh_download_then_offline_from_the_cache() {
     let pinned = format!("/owner/name/resolve/{COMMIT}/onnx/model.onnx 0-0 none");
     assert!(
         requests.contains(&pinned),
-        "later files come from the first one's commit: {requests:?}"
+        "later files come from the first file's commit: {requests:?}"
     );
 
     hub.settings.offline = true;
@@ -124,7 +124,7 @@ fn a_hand_filled_cache_needs_no_network() {
 }
 
 #[test]
-fn revisions() {
+fn revisions_are_resolved() {
     let hub = Hub::start();
     let pinned = WeightsLocation::parse(&format!("hf://owner/name@{COMMIT}")).unwrap();
     let path = pinned.file("config.json", &hub.settings).unwrap();
@@ -180,7 +180,7 @@ fn a_short_file_never_reaches_the_cache() {
 }
 
 #[test]
-fn a_server_without_ranges() {
+fn a_server_without_ranges_is_supported() {
     let hub = Hub::start();
     hub.server.fail(&[Fault::Break(60_000), Fault::IgnoreRange]);
     let path = hub.fetch("big.safetensors").unwrap();
@@ -199,7 +199,7 @@ fn a_changed_byte_is_noticed() {
 }
 
 #[test]
-fn two_at_once_download_once() {
+fn simultaneous_fetches_download_once() {
     let hub = Hub::start();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -239,7 +239,7 @@ fn find_part(folder: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_silent_server() {
+fn a_silent_server_times_out() {
     let mut hub = Hub::start();
     hub.settings.stall_timeout = Duration::from_millis(500);
     hub.server.fail(&[Fault::Silence]);
@@ -251,12 +251,12 @@ fn a_silent_server() {
 }
 
 #[test]
-fn refusals() {
+fn responses_with_error_status_are_reported() {
     let hub = Hub::start();
     let message = hub.fetch("vocab.txt").unwrap_err().to_string();
     assert_has(&message, &["hf://owner/name", "\"vocab.txt\"", "check the names"]);
     assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
-    assert_eq!(hub.server.requests().len(), 1, "a missing file is not asked for again");
+    assert_eq!(hub.server.requests().len(), 1, "a missing file is not requested again");
 
     for (status, parts) in [
         (401, ["status 401", "HF_TOKEN"]),
@@ -274,7 +274,7 @@ fn refusals() {
 }
 
 #[test]
-fn no_network() {
+fn a_missing_network_is_reported() {
     let cache = tempfile::tempdir().unwrap();
     let mut settings = HubSettings::new(cache.path());
     settings.endpoint = "http://127.0.0.1:1".to_owned();
@@ -304,7 +304,7 @@ fn a_cache_that_cannot_be_written() {
 }
 
 #[test]
-fn locations() {
+fn locations_are_parsed() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("config.json"), "{}").unwrap();
     let location = WeightsLocation::parse(folder.path().to_str().unwrap()).unwrap();

@@ -150,7 +150,7 @@ fn the_listing_of_huggingface_hub_is_read() {
     let error = model().optional_file("modules.json", &settings).unwrap_err();
     assert!(matches!(error, DataError::Offline { .. }), "the model has it: {error}");
     let error = model().file("vocab.txt", &settings).unwrap_err();
-    assert!(matches!(error, DataError::MissingFile { .. }), "the model has it not: {error}");
+    assert!(matches!(error, DataError::MissingFile { .. }), "the model does not have it: {error}");
     for unreadable in [listing(2), "{".to_owned(), "[]".to_owned()] {
         fs::write(trees.join(format!("{COMMIT}.json")), unreadable).unwrap();
         assert_eq!(model().optional_file("modules.json", &settings).unwrap(), None);
@@ -166,7 +166,7 @@ fn a_folder_that_was_filled_by_hand() {
     fs::write(folder.join("big.safetensors"), "by hand").unwrap();
     assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
     assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
-    assert_eq!(hub.server.requests().len(), 1, "what is absent is asked for once");
+    assert_eq!(hub.server.requests().len(), 1, "an absent file is requested once");
     let nested = hub.fetch("onnx/model.onnx").unwrap();
     assert_eq!(nested, folder.join("onnx/model.onnx"));
     assert_eq!(fs::read(nested).unwrap(), b"nested");
@@ -195,7 +195,7 @@ fn settings_from(variables: &[(&str, &str)]) -> HubSettings {
 
 /// The values are from huggingface_hub 2.4.0.
 #[test]
-fn the_cache_is_where_huggingface_hub_has_it() {
+fn the_cache_folder_equals_huggingface_hubs() {
     let common = "/home/u/.cache/huggingface/hub";
     for (name, value, expected) in [
         ("HF_HOME", "~/.hfx", "/home/u/.hfx/hub"),
@@ -225,7 +225,7 @@ fn the_cache_is_where_huggingface_hub_has_it() {
 
 /// The values are from huggingface_hub 2.4.0.
 #[test]
-fn offline_variables() {
+fn offline_variables_are_read_as_in_huggingface_hub() {
     for (hub, transformers, expected) in [
         ("1", "", true),
         ("on", "", true),
@@ -245,7 +245,7 @@ fn offline_variables() {
 }
 
 #[test]
-fn tokens() {
+fn tokens_are_read_from_variables_and_files() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("token"), "stored\n").unwrap();
     fs::write(home.path().join("other"), "other").unwrap();
@@ -264,7 +264,7 @@ fn tokens() {
 }
 
 #[test]
-fn limits_from_variables() {
+fn time_limits_are_read_from_variables() {
     let settings = settings_from(&[
         ("HF_HUB_ETAG_TIMEOUT", "3"),
         ("HF_HUB_DOWNLOAD_TIMEOUT", "0"),
@@ -276,7 +276,7 @@ fn limits_from_variables() {
 }
 
 #[test]
-fn settings_from_variables() {
+fn settings_are_read_from_variables() {
     let settings = settings_from(&[
         ("HF_HOME", "/h"),
         ("HF_ENDPOINT", "http://mirror/"),
@@ -298,7 +298,7 @@ fn settings_from_variables() {
     assert_eq!(settings.cache, Path::new("/c"));
     assert_eq!(settings.token.as_deref(), Some("stored"));
     assert!(settings.offline);
-    assert!(!format!("{settings:?}").contains("stored"), "the token is no matter for a log");
+    assert!(!format!("{settings:?}").contains("stored"), "logs must not contain the token");
     assert_eq!(settings.endpoint, "https://huggingface.co");
     assert!(!settings_from(&[("HF_HUB_OFFLINE", "0")]).offline);
     assert_eq!(settings_from(&[("XDG_CACHE_HOME", "/x")]).cache, Path::new("/x/huggingface/hub"));

@@ -194,12 +194,12 @@ impl Request {
 }
 
 /// A server whose responses are written byte by byte by a function.
-pub struct Scripted {
+pub struct ScriptedServer {
     pub endpoint: String,
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
-impl Scripted {
+impl ScriptedServer {
     pub fn start(
         answer: impl Fn(&Request, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
     ) -> Self {

@@ -83,7 +83,7 @@ fn karpathys_file_has_splits() {
 }
 
 #[test]
-fn bad_caption_files_are_named() {
+fn bad_caption_files_are_reported() {
     let coco = |file: &str| read(false, |to| coco::read(input(file), &CocoOptions::default(), to));
     refused(coco(r#"{"images": []}"#), "data.file: has no list `annotations`");
     refused(coco(r#"{"annotations": []}"#), "data.file: has no list `images`");

@@ -18,7 +18,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn gzip_is_unpacked_and_a_broken_file_named() {
+fn gzip_is_unpacked_and_a_broken_file_is_reported() {
     let text = "http://a\tb\n".repeat(1000);
     let web = |bytes: &[u8]| {
         read(true, |to| web::read(Input::new("data.file", bytes)?, &WebOptions::default(), to))

@@ -1,5 +1,5 @@
-//! Tests of the readers of published data sets: small files written here, faults, and the real
-//! files if `ENGRAM_DATA` is set.
+//! Tests of the readers of published data sets, on small files written here, and on the real files
+//! if `ENGRAM_DATA` is set: results and error messages.
 
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 

@@ -48,7 +48,7 @@ fn questions_come_with_their_answers() {
 }
 
 #[test]
-fn bad_question_files_are_named() {
+fn bad_question_files_are_reported() {
     let options = VqaOptions::default();
     let vqa = |questions: &str, answers: &str| {
         read(false, |to| vqa::read(input(questions), input(answers), &options, to))

@@ -34,7 +34,7 @@ fn web_pairs_become_images_with_captions() {
 }
 
 #[test]
-fn web_lines_that_are_no_utf8_are_named_or_counted() {
+fn lines_that_are_not_utf8_are_reported_or_counted() {
     let file = b"http://a\tb\nhttp://c\t\xff\nhttp://d\te\n";
     let web = |skip| read(skip, |to| web::read(input(file), &WebOptions::default(), to));
     refused(web(false), "data.file:2: is not UTF-8");
@@ -45,7 +45,7 @@ fn web_lines_that_are_no_utf8_are_named_or_counted() {
 
 proptest! {
     #[test]
-    fn web_pairs_come_back(pairs in prop::collection::vec(("[a-z/.:%é]{1,20}", "[^\t\r\n\u{0}-\u{1f}]{0,40}"), 1..30)) {
+    fn web_pairs_round_trip(pairs in prop::collection::vec(("[a-z/.:%é]{1,20}", "[^\t\r\n\u{0}-\u{1f}]{0,40}"), 1..30)) {
         let file: String = pairs.iter().map(|(image, caption)| format!("{image}\tx{caption}x\n")).collect();
         let (lines, counts) = read(false, |to| web::read(input(&file), &WebOptions::default(), to)).unwrap();
         prop_assert_eq!(counts.records, pairs.len() as u64);

@@ -61,7 +61,7 @@ fn ids_without_labels_are_counted() {
 }
 
 #[test]
-fn a_triple_with_an_unknown_entity_is_named_or_counted() {
+fn a_triple_with_an_unknown_entity_is_reported_or_counted() {
     let mut labels = Labels::default();
     labels.read(input("Q1\tAda\nQ5\thuman\n"), &mut Collector::new(|_| Ok(()))).unwrap();
     let options = TripleOptions { labels: Some(&labels), ..TripleOptions::default() };
@@ -109,8 +109,8 @@ fn descriptions_become_passages() {
 }
 
 #[test]
-fn bad_edges_and_labels_are_named_or_counted() {
-    for (edges, wanted) in [
+fn bad_edges_and_labels_are_reported_or_counted() {
+    for (edges, expected) in [
         ("a\tb\tc\na\tb\n", "data.file:2: expected 3 tab-separated ids, found 2"),
         ("a\t\tc\n", ":1: expected 3 tab-separated ids"),
         (r#"[["a","b","c"],["a","b"]]"#, "data.file, item 2: invalid length 2"),
@@ -124,19 +124,19 @@ fn bad_edges_and_labels_are_named_or_counted() {
             let options = TripleOptions::default();
             read(skip, |to| wikidata::read_triples(input(edges), &options, to))
         };
-        refused(triples(false), wanted);
+        refused(triples(false), expected);
         let (lines, counts) = triples(true).unwrap();
         assert_eq!(lines.len() as u64, counts.records - 1);
         assert_eq!(counts.skipped, skipped([(Reason::Malformed, 1)]));
     }
     // The file itself is broken, so there is no row to skip.
-    for (edges, wanted) in [
+    for (edges, expected) in [
         (r#"[["a","b","c"],"#, ":1: the file ends in the middle"),
         (r#"[["a","b","c"]] x"#, ":1: trailing characters (column 17)"),
         (r#"{"a": 1}"#, "invalid type: map, expected a list"),
     ] {
         let options = TripleOptions::default();
-        refused(read(true, |to| wikidata::read_triples(input(edges), &options, to)), wanted);
+        refused(read(true, |to| wikidata::read_triples(input(edges), &options, to)), expected);
     }
     let labels = "{\"Q1\": \"a\",\n \"Q2\": 5}";
     let result = read(false, |to| wikidata::read_descriptions(input(labels), "w", to));

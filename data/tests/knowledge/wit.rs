@@ -75,7 +75,7 @@ fn wit_rows_become_images_with_six_texts() {
 }
 
 #[test]
-fn bad_wit_files_are_named() {
+fn bad_wit_files_are_reported() {
     let wit = |file: &str| read(false, |to| wit::read(input(file), &WitOptions::default(), to));
     refused(
         wit("language\tpage_url\n"),

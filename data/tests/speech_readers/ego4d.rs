@@ -40,7 +40,7 @@ fn ego4d_has_the_ids_of_the_official_script() {
 }
 
 #[test]
-fn faults_of_ego4d_are_named() {
+fn bad_ego4d_files_are_reported() {
     let files = Files::new([("audio/c-2.wav", "x")]);
     let source = files.with_audio("av.json");
     let person = r#""person_id": """#;

@@ -50,7 +50,11 @@ fn how2_takes_paths_from_wav_scp() {
     assert_eq!(ids(&found), ["v_2"]);
     assert_eq!(found.clips[0].audio, files.path("train/../audio/vid.wav"));
     files.write("train/wav.scp", "vid ../audio/vid.wav\n");
-    refused("how2", &files.source("train"), &["b_1 (line 1): a line big in ", "wav.scp"]);
+    refused(
+        "how2",
+        &files.source("train"),
+        &["b_1 (line 1): a line for recording big in ", "wav.scp"],
+    );
     files.write("train/wav.scp", "vid ../audio/vid.wav\nbig sox big.mp3 -t wav - |\n");
     refused("how2", &files.source("train"), &["wav.scp:2: ", "output of a command"]);
     fs::remove_file(files.path("train/wav.scp")).unwrap();
@@ -58,10 +62,10 @@ fn how2_takes_paths_from_wav_scp() {
 }
 
 #[test]
-fn faults_of_how2_are_named() {
+fn bad_how2_files_are_reported() {
     let files = how2();
     let source = files.with_audio("train");
-    for (name, text, wanted) in [
+    for (name, text, expected) in [
         ("text", "v_1 a\nv_2 b\nv_1 c\n", &["text:3: ", "given at"][..]),
         ("text", "v_1 a\nv_9 b\n", &["text:2: ", "v_9 is not in", "segments"]),
         ("text", "", &["text: the file is empty"]),
@@ -77,10 +81,10 @@ fn faults_of_how2_are_named() {
     ] {
         let before = fs::read(files.path(&format!("train/{name}"))).unwrap();
         files.write(&format!("train/{name}"), text);
-        refused("how2", &source, wanted);
+        refused("how2", &source, expected);
         files.write(&format!("train/{name}"), gzip(text));
         if !text.is_empty() {
-            refused("how2", &source, wanted);
+            refused("how2", &source, expected);
         }
         files.write(&format!("train/{name}"), before);
     }

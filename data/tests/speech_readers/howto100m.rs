@@ -35,11 +35,11 @@ fn howto100m_names_captions_by_their_index() {
 }
 
 #[test]
-fn faults_of_howto100m_are_named() {
+fn bad_howto100m_files_are_reported() {
     let files = Files::new([("audio/v.wav", "x")]);
     let source = files.with_audio("caption.json");
     let good = r#""u": {"start": [0], "end": [1], "text": ["a"]}"#;
-    for (video, wanted) in [
+    for (video, expected) in [
         (r#"{"start": [0, 1], "end": [1], "text": ["a"]}"#, &["2 starts, 1 ends and 1 texts"][..]),
         (r#"{"start": [0], "end": [1], "text": ["a", "b"]}"#, &["1 ends and 2 texts"]),
         (
@@ -59,11 +59,11 @@ fn faults_of_howto100m_are_named() {
             refused(
                 "howto100m",
                 &source,
-                &[&[format!("entry `{name}`").as_str()], wanted].concat(),
+                &[&[format!("entry `{name}`").as_str()], expected].concat(),
             );
         }
     }
-    for (text, wanted) in [
+    for (text, expected) in [
         ("", "empty"),
         ("{}", "has no clip with a transcript"),
         ("[]", ":1: "),
@@ -73,6 +73,6 @@ fn faults_of_howto100m_are_named() {
     ] {
         files.write("caption.json", text);
         files.write("audio/v\t.wav", "x");
-        refused("howto100m", &source, &["caption.json", wanted]);
+        refused("howto100m", &source, &["caption.json", expected]);
     }
 }

@@ -68,11 +68,11 @@ fn librispeech_files_may_be_packed() {
 }
 
 #[test]
-fn faults_of_librispeech_are_named() {
+fn bad_librispeech_files_are_reported() {
     let files = librispeech();
     let list = format!("{CHAPTER}.trans.txt");
     let source = files.source("LibriSpeech");
-    for (text, wanted) in [
+    for (text, expected) in [
         ("", &["84-121123.trans.txt", "the file is empty"][..]),
         ("\n \n", &["84-121123.trans.txt", "the file is empty"]),
         ("84-121123-0000 A\n84-121123-0001\n", &[":2: ", "84-121123-0001 has no text"]),
@@ -87,7 +87,7 @@ fn faults_of_librispeech_are_named() {
         ),
     ] {
         files.write(&list, text);
-        refused("librispeech", &source, wanted);
+        refused("librispeech", &source, expected);
     }
     files.write(&list, b"84-121123-0000 A\n84-121123-0001 \xff\n");
     refused("librispeech", &source, &[":2: ", "not UTF-8"]);

@@ -1,5 +1,5 @@
-//! Tests of the readers of published speech data sets: small files written here, faults, and shared
-//! behaviour.
+//! Tests of the readers of published speech data sets, on small files written here: results, error
+//! messages and shared behaviour.
 
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 

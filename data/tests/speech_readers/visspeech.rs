@@ -44,7 +44,7 @@ fn visspeech_has_videos_and_clips_that_are_cut() {
 }
 
 #[test]
-fn faults_of_visspeech_are_named() {
+fn bad_visspeech_files_are_reported() {
     let files = Files::new([("v.csv", VISSPEECH), ("audio/-a_B.wav", "x")]);
     let source = files.with_audio("v.csv");
     refused("visspeech", &source, &["1 of 2", "cut-1-2 (line 3)", "audio/cut.{wav,flac"]);
@@ -56,7 +56,7 @@ fn faults_of_visspeech_are_named() {
     );
     let header = "key,yt_id,start_time,end_time,annotation\n";
     files.write("audio/cut-1-2.wav", "x");
-    for (rows, wanted) in [
+    for (rows, expected) in [
         ("a,-a_B,1,2,t\na,-a_B,3,4,t\n", &[":3: ", "id `a`", "given at"][..]),
         ("a,-a_B,1,2,t\nb,-a_B,2,2,t\n", &[":3: ", "end 0.000002 is not after"]),
         ("a,-a_B,1,2,t\nb,-a_B,3,2,t\n", &[":3: ", "is not after"]),
@@ -70,7 +70,7 @@ fn faults_of_visspeech_are_named() {
         ("", &["no rows"]),
     ] {
         files.write("v.csv", format!("{header}{rows}"));
-        refused("visspeech", &source, wanted);
+        refused("visspeech", &source, expected);
     }
     files.write("v.csv", "key,yt_id,start,end_time,annotation\na,b,1,2,t\n");
     refused("visspeech", &source, &["start_time", ":1: "]);

@@ -1,5 +1,5 @@
-//! Validates a manifest. Its checksum shows that `CURRENT` names it, not who wrote it. So all sizes
-//! and names are checked before they are used.
+//! Validates a manifest. Its checksum shows only that `CURRENT` names it; anybody may have written
+//! both. So all sizes and names are checked before use.
 
 use super::file::FileRecord;
 use super::manifest::{GraphRecord, Manifest, SegmentRecord};
@@ -7,13 +7,13 @@ use super::pointer::generation_number;
 use crate::generation::MAX_ROWS;
 
 impl Manifest {
-    /// Fails with the first fault of the manifest.
+    /// Fails with the first error in the manifest.
     pub(super) fn check(&self) -> Result<(), String> {
         let widths = [self.width, self.values.map_or(1, |values| values.tokens)];
         if widths.contains(&0) || self.values.is_some_and(|values| values.width == 0) {
             return Err("has a width of 0".to_owned());
         }
-        let numbers = self.values.map_or(Some(0), |own| own.tokens.checked_mul(own.width));
+        let numbers = self.values.map_or(Some(0), |values| values.tokens.checked_mul(values.width));
         if numbers.and_then(|numbers| numbers.checked_add(self.width)).is_none() {
             return Err("has keys and values that are too large".to_owned());
         }

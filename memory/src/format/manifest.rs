@@ -172,15 +172,15 @@ impl SegmentRecord {
 
     /// Returns all files, each with the name of its folder.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &FileRecord)> {
-        let own =
+        let columns =
             [&self.keys, &self.ids, &self.sources, &self.documents, &self.entries, &self.offsets];
-        let own = own.into_iter().chain(&self.values).chain(&self.scales);
+        let columns = columns.into_iter().chain(&self.values).chain(&self.scales);
         let deleted = self.deleted.iter().map(|deleted| (deleted.folder.as_str(), &deleted.bits));
         let graphs = self.graph.iter().flat_map(|graph| {
             let files = [&graph.offsets, &graph.neighbours, &graph.upper];
             files.map(|file| (graph.folder.as_str(), file))
         });
-        own.map(|file| (self.folder.as_str(), file)).chain(deleted).chain(graphs)
+        columns.map(|file| (self.folder.as_str(), file)).chain(deleted).chain(graphs)
     }
 
     /// The size of all files in bytes.

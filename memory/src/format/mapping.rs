@@ -26,8 +26,8 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps the first `bytes` bytes of a file, which must exist.
     pub(crate) fn new(file: &File, path: &Path, bytes: usize) -> io::Result<Self> {
-        // SAFETY: files of a generation never change after they were written. Truncating one while
-        // it is mapped ends this process with SIGBUS; it never makes the process read other memory.
+        // SAFETY: files of a generation never change after they were written. If another program
+        // truncates a mapped file, this process ends with SIGBUS; it never reads other memory.
         let map = unsafe { MmapOptions::new().len(bytes).map(file)? };
         let slot = Slot::take();
         slot.fill(path, map.as_ptr() as usize, map.len());

@@ -49,8 +49,8 @@ impl Pointer {
     }
 }
 
-/// Distinguishes a file from its replacement. It needs no file descriptor, because there may be
-/// none left.
+/// Distinguishes a file from its replacement. Uses no file descriptor: the process may have none
+/// left.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity(Option<(u64, u64)>);
 
@@ -58,7 +58,7 @@ impl FileIdentity {
     /// Returns the identity of the current file at a path, also if it is missing.
     pub(crate) fn of(path: &Path) -> Self {
         use std::os::unix::fs::MetadataExt;
-        Self(fs::metadata(path).ok().map(|found| (found.dev(), found.ino())))
+        Self(fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino())))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::generation::{Generation, Part, Row};
 
 /// The maximum number of queries that are searched together.
 const QUERIES: usize = 1024;
-/// The maximum number of candidates of these queries, per thread.
+/// The maximum number of candidates for all queries that are searched together, per thread.
 const MAX_CANDIDATES: usize = 1 << 22;
 /// Keys per block. Their products with the queries fit in the processor's cache.
 const KEYS: usize = 512;
@@ -95,22 +95,22 @@ impl<'a> QueryBatch<'a> {
             && queries().len() >= MIN_ROUNDED_QUERIES
             && bf16::Queries::is_supported()
             && queries().all(|query| ROUNDED_NORMS.contains(&norm(query)));
-        // A sum of `width` products in any order is off by at most `width` rounding errors of the
-        // product of the norms (Cauchy-Schwarz). A few more cover the gate, keys whose norm is not
-        // exactly 1, and bfloat16.
-        let roundings = 1.01 * (prepared.width + 8) as f64 * f64::from(f32::EPSILON) / 2.0;
+        // The relative error of a sum of `width` products, in any order: `width` rounding errors of
+        // the product of the norms (Cauchy-Schwarz). Eight more cover the gate, keys whose norm is
+        // not exactly 1, and bfloat16.
+        let relative_error = 1.01 * (prepared.width + 8) as f64 * f64::from(f32::EPSILON) / 2.0;
         let margin = |(number, query): (usize, &[f32])| {
             let gate = f64::from(prepared.largest_gate(first + number));
-            let (norm, mut error) = (norm(query), roundings * norm(query) * longest);
+            let (norm, mut error) = (norm(query), relative_error * norm(query) * longest);
             if rounded {
                 // The rounding error of the query times any key, plus the rounding error of a key
                 // times the query.
-                let query_lost = bf16::rounding(query);
-                error += query_lost * longest + (norm + query_lost) * rounding_error;
+                let query_rounding = bf16::rounding(query);
+                error += query_rounding * longest + (norm + query_rounding) * rounding_error;
             }
             // Products below the smallest normal number lose more than one rounding error.
-            let vanished = (prepared.width + 8) as f64 * f64::from(f32::MIN_POSITIVE);
-            (2.0 * (error * gate + vanished * gate.max(1.0))) as f32
+            let underflow = (prepared.width + 8) as f64 * f64::from(f32::MIN_POSITIVE);
+            (2.0 * (error * gate + underflow * gate.max(1.0))) as f32
         };
         let margins: Vec<f32> = queries().enumerate().map(margin).collect();
         let rounded = rounded.then(|| bf16::Queries::new(keys, prepared.width));
@@ -208,7 +208,7 @@ impl<'a> QueryBatch<'a> {
         Ok(())
     }
 
-    /// Offers the scores of a block that may be among the best.
+    /// Offers to each query's `best` the scores of a block that may be among the best.
     fn collect(
         &self,
         block: Block<'_>,
@@ -218,13 +218,13 @@ impl<'a> QueryBatch<'a> {
         let hidden = &self.prepared.hidden[block.part_index];
         let documents =
             if self.prepared.excluded.is_empty() { &[] } else { block.part.segment.documents()? };
-        let mut reaching = Vec::new();
+        let mut above_threshold = Vec::new();
         for (query, (scores, best)) in scores.chunks(block.rows).zip(best).enumerate() {
             let shared = &self.thresholds[query];
             let threshold = best.threshold().max(from_ordered_bits(shared.load(Ordering::Relaxed)));
-            indices_at_least(threshold, scores, &mut reaching);
+            indices_at_least(threshold, scores, &mut above_threshold);
             let excluded = self.prepared.excluded.get(self.first + query);
-            for at in reaching.drain(..) {
+            for at in above_threshold.drain(..) {
                 let (score, row) = (scores[at as usize], block.start + at as usize);
                 if score < best.threshold()
                     || hidden.has(row)

@@ -50,8 +50,8 @@ impl Default for GraphSettings {
     }
 }
 
-/// 1 minus the dot product, for unit vectors. Rounding may give negative values, which hnsw_rs
-/// rejects, so they become 0.
+/// 1 minus the dot product of unit vectors. Negative values, which come from rounding, become 0,
+/// because hnsw_rs rejects them.
 #[derive(Debug, Clone, Copy, Default)]
 struct UnitDistance;
 
@@ -111,8 +111,9 @@ impl GraphSettings {
     }
 }
 
-/// Rows whose key equals the key of an earlier row. As ordinary nodes they would be neighbours of
-/// each other only, and split the graph. So their only neighbour is that earlier row.
+/// Rows whose key equals the key of an earlier row. As ordinary nodes, such rows would be
+/// neighbours only of each other and split the graph. So each has that earlier row as its only
+/// neighbour.
 #[derive(Default)]
 struct DuplicateKeys {
     /// Rows with distinct keys, by hash of the key.
@@ -293,10 +294,9 @@ impl Graph {
         [self.offsets.verify(), self.neighbours.verify(), self.upper.verify()]
     }
 
-    /// Returns nearly the best rows by dot product with `query`, unordered: at most `count` of the
-    /// rows for which `visible` is true.
-    ///
-    /// The walk also passes through invisible rows.
+    /// Returns the approximately best `count` rows by dot product with `query`, unordered.
+    /// `visible` selects the rows to return; the search also passes through the other rows. Copies
+    /// of a key do not count towards `count`.
     pub(crate) fn search(
         &self,
         segment: &Segment,
@@ -338,7 +338,7 @@ impl Graph {
                 open.push(next);
                 if visible(*row as usize) {
                     best.push(Reverse(next));
-                    // A copy of a key does not use up the place of another key.
+                    // An equal score means a copy of the key: keep one more row.
                     count += usize::from(next.score == node.score);
                     if best.len() > count {
                         best.pop();
@@ -360,10 +360,10 @@ impl Graph {
             loop {
                 let from = at;
                 for neighbour in self.neighbours(from)? {
-                    let Some([row, its_below]) = self.upper(*neighbour)? else { continue };
+                    let Some([row, neighbour_below]) = self.upper(*neighbour)? else { continue };
                     let next = score(row)?;
                     if next > best {
-                        (best, at, below) = (next, *neighbour, its_below);
+                        (best, at, below) = (next, *neighbour, neighbour_below);
                     }
                 }
                 if at == from {

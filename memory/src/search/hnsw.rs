@@ -1,8 +1,9 @@
 //! Search through a graph over the keys: faster than scoring all keys, and nearly exact.
 //!
-//! The graph search itself skips deleted rows, other sources and excluded documents. Its proposals
-//! are scored as in the exact search. Exact search is used for segments without a graph or with few
-//! searchable rows, and if the graph returns too few entries.
+//! A graph search skips deleted rows, other sources and excluded documents, and proposes
+//! candidates. The candidates are scored as in the exact search. Segments without a graph or with
+//! few searchable rows are searched exactly, and so is a query for which the graph returns too few
+//! entries.
 
 use rayon::prelude::*;
 
@@ -13,8 +14,8 @@ use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults};
 use crate::error::MemoryError;
 use crate::generation::{Bits, Generation, Part};
 
-/// The smallest share of searchable rows for which a segment's graph is used.
-const MIN_SHARE: f64 = 0.05;
+/// The smallest fraction of searchable rows for which a segment's graph is used.
+const MIN_FRACTION: f64 = 0.05;
 
 /// Search through the graphs of a generation.
 pub struct Hnsw {
@@ -27,8 +28,8 @@ impl Hnsw {
     /// The default number of candidates of a search. A search keeps at least `2 k` candidates.
     pub const EF_SEARCH: usize = 96;
 
-    /// Checks the graphs of a generation once. Segments without a graph are searched exactly. It
-    /// opens no file: whatever is written meanwhile, the generation keeps its graphs.
+    /// Checks the graphs of a generation once. Segments without a graph are searched exactly. The
+    /// generation has its graphs open, so later changes of the memory do not matter.
     ///
     /// # Errors
     /// [`MemoryError::Corrupt`]
@@ -70,7 +71,8 @@ impl Hnsw {
             let group_of = |row: usize| if by_source { sources[row] as usize } else { 0 };
             let mut visible = vec![0; count];
             (0..rows).filter(|row| !hidden.has(*row)).for_each(|row| visible[group_of(row)] += 1);
-            let enough = |visible: usize| visible > 0 && visible as f64 >= MIN_SHARE * rows as f64;
+            let enough =
+                |visible: usize| visible > 0 && visible as f64 >= MIN_FRACTION * rows as f64;
             let mut exact = Bits::zeros(rows);
             let is_skipped = |row: &usize| hidden.has(*row) || enough(visible[group_of(*row)]);
             (0..rows).filter(is_skipped).for_each(|row| exact.set(row));
@@ -102,7 +104,7 @@ impl Hnsw {
         let mut candidates = Vec::new();
         for group in &plan.groups {
             let gate = group.source.map_or(1.0, |source| prepared.gate(query, source));
-            // A gate of 0 removes the order, and a negative gate reverses it.
+            // With a gate of 0 all scores are equal, and a negative gate reverses their order.
             if gate <= 0.0 {
                 return Ok(None);
             }

@@ -5,15 +5,15 @@
 //! | [`exact`] | scores all keys for all queries, in blocks |
 //! | [`hnsw`] | searches a graph over the keys: faster for many keys, nearly exact |
 //! | [`graph`] | builds, writes and searches the graph of a segment |
-//! | `products` | dot products, for each kind of processor |
+//! | `products` | dot products, compiled for several processors |
 //! | `bf16` | many rounded dot products at once: faster, with a known error bound |
 //! | `top_k` | the best of a stream of scores |
 //!
 //! If the memory is normalised, a score is the cosine of query and key, whatever the query's norm.
 //! Otherwise it is their dot product. If gates are given, the score is multiplied by the gate of
 //! the key's source. All sources share one list of the best `k` entries, sorted by gated score,
-//! like REVEAL's released code; there is no quota per source. Of equal scores the entry with the
-//! lower id comes first.
+//! like REVEAL's released code; there is no quota per source. Equal scores are sorted
+//! by id.
 
 pub(crate) mod bf16;
 pub mod exact;
@@ -45,7 +45,8 @@ pub struct Queries<'a> {
 pub struct Filter {
     /// Names of the searched sources; `None` searches all.
     pub sources: Option<Vec<String>>,
-    /// Ids of the only entries, within those sources, that may be retrieved; `None` allows all.
+    /// Ids of the entries that may be retrieved, if they also have one of the sources; `None`
+    /// allows all.
     pub ids: Option<Vec<i64>>,
     /// For each query, the documents whose entries are excluded. Empty if no query excludes a
     /// document.
@@ -80,18 +81,18 @@ pub struct SearchResults {
 }
 
 impl SearchResults {
-    /// Returns the recall relative to the exact search: the share of the exact results that this
-    /// search also found. It is 1 if the exact search found nothing.
+    /// Returns the recall relative to the exact search: the fraction of the exact results that
+    /// this search also found. It is 1 if the exact search found nothing.
     ///
-    /// Entries with the same score as the last exact result count as equally right.
+    /// An entry with the same score as the last exact result counts as correct, too.
     pub fn recall(&self, exact: &Self) -> f64 {
-        let (mut right, mut all) = (0, 0);
+        let (mut correct, mut all) = (0, 0);
         for (found, exact) in self.hits.iter().zip(&exact.hits) {
             let last = exact.last().map_or(f32::INFINITY, |hit| hit.score);
             all += exact.len();
-            right += found.iter().filter(|hit| hit.score >= last).count().min(exact.len());
+            correct += found.iter().filter(|hit| hit.score >= last).count().min(exact.len());
         }
-        if all == 0 { 1.0 } else { right as f64 / all as f64 }
+        if all == 0 { 1.0 } else { correct as f64 / all as f64 }
     }
 }
 
@@ -217,7 +218,7 @@ impl<'a> PreparedFilter<'a> {
             sources,
         };
         let longest =
-            manifest.segments.iter().fold(0f32, |maximum, own| maximum.max(own.longest_key));
+            manifest.segments.iter().fold(0f32, |maximum, record| maximum.max(record.longest_key));
         for (row, query) in queries.keys.chunks(width).enumerate() {
             let largest = norm(query) * f64::from(longest) * f64::from(prepared.largest_gate(row));
             if largest > MAX_SCORE {

@@ -1,6 +1,7 @@
 //! Dot products, compiled for several processors and selected at run time.
 
-/// The number of parallel sums, equal on every processor, so that the order of summation is too.
+/// The number of parallel sums. It is the same on every processor, and so is the order of
+/// summation.
 const LANES: usize = 16;
 
 /// The dot product of two vectors in double precision.
@@ -56,14 +57,15 @@ pub(super) fn prefetch(vector: &[f32]) {
     "x86_64+avx2+fma"
 ))]
 pub(super) fn indices_at_least(threshold: f32, scores: &[f32], indices: &mut Vec<u32>) {
-    /// Scores that are tested without a branch; nearly all chunks contain none above the threshold.
+    /// The number of scores that one branch tests. Nearly all chunks have no score above the
+    /// threshold.
     const CHUNK: usize = 16;
     for (chunk, scores) in scores.chunks(CHUNK).enumerate() {
         if !scores.iter().fold(false, |any, score| any | (*score >= threshold)) {
             continue;
         }
-        // Branch-free: every index is written, and the count grows only if the score reaches the
-        // threshold.
+        // Branch-free: writes every index, but increases the count only for a score that reaches
+        // the threshold.
         let (mut found, mut count) = ([0; CHUNK], 0);
         for (at, score) in scores.iter().enumerate() {
             found[count] = (chunk * CHUNK + at) as u32;

@@ -1,4 +1,5 @@
-//! The best scores of a stream, with all scores too close to the last of them to be ranked.
+//! Selects the best `k` scores of a stream, and all scores that are too close to the last of these
+//! to be ranked in single precision.
 
 /// A row with its score in single precision.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,7 +17,7 @@ pub(super) struct TopK {
     margin: f32,
     threshold: f32,
     candidates: Vec<Candidate>,
-    /// The number of candidates at which the worst are dropped.
+    /// Above this number of candidates, the worst are dropped.
     limit: usize,
 }
 
@@ -35,7 +36,7 @@ impl TopK {
         self.candidates.push(candidate);
         if self.candidates.len() > self.limit {
             self.prune();
-            // Many equal scores all stay. Doubling the limit avoids sorting them again for each new
+            // All of many equal scores stay. A doubled limit avoids another sort for each new
             // candidate.
             self.limit = self.limit.max(2 * self.candidates.len());
         }

@@ -34,7 +34,7 @@ pub(super) fn read_header(
         serde_json::from_slice(&header).map_err(|error| unknown_format(error.to_string()))?;
     let expected = (8 + length).checked_add(header.data_len() as u64);
     if bytes.is_some() && bytes != expected {
-        return Err("has another length than its header says".to_owned());
+        return Err("has a different length from its header".to_owned());
     }
     let names = header.offset_keys();
     let found = match (header.info(name), names.as_slice()) {

@@ -1,4 +1,4 @@
-//! A memory as a plain list, searched in double precision; and random rows for both.
+//! A reference memory: a plain list, searched in double precision. Also makes random rows.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl Numbers {
     }
 
     /// Returns a number between -1 and 1.
-    pub fn real(&mut self) -> f32 {
+    pub fn uniform(&mut self) -> f32 {
         self.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0
     }
 }
@@ -51,12 +51,12 @@ pub fn batch(next: &mut Numbers, format: MemoryFormat, ids: &[i64]) -> Batch {
         }
         rows.keys.extend(key);
         let numbers = format.values.map_or(0, |values| values.tokens * values.width);
-        rows.values.extend((0..numbers).map(|_| next.real()));
+        rows.values.extend((0..numbers).map(|_| next.uniform()));
     }
     rows
 }
 
-/// The plain list.
+/// A memory as a plain list.
 pub struct PlainMemory {
     format: MemoryFormat,
     rows: BTreeMap<i64, (Entry, Vec<f32>, Vec<f32>)>,

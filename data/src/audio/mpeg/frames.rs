@@ -16,8 +16,8 @@ const FIRST: usize = 1 << 17;
 const NEXT: usize = 1 << 24;
 /// Bytes to read at a time.
 const READ: usize = 1 << 16;
-/// The maximum number of lost bytes that count as frames: two of the longest frames. More bytes
-/// are not audio.
+/// A gap of at most this many bytes, two of the longest frames, counts as lost frames. A longer gap
+/// is not audio.
 const MAX_LOST: usize = 5_762;
 
 /// The next event of a stream.

@@ -104,12 +104,12 @@ impl Info {
         if frame.get(36..40) == Some(b"VBRI") {
             return Some(Self { frames: number(36 + 14).map(u64::from), ..Self::default() });
         }
-        let side = match (header.is_version_1, header.channels) {
+        let side_info = match (header.is_version_1, header.channels) {
             (true, 2) => 32,
             (true, _) | (false, 2) => 17,
             (false, _) => 9,
         };
-        let mut at = LENGTH + side;
+        let mut at = LENGTH + side_info;
         if !matches!(frame.get(at..at + 4)?, b"Xing" | b"Info") {
             return None;
         }

@@ -1,5 +1,5 @@
-//! Validates the files of a graph. Their checksums show that they are unchanged, but not that they
-//! were a valid graph.
+//! Validates the files of a graph. Matching checksums show that the files are unchanged, but not
+//! that they contain a valid graph.
 
 use std::ops::Range;
 
