@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// The pairs, a system of shared words, and a system of gold scores with noise per seed.
+    /// The pairs, a system of word overlap, and a system of gold scores with noise per seed.
     fn systems(seeds: usize) -> (Vec<PhrasePair>, System, System) {
         let pairs = phrase_world(1).test;
         let noisy = |seed: usize| {

@@ -101,7 +101,7 @@ impl Reproduce {
         let untitled = [pairs[0], pairs[1], "model.context_title=false"];
         let name = "one pair at a time, without the class title";
         let untitled = system(&[CONTEXT], name, "patent-untitled", &untitled)?;
-        let by_words = "shared words (Jaccard), no training";
+        let by_words = "word overlap (Jaccard), no training";
         let by_words = System::new(by_words, vec![word_overlap(&test)]);
 
         let mut claims = Vec::new();

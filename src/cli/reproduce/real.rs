@@ -73,7 +73,7 @@ impl Reproduce {
         }
         self.note("real phrases");
         let pairs = read_pairs(folder.join("validation.csv"), Labels::Required)?;
-        let words = System::new("shared words (Jaccard), no training", vec![word_overlap(&pairs)]);
+        let words = System::new("word overlap (Jaccard), no training", vec![word_overlap(&pairs)]);
         let cosines = encoder_cosines(encoder, &PromptChoice::Default, &pairs, &|_| {})?;
         let cosines = System::new(&format!("{encoder}, cosine"), vec![cosines]);
         let compare = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {

@@ -85,7 +85,7 @@ function draw(read) {
     const tokenButton = make("button", { type: "button", className: isAttributed ? `token ${colour(best)}` : "token" }, text);
     const description = isAttributed
       ? `${text}: ${formatNumber(of[best])} nats from entry ${read.evidence[best].id}, ${read.evidence[best].text}`
-      : `${text}: no single entry contributes ${MIN_ATTRIBUTION} nats`;
+      : `${text}: no entry has an attribution of ${MIN_ATTRIBUTION} nats or more`;
     const highlight = () => {
       at("token").textContent = description;
       for (const [index, item] of [...at("evidence").children].entries()) {

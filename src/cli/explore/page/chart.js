@@ -110,7 +110,7 @@ export function draw(holder, series, title, logarithmic, read) {
     cursor.setAttribute("x1", x(values[0].point[0]));
     cursor.setAttribute("x2", x(values[0].point[0]));
     cursor.setAttribute("visibility", "visible");
-    read(values.map(({ name, point }) => `${name}: ${formatNumber(point[1])} at ${point[0]}`).join("; "));
+    read(values.map(({ name, point }) => `${name}: ${formatNumber(point[1])} at step ${point[0]}`).join("; "));
   });
   svg.addEventListener("pointerleave", () => {
     cursor.setAttribute("visibility", "hidden");

@@ -27,7 +27,7 @@ function listRuns() {
       drawCurves();
     });
     const swatch = make("span", { className: `swatch ${seriesClass(index)}` });
-    const state = finished ? study : `${study}, running`;
+    const state = finished ? study : `${study}, unfinished`;
     at("runs").append(make("label", {}, box, swatch, make("span", {}, name, " ", make("small", {}, state))));
   }
 }

@@ -20,7 +20,7 @@ async function chooseMemory() {
   const models = memory.encoders?.map((encoder) => encoder.name).join(" and ");
   const encodedBy = models ? `, encoded by ${models}` : memory.run !== null ? ", encoded by its run's model" : "";
   at("about").textContent = `${memory.entries.toLocaleString("en")} entries, keys of dimension ${memory.width}` +
-    (encodedBy || "; the model of the keys is unknown, so search by the neighbours of an entry");
+    (encodedBy || "; the encoder of the keys is unknown, so only searches for neighbours of an entry are possible");
   at("words").disabled = !memory.accepts.text;
   at("query-image").hidden = !memory.accepts.images;
   at("sources").replaceChildren(...memory.sources.map(([name, count]) => make("label", {},
@@ -55,7 +55,7 @@ async function search(near) {
   const took = seconds === 0
     ? `encoded and searched in ${milliseconds(encoding)}`
     : `searched in ${milliseconds(seconds)}, query encoded in ${milliseconds(encoding)}`;
-  const order = near !== undefined ? `nearest to entry ${near}` : request.text || request.image ? "nearest" : "first in the memory";
+  const order = near !== undefined ? `nearest to entry ${near}` : request.text || request.image ? "nearest to the query" : "the first in the memory";
   const among = read.containing === null ? "" : ` of ${read.containing.toLocaleString("en")} that contain these words`;
   at("found").textContent = `${read.hits.length} entries, ${order}${among}; generation ${read.generation}; ${took}`;
   keepingFocus(() => at("hits").replaceChildren(...read.hits.map((hit) => hitCard(index, hit))));

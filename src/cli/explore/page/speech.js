@@ -33,14 +33,14 @@ async function transcribe() {
   at("spoken").textContent = `Spoken by ${read.voice}, ${formatNumber(read.seconds)} s: ${read.text}`;
   drawn = read;
   drawWaveform(read);
-  const names = { frozen: "frozen ASR model, times above", nothing: "adapters, no images" };
+  const names = { frozen: "frozen ASR model (word times above)", nothing: "adapters, no images" };
   const rows = read.transcripts.map(({ images, words, errors, text }, index) => {
     const views = make("div", { className: "images" });
     const name = index > 1 ? Number(at(index === 2 ? "name" : "other").value) : -1;
     for (let view = 0; name >= 0 && view < Math.min(spoken.frames, 4); view += 1) {
       views.append(make("img", { alt: images, src: `/api/runs/${run()}/frames/${name}/${view}` }));
     }
-    const label = names[images] ?? (index === 2 ? `adapters, own images` : `adapters, images of ${images}`);
+    const label = names[images] ?? (index === 2 ? `adapters, images of the spoken name` : `adapters, images of ${images}`);
     const aligned = make("span", {}, ...words.flatMap(([kind, reference, hypothesis]) => [edit(kind, reference, hypothesis), " "]));
     const plain = words.map(([, , hypothesis]) => hypothesis).filter(Boolean).join(" ");
     return make("tr", {}, make("th", { scope: "row" }, label, views), make("td", { className: "aligned" }, aligned,
