@@ -153,8 +153,9 @@ fn each_rule_equals_its_reference() -> TestResult {
 
 #[test]
 fn results_do_not_depend_on_the_thread_count() -> TestResult {
-    let muon = muon(MuonScale::MatchAdamw, true);
-    for rule in [adamw(), adafactor(0.002, 0.9), sgd(0.9, true), rmsprop(0.9), lion(), muon] {
+    let with_momentum = [adafactor(0.002, 0.9), sgd(0.9, true), rmsprop(0.9)];
+    let defaults = RuleSettings::KINDS.iter().filter_map(|kind| RuleSettings::of_kind(kind));
+    for rule in defaults.chain(with_momentum) {
         let with = |threads| -> Result<Vec<Vec<u32>>, Box<dyn std::error::Error>> {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
             let found = pool.install(|| run(&rule, 1.0).map_err(|e| e.to_string()))?;
