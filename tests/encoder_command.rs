@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use engram_infer::digest;
 use serde_json::{Value, json};
 
 /// The model folders in the fixture of `infer/tests/sentence_transformers.rs`.
@@ -157,6 +158,35 @@ fn prompts_are_selected_by_name_and_recorded() {
     assert!((score(&["--prompt", "other"]) - 1.0).abs() < 1e-5);
     assert!((score(&[]) - 1.0).abs() > 1e-4);
     assert!((score(&["--prompt", ""]) - score(&[])).abs() > 1e-4);
+}
+
+#[test]
+fn a_memory_refuses_its_model_with_another_tokenizer() {
+    let fixture = Fixture::read();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    fixture.write("bert prompts", &folder.join("model"));
+    inputs(&fixture, folder);
+    build(folder);
+    let path = folder.join("model/tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    tokenizer["normalizer"]["lowercase"] = false.into();
+    fs::write(&path, tokenizer.to_string()).unwrap();
+    let search = ["memory", "search", "m", "--text", "a bolt"];
+    refused(folder, &search, &["whose weights", "tokenizer", "rebuild the memory"]);
+    let add = ["memory", "add", "m", "--entries", "entries.jsonl", "--model", "model"];
+    refused(folder, &add, &["whose weights", "tokenizer", "rebuild the memory"]);
+    // A memory of an older version has no record to compare.
+    let manifest = folder.join("m/gen-000001/manifest.json");
+    let mut older: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    assert_eq!(older["format_version"], 3);
+    older["format_version"] = 2.into();
+    older["encoders"][0].as_object_mut().unwrap().remove("inputs_sha256").unwrap();
+    let older = older.to_string();
+    fs::write(folder.join("m/CURRENT"), format!("gen-000001 {}\n", digest::of_bytes(&older)))
+        .unwrap();
+    fs::write(&manifest, older).unwrap();
+    done(folder, &search);
 }
 
 #[test]

@@ -270,6 +270,7 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
     let record = |part: &engram_infer::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
         sha256: part.sha256().to_owned(),
+        inputs_sha256: Some(part.inputs_sha256().to_owned()),
         reads: input_kinds(part.modalities()).to_owned(),
         width: part.width(),
         prompt: Some(part.prompt().to_owned()).filter(|prompt| !prompt.is_empty()),
@@ -312,6 +313,18 @@ pub(in crate::cli) fn check_model(
             names_with_hashes(of_memory),
             names_with_hashes(&own)
         );
+    }
+    for (own, of_memory) in own.iter().zip(of_memory) {
+        let is_known = of_memory.inputs_sha256.is_some();
+        if is_known && own.inputs_sha256 != of_memory.inputs_sha256 {
+            anyhow::bail!(
+                "{folder}: its keys come from {}, whose weights {} has, but its configuration, \
+                 tokenizer, prompts or image preprocessing differ; give that model unchanged, or \
+                 rebuild the memory",
+                of_memory.name,
+                own.name
+            );
+        }
     }
     Ok(())
 }

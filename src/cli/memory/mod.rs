@@ -8,7 +8,7 @@ mod search;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use engram_memory::Memory;
+use engram_memory::{EncoderRecord, Memory};
 
 use super::{Outcome, output};
 pub(super) use encode::{check_model, prompt_choice};
@@ -102,7 +102,7 @@ impl Info {
                 text.push_str("models\n");
             }
             for encoder in &info.encoders {
-                let engram_memory::EncoderRecord { name, sha256, reads, width, prompt } = encoder;
+                let EncoderRecord { name, sha256, reads, width, prompt, .. } = encoder;
                 let prompt = match prompt {
                     Some(prompt) => format!(", prompt {prompt:?}"),
                     None => String::new(),
@@ -142,7 +142,7 @@ impl Verify {
         }
         let generation = Memory::open(&self.folder)?.generation();
         output::print(&format!(
-            "{}: generation {}, {} entries, {} bytes: all checksums match",
+            "{}: generation {}, {}, {} bytes: all checksums match",
             self.folder.display(),
             generation.manifest().generation,
             generation.len(),

@@ -50,6 +50,7 @@ pub struct AvformerStudy {
     frozen_model: FrozenAsrModel,
     gallery: Option<Gallery>,
     encoder_sha256: String,
+    encoder_inputs_sha256: String,
     validation: Vec<ClipWithFrames>,
     rehearsal: Vec<Embedded>,
     /// The embedded clips, by the index of the first phase that uses them.
@@ -107,6 +108,7 @@ impl AvformerStudy {
         corpus.check_texts(|text| asr_model.text_error(text))?;
         let data = AvformerData { frames, ..data };
         let (mut gallery, mut encoder_sha256) = (None, String::new());
+        let mut encoder_inputs_sha256 = String::new();
         if data.frames > 0 {
             let encoder = Encoder::open(&model.image_encoder)?;
             if !encoder.modalities().images {
@@ -120,6 +122,7 @@ impl AvformerStudy {
             corpus.skip_broken_images(broken)?;
             gallery = Some(encoded);
             encoder_sha256 = encoder.sha256().to_string();
+            encoder_inputs_sha256 = encoder.inputs_sha256().to_string();
         } else if searched_frames > 0 {
             let broken = corpus.broken_images();
             corpus.skip_broken_images(broken)?;
@@ -142,6 +145,7 @@ impl AvformerStudy {
             frozen_model,
             gallery,
             encoder_sha256,
+            encoder_inputs_sha256,
         };
         if study.feeds.iter().any(|feed| feed.rehearsal > 0.0) {
             study.rehearsal = study.rehearsal()?;
@@ -192,6 +196,12 @@ impl AvformerStudy {
     /// The SHA-256 of the image encoder's weights; empty if no frames are shown.
     pub fn encoder_sha256(&self) -> &str {
         &self.encoder_sha256
+    }
+
+    /// The SHA-256 of the image encoder's configuration and preprocessing; empty if no frames are
+    /// shown.
+    pub fn encoder_inputs_sha256(&self) -> &str {
+        &self.encoder_inputs_sha256
     }
 
     /// The width `E` of the image embeddings.
