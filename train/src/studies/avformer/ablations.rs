@@ -166,9 +166,9 @@ impl AblationStudy for AvformerAblations {
                     format!("has a finished run with different weights than {weights} has now");
                 Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
             };
-        let of_asr_model = |weights: &str| AsrModel::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
-        let asr_model = mismatch(&model.asr_model, &was.asr_model_sha256, of_asr_model)?;
+        let asr_model =
+            mismatch(&model.asr_model, &was.asr_model_sha256, AsrModel::weights_sha256_of)?;
         let encoder = mismatch(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
         Ok(asr_model.or(encoder))
     }
