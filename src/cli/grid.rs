@@ -89,9 +89,9 @@ impl GridCommand {
 
     fn write(&self, report: &GridReport) -> anyhow::Result<()> {
         let json = serde_json::to_vec_pretty(report)?;
-        output::write_atomic(&self.out.join("grid.json"), &json)?;
-        output::write_atomic(&self.out.join("grid.md"), report.to_markdown().as_bytes())?;
-        output::write_atomic(&self.out.join("grid.html"), report.to_html().as_bytes())
+        output::replace_atomic(&self.out.join("grid.json"), &json)?;
+        output::replace_atomic(&self.out.join("grid.md"), report.to_markdown().as_bytes())?;
+        output::replace_atomic(&self.out.join("grid.html"), report.to_html().as_bytes())
     }
 }
 

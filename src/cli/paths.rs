@@ -115,10 +115,15 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     files.try_for_each(|output| check_may_write(&output.path))
 }
 
+/// Whether `--force` is given.
+pub(super) fn may_overwrite() -> bool {
+    MAY_OVERWRITE.load(Ordering::Relaxed)
+}
+
 /// Returns an error if a file exists at an output path, unless `--force` is given.
 pub(super) fn check_may_write(path: &Path) -> anyhow::Result<()> {
     ensure!(
-        MAY_OVERWRITE.load(Ordering::Relaxed) || is_stdout(path) || !path.is_file(),
+        may_overwrite() || is_stdout(path) || !path.is_file(),
         "{}: already exists; give another name, or --force to overwrite it",
         path.display()
     );
