@@ -143,6 +143,14 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     fs::write(at.join("bad.jsonl"), b"\n\xff\n").unwrap();
     refused(at, "answer run --questions bad.jsonl --out x.jsonl", "bad.jsonl:2: is not UTF-8");
 
+    // Image paths in questions from standard input start from the current folder.
+    let few = fs::read(at.join("world/few.jsonl")).unwrap();
+    let piped = ["answer", "../run", "--questions", "-", "--quiet", "--out", "../piped.jsonl"];
+    running::printed(&running::engram_reading(&at.join("world"), &piped, few), "answer");
+    let piped = lines(&at.join("piped.jsonl"));
+    assert_eq!(piped.len(), answers.len());
+    assert!(piped.iter().zip(&answers).all(|(one, other)| one["answer"] == other["answer"]));
+
     // No input is overwritten.
     let few = fs::read(at.join("world/few.jsonl")).unwrap();
     for output in

@@ -20,9 +20,9 @@ const BATCH: usize = 32;
 /// Answer questions about images with a REVEAL run and its memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Questions: JSON lines {\"id\", \"question\", \"image\"}. Image paths are relative to the file's folder.
-Every line needs an image. Without a question the run writes a caption. The output has the retrieved
-entries of each answer.
+Questions: JSON lines {\"id\", \"question\", \"image\"}. Image paths are relative to the file's folder,
+or to the current folder for standard input. Every line needs an image. Without a question the run
+writes a caption. The output has the retrieved entries of each answer.
 
 With --haystack the run replies yes or no to each task from `engram data world`. It answers the
 task's question for each image, with only the task's entries as memory, and replies yes if every
@@ -59,10 +59,10 @@ pub struct Answer {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Tasks {
-    /// Questions about images
+    /// Questions about images; - is standard input
     #[arg(long, value_name = "FILE")]
     questions: Option<PathBuf>,
-    /// Yes-or-no tasks of a `haystack.jsonl`
+    /// Yes-or-no tasks of a `haystack.jsonl`; - is standard input
     #[arg(long, value_name = "FILE")]
     haystack: Option<PathBuf>,
 }

@@ -38,6 +38,14 @@ struct PathArgument {
     role: Role,
 }
 
+impl PathArgument {
+    /// Whether the command reads standard input. `engram transcribe` reads `-` itself.
+    fn is_stdin(&self) -> bool {
+        let is_dash = self.path.as_os_str() == "-";
+        self.path == Path::new(STDIN) || (is_dash && self.role == Role::BaseFolder)
+    }
+}
+
 /// Adds the rules of paths to a command and its subcommands. `name` is the command's full name.
 ///
 /// - `-` is standard output or standard input.
@@ -105,8 +113,7 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
             check_distinct(other, output)?;
         }
     }
-    let from_stdin: Vec<&PathArgument> =
-        arguments.iter().filter(|one| one.path == Path::new(STDIN)).collect();
+    let from_stdin: Vec<&PathArgument> = arguments.iter().filter(|one| one.is_stdin()).collect();
     if let [one, other, ..] = &from_stdin[..] {
         let (one, other) = (&one.argument, &other.argument);
         bail!("{one} and {other} both read standard input; give one of them a file");

@@ -31,7 +31,8 @@ pub struct Clips {
     /// Format of the data set: librispeech, how2 (and other Kaldi folders), visspeech, ego4d,
     /// howto100m, or manifest (a manifest of this toolkit, or a folder of audio files)
     format: SpeechFormat,
-    /// Folder or file of the data set
+    /// Folder or file of the data set; - is standard input, for visspeech, ego4d, howto100m and a
+    /// manifest
     path: PathBuf,
     /// Folder of the audio files, if the data set does not give their paths
     #[arg(long, value_name = "FOLDER")]
