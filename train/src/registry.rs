@@ -4,6 +4,7 @@
 //! A new study is a folder in `studies/` that implements [`StudyDefinition`], and a line in
 //! [`studies::ALL`](crate::studies::ALL).
 
+use engram_data::messages::counted;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -126,7 +127,7 @@ pub struct LinePlot {
 /// The last lines of a summary's text: steps, seed, recipe, and failures of `[check]`.
 pub(crate) fn footer(steps: u64, seed: u64, recipe_hash: &str, failures: &[String]) -> Vec<String> {
     let hash = recipe_hash.get(..12).unwrap_or(recipe_hash);
-    let mut lines = vec![format!("{steps} steps; seed {seed}; recipe {hash}")];
+    let mut lines = vec![format!("{}; seed {seed}; recipe {hash}", counted(steps, "step"))];
     lines.extend(failures.iter().map(|failure| format!("check failed: {failure}")));
     lines
 }

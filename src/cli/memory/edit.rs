@@ -329,11 +329,11 @@ impl Index {
 fn print_state(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {
     let generation = writer.generation();
     output::print(&format!(
-        "{}: generation {}, {} entries, {} deleted rows",
+        "{}: generation {}, {}, {}",
         folder.display(),
         generation.manifest().generation,
-        generation.len(),
-        generation.deleted()
+        counted(generation.len(), "entry"),
+        counted(generation.deleted(), "deleted row")
     ))?;
     Ok(Outcome::Done)
 }

@@ -1,5 +1,6 @@
 //! Keys that a model computes from texts and images.
 
+use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -60,9 +61,8 @@ impl Encoding {
             }
         }
         if skipped > 0 {
-            let note =
-                format!("{}: skipped {skipped} entries that cannot be encoded", path.display());
-            output::warn(&note);
+            let entries = counted(skipped, "entry");
+            output::warn(&format!("{}: cannot encode {entries}, skipped", path.display()));
         }
         let blank = lines.blank_lines();
         if blank > 0 {

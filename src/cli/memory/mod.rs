@@ -5,6 +5,7 @@ mod encode;
 mod query;
 mod search;
 
+use engram_data::messages::counted;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -85,13 +86,13 @@ impl Info {
         let info = Memory::open(&self.folder)?.generation().info()?;
         output::print_report(self.json, &info, || {
             let mut text = format!(
-                "{} entries in generation {}, {} deleted rows on disk\n\
+                "{} in generation {}, {} on disk\n\
                  keys      {} x f32{}\n\
                  values    {}\n\
                  bytes     {} ({:.0} per entry)\n",
-                info.entries,
+                counted(info.entries, "entry"),
                 info.generation,
-                info.deleted,
+                counted(info.deleted, "deleted row"),
                 info.width,
                 if info.normalised { ", unit length" } else { "" },
                 info.values.as_deref().unwrap_or("none"),
@@ -145,7 +146,7 @@ impl Verify {
             "{}: generation {}, {}, {} bytes: all checksums match",
             self.folder.display(),
             generation.manifest().generation,
-            generation.len(),
+            counted(generation.len(), "entry"),
             generation.bytes()
         ))?;
         Ok(Outcome::Done)

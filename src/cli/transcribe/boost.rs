@@ -60,7 +60,7 @@ impl Boost {
             let ids: HashSet<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
             let without = of_clip.keys().filter(|id| !ids.contains(id.as_str())).count();
             let message = format!(
-                "{}: {} of {} clips have a list; {without} of {} lists belong to no clip",
+                "{}: clips with a list: {} of {}; lists without a clip: {without} of {}",
                 file.display(),
                 clips.iter().filter(|clip| of_clip.contains_key(&clip.id)).count(),
                 clips.len(),

@@ -1,5 +1,6 @@
 //! The ablation grid of AVFormer.
 
+use engram_data::messages::counted;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -234,7 +235,7 @@ fn steps(recipe: &Recipe) -> Option<u64> {
 }
 
 fn steps_text(steps: Option<u64>) -> String {
-    steps.map_or("a number of epochs".to_owned(), |steps| format!("{steps} steps"))
+    steps.map_or("a number of epochs".to_owned(), |steps| counted(steps, "step"))
 }
 
 /// The first key of `[data]` for the test that differs; `None` if both tests are equal.

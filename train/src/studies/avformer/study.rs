@@ -1,5 +1,6 @@
 //! The [`Study`] of AVFormer.
 
+use engram_data::messages::counted;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -429,7 +430,7 @@ impl Study for AvformerStudy {
 
     fn card(&self) -> Vec<(String, String)> {
         let from = if self.data.is_world() {
-            format!("{} names of the embedded world, in noise", self.data.names)
+            format!("{} of the embedded world, in noise", counted(self.data.names, "name"))
         } else {
             self.data.train.clone()
         };

@@ -1,5 +1,6 @@
 //! The results of a run as text.
 
+use engram_data::messages::counted;
 use engram_eval::result::Measure;
 
 use super::run::ClipSummary;
@@ -10,7 +11,7 @@ impl ClipSummary {
     pub(super) fn to_text(&self) -> String {
         let line = |names: usize, accuracy: &Measure| {
             let (n, accuracy) = (accuracy.n, format_measure(accuracy));
-            format!("test accuracy among {names} names: {accuracy} on {n} views")
+            format!("test accuracy among {names} names: {accuracy} on {}", counted(n, "view"))
         };
         let mut lines = vec![line(self.names, &self.accuracy)];
         if let Some(spoken) = &self.spoken_accuracy {

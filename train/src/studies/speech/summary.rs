@@ -2,13 +2,18 @@
 
 use super::run::SpeechSummary;
 use crate::registry::{footer, format_measure};
+use engram_data::messages::counted;
 
 impl SpeechSummary {
     /// The results as a text table.
     pub(super) fn to_text(&self) -> String {
         let mut lines = Vec::new();
         if let Some(wer) = &self.wer {
-            lines.push(format!("test WER {} of {} utterances", format_measure(wer), wer.n));
+            lines.push(format!(
+                "test WER {} of {}",
+                format_measure(wer),
+                counted(wer.n, "utterance")
+            ));
         }
         if let Some(errors) = &self.names {
             lines.push(format!(
