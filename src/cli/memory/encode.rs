@@ -64,9 +64,10 @@ impl Encoding {
             let entries = counted(skipped, "entry");
             output::warn(&format!("{}: cannot encode {entries}, skipped", path.display()));
         }
-        let blank = lines.blank_lines();
+        let blank = lines.blank_texts();
         if blank > 0 {
-            output::note(&format!("{}: skipped {blank} empty lines", path.display()));
+            let unit = if path.is_dir() { "empty file" } else { "empty line" };
+            output::note(&format!("{}: skipped {}", path.display(), counted(blank, unit)));
         }
         if rows == 0 {
             anyhow::bail!("{}: has no entry to encode; give another file", path.display());
@@ -167,7 +168,11 @@ impl EncodedRows {
         {
             let entry = entry?;
             if let Some(content) = self.source.content(&entry, &self.lines)? {
-                contents.push((self.lines.line(), content));
+                let location = match self.lines.location() {
+                    (file, Some(line)) => format!("{}:{line}", file.display()),
+                    (file, None) => file.display().to_string(),
+                };
+                contents.push((location, content));
                 entries.push(entry);
             }
         }
@@ -180,9 +185,8 @@ impl EncodedRows {
             })
             .collect();
         let mut items = Vec::with_capacity(prepared.len());
-        for ((item, (line, _)), entry) in prepared.into_iter().zip(&contents).zip(&entries) {
-            let location =
-                format!("{}:{line}: the entry {}", self.lines.path().display(), entry.id);
+        for ((item, (location, _)), entry) in prepared.into_iter().zip(&contents).zip(&entries) {
+            let location = format!("{location}: the entry {}", entry.id);
             items.push(item.map_err(|e| MemoryError::Rows(format!("{location}: {e}").into()))?);
         }
         let keys = encoder.encode(&items).map_err(|error| MemoryError::Rows(error.into()))?;
