@@ -21,7 +21,8 @@ impl SpeechSummary {
                 errors.names, errors.others
             ));
         }
-        lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
+        let steps = counted(self.steps, "step");
+        lines.extend(footer(&steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
     }
 }
