@@ -173,7 +173,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     long["text"] = "what is it ".repeat(30).into();
     fs::write(at.join("world/long.jsonl"), long.to_string()).unwrap();
     let output = engram(at, "answer run --questions world/long.jsonl --out long.jsonl --quiet");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("1 questions, the first"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 question, the first"));
 
     // The run's memory is replaced by the memory of another model.
     let made_by = at.join("run/memory/made-by.json");

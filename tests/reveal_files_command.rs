@@ -278,7 +278,7 @@ fn missing_images_are_skipped_in_every_phase() {
         let set = format!("data.on_bad_image=\"{bad}\"");
         let printed = done(at, &format!("{train} {bad} --set {set}"));
         let counted = "1 of 30 described images skipped";
-        assert!(printed.contains("1 are missing") && printed.contains(counted), "{printed}");
+        assert!(printed.contains("missing: 1,") && printed.contains(counted), "{printed}");
     }
 }
 
