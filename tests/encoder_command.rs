@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use engram_infer::digest;
 use serde_json::{Value, json};
 
 /// The model folders in the fixture of `infer/tests/sentence_transformers.rs`.
@@ -129,6 +130,52 @@ fn every_command_gives_the_embeddings_of_the_reference() {
 }
 
 #[test]
+fn queries_come_from_standard_input() {
+    let fixture = Fixture::read();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    fixture.write("bert cls", &folder.join("model"));
+    inputs(&fixture, folder);
+    build(folder);
+    let queries = format!("{}\n{}\n", fixture.text(2), fixture.text(3));
+    let arguments = ["memory", "search", "m", "--texts", "-", "-k", "1", "--json"];
+    let output = running::engram_reading(folder, &arguments, queries);
+    let report: Value = serde_json::from_str(&running::printed(&output, "memory search")).unwrap();
+    let best = |query: usize| report["queries"][query]["hits"][0]["id"].as_u64().unwrap();
+    assert_eq!([best(0), best(1)], [2, 3]);
+    let output = running::engram_reading(folder, &arguments, "one\n\n");
+    running::refusal(&output, "memory search", &["/dev/stdin:2: the line is empty"]);
+}
+
+#[test]
+fn text_files_of_a_folder_are_entries() {
+    let fixture = Fixture::read();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    fixture.write("bert cls", &folder.join("model"));
+    let notes = folder.join("notes");
+    fs::create_dir(&notes).unwrap();
+    fs::write(notes.join("table.csv"), "a,b").unwrap();
+    let build = ["memory", "build", "--texts", "notes", "--model", "model", "--out", "m"];
+    refused(folder, &build, &["notes: has no .txt or .md file"]);
+    fs::write(notes.join("b.txt"), b"one\n\xff").unwrap();
+    refused(folder, &build, &["notes/b.txt:2: is not UTF-8"]);
+    fs::write(notes.join("a.md"), fixture.text(2)).unwrap();
+    fs::write(notes.join("b.txt"), fixture.text(3)).unwrap();
+    fs::write(notes.join("c.txt"), "\n").unwrap();
+    let output = engram(folder, &build);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    assert!(log.contains("notes: skipped 0 hidden files and 1 other file"), "{log}");
+    assert!(log.contains("notes: skipped 1 empty file"), "{log}");
+    let search = ["memory", "search", "m", "--text", fixture.text(3), "-k", "1", "--json"];
+    let report: Value = serde_json::from_str(&done(folder, &search)).unwrap();
+    let hit = &report["queries"][0]["hits"][0];
+    assert_eq!((&hit["document"], &hit["source"]), (&json!("b.txt"), &json!("notes")));
+    done(folder, &["memory", "add", "m", "--texts", "notes", "--model", "model"]);
+}
+
+#[test]
 fn prompts_are_selected_by_name_and_recorded() {
     let fixture = Fixture::read();
     let temporary = tempfile::tempdir().unwrap();
@@ -160,6 +207,35 @@ fn prompts_are_selected_by_name_and_recorded() {
 }
 
 #[test]
+fn a_memory_refuses_its_model_with_another_tokenizer() {
+    let fixture = Fixture::read();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    fixture.write("bert prompts", &folder.join("model"));
+    inputs(&fixture, folder);
+    build(folder);
+    let path = folder.join("model/tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    tokenizer["model"]["max_input_chars_per_word"] = 5.into();
+    fs::write(&path, tokenizer.to_string()).unwrap();
+    let search = ["memory", "search", "m", "--text", "a bolt"];
+    refused(folder, &search, &["whose weights", "tokenizer", "rebuild the memory"]);
+    let add = ["memory", "add", "m", "--entries", "entries.jsonl", "--model", "model"];
+    refused(folder, &add, &["whose weights", "tokenizer", "rebuild the memory"]);
+    // A memory of an older version has no record to compare.
+    let manifest = folder.join("m/gen-000001/manifest.json");
+    let mut older: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    assert_eq!(older["format_version"], 3);
+    older["format_version"] = 2.into();
+    older["encoders"][0].as_object_mut().unwrap().remove("inputs_sha256").unwrap();
+    let older = older.to_string();
+    fs::write(folder.join("m/CURRENT"), format!("gen-000001 {}\n", digest::of_bytes(&older)))
+        .unwrap();
+    fs::write(&manifest, older).unwrap();
+    done(folder, &search);
+}
+
+#[test]
 fn a_panic_in_the_tokenizers_library_is_an_error_that_names_the_file() {
     let fixture = Fixture::read();
     let temporary = tempfile::tempdir().unwrap();
@@ -184,9 +260,11 @@ fn a_panic_in_the_tokenizers_library_is_an_error_that_names_the_file() {
         let recipe = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("train/recipes/patent/deberta-v3-large.toml");
         let recipe = recipe.to_str().unwrap();
-        let commands: [&[&str]; 4] = [
+        let search = ["memory", "search", "m", "--text", "a pipe"];
+        // It cannot be opened, or differs from the tokenizer of the memory.
+        refused(folder, &search, &["tokenizer"]);
+        let commands: [&[&str]; 3] = [
             &["memory", "build", "--entries", "entries.jsonl", "--model", "model", "--out", "n"],
-            &["memory", "search", "m", "--text", "a pipe"],
             &["score", "phrases.csv", "--model", "model", "--out", "p.csv"],
             &[
                 "train",

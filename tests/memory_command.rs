@@ -133,13 +133,13 @@ fn mismatched_inputs_are_refused() {
     refused(
         folder,
         &format!("{search} queries.npy --exclude one.txt"),
-        "one.txt: has 1 lines, but there are 2 queries; write one line per query",
+        "one.txt: has 1 line for 2 queries; write one line per query",
     );
     fs::write(folder.join("turned.npy"), npy_bytes(&[1f32; 4], 1).unwrap()).unwrap();
     refused(
         folder,
         &format!("{search} queries.npy --gates turned.npy"),
-        "turned.npy: has the shape [4, 1], but there are 2 queries and 2 sources; give one row",
+        "turned.npy: has the shape [4, 1], but queries and sources need [2, 2]; give one row",
     );
     fs::write(folder.join("nan.npy"), npy_bytes(&[1f32, 1.0, 1.0, f32::NAN], 2).unwrap()).unwrap();
     refused(

@@ -5,13 +5,11 @@
 mod running;
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use engram::memory::vectors::npy_bytes;
-use running::{done, engram, engram_with, refused};
+use running::{done, engram, engram_reading, engram_with, printed, refusal, refused};
 
 /// Commands with the input `IN` and the output `OUT`. Each is refused before it reads its input.
 const COMMANDS: [&str; 28] = [
@@ -193,19 +191,24 @@ fn a_dash_is_standard_input() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let arguments = ["eval", "wer", "--pairs", "-", "--json", "--resamples", "0"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-    let child =
-        command.current_dir(folder).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = child.spawn().unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(b"{\"id\": 1, \"ref\": \"a b\", \"hyp\": \"a c\"}\n")
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    assert!(String::from_utf8(output.stdout).unwrap().contains("0.5"));
+    let pairs = "{\"id\": 1, \"ref\": \"a b\", \"hyp\": \"a c\"}\n";
+    let output = engram_reading(folder, &arguments, pairs);
+    assert!(printed(&output, "eval wer").contains("0.5"));
+    // Paths in a manifest start from the current folder.
+    fs::write(folder.join("a.wav"), "audio").unwrap();
+    let clips = "{\"audio\": \"a.wav\", \"text\": \"one\"}\n";
+    let arguments = ["data", "clips", "manifest", "-", "--out", "clips.jsonl"];
+    printed(&engram_reading(folder, &arguments, clips), "data clips");
+    let written = fs::read_to_string(folder.join("clips.jsonl")).unwrap();
+    assert!(written.contains("\"audio\":\"a.wav\""), "{written}");
+    let table = "key,yt_id,start_time,end_time,annotation\na,v,0,1000000,one\n";
+    let arguments = ["data", "clips", "visspeech", "-", "--audio", ".", "--out", "table.jsonl"];
+    printed(&engram_reading(folder, &arguments, table), "data clips");
+    let arguments =
+        ["transcribe", "clips.jsonl", "--model", "none", "--boost", "-", "--out", "o.jsonl"];
+    let output = engram_reading(folder, &arguments, "a word\n<|a token|>\n");
+    refusal(&output, "transcribe", &["line 2", "special token"]);
+    refused(folder, "transcribe - --model none --boost - --out o", "both read standard input");
     refused(folder, "eval wer --ref - --hyp -", "both read standard input");
 }
 

@@ -143,6 +143,14 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     fs::write(at.join("bad.jsonl"), b"\n\xff\n").unwrap();
     refused(at, "answer run --questions bad.jsonl --out x.jsonl", "bad.jsonl:2: is not UTF-8");
 
+    // Image paths in questions from standard input start from the current folder.
+    let few = fs::read(at.join("world/few.jsonl")).unwrap();
+    let piped = ["answer", "../run", "--questions", "-", "--quiet", "--out", "../piped.jsonl"];
+    running::printed(&running::engram_reading(&at.join("world"), &piped, few), "answer");
+    let piped = lines(&at.join("piped.jsonl"));
+    assert_eq!(piped.len(), answers.len());
+    assert!(piped.iter().zip(&answers).all(|(one, other)| one["answer"] == other["answer"]));
+
     // No input is overwritten.
     let few = fs::read(at.join("world/few.jsonl")).unwrap();
     for output in
@@ -165,7 +173,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     long["text"] = "what is it ".repeat(30).into();
     fs::write(at.join("world/long.jsonl"), long.to_string()).unwrap();
     let output = engram(at, "answer run --questions world/long.jsonl --out long.jsonl --quiet");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("1 questions, the first"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 question, the first"));
 
     // The run's memory is replaced by the memory of another model.
     let made_by = at.join("run/memory/made-by.json");

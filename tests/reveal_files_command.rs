@@ -231,9 +231,11 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         fs::read(at.join("again.jsonl")).unwrap()
     );
     let made_by = json_of(&at.join("run/memory/made-by.json"));
-    for (field, part) in
-        [("weights_sha256", "another model"), ("tokenizer_sha256", "another tokenizer")]
-    {
+    for (field, part) in [
+        ("weights_sha256", "another model"),
+        ("tokenizer_sha256", "another tokenizer"),
+        ("inputs_sha256", "another image preprocessing"),
+    ] {
         let other = copied(field);
         let mut changed = made_by.clone();
         changed[field] = "0".repeat(64).into();
@@ -241,6 +243,12 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         refused(at, &format!("{answer} x.jsonl --memory {field}"), part);
         refused(at, &format!("{answer} x.jsonl --memory {field}"), "use the memory of this run");
     }
+    // A memory of an older version.
+    let older = copied("older");
+    let mut changed = made_by.clone();
+    changed.as_object_mut().unwrap().remove("inputs_sha256");
+    fs::write(older.join("made-by.json"), changed.to_string()).unwrap();
+    done(at, &format!("{answer} older.jsonl --memory older"));
     fs::remove_file(copied("nobody").join("made-by.json")).unwrap();
     refused(at, &format!("{answer} x.jsonl --memory nobody"), "has no made-by.json");
     // Its generation is missing.
@@ -270,7 +278,7 @@ fn missing_images_are_skipped_in_every_phase() {
         let set = format!("data.on_bad_image=\"{bad}\"");
         let printed = done(at, &format!("{train} {bad} --set {set}"));
         let counted = "1 of 30 described images skipped";
-        assert!(printed.contains("1 are missing") && printed.contains(counted), "{printed}");
+        assert!(printed.contains("missing: 1,") && printed.contains(counted), "{printed}");
     }
 }
 

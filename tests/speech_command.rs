@@ -395,7 +395,7 @@ fn boosted_words_are_transcribed_in_the_clips_that_have_them() {
     // Compare texts only: the last bit of a probability may depend on the other clips in the batch.
     assert_eq!(with[0]["text"], without[0]["text"]);
     assert!(contains_eunuch(&with[1]), "{with:?}");
-    assert!(note.contains("1 of 2 clips have a list; 1 of 2 lists belong to no clip"), "{note}");
+    assert!(note.contains("clips with a list: 1 of 2; lists without a clip: 1 of 2"), "{note}");
     let rare_words = "libri-2033-164914-0003\tthe eunuch\t[\"eunuch\"]\t[\"abnegated\"]\n";
     assert_eq!(run(Some(rare_words), &[]).0, without);
 }

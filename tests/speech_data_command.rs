@@ -22,7 +22,7 @@ fn a_data_set_becomes_a_manifest() {
     refused(folder, clips, "12-34-0001");
     assert!(!folder.join("dev.jsonl").exists());
     let printed = done(folder, &format!("{clips} --skip-missing"));
-    assert!(printed.contains("1 clips; skipped 1 without audio"), "{printed}");
+    assert!(printed.contains("1 clip; skipped 1 without audio"), "{printed}");
     let manifest = fs::read_to_string(folder.join("dev.jsonl")).unwrap();
     assert!(manifest.contains("\"text\":\"HELLO THERE\""), "{manifest}");
     let printed = done(folder, &format!("{clips} --skip-missing --json --force"));

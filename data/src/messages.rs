@@ -1,5 +1,6 @@
 //! Messages to the user: lines on standard error, unless the program sets a receiver.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::sync::OnceLock;
 
@@ -20,7 +21,33 @@ pub fn give_messages_to(receiver: fn(&str)) {
     let _ = RECEIVER.set(receiver);
 }
 
+/// A count with its noun, in the plural unless the count is 1: `1 entry`, `2 entries`.
+pub fn counted(count: impl Display, noun: &str) -> String {
+    let count = count.to_string();
+    if count == "1" {
+        return format!("{count} {noun}");
+    }
+    let before_y = noun.strip_suffix('y').filter(|before| !before.ends_with(['a', 'e', 'o']));
+    match before_y {
+        Some(before) => format!("{count} {before}ies"),
+        None if noun.ends_with(['s', 'x']) => format!("{count} {noun}es"),
+        None => format!("{count} {noun}s"),
+    }
+}
+
 /// Whether a receiver takes the messages.
 pub fn has_receiver() -> bool {
     RECEIVER.get().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted;
+
+    #[test]
+    fn nouns_follow_their_count() {
+        let all = [(1, "entry"), (0, "entry"), (2, "deleted row"), (3, "pass"), (4, "key")];
+        let texts = all.map(|(count, noun)| counted(count, noun));
+        assert_eq!(texts, ["1 entry", "0 entries", "2 deleted rows", "3 passes", "4 keys"]);
+    }
 }

@@ -147,8 +147,14 @@ pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, 
 fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     gather::refuse_audio(source)?;
     let mut collector = ClipCollector::new(source);
-    let (clips, skipped) = manifest::clips_and_skipped(&source.path)?;
-    collector.found.hidden = skipped.hidden;
+    // A pipe such as standard input is a manifest, because clips of its audio could not be read.
+    let clips = if source.path.starts_with("/dev") {
+        manifest::read_manifest(&source.path)?
+    } else {
+        let (clips, skipped) = manifest::clips_and_skipped(&source.path)?;
+        collector.found.hidden = skipped.hidden;
+        clips
+    };
     for clip in clips {
         let id = clip.id.clone();
         let position =

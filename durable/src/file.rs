@@ -60,6 +60,12 @@ fn identity(file: &fs::Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
+/// The error for a target that appeared while its content was written to `kept`.
+pub(crate) fn already_exists(reason: &str, kept: &Path) -> io::Error {
+    let message = format!("{reason}, and stays; the new content is in {}", kept.display());
+    io::Error::new(io::ErrorKind::AlreadyExists, message)
+}
+
 fn file_name(path: &Path) -> io::Result<&OsStr> {
     path.file_name()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))
@@ -91,10 +97,37 @@ impl FileWriter {
     /// Before the rename, the target is unchanged. An error of the last sync occurs
     /// after the rename: the target is the new file, but a power cut may still undo it.
     pub fn commit(self) -> io::Result<()> {
+        let (temporary, path) = self.synced()?;
+        temporary.persist(&path)?;
+        sync_folder(parent(&path))
+    }
+
+    /// Like [`FileWriter::commit`], but replaces nothing.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if the target exists. The finished file then keeps its
+    /// temporary name, which the message contains.
+    pub fn commit_new(self) -> io::Result<()> {
+        let (temporary, path) = self.synced()?;
+        let refused = match temporary.persist_noclobber(&path) {
+            Ok(_) => return sync_folder(parent(&path)),
+            Err(refused) => refused,
+        };
+        if fs::symlink_metadata(&path).is_err() {
+            // The file system has neither hard links nor a rename that replaces nothing.
+            refused.file.persist(&path)?;
+            return sync_folder(parent(&path));
+        }
+        let (_, kept) = refused.file.keep()?;
+        sync_folder(parent(&path))?;
+        Err(already_exists("a file of this name exists", &kept))
+    }
+
+    /// The temporary file with all bytes on the disk, and the target.
+    fn synced(self) -> io::Result<(NamedTempFile, PathBuf)> {
         let temporary = self.temporary.into_inner().map_err(io::IntoInnerError::into_error)?;
         temporary.as_file().sync_all()?;
-        temporary.persist(&self.path)?;
-        sync_folder(parent(&self.path))
+        Ok((temporary, self.path))
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use crate::file::already_exists;
 use crate::leftover::{RANDOM, prefix};
 
 /// A folder that is built beside its final path. A drop without a commit leaves nothing.
@@ -49,13 +50,19 @@ impl FolderWriter {
     /// Syncs all files and folders, renames the folder to its final path and syncs the parent.
     ///
     /// # Errors
-    /// Before the rename, nothing has changed. An error of the last sync occurs after
-    /// the rename: the folder exists, but a power cut may still undo it.
+    /// [`io::ErrorKind::AlreadyExists`] if another process has created the target and filled it.
+    /// The finished folder then keeps its temporary name, which the message contains.
+    /// An error of the last sync occurs after the rename: the folder exists, but a power cut may
+    /// still undo it.
     pub fn commit(self) -> io::Result<()> {
         sync_tree(self.temporary.path())?;
-        refuse_filled(&self.folder)?;
-        // Replaces an empty folder. Fails if another process has added files meanwhile.
-        fs::rename(self.temporary.path(), &self.folder)?;
+        // The rename replaces an empty folder only.
+        if let Err(error) = fs::rename(self.temporary.path(), &self.folder) {
+            let Err(filled) = refuse_filled(&self.folder) else { return Err(error) };
+            let kept = self.temporary.keep();
+            sync_folder(parent(&kept))?;
+            return Err(already_exists(&filled.to_string(), &kept));
+        }
         let _moved = self.temporary.keep();
         sync_folder(parent(&self.folder))
     }

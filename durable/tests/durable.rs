@@ -2,9 +2,9 @@
 //! other files stay untouched.
 
 use std::fs;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engram_durable as durable;
 
@@ -70,9 +70,11 @@ fn a_folder_replaces_only_an_empty_folder() {
     let set = durable::FolderWriter::create(&folder).unwrap();
     // Another process adds a file to the folder meanwhile.
     fs::write(folder.join("theirs"), b"x").unwrap();
-    assert_eq!(set.commit().unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
-    assert_eq!(names(root.path()), ["set"]);
+    fs::write(set.path().join("ours"), b"y").unwrap();
+    let error = set.commit().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert_eq!(names(&folder), ["theirs"]);
+    assert_eq!(names(&kept_in(&error)), ["ours"]);
     assert!(durable::FolderWriter::create(&folder).is_err());
     assert!(durable::FolderWriter::create(&folder.join("theirs")).is_err());
 }
@@ -131,4 +133,34 @@ fn a_linked_file_is_complete_and_leaves_no_temporary() {
     }
     assert!(durable::link_file(&root.path().join("none"), &to).is_err());
     assert_eq!(fs::read(&to).unwrap(), b"new");
+}
+
+#[test]
+fn a_new_file_replaces_nothing_and_its_content_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("scores");
+    let written = |bytes: &[u8]| {
+        let mut file = durable::FileWriter::create(&path).unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    };
+    let (first, second) = (written(b"first"), written(b"second"));
+    first.commit_new().unwrap();
+    let error = second.commit_new().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(&path).unwrap(), b"first");
+    let kept = kept_in(&error);
+    assert_eq!(fs::read(&kept).unwrap(), b"second");
+    assert!(durable::is_leftover(kept.file_name().unwrap(), "scores"));
+    // A dangling link is a file too.
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("missing", &path).unwrap();
+    kept_in(&written(b"third").commit_new().unwrap_err());
+    assert!(path.is_symlink() && !path.exists());
+}
+
+/// The path of the kept content in an error.
+fn kept_in(error: &std::io::Error) -> PathBuf {
+    let text = error.to_string();
+    PathBuf::from(text.rsplit_once("the new content is in ").expect("a path").1)
 }

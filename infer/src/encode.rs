@@ -12,6 +12,7 @@
 
 mod clip;
 mod files;
+mod identity;
 mod images;
 mod joint;
 mod layout;
@@ -28,10 +29,10 @@ pub use engram_models::similarity::sentence_transformer::PromptChoice;
 use engram_models::similarity::sentence_transformer::Prompts;
 use serde::Deserialize;
 
-use crate::digest;
 use crate::error::{InferError, Result};
 use crate::pretrained::{PretrainedFolder, is_missing};
 pub use files::EncoderFiles;
+use identity::Identity;
 pub use joint::{JointEncoder, PreparedParts};
 use layout::Layout;
 
@@ -74,7 +75,7 @@ impl Prepared {
 /// A frozen model that computes unit vectors.
 pub struct Encoder {
     name: String,
-    sha256: String,
+    identity: Identity,
     model: Model,
     prompts: Prompts,
     /// The text before each input text.
@@ -106,7 +107,7 @@ impl Encoder {
     pub fn with_prompt(location: &str, choice: &PromptChoice) -> Result<Self> {
         let folder = PretrainedFolder::open(location)?;
         let layout = Layout::read(folder.clone())?;
-        let (mut model, sha256) = Self::build(&folder, &layout)?;
+        let (mut model, identity) = Self::build(&folder, &layout)?;
         let name = match folder.place() {
             WeightsLocation::Folder(path) => match path.canonicalize() {
                 Ok(absolute) => absolute.display().to_string(),
@@ -120,11 +121,11 @@ impl Encoder {
             Model::Clip(model) => model.set_role(choice),
             Model::ClipVision(_) | Model::Images(_) => {}
         }
-        Ok(Self { name, sha256, model, prompts: layout.prompts, prompt })
+        Ok(Self { name, identity, model, prompts: layout.prompts, prompt })
     }
 
-    /// The model, and the hash for [`sha256`](Self::sha256).
-    fn build(folder: &PretrainedFolder, layout: &Layout) -> Result<(Model, String)> {
+    /// The model and its identity.
+    fn build(folder: &PretrainedFolder, layout: &Layout) -> Result<(Model, Identity)> {
         let transformer = layout.transformer();
         let config = match transformer.find("config.json") {
             Ok(config) => config,
@@ -132,24 +133,23 @@ impl Encoder {
             Err(missing) if is_missing(&missing) => {
                 let Ok(ops) = folder.find(OPS_FILE) else { return Err(missing.into()) };
                 let find = |file: &str| folder.find(file);
-                let (model, weights) = images::ImageModel::open(&ops, &find)?;
-                let (_, sha256) = digest::of_file(&weights).map_err(InferError::io(&weights))?;
-                return Ok((Model::Images(model), sha256));
+                let (model, identity) = images::ImageModel::open(&ops, &find)?;
+                return Ok((Model::Images(model), identity));
             }
             Err(error) => return Err(error.into()),
         };
         Ok(match model_type(&config)?.as_deref() {
             Some(CLIP) => {
-                let (model, sha256) = clip::ClipModel::open(layout, &config)?;
-                (Model::Clip(Box::new(model)), sha256)
+                let (model, identity) = clip::ClipModel::open(layout, &config)?;
+                (Model::Clip(Box::new(model)), identity)
             }
             Some(CLIP_VISION) => {
-                let (model, sha256) = clip::ClipImageModel::open(&transformer, &config)?;
-                (Model::ClipVision(Box::new(model)), sha256)
+                let (model, identity) = clip::ClipImageModel::open(&transformer, &config)?;
+                (Model::ClipVision(Box::new(model)), identity)
             }
             _ => {
-                let (model, sha256) = text::TextModel::open(layout)?;
-                (Model::Text(Box::new(model)), sha256)
+                let (model, identity) = text::TextModel::open(layout)?;
+                (Model::Text(Box::new(model)), identity)
             }
         })
     }
@@ -185,10 +185,17 @@ impl Encoder {
     }
 
     /// The SHA-256 of the weights file. For a text encoder with modules other than mean pooling, or
-    /// with `do_lower_case`, the hash also covers these. It does not cover the tokenizer or the
-    /// image preprocessing.
+    /// with `do_lower_case`, the hash also covers these.
+    /// [`inputs_sha256`](Self::inputs_sha256) covers the other files of the model.
     pub fn sha256(&self) -> &str {
-        &self.sha256
+        &self.identity.sha256
+    }
+
+    /// The SHA-256 of everything else in the model's folder that changes a vector: the
+    /// configuration, the tokenizer with its length limits, the prompts, and the image
+    /// preprocessing. The choice of a prompt does not change it.
+    pub fn inputs_sha256(&self) -> &str {
+        &self.identity.inputs_sha256
     }
 
     /// The dimension `D` of its vectors.

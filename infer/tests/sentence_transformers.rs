@@ -254,6 +254,39 @@ fn models_in_other_formats_are_refused_with_the_commands_that_convert_them() {
 }
 
 #[test]
+fn other_files_of_a_model_change_its_inputs() {
+    let folder = written("bert prompts");
+    let inputs = || {
+        let encoder = Encoder::open(folder.path().to_str().unwrap()).unwrap();
+        (encoder.sha256().to_owned(), encoder.inputs_sha256().to_owned())
+    };
+    let (weights, before) = inputs();
+    // Memories store this hash: another one makes them refuse their own model.
+    assert_eq!(before, "769a42ff6509664113cfb13d064e0e4482f3dac1267270093f6af47e24ec1840");
+    let mut seen = vec![before.clone()];
+    let mut changed = |file: &str, edit: fn(&mut Value)| {
+        let path = folder.path().join(file);
+        let bytes = fs::read(&path).unwrap();
+        change(folder.path(), file, edit);
+        let (same, now) = inputs();
+        assert_eq!(same, weights);
+        assert!(!seen.contains(&now), "{file}");
+        seen.push(now);
+        fs::write(path, bytes).unwrap();
+    };
+    changed("tokenizer.json", |json| json["model"]["max_input_chars_per_word"] = 5.into());
+    changed("config.json", |json| json["layer_norm_eps"] = 1e-3.into());
+    changed("sentence_bert_config.json", |json| json["max_seq_length"] = 7.into());
+    changed("config_sentence_transformers.json", |json| json["prompts"]["query"] = "?".into());
+    // Other keys, and the choice of a prompt, change nothing.
+    change(folder.path(), "config.json", |json| json["transformers_version"] = "9".into());
+    assert_eq!(inputs().1, before);
+    let location = folder.path().to_str().unwrap();
+    let query = Encoder::with_prompt(location, &PromptChoice::Query).unwrap();
+    assert_eq!(query.inputs_sha256(), before);
+}
+
+#[test]
 fn modules_change_the_identity_of_a_model() {
     let sha256 = |name: &str| {
         let folder = written(name);

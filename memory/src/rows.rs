@@ -158,21 +158,25 @@ pub fn with_location(
     };
     let Some(file) = file.map(Path::to_owned) else { return error };
     // If an id occurs twice, the last line is wrong.
-    let line = id.zip(entries).and_then(|(id, (entries, first_id))| {
+    let found = id.zip(entries).and_then(|(id, (entries, first_id))| {
         let mut lines = EntryLines::open(entries, first_id).ok()?;
         let mut found = None;
         while let Some(Ok(entry)) = lines.next() {
             if entry.id == id {
-                found = Some(lines.line());
+                let (file, line) = lines.location();
+                found = Some((file.to_owned(), line));
             }
         }
         found
     });
+    let (file, line) = found.unwrap_or((file, None));
     MemoryError::Malformed { file, line, reason, remedy }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::entry::DEFAULT_SOURCE;
     use crate::vectors::npy_bytes;
@@ -238,7 +242,7 @@ mod tests {
             let Entry { id, source, payload, .. } = entry.map_err(message)?;
             found.push(format!("{id} {source} {}", serde_json::Value::Object(payload)));
         }
-        Ok(format!("{} ({} blank)", found.join("; "), lines.blank_lines()))
+        Ok(format!("{} ({} blank)", found.join("; "), lines.blank_texts()))
     }
 
     #[test]
@@ -252,6 +256,38 @@ mod tests {
         assert_eq!(read_format(text, EntryFormat::Texts, 5), Ok(expected([5, 8])));
         let error = read_format("\n\n", EntryFormat::Texts, 0).unwrap_err();
         assert!(error.starts_with("/notes: the file is empty"), "{error}");
+    }
+
+    #[test]
+    fn text_files_are_entries() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("notes");
+        std::fs::create_dir_all(path.join("inner")).unwrap();
+        let write = |name: &str, bytes: &[u8]| std::fs::write(path.join(name), bytes).unwrap();
+        write("a.md", b"\xef\xbb\xbf# A\nline\n");
+        write("b.txt", b" \n");
+        write("inner/c.txt", b"c");
+        let files: Vec<PathBuf> =
+            ["a.md", "b.txt", "inner/c.txt"].map(|name| path.join(name)).into();
+        let file = EntryFile { path: path.clone(), format: EntryFormat::TextFiles(files) };
+        let read = |first_id: i64| {
+            let mut lines = EntryLines::open(&file, first_id).unwrap();
+            let entries: Result<Vec<Entry>, MemoryError> = lines.by_ref().collect();
+            (entries.map_err(|error| error.to_string()), lines.blank_texts())
+        };
+        let (entries, blank) = read(0);
+        let entries = entries.unwrap();
+        let ids: Vec<i64> = entries.iter().map(|entry| entry.id).collect();
+        assert_eq!((ids, blank), (vec![1, 3], 1));
+        assert_eq!((entries[0].text(), entries[0].source.as_str()), ("# A\nline".into(), "notes"));
+        assert_eq!(entries[1].document.as_deref(), Some("inner/c.txt"));
+        assert_eq!(read(7).0.unwrap()[0].id, 7);
+        write("inner/c.txt", b"fine\n\xff");
+        let error = read(0).0.unwrap_err();
+        assert!(error.contains("inner/c.txt:2: is not UTF-8"), "{error}");
+        write("inner/c.txt", &vec![b'x'; 1 + engram_textfile::LONGEST_LINE as usize]);
+        let error = read(0).0.unwrap_err();
+        assert!(error.contains("inner/c.txt: has more than 16 MiB"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `engram answer`.
 
+use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -20,9 +21,9 @@ const BATCH: usize = 32;
 /// Answer questions about images with a REVEAL run and its memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Questions: JSON lines {\"id\", \"question\", \"image\"}. Image paths are relative to the file's folder.
-Every line needs an image. Without a question the run writes a caption. The output has the retrieved
-entries of each answer.
+Questions: JSON lines {\"id\", \"question\", \"image\"}. Image paths are relative to the file's folder,
+or to the current folder for standard input. Every line needs an image. Without a question the run
+writes a caption. The output has the retrieved entries of each answer.
 
 With --haystack the run replies yes or no to each task from `engram data world`. It answers the
 task's question for each image, with only the task's entries as memory, and replies yes if every
@@ -59,10 +60,10 @@ pub struct Answer {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Tasks {
-    /// Questions about images
+    /// Questions about images; - is standard input
     #[arg(long, value_name = "FILE")]
     questions: Option<PathBuf>,
-    /// Yes-or-no tasks of a `haystack.jsonl`
+    /// Yes-or-no tasks of a `haystack.jsonl`; - is standard input
     #[arg(long, value_name = "FILE")]
     haystack: Option<PathBuf>,
 }
@@ -110,15 +111,17 @@ impl Answer {
         let truncated: Vec<&answerer::Answer> =
             answers.iter().filter(|answer| answer.question_cut).collect();
         if let Some(first) = truncated.first() {
-            let reason = "are longer than the run's `data.max_query_tokens` and were truncated";
-            let message =
-                format!("{} questions, the first {}, {reason}", truncated.len(), first.id);
-            output::warn(&message);
+            output::warn(&format!(
+                "truncated to the run's `data.max_query_tokens`: {}, the first {}",
+                counted(truncated.len(), "question"),
+                first.id
+            ));
         }
         if let Some(text) = attribution_quality(&answers) {
             output::print(&text)?;
         }
-        let done = format!("{} answers written to {}", answers.len(), self.out.display());
+        let answers = counted(answers.len(), "answer");
+        let done = format!("{answers} written to {}", self.out.display());
         output::note(&done);
         Ok(Outcome::Done)
     }
@@ -144,7 +147,8 @@ impl Answer {
         }
         bar.finish_and_clear();
         output::write_atomic(&self.out, &bytes)?;
-        let done = format!("{} replies written to {}", tasks.len(), self.out.display());
+        let replies = counted(tasks.len(), "reply");
+        let done = format!("{replies} written to {}", self.out.display());
         output::note(&done);
         Ok(Outcome::Done)
     }
@@ -191,7 +195,8 @@ fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
     let mut lines = Vec::new();
     if let Some(correlation) = mean(correlations) {
         lines.push(format!(
-            "gradient attribution vs. leave-one-out: Spearman {correlation:.3}, mean of {n} answers"
+            "gradient attribution vs. leave-one-out: Spearman {correlation:.3}, mean of {}",
+            counted(n, "answer")
         ));
     }
     let orders = answers.iter().flat_map(|answer| &answer.curves).map(|curves| curves.order);

@@ -27,6 +27,7 @@ mod server;
 mod speech;
 mod uploads;
 
+use engram_data::messages::counted;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -81,7 +82,8 @@ impl Explore {
         if runs.is_empty() && memories.len() == 0 {
             anyhow::bail!("no readable run or memory was found");
         }
-        output::note(&format!("{} runs, {} memories", runs.len(), memories.len()));
+        let numbers = [counted(runs.len(), "run"), counted(memories.len(), "memory")];
+        output::note(&numbers.join(", "));
         let (answerers, asr_models) = (LazyRuns::of(&runs), LazyRuns::of(&runs));
         let budget = Budget::new();
         serve(Explored { runs, memories, answerers, asr_models, budget }, self.port)?;

@@ -1,7 +1,7 @@
 //! `engram grid`.
 
+use engram_data::messages::counted;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use engram_train::Stop;
@@ -80,7 +80,7 @@ impl GridCommand {
             reuse: self.reuse,
             stop,
         };
-        let report = run_grid(&grid, &options, &mut time_left())?;
+        let report = run_grid(&grid, &options, &mut print_progress)?;
         self.write(&report)?;
         output::print_report(self.json, &report, || report.to_markdown())?;
         output::note(&format!("grid.json, grid.md, grid.html in {}", self.out.display()));
@@ -89,24 +89,19 @@ impl GridCommand {
 
     fn write(&self, report: &GridReport) -> anyhow::Result<()> {
         let json = serde_json::to_vec_pretty(report)?;
-        output::write_atomic(&self.out.join("grid.json"), &json)?;
-        output::write_atomic(&self.out.join("grid.md"), report.to_markdown().as_bytes())?;
-        output::write_atomic(&self.out.join("grid.html"), report.to_html().as_bytes())
+        output::replace_atomic(&self.out.join("grid.json"), &json)?;
+        output::replace_atomic(&self.out.join("grid.md"), report.to_markdown().as_bytes())?;
+        output::replace_atomic(&self.out.join("grid.html"), report.to_html().as_bytes())
     }
 }
 
-/// Prints the name of each run as it starts, with the time left estimated from the finished steps.
-pub(super) fn time_left() -> impl FnMut(&GridProgress) {
-    let started = Instant::now();
-    move |progress: &GridProgress| {
-        let GridProgress { run, steps_done, steps_left } = progress;
-        let left = match steps_done {
-            0 => format!("{steps_left} steps left"),
-            done => {
-                let seconds = started.elapsed().as_secs_f64() / *done as f64 * *steps_left as f64;
-                format!("{} left", HumanDuration(Duration::from_secs_f64(seconds)))
-            }
-        };
-        output::note(&format!("{run}: {left}"));
-    }
+/// Prints the name of each run as it starts, with the number of runs and the time left.
+pub(super) fn print_progress(progress: &GridProgress) {
+    let GridProgress { run, runs_left, time_left } = progress;
+    let runs = counted(*runs_left, "run");
+    let time = match time_left {
+        Some(time) => format!(", {}", HumanDuration(*time)),
+        None => String::new(),
+    };
+    output::note(&format!("{run}: {runs}{time} left"));
 }

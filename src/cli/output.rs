@@ -12,6 +12,7 @@ use tracing::{debug, info};
 
 use super::log;
 pub use super::log::is_quiet;
+use super::paths;
 
 /// The path of standard output; `-` on the command line.
 pub const STDOUT: &str = "/dev/stdout";
@@ -21,15 +22,29 @@ static STDOUT_IS_RESERVED: AtomicBool = AtomicBool::new(false);
 /// The largest number of symbolic links that a path may follow, as on Linux.
 const MAX_LINKS: usize = 40;
 
-/// Writes a temporary file in the same folder, syncs it and renames it to `path`.
+/// Writes an output of the command line: a temporary file in the same folder, which is synced and
+/// renamed to `path`. Only with `--force`, it replaces a file there.
 ///
 /// A symbolic link is followed: its target is replaced, not the link. A pipe or a device is written
 /// directly.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    write_with(path, bytes, AtomicFile::commit)
+}
+
+/// Creates or replaces a file in a folder that belongs to the command, like [`write_atomic`].
+pub fn replace_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    write_with(path, bytes, AtomicFile::commit_over)
+}
+
+fn write_with(
+    path: &Path,
+    bytes: &[u8],
+    commit: fn(AtomicFile) -> io::Result<()>,
+) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
         let mut file = AtomicFile::create(path)?;
         file.write_all(bytes)?;
-        file.commit()
+        commit(file)
     };
     write().map_err(|error| not_written(path, error))?;
     debug!(path = %path.display(), bytes = bytes.len(), "wrote");
@@ -45,6 +60,7 @@ pub fn reserve_stdout() {
 pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
     let remedy = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
+        io::ErrorKind::AlreadyExists => "rename the new content, or that file",
         _ => "check the path and its permissions",
     };
     let what = format!("{}: could not be written; {remedy}", path.display());
@@ -73,8 +89,17 @@ impl AtomicFile {
         FileWriter::create(&follow_links(path)?).map(Self::Beside)
     }
 
-    /// Renames the temporary file to its final path.
-    pub fn commit(mut self) -> io::Result<()> {
+    /// Renames the temporary file to its final path. Without `--force`, an existing file stays, and
+    /// the error names the temporary file.
+    pub fn commit(self) -> io::Result<()> {
+        match self {
+            Self::Beside(file) if !paths::may_overwrite() => file.commit_new(),
+            file => file.commit_over(),
+        }
+    }
+
+    /// Like [`commit`](Self::commit), but always replaces an existing file.
+    fn commit_over(mut self) -> io::Result<()> {
         self.flush()?;
         match self {
             Self::Beside(file) => file.commit(),
@@ -238,12 +263,26 @@ mod tests {
         symlink("file", folder.path().join("inner/second"))?;
         // First without a file, then over an existing file.
         for bytes in [b"first", b"again"] {
-            write_atomic(&link, bytes)?;
+            replace_atomic(&link, bytes)?;
             assert_eq!(fs::read(&file)?, bytes);
             assert!(link.is_symlink());
         }
         symlink("circle", folder.path().join("circle"))?;
         assert!(write_atomic(&folder.path().join("circle"), b"").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_that_appears_meanwhile_stays() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("scores.csv");
+        let mut file = AtomicFile::create(&path)?;
+        file.write_all(b"mine")?;
+        fs::write(&path, b"theirs")?;
+        let error = file.commit().expect_err("refused");
+        let message = with_causes(&not_written(&path, error));
+        let (_, kept) = message.rsplit_once("the new content is in ").expect("a path");
+        assert_eq!((fs::read(&path)?, fs::read(kept)?), (b"theirs".to_vec(), b"mine".to_vec()));
         Ok(())
     }
 

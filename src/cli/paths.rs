@@ -38,6 +38,14 @@ struct PathArgument {
     role: Role,
 }
 
+impl PathArgument {
+    /// Whether the command reads standard input. `engram transcribe` reads `-` itself.
+    fn is_stdin(&self) -> bool {
+        let is_dash = self.path.as_os_str() == "-";
+        self.path == Path::new(STDIN) || (is_dash && self.role == Role::BaseFolder)
+    }
+}
+
 /// Adds the rules of paths to a command and its subcommands. `name` is the command's full name.
 ///
 /// - `-` is standard output or standard input.
@@ -105,8 +113,7 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
             check_distinct(other, output)?;
         }
     }
-    let from_stdin: Vec<&PathArgument> =
-        arguments.iter().filter(|one| one.path == Path::new(STDIN)).collect();
+    let from_stdin: Vec<&PathArgument> = arguments.iter().filter(|one| one.is_stdin()).collect();
     if let [one, other, ..] = &from_stdin[..] {
         let (one, other) = (&one.argument, &other.argument);
         bail!("{one} and {other} both read standard input; give one of them a file");
@@ -115,10 +122,15 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     files.try_for_each(|output| check_may_write(&output.path))
 }
 
+/// Whether `--force` is given.
+pub(super) fn may_overwrite() -> bool {
+    MAY_OVERWRITE.load(Ordering::Relaxed)
+}
+
 /// Returns an error if a file exists at an output path, unless `--force` is given.
 pub(super) fn check_may_write(path: &Path) -> anyhow::Result<()> {
     ensure!(
-        MAY_OVERWRITE.load(Ordering::Relaxed) || is_stdout(path) || !path.is_file(),
+        may_overwrite() || is_stdout(path) || !path.is_file(),
         "{}: already exists; give another name, or --force to overwrite it",
         path.display()
     );

@@ -149,8 +149,8 @@ impl Reproduce {
         let name = if self.claims.is_empty() { "report" } else { "report-of-claims" };
         let file = self.out.join(format!("{name}.html"));
         let json = serde_json::to_vec_pretty(&report)?;
-        output::write_atomic(&self.out.join(format!("{name}.json")), &json)?;
-        output::write_atomic(&file, report.to_html().as_bytes())?;
+        output::replace_atomic(&self.out.join(format!("{name}.json")), &json)?;
+        output::replace_atomic(&file, report.to_html().as_bytes())?;
         output::print_report(self.json, &report, || report.to_text())?;
         let done = format!("{} s; report in {}", report.seconds, file.display());
         output::note(&done);

@@ -1,5 +1,6 @@
 //! `engram completions` and `engram man`: shell completions and manual pages.
 
+use engram_data::messages::counted;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -69,7 +70,7 @@ impl ManPages {
         for (name, page) in &pages {
             output::write_atomic(&self.out.join(name), page.as_bytes())?;
         }
-        output::print(&format!("{folder}: {} pages", pages.len()))?;
+        output::print(&format!("{folder}: {}", counted(pages.len(), "page")))?;
         Ok(Outcome::Done)
     }
 }

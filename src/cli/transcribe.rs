@@ -8,6 +8,7 @@ mod streaming;
 mod subtitles;
 mod transcripts;
 
+use engram_data::messages::counted;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -181,8 +182,10 @@ fn check_any_transcribed(transcribed: usize, skipped: &[String]) -> anyhow::Resu
     match skipped.first().filter(|_| transcribed == 0) {
         None => Ok(()),
         Some(first) => {
-            let count = skipped.len();
-            anyhow::bail!("all {count} clips are skipped, and nothing is written; {first}")
+            let clips = counted(skipped.len(), "clip");
+            anyhow::bail!(
+                "no clip is transcribed ({clips} skipped), so nothing is written; {first}"
+            )
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Helpers that run the command in a folder, as a user does.
 #![allow(dead_code)] // Not every test file uses every helper.
 
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// Runs the command with space-separated arguments.
 pub fn engram(folder: &Path, arguments: &str) -> Output {
@@ -13,6 +14,16 @@ pub fn engram(folder: &Path, arguments: &str) -> Output {
 pub fn engram_with(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
     command.current_dir(folder).args(arguments).output().unwrap()
+}
+
+/// Runs the command with this standard input.
+pub fn engram_reading(folder: &Path, arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    let command = command.current_dir(folder).args(arguments).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A command that is refused does not read its input.
+    let _ = child.stdin.take().unwrap().write_all(input.as_ref());
+    child.wait_with_output().unwrap()
 }
 
 /// Runs the command, which must succeed. Returns its standard output.

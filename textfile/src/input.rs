@@ -178,6 +178,15 @@ pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, TextError> {
     Input::open(path)?.read_bytes()
 }
 
+/// The folder that relative paths in a file start from: the file's folder, or the current folder
+/// for standard input and other pipes in `/dev`.
+pub fn base_folder(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.starts_with("/dev") => folder,
+        _ => Path::new(""),
+    }
+}
+
 /// Reads a whole text file.
 ///
 /// # Errors

@@ -32,7 +32,7 @@ mod table;
 
 pub use error::{Location, TextError, shortened};
 pub use ids::UniqueIds;
-pub use input::{Input, decode, read_bytes, read_text};
+pub use input::{Input, base_folder, decode, read_bytes, read_text};
 pub use json::{ONE_OBJECT, Object, json_lines, message, message_in_line, parse_json_line};
 pub use lines::{LONGEST_LINE, Lines, check_line_ends, lines, not_blank};
 pub use table::Table;

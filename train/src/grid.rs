@@ -8,6 +8,7 @@
 //! | [`study`] | the interface of a study to its grid: metrics, filters, columns and checks |
 //! | `folder` | the grid's folder, and locks on its runs |
 //! | [`run`] | training and evaluating the configurations that are not finished yet |
+//! | `length` | the length of runs, and the time that the remaining ones take |
 //! | `measure` | metrics and paired differences |
 //! | [`report`] | verdicts, tables, the HTML page |
 //!
@@ -18,6 +19,7 @@
 
 mod check;
 mod folder;
+mod length;
 mod measure;
 pub mod report;
 pub mod run;

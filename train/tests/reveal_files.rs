@@ -128,8 +128,7 @@ fn missing_and_broken_images_are_named_and_counted() {
     fs::remove_file(folder.path().join("images/5.png")).unwrap();
     // A question whose image does not decode.
     let message = load(&data).err().unwrap();
-    for part in ["aokvqa.json, question q3", "3.png", "1 are missing, 1 do not decode", "text_only"]
-    {
+    for part in ["aokvqa.json, question q3", "3.png", "missing: 1, not decodable: 1", "text_only"] {
         assert!(message.contains(part), "{part}: {message}");
     }
     // A question without its image.
@@ -149,7 +148,7 @@ fn missing_and_broken_images_are_named_and_counted() {
     let all = corpus.train.iter().chain(&corpus.validation).chain(&corpus.test);
     assert_eq!(all.clone().count(), NUM_IMAGES);
     assert_eq!(all.filter(|example| example.image.is_none()).count(), 1);
-    assert!(corpus.notes.iter().any(|note| note.contains("1 of 20 questions asked without")));
+    assert!(corpus.notes.iter().any(|note| note.contains("without their image: 1 of 20")));
 
     // An image named only by its captions is never described, and gets no split.
     let data = RevealData { on_bad_image: OnBadImage::TextOnly, ..data_of(folder.path()) };

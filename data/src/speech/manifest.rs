@@ -9,7 +9,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use engram_durable::write_file;
-use engram_textfile::{Location, TextError, UniqueIds, not_blank, parse_json_line, read_text};
+use engram_textfile::{
+    Location, TextError, UniqueIds, base_folder, not_blank, parse_json_line, read_text,
+};
 use serde::{Deserialize, Serialize};
 
 use super::frames::Frame;
@@ -105,7 +107,7 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
 pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
     let text = read_text(path)?;
     let file = path.display().to_string();
-    let folder = path.parent().unwrap_or(Path::new(""));
+    let folder = base_folder(path);
     let (mut clips, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
     for (line, text) in not_blank(&text) {
         let bad = |reason: String| {

@@ -35,6 +35,10 @@ pub struct AvformerRunConfig {
     pub image_encoder: String,
     /// The SHA-256 of the image encoder's weights; empty without frames.
     pub image_encoder_sha256: String,
+    /// The SHA-256 of the image encoder's configuration and preprocessing; empty without frames and
+    /// in runs of older versions. It is then not compared.
+    #[serde(default)]
+    pub image_encoder_inputs_sha256: String,
     /// The dimension of the image embeddings.
     pub image_width: usize,
     /// The number of frames per clip; 0 for a model that was trained without frames.
@@ -218,6 +222,17 @@ impl AdaptedAsrModel {
                 if encoder.sha256() != config.image_encoder_sha256 {
                     let wanted = ("image encoder", config.image_encoder.as_str());
                     return Err(differs(run, wanted, given, encoder.sha256()));
+                }
+                let inputs = &config.image_encoder_inputs_sha256;
+                if !inputs.is_empty() && inputs != encoder.inputs_sha256() {
+                    let reason = format!(
+                        "{}: was trained with the image encoder {}; {given} has the same weights, \
+                         but another configuration or image preprocessing: use the encoder that it \
+                         was trained with",
+                        run.display(),
+                        config.image_encoder
+                    );
+                    return Err(InferError::Transcribe { reason });
                 }
                 Some(encoder)
             }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::conformer::ConformerAsr;
 use super::{BoostTreeBuilder, Segment, TranscribeOptions, Transcript, WhisperAsr};
 use crate::error::{InferError, Result};
+use crate::pretrained::PretrainedFolder;
 
 /// A Whisper model or a Conformer, depending on `model_type` in `config.json`.
 pub enum AsrModel {
@@ -38,6 +39,15 @@ impl AsrModel {
         } else {
             Ok(Self::Whisper(Box::new(WhisperAsr::open(location)?)))
         }
+    }
+
+    /// Computes the SHA-256 of the weights file of the model in a folder or at `hf://owner/name`,
+    /// without loading the model.
+    ///
+    /// # Errors
+    /// [`InferError::Data`] for missing files; [`InferError::Io`]
+    pub fn weights_sha256_of(location: &str) -> Result<String> {
+        Ok(PretrainedFolder::open(location)?.weights()?.sha256)
     }
 
     /// The maximum length of a clip in seconds.

@@ -13,6 +13,7 @@ use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::similarity::sentence_transformer::{PromptChoice, TransformerSettings};
 use engram_models::weights::Weights;
 
+use super::identity::{Identity, Inputs};
 use super::layout::Layout;
 use super::text::{batches_of_tokens, tensor_error};
 use super::tokenizer::{TokenizerConfig, adapted, text_form};
@@ -39,9 +40,9 @@ pub(super) struct ClipImageModel {
 }
 
 impl ClipModel {
-    /// Builds the model of a folder with the configuration `config_path`. Returns the model and the
-    /// SHA-256 of its weights.
-    pub(super) fn open(layout: &Layout, config_path: &Path) -> Result<(Self, String)> {
+    /// Builds the model of a folder with the configuration `config_path`. Returns the model and its
+    /// identity.
+    pub(super) fn open(layout: &Layout, config_path: &Path) -> Result<(Self, Identity)> {
         layout.check_clip()?;
         let (folder, settings) = (layout.transformer(), layout.settings(true)?);
         let config = ClipConfig::read(config_path)?;
@@ -66,10 +67,17 @@ impl ClipModel {
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let source = Arc::new(Weights::open(&weights.path)?);
         let clip = Clip::new(&config, &builder.with_weights(source))?;
+        let forms = PromptChoice::ROLES.map(|role| {
+            form(&clip, &settings, settings.task_length(&role), tokenizer_config.as_ref())
+        });
+        let identity = Inputs::of_config(&config)
+            .texts(&json, &forms, &layout.prompts)
+            .images(&preprocessing)
+            .with_weights(weights.sha256);
         let images = ClipImageModel { vision: clip.vision().clone(), preprocessing };
-        let form = form(&clip, &settings, None, tokenizer_config.as_ref());
+        let [form, ..] = forms;
         let model = Self { clip, tokeniser, settings, tokenizer_config, form, images };
-        Ok((model, weights.sha256))
+        Ok((model, identity))
     }
 
     /// Sets the length limit of queries or documents for all further texts.
@@ -99,9 +107,8 @@ impl ClipModel {
 }
 
 impl ClipImageModel {
-    /// Builds a vision encoder without a text encoder. Returns the model and the SHA-256 of its
-    /// weights.
-    pub(super) fn open(folder: &PretrainedFolder, config_path: &Path) -> Result<(Self, String)> {
+    /// Builds a vision encoder without a text encoder. Returns the model and its identity.
+    pub(super) fn open(folder: &PretrainedFolder, config_path: &Path) -> Result<(Self, Identity)> {
         let config = ClipVisionConfig::read(config_path)?;
         let weights = folder.weights()?;
         let preprocessing = processor(&config, config_path, folder)?;
@@ -109,7 +116,8 @@ impl ClipImageModel {
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let source = Arc::new(Weights::open(&weights.path)?);
         let vision = ClipVision::new(&config, &builder.with_weights(source))?;
-        Ok((Self { vision, preprocessing }, weights.sha256))
+        let inputs = Inputs::of_config(&config).images(&preprocessing);
+        Ok((Self { vision, preprocessing }, inputs.with_weights(weights.sha256)))
     }
 
     pub(super) fn width(&self) -> usize {

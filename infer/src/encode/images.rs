@@ -8,8 +8,10 @@ use engram_data::image::{Preprocessing, Resize};
 use engram_models::mobilenet::{MobileNet, WEIGHTS_FILE};
 
 use super::clip::flat_values;
+use super::identity::{Identity, Inputs};
 use super::text::tensor_error;
-use crate::error::Result;
+use crate::digest;
+use crate::error::{InferError, Result};
 
 /// MobileNetV2 with its image preprocessing.
 pub(super) struct ImageModel {
@@ -18,19 +20,22 @@ pub(super) struct ImageModel {
 }
 
 impl ImageModel {
-    /// Builds the model from its graph and the files from `find`. Returns the model and its weights
-    /// file.
+    /// Builds the model from its graph and the files from `find`. Returns the model and its
+    /// identity.
     pub(super) fn open(
         ops: &Path,
         find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
-    ) -> Result<(Self, PathBuf)> {
+    ) -> Result<(Self, Identity)> {
         let weights = find(WEIGHTS_FILE)?;
         let network = MobileNet::read(ops, &weights)?;
         let (height, width) = network.image_size();
         // `MobileNet` has checked that the image sides are small.
         let size = Resize::Exact { height: height as u32, width: width as u32 };
         let preprocessing = Preprocessing { resize: Some(size), ..Preprocessing::mobilenet() };
-        Ok((Self { network, preprocessing }, weights))
+        let hash = |file: &Path| digest::of_file(file).map_err(InferError::io(file));
+        let ((_, graph), (_, weights)) = (hash(ops)?, hash(&weights)?);
+        let identity = Inputs::of_config(&graph).images(&preprocessing).with_weights(weights);
+        Ok((Self { network, preprocessing }, identity))
     }
 
     pub(super) fn width(&self) -> usize {

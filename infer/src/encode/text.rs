@@ -12,6 +12,7 @@ use engram_models::similarity::sentence_transformer::{
 
 use super::EncoderFiles;
 use super::clip::flat_values;
+use super::identity::{Identity, Inputs};
 use super::layout::Layout;
 use super::tokenizer::{TokenizerConfig, text_form};
 use crate::digest;
@@ -34,33 +35,39 @@ pub(super) struct TextModel {
 }
 
 impl TextModel {
-    /// Builds the model of a folder. Also returns the SHA-256 of its weights, its modules and
-    /// `do_lower_case`. With mean pooling only, it is the hash of the weights file.
-    pub(super) fn open(layout: &Layout) -> Result<(Self, String)> {
+    /// Builds the model of a folder. Also returns its identity: the SHA-256 of its weights,
+    /// its modules and `do_lower_case`. With mean pooling only, it is the hash of the weights file.
+    pub(super) fn open(layout: &Layout) -> Result<(Self, Identity)> {
         let files = EncoderFiles::of_layout(layout)?;
         let settings = layout.settings(false)?;
         let tokenizer_config = TokenizerConfig::read(&layout.transformer())?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let encoder = files.build(&builder)?;
-        let (modules, mut identity) = layout.modules()?;
+        let (modules, mut of_modules) = layout.modules()?;
         if settings.do_lower_case {
-            identity.push_str("do_lower_case\n");
+            of_modules.push_str("do_lower_case\n");
         }
         let encoder = SentenceEncoder::new(encoder, modules, layout.prompts.truncate_dim)?;
         let weights = files.weights_sha256().unwrap_or_default();
-        let sha256 = if identity.is_empty() {
+        let sha256 = if of_modules.is_empty() {
             weights.to_owned()
         } else {
-            digest::of_bytes(format!("{weights}\n{identity}"))
+            digest::of_bytes(format!("{weights}\n{of_modules}"))
         };
         let limits = (files.config.max_length(), files.config.max_positions());
-        let form = text_form(&settings, None, tokenizer_config.as_ref(), limits);
+        let forms = PromptChoice::ROLES.map(|role| {
+            text_form(&settings, settings.task_length(&role), tokenizer_config.as_ref(), limits)
+        });
+        let identity = Inputs::of_config(&files.config)
+            .texts(&files.tokenizer_json, &forms, &layout.prompts)
+            .with_weights(sha256);
+        let [form, ..] = forms;
         let tokeniser = Arc::clone(&files.tokeniser);
         let prompt_length = 0;
         let model =
             Self { encoder, tokeniser, settings, tokenizer_config, limits, form, prompt_length };
-        Ok((model, sha256))
+        Ok((model, identity))
     }
 
     /// Sets the prompt `text` for all further texts, with the length limit of queries or documents.

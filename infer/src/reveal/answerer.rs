@@ -174,7 +174,7 @@ impl Answerer {
             }
             let retriever = Retriever::open(folder)?;
             retriever.check_fits(&encoding.config)?;
-            Identity::of(&weights, &path)?.check(folder, &own)?;
+            Identity::of_run(run)?.check(folder, &own)?;
             Some(retriever)
         };
         Ok(Self { model, encoding, retriever, k, world: recipe.data.world(), preprocessing })

@@ -6,13 +6,16 @@ use std::path::Path;
 use engram_durable as durable;
 use serde::{Deserialize, Serialize};
 
+use super::encoding::{MODEL, TOKENIZER};
 use super::error::{Result, RevealError};
+use super::images::PROCESSOR;
 use crate::digest;
+use crate::finished_run::WEIGHTS;
 
 /// The identity file in a memory's folder; copies of the memory include it.
 pub const FILE: &str = "made-by.json";
 
-/// The model and tokenizer that produced keys and values.
+/// The model, tokenizer and image preprocessing that produced keys and values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
@@ -20,19 +23,31 @@ pub struct Identity {
     pub weights_sha256: String,
     /// The SHA-256 of the tokenizer file.
     pub tokenizer_sha256: String,
+    /// The SHA-256 of the model's sizes and the image processor's file; `None` in memories of older
+    /// versions. It is then not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_sha256: Option<String>,
 }
 
 impl Identity {
-    /// Hashes the files of a model.
+    /// Hashes the files of a run.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub fn of(weights: &Path, tokenizer: &Path) -> Result<Self> {
-        let hash = |path: &Path| match digest::of_file(path) {
-            Ok((_, hash)) => Ok(hash),
-            Err(error) => Err(RevealError::io(path)(error)),
+    /// A file cannot be read.
+    pub fn of_run(run: &Path) -> Result<Self> {
+        let hash = |file: &str| {
+            let path = run.join(file);
+            Ok::<_, RevealError>(digest::of_file(&path).map_err(RevealError::io(&path))?.1)
         };
-        Ok(Self { weights_sha256: hash(weights)?, tokenizer_sha256: hash(tokenizer)? })
+        let processor = match run.join(PROCESSOR).is_file() {
+            true => hash(PROCESSOR)?,
+            false => String::new(),
+        };
+        Ok(Self {
+            weights_sha256: hash(WEIGHTS)?,
+            tokenizer_sha256: hash(TOKENIZER)?,
+            inputs_sha256: Some(digest::of_bytes(format!("{}\n{processor}", hash(MODEL)?))),
+        })
     }
 
     /// Writes the identity file into a memory's folder.
@@ -50,11 +65,11 @@ impl Identity {
         memory.join(FILE).is_file()
     }
 
-    /// Checks that this model and this tokenizer built a memory.
+    /// Checks that this model built a memory, with this tokenizer and image preprocessing.
     ///
     /// # Errors
-    /// The memory belongs to another model or tokenizer, or has no identity file. The message names
-    /// `own`, the right memory.
+    /// The memory belongs to another model, tokenizer or preprocessing, or has no identity file. The
+    /// message names `own`, the right memory.
     pub fn check(&self, memory: &Path, own: &Path) -> Result<()> {
         let path = memory.join(FILE);
         let remedy = if memory == own {
@@ -74,6 +89,9 @@ impl Identity {
         let other = match () {
             () if found.tokenizer_sha256 != self.tokenizer_sha256 => "tokenizer",
             () if found.weights_sha256 != self.weights_sha256 => "model",
+            () if found.inputs_sha256.is_some() && found.inputs_sha256 != self.inputs_sha256 => {
+                "image preprocessing or other model sizes"
+            }
             () => return Ok(()),
         };
         Err(format!("{}: was built with another {other}; {remedy}", memory.display()).into())

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use engram_data::world::haystack::{WorldId, YesNoQuestion};
 use engram_memory::MemoryError;
 use engram_models::kernels::Mode;
-use engram_textfile::{Location, TextError, not_blank, read_text};
+use engram_textfile::{Location, TextError, base_folder, not_blank, read_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -162,7 +162,7 @@ pub struct Haystacks {
 /// images.
 pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
     let text = read_text(path)?;
-    let views = path.parent().unwrap_or(Path::new("")).join("views");
+    let views = base_folder(path).join("views");
     let mut haystacks = Haystacks::default();
     let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
     let mut line_of: HashMap<String, u64> = HashMap::new();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use engram_textfile::{TextError, not_blank, read_text};
+use engram_textfile::{TextError, base_folder, not_blank, read_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -46,7 +46,7 @@ const QUESTION: &str = "a line is {\"id\": …, \"question\": …, \"image\": a 
 /// repeated id.
 pub fn read_questions(path: &Path) -> Result<Questions> {
     let text = read_text(path)?;
-    let folder = path.parent().unwrap_or(Path::new(""));
+    let folder = base_folder(path);
     let mut questions = Questions::default();
     let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
     let mut line_of: HashMap<String, u64> = HashMap::new();

@@ -15,9 +15,11 @@ pub(crate) use super::pointer::folder_name;
 use crate::error::MemoryError;
 use crate::sweep::has_finished_generation;
 
-/// The newest supported format version. A memory that records its encoders has this version. Others
-/// have version 1, so that older programs can read them.
-pub const FORMAT_VERSION: u64 = 2;
+/// The newest supported format version. A memory with the `inputs_sha256` of an encoder has this
+/// version. Others have an older version, so that older programs can read them.
+pub const FORMAT_VERSION: u64 = 3;
+/// The version of a memory with encoders that have no `inputs_sha256`.
+const ENCODERS_VERSION: u64 = 2;
 /// The version of a memory without recorded encoders.
 const PLAIN_VERSION: u64 = 1;
 
@@ -28,7 +30,7 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// 1, or 2 if there are `encoders`.
+    /// 1, or 2 if there are `encoders`, or 3 if one of them has an `inputs_sha256`.
     pub format_version: u64,
     /// The number of the generation, from 1.
     pub generation: u64,
@@ -58,6 +60,10 @@ pub struct EncoderRecord {
     pub name: String,
     /// The SHA-256 of its weights file.
     pub sha256: String,
+    /// The SHA-256 of its configuration, tokenizer, prompts and image preprocessing; `None` if it
+    /// is unknown, as in memories of older versions. It is then not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_sha256: Option<String>,
     /// The kind of input: `text`, `pictures`, or `text and pictures`.
     pub reads: String,
     /// The width of the model's part of a key.
@@ -202,7 +208,11 @@ impl fmt::Display for ValueFormat {
 impl Manifest {
     /// Returns the format version of a memory with these encoders.
     pub(crate) fn version_with(encoders: &[EncoderRecord]) -> u64 {
-        if encoders.is_empty() { PLAIN_VERSION } else { FORMAT_VERSION }
+        match encoders {
+            [] => PLAIN_VERSION,
+            _ if encoders.iter().all(|one| one.inputs_sha256.is_none()) => ENCODERS_VERSION,
+            _ => FORMAT_VERSION,
+        }
     }
 
     /// The number of components of a value; 0 for a memory without values.

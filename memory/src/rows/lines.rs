@@ -1,8 +1,9 @@
-//! Reads entries one by one from a file: JSON Lines, a text on each line, or a CSV.
+//! Reads entries one by one: from JSON Lines, a text on each line, a CSV, or text files.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use engram_textfile::{Input, Lines, TextError};
+use engram_textfile::{Input, LONGEST_LINE, Lines, TextError, decode};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -10,10 +11,10 @@ use super::table::{EntryColumn, EntryTable};
 use crate::entry::{DEFAULT_SOURCE, Entry};
 use crate::error::{MemoryError, one_line};
 
-/// A file of entries.
+/// A file of entries, or a folder of text files.
 #[derive(Debug, Clone)]
 pub struct EntryFile {
-    /// The file.
+    /// The file or the folder.
     pub path: PathBuf,
     /// Its format.
     pub format: EntryFormat,
@@ -29,6 +30,9 @@ pub enum EntryFormat {
     /// A CSV with a header. Without given columns, columns with the names of an entry's fields are
     /// read.
     Csv(Vec<EntryColumn>),
+    /// These text files in the folder, one entry each. The id is the number in the list, from 1, the
+    /// source is the folder's name, and the document is the file's path in the folder.
+    TextFiles(Vec<PathBuf>),
 }
 
 impl EntryFile {
@@ -42,7 +46,7 @@ impl EntryFile {
         let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned());
         match self.format {
             EntryFormat::Json => DEFAULT_SOURCE.to_owned(),
-            EntryFormat::Texts | EntryFormat::Csv(_) => {
+            EntryFormat::Texts | EntryFormat::Csv(_) | EntryFormat::TextFiles(_) => {
                 name.unwrap_or_else(|| DEFAULT_SOURCE.to_owned())
             }
         }
@@ -84,49 +88,96 @@ enum Reader {
     /// The lines, and the number that is added to a line number.
     Texts(Lines<'static>, i64),
     Csv(EntryTable),
+    /// The files, and the number that is added to a file's number.
+    Files(TextFiles, i64),
+}
+
+/// Text files, and the content of the last one read.
+struct TextFiles {
+    files: Vec<PathBuf>,
+    read: usize,
+    text: String,
+}
+
+impl TextFiles {
+    /// Reads the next file that is not blank; returns `false` at the end.
+    fn advance(&mut self) -> Result<bool, TextError> {
+        while let Some(file) = self.files.get(self.read) {
+            self.read += 1;
+            let (mut input, mut bytes) = (Input::open(file)?, Vec::new());
+            let read = input.by_ref().take(LONGEST_LINE + 1).read_to_end(&mut bytes);
+            read.map_err(|error| input.error(error))?;
+            if bytes.len() as u64 > LONGEST_LINE {
+                let reason = format!("has more than {} MiB, but is one entry", LONGEST_LINE >> 20);
+                let remedy = "split the file, or write a text on each line of one file";
+                return Err(TextError::malformed(file, None, reason, remedy));
+            }
+            self.text = decode(input.file(), bytes)?;
+            if !self.text.trim().is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The last file read.
+    fn last(&self) -> Option<&Path> {
+        self.files.get(self.read.checked_sub(1)?).map(PathBuf::as_path)
+    }
 }
 
 impl EntryLines {
     /// Opens a file. An entry without an id gets `first_id`, or the number after the largest id so
-    /// far. If the ids are line numbers, line 1 gets `first_id`, but at least 1.
+    /// far. If the ids are numbers of lines or files, the first gets `first_id`, but at least 1.
     ///
     /// # Errors
     /// [`MemoryError::Text`]; [`MemoryError::Malformed`] for columns of a CSV
     pub fn open(file: &EntryFile, first_id: i64) -> Result<Self, MemoryError> {
-        let input = Input::open(&file.path)?;
+        let input = || Input::open(&file.path);
+        let before = first_id.max(1) - 1;
         let reader = match &file.format {
-            EntryFormat::Json => Reader::Json(Lines::new(input)),
-            EntryFormat::Texts => Reader::Texts(Lines::new(input), first_id.max(1) - 1),
-            EntryFormat::Csv(columns) => Reader::Csv(EntryTable::new(input, columns)?),
+            EntryFormat::Json => Reader::Json(Lines::new(input()?)),
+            EntryFormat::Texts => Reader::Texts(Lines::new(input()?), before),
+            EntryFormat::Csv(columns) => Reader::Csv(EntryTable::new(input()?, columns)?),
+            EntryFormat::TextFiles(files) => {
+                let files = TextFiles { files: files.clone(), read: 0, text: String::new() };
+                Reader::Files(files, before)
+            }
         };
         let (path, source) = (file.path.clone(), file.source());
         Ok(Self { path, reader, source, next_id: Some(first_id), entries: 0, failed: false })
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// The file of the last entry read, and its line; no line for a file that is one entry.
+    pub fn location(&self) -> (&Path, Option<u64>) {
+        match &self.reader {
+            Reader::Files(files, _) => (files.last().unwrap_or(&self.path), None),
+            Reader::Json(_) | Reader::Texts(..) | Reader::Csv(_) => (&self.path, Some(self.line())),
+        }
     }
 
-    /// The last line read, from 1.
+    /// The number of the last line read, or of the last file, from 1.
     pub fn line(&self) -> u64 {
         match &self.reader {
             Reader::Json(lines) | Reader::Texts(lines, _) => lines.number(),
             Reader::Csv(table) => table.line(),
+            Reader::Files(files, _) => files.read as u64,
         }
     }
 
-    /// The number of blank lines so far in a file of texts.
-    pub fn blank_lines(&self) -> u64 {
+    /// The number of blank texts so far: lines of a file of texts, or text files.
+    pub fn blank_texts(&self) -> u64 {
         match &self.reader {
             Reader::Texts(lines, _) => lines.number() - self.entries,
+            Reader::Files(files, _) => files.read as u64 - self.entries,
             Reader::Json(_) | Reader::Csv(_) => 0,
         }
     }
 
-    /// Returns an error about the last line read.
+    /// Returns an error about the last entry read.
     pub fn error(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
-        self.malformed(Some(self.line()), reason.into(), remedy)
+        let (file, line) = self.location();
+        malformed(file, line, reason.into(), remedy)
     }
 
     fn advance(&mut self) -> Result<bool, MemoryError> {
@@ -137,6 +188,7 @@ impl EntryLines {
             },
             Reader::Texts(lines, _) => lines.advance(),
             Reader::Csv(table) => table.advance(),
+            Reader::Files(files, _) => files.advance(),
         };
         Ok(advanced?)
     }
@@ -159,6 +211,18 @@ impl EntryLines {
                 payload: Map::from_iter([("text".to_owned(), lines.text().trim().into())]),
                 ..EntryLine::default()
             },
+            Reader::Files(files, before) => {
+                let name = files.last().map(|file| file.strip_prefix(&self.path).unwrap_or(file));
+                let Some(name) = name.and_then(Path::to_str) else {
+                    return Err(self.error("has a name that is not UTF-8", "rename the file"));
+                };
+                EntryLine {
+                    id: i64::try_from(files.read).ok().and_then(|one| one.checked_add(*before)),
+                    document: Some(name.into()),
+                    payload: Map::from_iter([("text".to_owned(), files.text.trim().into())]),
+                    ..EntryLine::default()
+                }
+            }
             Reader::Csv(table) => {
                 let fields = table.fields();
                 let id = table.id().map_err(|found| {
@@ -206,8 +270,16 @@ impl EntryLines {
 
     /// Returns the error for a file with fewer entries than the `rows` keys.
     pub(super) fn too_few(&self, rows: usize) -> MemoryError {
-        let reason = format!("ends after line {}, but there are {rows} keys", self.line());
-        self.malformed(None, reason, "give one line per key")
+        match self.location() {
+            (file, Some(line)) => {
+                let reason = format!("ends after line {line}, but there are {rows} keys");
+                malformed(file, None, reason, "give one line per key")
+            }
+            (_, None) => {
+                let reason = format!("has {} texts, but there are {rows} keys", self.entries);
+                malformed(&self.path, None, reason, "give one file per key")
+            }
+        }
     }
 
     /// Fails if the file has more entries than the `rows` keys.
@@ -219,11 +291,11 @@ impl EntryLines {
             Ok(())
         }
     }
+}
 
-    fn malformed(&self, line: Option<u64>, reason: String, remedy: &'static str) -> MemoryError {
-        let reason = one_line(&reason);
-        MemoryError::Malformed { file: self.path.clone(), line, reason, remedy }
-    }
+fn malformed(file: &Path, line: Option<u64>, reason: String, remedy: &'static str) -> MemoryError {
+    let reason = one_line(&reason);
+    MemoryError::Malformed { file: file.to_owned(), line, reason, remedy }
 }
 
 impl Iterator for EntryLines {

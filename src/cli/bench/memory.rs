@@ -69,7 +69,7 @@ impl MemoryBench {
         let path = |name: &str| folder.path().join(name);
         let mut clustered = ClusteredKeys::new(self.width);
         let queries = clustered.rows(self.queries);
-        output::write_atomic(&path("queries.f32"), &bytes(&queries))?;
+        output::replace_atomic(&path("queries.f32"), &bytes(&queries))?;
         let mut copy = BufWriter::new(create_new_file(&path("keys.f32"))?);
         let copied = |keys: &[f32]| {
             let written = copy.write_all(&bytes(keys));

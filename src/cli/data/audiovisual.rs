@@ -1,5 +1,6 @@
 //! `engram data audiovisual`: spoken names from the embedded world in noise, with images, as files.
 
+use engram_data::messages::counted;
 use std::collections::BTreeSet;
 use std::io::Cursor;
 use std::ops::Range;
@@ -132,7 +133,7 @@ impl Audiovisual {
             let list = staging.join("clips.jsonl");
             output::write_new(&list, &manifest(&list, &clips)?)
         })?;
-        output::print(&format!("{}: {} clips", self.out.display(), count))?;
+        output::print(&format!("{}: {}", self.out.display(), counted(count, "clip")))?;
         Ok(Outcome::Done)
     }
 }

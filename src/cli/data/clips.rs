@@ -1,5 +1,6 @@
 //! `engram data clips`.
 
+use engram_data::messages::counted;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -31,7 +32,8 @@ pub struct Clips {
     /// Format of the data set: librispeech, how2 (and other Kaldi folders), visspeech, ego4d,
     /// howto100m, or manifest (a manifest of this toolkit, or a folder of audio files)
     format: SpeechFormat,
-    /// Folder or file of the data set
+    /// Folder or file of the data set; - is standard input, for visspeech, ego4d, howto100m and a
+    /// manifest
     path: PathBuf,
     /// Folder of the audio files, if the data set does not give their paths
     #[arg(long, value_name = "FOLDER")]
@@ -97,7 +99,7 @@ impl Clips {
             let more = missing.len() - MAX_PRINTED_MISSING;
             output::warn(&format!("and {more} more without audio; --json lists all"));
         }
-        let mut summary = format!("{}: {} clips", self.out.display(), clips.len());
+        let mut summary = format!("{}: {}", self.out.display(), counted(clips.len(), "clip"));
         for (count, reason) in [
             (missing.iter().map(|one| one.clips).sum(), "without audio"),
             (without_text, "without text"),
@@ -108,7 +110,7 @@ impl Clips {
             }
         }
         if hidden > 0 {
-            summary += &format!("; skipped {hidden} hidden files");
+            summary += &format!("; skipped {}", counted(hidden, "hidden file"));
         }
         output::print(&summary)?;
         Ok(Outcome::Done)

@@ -1,5 +1,6 @@
 //! `engram data convert`.
 
+use engram_data::messages::counted;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -52,6 +53,6 @@ impl Ctranslate2 {
             let tokenizer = "tokenizer.json";
             Ok(copy_file(&self.folder.join(tokenizer), &staging.join(tokenizer))?)
         })?;
-        output::print(&format!("{}: {} tensors", out.display(), model.tensors().len()))
+        output::print(&format!("{}: {}", out.display(), counted(model.tensors().len(), "tensor")))
     }
 }

@@ -1,5 +1,6 @@
 //! `engram data entries`.
 
+use engram_data::messages::counted;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -390,9 +391,9 @@ impl Output {
         let summary = Summary { out: &self.out, counts };
         let text = || {
             format!(
-                "{}: {} entries from {}",
+                "{}: {} from {}",
                 self.out.display(),
-                counts.entries,
+                counted(counts.entries, "entry"),
                 counts_text(counts)
             )
         };
@@ -413,7 +414,7 @@ fn names(files: &[PathBuf]) -> String {
 
 /// The number of records read and of records skipped, with reasons.
 fn counts_text(counts: &Counts) -> String {
-    let mut text = format!("{} records", counts.records);
+    let mut text = counted(counts.records, "record");
     let reasons: Vec<String> =
         counts.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     if !reasons.is_empty() {

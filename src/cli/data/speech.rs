@@ -1,5 +1,6 @@
 //! `engram data speech`: spoken sentences of the embedded world as audio files.
 
+use engram_data::messages::counted;
 use std::io::Cursor;
 use std::path::PathBuf;
 
@@ -80,7 +81,8 @@ impl Speech {
             let list = staging.join("clips.jsonl");
             output::write_new(&list, &manifest(&list, &clips)?)
         })?;
-        output::print(&format!("{}: {} sentences", self.out.display(), utterances.len()))?;
+        let sentences = counted(utterances.len(), "sentence");
+        output::print(&format!("{}: {sentences}", self.out.display()))?;
         Ok(Outcome::Done)
     }
 }

@@ -1,5 +1,6 @@
 //! `engram data world`: the embedded world as files for `engram memory` and `engram eval`.
 
+use engram_data::messages::counted;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -82,11 +83,11 @@ impl World {
         output::write_folder(folder, |staging| self.write(&world, staging))?;
         let questions = self.questions(&world);
         output::print(&format!(
-            "{}: {} images, {} entries, {} questions",
+            "{}: {}, {}, {}",
             folder.display(),
-            world.images.len(),
-            world.entries.len(),
-            questions.len(),
+            counted(world.images.len(), "image"),
+            counted(world.entries.len(), "entry"),
+            counted(questions.len(), "question"),
         ))?;
         let mut counts: BTreeMap<(Split, Part), usize> = BTreeMap::new();
         for question in &questions {

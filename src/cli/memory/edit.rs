@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, ValueEnum};
+use engram_data::folder::{FolderFiles, files};
+use engram_data::messages::counted;
 use engram_memory::rows::{
     EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
 };
@@ -11,6 +13,9 @@ use engram_memory::{Batch, MemoryError, MemoryFormat, ValueDtype, ValueFormat, W
 
 use super::super::{Outcome, output};
 use super::encode::{Encoding, RowSource};
+
+/// The endings of the text files in a folder.
+const TEXT_ENDINGS: [&str; 2] = ["txt", "md"];
 
 /// The input files of keys, values and entries.
 #[derive(Debug, Args)]
@@ -27,8 +32,10 @@ struct Rows {
     /// entries are numbered
     #[arg(long, value_name = "FILE")]
     entries: Option<PathBuf>,
-    /// Entries: a text on each line. The id is the line number, and the source is the file name
-    #[arg(long, value_name = "FILE")]
+    /// Entries: a file with a text on each line, where the id is the line number and the source is
+    /// the file name; or a folder of .txt and .md files, one entry each, where the document is the
+    /// file's path in the folder
+    #[arg(long, value_name = "PATH")]
     texts: Option<PathBuf>,
     /// Entries: comma-separated values with a header
     #[arg(long, value_name = "FILE")]
@@ -42,47 +49,89 @@ struct Rows {
     encoding: Encoding,
 }
 
+/// Opened rows, and their entries for error messages.
+struct OpenRows {
+    source: RowSource,
+    entries: Option<EntryFile>,
+    /// The id of the first entry without an id.
+    first_id: i64,
+}
+
+/// The text files in a folder and its subfolders. Hidden files are skipped.
+fn text_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let is_text = |path: &Path| {
+        let ending = path.extension().unwrap_or_default();
+        TEXT_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known))
+    };
+    let FolderFiles { files, skipped } = files(folder, &is_text)?;
+    let folder = folder.display();
+    anyhow::ensure!(
+        !files.is_empty(),
+        "{folder}: has no .txt or .md file; give a folder with text files, or a file with a text \
+         on each line"
+    );
+    let (hidden, others) = (skipped.hidden, skipped.others);
+    if hidden + others > 0 {
+        output::note(&format!(
+            "{folder}: skipped {} and {}",
+            counted(hidden, "hidden file"),
+            counted(others, "other file")
+        ));
+    }
+    Ok(files)
+}
+
 impl Rows {
-    fn entry_file(&self) -> Option<EntryFile> {
+    fn has_entries(&self) -> bool {
+        self.entries.is_some() || self.texts.is_some() || self.csv.is_some()
+    }
+
+    fn entry_file(&self) -> anyhow::Result<Option<EntryFile>> {
         let (path, format) = match (&self.entries, &self.texts, &self.csv) {
             (Some(path), _, _) => (path, EntryFormat::Json),
+            (None, Some(path), _) if path.is_dir() => {
+                (path, EntryFormat::TextFiles(text_files(path)?))
+            }
             (None, Some(path), _) => (path, EntryFormat::Texts),
             (None, None, Some(path)) => (path, EntryFormat::Csv(self.columns.clone())),
-            (None, None, None) => return None,
+            (None, None, None) => return Ok(None),
         };
-        Some(EntryFile { path: path.clone(), format })
+        Ok(Some(EntryFile { path: path.clone(), format }))
     }
 
-    fn open(&self, first_id: i64) -> anyhow::Result<RowSource> {
-        let entries = self.entry_file();
-        let entries = entries.as_ref();
-        if let Some(rows) = self.encoding.open(entries, first_id)? {
-            return Ok(RowSource::Encoded(Box::new(rows)));
-        }
-        let Some(keys) = &self.keys else { anyhow::bail!("give --keys or --model") };
-        let files = RowFiles { keys, values: self.values.as_deref(), entries, first_id };
-        Ok(RowSource::Files(Box::new(RowReader::open(files)?)))
+    fn open(&self, first_id: i64) -> anyhow::Result<OpenRows> {
+        let entries = self.entry_file()?;
+        let source = match self.encoding.open(entries.as_ref(), first_id)? {
+            Some(rows) => RowSource::Encoded(Box::new(rows)),
+            None => {
+                let Some(keys) = &self.keys else { anyhow::bail!("give --keys or --model") };
+                let (values, entries) = (self.values.as_deref(), entries.as_ref());
+                let files = RowFiles { keys, values, entries, first_id };
+                RowSource::Files(Box::new(RowReader::open(files)?))
+            }
+        };
+        Ok(OpenRows { source, entries, first_id })
     }
 
-    /// Writes the rows of a reader and shows progress. `first_id` is as in [`Rows::open`].
+    /// Writes rows and shows progress.
     fn write<T>(
         &self,
-        (reader, first_id): (RowSource, i64),
+        rows: OpenRows,
         write: impl FnOnce(
             usize,
             &mut dyn Iterator<Item = Result<Batch, MemoryError>>,
         ) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
-        let rows = reader.rows();
+        let OpenRows { source, entries, first_id } = rows;
+        let rows = source.rows();
         let bar = output::progress_bar(rows, "entries");
-        let mut batches = reader.inspect(|batch| {
+        let mut batches = source.inspect(|batch| {
             bar.inc(batch.as_ref().map_or(0, |batch| batch.entries.len() as u64));
         });
         let written = write(rows, &mut batches);
         bar.finish_and_clear();
         let (keys, values) = (self.keys.as_deref(), self.values.as_deref());
         written.map_err(|error| {
-            let entries = self.entry_file();
             with_location(error, keys, values, entries.as_ref().map(|file| (file, first_id)))
         })
     }
@@ -92,13 +141,12 @@ impl Rows {
         &self,
         folder: &Path,
         first_id: impl FnOnce(&Writer) -> i64,
-    ) -> anyhow::Result<(Writer, (RowSource, i64))> {
+    ) -> anyhow::Result<(Writer, OpenRows)> {
         let writer = Writer::open(folder)?;
-        let first_id = first_id(&writer);
-        let reader = self.open(first_id)?;
-        reader.check_model(writer.generation())?;
-        self.check_shapes(&writer, &reader)?;
-        Ok((writer, (reader, first_id)))
+        let rows = self.open(first_id(&writer))?;
+        rows.source.check_model(writer.generation())?;
+        self.check_shapes(&writer, &rows.source)?;
+        Ok((writer, rows))
     }
 
     /// Returns an error if the new rows do not have the shapes of the memory.
@@ -146,6 +194,7 @@ Examples:
       --image-model mobilenet --images photographs --out memory
   engram memory build --texts notes.txt --model hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --out memory
+  engram memory build --texts notes --model minilm --out memory
   engram memory build --csv facts.csv --columns id=ID,text=Body,source=Topic \\
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out memory
 
@@ -178,7 +227,8 @@ enum ValueType {
 
 impl Build {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let reader = self.rows.open(0)?;
+        let rows = self.rows.open(0)?;
+        let reader = &rows.source;
         let dtype = match self.value_type {
             ValueType::F16 => ValueDtype::F16,
             ValueType::Int8 => ValueDtype::Int8,
@@ -196,7 +246,7 @@ impl Build {
         let create = |rows, batches: &mut dyn Iterator<Item = _>| {
             Writer::create_encoded(&self.out, format, encoders, rows, batches)
         };
-        print_state(&self.out, &self.rows.write((reader, 0), create)?)
+        print_state(&self.out, &self.rows.write(rows, create)?)
     }
 }
 
@@ -219,8 +269,8 @@ pub struct Add {
 impl Add {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let next_id = |writer: &Writer| writer.generation().manifest().next_id;
-        let (mut writer, reader) = self.rows.open_for(&self.folder, next_id)?;
-        self.rows.write(reader, |rows, batches| writer.add(rows, batches))?;
+        let (mut writer, rows) = self.rows.open_for(&self.folder, next_id)?;
+        self.rows.write(rows, |rows, batches| writer.add(rows, batches))?;
         print_state(&self.folder, &writer)
     }
 }
@@ -239,13 +289,13 @@ pub struct Update {
 
 impl Update {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        if self.rows.entry_file().is_none() {
+        if !self.rows.has_entries() {
             anyhow::bail!(
                 "give --entries, --texts or --csv with the ids of the entries to replace"
             );
         }
-        let (mut writer, reader) = self.rows.open_for(&self.folder, |_| 0)?;
-        self.rows.write(reader, |rows, batches| writer.update(rows, batches))?;
+        let (mut writer, rows) = self.rows.open_for(&self.folder, |_| 0)?;
+        self.rows.write(rows, |rows, batches| writer.update(rows, batches))?;
         print_state(&self.folder, &writer)
     }
 }
@@ -329,11 +379,11 @@ impl Index {
 fn print_state(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {
     let generation = writer.generation();
     output::print(&format!(
-        "{}: generation {}, {} entries, {} deleted rows",
+        "{}: generation {}, {}, {}",
         folder.display(),
         generation.manifest().generation,
-        generation.len(),
-        generation.deleted()
+        counted(generation.len(), "entry"),
+        counted(generation.deleted(), "deleted row")
     ))?;
     Ok(Outcome::Done)
 }

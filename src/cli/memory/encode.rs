@@ -1,5 +1,6 @@
 //! Keys that a model computes from texts and images.
 
+use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -60,13 +61,13 @@ impl Encoding {
             }
         }
         if skipped > 0 {
-            let note =
-                format!("{}: skipped {skipped} entries that cannot be encoded", path.display());
-            output::warn(&note);
+            let entries = counted(skipped, "entry");
+            output::warn(&format!("{}: cannot encode {entries}, skipped", path.display()));
         }
-        let blank = lines.blank_lines();
+        let blank = lines.blank_texts();
         if blank > 0 {
-            output::note(&format!("{}: skipped {blank} empty lines", path.display()));
+            let unit = if path.is_dir() { "empty file" } else { "empty line" };
+            output::note(&format!("{}: skipped {}", path.display(), counted(blank, unit)));
         }
         if rows == 0 {
             anyhow::bail!("{}: has no entry to encode; give another file", path.display());
@@ -167,7 +168,11 @@ impl EncodedRows {
         {
             let entry = entry?;
             if let Some(content) = self.source.content(&entry, &self.lines)? {
-                contents.push((self.lines.line(), content));
+                let location = match self.lines.location() {
+                    (file, Some(line)) => format!("{}:{line}", file.display()),
+                    (file, None) => file.display().to_string(),
+                };
+                contents.push((location, content));
                 entries.push(entry);
             }
         }
@@ -180,9 +185,8 @@ impl EncodedRows {
             })
             .collect();
         let mut items = Vec::with_capacity(prepared.len());
-        for ((item, (line, _)), entry) in prepared.into_iter().zip(&contents).zip(&entries) {
-            let location =
-                format!("{}:{line}: the entry {}", self.lines.path().display(), entry.id);
+        for ((item, (location, _)), entry) in prepared.into_iter().zip(&contents).zip(&entries) {
+            let location = format!("{location}: the entry {}", entry.id);
             items.push(item.map_err(|e| MemoryError::Rows(format!("{location}: {e}").into()))?);
         }
         let keys = encoder.encode(&items).map_err(|error| MemoryError::Rows(error.into()))?;
@@ -270,6 +274,7 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
     let record = |part: &engram_infer::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
         sha256: part.sha256().to_owned(),
+        inputs_sha256: Some(part.inputs_sha256().to_owned()),
         reads: input_kinds(part.modalities()).to_owned(),
         width: part.width(),
         prompt: Some(part.prompt().to_owned()).filter(|prompt| !prompt.is_empty()),
@@ -312,6 +317,18 @@ pub(in crate::cli) fn check_model(
             names_with_hashes(of_memory),
             names_with_hashes(&own)
         );
+    }
+    for (own, of_memory) in own.iter().zip(of_memory) {
+        let is_known = of_memory.inputs_sha256.is_some();
+        if is_known && own.inputs_sha256 != of_memory.inputs_sha256 {
+            anyhow::bail!(
+                "{folder}: its keys come from {}, whose weights {} has, but its configuration, \
+                 tokenizer, prompts or image preprocessing differ; give that model unchanged, or \
+                 rebuild the memory",
+                of_memory.name,
+                own.name
+            );
+        }
     }
     Ok(())
 }

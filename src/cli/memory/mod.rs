@@ -5,10 +5,11 @@ mod encode;
 mod query;
 mod search;
 
+use engram_data::messages::counted;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use engram_memory::Memory;
+use engram_memory::{EncoderRecord, Memory};
 
 use super::{Outcome, output};
 pub(super) use encode::{check_model, prompt_choice};
@@ -85,13 +86,13 @@ impl Info {
         let info = Memory::open(&self.folder)?.generation().info()?;
         output::print_report(self.json, &info, || {
             let mut text = format!(
-                "{} entries in generation {}, {} deleted rows on disk\n\
+                "{} in generation {}, {} on disk\n\
                  keys      {} x f32{}\n\
                  values    {}\n\
                  bytes     {} ({:.0} per entry)\n",
-                info.entries,
+                counted(info.entries, "entry"),
                 info.generation,
-                info.deleted,
+                counted(info.deleted, "deleted row"),
                 info.width,
                 if info.normalised { ", unit length" } else { "" },
                 info.values.as_deref().unwrap_or("none"),
@@ -102,7 +103,7 @@ impl Info {
                 text.push_str("models\n");
             }
             for encoder in &info.encoders {
-                let engram_memory::EncoderRecord { name, sha256, reads, width, prompt } = encoder;
+                let EncoderRecord { name, sha256, reads, width, prompt, .. } = encoder;
                 let prompt = match prompt {
                     Some(prompt) => format!(", prompt {prompt:?}"),
                     None => String::new(),
@@ -142,10 +143,10 @@ impl Verify {
         }
         let generation = Memory::open(&self.folder)?.generation();
         output::print(&format!(
-            "{}: generation {}, {} entries, {} bytes: all checksums match",
+            "{}: generation {}, {}, {} bytes: all checksums match",
             self.folder.display(),
             generation.manifest().generation,
-            generation.len(),
+            counted(generation.len(), "entry"),
             generation.bytes()
         ))?;
         Ok(Outcome::Done)

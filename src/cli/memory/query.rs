@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use engram_infer::encode::{Item, JointEncoder, PromptChoice};
 use engram_memory::{Generation, MemoryError};
+use engram_textfile::base_folder;
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -23,8 +24,8 @@ pub(super) struct QueryOptions {
     /// Search for this image; with --text, for both together
     #[arg(long, value_name = "FILE", conflicts_with = "queries")]
     image: Option<PathBuf>,
-    /// Read one text query per line; in a .jsonl file, one object per line with `text` or
-    /// `question`, and `image`
+    /// Read one text query per line, - is standard input; in a .jsonl file, one object per line
+    /// with `text` or `question`, and `image`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["queries", "text", "image"])]
     texts: Option<PathBuf>,
     /// Model that encodes the query, a folder or hf://owner/name; default: the model of the
@@ -149,7 +150,7 @@ fn json_query(line: &str, file: &Path, location: String) -> anyhow::Result<Query
     let read: Line = serde_json::from_str(line)
         .with_context(|| format!("{location}: is not a query; {remedy}"))?;
     let text = read.text.or(read.question).filter(|text| !text.trim().is_empty());
-    let image = read.image.map(|image| file.parent().unwrap_or(Path::new("")).join(image));
+    let image = read.image.map(|image| base_folder(file).join(image));
     if text.is_none() && image.is_none() {
         anyhow::bail!("{location}: has no text and no image; {remedy}");
     }

@@ -1,5 +1,6 @@
 //! `engram memory search`.
 
+use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -206,11 +207,11 @@ impl Search {
             exact_queries_per_second: measured.len() as f64 / exact_seconds,
         };
         let note = format!(
-            "recall@{} {:.4} against exact search, on {} queries; {:.0} queries/s, exact search \
+            "recall@{} {:.4} against exact search, on {}; {:.0} queries/s, exact search \
              {:.0} queries/s",
             queries.k,
             metrics.recall,
-            metrics.measured_queries,
+            counted(metrics.measured_queries, "query"),
             metrics.queries_per_second,
             metrics.exact_queries_per_second,
         );
@@ -251,8 +252,8 @@ impl Search {
         }
         if queries > listed.len() {
             text.push_str(&format!(
-                "{} more queries; --json prints all, --out writes all\n",
-                queries - listed.len()
+                "{}; --json prints all, --out writes all\n",
+                counted(queries - listed.len(), "more query")
             ));
         }
         text
@@ -299,7 +300,8 @@ fn excluded_documents(path: &Path, queries: usize) -> anyhow::Result<Vec<Vec<Str
         |line: &str| line.split('\t').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     let excluded: Vec<Vec<String>> = text.lines().map(documents).collect();
     if excluded.len() != queries {
-        let reason = format!("has {} lines, but there are {queries} queries", excluded.len());
+        let reason =
+            format!("has {} for {}", counted(excluded.len(), "line"), counted(queries, "query"));
         let remedy = "write one line per query, an empty line to exclude nothing";
         return Err(malformed(path, reason, remedy).into());
     }
@@ -312,7 +314,7 @@ fn gates(path: &Path, queries: usize, sources: usize) -> Result<Vec<f32>, Memory
     let rows = gates.len() / width;
     if (rows, width) != (queries, sources) {
         let reason = format!(
-            "has the shape [{rows}, {width}], but there are {queries} queries and {sources} sources"
+            "has the shape [{rows}, {width}], but queries and sources need [{queries}, {sources}]"
         );
         let remedy =
             "give one row per query, with the sources in the order of `engram memory info`";

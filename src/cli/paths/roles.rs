@@ -95,6 +95,9 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
 pub(super) fn reads_once(command: &str, argument: &str) -> bool {
     match command {
         "score" => true,
+        "answer" => matches!(argument, "questions" | "haystack"),
+        "transcribe" => argument == "boost",
+        "data clips" => argument == "path",
         "memory search" => matches!(argument, "texts" | "exclude"),
         _ => command.starts_with("eval ") || command.starts_with("data entries "),
     }

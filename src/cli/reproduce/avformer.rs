@@ -22,7 +22,7 @@ use super::report::{Claim, untested};
 use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled};
-use crate::cli::grid::time_left;
+use crate::cli::grid::print_progress;
 use crate::cli::output;
 
 /// The built-in grids.
@@ -192,7 +192,7 @@ impl Reproduce {
             reuse: self.reuse,
             stop: self.stop.clone(),
         };
-        let report = run_grid(&grid, &options, &mut time_left())?;
+        let report = run_grid(&grid, &options, &mut print_progress)?;
         notes.extend(report.reused_note());
         if is_smoke && name == "conformer" {
             self.export_bundled(&bundled::AVFORMER, &out.join("seed-1").join(&report.main), notes)?;

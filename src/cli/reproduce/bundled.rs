@@ -89,7 +89,7 @@ pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
         }
         let parent = file.parent().unwrap_or(folder);
         output::create_folder(parent)?;
-        output::write_atomic(&file, bytes)?;
+        output::replace_atomic(&file, bytes)?;
     }
     Ok([folder.join(CLIP.name), folder.join(CONFORMER.name)])
 }
@@ -170,7 +170,7 @@ impl BundledModel {
         lines.sort();
         let text: String =
             lines.into_iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
-        output::write_atomic(&file, text.as_bytes())
+        output::replace_atomic(&file, text.as_bytes())
     }
 
     /// Fails if the folder contains a file that [`BundledModel::export`] does not write, because it

@@ -1,5 +1,6 @@
 //! The report of a reproduction: the papers' claims, the measured values, and the verdicts.
 
+use engram_data::messages::counted;
 use engram_eval::html::{ClaimCard, claims_page};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
@@ -140,13 +141,13 @@ impl Report {
         let claims: Vec<ClaimCard<'_>> = claims.collect();
         let tested = claims.iter().filter(|claim| claim.measure.is_some()).count();
         let lead = format!(
-            "Scale {}, {} s on {} threads. The embedded world is small: it shows mechanisms and \
+            "Scale {}, {} s on {}. The embedded world is small: it shows mechanisms and \
              directions, not the papers' absolute values. Each verdict uses its own 95 % interval, \
              without correction for multiple tests: of {tested} claims without a true effect, \
              about {:.1} would be decided by chance.",
             self.scale,
             self.seconds,
-            self.threads,
+            counted(self.threads, "thread"),
             tested as f64 / 20.0,
         );
         claims_page("The papers' claims and our measurements", &lead, &claims, &self.notes)

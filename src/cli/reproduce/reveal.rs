@@ -16,7 +16,7 @@ use super::report::{Claim, Measured, untested};
 use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled, real};
-use crate::cli::grid::time_left;
+use crate::cli::grid::print_progress;
 use crate::cli::output;
 
 /// The grid and its recipe in the repository.
@@ -172,7 +172,7 @@ impl Reproduce {
             reuse: self.reuse,
             stop: self.stop.clone(),
         };
-        Ok(run_grid(grid, &options, &mut time_left())?)
+        Ok(run_grid(grid, &options, &mut print_progress)?)
     }
 
     fn of_claim(&self, claim: &ClaimReport) -> Claim {

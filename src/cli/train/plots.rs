@@ -19,5 +19,5 @@ pub(super) fn write(plot: &LinePlot, run: &Path) -> anyhow::Result<()> {
     });
     let lines: Vec<Line> = lines.collect();
     let svg = draw_lines(plot.axes.map(Axis::linear), &lines, Legend::UpperRight)?;
-    output::write_atomic(&run.join(&plot.file), svg.as_bytes())
+    output::replace_atomic(&run.join(&plot.file), svg.as_bytes())
 }

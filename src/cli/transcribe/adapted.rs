@@ -1,5 +1,6 @@
 //! Transcribes clips with the adapters of an AVFormer run and the clips' video frames.
 
+use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -160,8 +161,8 @@ impl Transcribe {
         }
         let skipped = skipped_text(summary.skipped.len());
         let message = format!(
-            "{} clips{skipped}, {} with frames, {:.1} s of audio in {:.1} s, written to {}",
-            summary.clips,
+            "{}{skipped}, {} with frames, {:.1} s of audio in {:.1} s, written to {}",
+            counted(summary.clips, "clip"),
             summary.with_frames,
             summary.audio_seconds,
             summary.seconds,

@@ -15,8 +15,9 @@ use crate::cli::output;
 /// Options for word boosting.
 #[derive(Debug, Args)]
 pub struct Boost {
-    /// Boost these words: one word or phrase per line for all clips; or for each clip a line
-    /// id<TAB>text<TAB>rare words<TAB>words to boost (the second and third field are ignored)
+    /// Boost these words (- is standard input): one word or phrase per line for all clips; or for
+    /// each clip a line id<TAB>text<TAB>rare words<TAB>words to boost (the second and third field
+    /// are ignored)
     #[arg(long, value_name = "FILE")]
     boost: Option<PathBuf>,
     /// Bonus for each token of a boosted word, in nats of log-probability; the first token gets
@@ -59,7 +60,7 @@ impl Boost {
             let ids: HashSet<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
             let without = of_clip.keys().filter(|id| !ids.contains(id.as_str())).count();
             let message = format!(
-                "{}: {} of {} clips have a list; {without} of {} lists belong to no clip",
+                "{}: clips with a list: {} of {}; lists without a clip: {without} of {}",
                 file.display(),
                 clips.iter().filter(|clip| of_clip.contains_key(&clip.id)).count(),
                 clips.len(),

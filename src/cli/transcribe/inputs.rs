@@ -1,5 +1,6 @@
 //! The clips of all inputs.
 
+use engram_data::messages::counted;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -28,9 +29,12 @@ impl Inputs {
                     let (clips, SkippedFiles { hidden, others }) = clips_and_skipped(path)?;
                     inputs.clips.extend(clips);
                     if hidden + others > 0 {
-                        let (path, reason) = (path.display(), "files that are not audio");
-                        let counts = format!("{hidden} hidden files and {others} {reason}");
-                        output::note(&format!("{path}: skipped {counts}"));
+                        output::note(&format!(
+                            "{}: skipped {} and {} without audio",
+                            path.display(),
+                            counted(hidden, "hidden file"),
+                            counted(others, "file")
+                        ));
                     }
                 }
             }

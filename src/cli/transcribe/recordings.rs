@@ -1,5 +1,6 @@
 //! Transcribes recordings of any length, in batches or as streams.
 
+use engram_data::messages::counted;
 use std::time::{Duration, Instant};
 
 use engram_data::DataError;
@@ -164,8 +165,8 @@ impl Transcribe {
         }
         let skipped = skipped_text(summary.skipped.len());
         let message = format!(
-            "{} clips{skipped}, {:.1} s of audio in {:.1} s ({:.1} times real time), written to {}",
-            summary.clips,
+            "{}{skipped}, {:.1} s of audio in {:.1} s ({:.1} times real time), written to {}",
+            counted(summary.clips, "clip"),
             audio_seconds,
             seconds,
             1.0 / summary.real_time_factor.max(1e-9),

@@ -1,5 +1,6 @@
 //! Streaming transcription: text appears while audio arrives.
 
+use engram_data::messages::counted;
 use std::collections::VecDeque;
 use std::io::Read;
 use std::path::Path;
@@ -186,13 +187,13 @@ impl Report {
         };
         format!(
             "latency of words: median {:.2} s, mean {:.2} s, 95th percentile {:.2} s; median \
-             without compute time {:.2} s; {} of {} passes started late",
+             without compute time {:.2} s; {} of {} started late",
             latency.p50,
             latency.mean,
             latency.p95,
             without_compute.p50,
             self.late_passes,
-            self.passes
+            counted(self.passes, "pass")
         )
     }
 }

@@ -1,5 +1,6 @@
 //! Writes transcripts to files.
 
+use engram_data::messages::counted;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -147,8 +148,8 @@ pub(super) fn write_labelled<'c>(
         anyhow::bail!("all transcripts are empty: there is nothing to write to {}", path.display());
     }
     if !silent.is_empty() {
-        let (count, first) = (silent.len(), &silent[0].id);
-        let note = format!("skipped {count} clips with an empty transcript, first `{first}`");
+        let (clips, first) = (counted(silent.len(), "clip"), &silent[0].id);
+        let note = format!("skipped {clips} with an empty transcript, first `{first}`");
         output::note(&note);
     }
     output::write_atomic(path, &manifest(path, &labelled)?)

@@ -1,5 +1,6 @@
 //! The report of a grid: metrics, paired differences, and a verdict for each claim.
 
+use engram_data::messages::counted;
 use std::path::Path;
 
 use engram_eval::html::{MetricTable, metrics_page};
@@ -342,7 +343,11 @@ impl GridReport {
         );
         let (configurations, seeds) = (self.configurations.len(), self.seeds);
         let reused = self.reused_note().map_or(String::new(), |note| format!(". {note}"));
-        let lead = format!("{configurations} configurations, {seeds} seeds{reused}");
+        let lead = format!(
+            "{}, {}{reused}",
+            counted(configurations, "configuration"),
+            counted(seeds, "seed")
+        );
         metrics_page(&self.title, &lead, &tables)
     }
 }

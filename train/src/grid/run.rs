@@ -1,11 +1,12 @@
 //! Trains and evaluates the configurations of a grid that are not finished yet.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engram_infer::finished_run::is_finished;
 
 use super::folder::{GridFolder, LockedRun};
+use super::length::{Length, Timed};
 use super::report::GridReport;
 use super::settings::{Configuration, Grid, Phases};
 use super::study::Hashes;
@@ -42,10 +43,10 @@ pub struct GridOptions {
 pub struct GridProgress {
     /// The run: `seed 1, cold-start`.
     pub run: String,
-    /// Training steps done by this call. Phases that count epochs are not included.
-    pub steps_done: u64,
-    /// Remaining training steps, including this run. Phases that count epochs are not included.
-    pub steps_left: u64,
+    /// The number of remaining runs, including this one.
+    pub runs_left: usize,
+    /// The expected time of the remaining runs in this process; `None` if it is unknown.
+    pub time_left: Option<Duration>,
 }
 
 /// A run to train.
@@ -53,7 +54,7 @@ struct Job {
     seed: u64,
     name: String,
     folder: PathBuf,
-    steps: u64,
+    length: Length,
     recipe: JobRecipe,
 }
 
@@ -105,7 +106,7 @@ fn run_in(
             reused.push(job.label());
         }
     }
-    let mut runner = GridRunner { grid, options, hashes: Hashes::new(), steps_done: 0 };
+    let mut runner = GridRunner { grid, options, hashes: Hashes::new(), timed: Timed::default() };
     let mut is_reported = options.quiet;
     while !waiting.is_empty() {
         let before = waiting.len();
@@ -137,7 +138,8 @@ struct GridRunner<'a> {
     options: &'a GridOptions,
     /// The hashes of the weights that the recipes name.
     hashes: Hashes,
-    steps_done: u64,
+    /// The runs that this call has trained from the beginning.
+    timed: Timed,
 }
 
 impl GridRunner<'_> {
@@ -161,11 +163,15 @@ impl GridRunner<'_> {
             } else {
                 let others = remaining.iter().chain(jobs.as_slice());
                 let unfinished = others.filter(|other| !is_finished(&other.folder));
-                let steps_left = job.steps + unfinished.map(|other| other.steps).sum::<u64>();
-                let (run, steps_done) = (job.label(), self.steps_done);
-                progress(&GridProgress { run, steps_done, steps_left });
+                let mut left = vec![job.length];
+                left.extend(unfinished.map(|other| other.length));
+                let (run, time_left) = (job.label(), self.timed.time_of(&left));
+                progress(&GridProgress { run, runs_left: left.len(), time_left });
+                let (is_new, started) = (!job.folder.exists(), Instant::now());
                 self.train(&job)?;
-                self.steps_done += job.steps;
+                if is_new {
+                    self.timed.add(job.length, started.elapsed());
+                }
             }
             // Also tidies finished runs: an earlier call may have ended before it did.
             tidy(self.grid, &job.folder)?;
@@ -204,7 +210,6 @@ impl GridRunner<'_> {
 /// The runs of a seed, in training order.
 fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
     let mut jobs: Vec<Job> = Vec::new();
-    let steps = |recipe: &Recipe| recipe.phases().iter().filter_map(|phase| phase.steps).sum();
     for configuration in
         grid.configurations().iter().filter(|configuration| configuration.run_of.is_none())
     {
@@ -212,12 +217,12 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         grid.study().complete(&mut recipe)?;
         let own = folder.join(&configuration.name);
         if !grid.shares(&recipe) {
-            let (name, steps) = (configuration.name.clone(), steps(&recipe));
+            let (name, length) = (configuration.name.clone(), Length::of(&recipe));
             jobs.push(Job {
                 seed,
                 name,
                 folder: own,
-                steps,
+                length,
                 recipe: JobRecipe::Ready(recipe.into()),
             });
             continue;
@@ -227,17 +232,17 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         let hash = shared.hash()?;
         let name = format!("shared-{}", hash.get(..DIGITS).unwrap_or(&hash));
         let start = folder.join(&name);
-        let (before, all) = (steps(&shared), steps(&recipe));
+        let (before, all) = (Length::of(&shared), Length::of(&recipe));
         if !jobs.iter().any(|job| job.name == name) {
             let (folder, recipe) = (start.clone(), JobRecipe::Ready(shared.into()));
-            jobs.push(Job { seed, name, folder, steps: before, recipe });
+            jobs.push(Job { seed, name, folder, length: before, recipe });
         }
         let recipe = JobRecipe::After(start, configuration.clone());
         jobs.push(Job {
             seed,
             name: configuration.name.clone(),
             folder: own,
-            steps: all - before,
+            length: all.minus(before),
             recipe,
         });
     }

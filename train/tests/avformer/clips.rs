@@ -94,7 +94,7 @@ fn unusable_clips_are_named() {
         let alone = frozen.run(&format!("alone-{i}"), "whisper", &set);
         assert_eq!(alone.skipped, summary.skipped);
         std::fs::write(frozen.path(&file), &line).unwrap();
-        frozen.refused(&set, &[&file, "all 1 clips are skipped", "line 1", expected]);
+        frozen.refused(&set, &[&file, "no clip is left (1 clip skipped)", "line 1", expected]);
     }
     let general_speech = format!("data.general_speech={}", frozen.text("speech.jsonl"));
     std::fs::write(frozen.path("speech.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")

@@ -72,7 +72,8 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     let mut begun = Vec::new();
     let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();
     // Each seed has the adapters of two configurations, and three configurations.
-    assert_eq!((begun.len(), begun[0].steps_left), (8, 2 * (5 + 5 + 5 + 10)));
+    assert_eq!((begun.len(), begun[0].runs_left, begun[0].time_left), (8, 8, None));
+    assert!(begun[7].runs_left == 1 && begun[7].time_left.is_some());
     let seed = out.join("seed-2");
     let name = "adapters.1.up.weight";
     assert_eq!(tensor(&seed.join("main"), name), tensor(&seed.join("one-frame"), name));

@@ -317,6 +317,16 @@ fn a_modified_run_is_refused() {
         let message = add().unwrap_err();
         assert!(message.contains("config.json") && message.contains(expected), "{message}");
     }
+    let mut edited: Value = serde_json::from_slice(&config).unwrap();
+    edited["image_encoder_inputs_sha256"] = json!("0".repeat(64));
+    std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
+    write_checksums(&run).unwrap();
+    assert!(add().unwrap_err().contains("another configuration or image preprocessing"));
+    // A run of an older version.
+    edited.as_object_mut().unwrap().remove("image_encoder_inputs_sha256");
+    std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
+    write_checksums(&run).unwrap();
+    add().unwrap();
     std::fs::write(run.join("config.json"), &config).unwrap();
     let weights = run.join("model.safetensors");
     let mut tensors = candle_core::safetensors::load(&weights, &Device::Cpu).unwrap();

@@ -21,6 +21,11 @@ pub enum PromptChoice {
     Named(String),
 }
 
+impl PromptChoice {
+    /// The choices that every model has.
+    pub const ROLES: [Self; 3] = [Self::Default, Self::Query, Self::Document];
+}
+
 /// The content of `config_sentence_transformers.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prompts {

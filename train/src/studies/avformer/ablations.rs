@@ -1,5 +1,6 @@
 //! The ablation grid of AVFormer.
 
+use engram_data::messages::counted;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -166,9 +167,9 @@ impl AblationStudy for AvformerAblations {
                     format!("has a finished run with different weights than {weights} has now");
                 Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
             };
-        let of_asr_model = |weights: &str| AsrModel::open(weights)?.weights_sha256();
         let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
-        let asr_model = mismatch(&model.asr_model, &was.asr_model_sha256, of_asr_model)?;
+        let asr_model =
+            mismatch(&model.asr_model, &was.asr_model_sha256, AsrModel::weights_sha256_of)?;
         let encoder = mismatch(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
         Ok(asr_model.or(encoder))
     }
@@ -234,7 +235,7 @@ fn steps(recipe: &Recipe) -> Option<u64> {
 }
 
 fn steps_text(steps: Option<u64>) -> String {
-    steps.map_or("a number of epochs".to_owned(), |steps| format!("{steps} steps"))
+    steps.map_or("a number of epochs".to_owned(), |steps| counted(steps, "step"))
 }
 
 /// The first key of `[data]` for the test that differs; `None` if both tests are equal.

@@ -1,5 +1,6 @@
 //! The clips of a manifest, with their frames.
 
+use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
 use engram_data::speech::manifest::{Clip, read_manifest};
@@ -132,8 +133,9 @@ impl Manifest {
         match self.skipped.first().filter(|_| self.clips.is_empty()) {
             None => Ok(()),
             Some(first) => {
-                let (path, count) = (&self.path, self.skipped.len());
-                let reason = format!("{path}: all {count} clips are skipped; the first: {first}");
+                let (path, clips) = (&self.path, counted(self.skipped.len(), "clip"));
+                let reason =
+                    format!("{path}: no clip is left ({clips} skipped); the first: {first}");
                 Err(TrainError::Manifest { reason })
             }
         }

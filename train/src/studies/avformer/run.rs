@@ -137,10 +137,11 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
 fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
     let before = AvformerRunConfig::read(&start.run)?;
-    let encoder = study.encoder_sha256();
+    let asr_model = study.asr_model().weights_sha256()?;
     let pairs = [
-        ("ASR model", before.asr_model_sha256.as_str(), &study.asr_model().weights_sha256()?[..]),
-        ("image encoder", before.image_encoder_sha256.as_str(), encoder),
+        ("ASR model", &before.asr_model_sha256, asr_model.as_str()),
+        ("image encoder", &before.image_encoder_sha256, study.encoder_sha256()),
+        ("image preprocessing", &before.image_encoder_inputs_sha256, study.encoder_inputs_sha256()),
     ];
     for (model, theirs, own) in pairs {
         // A run without frames has no trained projection.
@@ -180,6 +181,7 @@ fn finish(
         asr_model_sha256: study.asr_model().weights_sha256()?,
         image_encoder: model.image_encoder.clone(),
         image_encoder_sha256: study.encoder_sha256().to_string(),
+        image_encoder_inputs_sha256: study.encoder_inputs_sha256().to_string(),
         image_width: study.image_width(),
         frames: study.data().frames,
         silence: study.data().silence,

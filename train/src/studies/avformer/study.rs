@@ -1,5 +1,6 @@
 //! The [`Study`] of AVFormer.
 
+use engram_data::messages::counted;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -50,6 +51,7 @@ pub struct AvformerStudy {
     frozen_model: FrozenAsrModel,
     gallery: Option<Gallery>,
     encoder_sha256: String,
+    encoder_inputs_sha256: String,
     validation: Vec<ClipWithFrames>,
     rehearsal: Vec<Embedded>,
     /// The embedded clips, by the index of the first phase that uses them.
@@ -107,6 +109,7 @@ impl AvformerStudy {
         corpus.check_texts(|text| asr_model.text_error(text))?;
         let data = AvformerData { frames, ..data };
         let (mut gallery, mut encoder_sha256) = (None, String::new());
+        let mut encoder_inputs_sha256 = String::new();
         if data.frames > 0 {
             let encoder = Encoder::open(&model.image_encoder)?;
             if !encoder.modalities().images {
@@ -120,6 +123,7 @@ impl AvformerStudy {
             corpus.skip_broken_images(broken)?;
             gallery = Some(encoded);
             encoder_sha256 = encoder.sha256().to_string();
+            encoder_inputs_sha256 = encoder.inputs_sha256().to_string();
         } else if searched_frames > 0 {
             let broken = corpus.broken_images();
             corpus.skip_broken_images(broken)?;
@@ -142,6 +146,7 @@ impl AvformerStudy {
             frozen_model,
             gallery,
             encoder_sha256,
+            encoder_inputs_sha256,
         };
         if study.feeds.iter().any(|feed| feed.rehearsal > 0.0) {
             study.rehearsal = study.rehearsal()?;
@@ -192,6 +197,12 @@ impl AvformerStudy {
     /// The SHA-256 of the image encoder's weights; empty if no frames are shown.
     pub fn encoder_sha256(&self) -> &str {
         &self.encoder_sha256
+    }
+
+    /// The SHA-256 of the image encoder's configuration and preprocessing; empty if no frames are
+    /// shown.
+    pub fn encoder_inputs_sha256(&self) -> &str {
+        &self.encoder_inputs_sha256
     }
 
     /// The width `E` of the image embeddings.
@@ -419,7 +430,7 @@ impl Study for AvformerStudy {
 
     fn card(&self) -> Vec<(String, String)> {
         let from = if self.data.is_world() {
-            format!("{} names of the embedded world, in noise", self.data.names)
+            format!("{} of the embedded world, in noise", counted(self.data.names, "name"))
         } else {
             self.data.train.clone()
         };

@@ -1,5 +1,6 @@
 //! The results of a run, as text and as a plot of the WER against the noise.
 
+use engram_data::messages::counted;
 use engram_eval::result::Measure;
 use std::fmt;
 use std::path::Path;
@@ -48,7 +49,8 @@ impl AvformerSummary {
                 [&one.no_frames, &one.right_frames, &one.wrong_frames].map(format_measure);
             let n = one.no_frames.n;
             lines.push(format!(
-                "{snr:>8}: without frames {without}, right {right}, wrong {wrong} ({n} clips)"
+                "{snr:>8}: without frames {without}, right {right}, wrong {wrong} ({})",
+                counted(n, "clip")
             ));
         }
         let [trained, all] = self.parameters;
@@ -56,7 +58,7 @@ impl AvformerSummary {
             "{trained} trainable parameters, {all} frozen and unchanged ({:.2} % trainable)",
             100.0 * trained as f64 / (trained + all).max(1) as f64
         ));
-        let steps = format!("{} steps", self.steps);
+        let steps = counted(self.steps, "step");
         lines.extend(footer(&steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
     }
@@ -92,7 +94,6 @@ impl fmt::Display for RescuedWord {
             Some(word) => write!(f, "{reference}, transcribed as {word} without frames: ")?,
             None => write!(f, "{reference}, missing without frames: ")?,
         }
-        let clips = self.clips;
-        write!(f, "{clips} {}", if clips == 1 { "clip" } else { "clips" })
+        f.write_str(&counted(self.clips, "clip"))
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use engram_data::messages::counted;
 use engram_data::world::attributes::Source;
 use engram_data::world::haystack::WorldId;
 use engram_data::world::questions::Part;
@@ -168,7 +169,7 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
         .collect();
     let min_retrieved = entries_needed(&query.metric);
     if questions.iter().any(|question| question.retrieved.len() < min_retrieved) {
-        return Err(format!("undefined: fewer than {min_retrieved} entries are retrieved"));
+        return Err(format!("undefined: fewer than {} retrieved", counted(min_retrieved, "entry")));
     }
     if questions.is_empty() {
         return Err("undefined: no such questions".to_owned());
@@ -373,7 +374,7 @@ mod tests {
         // With fewer than ten entries, recall@10 is undefined.
         all[5].retrieved.pop();
         let reason = values(&all, RECALL_AT_10, None).unwrap_err();
-        assert_eq!(reason, "undefined: fewer than 10 entries are retrieved");
+        assert_eq!(reason, "undefined: fewer than 10 entries retrieved");
         assert!(values(&all, RECALL_AT_1, None).is_ok());
         // Facts known outside the memory and other parts are excluded.
         all[0].made_up = false;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engram_infer::finished_run::{RECIPE, WEIGHTS, check_checksums};
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::corpus::Example;
-use engram_infer::reveal::encoding::{Encoding, TOKENIZER};
+use engram_infer::reveal::encoding::Encoding;
 use engram_infer::reveal::evidence::{AttributionCase, Credit, area, order};
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::identity::Identity;
@@ -140,7 +140,7 @@ impl FinishedRun {
             return Ok(None);
         }
         let folder = self.run.join("memory");
-        let identity = Identity::of(&self.run.join(WEIGHTS), &self.run.join(TOKENIZER))?;
+        let identity = Identity::of_run(&self.run)?;
         // A memory with an identity file was written completely.
         let retriever = if Identity::is_in(&folder) {
             identity.check(&folder, &folder)?;

@@ -1,5 +1,6 @@
 //! Exact match and recall of answers, with intervals over images.
 
+use engram_data::messages::counted;
 use std::collections::BTreeMap;
 
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
@@ -92,7 +93,7 @@ impl QuestionMetrics {
                 rows.iter().map(|row| if holds(*row) { 1.0 } else { 0.0 }).collect();
             let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
             let value = if read < k {
-                Err(format!("only {read} entries are retrieved, not {k}"))
+                Err(format!("only {} retrieved, not {k}", counted(read, "entry")))
             } else {
                 Ok(mean(&values))
             };

@@ -214,7 +214,7 @@ fn finish(
             let folder = trained.run.join("memory");
             let retriever =
                 Retriever::build(&folder, &model, (corpus, sequencer), &Stop::default())?.0;
-            Identity::of(&trained.weights, &trained.run.join(TOKENIZER))?.write(&folder)?;
+            Identity::of_run(&trained.run)?.write(&folder)?;
             Some(retriever)
         }
     };

@@ -3,6 +3,7 @@
 use super::needle::NeedleMetrics;
 use super::run::RevealSummary;
 use crate::registry::{footer, format_measure};
+use engram_data::messages::counted;
 
 impl RevealSummary {
     /// The results as a text table.
@@ -29,7 +30,7 @@ impl RevealSummary {
             }
         }
         if let Some(swap) = &self.swap {
-            let facts = format!("{} facts changed in the memory", swap.facts);
+            let facts = format!("{} changed in the memory", counted(swap.facts, "fact"));
             lines.push(format!("{facts}: new answer {}", format_measure(&swap.new_answer)));
             lines.push(format!(
                 "  correct before the change {}, old answer {}, old or new answer after deletion {}",
@@ -40,11 +41,12 @@ impl RevealSummary {
         }
         for NeedleMetrics { needles, others, accuracy, .. } in &self.needles {
             let n = accuracy.n;
-            let size = format!("haystack, {needles} needles in {} entries", needles + others);
+            let size =
+                format!("haystack, {} in {} entries", counted(needles, "needle"), needles + others);
             lines.push(format!("{size}: accuracy {} of {n}, chance 0.5", format_measure(accuracy)));
         }
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
-        let steps = format!("{} steps", self.steps);
+        let steps = counted(self.steps, "step");
         lines.extend(footer(&steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
     }

@@ -2,13 +2,18 @@
 
 use super::run::SpeechSummary;
 use crate::registry::{footer, format_measure};
+use engram_data::messages::counted;
 
 impl SpeechSummary {
     /// The results as a text table.
     pub(super) fn to_text(&self) -> String {
         let mut lines = Vec::new();
         if let Some(wer) = &self.wer {
-            lines.push(format!("test WER {} of {} utterances", format_measure(wer), wer.n));
+            lines.push(format!(
+                "test WER {} of {}",
+                format_measure(wer),
+                counted(wer.n, "utterance")
+            ));
         }
         if let Some(errors) = &self.names {
             lines.push(format!(
@@ -16,7 +21,7 @@ impl SpeechSummary {
                 errors.names, errors.others
             ));
         }
-        let steps = format!("{} steps", self.steps);
+        let steps = counted(self.steps, "step");
         lines.extend(footer(&steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
     }

@@ -3,6 +3,7 @@
 //! An image and all texts about it get the same split. The memory has no entries about held-out
 //! images. An example never retrieves entries of its own image, in training or in the test.
 
+use engram_data::messages::counted;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -115,7 +116,7 @@ fn images(
     let (missing, all) = (faults.clone().filter(|fault| is_missing(fault)).count(), checked.len());
     let broken = faults.clone().count() - missing;
     if missing + broken > 0 {
-        let counted = format!("of {all} images {missing} are missing, {broken} do not decode");
+        let counts = format!("of {all} images, missing: {missing}, not decodable: {broken}");
         let first_fault = read.used_images(data).find_map(|(image, file, location)| {
             Some((checked[*index_of.get(image)?].as_ref().err()?, file, location))
         });
@@ -128,7 +129,7 @@ fn images(
                 }
                 fault => format!("shows an image that does not decode: {fault}"),
             };
-            let (path, reason) = (folder.join(file), format!("{reason} ({counted})"));
+            let (path, reason) = (folder.join(file), format!("{reason} ({counts})"));
             return Err(DataError::Malformed {
                 path,
                 place: Some(location),
@@ -140,7 +141,7 @@ fn images(
         // The note names a broken file: missing files are often intended.
         let first = faults.clone().find(|fault| !is_missing(fault));
         let first = first.map_or_else(String::new, |fault| format!(", the first: {fault}"));
-        read.notes.push(format!("{counted}{first}"));
+        read.notes.push(format!("{counts}{first}"));
     }
     let mut first_of: HashMap<String, usize> = HashMap::new();
     let identities = names.iter().zip(&checked).enumerate().map(|(index, (name, checked))| {
@@ -225,7 +226,7 @@ fn skip_bad_images(data: &RevealData, table: &Table, read: &mut ParsedFiles) {
     }
     if without_image > 0 {
         read.notes
-            .push(format!("{without_image} of {questions} questions asked without their image"));
+            .push(format!("questions asked without their image: {without_image} of {questions}"));
     }
 }
 
@@ -303,11 +304,12 @@ fn items(
     }
     items.sort_by_key(|item| item.entry.id);
     if held_out_entries > 0 {
-        read.notes.push(format!("{held_out_entries} entries about held-out images skipped"));
+        read.notes
+            .push(format!("{} about held-out images skipped", counted(held_out_entries, "entry")));
     }
     if beyond_limit > 0 {
-        let note = format!("{beyond_limit} entries about images beyond `data.max_images` skipped");
-        read.notes.push(note);
+        let entries = counted(beyond_limit, "entry");
+        read.notes.push(format!("{entries} about images beyond `data.max_images` skipped"));
     }
     let mut add = |source: &str, component: &str, image: &str, content| -> StudyResult<()> {
         let image_index = table.usable(image);

@@ -1,0 +1,98 @@
+//! The length of a grid's runs, and the time that the remaining runs take.
+
+use std::time::Duration;
+
+use crate::recipe::Recipe;
+
+/// The length of a run. The number of steps in an epoch is known only to the trained run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Length {
+    /// Steps of the phases that count steps.
+    steps: u64,
+    /// Epochs of the phases that count epochs.
+    epochs: u64,
+}
+
+impl Length {
+    /// The length of a recipe's phases.
+    pub(super) fn of(recipe: &Recipe) -> Self {
+        recipe.phases().iter().fold(Self::default(), |sum, phase| Self {
+            steps: sum.steps + phase.steps.unwrap_or(0),
+            epochs: sum.epochs + phase.epochs.unwrap_or(0) as u64,
+        })
+    }
+
+    /// The length without the phases of an earlier run.
+    pub(super) fn minus(self, before: Self) -> Self {
+        Self {
+            steps: self.steps.saturating_sub(before.steps),
+            epochs: self.epochs.saturating_sub(before.epochs),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { steps: self.steps + other.steps, epochs: self.epochs + other.epochs }
+    }
+
+    /// This length as a multiple of another. `None` if their shares of steps and epochs differ,
+    /// because the time of an epoch in steps is unknown.
+    fn over(self, other: Self) -> Option<f64> {
+        let same_shares = u128::from(self.steps) * u128::from(other.epochs)
+            == u128::from(self.epochs) * u128::from(other.steps);
+        let ratio = match other.steps {
+            0 => self.epochs as f64 / other.epochs as f64,
+            steps => self.steps as f64 / steps as f64,
+        };
+        (same_shares && ratio.is_finite()).then_some(ratio)
+    }
+}
+
+/// Trained runs and their time.
+#[derive(Debug, Default)]
+pub(super) struct Timed {
+    length: Length,
+    time: Duration,
+}
+
+impl Timed {
+    /// Adds a run.
+    pub(super) fn add(&mut self, length: Length, time: Duration) {
+        self.length = self.length.plus(length);
+        self.time += time;
+    }
+
+    /// The expected time of other runs; `None` if it does not follow from the trained runs.
+    pub(super) fn time_of(&self, runs: &[Length]) -> Option<Duration> {
+        let all = runs.iter().fold(Length::default(), |sum, run| sum.plus(*run));
+        Duration::try_from_secs_f64(self.time.as_secs_f64() * all.over(self.length)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_known_or_absent() {
+        let seconds = |timed: &[(u64, u64, u64)], left: &[(u64, u64)]| {
+            let mut sum = Timed::default();
+            for &(steps, epochs, seconds) in timed {
+                sum.add(Length { steps, epochs }, Duration::from_secs(seconds));
+            }
+            let left: Vec<Length> =
+                left.iter().map(|&(steps, epochs)| Length { steps, epochs }).collect();
+            sum.time_of(&left).map(|time| time.as_secs())
+        };
+        // Before the first run has finished.
+        assert_eq!(seconds(&[], &[(100, 0)]), None);
+        assert_eq!(seconds(&[], &[(0, 2)]), None);
+        assert_eq!(seconds(&[(100, 0, 10), (50, 0, 5)], &[(300, 0), (100, 0)]), Some(40));
+        assert_eq!(seconds(&[(0, 2, 10)], &[(0, 3)]), Some(15));
+        // Runs of the same phases.
+        assert_eq!(seconds(&[(100, 2, 10)], &[(100, 2), (100, 2)]), Some(20));
+        // The steps of an epoch are unknown.
+        assert_eq!(seconds(&[(100, 0, 10)], &[(100, 0), (0, 2)]), None);
+        assert_eq!(seconds(&[(100, 0, 10)], &[(0, 2)]), None);
+        assert_eq!(seconds(&[(0, 2, 10)], &[(100, 2)]), None);
+    }
+}
