@@ -7,9 +7,8 @@
 use std::error::Error;
 
 use engram::data::world::features::{HashFeatures, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
-use engram::data::world::knowledge::Entry as Fact;
 use engram::data::world::{World, WorldOptions};
-use engram::memory::{Batch, Entry, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
+use engram::memory::{Batch, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("give a folder for the new memory")?;
@@ -19,17 +18,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let format = MemoryFormat { width: KEY_WIDTH, normalised: true, values: Some(values) };
 
     // Rows are written in batches, because a memory may be larger than RAM.
-    let batches = world.entries.chunks(2048).map(|facts| {
-        let entry =
-            |fact: &Fact| serde_json::from_value::<Entry>(serde_json::to_value(&fact.knowledge)?);
-        let entries = facts.iter().map(entry).collect::<Result<_, _>>();
+    let batches = world.facts.chunks(2048).map(|facts| {
         Ok(Batch {
-            entries: entries.map_err(|error| MemoryError::Rows(error.into()))?,
-            keys: features.entry_keys(facts).map_err(|error| MemoryError::Rows(error.into()))?,
+            entries: facts.iter().map(|fact| fact.entry.clone()).collect(),
+            keys: features.fact_keys(facts).map_err(|error| MemoryError::Rows(error.into()))?,
             values: features.values(facts),
         })
     });
-    let writer = Writer::create(&folder, format, world.entries.len(), batches)?;
+    let writer = Writer::create(&folder, format, world.facts.len(), batches)?;
     let manifest = writer.generation().manifest();
     println!("{folder}: generation {}, {} sources", manifest.generation, manifest.sources.len());
     Ok(())

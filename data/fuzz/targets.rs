@@ -11,7 +11,7 @@ use engram_data::knowledge::web::WebOptions;
 use engram_data::knowledge::wikidata::{Labels, ObjectCounts, TripleOptions};
 use engram_data::knowledge::wit::WitOptions;
 use engram_data::knowledge::{
-    Collector, Counts, Input, Knowledge, Reason, coco, vqa, web, wikidata, wit,
+    Collector, Counts, EntryLine, Input, Reason, coco, vqa, web, wikidata, wit,
 };
 use engram_data::text_to_text::T5Tokenizer;
 use engram_data::tokenizer::{SegmentTokenizer, TextForm};
@@ -52,11 +52,11 @@ fn check(bytes: &[u8], read: Reader<'_>) {
     let lenient = read_all(bytes, true, read);
     if let Some((found, counts)) = &lenient {
         assert_eq!(found.len() as u64, counts.entries);
-        for knowledge in found {
-            let line = serde_json::to_string(knowledge).expect("entries can be written");
+        for entry in found {
+            let line = serde_json::to_string(entry).expect("entries can be written");
             assert!(!line.contains('\n'));
-            let again: Knowledge = serde_json::from_str(&line).expect("and read again");
-            assert_eq!(again, *knowledge);
+            let again: EntryLine = serde_json::from_str(&line).expect("and read again");
+            assert_eq!(again, *entry);
         }
     }
     match (strict, lenient) {
@@ -69,10 +69,10 @@ fn check(bytes: &[u8], read: Reader<'_>) {
     }
 }
 
-fn read_all(bytes: &[u8], skip: bool, read: Reader<'_>) -> Option<(Vec<Knowledge>, Counts)> {
+fn read_all(bytes: &[u8], skip: bool, read: Reader<'_>) -> Option<(Vec<EntryLine>, Counts)> {
     let mut found = Vec::new();
-    let mut to = Collector::new(|knowledge| {
-        found.push(knowledge);
+    let mut to = Collector::new(|entry| {
+        found.push(entry);
         Ok(())
     })
     .skipping_bad_rows(skip);

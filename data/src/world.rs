@@ -7,7 +7,7 @@
 //! | [`images`] | images with names and groups |
 //! | [`countries`] | real facts about the countries of the flags |
 //! | [`attributes`] | attributes of images, and the templates of their facts and questions |
-//! | [`knowledge`] | facts as entries of four sources |
+//! | [`facts`] | facts about images, as entries of four sources |
 //! | [`questions`] | questions, their splits and their parts |
 //! | [`swap`] | facts that are changed only in the memory |
 //! | [`haystack`] | yes-or-no questions about a few images among many |
@@ -21,18 +21,18 @@
 //!
 //! let world = World::new(&WorldOptions { images: Some(100), ..WorldOptions::default() })?;
 //! let question = &world.questions[0];
-//! let entry = world.entry(question.entry).ok_or("no entry")?;
-//! assert!(entry.text().contains(&question.answers[0]));
+//! let fact = world.fact(question.entry).ok_or("no fact")?;
+//! assert!(fact.entry.text().contains(&question.answers[0]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 pub mod attributes;
 pub mod audiovisual;
 pub mod countries;
+pub mod facts;
 pub mod features;
 pub mod haystack;
 pub mod images;
-pub mod knowledge;
 pub mod phrases;
 pub mod questions;
 pub mod speech;
@@ -49,8 +49,8 @@ use sha2::{Digest, Sha256};
 
 use crate::DataError;
 use crate::augmentation::{Augmentation, Background};
+use facts::Fact;
 use images::WorldImage;
-use knowledge::Entry;
 use questions::{Question, Split};
 
 /// The minimum number of images: with fewer, a split could be empty.
@@ -100,8 +100,8 @@ pub struct World {
     pub images: Vec<WorldImage>,
     /// The split of each image. Training has no questions about held-out images.
     pub splits: Vec<Split>,
-    /// All facts, sorted by id.
-    pub entries: Vec<Entry>,
+    /// All facts, sorted by the ids of their entries.
+    pub facts: Vec<Fact>,
     /// All questions, sorted by id.
     pub questions: Vec<Question>,
     options: WorldOptions,
@@ -131,23 +131,22 @@ impl World {
         let seed = options.seed;
         let splits = questions::image_splits(&images, seed);
         let indexed = images.par_iter().enumerate();
-        let entries: Vec<Entry> = indexed
-            .flat_map_iter(|(index, image)| knowledge::entries_of(image, index, seed))
-            .collect();
-        let questions = entries.par_iter().flat_map_iter(|entry| {
-            let index = entry.image;
-            questions::questions_of(entry, &images[index], splits[index], seed)
+        let facts: Vec<Fact> =
+            indexed.flat_map_iter(|(index, image)| facts::facts_of(image, index, seed)).collect();
+        let questions = facts.par_iter().flat_map_iter(|fact| {
+            let index = fact.image;
+            questions::questions_of(fact, &images[index], splits[index], seed)
         });
         let questions = questions.collect();
         let indices = images.iter().enumerate();
         let index_of_slug = indices.map(|(index, image)| (image.slug.clone(), index)).collect();
-        Ok(Self { images, splits, entries, questions, options: options.clone(), index_of_slug })
+        Ok(Self { images, splits, facts, questions, options: options.clone(), index_of_slug })
     }
 
-    /// Returns the entry with an id.
-    pub fn entry(&self, id: i64) -> Option<&Entry> {
-        let index = self.entries.binary_search_by_key(&id, |entry| entry.id).ok()?;
-        self.entries.get(index)
+    /// Returns the fact whose entry has an id.
+    pub fn fact(&self, id: i64) -> Option<&Fact> {
+        let index = self.facts.binary_search_by_key(&id, |fact| fact.entry.id).ok()?;
+        self.facts.get(index)
     }
 
     /// Returns the index of an image in [`Self::images`].

@@ -4,9 +4,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use engram_data::knowledge::Content;
+use engram_data::knowledge::Kind;
 use engram_data::world::attributes::{ANSWERS, ATTRIBUTES, Source};
 use engram_data::world::countries::countries;
+use engram_data::world::facts::Fact;
 use engram_data::world::features::HashFeatures;
 use engram_data::world::haystack::{HaystackOptions, YesNoQuestion};
 use engram_data::world::images::images;
@@ -100,43 +101,36 @@ fn answers_occur_in_no_other_text() {
 fn every_fact_is_stated_once_in_its_own_source() {
     let answers = made_up_answers();
     let world = world(1);
-    assert_eq!((world.entries.len(), world.questions.len()), (18_056, 19_230));
-    assert!(world.entries.is_sorted_by(|before, after| before.id < after.id));
-    for entry in &world.entries {
-        let attribute = entry.attribute;
-        let image = &world.images[entry.image];
-        let (text, knowledge) = (entry.text(), &entry.knowledge);
-        assert_eq!(knowledge.id, Some(entry.id));
-        assert_eq!(knowledge.document.as_deref(), Some(&*image.slug));
-        assert_eq!(knowledge.source, attribute.source.name());
+    assert_eq!((world.facts.len(), world.questions.len()), (18_056, 19_230));
+    assert!(world.facts.is_sorted_by(|before, after| before.entry.id < after.entry.id));
+    for fact in &world.facts {
+        let attribute = fact.attribute;
+        let image = &world.images[fact.image];
+        let (text, entry) = (fact.entry.text(), &fact.entry);
+        assert_eq!(entry.document.as_deref(), Some(&*image.slug));
+        assert_eq!(entry.source, attribute.source.name());
         let stated: HashSet<String> =
             words(&text).into_iter().filter(|word| answers.contains_key(word)).collect();
         let expected: HashSet<String> = if attribute.made_up() {
-            entry.answers.iter().map(|answer| answer.to_lowercase()).collect()
+            fact.answers.iter().map(|answer| answer.to_lowercase()).collect()
         } else {
             HashSet::new()
         };
         assert_eq!(stated, expected, "{text}");
-        assert!(entry.answers.iter().all(|answer| text.contains(answer)), "{text}");
+        assert!(fact.answers.iter().all(|answer| text.contains(answer)), "{text}");
 
         let path = format!("pictures/{}.png", image.slug);
         let country = image.country.as_ref().map_or(&*image.name, |country| country.name);
         let named = text.contains(&image.name) || text.contains(country);
-        match &knowledge.content {
-            Content::Triple { .. } => assert!(attribute.source == Source::Kg && named, "{text}"),
-            Content::Text { .. } => assert!(attribute.source == Source::Passages && named),
-            Content::ImageText { image, .. } => {
-                assert!(
-                    attribute.source == Source::Pairs
-                        && *image == path
-                        && words(&text).contains("this")
-                );
+        let has_image = [Source::Pairs, Source::Vqa].contains(&attribute.source);
+        assert_eq!(entry.image(), has_image.then_some(&*path));
+        match (entry.kind(), attribute.source) {
+            (Kind::Triple, Source::Kg) | (Kind::Text, Source::Passages) => assert!(named, "{text}"),
+            (Kind::ImageText, Source::Pairs) => assert!(words(&text).contains("this")),
+            (Kind::QuestionAnswer, Source::Vqa) => {
+                assert_eq!(entry.payload["answer"], serde_json::json!(fact.answers));
             }
-            Content::QuestionAnswer { image, answer, .. } => {
-                assert!(attribute.source == Source::Vqa && *image == Some(path));
-                assert_eq!(*answer, entry.answers);
-            }
-            Content::Image { .. } => panic!("{text}: an image without text"),
+            (kind, source) => panic!("{text}: {kind:?} of {source:?}"),
         }
     }
 }
@@ -146,9 +140,9 @@ fn captions_and_answered_questions_are_the_same_for_all_images() {
     // Without the answer, few distinct texts remain, so no text identifies a single image.
     let world = world(1);
     let mut texts: HashMap<&str, HashMap<String, usize>> = HashMap::new();
-    for entry in world.entries.iter().filter(|entry| entry.has_image()) {
-        let text = entry.text().replace(&entry.answers[0], "_");
-        *texts.entry(entry.attribute.name).or_default().entry(text).or_default() += 1;
+    for fact in world.facts.iter().filter(|fact| fact.entry.image().is_some()) {
+        let text = fact.entry.text().replace(&fact.answers[0], "_");
+        *texts.entry(fact.attribute.name).or_default().entry(text).or_default() += 1;
     }
     assert_eq!(texts.len(), 4);
     assert!(texts.values().flat_map(HashMap::values).all(|count| *count > 400), "{texts:?}");
@@ -160,8 +154,8 @@ fn answers_are_uniform() {
         let world = world(seed);
         for attribute in ATTRIBUTES.iter().filter(|attribute| attribute.made_up()) {
             let mut counts: HashMap<&str, f64> = HashMap::new();
-            for entry in world.entries.iter().filter(|entry| entry.attribute == attribute) {
-                *counts.entry(&entry.answers[0]).or_default() += 1.0;
+            for fact in world.facts.iter().filter(|fact| fact.attribute == attribute) {
+                *counts.entry(&fact.answers[0]).or_default() += 1.0;
             }
             assert_eq!(counts.len(), ANSWERS);
             let expected = counts.values().sum::<f64>() / ANSWERS as f64;
@@ -180,15 +174,12 @@ fn every_question_is_answered_by_its_entry() {
     let mut ids = HashSet::new();
     for question in &world.questions {
         assert!(ids.insert(question.id));
-        let entry = world.entry(question.entry).unwrap();
+        let fact = world.fact(question.entry).unwrap();
         let image = &world.images[world.image_index(&question.image_slug).unwrap()];
-        assert_eq!(entry.image, world.image_index(&question.image_slug).unwrap());
-        assert_eq!(
-            (&question.answers, &*question.attribute),
-            (&entry.answers, entry.attribute.name)
-        );
-        assert_eq!(question.source, entry.attribute.source);
-        assert_eq!(question.made_up, entry.attribute.made_up());
+        assert_eq!(fact.image, world.image_index(&question.image_slug).unwrap());
+        assert_eq!((&question.answers, &*question.attribute), (&fact.answers, fact.attribute.name));
+        assert_eq!(question.source, fact.attribute.source);
+        assert_eq!(question.made_up, fact.attribute.made_up());
         let country = image.country.as_ref().map_or(&*image.name, |country| country.name);
         let named = question.text.contains(&image.name) || question.text.contains(country);
         match question.source {
@@ -197,7 +188,7 @@ fn every_question_is_answered_by_its_entry() {
                 assert!(words(&question.text).contains("this"), "{}", question.text);
             }
         }
-        assert!(!question.text.contains(['{', '}']) && !entry.text().contains(['{', '}']));
+        assert!(!question.text.contains(['{', '}']) && !fact.entry.text().contains(['{', '}']));
     }
 }
 
@@ -233,8 +224,8 @@ fn held_out_facts_are_not_asked_in_training() {
             }
         }
         let asked: HashSet<i64> = world.questions.iter().map(|question| question.entry).collect();
-        assert_eq!(asked.len(), world.entries.len(), "every fact is asked");
-        let facts = world.entries.len() as f64;
+        assert_eq!(asked.len(), world.facts.len(), "every fact is asked");
+        let facts = world.facts.len() as f64;
         for (split, part, fraction) in [
             (Split::Train, Part::Seen, 0.63),
             (Split::Validation, Part::HeldOut, 0.1),
@@ -266,14 +257,14 @@ fn held_out_facts_are_not_asked_in_training() {
 fn swapped_facts_differ_only_in_their_answers() {
     let world = world(1);
     let swap = world.swap(100, 5).unwrap();
-    assert_eq!(swap.entries.len(), 100);
-    for changed in &swap.entries {
-        let entry = world.entry(changed.id).unwrap();
-        assert_ne!(entry.answers, changed.answers);
-        let (old, new) = (&entry.answers[0], &changed.answers[0]);
-        assert!(entry.attribute.answers.contains(&new.as_str()));
-        assert_eq!(changed.text(), entry.text().replace(old, new));
-        assert_eq!(changed.knowledge.document, entry.knowledge.document);
+    assert_eq!(swap.facts.len(), 100);
+    for changed in &swap.facts {
+        let fact = world.fact(changed.entry.id).unwrap();
+        assert_ne!(fact.answers, changed.answers);
+        let (old, new) = (&fact.answers[0], &changed.answers[0]);
+        assert!(fact.attribute.answers.contains(&new.as_str()));
+        assert_eq!(changed.entry.text(), fact.entry.text().replace(old, new));
+        assert_eq!(changed.entry.document, fact.entry.document);
     }
     let ids = swap.ids();
     let expected: Vec<i64> = world.questions_about(&ids).map(|question| question.id).collect();
@@ -281,7 +272,7 @@ fn swapped_facts_differ_only_in_their_answers() {
     assert_eq!(found, expected);
     assert!(swap.questions.iter().filter(|one| one.split == Split::Test).count() == 100);
     for question in &swap.questions {
-        let changed = swap.entries.iter().find(|entry| entry.id == question.entry).unwrap();
+        let changed = swap.facts.iter().find(|fact| fact.entry.id == question.entry).unwrap();
         assert_eq!(question.answers, changed.answers);
     }
     assert_eq!(swap, world.swap(100, 5).unwrap());
@@ -300,24 +291,22 @@ fn haystacks_contain_their_needles_and_answers_are_balanced() {
             let haystack: HashSet<i64> = task.haystack.iter().copied().collect();
             assert_eq!((haystack.len(), task.needles.len()), (needles + distractors, needles));
             assert!(task.needles.iter().all(|needle| haystack.contains(needle)));
-            let found: Vec<_> = task.needles.iter().map(|id| world.entry(*id).unwrap()).collect();
+            let found: Vec<_> = task.needles.iter().map(|id| world.fact(*id).unwrap()).collect();
             let attribute = found[0].attribute;
-            assert!(
-                task.haystack.iter().all(|id| world.entry(*id).unwrap().attribute == attribute)
-            );
+            assert!(task.haystack.iter().all(|id| world.fact(*id).unwrap().attribute == attribute));
             let question_words = words(&task.question);
             let asked: Vec<_> =
                 attribute.answers.iter().filter(|one| question_words.contains(**one)).collect();
             assert_eq!(asked.len(), 1, "{}", task.question);
-            let yes = found.iter().all(|entry| entry.answers[0] == *asked[0]);
+            let yes = found.iter().all(|fact| fact.answers[0] == *asked[0]);
             let yes_no_question = YesNoQuestion::of(&task.question).unwrap();
             assert_eq!(yes_no_question.answer, *asked[0]);
             let question = world.questions.iter().find(|one| one.text == yes_no_question.question);
             assert_eq!(question.unwrap().attribute, attribute.name);
             assert_eq!(task.answer, if yes { "yes" } else { "no" });
-            for (entry, slug) in found.iter().zip(&task.images) {
-                assert_eq!(world.images[entry.image].slug, *slug);
-                assert_eq!(world.splits[entry.image], Split::Test);
+            for (fact, slug) in found.iter().zip(&task.images) {
+                assert_eq!(world.images[fact.image].slug, *slug);
+                assert_eq!(world.splits[fact.image], Split::Test);
             }
         }
     }
@@ -357,10 +346,10 @@ fn add_row(digest: &mut Sha256, row: &impl serde::Serialize) {
 /// A hash of everything in a world.
 fn fingerprint(world: &World) -> String {
     let mut digest = Sha256::new();
-    world.entries.iter().for_each(|entry| add_row(&mut digest, &entry.knowledge));
+    world.facts.iter().for_each(|fact| add_row(&mut digest, &fact.entry));
     world.questions.iter().for_each(|question| add_row(&mut digest, question));
     let swap = world.swap(50, 3).unwrap();
-    swap.entries.iter().for_each(|entry| add_row(&mut digest, &entry.knowledge));
+    swap.facts.iter().for_each(|fact| add_row(&mut digest, &fact.entry));
     let options = HaystackOptions { tasks: 20, needles: 1, distractors: 50, seed: 3 };
     let tasks = world.haystack(&options).unwrap();
     tasks.iter().for_each(|task| add_row(&mut digest, task));
@@ -369,9 +358,9 @@ fn fingerprint(world: &World) -> String {
     }
     let features = HashFeatures::new(world);
     let numbers = [
-        features.entry_keys(&world.entries).unwrap(),
+        features.fact_keys(&world.facts).unwrap(),
         features.queries(&world.questions).unwrap(),
-        features.values(&world.entries),
+        features.values(&world.facts),
     ];
     numbers.iter().flatten().for_each(|number| digest.update(number.to_le_bytes()));
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -391,15 +380,14 @@ fn the_world_depends_on_the_seed_but_not_on_the_number_of_threads() {
     let (first, other) = (small_world(1), small_world(2));
     assert_eq!(first.images, other.images);
     assert_ne!(first.splits, other.splits);
-    let ids = |world: &World| world.entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
+    let ids = |world: &World| world.facts.iter().map(|fact| fact.entry.id).collect::<Vec<_>>();
     assert_eq!(ids(&first), ids(&other));
-    let facts = first.entries.iter().zip(&other.entries).filter(|(one, _)| one.attribute.made_up());
+    let facts = first.facts.iter().zip(&other.facts).filter(|(one, _)| one.attribute.made_up());
     let same = facts.clone().filter(|(one, other)| one.answers == other.answers).count();
     let fraction = same as f64 / facts.count() as f64;
     assert!((0.02..0.08).contains(&fraction), "made-up facts are the same by chance: {fraction}");
     // A smaller world has the same facts as the full world.
     let whole = world(1);
-    assert!(
-        first.entries.iter().all(|entry| whole.entry(entry.id).unwrap().answers == entry.answers)
-    );
+    let in_whole = |fact: &Fact| whole.fact(fact.entry.id).unwrap().answers == fact.answers;
+    assert!(first.facts.iter().all(in_whole));
 }

@@ -26,8 +26,8 @@ fn dot_product(left: &[f32], right: &[f32]) -> f32 {
 fn the_correct_entry_is_found_far_above_chance() {
     let world = World::new(&WorldOptions::default()).unwrap();
     let features = HashFeatures::new(&world);
-    let keys = features.entry_keys(&world.entries).unwrap();
-    assert_eq!(keys.len(), world.entries.len() * KEY_WIDTH);
+    let keys = features.fact_keys(&world.facts).unwrap();
+    assert_eq!(keys.len(), world.facts.len() * KEY_WIDTH);
     let to_test = world.questions.iter().filter(|question| question.split == Split::Test);
     // A quarter of the questions suffices for two digits of each fraction.
     let questions: Vec<Question> = to_test.step_by(4).cloned().collect();
@@ -38,7 +38,7 @@ fn the_correct_entry_is_found_far_above_chance() {
         .map(|(question, query)| {
             let scores: Vec<f32> =
                 keys.chunks(KEY_WIDTH).map(|key| dot_product(key, query)).collect();
-            let ids = world.entries.iter().map(|entry| entry.id);
+            let ids = world.facts.iter().map(|fact| fact.entry.id);
             let correct_score = ids.zip(&scores).find(|(id, _)| *id == question.entry).unwrap().1;
             scores.iter().filter(|score| *score > correct_score).count()
         })
@@ -66,18 +66,18 @@ fn keys_have_unit_length_and_answers_can_be_read_from_values() {
     let options = WorldOptions { images: Some(200), ..WorldOptions::default() };
     let world = World::new(&options).unwrap();
     let features = HashFeatures::new(&world);
-    let keys = features.entry_keys(&world.entries).unwrap();
+    let keys = features.fact_keys(&world.facts).unwrap();
     let queries = features.queries(&world.questions).unwrap();
     for key in keys.chunks(KEY_WIDTH).chain(queries.chunks(KEY_WIDTH)) {
         assert!((dot_product(key, key) - 1.0).abs() < 1e-4);
     }
-    let values = features.values(&world.entries);
-    for (entry, value) in world.entries.iter().zip(values.chunks(VALUE_TOKENS * VALUE_WIDTH)) {
+    let values = features.values(&world.facts);
+    for (fact, value) in world.facts.iter().zip(values.chunks(VALUE_TOKENS * VALUE_WIDTH)) {
         let near =
             |answer: &&&str| dot_product(&features.answer_token(answer), &value[..VALUE_WIDTH]);
-        let answers = entry.attribute.answers.iter();
+        let answers = fact.attribute.answers.iter();
         let read = answers.max_by(|one, other| near(one).total_cmp(&near(other)));
-        assert!(read.is_none_or(|answer| *answer == entry.answers[0]));
+        assert!(read.is_none_or(|answer| *answer == fact.answers[0]));
     }
 }
 
@@ -86,6 +86,6 @@ fn the_smallest_view_still_has_a_key() {
     let view = engram_data::world::view_augmentation(1);
     let options = WorldOptions { images: Some(40), view, ..WorldOptions::default() };
     let world = World::new(&options).unwrap();
-    let keys = HashFeatures::new(&world).entry_keys(&world.entries).unwrap();
+    let keys = HashFeatures::new(&world).fact_keys(&world.facts).unwrap();
     assert!(keys.iter().all(|number| number.is_finite()));
 }

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engram_entry::Entry;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::entry::Entry;
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileRecord};
 use crate::format::manifest::{EncoderRecord, GraphRecord, Manifest, SegmentRecord};

@@ -14,7 +14,7 @@
 //! | [`search`] | queries, filters, gates; exact search and graph search |
 //! | [`cache`] | frequently used values in main memory |
 //! | [`refresh`] | new keys and values during training; how evenly entries are retrieved |
-//! | [`entry`] | the kinds of entries |
+//! | `document` | the hashes of documents |
 //! | [`vectors`], [`rows`] | keys, values, queries and entries from `.npy`, safetensors and JSON lines |
 //! | [`mod@format`] | the files of a generation, and their checksums |
 //!
@@ -43,7 +43,7 @@ compile_error!("memories are read in place, which needs a little-endian machine"
 
 pub mod cache;
 mod commit;
-pub mod entry;
+mod document;
 pub mod error;
 pub mod format;
 pub mod generation;
@@ -56,7 +56,7 @@ mod sweep;
 pub mod vectors;
 pub mod writer;
 
-pub use entry::{Entry, Kind};
+pub use engram_entry::{DEFAULT_SOURCE, Entry, EntryLine, Kind};
 pub use error::MemoryError;
 pub use format::manifest::{EncoderRecord, ValueDtype, ValueFormat};
 pub use generation::{Generation, Row};

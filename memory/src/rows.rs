@@ -5,7 +5,8 @@ mod table;
 
 use std::path::Path;
 
-use crate::entry::Entry;
+use engram_entry::Entry;
+
 use crate::error::MemoryError;
 use crate::segment::Batch;
 use crate::vectors::VectorFile;
@@ -177,8 +178,9 @@ pub fn with_location(
 mod tests {
     use std::path::PathBuf;
 
+    use engram_entry::DEFAULT_SOURCE;
+
     use super::*;
-    use crate::entry::DEFAULT_SOURCE;
     use crate::vectors::npy_bytes;
 
     fn read(entries: Option<&str>, first_id: i64) -> Result<Vec<Entry>, String> {
@@ -217,7 +219,10 @@ mod tests {
             ("{}\n{}\n{}\n\n{}\n", "/e.jsonl:5: has more entries than the 3 keys"),
             ("{}\n[1]\n{}\n", "/e.jsonl:2: is not an entry: invalid type: sequence"),
             ("{}\n{\"id\": \"x\"}\n{}\n", "/e.jsonl:2: is not an entry: invalid type: string"),
-            ("{}\n{}\n{\"document\": [1]}\n", "/e.jsonl:3: has the document [1]"),
+            (
+                "{}\n{}\n{\"document\": [1]}\n",
+                "/e.jsonl:3: is not an entry: the document [1] is neither",
+            ),
             (
                 "{\"id\": 9223372036854775807}\n{}\n{}\n",
                 "/e.jsonl:2: has no id, and the largest id is taken",

@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use engram_entry::Entry;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-use crate::entry::Entry;
+use crate::document::document_hash;
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileWriter};
 use crate::format::manifest::{Manifest, SegmentRecord, ValueDtype, ValueFormat};
@@ -318,7 +319,7 @@ pub(crate) fn write_segment(
         for entry in &entries {
             ids.push(entry.id);
             sources.push(source_index(&entry.source));
-            documents.push(entry.document_hash());
+            documents.push(entry.document.as_deref().map_or(0, document_hash));
             let mut line = serde_json::to_vec(entry)
                 .map_err(|error| MemoryError::write(folder)(error.into()))?;
             line.push(b'\n');

@@ -14,7 +14,7 @@ use engram_textfile::{Input, TextError, shortened};
 use serde::Deserialize;
 
 use super::json::{Id, Item, Lists, missing_list, read_lists};
-use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
+use super::{Collector, Entry, Reason, SEPARATOR};
 use crate::DataError;
 
 const LISTS: Lists = Lists { wanted: &["images", "annotations"], remedy: REMEDY };
@@ -216,7 +216,6 @@ fn give(
         folder => format!("{}/{name}", folder.trim_end_matches('/')),
     };
     texts.into_iter().try_for_each(|text| {
-        let content = Content::ImageText { image: image.clone(), text };
-        to.give(Knowledge::new(&options.source, content).of_document(&*id.0))
+        to.give(Entry::image_text(&options.source, &image, text).of_document(&*id.0))
     })
 }

@@ -1,4 +1,4 @@
-//! Receives the items of the readers, and counts the outcome of every row.
+//! Receives the entries of the readers, and counts the outcome of every row.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use engram_textfile::TextError;
 use serde::Serialize;
 
-use super::Knowledge;
+use super::EntryLine;
 use crate::DataError;
 
 /// The reason why a row was skipped.
@@ -92,16 +92,16 @@ pub struct Counts {
     pub notes: BTreeMap<Note, u64>,
 }
 
-/// Receives the items of the readers and counts records.
+/// Receives the entries of the readers and counts records.
 pub struct Collector<'s> {
-    sink: Box<dyn FnMut(Knowledge) -> Result<(), DataError> + 's>,
+    sink: Box<dyn FnMut(EntryLine) -> Result<(), DataError> + 's>,
     skips_bad_rows: bool,
     counts: Counts,
 }
 
 impl<'s> Collector<'s> {
-    /// Passes each item to `sink`. An error of `sink` stops the reader.
-    pub fn new(sink: impl FnMut(Knowledge) -> Result<(), DataError> + 's) -> Self {
+    /// Passes each entry to `sink`. An error of `sink` stops the reader.
+    pub fn new(sink: impl FnMut(EntryLine) -> Result<(), DataError> + 's) -> Self {
         Self { sink: Box::new(sink), skips_bad_rows: false, counts: Counts::default() }
     }
 
@@ -120,9 +120,9 @@ impl<'s> Collector<'s> {
         self.counts.records += 1;
     }
 
-    pub(super) fn give(&mut self, knowledge: Knowledge) -> Result<(), DataError> {
+    pub(super) fn give(&mut self, entry: EntryLine) -> Result<(), DataError> {
         self.counts.entries += 1;
-        (self.sink)(knowledge)
+        (self.sink)(entry)
     }
 
     pub(super) fn skip(&mut self, reason: Reason) {

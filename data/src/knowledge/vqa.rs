@@ -15,7 +15,7 @@ use engram_textfile::{Input, shortened};
 use serde::Deserialize;
 
 use super::json::{Id, Item, Lists, WHOLE, missing_list, read_lists};
-use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
+use super::{Collector, Entry, Reason, SEPARATOR};
 use crate::DataError;
 
 const ANNOTATIONS: Lists = Lists {
@@ -325,20 +325,20 @@ impl<'o> Entries<'o> {
             answer.iter().for_each(|answer| text.extend([answer, ", "]));
             text.push_str(SEPARATOR);
         } else {
-            let question = question.to_owned();
-            let content = Content::QuestionAnswer { image, question, answer };
-            to.give(Knowledge::new(&self.options.source, content).of_document(image_id.0))?;
+            let entry = Entry::question_answer(&self.options.source, image, question, answer);
+            to.give(entry.of_document(image_id.0))?;
         }
         Ok(())
     }
 
     fn finish(mut self, to: &mut Collector<'_>) -> Result<(), DataError> {
         for (id, text) in std::mem::take(&mut self.images) {
-            let content = match self.options.image_name.as_ref().and_then(|name| name.of(&id.0)) {
-                Some(image) => Content::ImageText { image, text },
-                None => Content::Text { text },
+            let VqaOptions { source, image_name, .. } = &self.options;
+            let entry = match image_name.as_ref().and_then(|name| name.of(&id.0)) {
+                Some(image) => Entry::image_text(source, image, text),
+                None => Entry::passage(source, text),
             };
-            to.give(Knowledge::new(&self.options.source, content).of_document(id.0))?;
+            to.give(entry.of_document(id.0))?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 
 use engram_textfile::{Input, Lines, TextError};
 
-use super::{Collector, Content, Knowledge, Reason};
+use super::{Collector, Entry, Reason};
 use crate::DataError;
 
 const REMEDY: &str = "use lines `URL<TAB>caption` (CC12M), or set --caption-first (CC3M)";
@@ -52,8 +52,7 @@ pub fn read(
         } else if caption.chars().take(options.min_characters).count() < options.min_characters {
             to.skip(Reason::TooShort);
         } else {
-            let content = Content::ImageText { image: image.to_owned(), text: caption.to_owned() };
-            to.give(Knowledge::new(&options.source, content).of_document(image))?;
+            to.give(Entry::image_text(&options.source, image, caption).of_document(image))?;
         }
     }
     Ok(())

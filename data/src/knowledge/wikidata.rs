@@ -12,14 +12,13 @@
 //! that code, an edge that occurs twice in the file gives two entries.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::{self, HashMap};
 
 use engram_textfile::{Input, Lines, TextError, shortened};
 use serde::Deserialize;
 
 use super::json::{Item, Lists, WHOLE, read_lists, read_members};
-use super::{Collector, Content, Knowledge, Note, Reason};
+use super::{Collector, Entry, Note, Reason};
 use crate::DataError;
 
 /// Edges with a relation and object at least this frequent get no reverse edge
@@ -50,8 +49,8 @@ impl Labels {
         read_labels(input, to, &mut |id, label, to| {
             match (label.label, self.labels.entry(id.into_owned())) {
                 (None, _) => to.skip(Reason::NoText),
-                (Some(_), Entry::Occupied(_)) => to.skip(Reason::SecondLabel),
-                (Some(label), Entry::Vacant(place)) => {
+                (Some(_), hash_map::Entry::Occupied(_)) => to.skip(Reason::SecondLabel),
+                (Some(label), hash_map::Entry::Vacant(place)) => {
                     place.insert(label.into_owned());
                 }
             }
@@ -94,7 +93,7 @@ pub fn read_descriptions(
             to.note(Note::EntityWithoutLabel);
         }
         let text = format!("{}: {description}", label.label.as_ref().unwrap_or(&id));
-        to.give(Knowledge::new(source, Content::Text { text }).of_document(id))
+        to.give(Entry::passage(source, text).of_document(id))
     })
 }
 
@@ -168,17 +167,13 @@ pub fn read_triples(
                 to.note(Note::TooFrequentToReverse);
                 None
             }
-            Some(_) => Some(Content::Triple {
-                subject: object.clone(),
-                relation: format!("{relation}_R"),
-                object: subject.clone(),
-            }),
+            Some(_) => {
+                Some(Entry::triple(options.source, &object, format!("{relation}_R"), &subject))
+            }
         };
-        let triple = Content::Triple { subject, relation, object };
-        to.give(Knowledge::new(options.source, triple).of_document(&*edge.subject))?;
-        reverse.map_or(Ok(()), |triple| {
-            to.give(Knowledge::new(options.source, triple).of_document(&*edge.object))
-        })
+        let triple = Entry::triple(options.source, subject, relation, object);
+        to.give(triple.of_document(&*edge.subject))?;
+        reverse.map_or(Ok(()), |triple| to.give(triple.of_document(&*edge.object)))
     })
 }
 

@@ -10,7 +10,7 @@
 
 use engram_textfile::{Input, Table, TextError};
 
-use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
+use super::{Collector, Entry, Reason, SEPARATOR};
 use crate::DataError;
 
 /// Options for reading WIT.
@@ -89,11 +89,10 @@ pub fn read(
             to.skip(Reason::NoText);
             continue;
         };
-        let knowledge =
-            Knowledge::new(&options.source, Content::ImageText { image: image.to_owned(), text });
+        let entry = Entry::image_text(&options.source, image, text);
         to.give(match row.field(columns.page_url).trim() {
-            "" => knowledge,
-            page => knowledge.of_document(page),
+            "" => entry,
+            page => entry.of_document(page),
         })?;
     }
     Ok(())

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::World;
-use super::knowledge::Entry;
+use super::facts::Fact;
 use super::questions::Question;
 use crate::DataError;
 
@@ -51,7 +51,7 @@ const POSITIONS_PER_WORD: usize = 8;
 /// The colour distance at which a pixel fully counts as foreground, in units of 0 to 255.
 const BACKGROUND_DISTANCE: f32 = 32.0;
 
-/// Converts entries and questions of a world to keys, and entries to values.
+/// Converts facts and questions of a world to keys, and facts to values.
 pub struct HashFeatures<'a> {
     world: &'a World,
     /// The inverse document frequency: the logarithm of 1 / (fraction of entries with the word).
@@ -59,35 +59,35 @@ pub struct HashFeatures<'a> {
 }
 
 impl<'a> HashFeatures<'a> {
-    /// Prepares features for a world: computes word weights from its entries.
+    /// Prepares features for the entries of a world: computes word weights from its facts.
     pub fn new(world: &'a World) -> Self {
         let mut counts: HashMap<String, u32> = HashMap::new();
-        for entry in &world.entries {
-            let mut words = words(&entry.text());
+        for fact in &world.facts {
+            let mut words = words(&fact.entry.text());
             words.sort_unstable();
             words.dedup();
             for word in words {
                 *counts.entry(word).or_default() += 1;
             }
         }
-        let all = world.entries.len() as f32;
+        let all = world.facts.len() as f32;
         let idf = counts.into_iter().map(|(word, count)| (word, (all / count as f32).ln()));
         Self { world, idf: idf.collect() }
     }
 
-    /// Returns the keys of entries.
+    /// Returns the keys of facts.
     ///
-    /// # Shapes   `[entries, KEY_WIDTH]`, each of unit length
+    /// # Shapes   `[facts, KEY_WIDTH]`, each of unit length
     /// # Errors
     /// as [`World::view`]
-    pub fn entry_keys(&self, entries: &[Entry]) -> Result<Vec<f32>, DataError> {
-        let with_image = entries.iter().filter(|entry| entry.has_image());
-        let layouts = self.layouts(with_image.map(|entry| (entry.image, 0)).collect())?;
-        let key = |entry: &Entry| {
-            let view = entry.has_image().then_some((entry.image, 0));
-            self.key(&entry.text(), ENTRY_TEXT, view.and_then(|view| layouts.get(&view)))
+    pub fn fact_keys(&self, facts: &[Fact]) -> Result<Vec<f32>, DataError> {
+        let view = |fact: &Fact| fact.entry.image().map(|_| (fact.image, 0));
+        let layouts = self.layouts(facts.iter().filter_map(view).collect())?;
+        let key = |fact: &Fact| {
+            let layout = view(fact).and_then(|view| layouts.get(&view));
+            self.key(&fact.entry.text(), ENTRY_TEXT, layout)
         };
-        Ok(entries.par_iter().flat_map_iter(key).collect())
+        Ok(facts.par_iter().flat_map_iter(key).collect())
     }
 
     /// Returns the queries of questions; every question has an image.
@@ -107,15 +107,15 @@ impl<'a> HashFeatures<'a> {
         Ok(questions.par_iter().flat_map_iter(query).collect())
     }
 
-    /// Returns the values of entries: one token for the answers, one for the whole text.
+    /// Returns the values of facts: one token for the answers, one for the whole text.
     ///
-    /// # Shapes   `[entries, VALUE_TOKENS, VALUE_WIDTH]`
-    pub fn values(&self, entries: &[Entry]) -> Vec<f32> {
-        let value = |entry: &Entry| {
-            [self.answer_token(&entry.answers.join(" ")), self.text(&entry.text(), VALUE_WIDTH)]
-                .concat()
+    /// # Shapes   `[facts, VALUE_TOKENS, VALUE_WIDTH]`
+    pub fn values(&self, facts: &[Fact]) -> Vec<f32> {
+        let value = |fact: &Fact| {
+            let text = self.text(&fact.entry.text(), VALUE_WIDTH);
+            [self.answer_token(&fact.answers.join(" ")), text].concat()
         };
-        entries.par_iter().flat_map_iter(value).collect()
+        facts.par_iter().flat_map_iter(value).collect()
     }
 
     /// Returns the first value token of an entry with this answer. To read an answer from a value,

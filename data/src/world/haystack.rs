@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::attributes::{ATTRIBUTES, Attribute};
-use super::knowledge::Entry;
+use super::facts::Fact;
 use super::questions::{EVALUATION_VIEW, Split};
 use super::{World, seeded};
 use crate::DataError;
@@ -149,16 +149,16 @@ impl World {
                 let wanted = "too few test images share an answer; use fewer needles";
                 return refuse("the number of needles", needles, wanted);
             };
-            let of_attribute = self.entries.iter().filter(|entry| entry.attribute == attribute);
+            let of_attribute = self.facts.iter().filter(|fact| fact.attribute == attribute);
             let other_entries: Vec<i64> = of_attribute
-                .map(|entry| entry.id)
-                .filter(|id| found.iter().all(|needle| needle.id != *id))
+                .map(|fact| fact.entry.id)
+                .filter(|id| found.iter().all(|needle| needle.entry.id != *id))
                 .collect();
             let mut haystack: Vec<i64> =
                 other_entries.choose_multiple(&mut rng, distractors).copied().collect();
-            haystack.extend(found.iter().map(|entry| entry.id));
+            haystack.extend(found.iter().map(|fact| fact.entry.id));
             haystack.shuffle(&mut rng);
-            let slug = |entry: &&Entry| self.images[entry.image].slug.clone();
+            let slug = |fact: &&Fact| self.images[fact.image].slug.clone();
             tasks.push(HaystackTask {
                 id: format!("{needles}-in-{distractors}-{turn}"),
                 world: self.name(),
@@ -166,40 +166,37 @@ impl World {
                 answer: if yes { "yes" } else { "no" }.to_owned(),
                 images: found.iter().map(slug).collect(),
                 view: EVALUATION_VIEW,
-                needles: found.iter().map(|entry| entry.id).collect(),
+                needles: found.iter().map(|fact| fact.entry.id).collect(),
                 haystack,
             });
         }
         Ok(tasks)
     }
 
-    /// Draws an answer and `needles` test entries. For yes, all have the answer; for no, all but
-    /// one have it.
+    /// Draws an answer and `needles` facts of the test split. For yes, all have the answer; for no,
+    /// all but one have it.
     fn draw_needles(
         &self,
         attribute: &'static Attribute,
         needles: usize,
         yes: bool,
         rng: &mut ChaCha8Rng,
-    ) -> Option<(&'static str, Vec<&Entry>)> {
-        let in_test = |entry: &&Entry| {
-            entry.attribute == attribute && self.splits[entry.image] == Split::Test
-        };
-        let entries: Vec<&Entry> = self.entries.iter().filter(in_test).collect();
+    ) -> Option<(&'static str, Vec<&Fact>)> {
+        let in_test =
+            |fact: &&Fact| fact.attribute == attribute && self.splits[fact.image] == Split::Test;
+        let facts: Vec<&Fact> = self.facts.iter().filter(in_test).collect();
         let with_answer = needles - usize::from(!yes);
-        let has = |answer: &str, entry: &Entry| entry.answers[0] == answer;
+        let has = |answer: &str, fact: &Fact| fact.answers[0] == answer;
         let frequent: Vec<&'static str> = attribute
             .answers
             .iter()
             .copied()
-            .filter(|answer| {
-                entries.iter().filter(|entry| has(answer, entry)).count() >= with_answer
-            })
+            .filter(|answer| facts.iter().filter(|fact| has(answer, fact)).count() >= with_answer)
             .collect();
         let asked_answer = *frequent.choose(rng)?;
-        let (matching, others): (Vec<&Entry>, Vec<&Entry>) =
-            entries.into_iter().partition(|entry| has(asked_answer, entry));
-        let mut found: Vec<&Entry> = matching.choose_multiple(rng, with_answer).copied().collect();
+        let (matching, others): (Vec<&Fact>, Vec<&Fact>) =
+            facts.into_iter().partition(|fact| has(asked_answer, fact));
+        let mut found: Vec<&Fact> = matching.choose_multiple(rng, with_answer).copied().collect();
         if !yes {
             let position = rng.random_range(0..=found.len());
             found.insert(position, others.choose(rng)?);

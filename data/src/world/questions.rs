@@ -14,8 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attributes::Source;
+use super::facts::{Fact, thing};
 use super::images::WorldImage;
-use super::knowledge::{Entry, thing};
 use super::seeded;
 
 /// The fraction of images in training. Of the others, one in three is for validation.
@@ -127,12 +127,12 @@ pub(super) fn image_splits(images: &[WorldImage], seed: u64) -> Vec<Split> {
 
 /// Returns the questions about a fact.
 pub(super) fn questions_of(
-    entry: &Entry,
+    fact: &Fact,
     image: &WorldImage,
     split: Split,
     seed: u64,
 ) -> Vec<Question> {
-    let attribute = entry.attribute;
+    let attribute = fact.attribute;
     let mut rng = seeded(seed, &["question", &image.slug, attribute.name]);
     // The order differs between facts, so that training and evaluation use different wordings.
     let mut wordings = attribute.questions.to_vec();
@@ -145,14 +145,14 @@ pub(super) fn questions_of(
         let in_training = split == Split::Train;
         let wording = wordings[usize::from(!in_training)];
         Question {
-            id: entry.id * 2 + i64::from(!in_training),
+            id: fact.entry.id * 2 + i64::from(!in_training),
             text: wording.replace("{thing}", thing(image, attribute)),
             image_slug: image.slug.clone(),
             view: if in_training { TRAINING_VIEW } else { EVALUATION_VIEW },
-            answers: entry.answers.clone(),
+            answers: fact.answers.clone(),
             attribute: attribute.name.to_owned(),
             source: attribute.source,
-            entry: entry.id,
+            entry: fact.entry.id,
             made_up: attribute.made_up(),
             split,
             part,

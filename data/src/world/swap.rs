@@ -5,24 +5,24 @@ use std::collections::HashMap;
 
 use rand::seq::{IndexedRandom, SliceRandom};
 
-use super::knowledge::Entry;
+use super::facts::Fact;
 use super::questions::{Question, Split};
 use super::{World, seeded};
 use crate::DataError;
 
-/// Entries with changed answers, and the questions about them.
+/// Facts with changed answers, and the questions about them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Swap {
-    /// The changed entries, sorted by id; they keep the ids of the original entries.
-    pub entries: Vec<Entry>,
-    /// All questions about the changed entries, with the new answers.
+    /// The changed facts, sorted by id; they keep the ids of the original entries.
+    pub facts: Vec<Fact>,
+    /// All questions about the changed facts, with the new answers.
     pub questions: Vec<Question>,
 }
 
 impl Swap {
     /// Returns the ids of the changed entries, for example to delete these entries.
     pub fn ids(&self) -> Vec<i64> {
-        self.entries.iter().map(|entry| entry.id).collect()
+        self.facts.iter().map(|fact| fact.entry.id).collect()
     }
 }
 
@@ -45,29 +45,29 @@ impl World {
         ids.shuffle(&mut seeded(seed, &["swap"]));
         ids.truncate(count);
         ids.sort_unstable();
-        let entries: Vec<Entry> = ids
+        let facts: Vec<Fact> = ids
             .iter()
-            .filter_map(|id| self.entry(*id))
-            .filter_map(|entry| {
-                let image = &self.images[entry.image];
-                let mut rng = seeded(seed, &["swapped answer", &image.slug, entry.attribute.name]);
-                let others: Vec<&str> = entry
+            .filter_map(|id| self.fact(*id))
+            .filter_map(|fact| {
+                let image = &self.images[fact.image];
+                let mut rng = seeded(seed, &["swapped answer", &image.slug, fact.attribute.name]);
+                let others: Vec<&str> = fact
                     .attribute
                     .answers
                     .iter()
                     .copied()
-                    .filter(|answer| entry.answers[0] != *answer)
+                    .filter(|answer| fact.answers[0] != *answer)
                     .collect();
                 let answer = others.choose(&mut rng)?;
-                Some(entry.with_answer(image, answer, self.options.seed))
+                Some(fact.with_answer(image, answer, self.options.seed))
             })
             .collect();
-        let changed: HashMap<i64, &Entry> = entries.iter().map(|entry| (entry.id, entry)).collect();
+        let changed: HashMap<i64, &Fact> = facts.iter().map(|fact| (fact.entry.id, fact)).collect();
         let questions = self.questions.iter().filter_map(|question| {
             let answers = changed.get(&question.entry)?.answers.clone();
             Some(Question { answers, ..question.clone() })
         });
         let questions = questions.collect();
-        Ok(Swap { entries, questions })
+        Ok(Swap { facts, questions })
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use engram_data::DataError;
-use engram_data::knowledge::{Collector, Counts, Input, Knowledge, Reason};
+use engram_data::knowledge::{Collector, Counts, EntryLine, Input, Reason};
 
 pub fn input(text: &(impl AsRef<[u8]> + ?Sized)) -> Input<'_> {
     Input::new("data.file", text.as_ref()).unwrap()
@@ -17,8 +17,8 @@ pub fn read(
     read: impl FnOnce(&mut Collector<'_>) -> Result<(), DataError>,
 ) -> Result<(Vec<String>, Counts), String> {
     let mut lines = Vec::new();
-    let mut to = Collector::new(|knowledge: Knowledge| {
-        lines.push(serde_json::to_string(&knowledge).unwrap());
+    let mut to = Collector::new(|entry: EntryLine| {
+        lines.push(serde_json::to_string(&entry).unwrap());
         Ok(())
     })
     .skipping_bad_rows(skip);

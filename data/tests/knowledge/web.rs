@@ -1,7 +1,7 @@
 //! Tests of web image-caption pairs, as in CC12M.
 
 use engram_data::knowledge::web::WebOptions;
-use engram_data::knowledge::{Content, Knowledge, Reason, web};
+use engram_data::knowledge::{Entry, EntryLine, Reason, web};
 use proptest::prelude::*;
 
 use crate::reading::{input, read, refused, skipped};
@@ -49,9 +49,10 @@ proptest! {
         let file: String = pairs.iter().map(|(image, caption)| format!("{image}\tx{caption}x\n")).collect();
         let (lines, counts) = read(false, |to| web::read(input(&file), &WebOptions::default(), to)).unwrap();
         prop_assert_eq!(counts.records, pairs.len() as u64);
-        let found: Vec<Knowledge> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let found: Vec<EntryLine> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         for ((image, caption), found) in pairs.into_iter().zip(found) {
-            prop_assert_eq!(found.content, Content::ImageText { image, text: format!("x{caption}x") });
+            let wanted = Entry::image_text("cc12m", &image, format!("x{caption}x")).of_document(&image);
+            prop_assert_eq!(found, wanted);
         }
     }
 }

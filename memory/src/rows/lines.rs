@@ -3,12 +3,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use engram_textfile::{Input, LONGEST_LINE, Lines, TextError, decode};
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use engram_entry::{DEFAULT_SOURCE, Entry, EntryLine};
+use engram_textfile::{Input, LONGEST_LINE, Lines, TextError, decode, message_in_line};
 
 use super::table::{EntryColumn, EntryTable};
-use crate::entry::{DEFAULT_SOURCE, Entry};
 use crate::error::{MemoryError, one_line};
 
 /// A file of entries, or a folder of text files.
@@ -40,42 +38,13 @@ impl EntryFile {
     pub fn json(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), format: EntryFormat::Json }
     }
-
-    /// The source of entries without a source.
-    fn source(&self) -> String {
-        let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned());
-        match self.format {
-            EntryFormat::Json => DEFAULT_SOURCE.to_owned(),
-            EntryFormat::Texts | EntryFormat::Csv(_) | EntryFormat::TextFiles(_) => {
-                name.unwrap_or_else(|| DEFAULT_SOURCE.to_owned())
-            }
-        }
-    }
-}
-
-/// A line of an entry file: an [`Entry`] with optional fields.
-#[derive(Debug, Default, Deserialize)]
-struct EntryLine {
-    id: Option<i64>,
-    source: Option<String>,
-    document: Option<Value>,
-    #[serde(flatten)]
-    payload: Map<String, Value>,
-}
-
-impl EntryLine {
-    /// The entry of named fields without the id.
-    fn of(mut payload: Map<String, Value>) -> Self {
-        let source = payload.remove("source").and_then(|source| source.as_str().map(str::to_owned));
-        let document = payload.remove("document");
-        Self { id: None, source, document, payload }
-    }
 }
 
 /// Reads the entries of a file. Blank lines are skipped. After an error, the iterator ends.
 pub struct EntryLines {
     path: PathBuf,
     reader: Reader,
+    /// The source of the entries of a text or CSV file without a source.
     source: String,
     /// The id of the next entry without an id; `None` if no larger id exists.
     next_id: Option<i64>,
@@ -144,7 +113,9 @@ impl EntryLines {
                 Reader::Files(files, before)
             }
         };
-        let (path, source) = (file.path.clone(), file.source());
+        let path = file.path.clone();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let source = name.unwrap_or_else(|| DEFAULT_SOURCE.to_owned());
         Ok(Self { path, reader, source, next_id: Some(first_id), entries: 0, failed: false })
     }
 
@@ -198,18 +169,17 @@ impl EntryLines {
             return Ok(None);
         }
         self.entries += 1;
-        let entry: EntryLine = match &self.reader {
+        let line: EntryLine = match &self.reader {
             Reader::Json(lines) => serde_json::from_str(lines.text()).map_err(|error| {
                 self.error(
-                    format!("is not an entry: {error}"),
+                    format!("is not an entry: {}", message_in_line(&error)),
                     "write one JSON object per line, with an integer `id` and the strings \
                      `source` and `document`",
                 )
             })?,
             Reader::Texts(lines, before) => EntryLine {
                 id: i64::try_from(lines.number()).ok().and_then(|line| line.checked_add(*before)),
-                payload: Map::from_iter([("text".to_owned(), lines.text().trim().into())]),
-                ..EntryLine::default()
+                ..EntryLine::passage(&self.source, lines.text().trim())
             },
             Reader::Files(files, before) => {
                 let name = files.last().map(|file| file.strip_prefix(&self.path).unwrap_or(file));
@@ -218,43 +188,27 @@ impl EntryLines {
                 };
                 EntryLine {
                     id: i64::try_from(files.read).ok().and_then(|one| one.checked_add(*before)),
-                    document: Some(name.into()),
-                    payload: Map::from_iter([("text".to_owned(), files.text.trim().into())]),
-                    ..EntryLine::default()
+                    document: Some(name.to_owned()),
+                    ..EntryLine::passage(&self.source, files.text.trim())
                 }
             }
-            Reader::Csv(table) => {
-                let fields = table.fields();
-                let id = table.id().map_err(|found| {
-                    self.error(
-                        format!("has the id `{found}`"),
-                        "number the entries, or read the column as another field, for example \
-                         --columns document=id,text",
-                    )
-                })?;
-                EntryLine { id, ..EntryLine::of(fields) }
-            }
+            Reader::Csv(table) => table.entry(&self.source).map_err(|found| {
+                self.error(
+                    format!("has the id `{found}`"),
+                    "number the entries, or read the column as another field, for example \
+                     --columns document=id,text",
+                )
+            })?,
         };
-        self.entry(entry).map(Some)
+        self.numbered(line).map(Some)
     }
 
-    /// The entry of a line.
-    fn entry(&mut self, entry: EntryLine) -> Result<Entry, MemoryError> {
-        if entry.source.as_deref() == Some("") {
+    /// The entry of a line, with its id or the next one.
+    fn numbered(&mut self, line: EntryLine) -> Result<Entry, MemoryError> {
+        if line.source.is_empty() {
             return Err(self.error("has an empty source", "give it a name, or omit `source`"));
         }
-        let document = match entry.document {
-            None | Some(Value::Null) => None,
-            Some(Value::String(text)) => Some(text),
-            Some(Value::Number(number)) if number.is_i64() || number.is_u64() => {
-                Some(number.to_string())
-            }
-            Some(other) => {
-                let reason = format!("has the document {other}");
-                return Err(self.error(reason, "write the document as a string or an integer"));
-            }
-        };
-        let id = match entry.id {
+        let id = match line.id {
             Some(id @ ..0) => {
                 return Err(self.error(format!("has the id {id}"), "number entries from 0"));
             }
@@ -264,8 +218,7 @@ impl EntryLines {
             })?,
         };
         self.next_id = self.next_id.zip(id.checked_add(1)).map(|(next, after)| next.max(after));
-        let source = entry.source.unwrap_or_else(|| self.source.clone());
-        Ok(Entry { id, source, document, payload: entry.payload })
+        Ok(line.with_id(id))
     }
 
     /// Returns the error for a file with fewer entries than the `rows` keys.

@@ -1,5 +1,6 @@
 //! Entries from the named columns of a CSV.
 
+use engram_entry::EntryLine;
 use engram_textfile::{Input, Table, TextError, shortened};
 use serde_json::{Map, Value};
 
@@ -84,19 +85,15 @@ impl EntryTable {
         self.table.line()
     }
 
-    /// The id of the row, or the text in its place if that is not an integer.
-    pub(super) fn id(&self) -> Result<Option<i64>, &str> {
-        let Some(column) = self.id else { return Ok(None) };
-        let text = self.table.field(column).trim();
-        text.parse().map(Some).map_err(|_| text)
-    }
-
-    /// The fields that are not blank.
-    pub(super) fn fields(&self) -> Map<String, Value> {
-        let field = |(field, column): &(String, usize)| {
-            let text = self.table.field(*column).trim();
-            (!text.is_empty()).then(|| (field.clone(), Value::from(text)))
-        };
-        self.fields.iter().filter_map(field).collect()
+    /// The entry of the row: its fields that are not blank. The error is the text of an id that is
+    /// not an integer.
+    pub(super) fn entry(&self, default_source: &str) -> Result<EntryLine, &str> {
+        let field = |column: usize| self.table.field(column).trim();
+        let id = self.id.map(field).map(|text| text.parse().map_err(|_| text)).transpose()?;
+        let fields = self.fields.iter().map(|(name, column)| (name.clone(), field(*column).into()));
+        let mut payload: Map<String, Value> = fields.filter(|(_, text)| *text != "").collect();
+        let mut take = |name| payload.remove(name)?.as_str().map(str::to_owned);
+        let source = take("source").unwrap_or_else(|| default_source.to_owned());
+        Ok(EntryLine { id, source, document: take("document"), payload })
     }
 }

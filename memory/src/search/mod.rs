@@ -26,7 +26,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use crate::entry::document_hash;
+use crate::document::document_hash;
 use crate::error::{MemoryError, one_line};
 use crate::generation::{Bits, Generation, Part, Row};
 

@@ -86,7 +86,7 @@ impl World {
             "{}: {}, {}, {}",
             folder.display(),
             counted(world.images.len(), "image"),
-            counted(world.entries.len(), "entry"),
+            counted(world.facts.len(), "entry"),
             counted(questions.len(), "question"),
         ))?;
         let mut counts: BTreeMap<(Split, Part), usize> = BTreeMap::new();
@@ -119,12 +119,12 @@ impl World {
         })?;
 
         let features = HashFeatures::new(world);
-        let keys = |entries| anyhow::Ok(npy_bytes(&features.entry_keys(entries)?, KEY_WIDTH)?);
+        let keys = |facts| anyhow::Ok(npy_bytes(&features.fact_keys(facts)?, KEY_WIDTH)?);
         let values =
-            |entries| npy_bytes_of_rows(&features.values(entries), &[VALUE_TOKENS, VALUE_WIDTH]);
-        file("entries.jsonl", &lines(world.entries.iter().map(|entry| &entry.knowledge))?)?;
-        file("keys.npy", &keys(&world.entries)?)?;
-        file("values.npy", &values(&world.entries)?)?;
+            |facts| npy_bytes_of_rows(&features.values(facts), &[VALUE_TOKENS, VALUE_WIDTH]);
+        file("entries.jsonl", &lines(world.facts.iter().map(|fact| &fact.entry))?)?;
+        file("keys.npy", &keys(&world.facts)?)?;
+        file("values.npy", &values(&world.facts)?)?;
 
         let questions = self.questions(world);
         file("questions.jsonl", &lines(questions.iter().map(QuestionWithImage::of))?)?;
@@ -133,9 +133,9 @@ impl World {
         let swappable = |question: &&Question| question.made_up && question.split == Split::Test;
         let swapped = world.questions.iter().filter(swappable).count().min(MAX_SWAPPED_FACTS);
         let swap = world.swap(swapped, self.seed)?;
-        file("swap.jsonl", &lines(swap.entries.iter().map(|entry| &entry.knowledge))?)?;
-        file("swap_keys.npy", &keys(&swap.entries)?)?;
-        file("swap_values.npy", &values(&swap.entries)?)?;
+        file("swap.jsonl", &lines(swap.facts.iter().map(|fact| &fact.entry))?)?;
+        file("swap_keys.npy", &keys(&swap.facts)?)?;
+        file("swap_values.npy", &values(&swap.facts)?)?;
         file("swap_questions.jsonl", &lines(swap.questions.iter().map(QuestionWithImage::of))?)?;
 
         file("haystack.jsonl", &lines(&world.haystacks(self.seed)?)?)?;

@@ -2,13 +2,14 @@
 //! and then deleted; everything else stays the same.
 
 use engram_data::world::World;
+use engram_data::world::facts::Fact;
 use engram_eval::result::Measure;
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::corpus::{Corpus, Example};
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::is_correct;
 use engram_infer::reveal::retriever::{Retriever, encode};
-use engram_memory::{Batch, Entry};
+use engram_memory::Batch;
 use serde::{Deserialize, Serialize};
 
 use super::metrics::QuestionMetrics;
@@ -63,7 +64,7 @@ pub fn swap(
     let corpus = forward.corpus;
     let facts = corpus.test.iter().filter(|example| example.made_up).count();
     let mut swap = world.swap(count.min(facts), seed)?;
-    swap.entries.retain(|entry| corpus.index_of(entry.id).is_some());
+    swap.facts.retain(|fact| corpus.index_of(fact.entry.id).is_some());
     let ids = swap.ids();
     swap.questions.retain(|question| ids.contains(&question.entry));
     let examples: Vec<&Example> = swap
@@ -85,7 +86,7 @@ pub fn swap(
         Answers::of(&Forward { retriever: Some(retriever), ..*forward }, examples, &Stop::default())
     };
     let before = answer(retriever, &examples)?;
-    let batch = changed_batch(forward, corpus, &swap.entries)?;
+    let batch = changed_batch(forward, corpus, &swap.facts)?;
     let rows = batch.entries.len();
     retriever.edit(|writer| writer.update(rows, std::iter::once(Ok(batch))))?;
     let after = answer(retriever, &changed)?;
@@ -114,7 +115,7 @@ pub fn swap(
             && !is_correct(&deleted.texts[row], &either[row].answers),
     });
     Ok(SwapReport {
-        facts: swap.entries.len(),
+        facts: swap.facts.len(),
         before: measure(&examples, &before),
         new_answer: measure(&changed, &after),
         old_answer: measure(&examples, &after),
@@ -123,22 +124,15 @@ pub fn swap(
     })
 }
 
-/// The changed entries with their new keys and values.
-fn changed_batch(
-    forward: &Forward<'_>,
-    corpus: &Corpus,
-    changed: &[engram_data::world::knowledge::Entry],
-) -> StudyResult<Batch> {
-    let entries: Vec<Entry> = changed
-        .iter()
-        .map(|entry| Ok(serde_json::from_value(serde_json::to_value(&entry.knowledge)?)?))
-        .collect::<StudyResult<_>>()?;
+/// The entries of the changed facts with their new keys and values.
+fn changed_batch(forward: &Forward<'_>, corpus: &Corpus, changed: &[Fact]) -> StudyResult<Batch> {
+    let entries = changed.iter().map(|fact| fact.entry.clone()).collect();
     let texts: Vec<Vec<u32>> = changed
         .iter()
-        .map(|entry| Ok(forward.sequencer.entry(&entry.text())?.0))
+        .map(|fact| Ok(forward.sequencer.entry(&fact.entry.text())?.0))
         .collect::<StudyResult<_>>()?;
     let views: Vec<Option<(usize, u32)>> =
-        changed.iter().map(|entry| entry.has_image().then_some((entry.image, 0))).collect();
+        changed.iter().map(|fact| fact.entry.image().map(|_| (fact.image, 0))).collect();
     let (keys, values) = encode(forward.model, &forward.sequencer.input(corpus, &texts, &views)?)?;
     Ok(Batch { entries, keys, values })
 }

@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use engram_data::DataError;
 use engram_data::image::Preprocessing;
 use engram_data::knowledge::vqa::VisualQuestion;
-use engram_data::knowledge::{Content, Knowledge};
 use engram_data::world::questions::{Part, Split};
 use engram_infer::digest;
-use engram_memory::Entry;
+use engram_memory::{Entry, EntryLine};
 
 use super::components::Components;
 use super::read::{CaptionedImage, ParsedEntry, ParsedFiles};
@@ -176,7 +175,7 @@ fn components(table: &Table, read: &ParsedFiles) -> Components {
     let listed = read
         .listed
         .iter()
-        .map(|one| (one.entry.document.as_deref(), one.image.as_deref().and_then(named)));
+        .map(|one| (one.entry.document.as_deref(), one.entry.image().and_then(named)));
     Components::new(described.chain(questions).chain(listed))
 }
 
@@ -207,7 +206,7 @@ fn skip_bad_images(data: &RevealData, table: &Table, read: &mut ParsedFiles) {
         read.described.retain(|one| usable(&one.image));
         read.questions.retain(|one| usable(&one.image));
     }
-    read.listed.retain(|one| match one.image.as_deref() {
+    read.listed.retain(|one| match one.entry.image() {
         Some(image) => usable(image) || texts && !one.entry.text().trim().is_empty(),
         None => true,
     });
@@ -282,10 +281,10 @@ fn items(
         read.listed.iter().map(|one| one.entry.source.clone()).collect();
     let (mut items, mut next_id, mut held_out_entries, mut beyond_limit) =
         (Vec::new(), Some(0), 0, 0);
-    for ParsedEntry { mut entry, image, .. } in std::mem::take(&mut read.listed) {
+    for ParsedEntry { mut entry, .. } in std::mem::take(&mut read.listed) {
         next_id = next_id.zip(entry.id.checked_add(1)).map(|(a, b): (i64, i64)| a.max(b));
         // An entry that names only an image file belongs to that image's component.
-        let index = image.as_ref().and_then(|image| table.index(image));
+        let index = entry.image().and_then(|image| table.index(image));
         entry.document = match assignment.components.of(entry.document.as_deref(), index) {
             Some(component) if assignment.held_out(component) => {
                 held_out_entries += 1;
@@ -299,7 +298,7 @@ fn items(
             // Its own document, so that a text's beginning cannot retrieve its end.
             None => Some(format!("entry {}", entry.id)),
         };
-        let image_index = image.and_then(|image| table.usable(&image));
+        let image_index = entry.image().and_then(|image| table.usable(image));
         items.push(CorpusEntry { text: entry.text(), entry, image: image_index, training: true });
     }
     items.sort_by_key(|item| item.entry.id);
@@ -311,14 +310,12 @@ fn items(
         let entries = counted(beyond_limit, "entry");
         read.notes.push(format!("{entries} about images beyond `data.max_images` skipped"));
     }
-    let mut add = |source: &str, component: &str, image: &str, content| -> StudyResult<()> {
-        let image_index = table.usable(image);
-        let knowledge = Knowledge::new(source, content).of_document(component);
+    let mut add = |entry: EntryLine, component: &str| -> StudyResult<()> {
         let reason = "`data.entries` uses the largest possible id, so no id is left for captions and \
                       questions; number entries from 0";
         let id = next_id.ok_or(reason)?;
-        let knowledge = Knowledge { id: Some(id), ..knowledge };
-        let entry: Entry = serde_json::from_value(serde_json::to_value(&knowledge)?)?;
+        let entry = entry.of_document(component).with_id(id);
+        let image_index = entry.image().and_then(|image| table.usable(image));
         items.push(CorpusEntry { text: entry.text(), entry, image: image_index, training: true });
         next_id = id.checked_add(1);
         Ok(())
@@ -329,11 +326,11 @@ fn items(
         let source = data.captions[one.file].source.as_ref();
         if let Some(source) = source.filter(|_| in_memory(component)) {
             let text = one.captions.join(" ");
-            let content = match table.usable(&one.image) {
-                Some(_) => Content::ImageText { image: one.image.clone(), text },
-                None => Content::Text { text },
+            let entry = match table.usable(&one.image) {
+                Some(_) => Entry::image_text(source, &one.image, text),
+                None => Entry::passage(source, text),
             };
-            add(source, component, &one.image, content)?;
+            add(entry, component)?;
         }
     }
     for one in &read.questions {
@@ -342,9 +339,8 @@ fn items(
         if let Some(source) = source.filter(|_| in_memory(component)) {
             let image = table.usable(&one.image).map(|_| one.image.clone());
             let VisualQuestion { text, answers, .. } = &one.question;
-            let (question, answer) = (text.clone(), answers.clone());
-            let content = Content::QuestionAnswer { image, question, answer };
-            add(source, component, &one.image, content)?;
+            let entry = Entry::question_answer(source, image, text, answers.clone());
+            add(entry, component)?;
         }
     }
     let unknown = data

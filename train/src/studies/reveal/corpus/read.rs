@@ -6,7 +6,7 @@ use std::path::Path;
 use engram_data::DataError;
 use engram_data::knowledge::coco::{self, CocoOptions};
 use engram_data::knowledge::vqa::{self, ImageName, VisualQuestion};
-use engram_data::knowledge::{Collector, Content, Counts, Input, Knowledge};
+use engram_data::knowledge::{Collector, Counts, EntryLine, Input};
 use engram_memory::rows::{EntryFile, EntryLines};
 use engram_memory::{Entry, Kind};
 
@@ -32,7 +32,6 @@ pub(super) struct ParsedQuestion {
 /// An entry from a file, with its line.
 pub(super) struct ParsedEntry {
     pub(super) entry: Entry,
-    pub(super) image: Option<String>,
     pub(super) file: usize,
     pub(super) line: u64,
 }
@@ -66,8 +65,9 @@ impl ParsedFiles {
                 ..CocoOptions::default()
             };
             let described = &mut self.described;
-            let mut to = Collector::new(|Knowledge { document, content, .. }| {
-                if let (Some(document), Content::ImageText { image, text }) = (document, content) {
+            let mut to = Collector::new(|entry: EntryLine| {
+                let (image, text) = (entry.image().map(str::to_owned), entry.text());
+                if let (Some(document), Some(image)) = (entry.document, image) {
                     match described.last_mut().filter(|last: &&mut CaptionedImage| {
                         last.file == file && last.document == document
                     }) {
@@ -153,8 +153,7 @@ impl ParsedFiles {
             let before = self.listed.len();
             while let Some(entry) = lines.next() {
                 let entry = entry?;
-                let image = entry.image().map(str::to_owned);
-                if image.is_none() && entry.text().trim().is_empty() {
+                if entry.image().is_none() && entry.text().trim().is_empty() {
                     let remedy = "add a text or an `image`, or remove the line";
                     return Err(lines.error("has neither text nor image", remedy).into());
                 }
@@ -167,7 +166,7 @@ impl ParsedFiles {
                     return Err(lines.error(reason, "fill it in, or remove the line").into());
                 }
                 next_id = next_id.max(entry.id.saturating_add(1));
-                self.listed.push(ParsedEntry { entry, image, file, line: lines.line() });
+                self.listed.push(ParsedEntry { entry, file, line: lines.line() });
             }
             if self.listed.len() == before {
                 let remedy = "remove the file from `data.entries`, or write it again with \
@@ -180,7 +179,7 @@ impl ParsedFiles {
             }
         }
         let mut lines_of: HashMap<i64, (usize, u64)> = HashMap::new();
-        for ParsedEntry { entry, file, line, .. } in &self.listed {
+        for ParsedEntry { entry, file, line } in &self.listed {
             if let Some((first, at)) = lines_of.insert(entry.id, (*file, *line)) {
                 let (name, first) = (&data.entries[*file], &data.entries[first]);
                 return Err(DataError::Malformed {
@@ -216,7 +215,7 @@ impl ParsedFiles {
         });
         let listed = self.listed.iter().filter_map(|one| {
             let location = format!("line {}", one.line);
-            Some((one.image.as_deref()?, &*data.entries[one.file], location))
+            Some((one.entry.image()?, &*data.entries[one.file], location))
         });
         described.chain(questions).chain(listed)
     }

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use engram_data::world::questions::{Question, Split};
 use engram_data::world::{World, WorldOptions};
-use engram_memory::Entry;
 
 use super::sources_of;
 use crate::studies::reveal::settings::RevealData;
@@ -20,16 +19,16 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
     let world = World::new(&options)?;
     let excluded: HashSet<&str> = data.without_sources.iter().map(String::as_str).collect();
     let mut items = Vec::new();
-    for entry in &world.entries {
-        if excluded.contains(entry.attribute.source.name()) {
+    for fact in &world.facts {
+        let entry = fact.entry.clone();
+        if excluded.contains(&*entry.source) {
             continue;
         }
-        let stored: Entry = serde_json::from_value(serde_json::to_value(&entry.knowledge)?)?;
         items.push(CorpusEntry {
-            entry: stored,
             text: entry.text(),
-            image: entry.has_image().then_some(entry.image),
-            training: world.splits[entry.image] == Split::Train,
+            image: entry.image().map(|_| fact.image),
+            training: world.splits[fact.image] == Split::Train,
+            entry,
         });
     }
     let of_split = |split: Split| -> Vec<Example> {

@@ -4,13 +4,13 @@
 //! excluding a source also excludes its facts. Triples and passages name the thing and have no
 //! image. Captions and question-answer pairs have the image and do not name the thing.
 
+use engram_entry::Entry;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
 use super::attributes::{ATTRIBUTES, Attribute, Source};
 use super::images::WorldImage;
 use super::seeded;
-use crate::knowledge::{Content, Knowledge};
 
 /// The number of ids reserved for the facts of each image; it exceeds the number of attributes.
 const IDS_PER_IMAGE: usize = 16;
@@ -18,51 +18,30 @@ const _: () = assert!(ATTRIBUTES.len() <= IDS_PER_IMAGE);
 
 /// A fact, with the entry that states it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// The id in the memory, which is the same for every seed.
-    pub id: i64,
+pub struct Fact {
     /// The index of the image in the world.
     pub image: usize,
     /// The attribute that the fact states.
     pub attribute: &'static Attribute,
     /// All correct answers; made-up facts have one.
     pub answers: Vec<String>,
-    /// The line of `entries.jsonl`; its document is the image's slug.
-    pub knowledge: Knowledge,
+    /// The entry. Its id is the same for every seed, and its document is the image's slug.
+    pub entry: Entry,
 }
 
-impl Entry {
-    /// Returns the text for an encoder, as the memory writes it. It contains the answers.
-    pub fn text(&self) -> String {
-        match &self.knowledge.content {
-            Content::Triple { subject, relation, object } => {
-                format!("{subject} {relation} {object}")
-            }
-            Content::QuestionAnswer { question, answer, .. } => {
-                format!("Question: {question} Answer: {}", answer.join(", "))
-            }
-            Content::ImageText { text, .. } | Content::Text { text } => text.clone(),
-            Content::Image { .. } => String::new(),
-        }
-    }
-
-    /// Whether the entry shows the image.
-    pub fn has_image(&self) -> bool {
-        matches!(self.attribute.source, Source::Pairs | Source::Vqa)
-    }
-
-    /// Returns the entry with another answer.
+impl Fact {
+    /// Returns the fact with another answer.
     pub(super) fn with_answer(&self, image: &WorldImage, answer: &str, seed: u64) -> Self {
         let answers = vec![answer.to_owned()];
-        let knowledge = state(image, self.attribute, self.id, &answers, seed);
-        Self { answers, knowledge, ..*self }
+        let entry = state(image, self.attribute, self.entry.id, &answers, seed);
+        Self { answers, entry, ..*self }
     }
 }
 
 /// Returns all facts about an image.
-pub(super) fn entries_of(image: &WorldImage, image_index: usize, seed: u64) -> Vec<Entry> {
-    let facts = ATTRIBUTES.iter().zip(image.number * IDS_PER_IMAGE..);
-    let entries = facts.filter_map(|(attribute, id)| {
+pub(super) fn facts_of(image: &WorldImage, image_index: usize, seed: u64) -> Vec<Fact> {
+    let attributes = ATTRIBUTES.iter().zip(image.number * IDS_PER_IMAGE..);
+    let facts = attributes.filter_map(|(attribute, id)| {
         let answers = if attribute.made_up() {
             made_up_answer(image, attribute, seed)
         } else {
@@ -71,10 +50,10 @@ pub(super) fn entries_of(image: &WorldImage, image_index: usize, seed: u64) -> V
         if answers.is_empty() {
             return None;
         }
-        let knowledge = state(image, attribute, id as i64, &answers, seed);
-        Some(Entry { id: id as i64, image: image_index, attribute, answers, knowledge })
+        let entry = state(image, attribute, id as i64, &answers, seed);
+        Some(Fact { image: image_index, attribute, answers, entry })
     });
-    entries.collect()
+    facts.collect()
 }
 
 /// The answer depends only on seed, image and attribute.
@@ -112,33 +91,23 @@ fn state(
     id: i64,
     answers: &[String],
     seed: u64,
-) -> Knowledge {
+) -> Entry {
     let mut rng = seeded(seed, &["statement", &image.slug, attribute.name]);
     let statement = attribute.statements.choose(&mut rng).copied().unwrap_or_default();
     let thing = thing(image, attribute);
     let answer = answers.join(", ");
     let path = image_path(&image.slug);
-    let content = match attribute.source {
-        Source::Kg => Content::Triple {
-            subject: thing.to_owned(),
-            relation: statement.to_owned(),
-            object: answer,
-        },
+    let source = attribute.source.name();
+    let entry = match attribute.source {
+        Source::Kg => Entry::triple(source, thing, statement, answer),
         Source::Passages => {
             let fact = statement.replace("{thing}", thing).replace("{answer}", &answer);
-            Content::Text { text: passage(image, fact, &mut rng) }
+            Entry::passage(source, passage(image, fact, &mut rng))
         }
-        Source::Pairs => {
-            Content::ImageText { image: path, text: statement.replace("{answer}", &answer) }
-        }
-        Source::Vqa => Content::QuestionAnswer {
-            image: Some(path),
-            question: statement.to_owned(),
-            answer: answers.to_vec(),
-        },
+        Source::Pairs => Entry::image_text(source, path, statement.replace("{answer}", &answer)),
+        Source::Vqa => Entry::question_answer(source, Some(path), statement, answers.to_vec()),
     };
-    let knowledge = Knowledge::new(attribute.source.name(), content).of_document(&image.slug);
-    Knowledge { id: Some(id), ..knowledge }
+    entry.of_document(&image.slug).with_id(id)
 }
 
 /// Places the fact among up to two true sentences about the image.

@@ -1,0 +1,12 @@
+//! Hashes of document names, which the search compares.
+
+use sha2::{Digest, Sha256};
+
+/// Returns the first 8 bytes of the SHA-256 of a document's name. It is never 0, because 0 means no
+/// document.
+pub(crate) fn document_hash(document: &str) -> u64 {
+    let digest = Sha256::digest(document.as_bytes());
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(first).max(1)
+}
