@@ -37,12 +37,11 @@ pub trait StudyDefinition: fmt::Debug + Sync {
     /// [`TrainError::Recipe`] with file and line.
     fn complete(&self, recipe: &mut Recipe) -> Result<()>;
 
-    /// Trains and tests a model as the recipe describes. Returns `None` if the run was stopped
-    /// early.
+    /// Trains and tests a model as the recipe describes.
     ///
     /// # Errors
-    /// The errors of the study and of [`train`](crate::train).
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>>;
+    /// The errors of the study and of [`train`](crate::train), such as [`TrainError::Stopped`].
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport>;
 
     /// Its ablations, for grids; `None` if it has none.
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {

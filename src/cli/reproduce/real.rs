@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use engram_data::audio::read_audio;
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::patent::{Labels, read_pairs};
@@ -109,8 +108,7 @@ impl Reproduce {
             ];
             let mut recipe = recipe(PHRASES_RECIPE, "patent/minilm.toml", &set)?;
             if self.is_unfinished(&run, notes)? {
-                train_patent(&mut recipe, &self.run_options(&run))?
-                    .context("the run was stopped")?;
+                train_patent(&mut recipe, &self.run_options(&run))?;
             }
             let tuned = predict(&run, &pairs, &|_| {})?;
             let tuned = System::new("fine-tuned on the training pairs", vec![tuned]);
@@ -198,8 +196,7 @@ impl Reproduce {
             let set = set.iter().map(|set| (*set).to_owned()).chain([data]);
             let mut recipe = recipe(CAPTIONS_RECIPE, "reveal/coco.toml", &set.collect::<Vec<_>>())?;
             if self.is_unfinished(&run, notes)? {
-                train_reveal(&mut recipe, &self.run_options(&run))?
-                    .context("the run was stopped")?;
+                train_reveal(&mut recipe, &self.run_options(&run))?;
             }
             let file = |side: &str| run.join("test").join(format!("captions-{side}.json"));
             let options = ReportOptions { items: true, ..ReportOptions::default() };

@@ -73,10 +73,10 @@ impl StudyDefinition for Avformer {
         run::complete_settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
-        let Some(summary) = run::train_avformer(recipe, options)? else { return Ok(None) };
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+        let summary = run::train_avformer(recipe, options)?;
         let report = RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)?;
-        Ok(Some(RunReport { plots: summary.plots(), ..report }))
+        Ok(RunReport { plots: summary.plots(), ..report })
     }
 
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {

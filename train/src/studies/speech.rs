@@ -53,10 +53,8 @@ impl StudyDefinition for Speech {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
-        let report = |summary: run::SpeechSummary| {
-            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
-        };
-        run::train_speech(recipe, options)?.map(report).transpose()
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+        let summary = run::train_speech(recipe, options)?;
+        RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
     }
 }

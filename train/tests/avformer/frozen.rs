@@ -145,13 +145,13 @@ impl Frozen {
         asr_model: &str,
         set: &[&str],
         options: RunOptions,
-    ) -> Result<Option<AvformerSummary>, TrainError> {
+    ) -> Result<AvformerSummary, TrainError> {
         let mut recipe = self.recipe(asr_model, set)?;
         train_avformer(&mut recipe, &RunOptions { run: self.path(run), quiet: true, ..options })
     }
 
     pub fn run(&self, run: &str, asr_model: &str, set: &[&str]) -> AvformerSummary {
-        self.try_run(run, asr_model, set, RunOptions::default()).unwrap().unwrap()
+        self.try_run(run, asr_model, set, RunOptions::default()).unwrap()
     }
 
     pub fn refused(&self, set: &[&str], expected: &[&str]) {
@@ -173,7 +173,7 @@ pub fn train_image_encoder(folder: &Path, seed: u64) {
     let options = RecipeOptions { tiny: false, set: vec![format!("seed={seed}")] };
     let mut recipe = Recipe::parse(CLIP_RECIPE, Path::new("clip.toml"), &options).unwrap();
     let run = RunOptions { run: folder.into(), quiet: true, ..Default::default() };
-    train_clip(&mut recipe, &run).unwrap().unwrap();
+    train_clip(&mut recipe, &run).unwrap();
 }
 
 fn write_model(folder: &Path, config: &Value, tokenizer: &str, parameters: &Parameters) {

@@ -56,15 +56,12 @@ impl AvformerSummary {
     }
 }
 
-/// Trains by a recipe; returns `None` if the run was stopped early.
+/// Trains adapters and the projection by a recipe, and tests them.
 ///
 /// # Errors
 /// Errors of reading the data and the frozen models, and of [`train`];
 /// [`TrainError::FrozenChanged`] if the ASR model changed.
-pub fn train_avformer(
-    recipe: &mut Recipe,
-    options: &RunOptions,
-) -> Result<Option<AvformerSummary>> {
+pub fn train_avformer(recipe: &mut Recipe, options: &RunOptions) -> Result<AvformerSummary> {
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = complete_settings(recipe)?;
@@ -75,9 +72,6 @@ pub fn train_avformer(
     let frozen = |study: &AvformerStudy| study.asr_model().parameters().fingerprint(|_| true);
     let before = frozen(&study)?;
     let trained = train(&mut study, recipe, options)?;
-    if !trained.finished {
-        return Ok(None);
-    }
     let after = frozen(&study)?;
     if before != after {
         let phase = "the whole run".to_string();
@@ -86,7 +80,7 @@ pub fn train_avformer(
     let summary = finish(&study, recipe, &trained, [before, after])
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
-    Ok(Some(summary))
+    Ok(summary)
 }
 
 /// The study's part of a recipe: `[data]`, `[model]` and the feed of each phase.

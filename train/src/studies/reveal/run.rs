@@ -106,11 +106,11 @@ pub struct TestAnswer {
 /// The study's part of a recipe: `[data]`, `[model]`, `[memory]` and the feed of each phase.
 type Settings = (RevealData, RevealModel, RevealMemory, Vec<RevealFeed>);
 
-/// Trains by a recipe; returns `None` if the run was stopped early.
+/// Trains a model by a recipe, and tests it.
 ///
 /// # Errors
 /// Errors of reading the data, and of [`train`].
-pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RevealSummary>> {
+pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealSummary> {
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, memory, feeds) = settings(recipe)?;
@@ -128,13 +128,10 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         log::print(&format!("note: {note}"));
     }
     let trained = train(&mut study, recipe, options)?;
-    if !trained.finished {
-        return Ok(None);
-    }
     let summary = finish(&mut study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
-    Ok(Some(summary))
+    Ok(summary)
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.

@@ -56,11 +56,11 @@ pub struct NameErrors {
     pub others: f64,
 }
 
-/// Trains by a recipe; returns `None` if the run was stopped early.
+/// Trains an ASR model by a recipe, and tests it.
 ///
 /// # Errors
 /// Errors of reading the data, and of [`train`].
-pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<SpeechSummary>> {
+pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<SpeechSummary> {
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = settings(recipe)?;
@@ -74,13 +74,10 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         return Err(recipe.error("evaluation.early_stop", reason));
     }
     let trained = train(&mut study, recipe, options)?;
-    if !trained.finished {
-        return Ok(None);
-    }
     let summary = finish(&study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
-    Ok(Some(summary))
+    Ok(summary)
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.
