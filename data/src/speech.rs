@@ -32,7 +32,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use self::gather::{Gathering, Place};
+use self::gather::{Gathering, Position};
 pub use self::gather::{MissingAudio, SpeechClips};
 use crate::DataError;
 
@@ -151,13 +151,14 @@ fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     gathering.found.hidden = skipped.hidden;
     for clip in clips {
         let id = clip.id.clone();
-        let place = if clip.line == 0 { Place::Entry(&id) } else { Place::Line(clip.line) };
+        let position =
+            if clip.line == 0 { Position::Entry(&id) } else { Position::Line(clip.line) };
         let audio = if clip.audio.exists() {
             Ok(clip.audio.clone())
         } else {
             Err(clip.audio.display().to_string())
         };
-        gathering.push(&source.path, place, &id, clip, audio)?;
+        gathering.push(&source.path, position, &id, clip, audio)?;
     }
     gathering.finish()
 }

@@ -14,7 +14,7 @@ use crate::DataError;
 #[derive(Debug, Clone)]
 pub struct WordVectors {
     width: usize,
-    place: HashMap<String, usize>,
+    indices: HashMap<String, usize>,
     /// One row of `width` values per word.
     values: Vec<f32>,
 }
@@ -72,7 +72,7 @@ impl WordVectors {
             }
             let vectors = vectors.get_or_insert_with(|| {
                 let width = header.map_or_else(|| text.split(SEPARATORS).count() - 1, |h| h.1);
-                Self { width, place: HashMap::new(), values: Vec::new() }
+                Self { width, indices: HashMap::new(), values: Vec::new() }
             });
             vectors.read_line(text, wanted).map_err(|reason| bad(line, reason))?;
             rows += 1;
@@ -96,19 +96,19 @@ impl WordVectors {
 
     /// Returns the number of loaded words.
     pub fn len(&self) -> usize {
-        self.place.len()
+        self.indices.len()
     }
 
     /// Whether no word was loaded.
     pub fn is_empty(&self) -> bool {
-        self.place.is_empty()
+        self.indices.is_empty()
     }
 
     /// Returns the vector of a word as written, or else of its lower-case form.
     pub fn word(&self, word: &str) -> Option<&[f32]> {
-        let place = self.place.get(word);
-        let place = *place.or_else(|| self.place.get(&word.to_lowercase()))?;
-        self.values.get(place * self.width..(place + 1) * self.width)
+        let index = self.indices.get(word);
+        let index = *index.or_else(|| self.indices.get(&word.to_lowercase()))?;
+        self.values.get(index * self.width..(index + 1) * self.width)
     }
 
     /// Returns the mean vector of a phrase's words, split at white space.
@@ -153,10 +153,10 @@ impl WordVectors {
         let word = fields.next().ok_or_else(too_few)?;
         self.values[start..].reverse();
         let is_wanted = wanted.is_none_or(|wanted| wanted.contains(word));
-        if !is_wanted || self.place.contains_key(word) {
+        if !is_wanted || self.indices.contains_key(word) {
             self.values.truncate(start);
         } else {
-            self.place.insert(word.to_owned(), start / width);
+            self.indices.insert(word.to_owned(), start / width);
         }
         Ok(())
     }

@@ -10,8 +10,8 @@
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
-//! # let place = tempfile::tempdir()?;
-//! # let folder = place.path().join("set");
+//! # let parent = tempfile::tempdir()?;
+//! # let folder = parent.path().join("set");
 //! let set = engram_durable::FolderWriter::create(&folder)?;
 //! engram_durable::write_file(&set.path().join("rows.jsonl"), b"{}\n")?;
 //! set.commit()?;

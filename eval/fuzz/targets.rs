@@ -13,7 +13,7 @@ use engram_eval::normalise::Normaliser;
 use engram_eval::phrase::{self, PhraseOptions, Prediction};
 use engram_eval::retrieval::{self, RetrievalOptions};
 use engram_eval::texts::{self, Texts, TextsOptions};
-use engram_eval::tokenise::ptb;
+use engram_eval::tokenize::ptb;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::labels::LabelTable;
@@ -231,7 +231,7 @@ fn ptb(bytes: &[u8]) {
 /// Checks the output: one line per input line, without line ends, punctuation tokens or trailing
 /// ASCII white space.
 pub fn check_ptb(lines: &[&str]) {
-    let (filtered, raw) = (ptb::tokenise(lines), ptb::tokenise_raw(lines));
+    let (filtered, raw) = (ptb::tokenize(lines), ptb::tokenize_raw(lines));
     assert!(filtered.len() == lines.len() && raw.len() == lines.len());
     for (filtered, raw) in filtered.iter().zip(&raw) {
         assert!(!filtered.contains('\n') && !raw.contains('\n'));

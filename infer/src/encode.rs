@@ -107,10 +107,10 @@ impl Encoder {
         let folder = PretrainedFolder::open(location)?;
         let layout = Layout::read(folder.clone())?;
         let (mut model, sha256) = Self::build(&folder, &layout)?;
-        let name = match folder.place() {
+        let name = match folder.location() {
             WeightsLocation::Folder(path) => match path.canonicalize() {
                 Ok(absolute) => absolute.display().to_string(),
-                Err(_) => folder.place().to_string(),
+                Err(_) => folder.location().to_string(),
             },
             hub => hub.to_string(),
         };
@@ -213,7 +213,7 @@ impl Encoder {
     /// Converts an item to tokens and pixels. Long texts are truncated.
     ///
     /// # Errors
-    /// [`InferError::Data`] for an image that cannot be read, or a text that cannot be tokenised.
+    /// [`InferError::Data`] for an image that cannot be read, or a text that cannot be tokenized.
     pub fn prepare(&self, item: Item<'_>) -> Result<Prepared> {
         let prompted;
         let text = match item.text {

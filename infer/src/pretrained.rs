@@ -44,7 +44,7 @@ const OTHER_WEIGHTS_FILES: [&str; 5] = [
 /// A model's folder on disk or on the Hub, or a subfolder of it.
 #[derive(Clone)]
 pub struct PretrainedFolder {
-    place: WeightsLocation,
+    location: WeightsLocation,
     settings: HubSettings,
     /// The subfolder; empty for the model's own folder.
     inner: String,
@@ -66,12 +66,12 @@ impl PretrainedFolder {
     /// # Errors
     /// [`InferError::Data`] for an invalid address; the errors of [`check_checksums`].
     pub fn open(location: &str) -> Result<Self> {
-        let place = WeightsLocation::parse(location)?;
+        let location = WeightsLocation::parse(location)?;
         // Hub models were checked when they were downloaded.
-        if let WeightsLocation::Folder(folder) = &place {
+        if let WeightsLocation::Folder(folder) = &location {
             check_checksums(folder)?;
         }
-        Ok(Self { place, settings: HubSettings::from_env(), inner: String::new() })
+        Ok(Self { location, settings: HubSettings::from_env(), inner: String::new() })
     }
 
     /// A subfolder. An empty path returns the same folder.
@@ -80,13 +80,13 @@ impl PretrainedFolder {
     }
 
     /// The location of the model.
-    pub fn place(&self) -> &WeightsLocation {
-        &self.place
+    pub fn location(&self) -> &WeightsLocation {
+        &self.location
     }
 
     /// The name of a file for messages.
     pub fn name_of(&self, file: &str) -> String {
-        match &self.place {
+        match &self.location {
             WeightsLocation::Folder(folder) => {
                 folder.join(self.path_of(file)).display().to_string()
             }
@@ -115,7 +115,7 @@ impl PretrainedFolder {
     /// # Errors
     /// [`DataError`] for a missing file, and if the Hub cannot be reached.
     pub fn find(&self, name: &str) -> Result<PathBuf, DataError> {
-        self.place.file(&self.path_of(name), &self.settings)
+        self.location.file(&self.path_of(name), &self.settings)
     }
 
     /// The path of an optional file.
@@ -123,7 +123,7 @@ impl PretrainedFolder {
     /// # Errors
     /// [`InferError::Data`] if the Hub cannot be reached.
     pub fn optional(&self, name: &str) -> Result<Option<PathBuf>> {
-        Ok(self.place.optional_file(&self.path_of(name), &self.settings)?)
+        Ok(self.location.optional_file(&self.path_of(name), &self.settings)?)
     }
 
     /// The text of an optional file, and its name for messages.
@@ -244,7 +244,7 @@ impl PretrainedFolder {
             commands.concat(),
         );
         let name = match self.inner.as_str() {
-            "" => self.place.to_string(),
+            "" => self.location.to_string(),
             _ => self.name_of(""),
         };
         InferError::Encoder { name, reason }
@@ -252,7 +252,7 @@ impl PretrainedFolder {
 
     /// The name of the model for Python, and the output folder.
     fn python_names(&self) -> (String, String) {
-        match &self.place {
+        match &self.location {
             WeightsLocation::Folder(folder) => {
                 let folder = folder.join(&self.inner).display().to_string();
                 let folder = folder.trim_end_matches('/').to_owned();

@@ -365,14 +365,14 @@ fn write_rows(
         }
         Ok(batch)
     });
-    let place = |source: &str| {
+    let index_of = |source: &str| {
         let known = sources.iter().position(|known| known == source);
         known.unwrap_or_else(|| {
             sources.push(source.to_owned());
             sources.len() - 1
         }) as u32
     };
-    let segment = write_segment(folder, name, manifest, rows, checked, place)?;
+    let segment = write_segment(folder, name, manifest, rows, checked, index_of)?;
     manifest.sources = sources;
     manifest.next_id = next_id;
     manifest.segments.push(segment);

@@ -128,8 +128,8 @@ fn a_failed_refresh_changes_nothing() {
 
 #[test]
 fn a_dropped_refresh_stops_and_removes_its_files() {
-    let place = folder();
-    let path = place.path().join("m");
+    let parent = folder();
+    let path = parent.path().join("m");
     let writer = memory(&path);
     let memory = Memory::open(&path).unwrap();
     let before = search(&memory);
@@ -154,8 +154,8 @@ fn a_dropped_refresh_stops_and_removes_its_files() {
 
 #[test]
 fn collapse_is_an_error_with_advice() {
-    let place = folder();
-    let path = place.path().join("m");
+    let parent = folder();
+    let path = parent.path().join("m");
     let mut writer = memory(&path);
     let limit = CollapseLimit { queries: 50, largest_share: 0.9 };
     let run = |writer: &Writer| {

@@ -93,7 +93,7 @@ impl Program {
         }
         let remedy = "remove the folder, or give --reuse to accept such runs";
         Err(TrainError::Recipe {
-            place: run.display().to_string(),
+            location: run.display().to_string(),
             reason: format!("{reason}, but this is {running}; {remedy}"),
         })
     }

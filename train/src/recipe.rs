@@ -253,7 +253,7 @@ impl Recipe {
     /// [`TrainError::Recipe`] if a study's struct holds a value that TOML cannot express.
     pub fn resolved(&self) -> Result<String> {
         toml::to_string(&self.body).map_err(|e| TrainError::Recipe {
-            place: "the resolved recipe".to_string(),
+            location: "the resolved recipe".to_string(),
             reason: e.to_string(),
         })
     }

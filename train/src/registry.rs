@@ -68,7 +68,7 @@ pub enum ExplorerTab {
     /// Answers to questions about images, with evidence.
     Answers,
     /// Transcripts of clips with image frames, and without.
-    Speech,
+    Avformer,
 }
 
 impl ExplorerTab {
@@ -76,7 +76,7 @@ impl ExplorerTab {
     pub fn name(self) -> &'static str {
         match self {
             Self::Answers => "answers",
-            Self::Speech => "speech",
+            Self::Avformer => "speech",
         }
     }
 }

@@ -69,7 +69,7 @@ fn difference(parameters: &Parameters, expected: &Value) -> f64 {
     let mut worst: f64 = 0.0;
     for (parameter, expected) in parameters.iter().zip(expected.as_array().expect("a list")) {
         let values = parameter.to_vec().expect("values");
-        let indices = expected["places"].as_array().expect("places");
+        let indices = expected["indices"].as_array().expect("indices");
         for (index, value) in indices.iter().zip(expected["values"].as_array().expect("values")) {
             let found = f64::from(values[index.as_u64().expect("an index") as usize]);
             worst = worst.max((found - value.as_f64().expect("a number")).abs());

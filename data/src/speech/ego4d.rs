@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::Number;
 
-use super::gather::{AudioFiles, Gathering, Place};
+use super::gather::{AudioFiles, Gathering, Position};
 use super::manifest::Clip;
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
@@ -65,8 +65,8 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let mut uids = HashMap::new();
     for (number, recording) in (1..).zip(videos.into_iter().flat_map(|video| video.clips)) {
         let uid = recording.clip_uid;
-        let place = Place::Entry(&uid);
-        let bad = |reason: String| place.error(path, reason, "download the file again");
+        let position = Position::Entry(&uid);
+        let bad = |reason: String| position.error(path, reason, "download the file again");
         if let Some(first) = uids.insert(uid.clone(), number) {
             return Err(bad(format!("clips {first} and {number} of the file have this clip_uid")));
         }
@@ -96,7 +96,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
             }
             let (end, text, speaker) = (Some(end), Some(text.to_owned()), Some(speaker));
             let clip = Clip { id, start, end, text, speaker, ..Clip::default() };
-            gathering.push(path, place, &uid, clip, files.find(&uid)?)?;
+            gathering.push(path, position, &uid, clip, files.find(&uid)?)?;
         }
     }
     gathering.finish()

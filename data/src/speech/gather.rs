@@ -47,13 +47,13 @@ pub struct MissingAudio {
 
 /// The position of a clip in its file.
 #[derive(Clone, Copy)]
-pub(super) enum Place<'a> {
+pub(super) enum Position<'a> {
     /// The line number, from 1.
     Line(u64),
     Entry(&'a str),
 }
 
-impl Place<'_> {
+impl Position<'_> {
     /// Creates an error for this position.
     pub(super) fn error(
         self,
@@ -71,7 +71,7 @@ impl Place<'_> {
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for Position<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line) => write!(f, "line {line}"),
@@ -106,7 +106,7 @@ impl<'s> Gathering<'s> {
     pub(super) fn push(
         &mut self,
         path: &Path,
-        place: Place<'_>,
+        position: Position<'_>,
         recording: &str,
         clip: Clip,
         audio: Result<PathBuf, String>,
@@ -114,11 +114,11 @@ impl<'s> Gathering<'s> {
         let remedy = "correct the clip, or download the file again";
         check_times(&clip)
             .and_then(|()| check_id(&clip))
-            .map_err(|reason| place.error(path, reason, remedy))?;
+            .map_err(|reason| position.error(path, reason, remedy))?;
         let audio = match audio {
             Ok(audio) => audio,
             Err(expected_file) => {
-                self.miss(clip.id, place, expected_file, 1);
+                self.miss(clip.id, position, expected_file, 1);
                 return Ok(());
             }
         };
@@ -132,11 +132,11 @@ impl<'s> Gathering<'s> {
     pub(super) fn miss(
         &mut self,
         id: String,
-        place: Place<'_>,
+        position: Position<'_>,
         expected_file: String,
         clips: usize,
     ) {
-        let position = place.to_string();
+        let position = position.to_string();
         self.found.missing.push(MissingAudio { id, position, expected_file, clips });
     }
 

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::gather::{AudioFiles, Gathering, NamedLine, Place, named_lines, refusal};
+use super::gather::{AudioFiles, Gathering, NamedLine, Position, named_lines, refusal};
 use super::manifest::Clip;
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
@@ -26,24 +26,24 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let sounds = Sounds::of(source)?;
     let (text, segments) = (source.path.join("text"), source.path.join("segments"));
     let speakers = optional(&source.path.join("utt2spk"))?;
-    let mut places = HashMap::new();
+    let mut segments_of = HashMap::new();
     for NamedLine { number, name, rest } in named_lines(&segments)? {
         let segment = segment(&rest).map_err(|reason| {
             let remedy = "write `utterance recording start end`, times in seconds";
-            Place::Line(number).error(&segments, format!("{name}: {reason}"), remedy)
+            Position::Line(number).error(&segments, format!("{name}: {reason}"), remedy)
         })?;
-        places.insert(name, segment);
+        segments_of.insert(name, segment);
     }
     let mut gathering = Gathering::new(source);
     if let Sounds::Folder(files) = &sounds {
         gathering.found.hidden = files.hidden;
     }
     for NamedLine { number, name, rest } in named_lines(&text)? {
-        let place = Place::Line(number);
-        let Some(Segment { recording, start, end }) = places.remove(&name) else {
+        let position = Position::Line(number);
+        let Some(Segment { recording, start, end }) = segments_of.remove(&name) else {
             let reason = format!("{name} is not in {}", segments.display());
             let remedy = "add its recording and times there, or remove this line";
-            return Err(place.error(&text, reason, remedy));
+            return Err(position.error(&text, reason, remedy));
         };
         if rest.is_empty() {
             gathering.found.without_text += 1;
@@ -53,9 +53,9 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         let speaker = speakers.get(&name).cloned();
         let (id, text_of) = (name, Some(rest));
         let clip = Clip { id, start, end, text: text_of, speaker, line: number, ..Clip::default() };
-        gathering.push(&text, place, &recording, clip, audio)?;
+        gathering.push(&text, position, &recording, clip, audio)?;
     }
-    gathering.found.without_text += places.len();
+    gathering.found.without_text += segments_of.len();
     gathering.finish()
 }
 
@@ -109,11 +109,11 @@ impl Sounds {
                 let reason = format!("the audio of {name} is the output of a command");
                 let remedy = "run the command, and write the path of its output file; \
                               commands in data files are not run";
-                return Err(Place::Line(number).error(&path, reason, remedy));
+                return Err(Position::Line(number).error(&path, reason, remedy));
             }
             if rest.is_empty() {
                 let reason = format!("{name} has no path");
-                return Err(Place::Line(number).error(&path, reason, "write `recording path`"));
+                return Err(Position::Line(number).error(&path, reason, "write `recording path`"));
             }
             files.insert(name, source.path.join(rest));
         }

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 
 use serde::Deserialize;
 
-use super::gather::{AudioFiles, Gathering, Place};
+use super::gather::{AudioFiles, Gathering, Position};
 use super::manifest::Clip;
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
@@ -47,7 +47,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         if !videos.insert(video.to_owned()) {
             return Err(item.error("this video appears twice"));
         }
-        let place = Place::Entry(video);
+        let position = Position::Entry(video);
         let audio = files.find(video)?;
         let mut lacking = 0;
         let found = &mut gathering.found;
@@ -59,12 +59,12 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
             };
             let (id, end, text) = (format!("{video}-{index}"), Some(end), Some(text));
             let clip = Clip { id, start, end, text, ..Clip::default() };
-            gathering.push(&source.path, place, video, clip, Ok(audio.clone()))?;
+            gathering.push(&source.path, position, video, clip, Ok(audio.clone()))?;
         }
         if let Err(wanted) = audio
             && lacking > 0
         {
-            gathering.miss(video.to_owned(), place, wanted, lacking);
+            gathering.miss(video.to_owned(), position, wanted, lacking);
         }
         Ok(())
     })?;

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::gather::{Gathering, NamedLine, Place, named_lines, refusal, refuse_audio};
+use super::gather::{Gathering, NamedLine, Position, named_lines, refusal, refuse_audio};
 use super::manifest::{Clip, ENDINGS};
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
@@ -44,23 +44,23 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         let mut lines = named_lines(list)?;
         lines.sort_by(|a, b| a.name.cmp(&b.name));
         for NamedLine { number, name, rest } in lines {
-            let place = Place::Line(number);
+            let position = Position::Line(number);
             let of_chapter = name.strip_prefix(&chapter).and_then(|rest| rest.strip_prefix('-'));
             if !of_chapter.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
-                return Err(place.error(
+                return Err(position.error(
                     list,
                     format!("{name:?} is not an id of this chapter"),
                     REMEDY,
                 ));
             }
             if rest.is_empty() {
-                return Err(place.error(list, format!("{name} has no text"), REMEDY));
+                return Err(position.error(list, format!("{name} has no text"), REMEDY));
             }
             let audio = beside(list, &name);
             let speaker = name.split('-').next().map(str::to_owned);
             let clip =
                 Clip { id: name, text: Some(rest), speaker, line: number, ..Clip::default() };
-            gathering.push(list, place, &chapter, clip, audio)?;
+            gathering.push(list, position, &chapter, clip, audio)?;
         }
     }
     gathering.finish()

@@ -149,8 +149,8 @@ pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
 /// times, an id that is empty, duplicate or has control characters, a path that is not UTF-8
 pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
-    let place = std::path::absolute(path).map_err(io)?;
-    let folder = place.parent().unwrap_or(Path::new(""));
+    let absolute = std::path::absolute(path).map_err(io)?;
+    let folder = absolute.parent().unwrap_or(Path::new(""));
     let from_folder = |file: &Path| -> Result<PathBuf, DataError> {
         let file = std::path::absolute(file).map_err(io)?;
         Ok(file.strip_prefix(folder).map(Path::to_path_buf).unwrap_or(file))
@@ -245,12 +245,12 @@ impl Clip {
     /// # Errors
     /// as [`AudioReader::open`]
     pub fn open(&self, rate: u32) -> Result<ClipReader, DataError> {
-        let place = |seconds: f64| (seconds * f64::from(rate)).round() as usize;
+        let sample = |seconds: f64| (seconds * f64::from(rate)).round() as usize;
         Ok(ClipReader {
             reader: AudioReader::open(&self.audio, rate)?,
             audio: self.audio.clone(),
-            start: place(self.start),
-            end: self.end.map(place),
+            start: sample(self.start),
+            end: self.end.map(sample),
             passed: 0,
             given: 0,
             rate,

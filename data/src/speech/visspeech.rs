@@ -9,7 +9,7 @@
 
 use engram_textfile::{Input, Table, TextError, UniqueIds};
 
-use super::gather::{AudioFiles, Gathering, Place};
+use super::gather::{AudioFiles, Gathering, Position};
 use super::manifest::{Clip, check_times};
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
@@ -38,10 +38,10 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         }
         let [key, video, start, end, text] = fields;
         let line = table.line();
-        let place = Place::Line(line);
+        let position = Position::Line(line);
         if key == LOST || video == LOST {
             let wanted = format!("the video's id, which a spreadsheet replaced with {LOST}");
-            gathering.miss(key.to_owned(), place, wanted, 1);
+            gathering.miss(key.to_owned(), position, wanted, 1);
             continue;
         }
         ids.add(key.to_owned(), table.location())?;
@@ -49,10 +49,10 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         let whole =
             Clip { id: key.to_owned(), text: Some(text.to_owned()), line, ..Clip::default() };
         let part = Clip { start, end: Some(end), ..whole.clone() };
-        check_times(&part).map_err(|reason| place.error(path, reason, "correct the times"))?;
+        check_times(&part).map_err(|reason| position.error(path, reason, "correct the times"))?;
         match files.find(key)? {
-            Ok(cut) => gathering.push(path, place, video, whole, Ok(cut))?,
-            Err(_) => gathering.push(path, place, video, part, files.find(video)?)?,
+            Ok(cut) => gathering.push(path, position, video, whole, Ok(cut))?,
+            Err(_) => gathering.push(path, position, video, part, files.find(video)?)?,
         }
     }
     gathering.finish()

@@ -78,7 +78,7 @@ struct FrequencyFile {
 
 /// Like [`read_annotations`], but from uncompressed bytes; `file` is the name for error messages.
 ///
-/// Keeps the order of `images`, on which the tokeniser depends. Without `images`, the images are
+/// Keeps the order of `images`, on which the tokenizer depends. Without `images`, the images are
 /// ordered by their first caption.
 ///
 /// # Errors
@@ -113,13 +113,13 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
         images.push(AnnotatedImage { id, domain: image.domain, references: Vec::new() });
     }
     for (entry, annotation) in caption_entries.into_iter().flatten().enumerate() {
-        let place = || format!("entry {} of `annotations`", entry + 1);
-        let (id, caption) = complete(annotation, place).map_err(malformed)?;
+        let location = || format!("entry {} of `annotations`", entry + 1);
+        let (id, caption) = complete(annotation, location).map_err(malformed)?;
         let position = match index.get(&id) {
             Some(&position) => position,
             None if listed => {
-                let (id, place) = (id.brief(), place());
-                return Err(malformed(format!("{place} is for image {id}, not in `images`")));
+                let (id, location) = (id.brief(), location());
+                return Err(malformed(format!("{location} is for image {id}, not in `images`")));
             }
             None => {
                 index.insert(id.clone(), images.len());
@@ -203,15 +203,15 @@ fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
 /// The images, if the file lists them, and their captions.
 type Lists<'a> = (Option<Parts<ImageEntry>>, Parts<CaptionEntry<'a>>);
 
-/// Returns the id and the caption of an entry; `place` describes its position in messages.
+/// Returns the id and the caption of an entry; `location` describes its position in messages.
 fn complete(
     entry: CaptionEntry<'_>,
-    place: impl Fn() -> String,
+    location: impl Fn() -> String,
 ) -> Result<(ImageId, String), String> {
     match (entry.image_id, entry.caption) {
         (Some(image_id), Some(Text(caption))) => Ok((image_id, caption.into_owned())),
-        (None, _) => Err(format!("{} has no `image_id`", place())),
-        (Some(id), None) => Err(format!("{} (image {}) has no `caption`", place(), id.brief())),
+        (None, _) => Err(format!("{} has no `image_id`", location())),
+        (Some(id), None) => Err(format!("{} (image {}) has no `caption`", location(), id.brief())),
     }
 }
 

@@ -53,8 +53,8 @@ fn length(value: f64) -> String {
 
 fn line(html: &mut Html, class: &str, from: (f64, f64), to: (f64, f64)) {
     let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(length);
-    let places = [("class", class), ("x1", &x1), ("y1", &y1), ("x2", &x2), ("y2", &y2)];
-    html.leaf("line", &places, "");
+    let attributes = [("class", class), ("x1", &x1), ("y1", &y1), ("x2", &x2), ("y2", &y2)];
+    html.leaf("line", &attributes, "");
 }
 
 fn label(html: &mut Html, anchor: &str, at: (f64, f64), text: &str) {

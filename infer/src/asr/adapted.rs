@@ -41,7 +41,7 @@ pub struct AvformerRunConfig {
     pub frames: usize,
     /// Silence after each clip, in seconds.
     #[serde(default)]
-    pub silence: f64,
+    pub silence_seconds: f64,
 }
 
 /// The maximum number of frames per clip. From a clip with more images, this many are chosen first,
@@ -143,12 +143,12 @@ impl AvformerRunConfig {
         if (self.frames > 0) == self.image_encoder_sha256.is_empty() {
             return Err("`frames` and `image_encoder_sha256` do not match".to_owned());
         }
-        if (0.0..=MAX_SILENCE_SECONDS).contains(&self.silence) {
+        if (0.0..=MAX_SILENCE_SECONDS).contains(&self.silence_seconds) {
             Ok(())
         } else {
             Err(format!(
-                "`silence` is {}, but has to be 0 to {MAX_SILENCE_SECONDS} seconds",
-                self.silence
+                "`silence_seconds` is {}, but has to be 0 to {MAX_SILENCE_SECONDS} seconds",
+                self.silence_seconds
             ))
         }
     }
@@ -255,7 +255,7 @@ impl AdaptedAsrModel {
     ) -> Result<()> {
         let adapters = (&config.avformer, config.image_width);
         let avformer = open_avformer(self.asr_model.frozen()?, adapters, &run.join(WEIGHTS))?;
-        let silence = seconds_to_samples(config.silence);
+        let silence = seconds_to_samples(config.silence_seconds);
         let added = RunAdapters { avformer, image_encoder, frames: config.frames, silence };
         self.added.insert(name.to_string(), added);
         Ok(())

@@ -25,7 +25,7 @@ pub struct EncoderFiles {
     /// The parsed `config.json`.
     pub config: TextEncoderConfig,
     /// The tokenizer, checked against the configuration.
-    pub tokeniser: Arc<SegmentTokenizer>,
+    pub tokenizer: Arc<SegmentTokenizer>,
     /// The name of the configuration in messages.
     pub name: String,
 }
@@ -71,8 +71,8 @@ impl EncoderFiles {
         let read = |path: &Path| std::fs::read(path).map_err(InferError::io(path));
         let config_json = String::from_utf8_lossy(&read(config)?).into_owned();
         let tokenizer_json = adapt(read(tokenizer)?);
-        let tokeniser = SegmentTokenizer::from_bytes(tokenizer, &tokenizer_json)?;
-        Self::new(config_json, config.display().to_string(), tokenizer_json, tokeniser)
+        let tokenizer = SegmentTokenizer::from_bytes(tokenizer, &tokenizer_json)?;
+        Self::new(config_json, config.display().to_string(), tokenizer_json, tokenizer)
     }
 
     /// Creates the files in memory, without weights. `name` stands for the configuration in
@@ -85,12 +85,12 @@ impl EncoderFiles {
         config_json: String,
         name: String,
         tokenizer_json: Vec<u8>,
-        tokeniser: SegmentTokenizer,
+        tokenizer: SegmentTokenizer,
     ) -> Result<Self> {
         let config = TextEncoderConfig::parse(&config_json, &name)?;
-        tokeniser.check_fits(config.vocab_size(), None)?;
-        let (weights, tokeniser) = (None, Arc::new(tokeniser));
-        Ok(Self { config_json, tokenizer_json, weights, config, tokeniser, name })
+        tokenizer.check_fits(config.vocab_size(), None)?;
+        let (weights, tokenizer) = (None, Arc::new(tokenizer));
+        Ok(Self { config_json, tokenizer_json, weights, config, tokenizer, name })
     }
 
     /// The names and SHA-256 of the files.

@@ -23,7 +23,7 @@ const BATCH_TOKENS: usize = 4096;
 /// A sentence encoder with its tokenizer.
 pub(super) struct TextModel {
     encoder: SentenceEncoder,
-    tokeniser: Arc<SegmentTokenizer>,
+    tokenizer: Arc<SegmentTokenizer>,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
     /// The default length limit, and the number of position embeddings if there is a table of them.
@@ -56,10 +56,10 @@ impl TextModel {
         };
         let limits = (files.config.max_length(), files.config.max_positions());
         let form = text_form(&settings, None, tokenizer_config.as_ref(), limits);
-        let tokeniser = Arc::clone(&files.tokeniser);
+        let tokenizer = Arc::clone(&files.tokenizer);
         let prompt_length = 0;
         let model =
-            Self { encoder, tokeniser, settings, tokenizer_config, limits, form, prompt_length };
+            Self { encoder, tokenizer, settings, tokenizer_config, limits, form, prompt_length };
         Ok((model, sha256))
     }
 
@@ -71,7 +71,7 @@ impl TextModel {
         self.prompt_length = 0;
         if !text.is_empty() && self.encoder.counts_prompt() {
             let ids = self.tokens(text)?;
-            let special = self.tokeniser.special();
+            let special = self.tokenizer.special();
             let ends_with_special = ids
                 .last()
                 .is_some_and(|last| [special.sep, special.cls, special.pad].contains(last));
@@ -86,9 +86,9 @@ impl TextModel {
 
     /// Tokens of `[CLS] text [SEP]`.
     pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
-        let ids = self.tokeniser.encode_text(text, &self.form)?;
+        let ids = self.tokenizer.encode_text(text, &self.form)?;
         // A tokenizer without special tokens returns no tokens for an empty text.
-        Ok(if ids.is_empty() { vec![self.tokeniser.special().pad] } else { ids })
+        Ok(if ids.is_empty() { vec![self.tokenizer.special().pad] } else { ids })
     }
 
     /// Embeddings, `[N, D]`.

@@ -42,7 +42,7 @@ struct Explorable {
 #[derive(Serialize)]
 pub(super) struct Described {
     /// Index of the memory; identifies it in requests.
-    place: usize,
+    index: usize,
     name: String,
     #[serde(flatten)]
     info: Info,
@@ -185,7 +185,7 @@ impl Explorable {
         let accepts =
             QueryKinds { text: is_run || reads("text"), images: is_run || reads("pictures") };
         let (name, info) = (self.name.clone(), generation.info()?);
-        Ok(Described { place: index, name, info, accepts, run: self.run })
+        Ok(Described { index, name, info, accepts, run: self.run })
     }
 
     /// Reloads the memory and returns its current generation.

@@ -93,7 +93,7 @@ struct Transcript {
 }
 
 impl FromRun for AvformerRun {
-    const TAB: ExplorerTab = ExplorerTab::Speech;
+    const TAB: ExplorerTab = ExplorerTab::Avformer;
 
     fn open(run: &Path) -> anyhow::Result<Self> {
         let mut recipe =

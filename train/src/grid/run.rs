@@ -196,7 +196,7 @@ impl GridRunner<'_> {
         };
         let Some(reason) = reason else { return Ok(()) };
         let reason = format!("{reason}; choose another folder for the grid, or remove this one");
-        Err(TrainError::Recipe { place: job.folder.display().to_string(), reason })
+        Err(TrainError::Recipe { location: job.folder.display().to_string(), reason })
     }
 }
 

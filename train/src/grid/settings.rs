@@ -184,8 +184,8 @@ impl Grid {
         let File { main, shared, set, configuration, claim, .. } = read(text, file)?;
         let line_of = |start| line(text, start);
         let wrong = |start: usize, reason: String| {
-            let place = format!("{}:{}", file.display(), line_of(start));
-            Err(TrainError::Recipe { place, reason })
+            let location = format!("{}:{}", file.display(), line_of(start));
+            Err(TrainError::Recipe { location, reason })
         };
         let recipe_options = RecipeOptions::default();
         let read = Recipe::parse(recipe, recipe_file, &recipe_options)?;
@@ -460,7 +460,7 @@ impl Grid {
 
     fn wrong(&self, line: Option<&usize>, reason: String) -> TrainError {
         let line = line.map_or(String::new(), |line| format!(":{line}"));
-        TrainError::Recipe { place: format!("{}{line}", self.file.display()), reason }
+        TrainError::Recipe { location: format!("{}{line}", self.file.display()), reason }
     }
 }
 
@@ -482,8 +482,8 @@ pub fn shell_quote(word: &str) -> String {
 fn read(text: &str, file: &Path) -> Result<File> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let line = line(text, error.span().map_or(0, |span| span.start));
-        let place = format!("{}:{line}", file.display());
-        TrainError::Recipe { place, reason: error.message().trim().to_owned() }
+        let location = format!("{}:{line}", file.display());
+        TrainError::Recipe { location, reason: error.message().trim().to_owned() }
     })
 }
 

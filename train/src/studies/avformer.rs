@@ -84,6 +84,6 @@ impl StudyDefinition for Avformer {
     }
 
     fn explorer_tabs(&self) -> &'static [ExplorerTab] {
-        &[ExplorerTab::Speech]
+        &[ExplorerTab::Avformer]
     }
 }

@@ -218,13 +218,13 @@ pub fn write_whisper(folder: &Path, seed: u64) {
 /// A small Conformer.
 fn write_conformer(folder: &Path) {
     let encoder = ConformerConfig { num_hidden_layers: 1, ..ConformerConfig::tiny() };
-    let tokeniser = SpeechTokenizer::letters().unwrap();
-    let config = ctc_config(&encoder, tokeniser.vocabulary_size());
+    let tokenizer = SpeechTokenizer::letters().unwrap();
+    let config = ctc_config(&encoder, tokenizer.vocabulary_size());
     let builder = ParameterBuilder::on_cpu(3);
     ConformerCtc::new(&config, &builder).unwrap();
     let mut json = serde_json::to_value(&config).unwrap();
     json["model_type"] = "parakeet_ctc".into();
-    write_model(folder, &json, &tokeniser.json().unwrap(), &builder.finish().unwrap());
+    write_model(folder, &json, &tokenizer.json().unwrap(), &builder.finish().unwrap());
 }
 
 pub fn lines(path: PathBuf) -> Vec<String> {

@@ -226,7 +226,7 @@ fn uncached_clips_are_embedded_in_each_step() {
 #[test]
 fn adapters_are_switched_on_and_off_by_name() {
     let frozen = Frozen::new();
-    frozen.run("run", "whisper", &["data.sweep_clips=0", "data.silence=0.25"]);
+    frozen.run("run", "whisper", &["data.sweep_clips=0", "data.silence_seconds=0.25"]);
     let data = AvformerData {
         names: 3,
         clips: 12,
@@ -305,8 +305,8 @@ fn a_modified_run_is_refused() {
     for (at, value, expected) in [
         ("/image_encoder_sha256", json!(""), "do not match"),
         ("/frames", json!(1_000_000_000_000_000_000_u64), "`frames` is"),
-        ("/silence", json!(-5.0), "`silence` is"),
-        ("/silence", json!(1e308), "`silence` is"),
+        ("/silence_seconds", json!(-5.0), "`silence_seconds` is"),
+        ("/silence_seconds", json!(1e308), "`silence_seconds` is"),
         ("/avformer", json!({}), "has missing fields"),
         ("/avformer/adapters/bottleneck", json!(0), "bottleneck"),
         ("/avformer/projection/init_std", json!(-1.0), "init_std"),

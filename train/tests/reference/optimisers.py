@@ -33,7 +33,7 @@ def gradient(i, shape, step):
 def sample(values):
     flat = np.asarray(values, dtype=np.float64).ravel()
     indices = sorted(set(np.linspace(0, flat.size - 1, 9).astype(int).tolist()))
-    return {"places": indices, "values": [float(flat[i]) for i in indices], "sum": float(flat.sum())}
+    return {"indices": indices, "values": [float(flat[i]) for i in indices], "sum": float(flat.sum())}
 
 
 def adamw(weight_decay, clip):

@@ -131,18 +131,18 @@ impl Seen {
     }
 
     fn mark(&mut self, hash: u64) {
-        let (word, bit) = self.place(hash);
+        let (word, bit) = self.word_and_bit(hash);
         self.again[word] |= self.once[word] & bit;
         self.once[word] |= bit;
     }
 
     fn twice(&self, hash: u64) -> bool {
-        let (word, bit) = self.place(hash);
+        let (word, bit) = self.word_and_bit(hash);
         self.again[word] & bit != 0
     }
 
     /// The word index and the bit mask of a hash.
-    fn place(&self, hash: u64) -> (usize, u64) {
+    fn word_and_bit(&self, hash: u64) -> (usize, u64) {
         ((hash >> 6) as usize & (self.once.len() - 1), 1 << (hash % 64))
     }
 }

@@ -41,7 +41,7 @@ fn of_image(corpus: &CaptionCorpus, image: usize, buffers: &mut Buffers) -> f64 
 #[derive(Default)]
 struct Buffers {
     /// The positions of each word among up to 64 words, as a bit mask, in ascending order of words.
-    places: Vec<(u32, u64)>,
+    positions: Vec<(u32, u64)>,
     /// The carry of each word of `b` into the next 64 words of `a`.
     carries: Vec<bool>,
 }
@@ -55,16 +55,16 @@ impl Buffers {
         self.carries.resize(b.len(), false);
         let mut length = 0;
         for words in a.chunks(64) {
-            self.find_places(words);
+            self.find_positions(words);
             // One bit per word; 0 where the subsequence grows by one.
             let mut same = u64::MAX;
             for (word, carry) in b.iter().zip(&mut self.carries) {
-                let found = self.places.binary_search_by_key(word, |(word, _)| *word);
-                let places = found.map_or(0, |found| self.places[found].1);
-                let (sum, over) = same.overflowing_add(same & places);
+                let found = self.positions.binary_search_by_key(word, |(word, _)| *word);
+                let positions = found.map_or(0, |found| self.positions[found].1);
+                let (sum, over) = same.overflowing_add(same & positions);
                 let (sum, over_again) = sum.overflowing_add(u64::from(*carry));
                 *carry = over || over_again;
-                same = sum | (same & !places);
+                same = sum | (same & !positions);
             }
             let used = u64::MAX >> (64 - words.len());
             length += (!same & used).count_ones() as usize;
@@ -72,11 +72,12 @@ impl Buffers {
         length
     }
 
-    fn find_places(&mut self, words: &[u32]) {
-        self.places.clear();
-        self.places.extend(words.iter().enumerate().map(|(place, word)| (*word, 1 << place)));
-        self.places.sort_unstable();
-        self.places.dedup_by(|later, kept| {
+    fn find_positions(&mut self, words: &[u32]) {
+        self.positions.clear();
+        self.positions
+            .extend(words.iter().enumerate().map(|(position, word)| (*word, 1 << position)));
+        self.positions.sort_unstable();
+        self.positions.dedup_by(|later, kept| {
             let same = later.0 == kept.0;
             if same {
                 kept.1 |= later.1;

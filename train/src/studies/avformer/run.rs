@@ -115,8 +115,8 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     }
     for (phase, feed) in recipe.phases().iter().zip(&feeds) {
         if let Some((key, reason)) = feed.first_invalid_key(&data) {
-            let place = format!("phase.{}.feed.{key}", phase.name);
-            return Err(recipe.error(&place, reason));
+            let key = format!("phase.{}.feed.{key}", phase.name);
+            return Err(recipe.error(&key, reason));
         }
     }
     if recipe.batch().tokens > 0 {
@@ -176,7 +176,7 @@ fn finish(
         image_encoder_sha256: study.encoder_sha256().to_string(),
         image_width: study.image_width(),
         frames: study.data().frames,
-        silence: study.data().silence,
+        silence_seconds: study.data().silence_seconds,
     };
     write_file(
         &trained.run.join(AvformerRunConfig::FILE),

@@ -55,7 +55,7 @@ pub struct AvformerData {
     pub frames: usize,
     /// Seconds of silence after each clip, in training, test and use. Silence helps Whisper find
     /// the end of longer speech; single names need none.
-    pub silence: f64,
+    pub silence_seconds: f64,
     /// The longest clip in training or test, in seconds; memory grows with its square.
     pub max_seconds: f64,
     /// Embedded world: the seed of voices, noise and views.
@@ -112,7 +112,7 @@ impl Default for AvformerData {
             cache: String::new(),
             state_cache_gb: STATE_CACHE_GB,
             frames: 4,
-            silence: 0.0,
+            silence_seconds: 0.0,
             max_seconds: 20.0,
             world_seed: 1,
             names: 138,
@@ -154,10 +154,12 @@ impl AvformerData {
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
             return Some(("max_seconds", format!("{} is not a valid length", self.max_seconds)));
         }
-        if !(0.0..=MAX_SILENCE_SECONDS).contains(&self.silence) {
-            let reason =
-                format!("{} is not between 0 and {MAX_SILENCE_SECONDS} seconds", self.silence);
-            return Some(("silence", reason));
+        if !(0.0..=MAX_SILENCE_SECONDS).contains(&self.silence_seconds) {
+            let reason = format!(
+                "{} is not between 0 and {MAX_SILENCE_SECONDS} seconds",
+                self.silence_seconds
+            );
+            return Some(("silence_seconds", reason));
         }
         if !(self.state_cache_gb >= 0.0 && self.state_cache_gb.is_finite()) {
             return Some((

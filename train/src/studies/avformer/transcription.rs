@@ -97,7 +97,7 @@ impl AvformerStudy {
     /// The input states of the first block, for clips in one pass.
     pub(super) fn embed(&self, clips: &[ClipWithFrames]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-        let silence = seconds_to_samples(self.data().silence);
+        let silence = seconds_to_samples(self.data().silence_seconds);
         Ok(self.asr_model().embed(self.frozen_model(), &samples, silence)?)
     }
 

@@ -65,7 +65,7 @@ pub fn needle_metrics(
                     task.images.iter().map(|slug| Some((world.image_index(slug)?, task.view)));
                 let images: Option<Vec<_>> = images.collect();
                 Ok(Task {
-                    place: format!("task `{}`", task.id),
+                    location: format!("task `{}`", task.id),
                     world: Some(task.world),
                     asked: parse_question(&task.question)?,
                     images: images.ok_or("the world does not have this image")?,

@@ -104,7 +104,7 @@ fn check_start(study: &SpeechStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
     let path = start.run.join(TOKENIZER);
     let theirs = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
-    if theirs == study.tokeniser().json()? {
+    if theirs == study.tokenizer().json()? {
         return Ok(());
     }
     let run = start.run.display();
@@ -120,12 +120,12 @@ fn finish(
     trained: &RunSummary,
 ) -> StudyResult<SpeechSummary> {
     let encoder = study.model().encoder();
-    let vocabulary = study.tokeniser().vocabulary_size();
+    let vocabulary = study.tokenizer().vocabulary_size();
     let mut config = serde_json::to_value(ctc_config(&encoder, vocabulary))?;
     config["model_type"] = "parakeet_ctc".into();
     let file = |name: &str, content: &[u8]| write_file(&trained.run.join(name), content);
     file("config.json", &serde_json::to_vec_pretty(&config)?)?;
-    file(TOKENIZER, study.tokeniser().json()?.as_bytes())?;
+    file(TOKENIZER, study.tokenizer().json()?.as_bytes())?;
 
     let modules =
         SpeechModules::load((&encoder, &study.model().best_rq), vocabulary, &trained.weights)?;

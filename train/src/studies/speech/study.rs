@@ -46,7 +46,7 @@ pub struct SpeechStudy {
     feeds: Vec<SpeechFeed>,
     batch: BatchSettings,
     corpus: Corpus,
-    tokeniser: SpeechTokenizer,
+    tokenizer: SpeechTokenizer,
     mel: LogMel,
     validation: Vec<Utterance>,
 }
@@ -75,16 +75,16 @@ impl SpeechStudy {
         feeds: Vec<SpeechFeed>,
         batch: BatchSettings,
     ) -> StudyResult<Self> {
-        let tokeniser = match data.tokenizer.as_str() {
+        let tokenizer = match data.tokenizer.as_str() {
             "" => SpeechTokenizer::letters()?,
             file => SpeechTokenizer::from_file(file.as_ref())?,
         };
         let corpus = Corpus::load(&data)?;
         let mel = LogMel::conformer(model.encoder().num_mel_bins)?;
         let validation = Vec::new();
-        let mut study = Self { data, model, feeds, batch, corpus, tokeniser, mel, validation };
+        let mut study = Self { data, model, feeds, batch, corpus, tokenizer, mel, validation };
         if study.learns_texts() {
-            study.corpus.check_texts(&study.tokeniser)?;
+            study.corpus.check_texts(&study.tokenizer)?;
         }
         study.validation = study.evaluated(Split::Validation)?;
         Ok(study)
@@ -105,15 +105,15 @@ impl SpeechStudy {
         let mut utterances = self.corpus.evaluated(split)?;
         if self.learns_texts() {
             for utterance in &mut utterances {
-                utterance.text = self.tokeniser.round_trip(&utterance.text)?;
+                utterance.text = self.tokenizer.round_trip(&utterance.text)?;
             }
         }
         Ok(utterances)
     }
 
     /// The tokenizer.
-    pub fn tokeniser(&self) -> &SpeechTokenizer {
-        &self.tokeniser
+    pub fn tokenizer(&self) -> &SpeechTokenizer {
+        &self.tokenizer
     }
 
     /// The `[model]` settings.
@@ -141,7 +141,7 @@ impl SpeechStudy {
             Objective::Ctc => {
                 let bands = frames.bands;
                 self.data.spec_augment.apply(&mut frames.values, bands, &mut rng)?;
-                self.tokeniser.encode_strict(&utterance.text)?
+                self.tokenizer.encode_strict(&utterance.text)?
             }
         };
         Ok((frames, targets))
@@ -171,7 +171,7 @@ impl SpeechStudy {
             let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
             let logits = modules.asr_model.logits(&audio)?;
             for path in greedy_paths(&logits, &audio.lengths, blank)? {
-                texts.push(self.tokeniser.decode(&path.tokens)?);
+                texts.push(self.tokenizer.decode(&path.tokens)?);
             }
         }
         Ok(texts)
@@ -304,7 +304,7 @@ impl Study for SpeechStudy {
         groups: Vec<ParameterGroup>,
         seed: u64,
     ) -> StudyResult<(Self::Model, Parameters)> {
-        let vocabulary = self.tokeniser.vocabulary_size();
+        let vocabulary = self.tokenizer.vocabulary_size();
         let configs = (&self.model.encoder(), &self.model.best_rq);
         Ok(SpeechModules::build(configs, vocabulary, groups, seed)?)
     }
@@ -361,7 +361,7 @@ impl Study for SpeechStudy {
 
     fn inputs(&self) -> StudyResult<Inputs> {
         let mut inputs = Inputs::new();
-        inputs.insert("tokenizer".into(), digest::of_bytes(self.tokeniser.json()?));
+        inputs.insert("tokenizer".into(), digest::of_bytes(self.tokenizer.json()?));
         let mut validation_hash = Sha256::new();
         for one in &self.validation {
             validation_hash.update(&one.text);
