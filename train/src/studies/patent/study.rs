@@ -92,7 +92,7 @@ impl PatentStudy {
         rows: &[PhrasePair],
         progress: &dyn Fn(usize),
     ) -> StudyResult<Vec<f64>> {
-        let sequencer = Sequencer::new(&self.files.tokeniser, &self.titles, &self.model);
+        let sequencer = Sequencer::new(&self.files.tokenizer, &self.titles, &self.model);
         let mut sums = vec![0.0f64; rows.len()];
         for pass in 0..self.model.passes {
             let mut rng = ChaCha8Rng::seed_from_u64(pass as u64);
@@ -140,7 +140,7 @@ impl Study for PatentStudy {
     }
 
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<RowBatch>> {
-        let sequencer = Sequencer::new(&self.files.tokeniser, &self.titles, &self.model);
+        let sequencer = Sequencer::new(&self.files.tokenizer, &self.titles, &self.model);
         let limits = (self.batch.examples, self.batch.tokens);
         Ok(sequencer.batches(&self.train, limits, rng, true)?)
     }
